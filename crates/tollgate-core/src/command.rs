@@ -1,0 +1,326 @@
+//! The changes that consensus orders. Adding a variant or a field changes the log format (`format::command`).
+
+use tollgate_types::{
+    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq,
+    SeqRanges, Slot, Token, Value,
+};
+
+/// One command with the log time that the leader stamped on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The group's log time. Never below that of the entry before it.
+    pub at: LogTime,
+    /// What to do.
+    pub command: Command,
+}
+
+/// A change that consensus has ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Carries nothing: time must pass even when no client speaks.
+    Tick,
+    /// Makes a lease, or renews it if the same client has it already.
+    GrantLease(GrantLease),
+    /// The keepalives that a leader gathered for a few milliseconds.
+    RenewLeases(RenewLeases),
+    /// Ends a lease now.
+    RevokeLease(RevokeLease),
+    /// Takes one lock or several together, or joins their queues.
+    AcquireLock(AcquireLock),
+    /// Gives locks back.
+    ReleaseLock(ReleaseLock),
+    /// Changes the mode of a grant.
+    ConvertLock(ConvertLock),
+    /// Leaves a queue, or forbids a request that has not arrived yet.
+    CancelWait(CancelWait),
+    /// Takes a lock away from the holder of a token.
+    ForceRelease(ForceRelease),
+    /// Reads and writes registers in one step.
+    Txn(Txn),
+    /// Replaces the limits.
+    SetLimits(Box<Limits>),
+    /// Lets the group use what newer binaries can do.
+    RaiseApplyVersion(u32),
+}
+
+/// The identity of a request within its lease, by which a repeat is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Its number; a repeat carries the number of the first attempt.
+    pub seq: Seq,
+    /// Requests whose answers the client has; their outcomes need not be kept, and they never run again.
+    pub acked: SeqRanges,
+}
+
+/// See [`Command::GrantLease`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantLease {
+    /// Which id it gets.
+    pub id: LeaseChoice,
+    /// How long it lives after its last renewal.
+    pub ttl: DurationMs,
+    /// Who asks. Only the same client may grant a living id again.
+    pub client_id: ClientId,
+    /// Where the client was seen.
+    pub address: Address,
+    /// Whether the server ends the lease when the client's last connection closes.
+    pub revoke_on_disconnect: bool,
+}
+
+/// Who picks a lease's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseChoice {
+    /// The client did.
+    Chosen(LeaseId),
+    /// The group does, in this slot.
+    Assigned(Slot),
+}
+
+/// See [`Command::RenewLeases`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenewLeases {
+    /// In the order in which they are carried out and answered.
+    pub renewals: Vec<Renewal>,
+}
+
+/// One keepalive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// Where the client was seen, if that changed.
+    pub address: Option<Address>,
+    /// As in [`Request::acked`].
+    pub acked: SeqRanges,
+}
+
+/// See [`Command::RevokeLease`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RevokeLease {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// Whether the server asks, because the client's connections are gone, and not the client.
+    pub disconnected: bool,
+}
+
+/// How long a request may wait in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all: a busy lock is the answer.
+    No,
+    /// Until that much log time has passed.
+    For(DurationMs),
+    /// As long as the lease lives.
+    Forever,
+}
+
+/// See [`Command::AcquireLock`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcquireLock {
+    /// What to take; several are granted together, with one token.
+    pub names: Names,
+    /// Who asks: this lease...
+    pub lease: LeaseId,
+    /// ...and this thread of control inside it.
+    pub owner: Owner,
+    /// How to share it.
+    pub mode: Mode,
+    /// How long to queue.
+    pub wait: Wait,
+    /// How long the names stay closed if the grant ends against its holder's will.
+    pub lock_delay: DurationMs,
+    /// When the grant ends even if the lease lives.
+    pub max_hold: Option<DurationMs>,
+    /// Why, for people.
+    pub metadata: Metadata,
+    /// By which a repeat is known.
+    pub request: Option<Request>,
+}
+
+/// See [`Command::ReleaseLock`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReleaseLock {
+    /// What to give back; all of it or, if one is not held, nothing.
+    pub names: Names,
+    /// Whose.
+    pub by: ReleaseBy,
+}
+
+/// How a release names the grant that it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReleaseBy {
+    /// By its holder, and its token if given.
+    Holder {
+        /// The holder's lease.
+        lease: LeaseId,
+        /// The holder's owner.
+        owner: Owner,
+        /// If given, the grant must have it.
+        token: Option<Token>,
+        /// By which a repeat is known.
+        request: Option<Request>,
+    },
+    /// By its token alone.
+    Token(Token),
+}
+
+/// See [`Command::ConvertLock`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConvertLock {
+    /// All the names of the grant.
+    pub names: Names,
+    /// The holder's lease.
+    pub lease: LeaseId,
+    /// The holder's owner.
+    pub owner: Owner,
+    /// The new mode. A weaker one is had at once with the same token; any other waits ahead of the queue.
+    pub mode: Mode,
+    /// How long to wait for it.
+    pub wait: Wait,
+    /// By which a repeat is known.
+    pub request: Option<Request>,
+}
+
+/// See [`Command::CancelWait`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelWait {
+    /// The waiter's lease.
+    pub lease: LeaseId,
+    /// Which of its requests.
+    pub target: CancelTarget,
+    /// Whether a grant that came first is given back.
+    pub release_if_granted: bool,
+    /// As in [`Request::acked`].
+    pub acked: SeqRanges,
+}
+
+/// Which wait a cancel ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CancelTarget {
+    /// That of a request, even one that has not arrived yet: then it never takes effect.
+    Seq(Seq),
+    /// That of an owner in a lock's queue.
+    Waiter {
+        /// The lock.
+        name: Name,
+        /// The waiter's owner.
+        owner: Owner,
+    },
+}
+
+/// See [`Command::ForceRelease`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForceRelease {
+    /// The lock.
+    pub name: Name,
+    /// The grant to end: never "whoever holds it now".
+    pub token: Token,
+    /// Why, for the holder and the audit.
+    pub reason: Metadata,
+}
+
+/// See [`Command::Txn`]. A plain put or delete is one without compares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Txn {
+    /// By which a repeat is known: the lease that numbers its requests, and the number.
+    pub request: Option<(LeaseId, Request)>,
+    /// All must hold for `then`; otherwise `otherwise` runs.
+    pub compares: Vec<Compare>,
+    /// What to do if all compares hold.
+    pub then: Vec<Op>,
+    /// What to do if one does not.
+    pub otherwise: Vec<Op>,
+}
+
+/// One condition of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compare {
+    /// The register.
+    pub key: Key,
+    /// Its attribute must stand in this relation...
+    pub relation: Relation,
+    /// ...to this.
+    pub against: Against,
+}
+
+/// How a register's attribute must stand to the given one: `attribute relation given`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Relation {
+    /// The same.
+    Equal,
+    /// Not the same.
+    NotEqual,
+    /// Below it.
+    Less,
+    /// Above it.
+    Greater,
+}
+
+/// An attribute of a register. One that does not exist has revisions and version 0, no lease, and a value that no
+/// relation holds for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Against {
+    /// When it was created.
+    Create(Revision),
+    /// When it was last put.
+    Mod(Revision),
+    /// How often it was put since its creation.
+    Version(u64),
+    /// Its value.
+    Value(Value),
+    /// Its lease.
+    Lease(Option<LeaseId>),
+}
+
+/// One step of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Writes a register.
+    Put {
+        /// Which.
+        key: Key,
+        /// What.
+        value: Value,
+        /// The lease with which it ends; none keeps it until deleted.
+        lease: Option<LeaseId>,
+    },
+    /// Reads registers as the steps before left them.
+    Get(RangeQuery),
+    /// Deletes the registers that match.
+    Delete(KeySelector),
+}
+
+/// One key, or all that begin with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySelector {
+    /// Exactly this key.
+    Key(Key),
+    /// Every key that begins with these bytes.
+    Prefix(Key),
+    /// Every key.
+    All,
+}
+
+/// Which registers, how many, in which order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeQuery {
+    /// Which.
+    pub keys: KeySelector,
+    /// At most so many, after sorting. 0 means as many as the limit allows.
+    pub limit: u32,
+    /// The order.
+    pub sort: Sort,
+}
+
+/// The order of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// By key.
+    Key,
+    /// By key, last first.
+    KeyDescending,
+    /// By create revision, then key.
+    Create,
+    /// The reverse of `Create`.
+    CreateDescending,
+}

@@ -1,0 +1,114 @@
+//! What reads return: the state as a client sees it.
+
+use tollgate_types::{
+    Address, ClientId, DurationMs, Key, LeaseId, LogTime, Metadata, Mode, Name, Owner, Revision, Token, Value,
+};
+
+/// A lock that someone holds or awaits, or that a lock-delay keeps closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockView {
+    /// Its name.
+    pub name: Name,
+    /// Who holds it, oldest token first.
+    pub holders: Vec<HolderView>,
+    /// Who waits, next in line first.
+    pub waiters: Vec<WaiterView>,
+    /// Until when a lock-delay keeps it closed.
+    pub closed_until: Option<LogTime>,
+}
+
+/// A holder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HolderView {
+    /// name "/" lease ["/" owner].
+    pub key: String,
+    /// Its lease.
+    pub lease: LeaseId,
+    /// Its owner.
+    pub owner: Owner,
+    /// What the lease's client calls itself.
+    pub client_id: ClientId,
+    /// How it holds.
+    pub mode: Mode,
+    /// Its fencing token.
+    pub token: Token,
+    /// Why it holds.
+    pub metadata: Metadata,
+    /// When it joined the queue.
+    pub create_revision: Revision,
+    /// Its last change.
+    pub mod_revision: Revision,
+    /// How many changes it has seen.
+    pub version: u64,
+    /// When the grant ends if nothing happens: the lease's deadline or the max hold, whichever is first.
+    pub expiration: LogTime,
+}
+
+/// A waiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaiterView {
+    /// name "/" lease ["/" owner].
+    pub waiter_key: String,
+    /// The key of the waiter before it, or of a holder if it is the first; none if only a lock-delay is in the way.
+    pub predecessor_key: Option<String>,
+    /// 1 for the next in line.
+    pub position: u64,
+    /// Its lease.
+    pub lease: LeaseId,
+    /// Its owner.
+    pub owner: Owner,
+    /// What the lease's client calls itself.
+    pub client_id: ClientId,
+    /// What it waits for.
+    pub mode: Mode,
+    /// Whether it holds a weaker mode meanwhile.
+    pub upgrade: bool,
+    /// Why it waits.
+    pub metadata: Metadata,
+    /// When it joined the queue; the number by which its wait is known.
+    pub create_revision: Revision,
+    /// When it gives up.
+    pub deadline: Option<LogTime>,
+}
+
+/// A lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseView {
+    /// Its id.
+    pub lease: LeaseId,
+    /// The revision at its grant.
+    pub incarnation: Revision,
+    /// Its time to live.
+    pub ttl: DurationMs,
+    /// What is left of it.
+    pub remaining: DurationMs,
+    /// When it ends unless renewed.
+    pub deadline: LogTime,
+    /// What its client calls itself.
+    pub client_id: ClientId,
+    /// Where its client was last seen.
+    pub address: Address,
+    /// The log time of its grant or last renewal.
+    pub last_seen: LogTime,
+    /// Whether the server ends it when the client's last connection closes.
+    pub revoke_on_disconnect: bool,
+    /// How many holders and waiters hang on it.
+    pub claims: u64,
+}
+
+/// A register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegisterView {
+    /// Its key.
+    pub key: Key,
+    /// Its value.
+    pub value: Value,
+    /// The lease with which it ends.
+    pub lease: Option<LeaseId>,
+    /// When it was created.
+    pub create_revision: Revision,
+    /// When it was last put.
+    pub mod_revision: Revision,
+    /// How often it was put since its creation.
+    pub version: u64,
+}

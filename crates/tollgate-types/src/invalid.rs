@@ -1,0 +1,75 @@
+//! Why a value was refused by its constructor.
+
+/// The rule that a value broke. The text says what to do instead, so it can go to a user as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// A text or byte string that must not be empty was.
+    #[error("{what} is empty: give it at least one byte")]
+    Empty {
+        /// Which value.
+        what: &'static str,
+    },
+    /// More bytes than any configuration allows.
+    #[error("{what} has {bytes} bytes: at most {max} are allowed")]
+    TooLong {
+        /// Which value.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The greatest length that any limit can allow.
+        max: usize,
+    },
+    /// Text that is not UTF-8.
+    #[error("{what} is not UTF-8 from byte {at} on")]
+    NotUtf8 {
+        /// Which value.
+        what: &'static str,
+        /// Offset of the first bad byte.
+        at: usize,
+    },
+    /// A control character, which would garble terminals and logs.
+    #[error("{what} has the control character {code:#04x} at byte {at}: use printable text")]
+    Control {
+        /// Which value.
+        what: &'static str,
+        /// The character's code point.
+        code: u32,
+        /// Its offset in bytes.
+        at: usize,
+    },
+    /// A number outside its range.
+    #[error("{what} is {value}: it must be from {min} to {max}")]
+    OutOfRange {
+        /// Which value.
+        what: &'static str,
+        /// The number given.
+        value: u64,
+        /// The least allowed.
+        min: u64,
+        /// The greatest allowed.
+        max: u64,
+    },
+    /// The same element twice where each may stand once.
+    #[error("{what} has {element:?} twice: name each once")]
+    Twice {
+        /// Which list.
+        what: &'static str,
+        /// The repeated element.
+        element: String,
+    },
+    /// Ranges that are empty, unsorted, overlapping or touching.
+    #[error("{what} must be sorted ranges with a gap between them; {from}..={to} is not")]
+    Ranges {
+        /// Which list.
+        what: &'static str,
+        /// First element of the offending range.
+        from: u64,
+        /// Last element of the offending range.
+        to: u64,
+    },
+}
+
+/// Refuses a number outside `min..=max`.
+pub(crate) fn in_range(what: &'static str, value: u64, min: u64, max: u64) -> Result<u64, Invalid> {
+    if (min..=max).contains(&value) { Ok(value) } else { Err(Invalid::OutOfRange { what, value, min, max }) }
+}

@@ -1,0 +1,38 @@
+//! The words of Tollgate as types: names, ids, tokens, times, modes, limits, slots.
+//!
+//! Every constructor validates, and its error says which rule broke; past it, a value is known to be good and nobody
+//! checks again. Not here: what the values mean together (`tollgate-core`), how they travel (`tollgate-proto`).
+//!
+//! ```
+//! use tollgate_types::{Name, Slot};
+//!
+//! let name = Name::new("db/migrate")?;
+//! assert_eq!(name.slot(), Slot::of(b"db/migrate"));
+//! assert_eq!(Name::new("").unwrap_err().to_string(), "name is empty: give it at least one byte");
+//! # Ok::<(), tollgate_types::Invalid>(())
+//! ```
+
+mod bytes;
+mod group;
+mod invalid;
+mod lease_id;
+mod limits;
+mod mode;
+mod names;
+mod revision;
+mod seq;
+mod slot;
+mod text;
+mod time;
+
+pub use group::GroupId;
+pub use invalid::Invalid;
+pub use lease_id::LeaseId;
+pub use limits::{Limit, Limits};
+pub use mode::Mode;
+pub use names::{NAMES_MAX, Names};
+pub use revision::{REVISION_END, Revision, Token};
+pub use seq::{SEQ_RANGES_MAX, Seq, SeqRanges};
+pub use slot::{SLOTS, Slot};
+pub use text::{Address, ClientId, Key, Metadata, Name, Owner, Value};
+pub use time::{DurationMs, LogTime};

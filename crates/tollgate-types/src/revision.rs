@@ -1,0 +1,103 @@
+//! Revisions and fencing tokens.
+
+use crate::invalid::{Invalid, in_range};
+use std::fmt;
+
+/// Revisions and tokens stay below this, so that a double holds them exactly.
+pub const REVISION_END: u64 = 1 << 53;
+
+/// A group's counter of state changes. 0 is before the first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Revision(u64);
+
+impl Revision {
+    /// Before the first change.
+    pub const ZERO: Revision = Revision(0);
+
+    /// A revision by number, below 2^53.
+    pub fn new(number: u64) -> Result<Revision, Invalid> {
+        in_range("revision", number, 0, REVISION_END - 1).map(Revision)
+    }
+
+    /// The revision of the next change.
+    ///
+    /// Panics at 2^53: a million changes a second take 285 years to get there, so it can only be a corrupted counter.
+    #[must_use]
+    #[inline]
+    pub fn next(self) -> Revision {
+        assert!(self.0 + 1 < REVISION_END, "revisions stay below 2^53");
+        Revision(self.0 + 1)
+    }
+
+    /// The number.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r{}", self.0)
+    }
+}
+
+/// The fencing number of a grant: the revision at which it was given.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(Revision);
+
+impl Token {
+    /// A token by number: 1 to 2^53 - 1.
+    pub fn new(number: u64) -> Result<Token, Invalid> {
+        in_range("fencing token", number, 1, REVISION_END - 1).map(|n| Token(Revision(n)))
+    }
+
+    /// The token of a grant made at `revision`.
+    #[inline]
+    pub fn of_grant(revision: Revision) -> Token {
+        assert!(revision > Revision::ZERO, "a grant is a change, so its revision is above 0");
+        Token(revision)
+    }
+
+    /// The number.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "t{}", self.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_stay_below_two_to_the_53() {
+        assert!(Token::new(0).is_err());
+        assert!(Token::new(REVISION_END).is_err());
+        assert!(Token::new(REVISION_END - 1).is_ok());
+    }
+
+    #[test]
+    #[should_panic(expected = "revisions stay below 2^53")]
+    fn a_counter_at_the_end_is_a_fault() {
+        let _ = Revision::new(REVISION_END - 1).unwrap().next();
+    }
+}

@@ -1,0 +1,186 @@
+//! Names, owners and the other strings that clients choose.
+//!
+//! The bounds here are the format's: no limit can be set above them. The limits in force may be lower (`Limits`).
+
+use crate::bytes::ShortBytes;
+use crate::invalid::Invalid;
+use crate::slot::Slot;
+use std::fmt;
+
+fn check_len(what: &'static str, bytes: &[u8], min: usize, max: usize) -> Result<(), Invalid> {
+    if bytes.len() < min {
+        return Err(Invalid::Empty { what });
+    }
+    if bytes.len() > max {
+        return Err(Invalid::TooLong { what, bytes: bytes.len(), max });
+    }
+    Ok(())
+}
+
+fn check_text(what: &'static str, bytes: &[u8]) -> Result<(), Invalid> {
+    let text = std::str::from_utf8(bytes).map_err(|e| Invalid::NotUtf8 { what, at: e.valid_up_to() })?;
+    match text.char_indices().find(|(_, c)| c.is_control()) {
+        Some((at, c)) => Err(Invalid::Control { what, code: u32::from(c), at }),
+        None => Ok(()),
+    }
+}
+
+macro_rules! string_type {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $min:literal..=$max:literal, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(ShortBytes);
+
+        impl $type {
+            /// The greatest length in bytes that any limit can allow.
+            pub const BYTES_MAX: usize = $max;
+
+            /// Checks the rules above and keeps the bytes.
+            pub fn new(from: impl AsRef<[u8]>) -> Result<Self, Invalid> {
+                let bytes = from.as_ref();
+                check_len($what, bytes, $min, $max)?;
+                let check: fn(&'static str, &[u8]) -> Result<(), Invalid> = $check;
+                check($what, bytes)?;
+                Ok(Self(ShortBytes::new(bytes)))
+            }
+
+            /// The bytes as they were given.
+            #[inline]
+            pub fn as_bytes(&self) -> &[u8] {
+                self.0.as_slice()
+            }
+
+            /// Length in bytes.
+            #[inline]
+            pub fn len(&self) -> usize {
+                self.as_bytes().len()
+            }
+
+            /// Whether it has no byte.
+            #[inline]
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&String::from_utf8_lossy(self.as_bytes()))
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", String::from_utf8_lossy(self.as_bytes()))
+            }
+        }
+    };
+}
+
+fn any_bytes(_: &'static str, _: &[u8]) -> Result<(), Invalid> {
+    Ok(())
+}
+
+string_type! {
+    /// A lock's name: 1 to 512 bytes of UTF-8 without control characters.
+    ///
+    /// Names that share the text inside their first `{...}` share a slot, and so a group:
+    ///
+    /// ```
+    /// use tollgate_types::Name;
+    /// let (a, b) = (Name::new("{orders}/42")?, Name::new("{orders}/43")?);
+    /// assert_eq!(a.slot(), b.slot());
+    /// # Ok::<(), tollgate_types::Invalid>(())
+    /// ```
+    Name, "name", 1..=512, check_text
+}
+
+string_type! {
+    /// A register's key: 1 to 512 bytes, any bytes.
+    Key, "key", 1..=512, any_bytes
+}
+
+string_type! {
+    /// The logical thread of control inside a lease: up to 64 bytes of UTF-8 without control characters.
+    /// The empty owner is the lease itself.
+    Owner, "owner", 0..=64, check_text
+}
+
+string_type! {
+    /// What a client calls itself: up to 128 bytes of UTF-8 without control characters.
+    ClientId, "client id", 0..=128, check_text
+}
+
+string_type! {
+    /// Where a lease's client was last seen, as text: up to 64 bytes of UTF-8 without control characters.
+    Address, "address", 0..=64, check_text
+}
+
+string_type! {
+    /// Why a lock is held or was taken away, for people: up to 4 KiB of UTF-8 without control characters.
+    Metadata, "metadata", 0..=4096, check_text
+}
+
+string_type! {
+    /// A register's value: up to 64 KiB, any bytes.
+    Value, "value", 0..=65536, any_bytes
+}
+
+impl Name {
+    /// The hash bucket of this name.
+    pub fn slot(&self) -> Slot {
+        Slot::of(self.as_bytes())
+    }
+}
+
+impl Key {
+    /// The hash bucket of this key.
+    pub fn slot(&self) -> Slot {
+        Slot::of(self.as_bytes())
+    }
+}
+
+impl Owner {
+    /// The lease itself, which takes no part in deadlock detection.
+    pub const LEASE: Owner = Owner(ShortBytes::EMPTY);
+}
+
+impl ClientId {
+    /// A client that gave no name.
+    pub const NONE: ClientId = ClientId(ShortBytes::EMPTY);
+}
+
+impl Address {
+    /// Not known.
+    pub const NONE: Address = Address(ShortBytes::EMPTY);
+}
+
+impl Metadata {
+    /// Nothing to say.
+    pub const NONE: Metadata = Metadata(ShortBytes::EMPTY);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_string_says_which_rule_broke() {
+        let says = |r: Result<Name, Invalid>| r.unwrap_err().to_string();
+        assert_eq!(says(Name::new("")), "name is empty: give it at least one byte");
+        assert_eq!(says(Name::new("x".repeat(513))), "name has 513 bytes: at most 512 are allowed");
+        assert_eq!(says(Name::new(b"ab\xff")), "name is not UTF-8 from byte 2 on");
+        assert_eq!(
+            says(Name::new("ab\n")),
+            "name has the control character 0x0a at byte 2: use printable text"
+        );
+        assert!(Name::new("x".repeat(512)).is_ok());
+    }
+
+    #[test]
+    fn an_owner_may_be_empty_and_a_key_may_be_any_bytes() {
+        assert_eq!(Owner::new("").unwrap(), Owner::LEASE);
+        assert_eq!(Key::new(b"\0\xff").unwrap().as_bytes(), b"\0\xff");
+        assert!(Key::new("").is_err());
+    }
+}
