@@ -1,8 +1,8 @@
 //! The changes that consensus orders. Adding a variant or a field changes the log format (`format::command`).
 
 use tollgate_types::{
-    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq,
-    SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
+    Revision, Seq, SeqRanges, Slot, Token, Value,
 };
 
 /// One command with the log time that the leader stamped on it.
@@ -129,7 +129,7 @@ pub struct AcquireLock {
     pub wait: Wait,
     /// How long the names stay closed if the grant ends against its holder's will.
     pub lock_delay: DurationMs,
-    /// When the grant ends even if the lease lives.
+    /// How long after the grant it ends even if the lease lives; 0 is none.
     pub max_hold: Option<DurationMs>,
     /// Why, for people.
     pub metadata: Metadata,

@@ -14,7 +14,10 @@ pub struct Event {
 
 /// What changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "the ring stores events by value: a box would cost an allocation per lock operation")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the ring stores events by value: a box would cost an allocation per lock operation"
+)]
 pub enum Change {
     /// A holder or waiter of a lock.
     Lock(LockChange),

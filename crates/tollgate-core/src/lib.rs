@@ -1,11 +1,48 @@
 //! Decides who holds each lock, and nothing else.
+//!
+//! [`State::apply`] is a pure function of (state, entry): time arrives inside the entry, randomness and IO never. Every
+//! replica that applies the same entries has the same state, the same revisions and the same [`Snapshot::hash`].
+//! What each command does is written down in `docs/semantics.md`; `ARCHITECTURE.md` has the map of the files.
+//!
+//! Not here: replication, clocks, sockets, waking callers.
 
+mod claim;
 mod command;
 mod event;
+mod format;
+mod index;
+mod lease;
+mod lock;
+mod owners;
+mod planted;
+mod register;
 mod reply;
+mod requests;
+mod ring;
+mod slab;
+mod state;
 mod view;
+mod watch;
+mod watch_index;
 
-pub use command::*;
+pub use command::{
+    AcquireLock, Against, CancelTarget, CancelWait, Command, Compare, ConvertLock, Entry, ForceRelease,
+    GrantLease, KeySelector, LeaseChoice, Op, RangeQuery, Relation, ReleaseBy, ReleaseLock, RenewLeases,
+    Renewal, Request, RevokeLease, Sort, Txn, Wait,
+};
 pub use event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState, claim_key};
-pub use reply::*;
-pub use view::*;
+pub use format::snapshot::{SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotError, SnapshotReader};
+pub use format::{
+    DecodeError, ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_entry,
+};
+#[cfg(feature = "planted-bugs")]
+pub use planted::Bug;
+pub use reply::{
+    Applied, CycleStep, EndReason, Kind, OpResult, Rejection, RejectionCode, Renewed, Reply, Resolution,
+    WaitOutcome,
+};
+pub use ring::{Compacted, EventBatch};
+pub use state::{APPLY_VERSION_SUPPORTED, State};
+pub use view::{HolderView, LeaseView, LockView, RegisterView, WaiterView};
+pub use watch::Watch;
+pub use watch_index::WatchIndex;

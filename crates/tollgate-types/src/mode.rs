@@ -154,7 +154,10 @@ mod tests {
     #[test]
     fn permits_are_validated() {
         assert!(Mode::permit(1, 1).is_ok());
-        assert_eq!(Mode::permit(3, 2).unwrap_err().to_string(), "permits asked for is 3: it must be from 1 to 2");
+        assert_eq!(
+            Mode::permit(3, 2).unwrap_err().to_string(),
+            "permits asked for is 3: it must be from 1 to 2"
+        );
         assert!(Mode::permit(0, 2).is_err());
         assert!(Mode::permit(1, Mode::PERMITS_MAX + 1).is_err());
     }

@@ -75,7 +75,10 @@ mod tests {
     #[test]
     fn names_are_sorted_and_each_once() {
         assert_eq!(names(&["b", "a"]).unwrap(), names(&["a", "b"]).unwrap());
-        assert_eq!(names(&["b", "a", "b"]).unwrap_err().to_string(), r#"names has "b" twice: name each once"#);
+        assert_eq!(
+            names(&["b", "a", "b"]).unwrap_err().to_string(),
+            r#"names has "b" twice: name each once"#
+        );
         assert!(names(&[]).is_err());
         assert!(Names::new((0..65).map(|i| Name::new(i.to_string()).unwrap()).collect()).is_err());
     }

@@ -1,0 +1,36 @@
+# Needs GNU make and rustup; the toolchain is pinned in rust-toolchain.toml. `make` alone lists the targets.
+
+# How long `make fuzz` runs, and how many random histories `make test-slow` tries.
+SECONDS = 60
+SEQUENCES = 1000000
+
+CORE_BUGS = --features tollgate-core/planted-bugs
+
+.DEFAULT_GOAL := help
+.PHONY: help test test-slow lint mutants-core fuzz bench-core
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+test: ## Run every test
+	cargo test --workspace $(CORE_BUGS)
+
+test-slow: ## Compare the core with its oracle on SEQUENCES=1000000 random histories
+	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties
+
+lint: ## Check format, lints, docs and the rules of the house
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets $(CORE_BUGS) -- -D warnings
+	cargo clippy --workspace -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	cargo xtask tidy
+	cargo xtask layers
+
+mutants-core: ## Plant each known bug in the core and show which test catches it
+	cargo test -p tollgate-core $(CORE_BUGS) --test it -- --nocapture --exact mutants::every_planted_bug_is_caught
+
+fuzz: ## Feed the core random bytes and commands for SECONDS=60
+	FUZZ_SECONDS=$(SECONDS) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture fuzz
+
+bench-core: ## Measure the core: time per command, memory, snapshot stalls
+	cargo bench -p tollgate-core --bench core

@@ -1,0 +1,116 @@
+//! A claim: what one request for locks made. It waits in the queues of its names, then holds them.
+
+use crate::event::ClaimState;
+use crate::lease::Lease;
+use crate::lock::Lock;
+use crate::requests::Part;
+use crate::slab::Id;
+use smallvec::SmallVec;
+use tollgate_types::{DurationMs, LeaseId, LogTime, Metadata, Mode, Names, Owner, Revision, Seq, Token};
+
+#[derive(Clone)]
+pub(crate) struct Claim {
+    pub(crate) names: Names,
+    pub(crate) lease_id: LeaseId,
+    pub(crate) owner: Owner,
+    pub(crate) metadata: Metadata,
+    pub(crate) mode: Mode,
+    /// None while it waits.
+    pub(crate) token: Option<Token>,
+    pub(crate) create_revision: Revision,
+    pub(crate) mod_revision: Revision,
+    pub(crate) version: u64,
+    /// When the wait ends; kept after the grant but without meaning.
+    pub(crate) wait_until: LogTime,
+    pub(crate) hold_until: LogTime,
+    pub(crate) max_hold: Option<DurationMs>,
+    pub(crate) lock_delay: DurationMs,
+    /// The unacknowledged requests that it answers.
+    pub(crate) seqs: SmallVec<[(Seq, Part); 1]>,
+    /// Whether a request without a seq asked for it too.
+    pub(crate) anonymous: bool,
+    pub(crate) upgrade: Option<Box<Upgrade>>,
+
+    // Derived, rebuilt on load: the records behind `names`, the lease, and the neighbours in the lease's list.
+    pub(crate) locks: SmallVec<[Id<Lock>; 1]>,
+    pub(crate) lease: Id<Lease>,
+    pub(crate) older: Option<Id<Claim>>,
+    pub(crate) younger: Option<Id<Claim>>,
+}
+
+/// A holder's wait for a stronger mode.
+#[derive(Clone)]
+pub(crate) struct Upgrade {
+    pub(crate) mode: Mode,
+    pub(crate) queued_at: Revision,
+    pub(crate) wait_until: LogTime,
+    pub(crate) seqs: SmallVec<[Seq; 1]>,
+    pub(crate) anonymous: bool,
+}
+
+impl Claim {
+    pub(crate) fn holds(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// Whether it stands in the queues of its names.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.token.is_none() || self.upgrade.is_some()
+    }
+
+    /// The mode that it stands in the queue for.
+    pub(crate) fn wanted(&self) -> Mode {
+        self.upgrade.as_ref().map_or(self.mode, |upgrade| upgrade.mode)
+    }
+
+    /// The number by which its wait is known.
+    pub(crate) fn wait_revision(&self) -> Revision {
+        self.upgrade.as_ref().map_or(self.create_revision, |upgrade| upgrade.queued_at)
+    }
+
+    pub(crate) fn queue_key(&self) -> QueueKey {
+        match &self.upgrade {
+            Some(upgrade) => QueueKey::upgrade(upgrade.queued_at),
+            None => QueueKey::waiter(self.create_revision),
+        }
+    }
+
+    pub(crate) fn state(&self) -> ClaimState {
+        ClaimState {
+            mode: self.mode,
+            token: self.token,
+            wants: self.upgrade.as_ref().map(|upgrade| upgrade.mode),
+            mod_revision: self.mod_revision,
+            version: self.version,
+        }
+    }
+
+    /// Takes a request off, whichever part of the claim it stands on.
+    pub(crate) fn forget_seq(&mut self, seq: Seq) {
+        self.seqs.retain(|(s, _)| *s != seq);
+        if let Some(upgrade) = &mut self.upgrade {
+            upgrade.seqs.retain(|s| *s != seq);
+        }
+    }
+}
+
+/// The place in a queue: upgrades first, then in order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct QueueKey {
+    not_upgrade: bool,
+    revision: Revision,
+}
+
+impl QueueKey {
+    pub(crate) fn upgrade(queued_at: Revision) -> QueueKey {
+        QueueKey { not_upgrade: false, revision: queued_at }
+    }
+
+    pub(crate) fn waiter(create_revision: Revision) -> QueueKey {
+        QueueKey { not_upgrade: true, revision: create_revision }
+    }
+
+    pub(crate) fn is_upgrade(self) -> bool {
+        !self.not_upgrade
+    }
+}

@@ -1,0 +1,18 @@
+//! The bytes of what lasts: the log's entries and the snapshots.
+//!
+//! Both begin with a version, and both are canonical: a value has one encoding, and what decodes encodes to the same
+//! bytes again. So replicas may compare checksums instead of values, and a decoder that would read two byte strings as
+//! one entry is a bug that a fuzzer can see. Decoding trusts nothing: it goes through the constructors of the types,
+//! and reserves no more memory than the input could fill.
+//!
+//! Not here: checksums and framing (the log does both), and whether a command makes sense (`State::apply`).
+
+pub(crate) mod command;
+mod record;
+pub(crate) mod snapshot;
+mod values;
+mod wire;
+
+pub use command::{ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_entry};
+pub use wire::DecodeError;
+pub(crate) use wire::{Reader, Writer};

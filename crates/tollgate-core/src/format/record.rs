@@ -1,0 +1,440 @@
+//! One record of a snapshot as bytes.
+
+use super::snapshot::{Header, Snapshot, write_header};
+use super::{DecodeError, Reader, Writer};
+use crate::claim::{Claim, Upgrade};
+use crate::event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState};
+use crate::lease::Lease;
+use crate::lock::Closure;
+use crate::planted::Bug;
+use crate::register::Register;
+use crate::reply::{EndReason, RejectionCode};
+use crate::requests::{Kept, Outcome, Part, Requests};
+use crate::state::Restore;
+use smallvec::SmallVec;
+use tollgate_types::{Key, LogTime, Name, Revision, Seq};
+
+/// The most seqs that any limit can leave on one claim or in one lease.
+const SEQS_MAX: usize = 65_536 + 64;
+
+/// What a record is; sections follow one another in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(super) enum Tag {
+    Header = 1,
+    Lease = 2,
+    Claim = 3,
+    Closure = 4,
+    Register = 5,
+    Dirty = 6,
+    Event = 7,
+    End = 8,
+}
+
+impl Tag {
+    pub(super) fn from_number(number: u8) -> Option<Tag> {
+        use Tag::{Claim, Closure, Dirty, End, Event, Header, Lease, Register};
+        [Header, Lease, Claim, Closure, Register, Dirty, Event, End]
+            .into_iter()
+            .find(|tag| *tag as u8 == number)
+    }
+}
+
+/// A record to be written.
+pub(super) enum Record<'a> {
+    Header(&'a Header),
+    Lease(&'a Lease),
+    Claim(&'a Claim),
+    Closure(&'a Closure),
+    Register(&'a Register),
+    Dirty(&'a Name),
+    Event(&'a Event),
+}
+
+/// Where a record stands in the canonical order.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    tag: Tag,
+    number: Revision,
+    key: Vec<u8>,
+}
+
+impl Place {
+    pub(super) fn header() -> Place {
+        Place { tag: Tag::Header, number: Revision::ZERO, key: Vec::new() }
+    }
+
+    /// Only events may share a place: those of one revision.
+    pub(super) fn may_precede(&self, next: &Place) -> bool {
+        self < next || (self == next && self.tag == Tag::Event)
+    }
+}
+
+pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>) {
+    let mut writer = Writer::new(out);
+    match record {
+        Record::Header(header) => {
+            writer.u8(Tag::Header as u8);
+            write_header(header, out);
+        }
+        Record::Lease(lease) => {
+            writer.u8(Tag::Lease as u8);
+            write_lease(&mut writer, lease, !snapshot.planted(Bug::OutcomesLostInSnapshot));
+        }
+        Record::Claim(claim) => {
+            writer.u8(Tag::Claim as u8);
+            writer.revision(snapshot.leases.get(claim.lease).incarnation);
+            write_claim(&mut writer, claim);
+        }
+        Record::Closure(closure) => {
+            writer.u8(Tag::Closure as u8);
+            writer.name(&closure.name);
+            writer.log_time(closure.until);
+        }
+        Record::Register(register) => {
+            writer.u8(Tag::Register as u8);
+            writer.key(&register.key);
+            writer.option(register.lease, |w, lease| w.revision(snapshot.leases.get(lease).incarnation));
+            write_register_state(&mut writer, &register.state);
+        }
+        Record::Dirty(name) => {
+            writer.u8(Tag::Dirty as u8);
+            writer.name(name);
+        }
+        Record::Event(event) => {
+            writer.u8(Tag::Event as u8);
+            write_event(&mut writer, event);
+        }
+    }
+}
+
+/// A record that was read.
+#[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
+pub(super) enum Parsed {
+    Lease { lease: Lease, kept: Vec<(Seq, Outcome)> },
+    Claim { incarnation: Revision, claim: ClaimParts },
+    Closure { name: Name, until: LogTime },
+    Register { key: Key, lease: Option<Revision>, state: RegisterState },
+    Dirty(Name),
+    Event(Event),
+}
+
+impl Parsed {
+    pub(super) fn place(&self) -> Place {
+        let (tag, number, key) = match self {
+            Parsed::Lease { lease, .. } => (Tag::Lease, lease.incarnation, Vec::new()),
+            Parsed::Claim { claim, .. } => (Tag::Claim, claim.create_revision, Vec::new()),
+            Parsed::Closure { name, .. } => (Tag::Closure, Revision::ZERO, name.as_bytes().to_vec()),
+            Parsed::Register { key, .. } => (Tag::Register, Revision::ZERO, key.as_bytes().to_vec()),
+            Parsed::Dirty(name) => (Tag::Dirty, Revision::ZERO, name.as_bytes().to_vec()),
+            Parsed::Event(event) => (Tag::Event, event.revision, Vec::new()),
+        };
+        Place { tag, number, key }
+    }
+
+    pub(super) fn restore(self, restore: &mut Restore) -> Result<(), String> {
+        match self {
+            Parsed::Lease { lease, kept } => restore.lease(lease, kept),
+            Parsed::Claim { incarnation, claim } => restore.claim(incarnation, claim),
+            Parsed::Closure { name, until } => restore.closure(&name, until),
+            Parsed::Register { key, lease, state } => restore.register(key, state, lease),
+            Parsed::Dirty(name) => restore.dirty(name),
+            Parsed::Event(event) => restore.event(event),
+        }
+    }
+}
+
+pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>) -> Result<Parsed, DecodeError> {
+    Ok(match tag {
+        Tag::Lease => read_lease(reader)?,
+        Tag::Claim => Parsed::Claim { incarnation: reader.revision()?, claim: read_claim(reader)? },
+        Tag::Closure => Parsed::Closure { name: reader.name()?, until: reader.log_time()? },
+        Tag::Register => Parsed::Register {
+            key: reader.key()?,
+            lease: reader.option("lease", Reader::revision)?,
+            state: read_register_state(reader)?,
+        },
+        Tag::Dirty => Parsed::Dirty(reader.name()?),
+        Tag::Event => Parsed::Event(read_event(reader)?),
+        Tag::Header | Tag::End => unreachable!("the caller deals with both"),
+    })
+}
+
+/// The hash in the last record.
+pub(super) fn end(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
+    let mut hash = [0; 8];
+    for byte in &mut hash {
+        *byte = reader.u8()?;
+    }
+    Ok(u64::from_le_bytes(hash))
+}
+
+fn write_lease(writer: &mut Writer<'_>, lease: &Lease, with_kept: bool) {
+    writer.lease_id(lease.id);
+    writer.revision(lease.incarnation);
+    writer.duration(lease.ttl);
+    writer.log_time(lease.deadline);
+    writer.u8(reason_number(lease.end_reason));
+    writer.client_id(&lease.client_id);
+    writer.address(&lease.address);
+    writer.log_time(lease.last_seen);
+    writer.bool(lease.revoke_on_disconnect);
+    writer.seq_ranges_unbounded(lease.requests.seen());
+    let outcomes = lease.requests.kept().iter().filter_map(|(seq, kept)| match kept {
+        Kept::Outcome(outcome) if with_kept => Some((*seq, *outcome)),
+        _ => None,
+    });
+    let outcomes: Vec<(Seq, Outcome)> = outcomes.collect();
+    writer.list("kept outcomes", SEQS_MAX, &outcomes, |w, (seq, outcome)| {
+        w.seq(*seq);
+        write_outcome(w, outcome);
+    });
+}
+
+fn read_lease(reader: &mut Reader<'_>) -> Result<Parsed, DecodeError> {
+    let lease = Lease {
+        id: reader.lease_id()?,
+        incarnation: reader.revision()?,
+        ttl: reader.duration()?,
+        deadline: reader.log_time()?,
+        end_reason: reader.tag("end reason", reason_from)?,
+        client_id: reader.client_id()?,
+        address: reader.address()?,
+        last_seen: reader.log_time()?,
+        revoke_on_disconnect: reader.bool("revoke on disconnect")?,
+        requests: Requests::from_parts(reader.seq_ranges_unbounded()?),
+        oldest: None,
+        youngest: None,
+        claims: 0,
+        registers: None,
+    };
+    let kept = reader.list("kept outcomes", SEQS_MAX, 2, |r| Ok((r.seq()?, read_outcome(r)?)))?;
+    Ok(Parsed::Lease { lease, kept })
+}
+
+fn write_outcome(writer: &mut Writer<'_>, outcome: &Outcome) {
+    match outcome {
+        Outcome::Acquired { token, create_revision, mode } => {
+            writer.u8(1);
+            writer.token(*token);
+            writer.revision(*create_revision);
+            writer.mode(*mode);
+        }
+        Outcome::Busy => writer.u8(2),
+        Outcome::Released { revision } => {
+            writer.u8(3);
+            writer.revision(*revision);
+        }
+        Outcome::Ended { token, reason } => {
+            writer.u8(4);
+            writer.option(*token, |w, token| w.token(token));
+            writer.u8(reason_number(*reason));
+        }
+        Outcome::TxnDone { succeeded, revision } => {
+            writer.u8(5);
+            writer.bool(*succeeded);
+            writer.revision(*revision);
+        }
+        Outcome::Rejected(code) => {
+            writer.u8(6);
+            writer.u8(*code as u8);
+        }
+    }
+}
+
+fn read_outcome(reader: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
+    let at = reader.at();
+    Ok(match reader.u8()? {
+        1 => Outcome::Acquired {
+            token: reader.token()?,
+            create_revision: reader.revision()?,
+            mode: reader.mode()?,
+        },
+        2 => Outcome::Busy,
+        3 => Outcome::Released { revision: reader.revision()? },
+        4 => Outcome::Ended {
+            token: reader.option("token", Reader::token)?,
+            reason: reader.tag("end reason", reason_from)?,
+        },
+        5 => Outcome::TxnDone { succeeded: reader.bool("succeeded")?, revision: reader.revision()? },
+        6 => Outcome::Rejected(reader.tag("rejection", RejectionCode::from_number)?),
+        tag => return Err(DecodeError::UnknownTag { what: "outcome", tag, at }),
+    })
+}
+
+/// A claim as read: without the records that only a state can give it.
+pub(crate) type ClaimParts = Box<Claim>;
+
+fn write_claim(writer: &mut Writer<'_>, claim: &Claim) {
+    writer.lease_id(claim.lease_id);
+    writer.names(&claim.names);
+    writer.owner(&claim.owner);
+    writer.metadata(&claim.metadata);
+    writer.mode(claim.mode);
+    writer.option(claim.token, |w, token| w.token(token));
+    writer.revision(claim.create_revision);
+    writer.revision(claim.mod_revision);
+    writer.varint(claim.version);
+    writer.log_time(claim.wait_until);
+    writer.log_time(claim.hold_until);
+    writer.option(claim.max_hold, |w, max_hold| w.duration(max_hold));
+    writer.duration(claim.lock_delay);
+    writer.list("seqs", SEQS_MAX, &claim.seqs, |w, (seq, part)| {
+        w.seq(*seq);
+        w.bool(*part == Part::Convert);
+    });
+    writer.bool(claim.anonymous);
+    writer.option(claim.upgrade.as_ref(), |w, upgrade| {
+        w.mode(upgrade.mode);
+        w.revision(upgrade.queued_at);
+        w.log_time(upgrade.wait_until);
+        w.list("seqs", SEQS_MAX, &upgrade.seqs, |w, seq| w.seq(*seq));
+        w.bool(upgrade.anonymous);
+    });
+}
+
+fn read_claim(reader: &mut Reader<'_>) -> Result<ClaimParts, DecodeError> {
+    let claim = Claim {
+        lease_id: reader.lease_id()?,
+        names: reader.names()?,
+        owner: reader.owner()?,
+        metadata: reader.metadata()?,
+        mode: reader.mode()?,
+        token: reader.option("token", Reader::token)?,
+        create_revision: reader.revision()?,
+        mod_revision: reader.revision()?,
+        version: reader.varint()?,
+        wait_until: reader.log_time()?,
+        hold_until: reader.log_time()?,
+        max_hold: reader.option("max hold", Reader::duration)?,
+        lock_delay: reader.duration()?,
+        seqs: reader.list("seqs", SEQS_MAX, 2, |r| Ok((r.seq()?, read_part(r)?)))?.into(),
+        anonymous: reader.bool("anonymous")?,
+        upgrade: reader.option("upgrade", read_upgrade)?.map(Box::new),
+        locks: SmallVec::new(),
+        lease: crate::slab::Id::UNSET,
+        older: None,
+        younger: None,
+    };
+    Ok(Box::new(claim))
+}
+
+fn read_part(reader: &mut Reader<'_>) -> Result<Part, DecodeError> {
+    Ok(if reader.bool("part")? { Part::Convert } else { Part::Acquire })
+}
+
+fn read_upgrade(reader: &mut Reader<'_>) -> Result<Upgrade, DecodeError> {
+    Ok(Upgrade {
+        mode: reader.mode()?,
+        queued_at: reader.revision()?,
+        wait_until: reader.log_time()?,
+        seqs: reader.list("seqs", SEQS_MAX, 1, Reader::seq)?.into(),
+        anonymous: reader.bool("anonymous")?,
+    })
+}
+
+fn write_register_state(writer: &mut Writer<'_>, state: &RegisterState) {
+    writer.value(&state.value);
+    writer.lease_id_option(state.lease);
+    writer.revision(state.create_revision);
+    writer.revision(state.mod_revision);
+    writer.varint(state.version);
+}
+
+fn read_register_state(reader: &mut Reader<'_>) -> Result<RegisterState, DecodeError> {
+    Ok(RegisterState {
+        value: reader.value()?,
+        lease: reader.lease_id_option()?,
+        create_revision: reader.revision()?,
+        mod_revision: reader.revision()?,
+        version: reader.varint()?,
+    })
+}
+
+fn write_event(writer: &mut Writer<'_>, event: &Event) {
+    writer.revision(event.revision);
+    match &event.change {
+        Change::Lock(lock) => {
+            writer.bool(false);
+            writer.name(&lock.name);
+            writer.lease_id(lock.lease);
+            writer.owner(&lock.owner);
+            writer.metadata(&lock.metadata);
+            writer.revision(lock.create_revision);
+            writer.option(lock.now.as_ref(), write_claim_state);
+            writer.option(lock.prev.as_ref(), write_claim_state);
+            writer.option(lock.end, |w, reason| w.u8(reason_number(reason)));
+            writer.metadata(&lock.note);
+            writer.bool(lock.vacant);
+        }
+        Change::Register(register) => {
+            writer.bool(true);
+            writer.key(&register.key);
+            writer.option(register.now.as_ref(), write_register_state);
+            writer.option(register.prev.as_ref(), write_register_state);
+        }
+    }
+}
+
+fn read_event(reader: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    let revision = reader.revision()?;
+    let change = if reader.bool("kind of change")? {
+        Change::Register(RegisterChange {
+            key: reader.key()?,
+            now: reader.option("now", read_register_state)?,
+            prev: reader.option("prev", read_register_state)?,
+        })
+    } else {
+        Change::Lock(LockChange {
+            name: reader.name()?,
+            lease: reader.lease_id()?,
+            owner: reader.owner()?,
+            metadata: reader.metadata()?,
+            create_revision: reader.revision()?,
+            now: reader.option("now", read_claim_state)?,
+            prev: reader.option("prev", read_claim_state)?,
+            end: reader.option("end", |r| r.tag("end reason", reason_from))?,
+            note: reader.metadata()?,
+            vacant: reader.bool("vacant")?,
+        })
+    };
+    Ok(Event { revision, change })
+}
+
+fn write_claim_state(writer: &mut Writer<'_>, state: &ClaimState) {
+    writer.mode(state.mode);
+    writer.option(state.token, |w, token| w.token(token));
+    writer.option(state.wants, |w, mode| w.mode(mode));
+    writer.revision(state.mod_revision);
+    writer.varint(state.version);
+}
+
+fn read_claim_state(reader: &mut Reader<'_>) -> Result<ClaimState, DecodeError> {
+    Ok(ClaimState {
+        mode: reader.mode()?,
+        token: reader.option("token", Reader::token)?,
+        wants: reader.option("wants", Reader::mode)?,
+        mod_revision: reader.revision()?,
+        version: reader.varint()?,
+    })
+}
+
+const REASONS: [EndReason; 8] = [
+    EndReason::Released,
+    EndReason::LeaseExpired,
+    EndReason::LeaseRevoked,
+    EndReason::Disconnected,
+    EndReason::Forced,
+    EndReason::MaxHold,
+    EndReason::TimedOut,
+    EndReason::Cancelled,
+];
+
+fn reason_number(reason: EndReason) -> u8 {
+    let at = REASONS.iter().position(|r| *r == reason).expect("every reason is in the table");
+    u8::try_from(at).expect("eight reasons")
+}
+
+fn reason_from(number: u8) -> Option<EndReason> {
+    REASONS.get(usize::from(number)).copied()
+}

@@ -1,0 +1,436 @@
+//! Numbers, byte strings and lists as bytes: the letters of which the formats are made.
+//!
+//! A number is a LEB128 varint in its shortest form; a byte string or list has its length before it. `Reader` refuses
+//! any other form, so that there is one encoding of each value. Not here: the types of Tollgate (`values`).
+
+use tollgate_types::Invalid;
+
+/// Why bytes are not an encoding. `at` is the offset of the value that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The bytes end inside a value.
+    #[error("byte {at}: the value here is cut off by the end of the input")]
+    Truncated {
+        /// Where the value begins.
+        at: usize,
+    },
+    /// Bytes follow the last value.
+    #[error("byte {at}: the value ends here, but {extra} more bytes follow")]
+    Trailing {
+        /// Where the last value ends.
+        at: usize,
+        /// How many bytes follow.
+        extra: usize,
+    },
+    /// A number over 64 bits, or not in its shortest form.
+    #[error("byte {at}: this number has more bytes than it needs or can have")]
+    BadVarint {
+        /// Where it begins.
+        at: usize,
+    },
+    /// A tag, or a byte of flags, that this format does not have.
+    #[error("byte {at}: {tag:#04x} is not a known {what}")]
+    UnknownTag {
+        /// What the tag should tell.
+        what: &'static str,
+        /// The tag.
+        tag: u8,
+        /// Where it is.
+        at: usize,
+    },
+    /// Written by a binary that is newer than this one, or not by Tollgate.
+    #[error("the {what} has format version {found}: this binary reads version {supported}")]
+    UnsupportedVersion {
+        /// What was to be decoded.
+        what: &'static str,
+        /// The version that it says.
+        found: u8,
+        /// The version that would be read.
+        supported: u8,
+    },
+    /// A value that its constructor refused.
+    #[error("byte {at}: {source}")]
+    Invalid {
+        /// Where it begins.
+        at: usize,
+        /// Which rule it broke.
+        source: Invalid,
+    },
+    /// A string or list that is longer than any can be.
+    #[error("byte {at}: {what} of length {len}: at most {max} is possible")]
+    TooLong {
+        /// Which.
+        what: &'static str,
+        /// Its length: bytes of a string, elements of a list.
+        len: u64,
+        /// The greatest length.
+        max: u64,
+        /// Where it begins.
+        at: usize,
+    },
+    /// A list whose elements stand in another order than the canonical one.
+    #[error("byte {at}: this element of {what} comes before the one ahead of it: they must be sorted")]
+    Unsorted {
+        /// Which list.
+        what: &'static str,
+        /// Where the element begins.
+        at: usize,
+    },
+}
+
+/// Appends values to a buffer.
+///
+/// What it is given is known to be good, and it asserts what the types leave open (the length of a list, a `Mode` or
+/// `Names` made by hand): an entry that no replica can decode must not reach the log.
+pub(crate) struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    /// Appends to `out`.
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Writer<'a> {
+        Writer { out }
+    }
+
+    /// One byte: versions, tags, flags.
+    #[inline]
+    pub(crate) fn u8(&mut self, byte: u8) {
+        self.out.push(byte);
+    }
+
+    /// A number: seven bits a byte, lowest first, the top bit set on all but the last.
+    #[inline]
+    pub(crate) fn varint(&mut self, number: u64) {
+        if number < 0x80 {
+            self.out.push(low_byte(number));
+        } else {
+            self.long_varint(number);
+        }
+    }
+
+    fn long_varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.out.push(low_byte(number) | 0x80);
+            number >>= 7;
+        }
+        self.out.push(low_byte(number));
+    }
+
+    /// A byte string, after its length.
+    #[inline]
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.varint(bytes.len() as u64);
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// 1 for true, 0 for false.
+    #[inline]
+    pub(crate) fn bool(&mut self, value: bool) {
+        self.u8(u8::from(value));
+    }
+
+    /// 0, or 1 and the value.
+    #[inline]
+    pub(crate) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        self.bool(value.is_some());
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
+    /// The number of elements, which the elements follow. Panics if a reader would refuse it.
+    #[inline]
+    pub(crate) fn count(&mut self, what: &'static str, count: usize, max: usize) {
+        assert!(count <= max, "{what} of length {count}: the format has room for {max}");
+        self.varint(count as u64);
+    }
+
+    /// A list, after the number of its elements. Panics if a reader would refuse that number.
+    pub(crate) fn list<T>(
+        &mut self,
+        what: &'static str,
+        max: usize,
+        list: &[T],
+        mut write: impl FnMut(&mut Self, &T),
+    ) {
+        self.count(what, list.len(), max);
+        for element in list {
+            write(self, element);
+        }
+    }
+}
+
+/// 64 bits by seven.
+const VARINT_BYTES_MAX: usize = 10;
+
+#[allow(clippy::cast_possible_truncation, reason = "masked to seven bits")]
+const fn low_byte(number: u64) -> u8 {
+    (number & 0x7f) as u8
+}
+
+/// Takes values from the front of some bytes. After an error its place means nothing: give up.
+#[derive(Debug, Clone)]
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from the start.
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0 }
+    }
+
+    /// The offset of the next value, for errors about it.
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// How many bytes are left.
+    #[inline]
+    pub(crate) fn remaining(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// Refuses bytes after the last value.
+    pub(crate) fn finish(self) -> Result<(), DecodeError> {
+        match self.remaining() {
+            0 => Ok(()),
+            extra => Err(DecodeError::Trailing { at: self.at, extra }),
+        }
+    }
+
+    /// One byte.
+    #[inline]
+    pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
+        let byte = *self.bytes.get(self.at).ok_or(DecodeError::Truncated { at: self.at })?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    /// A number in its shortest form.
+    #[inline]
+    pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
+        let at = self.at;
+        let mut number = 0;
+        for (i, &byte) in self.bytes[at..].iter().take(VARINT_BYTES_MAX).enumerate() {
+            // The tenth byte has one bit left to give. A last byte of 0 could have been left away.
+            if (i == VARINT_BYTES_MAX - 1 && byte > 1) || (i > 0 && byte == 0) {
+                return Err(DecodeError::BadVarint { at });
+            }
+            number |= u64::from(byte & 0x7f) << (7 * i);
+            if byte < 0x80 {
+                self.at = at + i + 1;
+                return Ok(number);
+            }
+        }
+        Err(DecodeError::Truncated { at })
+    }
+
+    /// A number of at most 32 bits.
+    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, DecodeError> {
+        let at = self.at;
+        let value = self.varint()?;
+        u32::try_from(value).map_err(|_| {
+            let source = Invalid::OutOfRange { what, value, min: 0, max: u64::from(u32::MAX) };
+            DecodeError::Invalid { at, source }
+        })
+    }
+
+    /// A byte string of at most `max` bytes.
+    #[inline]
+    pub(crate) fn bytes(&mut self, what: &'static str, max: usize) -> Result<&'a [u8], DecodeError> {
+        let at = self.at;
+        let len = self.varint()?;
+        let max = max as u64;
+        if len > max {
+            return Err(DecodeError::TooLong { what, len, max, at });
+        }
+        let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len));
+        let bytes = end.and_then(|end| self.bytes.get(self.at..end)).ok_or(DecodeError::Truncated { at })?;
+        self.at += bytes.len();
+        Ok(bytes)
+    }
+
+    /// 1 for true, 0 for false, and nothing else.
+    #[inline]
+    pub(crate) fn bool(&mut self, what: &'static str) -> Result<bool, DecodeError> {
+        Ok(self.flags(what, 1)? == 1)
+    }
+
+    /// A byte of flags, of which only those in `known` may be set.
+    #[inline]
+    pub(crate) fn flags(&mut self, what: &'static str, known: u8) -> Result<u8, DecodeError> {
+        let at = self.at;
+        match self.u8()? {
+            tag if tag & !known == 0 => Ok(tag),
+            tag => Err(DecodeError::UnknownTag { what, tag, at }),
+        }
+    }
+
+    /// One byte that `from_tag` knows.
+    #[inline]
+    pub(crate) fn tag<T>(
+        &mut self,
+        what: &'static str,
+        from_tag: impl FnOnce(u8) -> Option<T>,
+    ) -> Result<T, DecodeError> {
+        let at = self.at;
+        let tag = self.u8()?;
+        from_tag(tag).ok_or(DecodeError::UnknownTag { what, tag, at })
+    }
+
+    /// What [`Writer::option`] wrote.
+    #[inline]
+    pub(crate) fn option<T>(
+        &mut self,
+        what: &'static str,
+        read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, DecodeError> {
+        if self.bool(what)? { read(self).map(Some) } else { Ok(None) }
+    }
+
+    /// The number of elements of a list. It is safe to reserve room for: each takes `bytes_min` bytes or more (at least
+    /// one), and that many are left.
+    pub(crate) fn count(
+        &mut self,
+        what: &'static str,
+        max: usize,
+        bytes_min: usize,
+    ) -> Result<usize, DecodeError> {
+        let at = self.at;
+        let len = self.varint()?;
+        if len > max as u64 {
+            return Err(DecodeError::TooLong { what, len, max: max as u64, at });
+        }
+        let possible = self.remaining() / bytes_min.max(1);
+        usize::try_from(len).ok().filter(|len| *len <= possible).ok_or(DecodeError::Truncated { at })
+    }
+
+    /// What [`Writer::list`] wrote; `bytes_min` as in [`Reader::count`].
+    pub(crate) fn list<T>(
+        &mut self,
+        what: &'static str,
+        max: usize,
+        bytes_min: usize,
+        mut read: impl FnMut(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<Vec<T>, DecodeError> {
+        let count = self.count(what, max, bytes_min)?;
+        let mut list = Vec::with_capacity(count);
+        for _ in 0..count {
+            list.push(read(self)?);
+        }
+        Ok(list)
+    }
+
+    /// What a constructor said about the value that began at `at`.
+    #[inline]
+    pub(crate) fn valid<T>(at: usize, result: Result<T, Invalid>) -> Result<T, DecodeError> {
+        result.map_err(|source| DecodeError::Invalid { at, source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut Writer::new(&mut out));
+        out
+    }
+
+    #[test]
+    fn numbers_take_seven_bits_a_byte() {
+        let cases: &[(u64, &[u8])] = &[
+            (0, &[0]),
+            (127, &[0x7f]),
+            (128, &[0x80, 1]),
+            (300, &[0xac, 2]),
+            (16_383, &[0xff, 0x7f]),
+            (16_384, &[0x80, 0x80, 1]),
+            (u64::MAX, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
+        ];
+        for &(number, bytes) in cases {
+            assert_eq!(written(|w| w.varint(number)), bytes);
+            let mut reader = Reader::new(bytes);
+            assert_eq!(reader.varint(), Ok(number));
+            assert_eq!(reader.finish(), Ok(()));
+        }
+        for shift in 0..64 {
+            for number in [1u64 << shift, (1 << shift) - 1, u64::MAX >> shift] {
+                assert_eq!(Reader::new(&written(|w| w.varint(number))).varint(), Ok(number));
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_in_a_longer_form_is_refused() {
+        let bad: [&[u8]; 5] = [
+            &[0x80, 0],
+            &[0xff, 0x80, 0],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x81, 0],
+            &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0],
+        ];
+        for bytes in bad {
+            assert_eq!(Reader::new(bytes).varint(), Err(DecodeError::BadVarint { at: 0 }), "{bytes:x?}");
+        }
+        assert_eq!(Reader::new(&[0xff; 9]).varint(), Err(DecodeError::Truncated { at: 0 }));
+        assert_eq!(Reader::new(&[]).varint(), Err(DecodeError::Truncated { at: 0 }));
+    }
+
+    #[test]
+    fn a_length_is_held_against_the_bytes_that_are_left() {
+        let bytes = [4, b'a', b'b', b'c'];
+        assert_eq!(Reader::new(&bytes).bytes("it", 9), Err(DecodeError::Truncated { at: 0 }));
+        let too_long = DecodeError::TooLong { what: "it", len: 4, max: 3, at: 0 };
+        assert_eq!(Reader::new(&bytes).bytes("it", 3), Err(too_long.clone()));
+        assert_eq!(Reader::new(&bytes).count("it", 3, 1), Err(too_long));
+        assert_eq!(Reader::new(&bytes).count("it", 9, 1), Err(DecodeError::Truncated { at: 0 }));
+        assert_eq!(
+            Reader::new(&bytes[..=2]).count("it", usize::MAX, 0),
+            Err(DecodeError::Truncated { at: 0 })
+        );
+        let huge = written(|w| w.varint(u64::MAX));
+        assert_eq!(Reader::new(&huge).count("it", usize::MAX, 8), Err(DecodeError::Truncated { at: 0 }));
+        assert_eq!(Reader::new(&huge).bytes("it", usize::MAX), Err(DecodeError::Truncated { at: 0 }));
+        assert_eq!(Reader::new(&[3, b'a', b'b', b'c']).bytes("it", 3), Ok(b"abc".as_slice()));
+        assert_eq!(Reader::new(&[1, b'a', b'b', b'c']).count("it", 9, 3), Ok(1));
+    }
+
+    #[test]
+    fn a_choice_is_0_or_1() {
+        let some = written(|w| w.option(Some(300), Writer::varint));
+        assert_eq!(some, [1, 0xac, 2]);
+        assert_eq!(Reader::new(&some).option("it", Reader::varint), Ok(Some(300)));
+        assert_eq!(written(|w| w.option(None, Writer::varint)), [0]);
+        assert_eq!(Reader::new(&[0]).option("it", Reader::varint), Ok(None));
+        let unknown = DecodeError::UnknownTag { what: "it", tag: 2, at: 0 };
+        assert_eq!(Reader::new(&[2, 1]).option("it", Reader::varint), Err(unknown));
+    }
+
+    #[test]
+    fn bytes_after_the_last_value_are_refused() {
+        let mut reader = Reader::new(&[7, 8, 9]);
+        assert_eq!(reader.u8(), Ok(7));
+        assert_eq!(reader.finish(), Err(DecodeError::Trailing { at: 1, extra: 2 }));
+    }
+
+    #[test]
+    #[should_panic(expected = "steps of length 3: the format has room for 2")]
+    fn a_list_that_no_reader_takes_is_not_written() {
+        written(|w| w.list("steps", 2, &[1, 2, 3], |w, &n| w.varint(n)));
+    }
+}

@@ -1,0 +1,112 @@
+//! What a lease remembers of its requests, so that a repeat has one effect and one answer (P10).
+//!
+//! Bounded by the operations in flight: an acknowledged request leaves only its number behind, and numbers given out in
+//! order collapse into one range.
+
+use crate::claim::Claim;
+use crate::reply::{EndReason, RejectionCode};
+use crate::slab::Id;
+use tollgate_types::{Mode, Revision, SEQ_RANGES_MAX, Seq, SeqRanges, Token};
+
+#[derive(Clone, Default)]
+pub(crate) struct Requests {
+    seen: SeqRanges,
+    /// Sorted by seq: those seen and not acknowledged.
+    kept: Vec<(Seq, Kept)>,
+}
+
+/// What answers a repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// The claim that the request made or changed, as it is by then.
+    Claim { claim: Id<Claim>, part: Part },
+    /// The outcome, of fixed size.
+    Outcome(Outcome),
+}
+
+/// What a request did to its claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Made it, or waits for it.
+    Acquire,
+    /// Changed its mode.
+    Convert,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Acquired { token: Token, create_revision: Revision, mode: Mode },
+    Busy,
+    Released { revision: Revision },
+    Ended { token: Option<Token>, reason: EndReason },
+    TxnDone { succeeded: bool, revision: Revision },
+    Rejected(RejectionCode),
+}
+
+impl Requests {
+    pub(crate) fn from_parts(seen: SeqRanges) -> Requests {
+        Requests { seen, kept: Vec::new() }
+    }
+
+    pub(crate) fn seen(&self) -> &SeqRanges {
+        &self.seen
+    }
+
+    pub(crate) fn kept(&self) -> &[(Seq, Kept)] {
+        &self.kept
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.kept.len() as u64
+    }
+
+    /// How many ranges taking in `acked` could leave, if that is more than a client with `in_flight_max` open requests
+    /// can need.
+    pub(crate) fn too_scattered(&self, acked: &SeqRanges, in_flight_max: u64) -> Option<u64> {
+        let ranges = (self.seen.ranges().len() + acked.ranges().len()) as u64;
+        (ranges > in_flight_max + SEQ_RANGES_MAX as u64 + 1).then_some(ranges)
+    }
+
+    pub(crate) fn is_seen(&self, seq: Seq) -> bool {
+        self.seen.contains(seq)
+    }
+
+    pub(crate) fn get(&self, seq: Seq) -> Option<Kept> {
+        self.place(seq).ok().map(|at| self.kept[at].1)
+    }
+
+    /// Remembers a request, or changes what answers it.
+    pub(crate) fn keep(&mut self, seq: Seq, kept: Kept) {
+        self.seen.insert(seq);
+        match self.place(seq) {
+            Ok(at) => self.kept[at].1 = kept,
+            Err(at) => self.kept.insert(at, (seq, kept)),
+        }
+    }
+
+    /// Forgets the answers that the client has; tells `forget_claim` which claims lose a seq.
+    pub(crate) fn acknowledge(&mut self, acked: &SeqRanges, mut forget_claim: impl FnMut(Id<Claim>, Seq)) {
+        if acked.is_empty() {
+            return;
+        }
+        self.seen.merge(acked);
+        for &(from, to) in acked.ranges() {
+            let first = self.kept.partition_point(|(seq, _)| seq.get() < from);
+            let end = self.kept.partition_point(|(seq, _)| seq.get() <= to);
+            for (seq, kept) in self.kept.drain(first..end) {
+                if let Kept::Claim { claim, .. } = kept {
+                    forget_claim(claim, seq);
+                }
+            }
+        }
+    }
+
+    fn place(&self, seq: Seq) -> Result<usize, usize> {
+        // Most requests are the newest.
+        match self.kept.last() {
+            None => Err(0),
+            Some((last, _)) if *last < seq => Err(self.kept.len()),
+            _ => self.kept.binary_search_by_key(&seq, |(seq, _)| *seq),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Records by number, in pages that a snapshot shares with the live state.
+//!
+//! Freezing clones one pointer per 1,024 records; after that, the first write to a page copies its 16 records and leaves
+//! the frozen ones alone. Pages never move, so growth never copies the whole table. Ids are reused and mean nothing
+//! outside this state: no id may ever reach a reply, a hash or an order of events.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+const PAGE: usize = 16;
+const DIRECTORY: usize = 64;
+
+type Page<T> = [Option<T>; PAGE];
+type Directory<T> = Vec<Arc<Page<T>>>;
+
+/// The number of a record in its slab.
+pub(crate) struct Id<T> {
+    number: u32,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T> Id<T> {
+    /// Of no record: for one that is still being put together.
+    pub(crate) const UNSET: Id<T> = Id { number: u32::MAX, of: PhantomData };
+
+    fn new(number: usize) -> Id<T> {
+        let number = u32::try_from(number).expect("limits keep every table below 2^32 records");
+        Id { number, of: PhantomData }
+    }
+
+    /// For hashing only.
+    pub(crate) fn number(self) -> u32 {
+        self.number
+    }
+
+    fn place(self) -> (usize, usize, usize) {
+        let number = self.number as usize;
+        (number / (PAGE * DIRECTORY), number / PAGE % DIRECTORY, number % PAGE)
+    }
+}
+
+impl<T> Clone for Id<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Id<T> {}
+
+impl<T> PartialEq for Id<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl<T> Eq for Id<T> {}
+
+impl<T> PartialOrd for Id<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Id<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.number.cmp(&other.number)
+    }
+}
+
+impl<T> fmt::Debug for Id<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "id{}", self.number)
+    }
+}
+
+pub(crate) struct Slab<T> {
+    directories: Vec<Arc<Directory<T>>>,
+    /// Numbers given back, the last one first.
+    free: Vec<Id<T>>,
+    live: usize,
+}
+
+impl<T: Clone> Slab<T> {
+    pub(crate) fn new() -> Slab<T> {
+        Slab { directories: Vec::new(), free: Vec::new(), live: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    pub(crate) fn insert(&mut self, record: T) -> Id<T> {
+        if self.free.is_empty() {
+            self.grow();
+        }
+        let id = self.free.pop().expect("grown when empty");
+        let slot = self.slot_mut(id);
+        assert!(slot.is_none(), "a free number has no record");
+        *slot = Some(record);
+        self.live += 1;
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: Id<T>) -> T {
+        let record = self.slot_mut(id).take().expect("removed once");
+        self.free.push(id);
+        self.live -= 1;
+        record
+    }
+
+    /// The record as it is, shared pages and all.
+    #[inline]
+    pub(crate) fn get(&self, id: Id<T>) -> &T {
+        let (directory, page, item) = id.place();
+        self.directories[directory][page][item].as_ref().expect("an id outlives no record")
+    }
+
+    /// The record for writing: copies its page first if a snapshot shares it.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: Id<T>) -> &mut T {
+        self.slot_mut(id).as_mut().expect("an id outlives no record")
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, id: Id<T>) -> &mut Option<T> {
+        let (directory, page, item) = id.place();
+        let directory = Arc::make_mut(&mut self.directories[directory]);
+        &mut Arc::make_mut(&mut directory[page])[item]
+    }
+
+    fn grow(&mut self) {
+        let full = self.directories.last().is_none_or(|last| last.len() == DIRECTORY);
+        if full {
+            self.directories.push(Arc::new(Vec::with_capacity(DIRECTORY)));
+        }
+        let before = self.directories.len() - 1;
+        let last = Arc::make_mut(&mut self.directories[before]);
+        last.push(Arc::new(std::array::from_fn(|_| None)));
+        let first = (before * DIRECTORY + last.len() - 1) * PAGE;
+        self.free.extend((first..first + PAGE).rev().map(Id::new));
+    }
+
+    /// Every record, in no order that may show.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+        records(&self.directories)
+    }
+
+    /// The records as they are now, whatever is written later.
+    pub(crate) fn freeze(&self) -> Frozen<T> {
+        Frozen { directories: self.directories.clone() }
+    }
+}
+
+/// A slab as it was when frozen.
+pub(crate) struct Frozen<T> {
+    directories: Vec<Arc<Directory<T>>>,
+}
+
+impl<T> Frozen<T> {
+    /// Every record, in no order that may show.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+        records(&self.directories)
+    }
+
+    pub(crate) fn get(&self, id: Id<T>) -> &T {
+        let (directory, page, item) = id.place();
+        self.directories[directory][page][item].as_ref().expect("an id outlives no record")
+    }
+}
+
+fn records<T>(directories: &[Arc<Directory<T>>]) -> impl Iterator<Item = (Id<T>, &T)> {
+    let slots = directories.iter().flat_map(|d| d.iter()).flat_map(|page| page.iter());
+    slots.enumerate().filter_map(|(number, slot)| slot.as_ref().map(|record| (Id::new(number), record)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_frozen_slab_keeps_what_was_there_while_the_live_one_goes_on() {
+        let (mut slab, mut model) = (Slab::new(), BTreeMap::new());
+        let mut frozen: Vec<(Frozen<u64>, BTreeMap<Id<u64>, u64>)> = Vec::new();
+        let mut random = 1u64;
+        for round in 0..20_000u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let pick = (random >> 33) as usize;
+            match pick % 5 {
+                0 | 1 => {
+                    model.insert(slab.insert(round), round);
+                }
+                2 if !model.is_empty() => {
+                    let id = *model.keys().nth(pick % model.len()).unwrap();
+                    assert_eq!(Some(slab.remove(id)), model.remove(&id));
+                }
+                3 if !model.is_empty() => {
+                    let id = *model.keys().nth(pick % model.len()).unwrap();
+                    *slab.get_mut(id) += 1;
+                    *model.get_mut(&id).unwrap() += 1;
+                }
+                _ if round % 4_000 == 4 => frozen.push((slab.freeze(), model.clone())),
+                _ => {}
+            }
+        }
+        let read = |records: Vec<(Id<u64>, u64)>| records.into_iter().collect::<BTreeMap<_, _>>();
+        assert_eq!(read(slab.iter().map(|(id, r)| (id, *r)).collect()), model);
+        assert_eq!(slab.len(), model.len());
+        for (frozen, model) in frozen {
+            assert_eq!(read(frozen.iter().map(|(id, r)| (id, *r)).collect()), model);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The state of a group, and the one function that changes it.
+//!
+//! `State::apply` is a pure function of (state, entry). Time arrives inside the entry, so every replica ends a lease at the same
+//! revision. Records (`leases`, `claims`, `closures`, `registers`, `ring`, `dirty`) are the truth and go into snapshots;
+//! everything else is derived from them and rebuilt on load.
+//!
+//! Not here: bytes (`format`), replication, waking callers, reading clocks.
+
+mod acquire;
+mod cancel;
+mod convert;
+mod deadlock;
+mod end;
+mod grant;
+mod identity;
+mod invariants;
+mod leases;
+mod query;
+mod release;
+mod restore;
+mod settle;
+mod txn;
+mod work;
+
+pub(crate) use restore::Restore;
+
+use crate::claim::Claim;
+use crate::command::{Command, Entry};
+use crate::index::Index;
+use crate::lease::Lease;
+use crate::lock::{Closure, Lock};
+use crate::owners::Owners;
+use crate::planted::Bug;
+use crate::register::Register;
+use crate::reply::{Applied, Rejection, Reply, Resolution};
+use crate::ring::Ring;
+use crate::slab::{Id, Slab};
+use std::collections::{BTreeMap, BTreeSet};
+use tollgate_types::{Key, Limits, LogTime, Name, Revision};
+
+/// The newest way of applying entries that this binary knows.
+pub const APPLY_VERSION_SUPPORTED: u32 = 1;
+
+/// Locks, leases, registers and history of one group.
+///
+/// ```
+/// use tollgate_core::{AcquireLock, Command, Entry, GrantLease, LeaseChoice, Reply, State, Wait};
+/// use tollgate_types::{Address, ClientId, DurationMs, LeaseId, Limits, LogTime, Metadata, Mode, Name, Owner};
+///
+/// let mut state = State::new(Limits::DEFAULT);
+/// let lease = LeaseId::new(7)?;
+/// let grant = GrantLease {
+///     id: LeaseChoice::Chosen(lease),
+///     ttl: DurationMs::from_secs(10),
+///     client_id: ClientId::new("worker-1")?,
+///     address: Address::NONE,
+///     revoke_on_disconnect: false,
+/// };
+/// state.apply(Entry { at: LogTime::ZERO, command: Command::GrantLease(grant) });
+///
+/// let acquire = AcquireLock {
+///     names: Name::new("db/migrate")?.into(),
+///     lease,
+///     owner: Owner::LEASE,
+///     mode: Mode::Exclusive,
+///     wait: Wait::No,
+///     lock_delay: DurationMs::ZERO,
+///     max_hold: None,
+///     metadata: Metadata::new("schema v42")?,
+///     request: None,
+/// };
+/// let applied = state.apply(Entry { at: LogTime::from_ms(5), command: Command::AcquireLock(acquire) });
+/// let Reply::Acquired { token, .. } = applied.reply else { panic!("nobody else is there") };
+/// assert_eq!(token.get(), 2);
+/// # Ok::<(), tollgate_types::Invalid>(())
+/// ```
+pub struct State {
+    now: LogTime,
+    revision: Revision,
+    limits: Limits,
+    apply_version: u32,
+
+    leases: Slab<Lease>,
+    claims: Slab<Claim>,
+    closures: Slab<Closure>,
+    registers: Slab<Register>,
+    ring: Ring,
+    /// Names in whose queue someone may be grantable: left over when an entry's budget ran out.
+    dirty: BTreeSet<Name>,
+
+    // Derived.
+    lease_ids: Index<Lease>,
+    /// By deadline, then incarnation.
+    lease_deadlines: BTreeMap<(LogTime, Revision), Id<Lease>>,
+    /// Wait deadlines and max holds, by time, then the revision by which the wait or claim is known.
+    claim_deadlines: BTreeMap<(LogTime, Revision), Id<Claim>>,
+    closure_ends: BTreeMap<(LogTime, Name), Id<Lock>>,
+    locks: Slab<Lock>,
+    lock_names: Index<Lock>,
+    owners: Owners,
+    keys: BTreeMap<Key, Id<Register>>,
+
+    /// Of the entry being applied.
+    scratch: Scratch,
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<Bug>,
+}
+
+/// What one entry gathers on its way.
+#[derive(Default)]
+struct Scratch {
+    resolved: Vec<Resolution>,
+    events_from: Option<Revision>,
+    /// Ends and grants so far: what the budget of an entry counts.
+    cost: u64,
+    /// Whether anything is due and not reaped. If not, nobody is dead and nothing needs purging.
+    overdue: bool,
+}
+
+impl State {
+    /// An empty group at log time 0, revision 0.
+    ///
+    /// Panics if the limits are not valid.
+    pub fn new(limits: Limits) -> State {
+        limits.validate().expect("limits are validated before a group is made");
+        State {
+            now: LogTime::ZERO,
+            revision: Revision::ZERO,
+            limits,
+            apply_version: 1,
+            leases: Slab::new(),
+            claims: Slab::new(),
+            closures: Slab::new(),
+            registers: Slab::new(),
+            ring: Ring::new(),
+            dirty: BTreeSet::new(),
+            lease_ids: Index::new(),
+            lease_deadlines: BTreeMap::new(),
+            claim_deadlines: BTreeMap::new(),
+            closure_ends: BTreeMap::new(),
+            locks: Slab::new(),
+            lock_names: Index::new(),
+            owners: Owners::new(),
+            keys: BTreeMap::new(),
+            scratch: Scratch::default(),
+            #[cfg(feature = "planted-bugs")]
+            bug: None,
+        }
+    }
+
+    /// The only way state changes. Never fails: a rejection is a reply.
+    ///
+    /// Panics if the entry is stamped before the last one, or raises the apply version above what this binary supports:
+    /// faults, for which a replica must stop.
+    pub fn apply(&mut self, entry: Entry) -> Applied {
+        assert!(
+            self.now <= entry.at,
+            "leaders stamp entries in log order: {:?} after {:?}",
+            entry.at,
+            self.now
+        );
+        self.trim_ring();
+        self.now = entry.at;
+        let budget = self.work(self.limits.reaps_per_entry_max);
+        let reply = self.run(entry.command);
+        self.work(budget);
+        Applied {
+            revision: self.revision,
+            reply,
+            resolved: std::mem::take(&mut self.scratch.resolved),
+            events_from: self.scratch.events_from.take(),
+        }
+    }
+
+    /// Branching on commands happens here, once.
+    fn run(&mut self, command: Command) -> Reply {
+        match command {
+            Command::Tick => Reply::Done,
+            Command::GrantLease(grant) => self.grant_lease(grant),
+            Command::RenewLeases(renew) => self.renew_leases(&renew),
+            Command::RevokeLease(revoke) => self.revoke_lease(revoke),
+            Command::AcquireLock(acquire) => self.acquire_lock(&acquire),
+            Command::ReleaseLock(release) => self.release_lock(&release),
+            Command::ConvertLock(convert) => self.convert_lock(&convert),
+            Command::CancelWait(cancel) => self.cancel_wait(&cancel),
+            Command::ForceRelease(force) => self.force_release(&force),
+            Command::Txn(txn) => self.txn(&txn),
+            Command::SetLimits(limits) => self.set_limits(*limits),
+            Command::RaiseApplyVersion(version) => self.raise_apply_version(version),
+        }
+    }
+
+    fn set_limits(&mut self, limits: Limits) -> Reply {
+        if let Err(invalid) = limits.validate() {
+            return Reply::Rejected(Rejection::InvalidLimits(invalid));
+        }
+        self.limits = limits;
+        Reply::Done
+    }
+
+    fn raise_apply_version(&mut self, asked: u32) -> Reply {
+        assert!(
+            asked <= APPLY_VERSION_SUPPORTED,
+            "the group moved on to apply version {asked} and this binary knows {APPLY_VERSION_SUPPORTED}: upgrade it"
+        );
+        if asked <= self.apply_version {
+            return Reply::Rejected(Rejection::ApplyVersionNotRaised { current: self.apply_version, asked });
+        }
+        self.apply_version = asked;
+        Reply::Done
+    }
+
+    fn trim_ring(&mut self) {
+        if self.planted(Bug::RingSplitsRevision) && self.ring.bytes() > self.limits.ring_bytes_max {
+            self.ring.pop_front();
+            return;
+        }
+        self.ring.trim(self.limits.ring_bytes_max);
+    }
+
+    /// The next revision: one state change.
+    fn bump(&mut self) -> Revision {
+        self.revision = self.revision.next();
+        self.revision
+    }
+
+    /// Switches a planted bug on in this state.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: Bug) {
+        self.bug = Some(bug);
+    }
+
+    /// Whether a bug is planted: always false in a shipped binary.
+    #[cfg(feature = "planted-bugs")]
+    fn planted(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        clippy::unused_self,
+        reason = "a constant that takes the planted code with it"
+    )]
+    fn planted(&self, _: Bug) -> bool {
+        false
+    }
+}

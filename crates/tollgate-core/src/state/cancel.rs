@@ -1,0 +1,118 @@
+//! Cancel: leaves a queue, or forbids a request that has not arrived yet.
+
+use super::State;
+use crate::claim::Claim;
+use crate::command::{CancelTarget, CancelWait};
+use crate::lease::Lease;
+use crate::planted::Bug;
+use crate::reply::{EndReason, Rejection, Reply};
+use crate::requests::{Kept, Outcome, Part};
+use crate::slab::Id;
+use tollgate_types::{Metadata, Name, Owner, Seq};
+
+const CANCELLED: Outcome = Outcome::Ended { token: None, reason: EndReason::Cancelled };
+
+impl State {
+    pub(super) fn cancel_wait(&mut self, cancel: &CancelWait) -> Reply {
+        if let CancelTarget::Waiter { name, .. } = &cancel.target {
+            self.settle_names(std::slice::from_ref(name));
+        }
+        let lease = match self.living_lease(cancel.lease) {
+            Ok(lease) => lease,
+            Err(rejection) => return Reply::Rejected(rejection),
+        };
+        if let Err(rejection) = self.acknowledge(lease, &cancel.acked) {
+            return Reply::Rejected(rejection);
+        }
+        match &cancel.target {
+            CancelTarget::Seq(seq) => self.cancel_seq(lease, *seq, cancel.release_if_granted),
+            CancelTarget::Waiter { name, owner } => {
+                self.cancel_waiter(lease, name, owner, cancel.release_if_granted)
+            }
+        }
+    }
+
+    fn cancel_waiter(&mut self, lease: Id<Lease>, name: &Name, owner: &Owner, release: bool) -> Reply {
+        let Some(claim) = self.claim_on(self.find_lock(name), lease, owner) else {
+            return Reply::Rejected(Rejection::NotWaiting { name: name.clone() });
+        };
+        if !self.claims.get(claim).is_queued() {
+            return self.cancel_granted(claim, release);
+        }
+        self.end_wait(claim);
+        Reply::Cancelled
+    }
+
+    fn cancel_seq(&mut self, lease: Id<Lease>, seq: Seq, release: bool) -> Reply {
+        let requests = &self.leases.get(lease).requests;
+        if !requests.is_seen(seq) {
+            return self.leave_tombstone(lease, seq);
+        }
+        if let Some(Kept::Claim { claim, .. }) = requests.get(seq) {
+            let names = self.claims.get(claim).names.clone();
+            self.settle_names(names.as_slice());
+        }
+        match self.leases.get(lease).requests.get(seq) {
+            Some(Kept::Claim { claim, part }) => self.cancel_claim(lease, claim, part, seq, release),
+            Some(Kept::Outcome(CANCELLED)) => Reply::Cancelled,
+            Some(Kept::Outcome(outcome)) => self.kept_reply(seq, outcome),
+            None => Reply::Rejected(Rejection::SeqAcked { seq }),
+        }
+    }
+
+    fn leave_tombstone(&mut self, lease: Id<Lease>, seq: Seq) -> Reply {
+        if let Err(rejection) = self.room_for_one(lease) {
+            return Reply::Rejected(rejection);
+        }
+        if !self.planted(Bug::TombstoneForgotten) {
+            self.leases.get_mut(lease).requests.keep(seq, Kept::Outcome(CANCELLED));
+        }
+        Reply::Cancelled
+    }
+
+    fn cancel_claim(
+        &mut self,
+        lease: Id<Lease>,
+        id: Id<Claim>,
+        part: Part,
+        seq: Seq,
+        release: bool,
+    ) -> Reply {
+        if !self.seq_waits(id, part, seq) {
+            return self.cancel_granted(id, release && part == Part::Acquire);
+        }
+        let claim = self.claims.get_mut(id);
+        claim.forget_seq(seq);
+        let wanted_by_others = match &claim.upgrade {
+            Some(upgrade) => upgrade.anonymous || !upgrade.seqs.is_empty(),
+            None => claim.anonymous || !claim.seqs.is_empty(),
+        };
+        self.leases.get_mut(lease).requests.keep(seq, Kept::Outcome(CANCELLED));
+        if !wanted_by_others {
+            self.end_wait(id);
+        }
+        Reply::Cancelled
+    }
+
+    /// Ends a wait: the claim, or its upgrade alone if it holds.
+    fn end_wait(&mut self, id: Id<Claim>) {
+        let names = self.claims.get(id).names.clone();
+        if self.claims.get(id).holds() {
+            self.end_upgrade(id, EndReason::Cancelled);
+        } else {
+            self.end_claim(id, EndReason::Cancelled, self.now, Metadata::NONE);
+        }
+        self.settle_names(names.as_slice());
+    }
+
+    /// The grant came first.
+    fn cancel_granted(&mut self, id: Id<Claim>, release: bool) -> Reply {
+        if !release {
+            return self.claim_reply(id, false);
+        }
+        let (names, _) = self.end_claim(id, EndReason::Released, self.now, Metadata::NONE);
+        let reply = Reply::Released { revision: self.revision };
+        self.settle_names(names.as_slice());
+        reply
+    }
+}

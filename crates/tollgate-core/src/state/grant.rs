@@ -1,0 +1,286 @@
+//! Makes claims and grants them: the only place where a token is given.
+
+use super::State;
+use super::settle::Place;
+use crate::claim::{Claim, QueueKey, Upgrade};
+use crate::command::AcquireLock;
+use crate::event::{Change, ClaimState, Event, LockChange};
+use crate::lease::Lease;
+use crate::lock::Lock;
+use crate::planted::Bug;
+use crate::reply::{EndReason, Kind, Resolution, WaitOutcome};
+use crate::requests::Part;
+use crate::slab::Id;
+use smallvec::SmallVec;
+use tollgate_types::{DurationMs, LogTime, Metadata, Mode, Name, Revision, Token};
+
+impl State {
+    /// A new claim: holding if `granted`, else in the queues until `wait_until`.
+    pub(super) fn make_claim(
+        &mut self,
+        acquire: &AcquireLock,
+        lease: Id<Lease>,
+        places: &[Place],
+        granted: bool,
+        wait_until: LogTime,
+    ) -> Id<Claim> {
+        let revision = self.bump();
+        let locks = self.locks_for(acquire, places);
+        let claim = Claim {
+            names: acquire.names.clone(),
+            lease_id: acquire.lease,
+            owner: acquire.owner.clone(),
+            metadata: acquire.metadata.clone(),
+            mode: acquire.mode,
+            token: granted.then(|| Token::of_grant(revision)),
+            create_revision: revision,
+            mod_revision: revision,
+            version: 1,
+            wait_until,
+            hold_until: if granted { self.hold_until(acquire.max_hold) } else { LogTime::NEVER },
+            max_hold: acquire.max_hold,
+            lock_delay: acquire.lock_delay,
+            seqs: SmallVec::new(),
+            anonymous: false,
+            upgrade: None,
+            locks,
+            lease,
+            older: None,
+            younger: None,
+        };
+        let id = self.insert_claim(claim);
+        let state = self.claims.get(id).state();
+        self.emit_claim(id, Some(state), None, None);
+        id
+    }
+
+    fn hold_until(&self, max_hold: Option<DurationMs>) -> LogTime {
+        let bounded = max_hold.filter(|max_hold| max_hold.ms() > 0);
+        bounded.map_or(LogTime::NEVER, |max_hold| self.now.after(max_hold))
+    }
+
+    /// The locks of a request, made where there are none.
+    fn locks_for(&mut self, acquire: &AcquireLock, places: &[Place]) -> SmallVec<[Id<Lock>; 1]> {
+        let kind = Kind::of(acquire.mode);
+        let mut locks = SmallVec::new();
+        for (name, (hash, found)) in acquire.names.as_slice().iter().zip(places) {
+            let lock = found.unwrap_or_else(|| self.make_lock(name, *hash));
+            let record = self.locks.get_mut(lock);
+            if !record.has_members() {
+                record.kind = kind;
+            }
+            locks.push(lock);
+        }
+        locks
+    }
+
+    pub(super) fn make_lock(&mut self, name: &Name, hash: u64) -> Id<Lock> {
+        let lock = self.locks.insert(Lock::new(name.clone(), hash));
+        self.lock_names.insert(hash, lock);
+        lock
+    }
+
+    /// Puts a claim into every table. Its locks exist, and it is the youngest of its lease.
+    pub(super) fn insert_claim(&mut self, mut claim: Claim) -> Id<Claim> {
+        let lease = self.leases.get_mut(claim.lease);
+        claim.older = lease.youngest;
+        lease.claims += 1;
+        let (holds, queued, key) = (claim.token, claim.is_queued(), claim.queue_key());
+        let (lease_id, mode, locks) = (claim.lease, claim.mode, claim.locks.clone());
+        let older = claim.older;
+        let id = self.claims.insert(claim);
+        let lease = self.leases.get_mut(lease_id);
+        lease.youngest = Some(id);
+        lease.oldest.get_or_insert(id);
+        if let Some(older) = older {
+            self.claims.get_mut(older).younger = Some(id);
+        }
+        self.start_timers(id);
+        let claim = self.claims.get(id);
+        for lock in locks {
+            let lock = self.locks.get_mut(lock);
+            if let Some(token) = holds {
+                lock.add_holder(token, mode, id);
+            }
+            if queued {
+                lock.queue.insert(key, id);
+            }
+            lock.note_member(claim.lease, &claim.owner, id, |id| self.claims.get(id));
+        }
+        if holds.is_some() {
+            self.owners.hold(claim.lease, &claim.owner);
+        }
+        if queued {
+            self.owners.wait(claim.lease, &claim.owner, id);
+        }
+        id
+    }
+
+    /// Sets the deadlines that a claim has now.
+    pub(super) fn start_timers(&mut self, id: Id<Claim>) {
+        let claim = self.claims.get(id);
+        for (at, revision) in timers(claim).into_iter().flatten() {
+            let skip = if claim.holds() && revision == claim.create_revision {
+                self.planted(Bug::MaxHoldForgotten)
+            } else {
+                self.planted(Bug::WaitDeadlineForgotten)
+            };
+            if !skip {
+                self.claim_deadlines.insert((at, revision), id);
+            }
+        }
+    }
+
+    pub(super) fn stop_timers(&mut self, claim: &Claim) {
+        for (at, revision) in timers(claim).into_iter().flatten() {
+            self.claim_deadlines.remove(&(at, revision));
+        }
+    }
+
+    /// Grants a claim that stands first in its queues: a waiter, or an upgrade.
+    pub(super) fn grant_queued(&mut self, id: Id<Claim>, current: Id<Lock>) {
+        self.scratch.cost += 1;
+        let wait_revision = self.claims.get(id).wait_revision();
+        if self.claims.get(id).upgrade.is_some() {
+            self.leave_queues(id);
+            let prev = self.claims.get(id).state();
+            let upgrade = self.take_upgrade(id);
+            self.change_mode(id, upgrade.mode, true, prev);
+            let claim = self.claims.get_mut(id);
+            claim.seqs.extend(upgrade.seqs.iter().map(|seq| (*seq, Part::Convert)));
+        } else {
+            self.grant_waiter(id);
+        }
+        let claim = self.claims.get(id);
+        let token = claim.token.expect("just granted");
+        let outcome = WaitOutcome::Granted { token, mode: claim.mode };
+        self.resolve(id, wait_revision, outcome);
+        self.leave_others_for_later(id, current);
+    }
+
+    fn grant_waiter(&mut self, id: Id<Claim>) {
+        self.leave_queues(id);
+        let revision = self.bump();
+        let prev = self.claims.get(id).state();
+        let (at, create) = (self.claims.get(id).wait_until, self.claims.get(id).create_revision);
+        self.claim_deadlines.remove(&(at, create));
+        let hold_until = self.hold_until(self.claims.get(id).max_hold);
+        let claim = self.claims.get_mut(id);
+        claim.token = Some(Token::of_grant(revision));
+        claim.hold_until = hold_until;
+        claim.mod_revision = revision;
+        claim.version += 1;
+        self.start_timers(id);
+        let claim = self.claims.get(id);
+        for lock in claim.locks.clone() {
+            self.locks.get_mut(lock).add_holder(Token::of_grant(revision), claim.mode, id);
+        }
+        self.owners.hold(claim.lease, &claim.owner);
+        let state = claim.state();
+        self.emit_claim(id, Some(state), Some(prev), None);
+    }
+
+    /// Gives a holder another mode: with a new token, or with the one it has. `prev` is what it was, for the event.
+    pub(super) fn change_mode(&mut self, id: Id<Claim>, mode: Mode, new_token: bool, prev: ClaimState) {
+        let revision = self.bump();
+        let before = self.claims.get(id);
+        let old_mode = before.mode;
+        let old_token = before.token.expect("only holders change their mode");
+        let token = if new_token { Token::of_grant(revision) } else { old_token };
+        for lock in before.locks.clone() {
+            let lock = self.locks.get_mut(lock);
+            lock.remove_holder(old_token, old_mode);
+            lock.add_holder(token, mode, id);
+        }
+        let claim = self.claims.get_mut(id);
+        claim.mode = mode;
+        claim.token = Some(token);
+        claim.mod_revision = revision;
+        claim.version += 1;
+        let state = claim.state();
+        self.emit_claim(id, Some(state), Some(prev), None);
+    }
+
+    /// Lets a holder wait for a stronger mode, ahead of the queue.
+    pub(super) fn queue_upgrade(&mut self, id: Id<Claim>, mode: Mode, wait_until: LogTime) {
+        let revision = self.bump();
+        let prev = self.claims.get(id).state();
+        let upgrade =
+            Upgrade { mode, queued_at: revision, wait_until, seqs: SmallVec::new(), anonymous: false };
+        let claim = self.claims.get_mut(id);
+        claim.upgrade = Some(Box::new(upgrade));
+        claim.mod_revision = revision;
+        claim.version += 1;
+        self.start_timers(id);
+        let claim = self.claims.get(id);
+        let key = if self.planted(Bug::UpgradeBehindQueue) {
+            QueueKey::waiter(revision)
+        } else {
+            claim.queue_key()
+        };
+        for lock in claim.locks.clone() {
+            self.locks.get_mut(lock).queue.insert(key, id);
+        }
+        self.owners.wait(claim.lease, &claim.owner, id);
+        let state = claim.state();
+        self.emit_claim(id, Some(state), Some(prev), None);
+    }
+
+    /// Takes a claim out of the queues of its names.
+    pub(super) fn leave_queues(&mut self, id: Id<Claim>) {
+        let claim = self.claims.get(id);
+        let key = claim.queue_key();
+        for lock in &claim.locks {
+            self.locks.get_mut(*lock).queue.remove(&key);
+        }
+        self.owners.unwait(claim.lease, &claim.owner, id);
+    }
+
+    /// Ends the pending upgrade of a claim that is out of the queues already.
+    pub(super) fn take_upgrade(&mut self, id: Id<Claim>) -> Upgrade {
+        let upgrade = self.claims.get_mut(id).upgrade.take().expect("the caller saw an upgrade");
+        self.claim_deadlines.remove(&(upgrade.wait_until, upgrade.queued_at));
+        *upgrade
+    }
+
+    pub(super) fn resolve(&mut self, id: Id<Claim>, create_revision: Revision, outcome: WaitOutcome) {
+        let claim = self.claims.get(id);
+        let (lease, owner) = (claim.lease_id, claim.owner.clone());
+        self.scratch.resolved.push(Resolution { create_revision, lease, owner, outcome });
+    }
+
+    /// One event per name of a claim that stays, at the present revision.
+    pub(super) fn emit_claim(
+        &mut self,
+        id: Id<Claim>,
+        now: Option<ClaimState>,
+        prev: Option<ClaimState>,
+        end: Option<EndReason>,
+    ) {
+        let claim = self.claims.get(id);
+        for name in claim.names.as_slice() {
+            let change = LockChange {
+                name: name.clone(),
+                lease: claim.lease_id,
+                owner: claim.owner.clone(),
+                metadata: claim.metadata.clone(),
+                create_revision: claim.create_revision,
+                now,
+                prev,
+                end,
+                note: Metadata::NONE,
+                vacant: false,
+            };
+            self.ring.push(Event { revision: self.revision, change: Change::Lock(change) });
+        }
+        self.scratch.events_from.get_or_insert(self.revision);
+    }
+}
+
+/// The deadlines of a claim, each with the revision by which it is known.
+pub(super) fn timers(claim: &Claim) -> [Option<(LogTime, Revision)>; 2] {
+    let own = if claim.holds() { claim.hold_until } else { claim.wait_until };
+    let own = (own != LogTime::NEVER).then_some((own, claim.create_revision));
+    let upgrade = claim.upgrade.as_ref().filter(|upgrade| upgrade.wait_until != LogTime::NEVER);
+    [own, upgrade.map(|upgrade| (upgrade.wait_until, upgrade.queued_at))]
+}

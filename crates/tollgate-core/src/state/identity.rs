@@ -1,0 +1,193 @@
+//! Request identity: a request repeated with its seq has one effect and one answer (P10).
+
+use super::State;
+use crate::claim::Claim;
+use crate::command::Request;
+use crate::lease::Lease;
+use crate::planted::Bug;
+use crate::reply::{Rejection, Reply};
+use crate::requests::{Kept, Outcome, Part};
+use crate::slab::Id;
+use tollgate_types::{LeaseId, Limit, Names, Seq, SeqRanges};
+
+/// What a command has to say once it ran.
+pub(super) enum Answer {
+    /// A claim that it made, changed, or now waits for: the answer is what the claim is.
+    Claim(Id<Claim>, Part),
+    /// Anything else.
+    Reply(Reply),
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Answer {
+        Answer::Reply(reply)
+    }
+}
+
+impl State {
+    /// The lease with this id, unless it has ended.
+    pub(super) fn find_lease(&self, id: LeaseId) -> Option<Id<Lease>> {
+        let hash = crate::index::hash_number(id.get());
+        let found = self.lease_ids.find(hash, |lease| self.leases.get(lease).id == id)?;
+        (!self.is_past(self.leases.get(found).deadline)).then_some(found)
+    }
+
+    pub(super) fn living_lease(&self, lease: LeaseId) -> Result<Id<Lease>, Rejection> {
+        self.find_lease(lease).ok_or(Rejection::LeaseNotFound { lease })
+    }
+
+    /// Takes in acknowledgements, then answers a repeat or lets a new request run.
+    pub(super) fn begin(
+        &mut self,
+        lease: Id<Lease>,
+        request: Option<&Request>,
+        names: Option<&Names>,
+    ) -> Result<(), Reply> {
+        let Some(request) = request else { return Ok(()) };
+        self.acknowledge(lease, &request.acked).map_err(Reply::Rejected)?;
+        if let Some(reply) = self.repeat(lease, request.seq, names) {
+            return Err(reply);
+        }
+        self.room_for_one(lease).map_err(Reply::Rejected)
+    }
+
+    pub(super) fn acknowledge(&mut self, lease: Id<Lease>, acked: &SeqRanges) -> Result<(), Rejection> {
+        if acked.is_empty() {
+            return Ok(());
+        }
+        let max = self.limits.ops_in_flight_per_lease_max;
+        let requests = &mut self.leases.get_mut(lease).requests;
+        if let Some(ranges) = requests.too_scattered(acked, max) {
+            return Err(over(Limit::OpsInFlightPerLease, max, ranges));
+        }
+        let claims = &mut self.claims;
+        requests.acknowledge(acked, |claim, seq| claims.get_mut(claim).forget_seq(seq));
+        Ok(())
+    }
+
+    /// The answer to a request seen before.
+    fn repeat(&self, lease: Id<Lease>, seq: Seq, names: Option<&Names>) -> Option<Reply> {
+        let requests = &self.leases.get(lease).requests;
+        if !requests.is_seen(seq) || self.planted(Bug::RepeatRunsAgain) {
+            return None;
+        }
+        match requests.get(seq) {
+            Some(Kept::Claim { claim, part }) => {
+                Some(self.claim_reply(claim, self.seq_waits(claim, part, seq)))
+            }
+            Some(Kept::Outcome(outcome)) => Some(self.outcome_reply(seq, outcome, names)),
+            None if self.planted(Bug::AckedSeqRunsAgain) => None,
+            None => Some(Reply::Rejected(Rejection::SeqAcked { seq })),
+        }
+    }
+
+    pub(super) fn room_for_one(&self, lease: Id<Lease>) -> Result<(), Rejection> {
+        let (max, got) =
+            (self.limits.ops_in_flight_per_lease_max, self.leases.get(lease).requests.in_flight() + 1);
+        if got > max { Err(over(Limit::OpsInFlightPerLease, max, got)) } else { Ok(()) }
+    }
+
+    /// Keeps what answers a repeat, and answers.
+    pub(super) fn finish(
+        &mut self,
+        lease: Id<Lease>,
+        request: Option<&Request>,
+        result: Result<Answer, Rejection>,
+    ) -> Reply {
+        let seq = request.map(|request| request.seq);
+        let reply = match result {
+            Ok(Answer::Claim(claim, part)) => {
+                self.attach(claim, part, seq);
+                if let Some(seq) = seq {
+                    self.leases.get_mut(lease).requests.keep(seq, Kept::Claim { claim, part });
+                }
+                let record = self.claims.get(claim);
+                let waits = !record.holds() || (record.upgrade.is_some() && part == Part::Convert);
+                return self.claim_reply(claim, waits);
+            }
+            Ok(Answer::Reply(reply)) => reply,
+            Err(rejection) => Reply::Rejected(rejection),
+        };
+        if let Some(seq) = seq {
+            self.leases.get_mut(lease).requests.keep(seq, Kept::Outcome(outcome_of(&reply)));
+        }
+        reply
+    }
+
+    /// Notes on the claim who asked for it.
+    fn attach(&mut self, id: Id<Claim>, part: Part, seq: Option<Seq>) {
+        let claim = self.claims.get_mut(id);
+        match (&mut claim.upgrade, part, seq) {
+            (Some(upgrade), Part::Convert, Some(seq)) => upgrade.seqs.push(seq),
+            (Some(upgrade), Part::Convert, None) => upgrade.anonymous = true,
+            (_, part, Some(seq)) => claim.seqs.push((seq, part)),
+            (_, _, None) => claim.anonymous = true,
+        }
+    }
+
+    /// Whether the wait that a request began still goes on. A Convert that was granted has none, though another may.
+    pub(super) fn seq_waits(&self, id: Id<Claim>, part: Part, seq: Seq) -> bool {
+        let claim = self.claims.get(id);
+        match part {
+            Part::Acquire => !claim.holds(),
+            Part::Convert => claim.upgrade.as_ref().is_some_and(|upgrade| upgrade.seqs.contains(&seq)),
+        }
+    }
+
+    /// What a claim is now, as the answer to a request that waits on it, or that has it.
+    pub(super) fn claim_reply(&self, id: Id<Claim>, waits: bool) -> Reply {
+        let claim = self.claims.get(id);
+        if waits {
+            let (create_revision, position) = (claim.wait_revision(), self.position(claim));
+            return Reply::Queued { create_revision, position };
+        }
+        let token = claim.token.expect("who does not wait holds");
+        Reply::Acquired { token, create_revision: claim.create_revision, mode: claim.mode }
+    }
+
+    fn outcome_reply(&self, seq: Seq, outcome: Outcome, names: Option<&Names>) -> Reply {
+        match outcome {
+            Outcome::Acquired { token, create_revision, mode } => {
+                Reply::Acquired { token, create_revision, mode }
+            }
+            Outcome::Busy => names.map_or(Reply::Busy { holders: Vec::new() }, |names| self.busy(names)),
+            Outcome::Released { revision } => Reply::Released { revision },
+            Outcome::Ended { token, reason } => Reply::Ended { token, reason },
+            Outcome::TxnDone { succeeded, revision } => {
+                Reply::TxnDone { succeeded, revision, results: Vec::new() }
+            }
+            Outcome::Rejected(code) => Reply::Rejected(Rejection::RejectedBefore { seq, code }),
+        }
+    }
+
+    /// As [`State::repeat`], for a cancel that looks at what is kept.
+    pub(super) fn kept_reply(&self, seq: Seq, outcome: Outcome) -> Reply {
+        self.outcome_reply(seq, outcome, None)
+    }
+}
+
+/// The rejection of something that a limit forbids.
+pub(super) fn over(limit: Limit, max: u64, got: u64) -> Rejection {
+    Rejection::LimitExceeded { limit, max, got }
+}
+
+fn outcome_of(reply: &Reply) -> Outcome {
+    match reply {
+        Reply::Acquired { token, create_revision, mode } => {
+            Outcome::Acquired { token: *token, create_revision: *create_revision, mode: *mode }
+        }
+        Reply::Busy { .. } => Outcome::Busy,
+        Reply::Released { revision } => Outcome::Released { revision: *revision },
+        Reply::Ended { token, reason } => Outcome::Ended { token: *token, reason: *reason },
+        Reply::TxnDone { succeeded, revision, .. } => {
+            Outcome::TxnDone { succeeded: *succeeded, revision: *revision }
+        }
+        Reply::Rejected(rejection) => Outcome::Rejected(rejection.code()),
+        Reply::Done
+        | Reply::LeaseGranted { .. }
+        | Reply::LeasesRenewed(_)
+        | Reply::LeaseRevoked
+        | Reply::Queued { .. }
+        | Reply::Cancelled => unreachable!("no command with a seq answers so: {reply:?}"),
+    }
+}

@@ -1,0 +1,282 @@
+//! What must be true after every entry. Tests check it each time; loading a snapshot checks it once.
+
+use super::State;
+use super::grant::timers;
+use crate::claim::Claim;
+use crate::lease::Lease;
+use crate::lock::{Held, Lock};
+use crate::reply::Kind;
+use crate::requests::Kept;
+use crate::slab::Id;
+use std::collections::{BTreeMap, BTreeSet};
+use tollgate_types::{Owner, Revision};
+
+/// Fails with a sentence unless the condition holds.
+macro_rules! must {
+    ($condition:expr, $($says:tt)*) => {
+        if !$condition {
+            return Err(format!($($says)*));
+        }
+    };
+}
+
+type Checked = Result<(), String>;
+
+impl State {
+    /// Panics, saying what is wrong, if the state contradicts itself: P1 (exclusion), P2 (tokens), P8 and P9 (nobody
+    /// who could be granted waits), and every derived table against the records.
+    pub fn assert_invariants(&self) {
+        if let Err(broken) = self.check_invariants() {
+            panic!("invariant broken at revision {}: {broken}", self.revision);
+        }
+    }
+
+    pub(crate) fn check_invariants(&self) -> Checked {
+        self.check_claims()?;
+        self.check_locks()?;
+        self.check_leases()?;
+        self.check_deadlines()?;
+        self.check_owners()?;
+        self.check_registers()?;
+        self.check_ring()
+    }
+
+    fn check_claims(&self) -> Checked {
+        let mut created = BTreeSet::new();
+        for (id, claim) in self.claims.iter() {
+            let at = claim.create_revision;
+            must!(created.insert(at), "two claims were created at {at:?}");
+            must!(
+                at <= claim.mod_revision && claim.mod_revision <= self.revision,
+                "{at:?} changed in the future"
+            );
+            must!(claim.version >= 1, "{at:?} has no version");
+            must!(claim.holds() || claim.upgrade.is_none(), "{at:?} upgrades what it does not hold");
+            must!(claim.names.as_slice().len() == claim.locks.len(), "{at:?} has names without locks");
+            must!(self.leases.get(claim.lease).id == claim.lease_id, "{at:?} is on another lease");
+            if let Some(token) = claim.token {
+                must!(token.get() >= at.get(), "{at:?} was granted before it came");
+                must!(token.get() <= claim.mod_revision.get(), "{at:?} has a token from the future");
+            }
+            for (name, lock) in claim.names.as_slice().iter().zip(&claim.locks) {
+                let lock = self.locks.get(*lock);
+                must!(lock.name == *name, "{at:?} claims {name} and is on {}", lock.name);
+                let held = claim.token.is_none_or(|token| lock.holder(token) == Some(id));
+                must!(held, "{at:?} holds {name}, which does not know");
+                let queued = lock.queue.get(&claim.queue_key()) == Some(&id);
+                must!(queued == claim.is_queued(), "{at:?} and the queue of {name} disagree");
+            }
+        }
+        Ok(())
+    }
+
+    fn check_locks(&self) -> Checked {
+        for (id, lock) in self.locks.iter() {
+            let name = &lock.name;
+            must!(!lock.is_idle(), "{name} is idle and takes memory");
+            must!(self.find_lock(name).1 == Some(id), "{name} is not found by its name");
+            must!(lock.holders.is_sorted_by(|a, b| a.0 < b.0), "the holders of {name} are not in order");
+            self.check_exclusion(lock)?;
+            self.check_members(id, lock)?;
+            if let Some(closure) = lock.closure {
+                let closure = self.closures.get(closure);
+                must!(closure.name == *name, "{name} is closed by the closure of {}", closure.name);
+            }
+            self.check_nobody_forgotten(lock)?;
+        }
+        let closed = self.locks.iter().filter(|(_, lock)| lock.closure.is_some()).count();
+        must!(closed == self.closures.len(), "{} closures for {closed} closed locks", self.closures.len());
+        Ok(())
+    }
+
+    /// P1: every holder goes with all the others.
+    fn check_exclusion(&self, lock: &Lock) -> Checked {
+        let mut held = Held::default();
+        for (_, claim) in &lock.holders {
+            held.add(self.claims.get(*claim).mode);
+        }
+        must!(held == lock.held, "{} miscounts its holders", lock.name);
+        for (token, claim) in &lock.holders {
+            let mode = self.claims.get(*claim).mode;
+            let together = held.goes_with_others(mode, mode);
+            must!(together, "{}: {mode} with token {token} is held beside what excludes it", lock.name);
+        }
+        Ok(())
+    }
+
+    fn check_members(&self, id: Id<Lock>, lock: &Lock) -> Checked {
+        let mut owners: BTreeMap<(Id<Lease>, Owner), Id<Claim>> = BTreeMap::new();
+        for member in lock.members() {
+            let claim = self.claims.get(member);
+            must!(claim.locks.contains(&id), "{} lists a claim that is elsewhere", lock.name);
+            must!(Kind::of(claim.mode) == lock.kind, "{} mixes kinds", lock.name);
+            let first = owners.insert((claim.lease, claim.owner.clone()), member).is_none();
+            must!(first, "{:?} of {:?} has two claims on {}", claim.owner, claim.lease_id, lock.name);
+        }
+        for (key, member) in &lock.queue {
+            let claim = self.claims.get(*member);
+            let here = claim.locks.contains(&id) && claim.is_queued() && claim.queue_key() == *key;
+            must!(here, "the queue of {} lists a claim that does not wait there", lock.name);
+        }
+        must!(lock.crowd().is_none_or(|crowd| *crowd == owners), "{} miscounts its crowd", lock.name);
+        Ok(())
+    }
+
+    /// P8 and P9: once nothing is left to reap, whoever is first in line is first for a reason.
+    fn check_nobody_forgotten(&self, lock: &Lock) -> Checked {
+        if self.is_due() {
+            return Ok(());
+        }
+        if let Some((_, first)) = lock.queue.first_key_value() {
+            let claim = self.claims.get(*first);
+            if claim.names.as_slice().iter().any(|name| self.dirty.contains(name)) {
+                return Ok(());
+            }
+            let blocked = claim.locks.iter().any(|other| {
+                let other = self.locks.get(*other);
+                let ahead = other.queue.first_key_value().is_some_and(|(key, _)| *key != claim.queue_key());
+                ahead || self.closed(other) || !room(other, claim)
+            });
+            must!(blocked, "{}: the waiter of {:?} waits for nobody", lock.name, claim.create_revision);
+        }
+        Ok(())
+    }
+
+    fn closed(&self, lock: &Lock) -> bool {
+        lock.closure.is_some_and(|closure| self.closures.get(closure).until > self.now)
+    }
+
+    fn check_leases(&self) -> Checked {
+        let mut claims = 0;
+        for (id, lease) in self.leases.iter() {
+            let (mut count, mut next, mut last) = (0, lease.oldest, Revision::ZERO);
+            let mut before = None;
+            while let Some(claim_id) = next {
+                let claim = self.claims.get(claim_id);
+                must!(claim.lease == id, "{:?} lists another lease's claim", lease.id);
+                must!(claim.create_revision > last, "{:?} lists its claims out of order", lease.id);
+                must!(claim.older == before, "{:?} has a broken list", lease.id);
+                (count, last, before, next) =
+                    (count + 1, claim.create_revision, Some(claim_id), claim.younger);
+            }
+            must!(lease.youngest == before && lease.claims == count, "{:?} miscounts its claims", lease.id);
+            claims += count as usize;
+            if !self.is_past(lease.deadline) {
+                must!(self.find_lease(lease.id) == Some(id), "{:?} is not found by its id", lease.id);
+                self.check_requests(lease)?;
+            }
+        }
+        must!(claims == self.claims.len(), "{} claims, {claims} of them on leases", self.claims.len());
+        Ok(())
+    }
+
+    fn check_requests(&self, lease: &Lease) -> Checked {
+        let kept = lease.requests.kept();
+        must!(kept.is_sorted_by(|a, b| a.0 < b.0), "{:?} keeps requests out of order", lease.id);
+        let mut of_claims = 0;
+        for (seq, kept) in kept {
+            must!(lease.requests.is_seen(*seq), "{:?} keeps {seq:?} unseen", lease.id);
+            if let Kept::Claim { claim, .. } = kept {
+                let claim = self.claims.get(*claim);
+                let upgrade = claim.upgrade.as_ref().is_some_and(|upgrade| upgrade.seqs.contains(seq));
+                let known = upgrade || claim.seqs.iter().any(|(s, _)| s == seq);
+                must!(known, "{seq:?} of {:?} is not on its claim", lease.id);
+                of_claims += 1;
+            }
+        }
+        let mut next = lease.oldest;
+        let mut on_claims = 0;
+        while let Some(claim) = next.map(|id| self.claims.get(id)) {
+            on_claims += claim.seqs.len() + claim.upgrade.as_ref().map_or(0, |upgrade| upgrade.seqs.len());
+            next = claim.younger;
+        }
+        must!(of_claims == on_claims, "{:?} keeps {of_claims} of {on_claims} requests on claims", lease.id);
+        Ok(())
+    }
+
+    fn check_deadlines(&self) -> Checked {
+        let mut timed = 0;
+        for (id, claim) in self.claims.iter() {
+            for (at, revision) in timers(claim).into_iter().flatten() {
+                let known = self.claim_deadlines.get(&(at, revision)) == Some(&id);
+                must!(known, "the deadline {at:?} of {revision:?} is forgotten");
+                timed += 1;
+            }
+        }
+        must!(timed == self.claim_deadlines.len(), "deadlines of claims that are gone");
+        for (id, lease) in self.leases.iter() {
+            let known = self.lease_deadlines.get(&(lease.deadline, lease.incarnation)) == Some(&id);
+            must!(known, "the deadline of {:?} is forgotten", lease.id);
+        }
+        must!(self.leases.len() == self.lease_deadlines.len(), "deadlines of leases that are gone");
+        for (_, closure) in self.closures.iter() {
+            let lock = self.closure_ends.get(&(closure.until, closure.name.clone()));
+            let known = lock.is_some_and(|lock| self.locks.get(*lock).name == closure.name);
+            must!(known, "the end of the lock-delay of {} is forgotten", closure.name);
+        }
+        must!(self.closures.len() == self.closure_ends.len(), "ends of closures that are gone");
+        Ok(())
+    }
+
+    fn check_owners(&self) -> Checked {
+        let mut owners: BTreeMap<(Id<Lease>, Owner), (u32, BTreeSet<Id<Claim>>)> = BTreeMap::new();
+        for (id, claim) in self.claims.iter().filter(|(_, claim)| !claim.owner.is_empty()) {
+            let entry = owners.entry((claim.lease, claim.owner.clone())).or_default();
+            entry.0 += u32::from(claim.holds());
+            if claim.is_queued() {
+                entry.1.insert(id);
+            }
+        }
+        must!(owners.len() == self.owners.len(), "owners of claims that are gone");
+        for ((lease, owner), (holds, waiting)) in owners {
+            let known = self.owners.get(lease, &owner);
+            let agrees = known.is_some_and(|o| {
+                o.holds == holds && o.waiting.iter().copied().collect::<BTreeSet<_>>() == waiting
+            });
+            must!(agrees, "owner {owner} is miscounted");
+        }
+        Ok(())
+    }
+
+    fn check_registers(&self) -> Checked {
+        must!(self.keys.len() == self.registers.len(), "registers without keys");
+        let mut attached = 0;
+        for (key, id) in &self.keys {
+            let register = self.registers.get(*id);
+            must!(register.key == *key, "{key} finds {}", register.key);
+            let state = &register.state;
+            let past = state.create_revision <= state.mod_revision && state.mod_revision <= self.revision;
+            must!(past && state.version >= 1, "{key} was put in the future");
+            must!(register.lease.is_some() == state.lease.is_some(), "{key} lost its lease");
+            if let Some(lease) = register.lease.map(|lease| self.leases.get(lease)) {
+                must!(Some(lease.id) == state.lease, "{key} is on another lease");
+                must!(
+                    lease.registers.as_ref().is_some_and(|keys| keys.contains(key)),
+                    "{key} is not on its lease"
+                );
+                attached += 1;
+            }
+        }
+        let known: usize =
+            self.leases.iter().filter_map(|(_, l)| l.registers.as_ref().map(|r| r.len())).sum();
+        must!(known == attached, "leases know {known} registers of {attached}");
+        Ok(())
+    }
+
+    fn check_ring(&self) -> Checked {
+        let (mut bytes, mut last) = (0, self.ring.min_revision());
+        for event in self.ring.freeze().iter() {
+            must!(last <= event.revision && event.revision <= self.revision, "history is out of order");
+            (bytes, last) = (bytes + event.ring_bytes(), event.revision);
+        }
+        must!(bytes == self.ring.bytes(), "history miscounts its bytes");
+        Ok(())
+    }
+}
+
+fn room(lock: &Lock, claim: &Claim) -> bool {
+    match &claim.upgrade {
+        Some(upgrade) => lock.held.goes_with_others(claim.mode, upgrade.mode),
+        None => lock.held.goes_with(claim.mode),
+    }
+}

@@ -1,0 +1,167 @@
+//! Leases: grant, renew, revoke. Their ends are time's business (`work`).
+
+use super::State;
+use super::identity::over;
+use crate::command::{GrantLease, LeaseChoice, RenewLeases, Renewal, RevokeLease};
+use crate::index::hash_number;
+use crate::lease::Lease;
+use crate::planted::Bug;
+use crate::reply::{EndReason, Rejection, Renewed, Reply};
+use crate::requests::Requests;
+use crate::slab::Id;
+use tollgate_types::{DurationMs, LeaseId, Limit, LogTime};
+
+impl State {
+    pub(super) fn grant_lease(&mut self, grant: GrantLease) -> Reply {
+        let (min, max) =
+            (DurationMs::from_ms(self.limits.ttl_ms_min), DurationMs::from_ms(self.limits.ttl_ms_max));
+        if grant.ttl < min || grant.ttl > max {
+            return Reply::Rejected(Rejection::TtlOutOfRange { asked: grant.ttl, min, max });
+        }
+        if let LeaseChoice::Chosen(id) = grant.id
+            && let Some(lease) = self.find_lease_to_renew(id)
+        {
+            return self.grant_again(lease, grant);
+        }
+        let leases = self.leases.len() as u64 + 1;
+        if leases > self.limits.leases_max {
+            return Reply::Rejected(over(Limit::Leases, self.limits.leases_max, leases));
+        }
+        let incarnation = self.bump();
+        let id = match grant.id {
+            LeaseChoice::Chosen(id) => id,
+            LeaseChoice::Assigned(slot) => (incarnation.get()..)
+                .map(|counter| LeaseId::assigned(slot, counter))
+                .find(|id| self.find_lease(*id).is_none())
+                .expect("there are more ids in a slot than leases"),
+        };
+        let lease = self.insert_lease(Lease {
+            id,
+            incarnation,
+            ttl: grant.ttl,
+            deadline: self.now.after(grant.ttl),
+            end_reason: EndReason::LeaseExpired,
+            client_id: grant.client_id,
+            address: grant.address,
+            last_seen: self.now,
+            revoke_on_disconnect: grant.revoke_on_disconnect,
+            requests: Requests::default(),
+            oldest: None,
+            youngest: None,
+            claims: 0,
+            registers: None,
+        });
+        self.lease_granted(lease, false)
+    }
+
+    fn find_lease_to_renew(&self, id: LeaseId) -> Option<Id<Lease>> {
+        if self.planted(Bug::EndedIdRevived) || self.planted(Bug::RenewOfEndedLease) {
+            return self.lease_ids.find(hash_number(id.get()), |lease| self.leases.get(lease).id == id);
+        }
+        self.find_lease(id)
+    }
+
+    /// The same client grants a living id again: a renewal that may change the terms.
+    fn grant_again(&mut self, id: Id<Lease>, grant: GrantLease) -> Reply {
+        if self.leases.get(id).client_id != grant.client_id {
+            return Reply::Rejected(Rejection::LeaseTaken { lease: self.leases.get(id).id });
+        }
+        let lease = self.leases.get_mut(id);
+        lease.ttl = grant.ttl;
+        lease.address = grant.address;
+        lease.revoke_on_disconnect = grant.revoke_on_disconnect;
+        self.renew(id);
+        self.lease_granted(id, true)
+    }
+
+    fn lease_granted(&self, id: Id<Lease>, renewed: bool) -> Reply {
+        let lease = self.leases.get(id);
+        Reply::LeaseGranted {
+            lease: lease.id,
+            ttl: lease.ttl,
+            incarnation: lease.incarnation,
+            deadline: lease.deadline,
+            renewed,
+        }
+    }
+
+    /// Puts a lease into every table. An older one with its id, ended and not reaped yet, is no longer found by it.
+    pub(super) fn insert_lease(&mut self, lease: Lease) -> Id<Lease> {
+        let (lease_id, hash) = (lease.id, hash_number(lease.id.get()));
+        let (deadline, incarnation) = (lease.deadline, lease.incarnation);
+        if let Some(old) = self.lease_ids.find(hash, |lease| self.leases.get(lease).id == lease_id) {
+            self.lease_ids.remove(hash, old);
+        }
+        let id = self.leases.insert(lease);
+        self.lease_ids.insert(hash, id);
+        self.lease_deadlines.insert((deadline, incarnation), id);
+        id
+    }
+
+    /// Takes an ended lease with nothing left on it out of every table.
+    pub(super) fn forget_lease(&mut self, id: Id<Lease>) {
+        let lease = self.leases.remove(id);
+        assert!(lease.claims == 0 && lease.registers.is_none(), "a lease goes last");
+        self.lease_deadlines.remove(&(lease.deadline, lease.incarnation));
+        // Not found: its id has been granted again.
+        self.lease_ids.remove(hash_number(lease.id.get()), id);
+    }
+
+    pub(super) fn renew_leases(&mut self, renew: &RenewLeases) -> Reply {
+        if let Err(rejection) = self.check(Limit::RenewalsPerEntry, renew.renewals.len() as u64) {
+            return Reply::Rejected(rejection);
+        }
+        Reply::LeasesRenewed(renew.renewals.iter().map(|renewal| self.renew_one(renewal)).collect())
+    }
+
+    fn renew_one(&mut self, renewal: &Renewal) -> Renewed {
+        let found = if self.planted(Bug::RenewOfEndedLease) {
+            self.find_lease_to_renew(renewal.lease)
+        } else {
+            self.find_lease(renewal.lease)
+        };
+        let Some(id) = found else { return Renewed { lease: renewal.lease, result: None } };
+        // A client with so many gaps is misbehaving; its lease lives all the same.
+        let _ = self.acknowledge(id, &renewal.acked);
+        if let Some(address) = &renewal.address {
+            self.leases.get_mut(id).address = address.clone();
+        }
+        self.renew(id);
+        let lease = self.leases.get(id);
+        Renewed { lease: renewal.lease, result: Some((lease.ttl, lease.deadline)) }
+    }
+
+    fn renew(&mut self, id: Id<Lease>) {
+        let lease = self.leases.get(id);
+        let from = if self.planted(Bug::RenewalExtendsDeadline) { lease.deadline } else { self.now };
+        let deadline = from.after(lease.ttl);
+        self.leases.get_mut(id).last_seen = self.now;
+        self.set_deadline(id, deadline);
+    }
+
+    fn set_deadline(&mut self, id: Id<Lease>, deadline: LogTime) {
+        let lease = self.leases.get_mut(id);
+        let (old, incarnation) = (lease.deadline, lease.incarnation);
+        lease.deadline = deadline;
+        if old != deadline {
+            self.lease_deadlines.remove(&(old, incarnation));
+            self.lease_deadlines.insert((deadline, incarnation), id);
+        }
+    }
+
+    /// Ends a lease by making it due now; `work` takes it apart in bounded steps.
+    pub(super) fn revoke_lease(&mut self, revoke: RevokeLease) -> Reply {
+        let id = match self.living_lease(revoke.lease) {
+            Ok(id) => id,
+            Err(rejection) => return Reply::Rejected(rejection),
+        };
+        if revoke.disconnected && !self.leases.get(id).revoke_on_disconnect {
+            return Reply::Done;
+        }
+        let reason = if revoke.disconnected { EndReason::Disconnected } else { EndReason::LeaseRevoked };
+        self.leases.get_mut(id).end_reason = reason;
+        self.set_deadline(id, self.now);
+        self.scratch.overdue = true;
+        Reply::LeaseRevoked
+    }
+}

@@ -1,0 +1,220 @@
+//! Builds a state from the records of a snapshot, and freezes one into them.
+//!
+//! Every record is checked against those before it, so that bytes which only look like a snapshot end in an error, never in
+//! a panic or a wrong state; at the end all invariants are checked.
+
+use super::{APPLY_VERSION_SUPPORTED, State};
+use crate::claim::Claim;
+use crate::event::{Event, RegisterState};
+use crate::format::snapshot::{Header, Snapshot};
+use crate::index::hash_number;
+use crate::lease::Lease;
+use crate::register::Register;
+use crate::reply::Kind;
+use crate::requests::{Kept, Outcome};
+use crate::ring::Ring;
+use crate::slab::Id;
+use std::collections::BTreeMap;
+use tollgate_types::{Key, LogTime, Name, Revision, Seq};
+
+impl State {
+    /// The state as it is now, to be written or hashed on another thread while this one goes on.
+    ///
+    /// Costs a pointer per thousand records; later writes copy the pages that they touch.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            header: Header {
+                now: self.now,
+                revision: self.revision,
+                apply_version: self.apply_version,
+                min_revision: self.ring.min_revision(),
+                limits: self.limits.clone(),
+            },
+            leases: self.leases.freeze(),
+            claims: self.claims.freeze(),
+            closures: self.closures.freeze(),
+            registers: self.registers.freeze(),
+            dirty: self.dirty.iter().cloned().collect(),
+            ring: self.ring.freeze(),
+            #[cfg(feature = "planted-bugs")]
+            bug: self.bug,
+        }
+    }
+}
+
+/// A state being rebuilt, record by record. Errors say what contradicts what.
+pub(crate) struct Restore {
+    state: State,
+    incarnations: BTreeMap<Revision, Id<Lease>>,
+}
+
+type Restored = Result<(), String>;
+
+impl Restore {
+    pub(crate) fn new(header: Header) -> Result<Restore, String> {
+        header.limits.validate().map_err(|invalid| invalid.to_string())?;
+        if header.apply_version == 0 || header.apply_version > APPLY_VERSION_SUPPORTED {
+            return Err(format!(
+                "apply version {} is not supported: this binary knows 1 to {APPLY_VERSION_SUPPORTED}, upgrade it",
+                header.apply_version
+            ));
+        }
+        if header.min_revision.get() > header.revision.get() + 1 {
+            return Err("history starts after the present".to_owned());
+        }
+        let mut state = State::new(header.limits);
+        state.now = header.now;
+        state.revision = header.revision;
+        state.apply_version = header.apply_version;
+        state.ring = Ring::restore(header.min_revision);
+        Ok(Restore { state, incarnations: BTreeMap::new() })
+    }
+
+    fn past(&self, revision: Revision) -> Restored {
+        let past = revision > Revision::ZERO && revision <= self.state.revision;
+        if past { Ok(()) } else { Err(format!("{revision:?} is not a revision of the past")) }
+    }
+
+    pub(crate) fn lease(&mut self, lease: Lease, kept: Vec<(Seq, Outcome)>) -> Restored {
+        self.past(lease.incarnation)?;
+        let hash = hash_number(lease.id.get());
+        let same = self.state.lease_ids.find(hash, |other| self.state.leases.get(other).id == lease.id);
+        if let Some(same) = same
+            && !self.state.is_past(self.state.leases.get(same).deadline)
+        {
+            return Err(format!("lease {:?} lives twice", lease.id));
+        }
+        let incarnation = lease.incarnation;
+        let mut lease = lease;
+        for (seq, outcome) in kept {
+            if !lease.requests.is_seen(seq) || lease.requests.get(seq).is_some() {
+                return Err(format!("{seq:?} of lease {:?} is kept without having been seen once", lease.id));
+            }
+            lease.requests.keep(seq, Kept::Outcome(outcome));
+        }
+        let id = self.state.insert_lease(lease);
+        self.incarnations.insert(incarnation, id);
+        Ok(())
+    }
+
+    /// `claim.locks`, `claim.lease` and the neighbours are filled in here.
+    pub(crate) fn claim(&mut self, incarnation: Revision, claim: Box<Claim>) -> Restored {
+        let mut claim = *claim;
+        claim.lease = self.lease_of(incarnation)?;
+        if claim.lease_id != self.state.leases.get(claim.lease).id {
+            return Err(format!("{:?} is on another lease", claim.create_revision));
+        }
+        self.past(claim.create_revision)?;
+        self.past(claim.mod_revision)?;
+        self.check_timers(&claim)?;
+        if claim.upgrade.is_some() && !claim.holds() {
+            return Err(format!("{:?} upgrades what it does not hold", claim.create_revision));
+        }
+        for name in claim.names.as_slice().to_vec() {
+            let (hash, found) = self.state.find_lock(&name);
+            let lock = found.unwrap_or_else(|| self.state.make_lock(&name, hash));
+            self.check_joins(&claim, lock)?;
+            claim.locks.push(lock);
+        }
+        let kind = Kind::of(claim.mode);
+        for lock in claim.locks.clone() {
+            self.state.locks.get_mut(lock).kind = kind;
+        }
+        let id = self.state.insert_claim(claim);
+        self.keep_claim(id)
+    }
+
+    fn lease_of(&self, incarnation: Revision) -> Result<Id<Lease>, String> {
+        let lease = self.incarnations.get(&incarnation).copied();
+        lease.ok_or_else(|| format!("there is no lease of {incarnation:?}"))
+    }
+
+    fn check_timers(&self, claim: &Claim) -> Restored {
+        for timer in super::grant::timers(claim).into_iter().flatten() {
+            if self.state.claim_deadlines.contains_key(&timer) {
+                return Err(format!("{:?} has the deadline of another claim", claim.create_revision));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_joins(&self, claim: &Claim, lock: Id<crate::lock::Lock>) -> Restored {
+        let lock = self.state.locks.get(lock);
+        let who = |id| self.state.claims.get(id);
+        let taken = claim.token.is_some_and(|token| lock.holder(token).is_some())
+            || (claim.is_queued() && lock.queue.contains_key(&claim.queue_key()))
+            || lock.find_member(claim.lease, &claim.owner, who).is_some();
+        let mixed = lock.has_members() && lock.kind != Kind::of(claim.mode);
+        if taken || mixed {
+            return Err(format!(
+                "{:?} can't be on {} beside its other claims",
+                claim.create_revision, lock.name
+            ));
+        }
+        Ok(())
+    }
+
+    /// A claim carries its seqs; the lease finds it by them.
+    fn keep_claim(&mut self, id: Id<Claim>) -> Restored {
+        use crate::requests::Part;
+        let claim = self.state.claims.get(id);
+        let upgrade =
+            claim.upgrade.iter().flat_map(|upgrade| upgrade.seqs.iter().map(|seq| (*seq, Part::Convert)));
+        let seqs: Vec<(Seq, Part)> = claim.seqs.iter().copied().chain(upgrade).collect();
+        let requests = &mut self.state.leases.get_mut(claim.lease).requests;
+        for (seq, part) in seqs {
+            if !requests.is_seen(seq) || requests.get(seq).is_some() {
+                return Err(format!("{seq:?} of {:?} is kept twice or unseen", claim.lease_id));
+            }
+            requests.keep(seq, Kept::Claim { claim: id, part });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn closure(&mut self, name: &Name, until: LogTime) -> Restored {
+        let (hash, found) = self.state.find_lock(name);
+        let lock = found.unwrap_or_else(|| self.state.make_lock(name, hash));
+        if self.state.locks.get(lock).closure.is_some() {
+            return Err(format!("{name} is closed twice"));
+        }
+        self.state.close_lock(lock, until);
+        Ok(())
+    }
+
+    pub(crate) fn register(
+        &mut self,
+        key: Key,
+        state: RegisterState,
+        incarnation: Option<Revision>,
+    ) -> Restored {
+        let lease = incarnation.map(|incarnation| self.lease_of(incarnation)).transpose()?;
+        if self.state.keys.contains_key(&key) {
+            return Err(format!("{key} is there twice"));
+        }
+        if state.lease != lease.map(|lease| self.state.leases.get(lease).id) {
+            return Err(format!("{key} is on another lease"));
+        }
+        let register = Register { key: key.clone(), state, lease: None };
+        let id = self.state.registers.insert(register);
+        self.state.keys.insert(key, id);
+        self.state.attach_register(id, lease);
+        Ok(())
+    }
+
+    pub(crate) fn dirty(&mut self, name: Name) -> Restored {
+        if self.state.dirty.insert(name) { Ok(()) } else { Err("a name is dirty twice".to_owned()) }
+    }
+
+    pub(crate) fn event(&mut self, event: Event) -> Restored {
+        self.past(event.revision)?;
+        self.state.ring.push(event);
+        Ok(())
+    }
+
+    /// The state, if all of it fits together.
+    pub(crate) fn finish(mut self) -> Result<State, String> {
+        self.state.scratch.overdue = self.state.is_due();
+        self.state.check_invariants()?;
+        Ok(self.state)
+    }
+}

@@ -1,0 +1,298 @@
+//! Transactions on registers: compares pick a branch, whose writes share one revision.
+
+use super::State;
+use super::identity::{Answer, over};
+use crate::command::{Against, Compare, KeySelector, Op, RangeQuery, Relation, Sort, Txn};
+use crate::event::{Change, Event, RegisterChange, RegisterState};
+use crate::lease::Lease;
+use crate::planted::Bug;
+use crate::register::Register;
+use crate::reply::{OpResult, Rejection, Reply};
+use crate::slab::Id;
+use crate::view::RegisterView;
+use std::cmp::Ordering;
+use std::ops::Bound;
+use tollgate_types::{Key, LeaseId, Limit, Revision, Value};
+
+impl State {
+    pub(super) fn txn(&mut self, txn: &Txn) -> Reply {
+        let Some((lease, request)) = &txn.request else {
+            return match self.run_txn(txn) {
+                Ok(reply) => reply,
+                Err(rejection) => Reply::Rejected(rejection),
+            };
+        };
+        let lease = match self.living_lease(*lease) {
+            Ok(lease) => lease,
+            Err(rejection) => return Reply::Rejected(rejection),
+        };
+        if let Err(reply) = self.begin(lease, Some(request), None) {
+            return reply;
+        }
+        let result = self.run_txn(txn).map(Answer::from);
+        self.finish(lease, Some(request), result)
+    }
+
+    fn run_txn(&mut self, txn: &Txn) -> Result<Reply, Rejection> {
+        self.check(Limit::TxnOps, txn.compares.len() as u64)?;
+        self.check(Limit::TxnOps, txn.then.len() as u64)?;
+        self.check(Limit::TxnOps, txn.otherwise.len() as u64)?;
+        for op in txn.then.iter().chain(&txn.otherwise) {
+            if let Op::Put { value, .. } = op {
+                self.check(Limit::ValueBytes, value.len() as u64)?;
+            }
+        }
+        check_keys_once(&txn.then)?;
+        check_keys_once(&txn.otherwise)?;
+        let succeeded = txn.compares.iter().all(|compare| self.holds_true(compare));
+        let ops = if succeeded { &txn.then } else { &txn.otherwise };
+        self.check_branch(ops)?;
+        self.end_dead_registers_of(ops);
+        let results = self.run_ops(ops);
+        Ok(Reply::TxnDone { succeeded, revision: self.revision, results })
+    }
+
+    fn holds_true(&self, compare: &Compare) -> bool {
+        let register = self.living_register(&compare.key).map(|id| &self.registers.get(id).state);
+        let zero = Revision::ZERO;
+        let ordering = match &compare.against {
+            Against::Create(revision) => register.map_or(zero, |r| r.create_revision).cmp(revision),
+            Against::Mod(revision) => register.map_or(zero, |r| r.mod_revision).cmp(revision),
+            Against::Version(version) => register.map_or(0, |r| r.version).cmp(version),
+            Against::Lease(lease) => register.and_then(|r| r.lease).cmp(lease),
+            Against::Value(value) => match register {
+                Some(register) => register.value.cmp(value),
+                None => return false,
+            },
+        };
+        match compare.relation {
+            Relation::Equal => ordering == Ordering::Equal,
+            Relation::NotEqual => ordering != Ordering::Equal,
+            Relation::Less => ordering == Ordering::Less,
+            Relation::Greater => ordering == Ordering::Greater,
+        }
+    }
+
+    /// Everything that could refuse the branch, before any of it runs.
+    fn check_branch(&self, ops: &[Op]) -> Result<(), Rejection> {
+        for op in ops {
+            if let Op::Put { lease: Some(lease), .. } = op {
+                self.living_lease(*lease)?;
+            }
+        }
+        for op in ops {
+            if let Op::Delete(keys) = op {
+                self.check(Limit::Range, self.matching(keys).count() as u64)?;
+            }
+        }
+        let new = ops.iter().filter(|op| matches!(op, Op::Put { key, .. } if !self.keys.contains_key(key)));
+        let (new, max) = (new.count() as u64, self.limits.registers_max);
+        let got = self.registers.len() as u64 + new;
+        // Writing to what is there already is never refused, even if the limit was lowered below it.
+        if new > 0 && got > max { Err(over(Limit::Registers, max, got)) } else { Ok(()) }
+    }
+
+    fn end_dead_registers_of(&mut self, ops: &[Op]) {
+        for op in ops {
+            if let Op::Put { key, .. } = op
+                && self.keys.contains_key(key)
+                && self.living_register(key).is_none()
+            {
+                self.end_register(key);
+            }
+        }
+    }
+
+    fn run_ops(&mut self, ops: &[Op]) -> Vec<OpResult> {
+        // The first write takes the revision that all of them share; their events come by key.
+        let mut revision = None;
+        let mut changes: Vec<RegisterChange> = Vec::new();
+        let mut results = Vec::with_capacity(ops.len());
+        for op in ops {
+            results.push(match op {
+                Op::Put { key, value, lease } => {
+                    let revision = *revision.get_or_insert_with(|| self.bump());
+                    changes.push(self.put(key, value, *lease, revision));
+                    OpResult::Put
+                }
+                Op::Get(query) => {
+                    let (registers, count) = self.range(query);
+                    OpResult::Got { registers, count }
+                }
+                Op::Delete(keys) => {
+                    let keys: Vec<Key> =
+                        self.matching(keys).map(|id| self.registers.get(id).key.clone()).collect();
+                    for key in &keys {
+                        revision.get_or_insert_with(|| self.bump());
+                        changes.push(self.delete(key));
+                    }
+                    OpResult::Deleted(keys.len() as u64)
+                }
+            });
+        }
+        changes.sort_by(|a, b| a.key.cmp(&b.key));
+        for change in changes {
+            self.emit_register(change);
+        }
+        results
+    }
+
+    fn put(
+        &mut self,
+        key: &Key,
+        value: &Value,
+        lease_id: Option<LeaseId>,
+        revision: Revision,
+    ) -> RegisterChange {
+        let lease = lease_id.map(|lease| self.find_lease(lease).expect("checked before the branch ran"));
+        let found = self.keys.get(key).copied();
+        let prev = found.map(|id| self.registers.get(id).state.clone());
+        let now = RegisterState {
+            value: value.clone(),
+            lease: lease_id,
+            create_revision: prev.as_ref().map_or(revision, |prev| prev.create_revision),
+            mod_revision: revision,
+            version: prev.as_ref().map_or(1, |prev| prev.version + 1),
+        };
+        let id = match found {
+            Some(id) => {
+                self.detach(id);
+                self.registers.get_mut(id).state = now.clone();
+                id
+            }
+            None => {
+                let register = Register { key: key.clone(), state: now.clone(), lease: None };
+                let id = self.registers.insert(register);
+                self.keys.insert(key.clone(), id);
+                id
+            }
+        };
+        self.attach_register(id, lease);
+        RegisterChange { key: key.clone(), now: Some(now), prev }
+    }
+
+    pub(super) fn attach_register(&mut self, id: Id<Register>, lease: Option<Id<Lease>>) {
+        let register = self.registers.get_mut(id);
+        register.lease = lease;
+        if let Some(lease) = lease {
+            let key = register.key.clone();
+            self.leases.get_mut(lease).registers.get_or_insert_default().insert(key);
+        }
+    }
+
+    fn detach(&mut self, id: Id<Register>) {
+        let register = self.registers.get_mut(id);
+        let key = register.key.clone();
+        if let Some(lease) = register.lease.take() {
+            let keys = &mut self.leases.get_mut(lease).registers;
+            let left = keys.as_mut().expect("a lease knows its registers");
+            left.remove(&key);
+            if left.is_empty() {
+                *keys = None;
+            }
+        }
+    }
+
+    fn delete(&mut self, key: &Key) -> RegisterChange {
+        let id = self.keys.remove(key).expect("the caller found it");
+        self.detach(id);
+        let register = self.registers.remove(id);
+        RegisterChange { key: register.key, now: None, prev: Some(register.state) }
+    }
+
+    /// Ends a register with its lease, at a revision of its own.
+    pub(super) fn end_register(&mut self, key: &Key) {
+        self.bump();
+        let change = self.delete(key);
+        self.emit_register(change);
+    }
+
+    fn emit_register(&mut self, change: RegisterChange) {
+        self.ring.push(Event { revision: self.revision, change: Change::Register(change) });
+        self.scratch.events_from.get_or_insert(self.revision);
+    }
+
+    /// The register, unless its lease has ended.
+    pub(super) fn living_register(&self, key: &Key) -> Option<Id<Register>> {
+        self.keys.get(key).copied().filter(|id| self.is_living(*id))
+    }
+
+    fn is_living(&self, id: Id<Register>) -> bool {
+        let lease = self.registers.get(id).lease;
+        lease.is_none_or(|lease| !self.is_past(self.leases.get(lease).deadline))
+            || self.planted(Bug::RegisterOutlivesLease)
+    }
+
+    /// The living registers that match, by key.
+    fn matching(&self, keys: &KeySelector) -> impl DoubleEndedIterator<Item = Id<Register>> {
+        let (low, high) = bounds(keys);
+        self.keys.range((low, high)).map(|(_, id)| *id).filter(|id| self.is_living(*id))
+    }
+
+    /// The living registers that match, sorted and cut to the limit, and how many match in all.
+    pub fn range(&self, query: &RangeQuery) -> (Vec<RegisterView>, u64) {
+        let max = self.limits.range_max;
+        let limit = if query.limit == 0 { max } else { u64::from(query.limit).min(max) };
+        let limit = usize::try_from(limit).expect("limits fit in memory");
+        let view = |id: Id<Register>| self.registers.get(id).view();
+        let count = self.matching(&query.keys).count() as u64;
+        let registers = match query.sort {
+            Sort::Key => self.matching(&query.keys).take(limit).map(view).collect(),
+            Sort::KeyDescending => self.matching(&query.keys).rev().take(limit).map(view).collect(),
+            Sort::Create | Sort::CreateDescending => {
+                let mut ids: Vec<Id<Register>> = self.matching(&query.keys).collect();
+                // Stable, and the ids come by key.
+                ids.sort_by_key(|id| self.registers.get(*id).state.create_revision);
+                if query.sort == Sort::CreateDescending {
+                    ids.reverse();
+                }
+                ids.into_iter().take(limit).map(view).collect()
+            }
+        };
+        (registers, count)
+    }
+}
+
+/// Refuses a branch whose events would have one key twice at one revision; names the first such put.
+fn check_keys_once(ops: &[Op]) -> Result<(), Rejection> {
+    let put = |op: &Op| if let Op::Put { key, .. } = op { Some(key.clone()) } else { None };
+    let deletes = |op: &Op, key: &Key| matches!(op, Op::Delete(keys) if selects(keys, key));
+    let mut sorted: Vec<Key> = ops.iter().filter_map(put).collect();
+    sorted.sort();
+    for key in ops.iter().filter_map(put) {
+        let first = sorted.partition_point(|other| *other < key);
+        let twice = sorted.get(first + 1) == Some(&key);
+        if twice || ops.iter().any(|op| deletes(op, &key)) {
+            return Err(Rejection::KeyTwice { key });
+        }
+    }
+    Ok(())
+}
+
+fn selects(keys: &KeySelector, key: &Key) -> bool {
+    match keys {
+        KeySelector::Key(one) => one == key,
+        KeySelector::Prefix(prefix) => key.as_bytes().starts_with(prefix.as_bytes()),
+        KeySelector::All => true,
+    }
+}
+
+fn bounds(keys: &KeySelector) -> (Bound<Key>, Bound<Key>) {
+    match keys {
+        KeySelector::Key(key) => (Bound::Included(key.clone()), Bound::Included(key.clone())),
+        KeySelector::Prefix(prefix) => (Bound::Included(prefix.clone()), after_prefix(prefix)),
+        KeySelector::All => (Bound::Unbounded, Bound::Unbounded),
+    }
+}
+
+/// The least key that is above all with this prefix: the prefix with its last byte below 0xff raised.
+fn after_prefix(prefix: &Key) -> Bound<Key> {
+    let mut bytes = prefix.as_bytes().to_vec();
+    while let Some(last) = bytes.pop() {
+        if last < 0xff {
+            bytes.push(last + 1);
+            return Bound::Excluded(Key::new(&bytes).expect("no longer than the prefix, and not empty"));
+        }
+    }
+    Bound::Unbounded
+}

@@ -1,0 +1,157 @@
+//! What time does, in bounded steps: reaps what is due and grants what that makes free.
+//!
+//! An entry does at most a budget of it; while some is left, `next_deadline` is now and the leader ticks again at once.
+
+use super::State;
+use crate::claim::Claim;
+use crate::lease::Lease;
+use crate::lock::Lock;
+use crate::planted::Bug;
+use crate::reply::EndReason;
+use crate::slab::Id;
+use smallvec::SmallVec;
+use tollgate_types::{LogTime, Metadata, Names, Revision};
+
+impl State {
+    /// Works until nothing is due or the budget is spent; returns what is left of it.
+    pub(super) fn work(&mut self, budget: u64) -> u64 {
+        self.scratch.overdue = self.is_due();
+        if !self.scratch.overdue && self.dirty.is_empty() {
+            return budget;
+        }
+        let mut left = budget;
+        while left > 0 {
+            let before = self.scratch.cost;
+            if !self.work_step() {
+                break;
+            }
+            left = left.saturating_sub(self.scratch.cost - before);
+        }
+        self.scratch.overdue = self.is_due();
+        left
+    }
+
+    fn work_step(&mut self) -> bool {
+        if let Some(name) = self.dirty.pop_first() {
+            self.settle(&name);
+        } else if let Some(lease) = self.due_lease() {
+            self.reap_lease(lease);
+        } else if let Some((at, revision, claim)) = self.due_claim() {
+            self.reap_claim(claim, at, revision);
+        } else if let Some(lock) = self.due_closure() {
+            self.scratch.cost += 1;
+            self.open_lock(lock);
+            self.settle_lock(lock);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Whether a lease, wait, hold or closure has come to its end and is not reaped.
+    pub(super) fn is_due(&self) -> bool {
+        self.due_lease().is_some() || self.due_claim().is_some() || self.due_closure().is_some()
+    }
+
+    /// When log time matters next: now, while there is work left; never, while no deadline is pending.
+    pub fn next_deadline(&self) -> Option<LogTime> {
+        let lease = self.lease_deadlines.first_key_value().map(|((at, _), _)| *at);
+        let claim = self.claim_deadlines.first_key_value().map(|((at, _), _)| *at);
+        let closure = self.closure_ends.first_key_value().map(|((at, _), _)| *at);
+        let first = [lease, claim, closure].into_iter().flatten().min();
+        if self.dirty.is_empty() { first.map(|at| at.max(self.now)) } else { Some(self.now) }
+    }
+
+    fn due_lease(&self) -> Option<Id<Lease>> {
+        let ((deadline, _), lease) = self.lease_deadlines.first_key_value()?;
+        self.is_past(*deadline).then_some(*lease)
+    }
+
+    fn due_claim(&self) -> Option<(LogTime, Revision, Id<Claim>)> {
+        let ((at, revision), claim) = self.claim_deadlines.first_key_value()?;
+        (*at <= self.now).then_some((*at, *revision, *claim))
+    }
+
+    fn due_closure(&self) -> Option<Id<Lock>> {
+        let ((until, _), lock) = self.closure_ends.first_key_value()?;
+        (*until <= self.now).then_some(*lock)
+    }
+
+    /// Whether a lease with this deadline has ended.
+    pub(super) fn is_past(&self, deadline: LogTime) -> bool {
+        if self.planted(Bug::ExpiryOneLate) { deadline < self.now } else { deadline <= self.now }
+    }
+
+    /// One step of taking an ended lease apart: a claim, a register, or the lease itself.
+    fn reap_lease(&mut self, id: Id<Lease>) {
+        let lease = self.leases.get(id);
+        if let Some(claim) = lease.oldest {
+            let (reason, due) = (lease.end_reason, lease.deadline);
+            let (names, locks) = self.end_claim(claim, reason, due, Metadata::NONE);
+            self.settle_ended(&names, &locks);
+        } else if let Some(key) = lease.registers.as_ref().and_then(|keys| keys.first().cloned()) {
+            self.scratch.cost += 1;
+            self.end_register(&key);
+        } else {
+            self.scratch.cost += 1;
+            self.forget_lease(id);
+        }
+    }
+
+    /// Ends what a deadline was for: a wait, a hold, or the wait of an upgrade.
+    fn reap_claim(&mut self, id: Id<Claim>, due: LogTime, revision: Revision) {
+        let claim = self.claims.get(id);
+        if claim.upgrade.as_ref().is_some_and(|upgrade| upgrade.queued_at == revision) {
+            let (names, locks) = (claim.names.clone(), claim.locks.clone());
+            self.end_upgrade(id, EndReason::TimedOut);
+            self.settle_ended(&names, &locks);
+        } else {
+            let reason = if claim.holds() { EndReason::MaxHold } else { EndReason::TimedOut };
+            let (names, locks) = self.end_claim(id, reason, due, Metadata::NONE);
+            self.settle_ended(&names, &locks);
+        }
+    }
+
+    /// Settles the names of a claim that just ended.
+    fn settle_ended(&mut self, names: &Names, locks: &SmallVec<[Id<Lock>; 1]>) {
+        match names {
+            // Nothing came between the end and this, so the record is still there.
+            Names::One(_) => self.settle_lock(locks[0]),
+            Names::Many(names) => {
+                for name in names.iter() {
+                    self.settle(name);
+                }
+            }
+        }
+    }
+
+    /// How a claim is dead, if it is: decided by deadlines alone, so that a backlog changes nobody's answer.
+    pub(super) fn death(&self, id: Id<Claim>) -> Option<Death> {
+        if !self.scratch.overdue {
+            return None;
+        }
+        let claim = self.claims.get(id);
+        let lease = self.leases.get(claim.lease);
+        if self.is_past(lease.deadline) {
+            return Some(Death::Claim(lease.end_reason, lease.deadline));
+        }
+        if !claim.holds() {
+            let timed_out = claim.wait_until <= self.now;
+            return timed_out.then_some(Death::Claim(EndReason::TimedOut, claim.wait_until));
+        }
+        if claim.hold_until <= self.now {
+            return Some(Death::Claim(EndReason::MaxHold, claim.hold_until));
+        }
+        let upgrade = claim.upgrade.as_ref()?;
+        (upgrade.wait_until <= self.now).then_some(Death::Upgrade)
+    }
+}
+
+/// What a deadline has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Death {
+    /// The claim, why, and when that was due.
+    Claim(EndReason, LogTime),
+    /// Only its wait for a stronger mode.
+    Upgrade,
+}

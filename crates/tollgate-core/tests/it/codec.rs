@@ -1,0 +1,407 @@
+//! The log format: golden bytes, and the properties that hold for every entry.
+#![allow(clippy::unwrap_used, reason = "the golden entries are made of constants")]
+
+mod arbitrary;
+
+pub(crate) use arbitrary::{Rng, arbitrary_entry};
+use tollgate_core::{
+    AcquireLock, Against, CancelTarget, CancelWait, Command, Compare, ConvertLock, DecodeError,
+    ENTRY_FORMAT_VERSION, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, Op, RENEWALS_MAX,
+    RangeQuery, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Sort,
+    TXN_STEPS_MAX, Txn, Wait, decode_entry, encode_entry,
+};
+use tollgate_types::{
+    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
+    Revision, Seq, SeqRanges, Slot, Token, Value,
+};
+
+pub(crate) fn encoded(entry: &Entry) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_entry(entry, &mut bytes);
+    bytes
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes all");
+        text
+    })
+}
+
+/// Bytes of hex digits; spaces are for the reader.
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).expect("two digits")).collect()
+}
+
+fn at(ms: u64, command: Command) -> Entry {
+    Entry { at: LogTime::from_ms(ms), command }
+}
+
+fn names(texts: &[&str]) -> Names {
+    Names::new(texts.iter().map(|text| Name::new(text).unwrap()).collect()).unwrap()
+}
+
+fn lease(id: u64) -> LeaseId {
+    LeaseId::new(id).unwrap()
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn request(seq: u64, acked: &[(u64, u64)]) -> Request {
+    Request { seq: Seq::new(seq).unwrap(), acked: SeqRanges::new(acked.to_vec()).unwrap() }
+}
+
+/// A change here is a change of the log format: logs that were written before would no longer decode. Never change a
+/// line; a new format version gets lines of its own. They were computed from the layout that `format::command` documents,
+/// not recorded from the encoder.
+fn golden() -> Vec<(&'static str, Entry)> {
+    let acquire = AcquireLock {
+        names: names(&["jobs"]),
+        lease: lease(300),
+        owner: Owner::new("w1").unwrap(),
+        mode: Mode::Exclusive,
+        wait: Wait::For(DurationMs::from_ms(5_000)),
+        lock_delay: DurationMs::ZERO,
+        max_hold: Some(DurationMs::from_ms(60_000)),
+        metadata: Metadata::new("why").unwrap(),
+        request: Some(request(7, &[(1, 6)])),
+    };
+    let plain_acquire = |mode| {
+        let lock_delay = DurationMs::from_ms(1);
+        let (owner, metadata) = (Owner::LEASE, Metadata::NONE);
+        let names = names(&["a"]);
+        let (wait, max_hold, request) = (Wait::No, None, None);
+        AcquireLock { names, lease: lease(5), owner, mode, wait, lock_delay, max_hold, metadata, request }
+    };
+    let convert = |wait, request| ConvertLock {
+        names: names(&["a"]),
+        lease: lease(5),
+        owner: Owner::LEASE,
+        mode: Mode::permit(2, 3).unwrap(),
+        wait,
+        request,
+    };
+    let release = |token: Option<u64>, request| ReleaseLock {
+        names: names(&["b", "a"]),
+        by: ReleaseBy::Holder {
+            lease: lease(5),
+            owner: Owner::LEASE,
+            token: token.map(|token| Token::new(token).unwrap()),
+            request,
+        },
+    };
+    let cancel = |target, release_if_granted, acked: &[(u64, u64)]| CancelWait {
+        lease: lease(5),
+        target,
+        release_if_granted,
+        acked: SeqRanges::new(acked.to_vec()).unwrap(),
+    };
+    let grant = |id, revoke_on_disconnect| GrantLease {
+        id,
+        ttl: DurationMs::from_secs(10),
+        client_id: ClientId::new("c").unwrap(),
+        address: Address::new("h").unwrap(),
+        revoke_on_disconnect,
+    };
+    let renewals = vec![
+        Renewal { lease: lease(1), address: None, acked: SeqRanges::default() },
+        Renewal {
+            lease: lease(2),
+            address: Some(Address::new("h").unwrap()),
+            acked: SeqRanges::new(vec![(2, 2), (5, 9)]).unwrap(),
+        },
+    ];
+    let compare = |relation, against| Compare { key: key("k"), relation, against };
+    let revision = |number| Revision::new(number).unwrap();
+    let get = |keys, limit, sort| Op::Get(RangeQuery { keys, limit, sort });
+    let value = |text: &str| Value::new(text).unwrap();
+    vec![
+        ("01 ac02 01", at(300, Command::Tick)),
+        ("01 ffffffffffffffffff01 01", at(u64::MAX, Command::Tick)),
+        (
+            "01 00 02 03 02 904e 0163 0168",
+            at(0, Command::GrantLease(grant(LeaseChoice::Assigned(Slot::new(2).unwrap()), true))),
+        ),
+        (
+            "01 00 02 00 ac02 904e 0163 0168",
+            at(0, Command::GrantLease(grant(LeaseChoice::Chosen(lease(300)), false))),
+        ),
+        (
+            "01 8001 03 02 01 00 00 02 01 0168 02 01 00 01 04",
+            at(128, Command::RenewLeases(RenewLeases { renewals })),
+        ),
+        (
+            "01 e807 04 05 01",
+            at(1_000, Command::RevokeLease(RevokeLease { lease: lease(5), disconnected: true })),
+        ),
+        (
+            "01 e807 04 05 00",
+            at(1_000, Command::RevokeLease(RevokeLease { lease: lease(5), disconnected: false })),
+        ),
+        (
+            "01 e807 05 0d 01 04 6a6f6273 ac02 02 7731 00 8827 00 e0d403 03 776879 07 01 00 05",
+            at(1_000, Command::AcquireLock(acquire)),
+        ),
+        ("01 00 05 00 01 0161 05 00 00 01 00", at(0, Command::AcquireLock(plain_acquire(Mode::Exclusive)))),
+        ("01 00 05 00 01 0161 05 00 01 01 00", at(0, Command::AcquireLock(plain_acquire(Mode::Shared)))),
+        (
+            "01 00 05 00 01 0161 05 00 02 01 00",
+            at(0, Command::AcquireLock(plain_acquire(Mode::IntentShared))),
+        ),
+        (
+            "01 00 05 00 01 0161 05 00 03 01 00",
+            at(0, Command::AcquireLock(plain_acquire(Mode::IntentExclusive))),
+        ),
+        (
+            "01 00 05 00 01 0161 05 00 04 01 00",
+            at(0, Command::AcquireLock(plain_acquire(Mode::SharedIntentExclusive))),
+        ),
+        (
+            "01 00 06 06 02 0161 0162 05 00 09 04 00",
+            at(0, Command::ReleaseLock(release(Some(9), Some(request(4, &[]))))),
+        ),
+        ("01 00 06 02 02 0161 0162 05 00 09", at(0, Command::ReleaseLock(release(Some(9), None)))),
+        (
+            "01 00 06 04 02 0161 0162 05 00 04 00",
+            at(0, Command::ReleaseLock(release(None, Some(request(4, &[]))))),
+        ),
+        (
+            "01 00 06 01 01 0161 09",
+            at(
+                0,
+                Command::ReleaseLock(ReleaseLock {
+                    names: names(&["a"]),
+                    by: ReleaseBy::Token(Token::new(9).unwrap()),
+                }),
+            ),
+        ),
+        ("01 00 07 02 01 0161 05 00 05 02 03", at(0, Command::ConvertLock(convert(Wait::Forever, None)))),
+        (
+            "01 00 07 09 01 0161 05 00 05 02 03 64 04 00",
+            at(0, Command::ConvertLock(convert(Wait::For(DurationMs::from_ms(100)), Some(request(4, &[]))))),
+        ),
+        (
+            "01 01 08 01 05 03 00",
+            at(1, Command::CancelWait(cancel(CancelTarget::Seq(Seq::new(3).unwrap()), true, &[]))),
+        ),
+        (
+            "01 01 08 02 05 0161 01 77 01 02 00",
+            at(
+                1,
+                Command::CancelWait(cancel(
+                    CancelTarget::Waiter { name: Name::new("a").unwrap(), owner: Owner::new("w").unwrap() },
+                    false,
+                    &[(3, 3)],
+                )),
+            ),
+        ),
+        (
+            "01 00 09 0161 09 02 6e6f",
+            at(
+                0,
+                Command::ForceRelease(ForceRelease {
+                    name: Name::new("a").unwrap(),
+                    token: Token::new(9).unwrap(),
+                    reason: Metadata::new("no").unwrap(),
+                }),
+            ),
+        ),
+        (
+            "01 00 0a 01 05 04 00 \
+             06 016b 00 00 08  016b 01 01 08  016b 02 02 ac02  016b 03 03 0176  016b 00 04 00  016b 00 04 05 \
+             04 00 016b 0176 00  00 016b 00 05  02 00 016b  02 02 \
+             04 01 00 016b 00 00  01 01 016b 0a 01  01 02 ac02 02  01 02 00 03",
+            at(
+                0,
+                Command::Txn(Txn {
+                    request: Some((lease(5), request(4, &[]))),
+                    compares: vec![
+                        compare(Relation::Equal, Against::Create(revision(8))),
+                        compare(Relation::NotEqual, Against::Mod(revision(8))),
+                        compare(Relation::Less, Against::Version(300)),
+                        compare(Relation::Greater, Against::Value(value("v"))),
+                        compare(Relation::Equal, Against::Lease(None)),
+                        compare(Relation::Equal, Against::Lease(Some(lease(5)))),
+                    ],
+                    then: vec![
+                        Op::Put { key: key("k"), value: value("v"), lease: None },
+                        Op::Put { key: key("k"), value: value(""), lease: Some(lease(5)) },
+                        Op::Delete(KeySelector::Key(key("k"))),
+                        Op::Delete(KeySelector::All),
+                    ],
+                    otherwise: vec![
+                        get(KeySelector::Key(key("k")), 0, Sort::Key),
+                        get(KeySelector::Prefix(key("k")), 10, Sort::KeyDescending),
+                        get(KeySelector::All, 300, Sort::Create),
+                        get(KeySelector::All, 0, Sort::CreateDescending),
+                    ],
+                }),
+            ),
+        ),
+        (
+            "01 00 0a 00 00 00 00",
+            at(0, Command::Txn(Txn { request: None, compares: vec![], then: vec![], otherwise: vec![] })),
+        ),
+        (
+            "01 00 0b 14 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 64 \
+             c0cf24 e0d403 904e c0843d 808004 8001 904e 80808020 e807 a09c01",
+            at(0, Command::SetLimits(Box::new(Limits::DEFAULT))),
+        ),
+        ("01 00 0c 02", at(0, Command::RaiseApplyVersion(2))),
+        ("01 00 0c ffffffff0f", at(0, Command::RaiseApplyVersion(u32::MAX))),
+    ]
+}
+
+#[test]
+fn the_log_format_stays_as_it_is() {
+    let mut tags = std::collections::BTreeSet::new();
+    for (golden, entry) in golden() {
+        let golden = unhex(golden);
+        assert_eq!(hex(&encoded(&entry)), hex(&golden), "{entry:?}");
+        assert_eq!(decode_entry(&golden), Ok(entry));
+        let log_time_end = (1..golden.len()).find(|i| golden[*i] < 0x80).unwrap();
+        tags.insert(golden[log_time_end + 1]);
+    }
+    assert!(tags.into_iter().eq(1..=12), "every command has a line");
+}
+
+#[test]
+fn what_was_encoded_decodes_to_itself() {
+    let mut rng = Rng::new(1);
+    let mut out = b"what was there".to_vec();
+    for _ in 0..5_000 {
+        let entry = arbitrary_entry(&mut rng);
+        let bytes = encoded(&entry);
+        assert_eq!(decode_entry(&bytes).as_ref(), Ok(&entry));
+        out.truncate(14);
+        encode_entry(&entry, &mut out);
+        assert_eq!(out[14..], bytes, "it is appended");
+    }
+    assert!(out.starts_with(b"what was there"));
+}
+
+#[test]
+fn an_entry_that_is_cut_short_or_goes_on_is_refused() {
+    let mut rng = Rng::new(2);
+    for _ in 0..1_000 {
+        let mut bytes = encoded(&arbitrary_entry(&mut rng));
+        if bytes.len() > 2_000 {
+            continue;
+        }
+        for length in 0..bytes.len() {
+            let result = decode_entry(&bytes[..length]);
+            assert!(
+                matches!(result, Err(DecodeError::Truncated { at }) if at <= length),
+                "{length}: {result:?}"
+            );
+        }
+        let at = bytes.len();
+        bytes.extend([0, 0]);
+        assert_eq!(decode_entry(&bytes), Err(DecodeError::Trailing { at, extra: 2 }));
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_refused_or_makes_another_entry() {
+    let mut rng = Rng::new(3);
+    let (mut refused, mut other) = (0, 0);
+    for _ in 0..1_000 {
+        let entry = arbitrary_entry(&mut rng);
+        let mut bytes = encoded(&entry);
+        if bytes.len() > 500 {
+            continue;
+        }
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(decoded) = decode_entry(&bytes) {
+                assert_eq!(encoded(&decoded), bytes, "{decoded:?}");
+                assert_ne!(decoded, entry);
+                other += 1;
+            } else {
+                refused += 1;
+            }
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+    assert!(refused > 1_000 && other > 1_000, "{refused} refused, {other} other entries");
+}
+
+#[test]
+fn an_unknown_version_or_tag_is_refused() {
+    for found in (0..=255).filter(|version| *version != ENTRY_FORMAT_VERSION) {
+        let error = DecodeError::UnsupportedVersion { what: "entry", found, supported: 1 };
+        assert_eq!(decode_entry(&[found, 0, 1]), Err(error));
+    }
+    for tag in (0..=255).filter(|tag| !(1..=12).contains(tag)) {
+        let error = DecodeError::UnknownTag { what: "command", tag, at: 2 };
+        assert_eq!(decode_entry(&[1, 0, tag]), Err(error));
+    }
+}
+
+/// Each is a golden entry with one value that its constructor, or the canonical form, does not allow.
+#[test]
+fn a_refusal_says_what_is_wrong_and_where() {
+    let cases = [
+        ("", "byte 0: the value here is cut off by the end of the input"),
+        ("02 00 01", "the entry has format version 2: this binary reads version 1"),
+        ("01 8000 01", "byte 1: this number has more bytes than it needs or can have"),
+        ("01 00 01 00", "byte 3: the value ends here, but 1 more bytes follow"),
+        ("01 00 02 04 05 00 00 00", "byte 3: 0x04 is not a known flags of a grant"),
+        ("01 00 02 02 808001 00 00 00", "byte 4: slot is 16384: it must be from 0 to 16383"),
+        ("01 00 03 a18d06", "byte 3: renewals of length 100001: at most 100000 is possible"),
+        ("01 00 03 a08d06", "byte 3: the value here is cut off by the end of the input"),
+        ("01 00 04 00 00", "byte 3: lease id is 0: it must be from 1 to 9223372036854775807"),
+        ("01 00 04 05 02", "byte 4: 0x02 is not a known flag of a revoke"),
+        ("01 00 05 03 01 0161 05 00 00 00 00", "byte 3: 0x03 is not a known flags of an acquire"),
+        ("01 00 05 00 00 05 00 00 00 00", "byte 4: names is empty: give it at least one byte"),
+        (
+            "01 00 05 00 02 0162 0161 05 00 00 00 00",
+            "byte 7: this element of names comes before the one ahead of it: they must be sorted",
+        ),
+        ("01 00 05 00 02 0161 0161 05 00 00 00 00", r#"byte 4: names has "a" twice: name each once"#),
+        (
+            "01 00 05 00 01 010a 05 00 00 00 00",
+            "byte 5: name has the control character 0x0a at byte 0: use printable text",
+        ),
+        ("01 00 05 00 01 0161 05 41", "byte 8: owner of length 65: at most 64 is possible"),
+        (
+            "01 00 05 00 01 0161 05 00 05 03 02 00 00",
+            "byte 9: permits asked for is 3: it must be from 1 to 2",
+        ),
+        ("01 00 06 03 01 0161 09", "byte 3: 0x03 is not a known flags of a release"),
+        ("01 00 06 01 01 0161 00", "byte 7: fencing token is 0: it must be from 1 to 9007199254740991"),
+        ("01 00 08 00 05 03 41", "byte 6: seq ranges of length 65: at most 64 is possible"),
+        ("01 00 0a 00 8108", "byte 4: compares of length 1025: at most 1024 is possible"),
+        ("01 00 0a 00 00 8108", "byte 5: steps of then of length 1025: at most 1024 is possible"),
+        ("01 00 0a 00 00 01 03 02 00", "byte 6: 0x03 is not a known step of a transaction"),
+        ("01 00 0b 13", "byte 3: the value here is cut off by the end of the input"),
+        ("01 00 0c 8080808010", "byte 3: apply version is 4294967296: it must be from 0 to 4294967295"),
+    ];
+    for (bytes, says) in cases {
+        assert_eq!(decode_entry(&unhex(bytes)).unwrap_err().to_string(), says, "{bytes}");
+    }
+}
+
+#[test]
+fn the_longest_lists_have_room() {
+    let renewal = Renewal { lease: lease(1), address: None, acked: SeqRanges::default() };
+    let renew = at(0, Command::RenewLeases(RenewLeases { renewals: vec![renewal; RENEWALS_MAX] }));
+    let compare = Compare { key: key("k"), relation: Relation::Equal, against: Against::Version(0) };
+    let delete = Op::Delete(KeySelector::All);
+    let txn = at(
+        0,
+        Command::Txn(Txn {
+            request: None,
+            compares: vec![compare; TXN_STEPS_MAX],
+            then: vec![delete.clone(); TXN_STEPS_MAX],
+            otherwise: vec![delete; TXN_STEPS_MAX],
+        }),
+    );
+    for entry in [renew, txn] {
+        assert_eq!(decode_entry(&encoded(&entry)), Ok(entry));
+    }
+}

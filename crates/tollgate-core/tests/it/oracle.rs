@@ -1,0 +1,395 @@
+//! The oracle: what `docs/semantics.md` says, as slowly and plainly as it can be said.
+//!
+//! Written from that page alone, never from the state machine it is compared with. Nothing is indexed, cached or kept
+//! up to date: who holds, who waits and what is due is found by scanning all claims, each time it is asked. Where the
+//! page leaves a choice, a comment that begins with "Reading:" says which was taken.
+//!
+//! Not here: the bound on a deadlock search, and which cycle a search reports (`Oracle::check_cycle` judges the core's).
+
+mod claims;
+mod deadlock;
+mod identity;
+mod leases;
+mod locks;
+mod registers;
+mod views;
+
+use deadlock::Impasse;
+use identity::Kept;
+use std::collections::{BTreeMap, BTreeSet};
+use tollgate_core::{
+    Applied, Change, Command, EndReason, Entry, Event, RegisterState, Rejection, Reply, Resolution,
+};
+use tollgate_types::{
+    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
+    Revision, SeqRanges, Token, Value,
+};
+
+/// The version that a new group applies, and the only one there is.
+const APPLY_VERSION: u32 = 1;
+
+/// The whole state. Claims and leases stand in the order in which they were made.
+pub(crate) struct Oracle {
+    limits: Limits,
+    now: LogTime,
+    revision: Revision,
+    leases: Vec<Lease>,
+    claims: Vec<Claim>,
+    closures: BTreeMap<Name, LogTime>,
+    registers: BTreeMap<Key, Register>,
+    dirty: BTreeSet<Name>,
+    /// All since the beginning; those before `ring_start` would have left the ring.
+    events: Vec<Event>,
+    ring_start: usize,
+    /// What is left for this entry; below 0 once the last step overdrew it.
+    budget: i64,
+    resolved: Vec<Resolution>,
+    /// Who stood where when a deadlock was last found, to judge the core's cycle by.
+    impasse: Option<Impasse>,
+}
+
+/// A lease's record, known by its incarnation; ids repeat.
+struct Lease {
+    id: LeaseId,
+    incarnation: Revision,
+    ttl: DurationMs,
+    deadline: LogTime,
+    client_id: ClientId,
+    address: Address,
+    last_seen: LogTime,
+    revoke_on_disconnect: bool,
+    /// Why it ended, if not because nobody renewed it.
+    revoked: Option<EndReason>,
+    seen: SeqRanges,
+    kept: BTreeMap<u64, Kept>,
+}
+
+/// What one Acquire made, known by its create revision. It holds if it has a token, else it waits.
+#[derive(Clone)]
+struct Claim {
+    names: Names,
+    lease: LeaseId,
+    incarnation: Revision,
+    owner: Owner,
+    mode: Mode,
+    metadata: Metadata,
+    lock_delay: DurationMs,
+    max_hold: Option<DurationMs>,
+    create_revision: Revision,
+    mod_revision: Revision,
+    version: u64,
+    token: Option<Token>,
+    hold_until: Option<LogTime>,
+    wait_until: Option<LogTime>,
+    asked_without_seq: bool,
+    upgrade: Option<Upgrade>,
+}
+
+/// The stronger mode that a holding claim waits for.
+#[derive(Clone)]
+struct Upgrade {
+    mode: Mode,
+    queued_at: Revision,
+    wait_until: Option<LogTime>,
+    asked_without_seq: bool,
+}
+
+/// A place in a queue: that of a waiting claim, or that of a holding claim's upgrade.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    claim: Revision,
+    upgrade: bool,
+}
+
+struct Register {
+    value: Value,
+    /// The lease's id and incarnation.
+    lease: Option<(LeaseId, Revision)>,
+    create_revision: Revision,
+    mod_revision: Revision,
+    version: u64,
+}
+
+/// What a purge did.
+struct Purged {
+    ends: i64,
+    /// Reading: a closure that is removed counts as "something ended", or the name it kept closed would stay unsettled.
+    changed: bool,
+}
+
+impl Oracle {
+    pub(crate) fn new(limits: Limits) -> Oracle {
+        Oracle {
+            limits,
+            now: LogTime::ZERO,
+            revision: Revision::ZERO,
+            leases: Vec::new(),
+            claims: Vec::new(),
+            closures: BTreeMap::new(),
+            registers: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            events: Vec::new(),
+            ring_start: 0,
+            budget: 0,
+            resolved: Vec::new(),
+            impasse: None,
+        }
+    }
+
+    /// "One entry" of the page.
+    pub(crate) fn apply(&mut self, entry: &Entry) -> Applied {
+        assert!(entry.at >= self.now, "log time never falls");
+        self.drop_old_events();
+        self.now = entry.at;
+        self.budget = signed(self.limits.reaps_per_entry_max);
+        self.impasse = None;
+        let events_before = self.events.len();
+        self.work();
+        let reply = self.run(&entry.command);
+        self.work();
+        Applied {
+            revision: self.revision,
+            reply,
+            resolved: std::mem::take(&mut self.resolved),
+            events_from: self.events.get(events_before).map(|event| event.revision),
+        }
+    }
+
+    fn run(&mut self, command: &Command) -> Reply {
+        match command {
+            Command::Tick => Reply::Done,
+            Command::GrantLease(grant) => self.grant_lease(grant),
+            Command::RenewLeases(renew) => self.renew_leases(renew),
+            Command::RevokeLease(revoke) => self.revoke_lease(*revoke),
+            Command::AcquireLock(acquire) => self.acquire_lock(acquire),
+            Command::ReleaseLock(release) => self.release_lock(release),
+            Command::ConvertLock(convert) => self.convert_lock(convert),
+            Command::CancelWait(cancel) => self.cancel_wait(cancel),
+            Command::ForceRelease(force) => self.force_release(force),
+            Command::Txn(txn) => self.txn(txn),
+            Command::SetLimits(limits) => match limits.validate() {
+                Ok(()) => {
+                    self.limits = (**limits).clone();
+                    Reply::Done
+                }
+                Err(invalid) => Reply::Rejected(Rejection::InvalidLimits(invalid)),
+            },
+            Command::RaiseApplyVersion(asked) => {
+                assert!(*asked <= APPLY_VERSION, "a version that this binary lacks is a fault");
+                Reply::Rejected(Rejection::ApplyVersionNotRaised { current: APPLY_VERSION, asked: *asked })
+            }
+        }
+    }
+
+    fn drop_old_events(&mut self) {
+        let bytes = |events: &[Event]| events.iter().map(ring_bytes).sum::<u64>();
+        while bytes(&self.events[self.ring_start..]) > self.limits.ring_bytes_max {
+            let oldest = self.events[self.ring_start].revision;
+            while self.events.get(self.ring_start).is_some_and(|event| event.revision == oldest) {
+                self.ring_start += 1;
+            }
+        }
+    }
+
+    fn next_revision(&mut self) -> Revision {
+        self.revision = self.revision.next();
+        self.revision
+    }
+
+    fn work(&mut self) {
+        while self.budget > 0 && self.work_step() {}
+    }
+
+    /// The first of the four kinds of work that applies; false if none does.
+    fn work_step(&mut self) -> bool {
+        if let Some(name) = self.dirty.first().cloned() {
+            self.budget -= self.settle(&name);
+        } else if let Some(incarnation) = self.first_due_lease() {
+            self.reap_lease(incarnation);
+        } else if let Some(place) = self.first_due_deadline() {
+            self.reap_deadline(place);
+        } else if let Some(name) = self.first_due_closure() {
+            self.closures.remove(&name);
+            self.budget -= 1 + self.settle(&name);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn first_due_lease(&self) -> Option<Revision> {
+        let due = self.leases.iter().filter(|lease| lease.deadline <= self.now);
+        due.min_by_key(|lease| (lease.deadline, lease.incarnation)).map(|lease| lease.incarnation)
+    }
+
+    fn reap_lease(&mut self, incarnation: Revision) {
+        self.budget -= 1;
+        let claims = self.claims.iter().filter(|claim| claim.incarnation == incarnation);
+        if let Some(id) = claims.map(|claim| claim.create_revision).min() {
+            let reason = self.claim_death(self.claim(id)).expect("its lease is due");
+            let names = self.end_claim(id, reason);
+            self.settle_reaped(&names);
+            return;
+        }
+        let hangs = |register: &Register| register.lease.is_some_and(|(_, on)| on == incarnation);
+        match self.registers.iter().find(|(_, register)| hangs(register)).map(|(key, _)| key.clone()) {
+            Some(key) => self.end_register(&key),
+            None => self.leases.retain(|lease| lease.incarnation != incarnation),
+        }
+    }
+
+    /// Every wait deadline and max hold, with the revision that orders those of the same time.
+    fn deadlines(&self) -> Vec<(LogTime, Revision, Place)> {
+        let mut all = Vec::new();
+        for claim in &self.claims {
+            let id = claim.create_revision;
+            let own = if claim.token.is_some() { claim.hold_until } else { claim.wait_until };
+            all.extend(own.map(|at| (at, id, Place { claim: id, upgrade: false })));
+            if let Some(Upgrade { wait_until: Some(at), queued_at, .. }) = claim.upgrade {
+                all.push((at, queued_at, Place { claim: id, upgrade: true }));
+            }
+        }
+        all
+    }
+
+    fn first_due_deadline(&self) -> Option<Place> {
+        let due = self.deadlines().into_iter().filter(|(at, ..)| *at <= self.now);
+        due.min_by_key(|(at, revision, _)| (*at, *revision)).map(|(_, _, place)| place)
+    }
+
+    fn reap_deadline(&mut self, place: Place) {
+        self.budget -= 1;
+        let names = if place.upgrade {
+            self.end_upgrade(place.claim, EndReason::TimedOut)
+        } else {
+            let reason = self.claim_death(self.claim(place.claim)).expect("its deadline is due");
+            self.end_claim(place.claim, reason)
+        };
+        self.settle_reaped(&names);
+    }
+
+    fn first_due_closure(&self) -> Option<Name> {
+        let due = self.closures.iter().filter(|(_, until)| **until <= self.now);
+        due.min_by_key(|(name, until)| (**until, (*name).clone())).map(|(name, _)| name.clone())
+    }
+
+    fn settle_reaped(&mut self, names: &Names) {
+        for name in names.as_slice() {
+            self.budget -= self.settle(name);
+        }
+    }
+
+    /// Settles the names of a command: in order, again while any of them is dirty.
+    fn settle_all(&mut self, names: &[Name]) {
+        loop {
+            for name in names {
+                self.settle(name);
+            }
+            if !names.iter().any(|name| self.dirty.contains(name)) {
+                return;
+            }
+        }
+    }
+
+    /// "Settle a name" of the page. How many ends and grants that made.
+    fn settle(&mut self, name: &Name) -> i64 {
+        self.dirty.remove(name);
+        let mut made = self.purge(name).ends;
+        while let Some(first) = self.queue(name).first().copied() {
+            made += self.purge_others(name, first);
+            let Some(first) = self.queue(name).first().copied() else { break };
+            if !self.may_be_granted(first) {
+                break;
+            }
+            self.grant(first);
+            made += 1;
+            self.dirty_others(name, &self.claim(first.claim).names.clone());
+        }
+        made
+    }
+
+    /// Purges the other names of the first in the queue.
+    fn purge_others(&mut self, name: &Name, first: Place) -> i64 {
+        let mut ends = 0;
+        let names = self.claim(first.claim).names.clone();
+        for other in names.as_slice().iter().filter(|other| *other != name) {
+            let purged = self.purge(other);
+            ends += purged.ends;
+            if purged.changed {
+                self.make_dirty(other);
+            }
+        }
+        ends
+    }
+
+    fn purge(&mut self, name: &Name) -> Purged {
+        let mut ends = 0;
+        let dead_holder = |oracle: &Oracle| {
+            let holders = oracle.holders(name);
+            holders.into_iter().find_map(|id| Some((id, oracle.claim_death(oracle.claim(id))?)))
+        };
+        while let Some((id, reason)) = dead_holder(self) {
+            let names = self.end_claim(id, reason);
+            self.dirty_others(name, &names);
+            ends += 1;
+        }
+        let dead_place = |oracle: &Oracle| {
+            let queue = oracle.queue(name);
+            queue.into_iter().find_map(|place| Some((place, oracle.place_death(place)?)))
+        };
+        while let Some((place, reason)) = dead_place(self) {
+            // Reading: an upgrade that ends alone frees its place in other queues too, so they become dirty as well.
+            let id = place.claim;
+            let names = if place.upgrade { self.end_upgrade(id, reason) } else { self.end_claim(id, reason) };
+            self.dirty_others(name, &names);
+            ends += 1;
+        }
+        let closure_due = self.closures.get(name).is_some_and(|until| *until <= self.now);
+        if closure_due {
+            self.closures.remove(name);
+        }
+        Purged { ends, changed: ends > 0 || closure_due }
+    }
+
+    /// The other names become dirty where anyone is in the queue.
+    fn dirty_others(&mut self, name: &Name, names: &Names) {
+        for other in names.as_slice().iter().filter(|other| *other != name) {
+            self.make_dirty(other);
+        }
+    }
+
+    /// A name in whose queue nobody stands needs no settling.
+    fn make_dirty(&mut self, name: &Name) {
+        if !self.queue(name).is_empty() {
+            self.dirty.insert(name.clone());
+        }
+    }
+
+    fn may_be_granted(&self, place: Place) -> bool {
+        let claim = self.claim(place.claim);
+        let mode = claim.upgrade.as_ref().map_or(claim.mode, |upgrade| upgrade.mode);
+        claim.names.as_slice().iter().all(|name| {
+            self.queue(name).first() == Some(&place)
+                && !self.is_closed(name)
+                && self.goes_with_holders(name, mode, Some(place.claim))
+        })
+    }
+
+    fn is_closed(&self, name: &Name) -> bool {
+        self.closures.get(name).is_some_and(|until| *until > self.now)
+    }
+}
+
+/// The rule of `event.rs` for the bytes that an event takes in the ring.
+fn ring_bytes(event: &Event) -> u64 {
+    let value = |state: &Option<RegisterState>| state.as_ref().map_or(0, |state| state.value.len());
+    let variable = match &event.change {
+        Change::Lock(lock) => lock.name.len() + lock.owner.len() + lock.metadata.len() + lock.note.len(),
+        Change::Register(register) => register.key.len() + value(&register.now) + value(&register.prev),
+    };
+    256 + variable as u64
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).expect("limits are small")
+}

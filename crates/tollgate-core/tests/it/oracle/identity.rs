@@ -1,0 +1,187 @@
+//! Request identity: which requests a lease has seen, and what a repeat is answered.
+
+use super::{Oracle, Place};
+use tollgate_core::{EndReason, Rejection, RejectionCode, Reply, Request};
+use tollgate_types::{LeaseId, Limit, Names, Revision, Seq, SeqRanges};
+
+/// Ranges that `seen` and `acked` may have beyond one per request in flight.
+const SPARE_RANGES: u64 = 65;
+
+/// What is kept for a seq that is seen and not acked.
+pub(super) enum Kept {
+    /// It made this claim, or joined its wait.
+    Acquire(Revision),
+    /// It upgraded this claim: at once, or through the upgrade queued at this revision. Reading: that goes for an
+    /// Acquire that became a conversion, too.
+    Convert { claim: Revision, queued_at: Option<Revision> },
+    /// What it was answered.
+    Outcome(Outcome),
+}
+
+/// An answer that does not change any more, but for the holders in the way.
+#[derive(Clone)]
+pub(super) enum Outcome {
+    /// Answered with the present holders of the names that the repeat gives.
+    Busy,
+    Rejected(RejectionCode),
+    Reply(Reply),
+}
+
+impl Outcome {
+    /// That of a wait that was cancelled, or that never may begin.
+    pub(super) fn cancelled() -> Outcome {
+        Outcome::Reply(Reply::Ended { token: None, reason: EndReason::Cancelled })
+    }
+}
+
+/// What a command answers, and what is kept for its seq.
+pub(super) struct Answer {
+    pub(super) reply: Reply,
+    pub(super) kept: Kept,
+}
+
+impl Answer {
+    /// An answer that is kept as it is.
+    pub(super) fn outcome(reply: Reply) -> Answer {
+        let kept = match reply.clone() {
+            Reply::TxnDone { succeeded, revision, .. } => {
+                Reply::TxnDone { succeeded, revision, results: Vec::new() }
+            }
+            other => other,
+        };
+        Answer { reply, kept: Kept::Outcome(Outcome::Reply(kept)) }
+    }
+}
+
+impl Oracle {
+    /// The living lease with this id.
+    pub(super) fn living(&self, id: LeaseId) -> Result<Revision, Rejection> {
+        let mut living = self.leases.iter().filter(|lease| lease.id == id && lease.deadline > self.now);
+        let found = living.next().ok_or(Rejection::LeaseNotFound { lease: id })?;
+        assert!(living.next().is_none(), "one living lease per id");
+        Ok(found.incarnation)
+    }
+
+    /// Finds the lease, follows rules 1 to 5, and runs the command in between unless it is a repeat.
+    pub(super) fn identified(
+        &mut self,
+        lease: LeaseId,
+        request: Option<&Request>,
+        names: Option<&Names>,
+        run: impl FnOnce(&mut Oracle, Revision) -> Result<Answer, Rejection>,
+    ) -> Reply {
+        let incarnation = match self.living(lease) {
+            Ok(incarnation) => incarnation,
+            Err(rejection) => return Reply::Rejected(rejection),
+        };
+        if let Some(request) = request
+            && let Some(reply) = self.answer_without_running(incarnation, request, names)
+        {
+            return reply;
+        }
+        let answer = run(self, incarnation).unwrap_or_else(|rejection| Answer {
+            kept: Kept::Outcome(Outcome::Rejected(rejection.code())),
+            reply: Reply::Rejected(rejection),
+        });
+        if let Some(request) = request {
+            self.keep(incarnation, request.seq, answer.kept);
+        }
+        answer.reply
+    }
+
+    /// Rules 1 to 4.
+    fn answer_without_running(
+        &mut self,
+        incarnation: Revision,
+        request: &Request,
+        names: Option<&Names>,
+    ) -> Option<Reply> {
+        if let Err(rejection) = self.take_acks(incarnation, &request.acked) {
+            return Some(Reply::Rejected(rejection));
+        }
+        if self.lease_of(incarnation).seen.contains(request.seq) {
+            return Some(self.answer_repeat(incarnation, request.seq, names));
+        }
+        self.check_room(incarnation).err().map(Reply::Rejected)
+    }
+
+    /// Rules 1 and 2. Reading: "together" is the sum of their ranges.
+    pub(super) fn take_acks(&mut self, incarnation: Revision, acked: &SeqRanges) -> Result<(), Rejection> {
+        let max = self.limits.ops_in_flight_per_lease_max;
+        let lease = self.lease_of_mut(incarnation);
+        let ranges = lease.seen.ranges().len() + acked.ranges().len();
+        if !acked.is_empty() && ranges as u64 > max + SPARE_RANGES {
+            return Err(too_many_in_flight(max, ranges - 1));
+        }
+        lease.kept.retain(|seq, _| !acked.contains(Seq::new(*seq).expect("it was a seq")));
+        lease.seen.merge(acked);
+        Ok(())
+    }
+
+    /// Rule 4.
+    pub(super) fn check_room(&self, incarnation: Revision) -> Result<(), Rejection> {
+        let max = self.limits.ops_in_flight_per_lease_max;
+        let kept = self.lease_of(incarnation).kept.len();
+        if kept as u64 >= max { Err(too_many_in_flight(max, kept)) } else { Ok(()) }
+    }
+
+    pub(super) fn keep(&mut self, incarnation: Revision, seq: Seq, kept: Kept) {
+        let lease = self.lease_of_mut(incarnation);
+        lease.seen.insert(seq);
+        lease.kept.insert(seq.get(), kept);
+    }
+
+    /// Rule 3, for a seq that is seen.
+    pub(super) fn answer_repeat(&self, incarnation: Revision, seq: Seq, names: Option<&Names>) -> Reply {
+        match self.lease_of(incarnation).kept.get(&seq.get()) {
+            None => Reply::Rejected(Rejection::SeqAcked { seq }),
+            Some(Kept::Acquire(claim)) => match self.claim(*claim).token {
+                None => self.queued(Place { claim: *claim, upgrade: false }),
+                Some(_) => self.acquired(*claim),
+            },
+            Some(Kept::Convert { claim, queued_at }) => match &self.claim(*claim).upgrade {
+                Some(upgrade) if Some(upgrade.queued_at) == *queued_at => {
+                    self.queued(Place { claim: *claim, upgrade: true })
+                }
+                _ => self.acquired(*claim),
+            },
+            Some(Kept::Outcome(Outcome::Busy)) => {
+                names.map_or(Reply::Busy { holders: Vec::new() }, |names| self.busy(names))
+            }
+            Some(Kept::Outcome(Outcome::Rejected(code))) => {
+                Reply::Rejected(Rejection::RejectedBefore { seq, code: *code })
+            }
+            Some(Kept::Outcome(Outcome::Reply(reply))) => reply.clone(),
+        }
+    }
+
+    /// Puts an outcome in the place of everything kept that `which` picks.
+    pub(super) fn replace_kept(
+        &mut self,
+        incarnation: Revision,
+        outcome: Outcome,
+        which: impl Fn(&Kept) -> bool,
+    ) {
+        for kept in self.lease_of_mut(incarnation).kept.values_mut().filter(|kept| which(kept)) {
+            *kept = Kept::Outcome(outcome.clone());
+        }
+    }
+
+    /// The answer for something that waits.
+    pub(super) fn queued(&self, place: Place) -> Reply {
+        let claim = self.claim(place.claim);
+        let create_revision = claim.upgrade.as_ref().map_or(place.claim, |upgrade| upgrade.queued_at);
+        Reply::Queued { create_revision, position: self.position(place) }
+    }
+
+    /// The answer for a claim that holds.
+    pub(super) fn acquired(&self, id: Revision) -> Reply {
+        let claim = self.claim(id);
+        let token = claim.token.expect("it holds");
+        Reply::Acquired { token, create_revision: id, mode: claim.mode }
+    }
+}
+
+fn too_many_in_flight(max: u64, kept: usize) -> Rejection {
+    Rejection::LimitExceeded { limit: Limit::OpsInFlightPerLease, max, got: kept as u64 + 1 }
+}

@@ -1,0 +1,234 @@
+//! The core and the oracle side by side, and everything about them that must be the same.
+
+use super::{Bug, texts};
+use crate::oracle::Oracle;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use tollgate_core::{
+    Applied, Change, Entry, Event, KeySelector, RangeQuery, Rejection, Reply, SnapshotReader, Sort, State,
+    Watch,
+};
+use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Revision};
+
+/// One entry, and what happens to the core's states after it.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) entry: Entry,
+    /// Whether it carries the seq of an entry before it.
+    pub(super) repeat: bool,
+    /// Which of the two states goes through a snapshot, in chunks of so many bytes.
+    pub(super) restore: [Option<usize>; 2],
+}
+
+/// The kind stays the same while a sequence is shrunk; the text is for people.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) kind: &'static str,
+    pub(super) text: String,
+}
+
+/// How often the whole ring is compared: that is by far the most expensive comparison.
+const RING_EVERY: u64 = 8;
+
+pub(super) struct Pair {
+    oracle: Oracle,
+    core: State,
+    /// The same entries with snapshots at other points: its hash must be the same at the end.
+    twin: State,
+    bug: Option<Bug>,
+    names: Vec<Name>,
+    keys: Vec<Key>,
+    leases: BTreeSet<LeaseId>,
+    entries: u64,
+}
+
+impl Pair {
+    pub(super) fn new(limits: &Limits, bug: Option<Bug>) -> Pair {
+        Pair {
+            oracle: Oracle::new(limits.clone()),
+            core: planted(State::new(limits.clone()), bug),
+            twin: planted(State::new(limits.clone()), bug),
+            bug,
+            names: texts::names(),
+            keys: texts::keys(),
+            leases: texts::lease_ids().into_iter().collect(),
+            entries: 0,
+        }
+    }
+
+    pub(super) fn oracle(&self) -> &Oracle {
+        &self.oracle
+    }
+
+    /// Applies one entry to all and compares. What the oracle answered.
+    pub(super) fn step(&mut self, step: &Step) -> Result<Applied, Failure> {
+        self.entries += 1;
+        let expected = self.oracle.apply(&step.entry);
+        let actual = self.core.apply(step.entry.clone());
+        let of_twin = self.twin.apply(step.entry.clone());
+        same("a replica's answer", &actual, &of_twin)?;
+        self.compare_applied(&expected, actual)?;
+        if let Reply::LeaseGranted { lease, .. } = expected.reply {
+            self.leases.insert(lease);
+        }
+        self.compare_state()?;
+        self.compare_entry_events(expected.events_from)?;
+        if self.entries.is_multiple_of(RING_EVERY) {
+            self.compare_ring()?;
+        }
+        self.core.assert_invariants();
+        self.oracle.check_settled().map_err(|text| Failure { kind: "a waiter left behind", text })?;
+        for (state, chunk_bytes) in [&mut self.core, &mut self.twin].into_iter().zip(step.restore) {
+            if let Some(chunk_bytes) = chunk_bytes {
+                *state = planted(restored(state, chunk_bytes)?, self.bug);
+            }
+        }
+        Ok(expected)
+    }
+
+    /// What must be true at the end of a sequence.
+    pub(super) fn finish(&mut self) -> Result<(), Failure> {
+        self.compare_ring()?;
+        same("the hash of a replica", &self.core.snapshot().hash(), &self.twin.snapshot().hash())
+    }
+
+    /// Any true cycle will do; the rest must be the same to the letter.
+    fn compare_applied(&self, expected: &Applied, mut actual: Applied) -> Result<(), Failure> {
+        if let Reply::Rejected(Rejection::Deadlock { cycle }) = &actual.reply
+            && matches!(expected.reply, Reply::Rejected(Rejection::Deadlock { .. }))
+        {
+            let judged = self.oracle.check_cycle(cycle);
+            judged
+                .map_err(|text| Failure { kind: "the cycle", text: format!("{text}\n  cycle: {cycle:?}") })?;
+            actual.reply = expected.reply.clone();
+        }
+        same("the reply", &expected.reply, &actual.reply)?;
+        same("the resolutions", &expected.resolved, &actual.resolved)?;
+        same("the rest of the answer", expected, &actual)
+    }
+
+    fn compare_state(&self) -> Result<(), Failure> {
+        let (oracle, core) = (&self.oracle, &self.core);
+        same("the log time", &oracle.now(), &core.now())?;
+        same("the revision", &oracle.revision(), &core.revision())?;
+        same("the limits", oracle.limits(), core.limits())?;
+        for name in &self.names {
+            same("a lock", &oracle.lock(name), &core.lock(name))?;
+        }
+        for lease in &self.leases {
+            same("a lease", &oracle.lease(*lease), &core.lease(*lease))?;
+        }
+        let registers = oracle.registers();
+        for key in &self.keys {
+            let expected = registers.iter().find(|register| register.key == *key).cloned();
+            same("a register", &expected, &core.register(key))?;
+        }
+        let sorts = [Sort::Key, Sort::KeyDescending, Sort::Create, Sort::CreateDescending];
+        let turn = usize::try_from(self.entries).expect("few entries");
+        let prefix = self.keys[turn % self.keys.len()].clone();
+        for keys in [KeySelector::All, KeySelector::Prefix(prefix)] {
+            let limit = u32::try_from(self.entries % 4).expect("below 4");
+            let query = RangeQuery { keys, limit, sort: sorts[turn / 4 % 4] };
+            same("a range", &oracle.range(&query), &core.range(&query))?;
+        }
+        let next: Option<LogTime> = oracle.next_deadline();
+        same("the next deadline", &next, &core.next_deadline())
+    }
+
+    /// The events of this entry, which the ring keeps at least until the next.
+    fn compare_entry_events(&self, from: Option<Revision>) -> Result<(), Failure> {
+        let from = from.unwrap_or(self.oracle.revision().next());
+        self.compare_events(from, &Watch::All, |_| true)
+    }
+
+    /// All that the ring should still hold, by each kind of watch, and nothing older.
+    fn compare_ring(&self) -> Result<(), Failure> {
+        let compacted = self.oracle.compacted();
+        if let Some(gone) = compacted
+            && self.core.events_since(gone, &Watch::All, usize::MAX).is_ok()
+        {
+            let text = format!("events of {gone:?} should have left the ring");
+            return Err(Failure { kind: "the ring", text });
+        }
+        let kept = self.oracle.events().iter().find(|event| Some(event.revision) > compacted);
+        let from = kept.map_or(self.oracle.revision().next(), |event| event.revision);
+        let turn = usize::try_from(self.entries).expect("few entries");
+        let name = self.names[turn % self.names.len()].clone();
+        let key = self.keys[turn % self.keys.len()].clone();
+        let lock_name = |event: &Event| match &event.change {
+            Change::Lock(change) => Some(change.name.clone()),
+            Change::Register(_) => None,
+        };
+        let register_key = |event: &Event| match &event.change {
+            Change::Lock(_) => None,
+            Change::Register(change) => Some(change.key.clone()),
+        };
+        self.compare_events(from, &Watch::All, |_| true)?;
+        self.compare_events(from, &Watch::Lock(name.clone()), |event| {
+            lock_name(event).as_ref() == Some(&name)
+        })?;
+        self.compare_events(from, &Watch::LockPrefix(b"a".to_vec()), |event| {
+            lock_name(event).is_some_and(|name| name.as_bytes().starts_with(b"a"))
+        })?;
+        self.compare_events(from, &Watch::Register(key.clone()), |event| {
+            register_key(event).as_ref() == Some(&key)
+        })?;
+        self.compare_events(from, &Watch::RegisterPrefix(b"k/1".to_vec()), |event| {
+            register_key(event).is_some_and(|key| key.as_bytes().starts_with(b"k/1"))
+        })
+    }
+
+    fn compare_events(
+        &self,
+        from: Revision,
+        watch: &Watch,
+        which: impl Fn(&Event) -> bool,
+    ) -> Result<(), Failure> {
+        let all = self.oracle.events();
+        let start = all.partition_point(|event| event.revision < from);
+        let expected: Vec<&Event> = all[start..].iter().filter(|event| which(event)).collect();
+        match self.core.events_since(from, watch, usize::MAX) {
+            Ok(batch) => same("the events", &expected, &batch.events.iter().collect()),
+            Err(compacted) => {
+                let text = format!("{watch:?} from {from:?}: {compacted:?} instead of {expected:?}");
+                Err(Failure { kind: "the ring", text })
+            }
+        }
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+fn planted(mut state: State, bug: Option<Bug>) -> State {
+    if let Some(bug) = bug {
+        state.plant(bug);
+    }
+    state
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+fn planted(state: State, bug: Option<Bug>) -> State {
+    match bug {
+        Some(bug) => match bug {},
+        None => state,
+    }
+}
+
+/// The state that a snapshot of `state` gives back.
+fn restored(state: &State, chunk_bytes: usize) -> Result<State, Failure> {
+    let snapshot = state.snapshot();
+    let broken = |text: String| Failure { kind: "the snapshot", text };
+    let mut reader = SnapshotReader::new();
+    for chunk in snapshot.chunks(chunk_bytes) {
+        reader.push(&chunk).map_err(|error| broken(format!("a chunk was refused: {error:?}")))?;
+    }
+    let restored = reader.finish().map_err(|error| broken(format!("the snapshot was refused: {error:?}")))?;
+    same("the hash after a restore", &snapshot.hash(), &restored.snapshot().hash())?;
+    Ok(restored)
+}
+
+fn same<T: PartialEq + Debug>(kind: &'static str, expected: &T, actual: &T) -> Result<(), Failure> {
+    if expected == actual {
+        return Ok(());
+    }
+    Err(Failure { kind, text: format!("{kind} differs\n  expected: {expected:?}\n  actual:   {actual:?}") })
+}

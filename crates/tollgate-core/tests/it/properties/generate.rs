@@ -1,0 +1,332 @@
+//! Makes the entries of a sequence, one by one, looking at what the oracle answered so far.
+//!
+//! Commands chosen blindly would mostly be refused. So leases, tokens, holders and seqs are mostly drawn from those that
+//! exist, and now and then from those that did. Each sequence has a profile (how long leases live, how much work an
+//! entry may do, how many requests may be in flight), because some paths need many entries of the same mood.
+
+mod locks;
+mod registers;
+
+use super::compare::Step;
+use super::rng::Rng;
+use super::texts;
+use crate::oracle::Oracle;
+use std::collections::BTreeMap;
+use tollgate_core::{
+    Applied, Command, Entry, GrantLease, LeaseChoice, ReleaseBy, RenewLeases, Renewal, Reply, Request,
+    RevokeLease, WaitOutcome,
+};
+use tollgate_types::{
+    Address, ClientId, DurationMs, Key, LeaseId, Limit, Limits, LogTime, Metadata, Name, Owner,
+    SEQ_RANGES_MAX, Seq, SeqRanges, Slot, Token, Value,
+};
+
+/// Where acked seqs lie that no request ever had: many gaps, to meet the bound on ranges.
+const SPARSE_FROM: u64 = 1_000;
+
+pub(super) struct Generator {
+    rng: Rng,
+    limits: Limits,
+    /// Leases live long and time moves slowly, so that queues grow.
+    calm: bool,
+    /// Acks have many gaps.
+    sparse: bool,
+    /// The limits in force are small ones.
+    narrow: bool,
+    entries_left: u64,
+    at: LogTime,
+    names: Vec<Name>,
+    keys: Vec<Key>,
+    owners: Vec<Owner>,
+    leases: Vec<LeaseId>,
+    client_ids: Vec<ClientId>,
+    addresses: Vec<Address>,
+    metadata: Vec<Metadata>,
+    values: Vec<Value>,
+    /// The last seq given out, per lease.
+    seqs: BTreeMap<LeaseId, u64>,
+    /// Commands that carried a request, to be repeated.
+    past: Vec<Command>,
+    tokens: Vec<Token>,
+}
+
+impl Generator {
+    pub(super) fn new(seed: u64) -> Generator {
+        let mut rng = Rng::new(seed);
+        let reaps_per_entry_max = *rng.pick(&[1, 2, 3, 1_000]);
+        let ops_in_flight_per_lease_max = *rng.pick(&[2, 4, 8, 1_024, 1_024, 1_024]);
+        let range_max = *rng.pick(&[1, 2, 10_000, 10_000, 10_000, 10_000, 10_000]);
+        let ring_bytes_max = *rng.pick(&[4_096, 4_096, Limits::DEFAULT.ring_bytes_max]);
+        let limits = Limits {
+            ttl_ms_min: 1,
+            reaps_per_entry_max,
+            ops_in_flight_per_lease_max,
+            range_max,
+            ring_bytes_max,
+            ..Limits::DEFAULT
+        };
+        Generator {
+            limits,
+            calm: rng.percent(75),
+            sparse: rng.percent(5),
+            narrow: false,
+            entries_left: rng.between(30, 120),
+            at: LogTime::ZERO,
+            names: few_names(&mut rng),
+            keys: texts::keys(),
+            owners: texts::owners(),
+            leases: texts::lease_ids(),
+            client_ids: texts::client_ids(),
+            addresses: texts::addresses(),
+            metadata: texts::metadata(),
+            values: texts::values(),
+            seqs: BTreeMap::new(),
+            past: Vec::new(),
+            tokens: Vec::new(),
+            rng,
+        }
+    }
+
+    /// The limits that the sequence begins with.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The next entry, or none at the end of the sequence.
+    pub(super) fn next_step(&mut self, oracle: &Oracle) -> Option<Step> {
+        self.entries_left = self.entries_left.checked_sub(1)?;
+        self.pass_time(oracle);
+        let grant_chance = [90, 40, 0, 0][oracle.lease_ids().len().min(3)];
+        let repeat = !self.past.is_empty() && self.rng.percent(9);
+        let command = if repeat {
+            self.repeat()
+        } else if self.rng.percent(grant_chance) {
+            self.grant_lease()
+        } else {
+            self.command(oracle)
+        };
+        let restore = [self.restore(), self.restore()];
+        Some(Step { entry: Entry { at: self.at, command }, repeat, restore })
+    }
+
+    /// Takes in what an entry answered.
+    pub(super) fn learn(&mut self, step: &Step, applied: &Applied) {
+        match &applied.reply {
+            Reply::Acquired { token, .. } => self.tokens.push(*token),
+            Reply::LeaseGranted { lease, .. } if !self.leases.contains(lease) => self.leases.push(*lease),
+            _ => {}
+        }
+        for resolution in &applied.resolved {
+            if let WaitOutcome::Granted { token, .. } = resolution.outcome {
+                self.tokens.push(token);
+            }
+        }
+        if !step.repeat && request_of(&step.entry.command).is_some() {
+            self.past.push(step.entry.command.clone());
+        }
+    }
+
+    fn pass_time(&mut self, oracle: &Oracle) {
+        let jump = if self.calm { 1 } else { 5 };
+        let ms = match self.rng.weighted(&[45, 40, 8, jump, 4]) {
+            0 => 0,
+            1 => self.rng.between(1, 3),
+            2 => self.rng.between(4, 15),
+            3 => self.rng.between(20, 100),
+            // To the very moment at which something is due.
+            _ => oracle.next_deadline().map_or(0, |next| self.at.until(next).ms().min(100)),
+        };
+        self.at = self.at.after(DurationMs::from_ms(ms));
+    }
+
+    fn restore(&mut self) -> Option<usize> {
+        self.rng
+            .percent(3)
+            .then(|| usize::try_from(*self.rng.pick(&[64, 200, 1_000, 100_000])).expect("small"))
+    }
+
+    fn command(&mut self, oracle: &Oracle) -> Command {
+        if self.narrow && self.rng.percent(20) {
+            self.narrow = false;
+            return Command::SetLimits(Box::new(self.limits.clone()));
+        }
+        match self.rng.weighted(&[380, 80, 110, 70, 25, 40, 70, 12, 80, 25, 22, 2]) {
+            0 => self.acquire(oracle),
+            1 => self.release(oracle),
+            2 => self.convert(oracle),
+            3 => self.cancel(oracle),
+            4 => self.force(oracle),
+            5 => self.grant_lease(),
+            6 => self.renew(oracle),
+            7 => {
+                let (lease, disconnected) = (self.lease(oracle), self.rng.percent(50));
+                Command::RevokeLease(RevokeLease { lease, disconnected })
+            }
+            8 => self.txn(oracle),
+            9 => Command::Tick,
+            10 => self.set_limits(),
+            _ => Command::RaiseApplyVersion(u32::try_from(self.rng.below(2)).expect("below 2")),
+        }
+    }
+
+    /// An old request again: as it was, or with other acks, at any distance.
+    fn repeat(&mut self) -> Command {
+        let last = self.past.len() as u64 - 1;
+        let back =
+            if self.rng.percent(60) { self.rng.below(last.min(4) + 1) } else { self.rng.below(last + 1) };
+        let mut command = self.past[usize::try_from(last - back).expect("below a length")].clone();
+        if self.rng.percent(40)
+            && let Some((lease, request)) = request_of_mut(&mut command)
+        {
+            request.acked = self.acked(lease);
+        }
+        command
+    }
+
+    /// A lease that lives, mostly.
+    fn lease(&mut self, oracle: &Oracle) -> LeaseId {
+        let living = oracle.lease_ids();
+        if living.is_empty() || self.rng.percent(4) {
+            *self.rng.pick(&self.leases)
+        } else {
+            *self.rng.pick(&living)
+        }
+    }
+
+    fn owner(&mut self) -> Owner {
+        self.owners[self.rng.weighted(&[30, 40, 30])].clone()
+    }
+
+    fn request(&mut self, lease: LeaseId) -> Option<Request> {
+        if self.rng.percent(35) {
+            return None;
+        }
+        let gap = if self.rng.percent(10) { self.rng.between(1, 3) } else { 0 };
+        let mut acked = self.acked(lease);
+        let last = self.seqs.entry(lease).or_default();
+        *last += 1 + gap;
+        let seq = seq(*last);
+        if self.rng.percent(1) {
+            acked.insert(seq);
+        }
+        Some(Request { seq, acked })
+    }
+
+    /// Mostly nothing, else a part of the seqs given out.
+    fn acked(&mut self, lease: LeaseId) -> SeqRanges {
+        if self.sparse && self.rng.percent(40) {
+            let base = SPARSE_FROM + self.rng.below(200);
+            let ranges = (0..SEQ_RANGES_MAX as u64).map(|i| (base + 2 * i, base + 2 * i));
+            return SeqRanges::new(ranges.collect()).expect("sorted with gaps");
+        }
+        let last = self.seqs.get(&lease).copied().unwrap_or(0);
+        // Where few may be in flight, a client that never acks would soon be refused everything.
+        let idle_chance = if self.limits.ops_in_flight_per_lease_max < 10 { 45 } else { 80 };
+        if last == 0 || self.rng.percent(idle_chance) {
+            return SeqRanges::default();
+        }
+        let mut acked = SeqRanges::default();
+        if self.rng.percent(60) {
+            let to = self.rng.between(1, last);
+            acked.merge(&SeqRanges::new(vec![(1, to)]).expect("one good range"));
+        } else {
+            for _ in 0..self.rng.between(1, 3) {
+                acked.insert(seq(self.rng.between(1, last)));
+            }
+        }
+        acked
+    }
+
+    fn grant_lease(&mut self) -> Command {
+        let id = if self.rng.percent(80) {
+            LeaseChoice::Chosen(*self.rng.pick(&self.leases))
+        } else {
+            LeaseChoice::Assigned(Slot::new(5).expect("a good slot"))
+        };
+        let ttl = match (self.rng.percent(2), self.calm) {
+            (true, _) => *self.rng.pick(&[0, 700_000]),
+            (false, true) => *self.rng.pick(&[20, 60, 200, 1_000]),
+            (false, false) => *self.rng.pick(&[1, 3, 8, 20, 50]),
+        };
+        Command::GrantLease(GrantLease {
+            id,
+            ttl: DurationMs::from_ms(ttl),
+            client_id: self.client_ids[self.rng.weighted(&[80, 20])].clone(),
+            address: self.rng.pick(&self.addresses).clone(),
+            revoke_on_disconnect: self.rng.percent(50),
+        })
+    }
+
+    fn renew(&mut self, oracle: &Oracle) -> Command {
+        let count = self.rng.between(1, 4);
+        let renewals = (0..count).map(|_| {
+            let lease = self.lease(oracle);
+            let address = self.rng.percent(20).then(|| self.rng.pick(&self.addresses).clone());
+            Renewal { lease, address, acked: self.acked(lease) }
+        });
+        Command::RenewLeases(RenewLeases { renewals: renewals.collect() })
+    }
+
+    /// Some small limits for a while, or limits that no group can have.
+    fn set_limits(&mut self) -> Command {
+        let mut limits = self.limits.clone();
+        if self.rng.percent(15) {
+            limits.set(*self.rng.pick(Limit::ALL), u64::MAX);
+            return Command::SetLimits(Box::new(limits));
+        }
+        self.narrow = true;
+        for _ in 0..self.rng.between(1, 4) {
+            let limit = *self.rng.pick(Limit::ALL);
+            let least = limit.range().0;
+            let value = match limit {
+                // A ttl range that leaves room, a ring that is not always empty, and deadlocks that are always found.
+                Limit::TtlMin => 5,
+                Limit::TtlMax => 10,
+                Limit::DeadlockVisits => continue,
+                _ => least + self.rng.below(3),
+            };
+            limits.set(limit, value);
+        }
+        Command::SetLimits(Box::new(limits))
+    }
+}
+
+/// At least two of the names: the fewer, the deeper the queues.
+fn few_names(rng: &mut Rng) -> Vec<Name> {
+    let mut names = texts::names();
+    for _ in 0..rng.below(4) {
+        let at = rng.below(names.len() as u64);
+        names.remove(usize::try_from(at).expect("below a length"));
+    }
+    names
+}
+
+fn seq(number: u64) -> Seq {
+    Seq::new(number).expect("small and above 0")
+}
+
+fn request_of(command: &Command) -> Option<&Request> {
+    match command {
+        Command::AcquireLock(acquire) => acquire.request.as_ref(),
+        Command::ConvertLock(convert) => convert.request.as_ref(),
+        Command::ReleaseLock(release) => match &release.by {
+            ReleaseBy::Holder { request, .. } => request.as_ref(),
+            ReleaseBy::Token(_) => None,
+        },
+        Command::Txn(txn) => txn.request.as_ref().map(|(_, request)| request),
+        _ => None,
+    }
+}
+
+fn request_of_mut(command: &mut Command) -> Option<(LeaseId, &mut Request)> {
+    match command {
+        Command::AcquireLock(acquire) => Some((acquire.lease, acquire.request.as_mut()?)),
+        Command::ConvertLock(convert) => Some((convert.lease, convert.request.as_mut()?)),
+        Command::ReleaseLock(release) => match &mut release.by {
+            ReleaseBy::Holder { lease, request, .. } => Some((*lease, request.as_mut()?)),
+            ReleaseBy::Token(_) => None,
+        },
+        Command::Txn(txn) => txn.request.as_mut().map(|(lease, request)| (*lease, request)),
+        _ => None,
+    }
+}

@@ -1,0 +1,222 @@
+//! What the sequences reached: proof that the generator leaves nothing out.
+
+use super::compare::Step;
+use crate::oracle::Oracle;
+use std::collections::BTreeMap;
+use tollgate_core::{
+    Applied, Change, ClaimState, EndReason, Event, LockChange, LockView, Rejection, RejectionCode, Reply,
+};
+use tollgate_types::{Limit, Revision};
+
+/// How often each thing was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    seen: BTreeMap<String, u64>,
+}
+
+const REPLIES: [&str; 12] = [
+    "Done",
+    "LeaseGranted",
+    "LeasesRenewed",
+    "LeaseRevoked",
+    "Acquired",
+    "Queued",
+    "Busy",
+    "Released",
+    "Cancelled",
+    "Ended",
+    "TxnDone",
+    "Rejected",
+];
+
+/// What a repeat can be answered.
+const REPEATS: [&str; 7] = ["Acquired", "Queued", "Busy", "Released", "Ended", "TxnDone", "Rejected"];
+
+const SPECIALS: [&str; 10] = [
+    "grant of several names at once",
+    "grant of several names later",
+    "upgrade granted at once",
+    "upgrade granted later",
+    "upgrade ended without a grant",
+    "downgrade",
+    "name given back while others stay",
+    "name given back while an upgrade waits",
+    "lease granted again",
+    "lock closed",
+];
+
+impl Stats {
+    pub(super) fn note(&mut self, step: &Step, applied: &Applied, oracle: &Oracle) {
+        let reply = reply_name(&applied.reply);
+        self.count(format!("reply {reply}"));
+        if step.repeat {
+            self.count(format!("repeat answered {reply}"));
+        }
+        match &applied.reply {
+            Reply::Rejected(Rejection::RejectedBefore { .. }) => {
+                self.count("rejection RejectedBefore".to_owned())
+            }
+            Reply::Rejected(rejection) => {
+                self.count(format!("rejection {:?}", rejection.code()));
+                if let Rejection::LimitExceeded { limit, .. } = rejection {
+                    self.count(format!("limit {limit}"));
+                }
+            }
+            Reply::LeaseGranted { renewed: true, .. } => self.count("lease granted again".to_owned()),
+            _ => {}
+        }
+        if let Some(from) = applied.events_from {
+            self.note_events(oracle.events(), from);
+            self.note_given_back(oracle.events(), from, oracle);
+        }
+        if oracle
+            .lock_names()
+            .iter()
+            .any(|name| oracle.lock(name).is_some_and(|it| it.closed_until.is_some()))
+        {
+            self.count("lock closed".to_owned());
+        }
+    }
+
+    fn note_events(&mut self, events: &[Event], from: Revision) {
+        let start = events.partition_point(|event| event.revision < from);
+        for (i, event) in events.iter().enumerate().skip(start) {
+            let Change::Lock(change) = &event.change else { continue };
+            if let Some(end) = change.end {
+                self.count(format!("end {end:?}"));
+            }
+            let together = events.get(i + 1).is_some_and(|next| next.revision == event.revision);
+            if let Some(special) = special(change, together) {
+                self.count(special.to_owned());
+            }
+        }
+    }
+
+    /// Whether a claim that lost a name in these events still holds another.
+    fn note_given_back(&mut self, events: &[Event], from: Revision, oracle: &Oracle) {
+        let start = events.partition_point(|event| event.revision < from);
+        let locks: Vec<LockView> = oracle.lock_names().iter().filter_map(|name| oracle.lock(name)).collect();
+        for event in &events[start..] {
+            let Change::Lock(LockChange { now: None, create_revision: id, .. }) = &event.change else {
+                continue;
+            };
+            let holds = |lock: &LockView| lock.holders.iter().any(|holder| holder.create_revision == *id);
+            let upgrades = |lock: &LockView| {
+                let holder = lock.holders.iter().find(|holder| holder.create_revision == *id);
+                let key = holder.map(|holder| &holder.key);
+                lock.waiters.iter().any(|waiter| waiter.upgrade && Some(&waiter.waiter_key) == key)
+            };
+            if locks.iter().any(holds) {
+                self.count("name given back while others stay".to_owned());
+            }
+            if locks.iter().any(upgrades) {
+                self.count("name given back while an upgrade waits".to_owned());
+            }
+        }
+    }
+
+    fn count(&mut self, what: String) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
+    pub(super) fn add(&mut self, other: &Stats) {
+        for (what, count) in &other.seen {
+            *self.seen.entry(what.clone()).or_default() += count;
+        }
+    }
+
+    /// What should have been seen and was not.
+    pub(super) fn missing(&self) -> Vec<String> {
+        let mut wanted: Vec<String> = SPECIALS.iter().map(|special| (*special).to_owned()).collect();
+        wanted.extend(REPLIES.iter().map(|reply| format!("reply {reply}")));
+        wanted.extend(REPEATS.iter().map(|reply| format!("repeat answered {reply}")));
+        wanted.extend(CODES.iter().map(|code| format!("rejection {code:?}")));
+        wanted.push("rejection RejectedBefore".to_owned());
+        wanted.extend(ENDS.iter().map(|end| format!("end {end:?}")));
+        wanted.extend(LIMITS.iter().map(|limit| format!("limit {limit}")));
+        wanted.retain(|what| !self.seen.contains_key(what));
+        wanted
+    }
+}
+
+const CODES: [RejectionCode; 16] = [
+    RejectionCode::LeaseNotFound,
+    RejectionCode::LeaseTaken,
+    RejectionCode::TtlOutOfRange,
+    RejectionCode::NotHeld,
+    RejectionCode::StaleToken,
+    RejectionCode::NotWaiting,
+    RejectionCode::OtherKind,
+    RejectionCode::PermitsFixed,
+    RejectionCode::AlreadyWaiting,
+    RejectionCode::Overlap,
+    RejectionCode::Deadlock,
+    RejectionCode::LimitExceeded,
+    RejectionCode::SeqAcked,
+    RejectionCode::KeyTwice,
+    RejectionCode::InvalidLimits,
+    RejectionCode::ApplyVersionNotRaised,
+];
+
+const ENDS: [EndReason; 8] = [
+    EndReason::Released,
+    EndReason::LeaseExpired,
+    EndReason::LeaseRevoked,
+    EndReason::Disconnected,
+    EndReason::Forced,
+    EndReason::MaxHold,
+    EndReason::TimedOut,
+    EndReason::Cancelled,
+];
+
+/// The limits that a request can exceed; the others bound time and the ring.
+const LIMITS: [Limit; 15] = [
+    Limit::NameBytes,
+    Limit::MetadataBytes,
+    Limit::Locks,
+    Limit::Leases,
+    Limit::ClaimsPerLease,
+    Limit::HoldersPerLock,
+    Limit::WaitersPerLock,
+    Limit::NamesPerRequest,
+    Limit::OpsInFlightPerLease,
+    Limit::LockDelay,
+    Limit::RenewalsPerEntry,
+    Limit::Registers,
+    Limit::ValueBytes,
+    Limit::TxnOps,
+    Limit::Range,
+];
+
+fn reply_name(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Done => "Done",
+        Reply::LeaseGranted { .. } => "LeaseGranted",
+        Reply::LeasesRenewed(_) => "LeasesRenewed",
+        Reply::LeaseRevoked => "LeaseRevoked",
+        Reply::Acquired { .. } => "Acquired",
+        Reply::Queued { .. } => "Queued",
+        Reply::Busy { .. } => "Busy",
+        Reply::Released { .. } => "Released",
+        Reply::Cancelled => "Cancelled",
+        Reply::Ended { .. } => "Ended",
+        Reply::TxnDone { .. } => "TxnDone",
+        Reply::Rejected(_) => "Rejected",
+    }
+}
+
+/// What an event that leaves its claim in place shows.
+fn special(change: &LockChange, together: bool) -> Option<&'static str> {
+    let now: ClaimState = change.now?;
+    match change.prev {
+        None if together && now.token.is_some() => Some("grant of several names at once"),
+        Some(prev) if prev.token.is_none() && together => Some("grant of several names later"),
+        Some(prev) if prev.token.is_some() && prev.token != now.token && prev.wants.is_none() => {
+            Some("upgrade granted at once")
+        }
+        Some(prev) if prev.token.is_some() && prev.token != now.token => Some("upgrade granted later"),
+        Some(prev) if prev.wants.is_some() && now.wants.is_none() => Some("upgrade ended without a grant"),
+        Some(prev) if prev.mode != now.mode => Some("downgrade"),
+        _ => None,
+    }
+}

@@ -1,0 +1,216 @@
+//! How events, locks, leases and registers are written in a script's output.
+
+use super::words::time;
+use tollgate_core::{
+    Change, ClaimState, EndReason, Event, HolderView, LeaseView, LockChange, LockView, RegisterChange,
+    RegisterView, WaiterView,
+};
+use tollgate_types::{LeaseId, Metadata, Mode, Owner, Revision};
+
+/// A place in the queue that an answer gave to the waiter with that revision.
+pub(super) type Place = (Revision, u64);
+
+/// One text per revision. `place` goes to the event that it belongs to.
+pub(super) fn events(events: &[Event], place: Option<Place>) -> Vec<String> {
+    let same_revision = |a: &Event, b: &Event| a.revision == b.revision;
+    events.chunk_by(same_revision).map(|together| revision(together, place)).collect()
+}
+
+/// What happened at one revision: names to which the same happened stand together.
+fn revision(events: &[Event], place: Option<Place>) -> String {
+    let mut parts: Vec<(String, Vec<String>, String)> = Vec::new();
+    for event in events {
+        let (what, name, rest) = match &event.change {
+            Change::Lock(lock) => lock_change(lock, event.revision, place),
+            Change::Register(register) => register_change(register, event.revision),
+        };
+        match parts.last_mut() {
+            Some((same, names, also)) if *same == what && *also == rest => names.push(name),
+            _ => parts.push((what, vec![name], rest)),
+        }
+    }
+    let texts: Vec<String> =
+        parts.iter().map(|(what, names, rest)| format!("{what} {}{rest}", names.join(","))).collect();
+    format!("r{} {}", events[0].revision, texts.join(", "))
+}
+
+/// The three parts of a change: the verb, the name, and what follows.
+fn lock_change(change: &LockChange, revision: Revision, place: Option<Place>) -> (String, String, String) {
+    let (verb, detail) = match (&change.prev, &change.now) {
+        (None, Some(now)) if now.token.is_some() => ("granted", held(now)),
+        (None, Some(now)) => ("queued", format!("{}{}", mode(now.mode), position(revision, place))),
+        (Some(prev), Some(now)) if prev.token.is_none() => ("granted", held(now)),
+        (Some(prev), Some(ClaimState { wants: Some(wants), .. })) if prev.wants.is_none() => {
+            ("upgrade queued", format!(" to {wants}{}", position(revision, place)))
+        }
+        (Some(_), Some(_)) if change.end.is_some() => ("upgrade ended", String::new()),
+        (Some(prev), Some(now)) if prev.token == now.token => ("downgraded", held(now)),
+        (Some(_), Some(now)) => ("upgraded", held(now)),
+        (Some(prev), None) if prev.token.is_none() => ("wait ended", String::new()),
+        (Some(_), None) => ("ended", String::new()),
+        (None, None) => ("WRONG: neither before nor after", String::new()),
+    };
+    let mut rest = format!(" {}{detail}", who(change.lease, &change.owner));
+    rest.extend(change.end.map(|end| format!(" {}", reason(end))));
+    rest.push_str(&quoted("note", &change.note));
+    if change.now.is_some() {
+        rest.push_str(&quoted("why", &change.metadata));
+    }
+    if change.vacant {
+        rest.push_str(" vacant");
+    }
+    rest.extend(wrong_numbers(change, revision));
+    (verb.into(), change.name.to_string(), rest)
+}
+
+/// The numbers that follow from the others, and so are shown only if they are not what they should be.
+fn wrong_numbers(change: &LockChange, revision: Revision) -> Option<String> {
+    let prev_version = change.prev.map_or(0, |prev| prev.version);
+    let wrong = change.now.is_some_and(|now| now.mod_revision != revision || now.version != prev_version + 1)
+        || (change.prev.is_none() && change.create_revision != revision)
+        || (change.now.is_some() && change.vacant);
+    wrong.then(|| format!(" WRONG: {change:?}"))
+}
+
+fn held(now: &ClaimState) -> String {
+    let token = now.token.map_or("none".into(), |token| token.to_string());
+    let wants = now.wants.map(|wants| format!(" wants={wants}")).unwrap_or_default();
+    format!("{} token={token}{wants}", mode(now.mode))
+}
+
+fn position(revision: Revision, place: Option<Place>) -> String {
+    let here = place.filter(|(of, _)| *of == revision);
+    here.map(|(_, position)| format!(" position={position}")).unwrap_or_default()
+}
+
+/// Nothing for the mode that most have.
+pub(super) fn mode(mode: Mode) -> String {
+    if mode == Mode::Exclusive { String::new() } else { format!(" {mode}") }
+}
+
+/// `l1`, or `l1/owner`.
+pub(super) fn who(lease: LeaseId, owner: &Owner) -> String {
+    if owner.is_empty() { lease.to_string() } else { format!("{lease}/{owner}") }
+}
+
+/// Why something ended.
+pub(super) fn reason(end: EndReason) -> &'static str {
+    match end {
+        EndReason::Released => "released",
+        EndReason::LeaseExpired => "expired",
+        EndReason::LeaseRevoked => "revoked",
+        EndReason::Disconnected => "disconnected",
+        EndReason::Forced => "forced",
+        EndReason::MaxHold => "max hold",
+        EndReason::TimedOut => "timed out",
+        EndReason::Cancelled => "cancelled",
+    }
+}
+
+fn quoted(what: &str, text: &Metadata) -> String {
+    if text.is_empty() { String::new() } else { format!(" {what}=\"{text}\"") }
+}
+
+fn register_change(change: &RegisterChange, revision: Revision) -> (String, String, String) {
+    let key = change.key.to_string();
+    match (&change.prev, &change.now) {
+        (prev, Some(now)) => {
+            let (created, version) = prev.as_ref().map_or((revision, 0), |p| (p.create_revision, p.version));
+            let lease = now.lease.map(|lease| format!(" lease={lease}")).unwrap_or_default();
+            let good =
+                now.mod_revision == revision && now.create_revision == created && now.version == version + 1;
+            let wrong = if good { String::new() } else { format!(" WRONG: {change:?}") };
+            ("put".into(), format!("{key}={}", now.value), format!(" version={}{lease}{wrong}", now.version))
+        }
+        (Some(prev), None) => ("deleted".into(), format!("{key}={}", prev.value), String::new()),
+        (None, None) => ("WRONG: neither before nor after".into(), key, String::new()),
+    }
+}
+
+/// A lock with all that reads tell of it.
+pub(super) fn lock(lock: &LockView) -> String {
+    let mut parts: Vec<String> = lock.holders.iter().map(holder).collect();
+    parts.extend(lock.waiters.iter().map(waiter));
+    parts.extend(lock.closed_until.map(|until| format!("closed until {}", time(until.ms()))));
+    parts.join("; ")
+}
+
+fn holder(holder: &HolderView) -> String {
+    format!(
+        "{} holds{} token={} created=r{} changed=r{} version={} until={}{}{}",
+        holder.key,
+        mode(holder.mode),
+        holder.token,
+        holder.create_revision,
+        holder.mod_revision,
+        holder.version,
+        time(holder.expiration.ms()),
+        client(holder.client_id.to_string()),
+        quoted("why", &holder.metadata),
+    )
+}
+
+fn waiter(waiter: &WaiterView) -> String {
+    let wanted = if waiter.upgrade { format!(" to upgrade to {}", waiter.mode) } else { mode(waiter.mode) };
+    format!(
+        "{} waits{wanted} position={} behind={} since=r{}{}{}{}",
+        waiter.waiter_key,
+        waiter.position,
+        waiter.predecessor_key.as_deref().unwrap_or("nobody"),
+        waiter.create_revision,
+        waiter.deadline.map(|deadline| format!(" until={}", time(deadline.ms()))).unwrap_or_default(),
+        client(waiter.client_id.to_string()),
+        quoted("why", &waiter.metadata),
+    )
+}
+
+fn client(id: String) -> String {
+    if id.is_empty() { id } else { format!(" client={id}") }
+}
+
+/// Who keeps a lock busy.
+pub(super) fn busy(holders: &[HolderView]) -> String {
+    let one = |holder: &HolderView| {
+        format!("{}{} token={}", who(holder.lease, &holder.owner), mode(holder.mode), holder.token)
+    };
+    let holders: Vec<String> = holders.iter().map(one).collect();
+    if holders.is_empty() {
+        "busy held by nobody".into()
+    } else {
+        format!("busy held by {}", holders.join(", "))
+    }
+}
+
+/// A lease with all that reads tell of it.
+pub(super) fn lease(lease: &LeaseView) -> String {
+    let address = lease.address.to_string();
+    format!(
+        "{} granted=r{} ttl={} remaining={} until={} seen={} claims={}{}{}{}",
+        lease.lease,
+        lease.incarnation,
+        time(lease.ttl.ms()),
+        time(lease.remaining.ms()),
+        time(lease.deadline.ms()),
+        time(lease.last_seen.ms()),
+        lease.claims,
+        client(lease.client_id.to_string()),
+        if address.is_empty() { address } else { format!(" addr={address}") },
+        if lease.revoke_on_disconnect { " revoke-on-disconnect" } else { "" },
+    )
+}
+
+/// What a range found.
+pub(super) fn registers(registers: &[RegisterView], count: u64) -> String {
+    let one = |register: &RegisterView| {
+        let lease = register.lease.map(|lease| format!(" lease={lease}")).unwrap_or_default();
+        let (key, value, version) = (&register.key, &register.value, register.version);
+        let (created, changed) = (register.create_revision, register.mod_revision);
+        format!("{key}={value} created=r{created} changed=r{changed} version={version}{lease}")
+    };
+    let found: Vec<String> = registers.iter().map(one).collect();
+    if found.is_empty() {
+        format!("got 0 of {count}")
+    } else {
+        format!("got {} of {count}: {}", found.len(), found.join(", "))
+    }
+}

@@ -1,0 +1,111 @@
+//! The verbs that look at the state between two entries: they take no time and no revision.
+
+use super::aliases::Aliases;
+use super::parse::valid;
+use super::print;
+use super::txn;
+use super::words::{Words, time};
+use tollgate_core::{KeySelector, RangeQuery, SnapshotReader, State, Watch};
+use tollgate_types::{Key, LeaseId, Name, Revision};
+
+/// Small, so that a snapshot of a few leases has several chunks.
+const CHUNK_BYTES: usize = 64;
+
+/// A look at the state.
+pub(super) enum Read {
+    /// A lock with its holders and waiters.
+    Lock(Name),
+    /// A lease.
+    Lease(LeaseId),
+    /// Registers, without a transaction.
+    Range(RangeQuery),
+    /// The history from a revision on.
+    Events { from: Revision, watch: Watch, events_max: usize },
+    /// When the next tick is worth its while.
+    Deadline,
+    /// Not a look but a test: goes on with a state restored from its own snapshot.
+    Snapshot,
+}
+
+impl Read {
+    /// The read that the verb stands for; none if it stands for a command.
+    pub(super) fn parse(
+        verb: &str,
+        words: &mut Words,
+        aliases: &mut Aliases,
+    ) -> Result<Option<Read>, String> {
+        Ok(Some(match verb {
+            "show" => Read::Lock(valid(Name::new(words.next("the name")?))?),
+            "show-lease" => Read::Lease(aliases.lease(&words.next("the lease")?)?),
+            "range" => Read::Range(txn::range(words)?),
+            "events" => {
+                let from = words.next("the revision")?;
+                let from = from.parse().map_err(|_| format!("{from} is no revision"))?;
+                let events_max = words.number("max")?.unwrap_or(usize::MAX);
+                Read::Events { from: valid(Revision::new(from))?, watch: watch(words)?, events_max }
+            }
+            "deadline" => Read::Deadline,
+            "snapshot" => Read::Snapshot,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Looks, and says what is there.
+    pub(super) fn run(self, state: &mut State) -> String {
+        match self {
+            Read::Lock(name) => match state.lock(&name) {
+                Some(lock) => print::lock(&lock),
+                None => format!("{name} is free"),
+            },
+            Read::Lease(lease) => match state.lease(lease) {
+                Some(lease) => print::lease(&lease),
+                None => format!("{lease} not found"),
+            },
+            Read::Range(query) => range(state, &query),
+            Read::Events { from, watch, events_max } => match state.events_since(from, &watch, events_max) {
+                Ok(batch) => {
+                    let mut parts = print::events(&batch.events, None);
+                    parts.push(format!("next=r{}", batch.next));
+                    parts.join("; ")
+                }
+                Err(compacted) => format!("compacted: history starts at r{}", compacted.min_revision),
+            },
+            Read::Deadline => state.next_deadline().map_or("none".into(), |at| time(at.ms())),
+            Read::Snapshot => restore(state),
+        }
+    }
+}
+
+fn watch(words: &mut Words) -> Result<Watch, String> {
+    if let Some(prefix) = words.flag("prefix") {
+        return Ok(Watch::LockPrefix(prefix.into_bytes()));
+    }
+    if let Some(prefix) = words.flag("key-prefix") {
+        return Ok(Watch::RegisterPrefix(prefix.into_bytes()));
+    }
+    if let Some(key) = words.flag("key") {
+        return valid(Key::new(key)).map(Watch::Register);
+    }
+    words.next_plain().map_or(Ok(Watch::All), |name| valid(Name::new(name)).map(Watch::Lock))
+}
+
+fn range(state: &State, query: &RangeQuery) -> String {
+    let (registers, count) = state.range(query);
+    if let KeySelector::Key(key) = &query.keys {
+        assert_eq!(state.register(key).as_ref(), registers.first(), "the two ways to read {key} agree");
+    }
+    print::registers(&registers, count)
+}
+
+fn restore(state: &mut State) -> String {
+    let snapshot = state.snapshot();
+    let mut reader = SnapshotReader::new();
+    for chunk in snapshot.chunks(CHUNK_BYTES) {
+        reader.push(&chunk).expect("our own chunks are good");
+    }
+    let restored = reader.finish().expect("our own snapshot is whole");
+    restored.assert_invariants();
+    let (before, after) = (snapshot.hash(), restored.snapshot().hash());
+    *state = restored;
+    if before == after { "same".into() } else { "WRONG: the restored state has another hash".into() }
+}
