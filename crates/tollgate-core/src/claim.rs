@@ -1,12 +1,17 @@
 //! A claim: what one request for locks made. It waits in the queues of its names, then holds them.
 
 use crate::event::ClaimState;
+use crate::format::LockChanged;
 use crate::lease::Lease;
 use crate::lock::Lock;
+use crate::reply::EndReason;
 use crate::requests::Part;
 use crate::slab::Id;
 use smallvec::SmallVec;
-use tollgate_types::{DurationMs, LeaseId, LogTime, Metadata, Mode, Names, Owner, Revision, Seq, Token};
+use std::sync::Arc;
+use tollgate_types::{
+    DurationMs, LeaseId, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq, Token,
+};
 
 #[derive(Clone)]
 pub(crate) struct Claim {
@@ -20,10 +25,10 @@ pub(crate) struct Claim {
     pub(crate) create_revision: Revision,
     pub(crate) mod_revision: Revision,
     pub(crate) version: u64,
-    /// When the wait ends; kept after the grant but without meaning.
-    pub(crate) wait_until: LogTime,
-    pub(crate) hold_until: LogTime,
-    pub(crate) max_hold: Option<DurationMs>,
+    /// When the wait ends or, once granted, the hold.
+    pub(crate) until: LogTime,
+    /// 0 for none.
+    pub(crate) max_hold: DurationMs,
     pub(crate) lock_delay: DurationMs,
     /// The unacknowledged requests that it answers.
     pub(crate) seqs: SmallVec<[(Seq, Part); 1]>,
@@ -32,7 +37,7 @@ pub(crate) struct Claim {
     pub(crate) upgrade: Option<Box<Upgrade>>,
 
     // Derived, rebuilt on load: the records behind `names`, the lease, and the neighbours in the lease's list.
-    pub(crate) locks: SmallVec<[Id<Lock>; 1]>,
+    pub(crate) locks: Locks,
     pub(crate) lease: Id<Lease>,
     pub(crate) older: Option<Id<Claim>>,
     pub(crate) younger: Option<Id<Claim>>,
@@ -85,11 +90,54 @@ impl Claim {
         }
     }
 
+    /// One of its names as a change.
+    pub(crate) fn changed<'a>(
+        &'a self,
+        name: &'a Name,
+        now: Option<ClaimState>,
+        prev: Option<ClaimState>,
+        end: Option<EndReason>,
+        note: &'a Metadata,
+    ) -> LockChanged<'a> {
+        LockChanged {
+            name,
+            lease: self.lease_id,
+            owner: &self.owner,
+            metadata: &self.metadata,
+            create_revision: self.create_revision,
+            now,
+            prev,
+            end,
+            note,
+            vacant: false,
+        }
+    }
+
     /// Takes a request off, whichever part of the claim it stands on.
     pub(crate) fn forget_seq(&mut self, seq: Seq) {
         self.seqs.retain(|(s, _)| *s != seq);
         if let Some(upgrade) = &mut self.upgrade {
             upgrade.seqs.retain(|s| *s != seq);
+        }
+    }
+}
+
+/// The locks of a claim, in the order of its names.
+#[derive(Clone)]
+pub(crate) enum Locks {
+    One(Id<Lock>),
+    Many(Arc<[Id<Lock>]>),
+}
+
+impl Locks {
+    pub(crate) fn new(locks: Vec<Id<Lock>>) -> Locks {
+        if let [one] = locks[..] { Locks::One(one) } else { Locks::Many(locks.into()) }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Id<Lock>] {
+        match self {
+            Locks::One(one) => std::slice::from_ref(one),
+            Locks::Many(many) => many,
         }
     }
 }

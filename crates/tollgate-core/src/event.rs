@@ -14,10 +14,6 @@ pub struct Event {
 
 /// What changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "the ring stores events by value: a box would cost an allocation per lock operation"
-)]
 pub enum Change {
     /// A holder or waiter of a lock.
     Lock(LockChange),
@@ -103,16 +99,27 @@ pub fn claim_key(name: &Name, lease: LeaseId, owner: &Owner) -> String {
     if owner.is_empty() { format!("{name}/{lease}") } else { format!("{name}/{lease}/{owner}") }
 }
 
-impl Event {
-    /// How many bytes of the ring it takes. A fixed rule, not the size in memory: all replicas must drop it alike.
+impl Change {
+    /// What it counts against the bound of the history: a fixed rule, so that all replicas drop it alike.
     pub(crate) fn ring_bytes(&self) -> u64 {
-        let variable = match &self.change {
-            Change::Lock(lock) => lock.name.len() + lock.owner.len() + lock.metadata.len() + lock.note.len(),
-            Change::Register(register) => {
-                let value = |state: &Option<RegisterState>| state.as_ref().map_or(0, |s| s.value.len());
-                register.key.len() + value(&register.now) + value(&register.prev)
-            }
-        };
-        256 + variable as u64
+        match self {
+            Change::Lock(lock) => lock_ring_bytes(&lock.name, &lock.owner, &lock.metadata, &lock.note),
+            Change::Register(register) => register.ring_bytes(),
+        }
     }
 }
+
+/// As [`Change::ring_bytes`], before there is a change.
+pub(crate) fn lock_ring_bytes(name: &Name, owner: &Owner, metadata: &Metadata, note: &Metadata) -> u64 {
+    RING_BYTES_EACH + (name.len() + owner.len() + metadata.len() + note.len()) as u64
+}
+
+impl RegisterChange {
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        let value = |state: &Option<RegisterState>| state.as_ref().map_or(0, |state| state.value.len());
+        RING_BYTES_EACH + (self.key.len() + value(&self.now) + value(&self.prev)) as u64
+    }
+}
+
+/// More than the numbers of an event take when encoded.
+const RING_BYTES_EACH: u64 = 128;

@@ -8,11 +8,13 @@
 //! Not here: checksums and framing (the log does both), and whether a command makes sense (`State::apply`).
 
 pub(crate) mod command;
+mod events;
 mod record;
 pub(crate) mod snapshot;
 mod values;
 mod wire;
 
 pub use command::{ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_entry};
+pub(crate) use events::{LockChanged, read_event, write_change, write_lock_changed, write_register_change};
 pub use wire::DecodeError;
 pub(crate) use wire::{Reader, Writer};

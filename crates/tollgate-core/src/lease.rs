@@ -25,5 +25,7 @@ pub(crate) struct Lease {
     pub(crate) oldest: Option<Id<Claim>>,
     pub(crate) youngest: Option<Id<Claim>>,
     pub(crate) claims: u32,
+    /// Whether its owners are counted in `owners`, because there are too many claims to walk.
+    pub(crate) counted: bool,
     pub(crate) registers: Option<Box<BTreeSet<Key>>>,
 }

@@ -13,7 +13,6 @@ use tollgate_types::{LogTime, Mode, Name, Owner, Token};
 /// From how many members on a lock keeps them by owner too.
 const CROWD: usize = 16;
 
-#[derive(Clone)]
 pub(crate) struct Lock {
     pub(crate) name: Name,
     pub(crate) hash: u64,
@@ -36,7 +35,7 @@ pub(crate) struct Closure {
 }
 
 impl Lock {
-    pub(crate) fn new(name: Name, hash: u64) -> Lock {
+    pub(crate) fn new(name: Name, hash: u64, kind: Kind) -> Lock {
         Lock {
             name,
             hash,
@@ -44,7 +43,7 @@ impl Lock {
             held: Held::default(),
             queue: BTreeMap::new(),
             closure: None,
-            kind: Kind::Modes,
+            kind,
             crowd: None,
         }
     }

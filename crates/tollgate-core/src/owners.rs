@@ -1,95 +1,91 @@
-//! What each owner holds and waits for, so that a search for a deadlock need not look at all claims of a lease.
+//! Whether a named owner holds anything, and what it waits for: what a search for a deadlock asks first.
 //!
-//! Only named owners: the empty owner is the lease itself, whose tasks run in parallel and are not one thread of control.
+//! Most leases have a few claims, and walking them answers both. Only a lease with many keeps counts here, so that an
+//! ordinary lock operation touches no table at all. The empty owner is never asked about: it is the lease itself, whose tasks
+//! run in parallel and are not one thread of control.
 
 use crate::claim::Claim;
 use crate::index::hash_number;
-use crate::lease::Lease;
 use crate::slab::Id;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use smallvec::SmallVec;
-use tollgate_types::Owner;
+use tollgate_types::Revision;
 use xxhash_rust::xxh3::xxh3_64;
+
+/// Up to how many claims of a lease are walked.
+pub(crate) const WALKED_MAX: u32 = 32;
 
 const SHARDS: usize = 256;
 
-/// What one owner has.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct OwnerClaims {
-    lease: Id<Lease>,
-    owner: Owner,
+/// What an owner of a large lease has. Known by its hash alone: two owners that share one are taken for each other, which
+/// costs a search and changes no answer, because the search looks at the claims themselves.
+struct Counted {
     hash: u64,
-    pub(crate) holds: u32,
+    holds: u32,
     /// Claims that stand in a queue, upgrades included.
-    pub(crate) waiting: SmallVec<[Id<Claim>; 1]>,
+    waiting: SmallVec<[Id<Claim>; 1]>,
 }
 
 pub(crate) struct Owners {
-    shards: Vec<HashTable<OwnerClaims>>,
-    len: usize,
+    shards: Vec<HashTable<Counted>>,
 }
 
 impl Owners {
     pub(crate) fn new() -> Owners {
-        Owners { shards: (0..SHARDS).map(|_| HashTable::new()).collect(), len: 0 }
+        Owners { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
+    /// Whether the owner of this hash has anything.
+    pub(crate) fn has_claims(&self, hash: u64) -> bool {
+        self.shards[shard(hash)].find(hash, |counted| counted.hash == hash).is_some()
     }
 
-    pub(crate) fn get(&self, lease: Id<Lease>, owner: &Owner) -> Option<&OwnerClaims> {
-        let hash = hash(lease, owner);
-        self.shards[shard(hash)].find(hash, |o| o.lease == lease && o.owner == *owner)
+    /// How often the owner of this hash holds, and what it waits for.
+    pub(crate) fn claims(&self, hash: u64) -> (u32, &[Id<Claim>]) {
+        let found = self.shards[shard(hash)].find(hash, |counted| counted.hash == hash);
+        found.map_or((0, &[]), |counted| (counted.holds, &counted.waiting))
     }
 
-    pub(crate) fn hold(&mut self, lease: Id<Lease>, owner: &Owner) {
-        self.change(lease, owner, |claims| claims.holds += 1);
+    pub(crate) fn hold(&mut self, hash: u64) {
+        self.change(hash, |counted| counted.holds += 1);
     }
 
-    pub(crate) fn unhold(&mut self, lease: Id<Lease>, owner: &Owner) {
-        self.change(lease, owner, |claims| claims.holds -= 1);
+    pub(crate) fn unhold(&mut self, hash: u64) {
+        self.change(hash, |counted| counted.holds -= 1);
     }
 
-    pub(crate) fn wait(&mut self, lease: Id<Lease>, owner: &Owner, claim: Id<Claim>) {
-        self.change(lease, owner, |claims| claims.waiting.push(claim));
+    pub(crate) fn wait(&mut self, hash: u64, claim: Id<Claim>) {
+        self.change(hash, |counted| counted.waiting.push(claim));
     }
 
-    pub(crate) fn unwait(&mut self, lease: Id<Lease>, owner: &Owner, claim: Id<Claim>) {
-        self.change(lease, owner, |claims| {
-            let at = claims.waiting.iter().position(|c| *c == claim).expect("a waiting claim is listed");
-            claims.waiting.swap_remove(at);
+    pub(crate) fn unwait(&mut self, hash: u64, claim: Id<Claim>) {
+        self.change(hash, |counted| {
+            let at = counted.waiting.iter().position(|c| *c == claim).expect("a waiting claim is listed");
+            counted.waiting.swap_remove(at);
         });
     }
 
-    fn change(&mut self, lease: Id<Lease>, owner: &Owner, change: impl FnOnce(&mut OwnerClaims)) {
-        if owner.is_empty() {
-            return;
-        }
-        let hash = hash(lease, owner);
-        let shard = &mut self.shards[shard(hash)];
-        match shard.entry(hash, |o| o.lease == lease && o.owner == *owner, |o| o.hash) {
+    fn change(&mut self, hash: u64, change: impl FnOnce(&mut Counted)) {
+        match self.shards[shard(hash)].entry(hash, |counted| counted.hash == hash, |counted| counted.hash) {
             Entry::Occupied(mut place) => {
                 change(place.get_mut());
                 if place.get().holds == 0 && place.get().waiting.is_empty() {
                     place.remove();
-                    self.len -= 1;
                 }
             }
             Entry::Vacant(place) => {
-                let mut claims =
-                    OwnerClaims { lease, owner: owner.clone(), hash, holds: 0, waiting: SmallVec::new() };
-                change(&mut claims);
-                place.insert(claims);
-                self.len += 1;
+                let mut counted = Counted { hash, holds: 0, waiting: SmallVec::new() };
+                change(&mut counted);
+                place.insert(counted);
             }
         }
     }
 }
 
-fn hash(lease: Id<Lease>, owner: &Owner) -> u64 {
-    hash_number(xxh3_64(owner.as_bytes()) ^ u64::from(lease.number()))
+/// The hash of an owner, the same wherever the lease's record is.
+pub(crate) fn owner_hash(incarnation: Revision, owner: &[u8]) -> u64 {
+    hash_number(xxh3_64(owner) ^ hash_number(incarnation.get()))
 }
 
 fn shard(hash: u64) -> usize {

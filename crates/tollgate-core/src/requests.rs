@@ -6,13 +6,14 @@
 use crate::claim::Claim;
 use crate::reply::{EndReason, RejectionCode};
 use crate::slab::Id;
+use smallvec::SmallVec;
 use tollgate_types::{Mode, Revision, SEQ_RANGES_MAX, Seq, SeqRanges, Token};
 
 #[derive(Clone, Default)]
 pub(crate) struct Requests {
     seen: SeqRanges,
     /// Sorted by seq: those seen and not acknowledged.
-    kept: Vec<(Seq, Kept)>,
+    kept: SmallVec<[(Seq, Kept); 1]>,
 }
 
 /// What answers a repeat.
@@ -45,7 +46,7 @@ pub(crate) enum Outcome {
 
 impl Requests {
     pub(crate) fn from_parts(seen: SeqRanges) -> Requests {
-        Requests { seen, kept: Vec::new() }
+        Requests { seen, kept: SmallVec::new() }
     }
 
     pub(crate) fn seen(&self) -> &SeqRanges {

@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 const PAGE: usize = 16;
@@ -17,27 +18,30 @@ type Directory<T> = Vec<Arc<Page<T>>>;
 
 /// The number of a record in its slab.
 pub(crate) struct Id<T> {
-    number: u32,
+    /// One above its place, so that an `Option` of it takes no more room.
+    above: NonZeroU32,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Id<T> {
     /// Of no record: for one that is still being put together.
-    pub(crate) const UNSET: Id<T> = Id { number: u32::MAX, of: PhantomData };
+    pub(crate) const UNSET: Id<T> = Id { above: NonZeroU32::MAX, of: PhantomData };
 
-    fn new(number: usize) -> Id<T> {
-        let number = u32::try_from(number).expect("limits keep every table below 2^32 records");
-        Id { number, of: PhantomData }
+    fn new(place: usize) -> Id<T> {
+        let above = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
+        Id { above: above.expect("limits keep every table below 2^32 records"), of: PhantomData }
     }
 
-    /// For hashing only.
-    pub(crate) fn number(self) -> u32 {
-        self.number
+    #[inline]
+    fn page(self) -> (usize, usize) {
+        let place = self.above.get() as usize - 1;
+        (place / PAGE, place % PAGE)
     }
 
+    #[inline]
     fn place(self) -> (usize, usize, usize) {
-        let number = self.number as usize;
-        (number / (PAGE * DIRECTORY), number / PAGE % DIRECTORY, number % PAGE)
+        let (page, item) = self.page();
+        (page / DIRECTORY, page % DIRECTORY, item)
     }
 }
 
@@ -51,7 +55,7 @@ impl<T> Copy for Id<T> {}
 
 impl<T> PartialEq for Id<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
+        self.above == other.above
     }
 }
 
@@ -65,13 +69,13 @@ impl<T> PartialOrd for Id<T> {
 
 impl<T> Ord for Id<T> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.number.cmp(&other.number)
+        self.above.cmp(&other.above)
     }
 }
 
 impl<T> fmt::Debug for Id<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "id{}", self.number)
+        write!(f, "id{}", self.above)
     }
 }
 
@@ -173,6 +177,62 @@ impl<T> Frozen<T> {
 fn records<T>(directories: &[Arc<Directory<T>>]) -> impl Iterator<Item = (Id<T>, &T)> {
     let slots = directories.iter().flat_map(|d| d.iter()).flat_map(|page| page.iter());
     slots.enumerate().filter_map(|(number, slot)| slot.as_ref().map(|record| (Id::new(number), record)))
+}
+
+/// As [`Slab`], for derived records that no snapshot shares: nothing to copy, and no reference counts to ask.
+pub(crate) struct Pages<T> {
+    pages: Vec<Box<Page<T>>>,
+    free: Vec<Id<T>>,
+    live: usize,
+}
+
+impl<T> Pages<T> {
+    pub(crate) fn new() -> Pages<T> {
+        Pages { pages: Vec::new(), free: Vec::new(), live: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    pub(crate) fn insert(&mut self, record: T) -> Id<T> {
+        if self.free.is_empty() {
+            let first = self.pages.len() * PAGE;
+            self.pages.push(Box::new(std::array::from_fn(|_| None)));
+            self.free.extend((first..first + PAGE).rev().map(Id::new));
+        }
+        let id = self.free.pop().expect("grown when empty");
+        let (page, item) = id.page();
+        assert!(self.pages[page][item].replace(record).is_none(), "a free number has no record");
+        self.live += 1;
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: Id<T>) -> T {
+        let (page, item) = id.page();
+        let record = self.pages[page][item].take().expect("removed once");
+        self.free.push(id);
+        self.live -= 1;
+        record
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: Id<T>) -> &T {
+        let (page, item) = id.page();
+        self.pages[page][item].as_ref().expect("an id outlives no record")
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: Id<T>) -> &mut T {
+        let (page, item) = id.page();
+        self.pages[page][item].as_mut().expect("an id outlives no record")
+    }
+
+    /// Every record, in no order that may show.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+        let slots = self.pages.iter().flat_map(|page| page.iter()).enumerate();
+        slots.filter_map(|(place, slot)| slot.as_ref().map(|record| (Id::new(place), record)))
+    }
 }
 
 #[cfg(test)]

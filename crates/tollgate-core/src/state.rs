@@ -15,6 +15,7 @@ mod grant;
 mod identity;
 mod invariants;
 mod leases;
+mod ownership;
 mod query;
 mod release;
 mod restore;
@@ -34,7 +35,7 @@ use crate::planted::Bug;
 use crate::register::Register;
 use crate::reply::{Applied, Rejection, Reply, Resolution};
 use crate::ring::Ring;
-use crate::slab::{Id, Slab};
+use crate::slab::{Id, Pages, Slab};
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_types::{Key, Limits, LogTime, Name, Revision};
 
@@ -95,7 +96,7 @@ pub struct State {
     /// Wait deadlines and max holds, by time, then the revision by which the wait or claim is known.
     claim_deadlines: BTreeMap<(LogTime, Revision), Id<Claim>>,
     closure_ends: BTreeMap<(LogTime, Name), Id<Lock>>,
-    locks: Slab<Lock>,
+    locks: Pages<Lock>,
     lock_names: Index<Lock>,
     owners: Owners,
     keys: BTreeMap<Key, Id<Register>>,
@@ -138,7 +139,7 @@ impl State {
             lease_deadlines: BTreeMap::new(),
             claim_deadlines: BTreeMap::new(),
             closure_ends: BTreeMap::new(),
-            locks: Slab::new(),
+            locks: Pages::new(),
             lock_names: Index::new(),
             owners: Owners::new(),
             keys: BTreeMap::new(),

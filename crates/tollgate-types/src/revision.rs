@@ -2,6 +2,7 @@
 
 use crate::invalid::{Invalid, in_range};
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// Revisions and tokens stay below this, so that a double holds them exactly.
 pub const REVISION_END: u64 = 1 << 53;
@@ -50,19 +51,19 @@ impl fmt::Debug for Revision {
 
 /// The fencing number of a grant: the revision at which it was given.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(Revision);
+pub struct Token(NonZeroU64);
 
 impl Token {
     /// A token by number: 1 to 2^53 - 1.
     pub fn new(number: u64) -> Result<Token, Invalid> {
-        in_range("fencing token", number, 1, REVISION_END - 1).map(|n| Token(Revision(n)))
+        let number = in_range("fencing token", number, 1, REVISION_END - 1)?;
+        Ok(Token(NonZeroU64::new(number).expect("at least 1")))
     }
 
     /// The token of a grant made at `revision`.
     #[inline]
     pub fn of_grant(revision: Revision) -> Token {
-        assert!(revision > Revision::ZERO, "a grant is a change, so its revision is above 0");
-        Token(revision)
+        Token(NonZeroU64::new(revision.0).expect("a grant is a change, so its revision is above 0"))
     }
 
     /// The number.

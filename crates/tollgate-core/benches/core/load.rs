@@ -9,17 +9,17 @@ use tollgate_types::{
     Seq, SeqRanges,
 };
 
-pub const TTL_MS: u64 = 10_000;
+pub(crate) const TTL_MS: u64 = 10_000;
 
 /// A name of 32 bytes; neighbours in number are far apart in order.
-pub fn name(i: u64) -> Name {
+pub(crate) fn name(i: u64) -> Name {
     let scattered = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let name = Name::new(format!("jobs/tenant-{:04}/{:014x}", scattered % 10_000, scattered >> 8)).unwrap();
+    let name = Name::new(format!("jobs/tenant-{:04}/{:015x}", scattered % 10_000, scattered >> 4)).unwrap();
     assert_eq!(name.len(), 32);
     name
 }
 
-pub fn request(before: u64) -> Request {
+pub(crate) fn request(before: u64) -> Request {
     let acked = if before == 0 { Vec::new() } else { vec![(1, before)] };
     Request { seq: Seq::new(before + 1).unwrap(), acked: SeqRanges::new(acked).unwrap() }
 }
@@ -28,7 +28,7 @@ fn owner(i: u64) -> Owner {
     Owner::new(format!("task-{i}")).unwrap()
 }
 
-pub fn grant(lease: LeaseId) -> Command {
+pub(crate) fn grant(lease: LeaseId) -> Command {
     Command::GrantLease(GrantLease {
         id: LeaseChoice::Chosen(lease),
         ttl: DurationMs::from_ms(TTL_MS),
@@ -38,7 +38,7 @@ pub fn grant(lease: LeaseId) -> Command {
     })
 }
 
-pub fn acquire(name: Name, lease: LeaseId, task: u64, wait: Wait, request: Request) -> Command {
+pub(crate) fn acquire(name: Name, lease: LeaseId, task: u64, wait: Wait, request: Request) -> Command {
     Command::AcquireLock(AcquireLock {
         names: Names::One(name),
         lease,
@@ -52,28 +52,28 @@ pub fn acquire(name: Name, lease: LeaseId, task: u64, wait: Wait, request: Reque
     })
 }
 
-pub fn release(name: Name, lease: LeaseId, task: u64, request: Request) -> Command {
+pub(crate) fn release(name: Name, lease: LeaseId, task: u64, request: Request) -> Command {
     let by = ReleaseBy::Holder { lease, owner: owner(task), token: None, request: Some(request) };
     Command::ReleaseLock(ReleaseLock { names: Names::One(name), by })
 }
 
-pub fn tick(at: LogTime) -> Entry {
+pub(crate) fn tick(at: LogTime) -> Entry {
     Entry { at, command: Command::Tick }
 }
 
-pub fn apply(state: &mut State, command: Command) -> Reply {
+pub(crate) fn apply(state: &mut State, command: Command) -> Reply {
     state.apply(Entry { at: state.now(), command }).reply
 }
 
 /// A lock and its unlock by the worker's lease, at names beside the `held` ones.
-pub fn random_work(turn: u64, worker: LeaseId, held: u64) -> (Command, Command) {
+pub(crate) fn random_work(turn: u64, worker: LeaseId, held: u64) -> (Command, Command) {
     let name = name(held * 10 + turn * 7_919);
     let lock = acquire(name.clone(), worker, turn, Wait::No, request(turn));
     (lock, release(name, worker, turn, request(turn + 1)))
 }
 
 /// Events on the first names.
-pub fn events(count: u64) -> Vec<Event> {
+pub(crate) fn events(count: u64) -> Vec<Event> {
     let mut state = State::new(Limits::DEFAULT);
     let lease = LeaseId::new(1).unwrap();
     apply(&mut state, grant(lease));

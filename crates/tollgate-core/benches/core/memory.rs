@@ -9,11 +9,11 @@ const LOCKS: u64 = 1_000_000;
 const ASK: &str = "TOLLGATE_BENCH_MEMORY";
 
 /// What the parent wants measured, in the child.
-pub fn asked_of_child() -> Option<String> {
+pub(crate) fn asked_of_child() -> Option<String> {
     std::env::var(ASK).ok()
 }
 
-pub fn report() {
+pub(crate) fn report() {
     for (kind, target) in [("one shared lease", 600), ("a lease each", 900)] {
         let child = Command::new(std::env::current_exe().unwrap()).env(ASK, kind).output().unwrap();
         let bytes = String::from_utf8(child.stdout).unwrap();
@@ -21,7 +21,7 @@ pub fn report() {
     }
 }
 
-pub fn report_child(kind: &str) {
+pub(crate) fn report_child(kind: &str) {
     // All of the history that is kept is part of the price, so it is there before.
     let limits = Limits { claims_per_lease_max: 100_000_000, ..Limits::DEFAULT };
     let mut state = State::new(limits);

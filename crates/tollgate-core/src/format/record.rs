@@ -1,21 +1,25 @@
 //! One record of a snapshot as bytes.
 
+use super::events::{read_event, read_register_state, reason_from, reason_number, write_register_state};
 use super::snapshot::{Header, Snapshot, write_header};
 use super::{DecodeError, Reader, Writer};
-use crate::claim::{Claim, Upgrade};
-use crate::event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState};
+use crate::claim::{Claim, Locks, Upgrade};
+use crate::event::{Change, RegisterState};
 use crate::lease::Lease;
 use crate::lock::Closure;
 use crate::planted::Bug;
 use crate::register::Register;
-use crate::reply::{EndReason, RejectionCode};
+use crate::reply::RejectionCode;
 use crate::requests::{Kept, Outcome, Part, Requests};
+use crate::ring::Encoded;
 use crate::state::Restore;
-use smallvec::SmallVec;
 use tollgate_types::{Key, LogTime, Name, Revision, Seq};
 
 /// The most seqs that any limit can leave on one claim or in one lease.
 const SEQS_MAX: usize = 65_536 + 64;
+
+/// No event is larger: a register's value before and after.
+const EVENT_BYTES_MAX: usize = 256 * 1024;
 
 /// What a record is; sections follow one another in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,7 +52,7 @@ pub(super) enum Record<'a> {
     Closure(&'a Closure),
     Register(&'a Register),
     Dirty(&'a Name),
-    Event(&'a Event),
+    Event(Encoded<'a>),
 }
 
 /// Where a record stands in the canonical order.
@@ -103,7 +107,8 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
         }
         Record::Event(event) => {
             writer.u8(Tag::Event as u8);
-            write_event(&mut writer, event);
+            writer.revision(event.revision);
+            writer.bytes(event.body);
         }
     }
 }
@@ -116,7 +121,7 @@ pub(super) enum Parsed {
     Closure { name: Name, until: LogTime },
     Register { key: Key, lease: Option<Revision>, state: RegisterState },
     Dirty(Name),
-    Event(Event),
+    Event { revision: Revision, change: Change },
 }
 
 impl Parsed {
@@ -127,7 +132,7 @@ impl Parsed {
             Parsed::Closure { name, .. } => (Tag::Closure, Revision::ZERO, name.as_bytes().to_vec()),
             Parsed::Register { key, .. } => (Tag::Register, Revision::ZERO, key.as_bytes().to_vec()),
             Parsed::Dirty(name) => (Tag::Dirty, Revision::ZERO, name.as_bytes().to_vec()),
-            Parsed::Event(event) => (Tag::Event, event.revision, Vec::new()),
+            Parsed::Event { revision, .. } => (Tag::Event, *revision, Vec::new()),
         };
         Place { tag, number, key }
     }
@@ -139,7 +144,7 @@ impl Parsed {
             Parsed::Closure { name, until } => restore.closure(&name, until),
             Parsed::Register { key, lease, state } => restore.register(key, state, lease),
             Parsed::Dirty(name) => restore.dirty(name),
-            Parsed::Event(event) => restore.event(event),
+            Parsed::Event { revision, change } => restore.event(revision, &change),
         }
     }
 }
@@ -155,7 +160,13 @@ pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>) -> Result<Parsed, DecodeE
             state: read_register_state(reader)?,
         },
         Tag::Dirty => Parsed::Dirty(reader.name()?),
-        Tag::Event => Parsed::Event(read_event(reader)?),
+        Tag::Event => {
+            let revision = reader.revision()?;
+            let mut body = Reader::new(reader.bytes("event", EVENT_BYTES_MAX)?);
+            let change = read_event(&mut body)?;
+            body.finish()?;
+            Parsed::Event { revision, change }
+        }
         Tag::Header | Tag::End => unreachable!("the caller deals with both"),
     })
 }
@@ -206,6 +217,7 @@ fn read_lease(reader: &mut Reader<'_>) -> Result<Parsed, DecodeError> {
         oldest: None,
         youngest: None,
         claims: 0,
+        counted: false,
         registers: None,
     };
     let kept = reader.list("kept outcomes", SEQS_MAX, 2, |r| Ok((r.seq()?, read_outcome(r)?)))?;
@@ -271,13 +283,12 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim) {
     writer.owner(&claim.owner);
     writer.metadata(&claim.metadata);
     writer.mode(claim.mode);
-    writer.option(claim.token, |w, token| w.token(token));
+    writer.token_option(claim.token);
     writer.revision(claim.create_revision);
     writer.revision(claim.mod_revision);
     writer.varint(claim.version);
-    writer.log_time(claim.wait_until);
-    writer.log_time(claim.hold_until);
-    writer.option(claim.max_hold, |w, max_hold| w.duration(max_hold));
+    writer.log_time(claim.until);
+    writer.duration(claim.max_hold);
     writer.duration(claim.lock_delay);
     writer.list("seqs", SEQS_MAX, &claim.seqs, |w, (seq, part)| {
         w.seq(*seq);
@@ -300,18 +311,17 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<ClaimParts, DecodeError> {
         owner: reader.owner()?,
         metadata: reader.metadata()?,
         mode: reader.mode()?,
-        token: reader.option("token", Reader::token)?,
+        token: reader.token_option()?,
         create_revision: reader.revision()?,
         mod_revision: reader.revision()?,
         version: reader.varint()?,
-        wait_until: reader.log_time()?,
-        hold_until: reader.log_time()?,
-        max_hold: reader.option("max hold", Reader::duration)?,
+        until: reader.log_time()?,
+        max_hold: reader.duration()?,
         lock_delay: reader.duration()?,
         seqs: reader.list("seqs", SEQS_MAX, 2, |r| Ok((r.seq()?, read_part(r)?)))?.into(),
         anonymous: reader.bool("anonymous")?,
         upgrade: reader.option("upgrade", read_upgrade)?.map(Box::new),
-        locks: SmallVec::new(),
+        locks: Locks::new(Vec::new()),
         lease: crate::slab::Id::UNSET,
         older: None,
         younger: None,
@@ -331,110 +341,4 @@ fn read_upgrade(reader: &mut Reader<'_>) -> Result<Upgrade, DecodeError> {
         seqs: reader.list("seqs", SEQS_MAX, 1, Reader::seq)?.into(),
         anonymous: reader.bool("anonymous")?,
     })
-}
-
-fn write_register_state(writer: &mut Writer<'_>, state: &RegisterState) {
-    writer.value(&state.value);
-    writer.lease_id_option(state.lease);
-    writer.revision(state.create_revision);
-    writer.revision(state.mod_revision);
-    writer.varint(state.version);
-}
-
-fn read_register_state(reader: &mut Reader<'_>) -> Result<RegisterState, DecodeError> {
-    Ok(RegisterState {
-        value: reader.value()?,
-        lease: reader.lease_id_option()?,
-        create_revision: reader.revision()?,
-        mod_revision: reader.revision()?,
-        version: reader.varint()?,
-    })
-}
-
-fn write_event(writer: &mut Writer<'_>, event: &Event) {
-    writer.revision(event.revision);
-    match &event.change {
-        Change::Lock(lock) => {
-            writer.bool(false);
-            writer.name(&lock.name);
-            writer.lease_id(lock.lease);
-            writer.owner(&lock.owner);
-            writer.metadata(&lock.metadata);
-            writer.revision(lock.create_revision);
-            writer.option(lock.now.as_ref(), write_claim_state);
-            writer.option(lock.prev.as_ref(), write_claim_state);
-            writer.option(lock.end, |w, reason| w.u8(reason_number(reason)));
-            writer.metadata(&lock.note);
-            writer.bool(lock.vacant);
-        }
-        Change::Register(register) => {
-            writer.bool(true);
-            writer.key(&register.key);
-            writer.option(register.now.as_ref(), write_register_state);
-            writer.option(register.prev.as_ref(), write_register_state);
-        }
-    }
-}
-
-fn read_event(reader: &mut Reader<'_>) -> Result<Event, DecodeError> {
-    let revision = reader.revision()?;
-    let change = if reader.bool("kind of change")? {
-        Change::Register(RegisterChange {
-            key: reader.key()?,
-            now: reader.option("now", read_register_state)?,
-            prev: reader.option("prev", read_register_state)?,
-        })
-    } else {
-        Change::Lock(LockChange {
-            name: reader.name()?,
-            lease: reader.lease_id()?,
-            owner: reader.owner()?,
-            metadata: reader.metadata()?,
-            create_revision: reader.revision()?,
-            now: reader.option("now", read_claim_state)?,
-            prev: reader.option("prev", read_claim_state)?,
-            end: reader.option("end", |r| r.tag("end reason", reason_from))?,
-            note: reader.metadata()?,
-            vacant: reader.bool("vacant")?,
-        })
-    };
-    Ok(Event { revision, change })
-}
-
-fn write_claim_state(writer: &mut Writer<'_>, state: &ClaimState) {
-    writer.mode(state.mode);
-    writer.option(state.token, |w, token| w.token(token));
-    writer.option(state.wants, |w, mode| w.mode(mode));
-    writer.revision(state.mod_revision);
-    writer.varint(state.version);
-}
-
-fn read_claim_state(reader: &mut Reader<'_>) -> Result<ClaimState, DecodeError> {
-    Ok(ClaimState {
-        mode: reader.mode()?,
-        token: reader.option("token", Reader::token)?,
-        wants: reader.option("wants", Reader::mode)?,
-        mod_revision: reader.revision()?,
-        version: reader.varint()?,
-    })
-}
-
-const REASONS: [EndReason; 8] = [
-    EndReason::Released,
-    EndReason::LeaseExpired,
-    EndReason::LeaseRevoked,
-    EndReason::Disconnected,
-    EndReason::Forced,
-    EndReason::MaxHold,
-    EndReason::TimedOut,
-    EndReason::Cancelled,
-];
-
-fn reason_number(reason: EndReason) -> u8 {
-    let at = REASONS.iter().position(|r| *r == reason).expect("every reason is in the table");
-    u8::try_from(at).expect("eight reasons")
-}
-
-fn reason_from(number: u8) -> Option<EndReason> {
-    REASONS.get(usize::from(number)).copied()
 }

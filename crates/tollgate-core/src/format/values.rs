@@ -75,6 +75,11 @@ numbers! {
 }
 
 impl Writer<'_> {
+    /// 0 for none, which is no grant's token.
+    pub(crate) fn token_option(&mut self, token: Option<Token>) {
+        self.varint(token.map_or(0, Token::get));
+    }
+
     /// 0 for none, which is no lease's id.
     #[inline]
     pub(crate) fn lease_id_option(&mut self, lease: Option<LeaseId>) {
@@ -148,6 +153,15 @@ impl Writer<'_> {
 }
 
 impl Reader<'_> {
+    /// 0 for none, which is no grant's token.
+    pub(crate) fn token_option(&mut self) -> Result<Option<Token>, DecodeError> {
+        let at = self.at();
+        match self.varint()? {
+            0 => Ok(None),
+            number => Reader::valid(at, Token::new(number)).map(Some),
+        }
+    }
+
     /// What [`Writer::lease_id_option`] wrote.
     #[inline]
     pub(crate) fn lease_id_option(&mut self) -> Result<Option<LeaseId>, DecodeError> {

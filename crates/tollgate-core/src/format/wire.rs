@@ -123,6 +123,22 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(bytes);
     }
 
+    /// What `write` writes, after its length. Made for pieces below 128 bytes, where nothing moves.
+    pub(crate) fn with_length(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
+        let start = self.out.len();
+        self.out.push(0);
+        write(&mut Writer::new(self.out));
+        let mut len = self.out.len() - start - 1;
+        let mut at = start;
+        while len >= 0x80 {
+            self.out[at] = low_byte(len as u64) | 0x80;
+            len >>= 7;
+            at += 1;
+            self.out.insert(at, 0);
+        }
+        self.out[at] = low_byte(len as u64);
+    }
+
     /// 1 for true, 0 for false.
     #[inline]
     pub(crate) fn bool(&mut self, value: bool) {

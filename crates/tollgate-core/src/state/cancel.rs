@@ -100,7 +100,7 @@ impl State {
         if self.claims.get(id).holds() {
             self.end_upgrade(id, EndReason::Cancelled);
         } else {
-            self.end_claim(id, EndReason::Cancelled, self.now, Metadata::NONE);
+            self.end_claim(id, EndReason::Cancelled, self.now, &Metadata::NONE);
         }
         self.settle_names(names.as_slice());
     }
@@ -110,7 +110,7 @@ impl State {
         if !release {
             return self.claim_reply(id, false);
         }
-        let (names, _) = self.end_claim(id, EndReason::Released, self.now, Metadata::NONE);
+        let (names, _) = self.end_claim(id, EndReason::Released, self.now, &Metadata::NONE);
         let reply = Reply::Released { revision: self.revision };
         self.settle_names(names.as_slice());
         reply

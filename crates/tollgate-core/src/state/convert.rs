@@ -75,7 +75,7 @@ impl State {
             return Ok(Answer::Claim(id, Part::Convert));
         }
         let Some(wait_until) = wait_until else { return Ok(self.busy(&names).into()) };
-        self.check_queues(claim.locks.iter().map(|lock| Some(*lock)))?;
+        self.check_queues(claim.locks.as_slice().iter().map(|lock| Some(*lock)))?;
         self.check_deadlock_of_upgrade(id, mode)?;
         self.queue_upgrade(id, mode, wait_until);
         Ok(Answer::Claim(id, Part::Convert))
@@ -83,7 +83,7 @@ impl State {
 
     /// Whether a holder gets a stronger mode at once: no other upgrade waits, and the other holders leave room.
     fn may_upgrade(&self, claim: &Claim, mode: Mode) -> bool {
-        claim.locks.iter().all(|lock| {
+        claim.locks.as_slice().iter().all(|lock| {
             let lock = self.locks.get(*lock);
             let upgrades = lock.queue.first_key_value().is_some_and(|(key, _)| key.is_upgrade());
             !upgrades && !self.is_closed(lock) && lock.held.goes_with_others(claim.mode, mode)

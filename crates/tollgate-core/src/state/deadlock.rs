@@ -79,8 +79,8 @@ impl State {
         lease: Id<Lease>,
         places: &[Place],
     ) -> Result<(), Rejection> {
-        let holds = self.owners.get(lease, &acquire.owner).is_some_and(|owner| owner.holds > 0);
-        if acquire.owner.is_empty() || !holds {
+        // Who has nothing yet is in nobody's way.
+        if acquire.owner.is_empty() || !self.owner_has_claims(lease, &acquire.owner) {
             return Ok(());
         }
         // A name without a lock is free: it is in nobody's way.
@@ -101,7 +101,7 @@ impl State {
         let wish = Wish {
             node: node_key(id, claim),
             who: (claim.lease_id, claim.owner.clone()),
-            locks: claim.locks.clone(),
+            locks: claim.locks.as_slice().into(),
             key: QueueKey::upgrade(last_revision()),
             mode,
             held: Some(claim.mode),
@@ -235,7 +235,7 @@ impl<'a> Search<'a> {
 
     fn add_waits_of_owner(&mut self, node: usize, lease: Id<Lease>, owner: &Owner) {
         let state = self.state;
-        let waiting = state.owners.get(lease, owner).map(|owner| owner.waiting.clone()).unwrap_or_default();
+        let waiting = state.owner_waits(lease, owner);
         let mut claims: Vec<&Claim> =
             waiting.iter().filter(|id| state.death(**id).is_none()).map(|id| state.claims.get(*id)).collect();
         // The order of the list is an accident; that of the queue is not.
@@ -247,7 +247,7 @@ impl<'a> Search<'a> {
 
     fn add_claim(&mut self, node: usize, claim: &Claim) {
         let held = claim.upgrade.as_ref().map(|_| claim.mode);
-        self.add_waiter(node, claim.locks.clone(), claim.queue_key(), claim.wanted(), held);
+        self.add_waiter(node, claim.locks.as_slice().into(), claim.queue_key(), claim.wanted(), held);
     }
 
     fn add_waiter(

@@ -1,15 +1,15 @@
 //! Ends claims and upgrades: the only place where a holder stops holding or a waiter stops waiting without a grant.
 
 use super::State;
-use crate::claim::Claim;
-use crate::event::{Change, ClaimState, Event, LockChange};
+use crate::claim::{Claim, Locks};
+use crate::event::lock_ring_bytes;
+use crate::format::{LockChanged, write_lock_changed};
 use crate::lock::{Closure, Lock};
 use crate::planted::Bug;
 use crate::reply::{EndReason, WaitOutcome};
 use crate::requests::{Kept, Outcome};
 use crate::slab::Id;
-use smallvec::SmallVec;
-use tollgate_types::{LogTime, Metadata, Name, Names, Revision, Seq};
+use tollgate_types::{LogTime, Metadata, Name, Names, Revision};
 
 impl State {
     /// Ends a claim in all its names, at one revision. `due` is when the end was due, from which a lock-delay counts.
@@ -19,8 +19,8 @@ impl State {
         id: Id<Claim>,
         reason: EndReason,
         due: LogTime,
-        note: Metadata,
-    ) -> (Names, SmallVec<[Id<Lock>; 1]>) {
+        note: &Metadata,
+    ) -> (Names, Locks) {
         self.scratch.cost += 1;
         let revision = self.bump();
         let claim = self.claims.get(id);
@@ -31,18 +31,19 @@ impl State {
         }
         let claim = self.claims.remove(id);
         self.stop_timers(&claim);
-        self.unlink(&claim);
-        if claim.holds() {
-            self.owners.unhold(claim.lease, &claim.owner);
+        if claim.holds()
+            && let Some(hash) = self.counted_hash(&claim)
+        {
+            self.owners.unhold(hash);
         }
-        self.keep_ends(&claim, reason);
-        for (name, lock) in claim.names.as_slice().iter().zip(&claim.locks) {
+        self.unlink(&claim, reason);
+        for (name, lock) in claim.names.as_slice().iter().zip(claim.locks.as_slice()) {
             self.leave_lock(&claim, *lock);
-            self.emit_end(&claim, name, *lock, revision, reason, note.clone());
+            self.emit_end(&claim, name, *lock, revision, reason, note);
             self.close_after(&claim, *lock, reason, due);
         }
         if self.planted(Bug::TokenReusedAfterSelfDeletion)
-            && claim.locks.iter().all(|lock| self.locks.get(*lock).is_idle())
+            && claim.locks.as_slice().iter().all(|lock| self.locks.get(*lock).is_idle())
             && let Some(token) = claim.token
             && token.get() + 1 == revision.get()
         {
@@ -60,16 +61,17 @@ impl State {
             let claim = self.claims.get(id).clone();
             let at =
                 claim.names.as_slice().iter().position(|n| n == name).expect("the caller found it there");
-            let lock = claim.locks[at];
+            let lock = claim.locks.as_slice()[at];
             if claim.upgrade.is_some() {
                 self.locks.get_mut(lock).queue.remove(&claim.queue_key());
             }
             self.leave_lock(&claim, lock);
-            self.emit_end(&claim, name, lock, revision, reason, note.clone());
+            self.emit_end(&claim, name, lock, revision, reason, note);
             self.close_after(&claim, lock, reason, now);
             let kept = self.claims.get_mut(id);
             kept.names = claim.names.without(name).expect("the caller ends a claim that gives back all");
-            kept.locks.remove(at);
+            let others = claim.locks.as_slice().iter().filter(|other| **other != lock);
+            kept.locks = Locks::new(others.copied().collect());
         }
     }
 
@@ -93,23 +95,6 @@ impl State {
         }
     }
 
-    /// What is kept for the requests of a claim becomes how it ended.
-    fn keep_ends(&mut self, claim: &Claim, reason: EndReason) {
-        // The requests of an ended lease are never answered again.
-        if self.is_past(self.leases.get(claim.lease).deadline) {
-            return;
-        }
-        let upgrades = claim.upgrade.iter().flat_map(|upgrade| upgrade.seqs.iter().copied());
-        let seqs: SmallVec<[Seq; 4]> = claim.seqs.iter().map(|(seq, _)| *seq).chain(upgrades).collect();
-        if seqs.is_empty() {
-            return;
-        }
-        let requests = &mut self.leases.get_mut(claim.lease).requests;
-        for seq in seqs {
-            requests.keep(seq, Kept::Outcome(Outcome::Ended { token: claim.token, reason }));
-        }
-    }
-
     /// Takes a claim that is out of the queue off one lock.
     fn leave_lock(&mut self, claim: &Claim, lock: Id<Lock>) {
         let record = self.locks.get_mut(lock);
@@ -119,17 +104,32 @@ impl State {
         record.forget_member(claim.lease, &claim.owner);
     }
 
-    /// Takes a claim out of its lease's list.
-    fn unlink(&mut self, claim: &Claim) {
-        match claim.older {
-            Some(older) => self.claims.get_mut(older).younger = claim.younger,
-            None => self.leases.get_mut(claim.lease).oldest = claim.younger,
+    /// Takes a claim out of its lease's list. What the lease keeps for its requests becomes how it ended.
+    fn unlink(&mut self, claim: &Claim, reason: EndReason) {
+        if let Some(older) = claim.older {
+            self.claims.get_mut(older).younger = claim.younger;
         }
-        match claim.younger {
-            Some(younger) => self.claims.get_mut(younger).older = claim.older,
-            None => self.leases.get_mut(claim.lease).youngest = claim.older,
+        if let Some(younger) = claim.younger {
+            self.claims.get_mut(younger).older = claim.older;
         }
-        self.leases.get_mut(claim.lease).claims -= 1;
+        let now_past = self.is_past(self.leases.get(claim.lease).deadline);
+        let lease = self.leases.get_mut(claim.lease);
+        if claim.older.is_none() {
+            lease.oldest = claim.younger;
+        }
+        if claim.younger.is_none() {
+            lease.youngest = claim.older;
+        }
+        lease.claims -= 1;
+        lease.counted &= lease.claims > 0;
+        // The requests of an ended lease are never answered again.
+        if now_past {
+            return;
+        }
+        let upgrades = claim.upgrade.iter().flat_map(|upgrade| upgrade.seqs.iter());
+        for seq in claim.seqs.iter().map(|(seq, _)| seq).chain(upgrades) {
+            lease.requests.keep(*seq, Kept::Outcome(Outcome::Ended { token: claim.token, reason }));
+        }
     }
 
     fn emit_end(
@@ -139,22 +139,13 @@ impl State {
         lock: Id<Lock>,
         revision: Revision,
         reason: EndReason,
-        note: Metadata,
+        note: &Metadata,
     ) {
-        let prev: ClaimState = claim.state();
-        let change = LockChange {
-            name: name.clone(),
-            lease: claim.lease_id,
-            owner: claim.owner.clone(),
-            metadata: claim.metadata.clone(),
-            create_revision: claim.create_revision,
-            now: None,
-            prev: Some(prev),
-            end: Some(reason),
-            note,
-            vacant: !self.locks.get(lock).has_members(),
-        };
-        self.ring.push(Event { revision, change: Change::Lock(change) });
+        let vacant = !self.locks.get(lock).has_members();
+        let (now, prev, end) = (None, Some(claim.state()), Some(reason));
+        let changed = LockChanged { vacant, ..claim.changed(name, now, prev, end, note) };
+        let counts = lock_ring_bytes(name, &claim.owner, &claim.metadata, note);
+        self.ring.push(revision, counts, |writer| write_lock_changed(writer, &changed));
         self.scratch.events_from.get_or_insert(revision);
     }
 

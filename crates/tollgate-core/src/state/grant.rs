@@ -2,9 +2,10 @@
 
 use super::State;
 use super::settle::Place;
-use crate::claim::{Claim, QueueKey, Upgrade};
+use crate::claim::{Claim, Locks, QueueKey, Upgrade};
 use crate::command::AcquireLock;
-use crate::event::{Change, ClaimState, Event, LockChange};
+use crate::event::{ClaimState, lock_ring_bytes};
+use crate::format::write_lock_changed;
 use crate::lease::Lease;
 use crate::lock::Lock;
 use crate::planted::Bug;
@@ -12,7 +13,7 @@ use crate::reply::{EndReason, Kind, Resolution, WaitOutcome};
 use crate::requests::Part;
 use crate::slab::Id;
 use smallvec::SmallVec;
-use tollgate_types::{DurationMs, LogTime, Metadata, Mode, Name, Revision, Token};
+use tollgate_types::{DurationMs, LogTime, Metadata, Mode, Name, Names, Revision, Token};
 
 impl State {
     /// A new claim: holding if `granted`, else in the queues until `wait_until`.
@@ -25,6 +26,7 @@ impl State {
         wait_until: LogTime,
     ) -> Id<Claim> {
         let revision = self.bump();
+        let max_hold = acquire.max_hold.unwrap_or_default();
         let locks = self.locks_for(acquire, places);
         let claim = Claim {
             names: acquire.names.clone(),
@@ -36,9 +38,8 @@ impl State {
             create_revision: revision,
             mod_revision: revision,
             version: 1,
-            wait_until,
-            hold_until: if granted { self.hold_until(acquire.max_hold) } else { LogTime::NEVER },
-            max_hold: acquire.max_hold,
+            until: if granted { self.hold_until(max_hold) } else { wait_until },
+            max_hold,
             lock_delay: acquire.lock_delay,
             seqs: SmallVec::new(),
             anonymous: false,
@@ -54,65 +55,60 @@ impl State {
         id
     }
 
-    fn hold_until(&self, max_hold: Option<DurationMs>) -> LogTime {
-        let bounded = max_hold.filter(|max_hold| max_hold.ms() > 0);
-        bounded.map_or(LogTime::NEVER, |max_hold| self.now.after(max_hold))
+    fn hold_until(&self, max_hold: DurationMs) -> LogTime {
+        if max_hold.ms() == 0 { LogTime::NEVER } else { self.now.after(max_hold) }
     }
 
     /// The locks of a request, made where there are none.
-    fn locks_for(&mut self, acquire: &AcquireLock, places: &[Place]) -> SmallVec<[Id<Lock>; 1]> {
+    fn locks_for(&mut self, acquire: &AcquireLock, places: &[Place]) -> Locks {
         let kind = Kind::of(acquire.mode);
-        let mut locks = SmallVec::new();
-        for (name, (hash, found)) in acquire.names.as_slice().iter().zip(places) {
-            let lock = found.unwrap_or_else(|| self.make_lock(name, *hash));
-            let record = self.locks.get_mut(lock);
-            if !record.has_members() {
-                record.kind = kind;
-            }
-            locks.push(lock);
+        if let (Names::One(name), [place]) = (&acquire.names, places) {
+            return Locks::One(self.lock_for(name, *place, kind));
         }
-        locks
+        let pairs = acquire.names.as_slice().iter().zip(places);
+        Locks::new(pairs.map(|(name, place)| self.lock_for(name, *place, kind)).collect())
     }
 
-    pub(super) fn make_lock(&mut self, name: &Name, hash: u64) -> Id<Lock> {
-        let lock = self.locks.insert(Lock::new(name.clone(), hash));
+    fn lock_for(&mut self, name: &Name, (hash, found): Place, kind: Kind) -> Id<Lock> {
+        let Some(lock) = found else { return self.make_lock(name, hash, kind) };
+        if !self.locks.get(lock).has_members() {
+            self.locks.get_mut(lock).kind = kind;
+        }
+        lock
+    }
+
+    pub(super) fn make_lock(&mut self, name: &Name, hash: u64, kind: Kind) -> Id<Lock> {
+        let lock = self.locks.insert(Lock::new(name.clone(), hash, kind));
         self.lock_names.insert(hash, lock);
         lock
     }
 
     /// Puts a claim into every table. Its locks exist, and it is the youngest of its lease.
     pub(super) fn insert_claim(&mut self, mut claim: Claim) -> Id<Claim> {
-        let lease = self.leases.get_mut(claim.lease);
-        claim.older = lease.youngest;
-        lease.claims += 1;
-        let (holds, queued, key) = (claim.token, claim.is_queued(), claim.queue_key());
-        let (lease_id, mode, locks) = (claim.lease, claim.mode, claim.locks.clone());
+        let lease_id = claim.lease;
+        claim.older = self.leases.get(lease_id).youngest;
         let older = claim.older;
         let id = self.claims.insert(claim);
         let lease = self.leases.get_mut(lease_id);
         lease.youngest = Some(id);
         lease.oldest.get_or_insert(id);
+        lease.claims += 1;
         if let Some(older) = older {
             self.claims.get_mut(older).younger = Some(id);
         }
         self.start_timers(id);
         let claim = self.claims.get(id);
-        for lock in locks {
-            let lock = self.locks.get_mut(lock);
-            if let Some(token) = holds {
-                lock.add_holder(token, mode, id);
+        for lock in claim.locks.as_slice() {
+            let lock = self.locks.get_mut(*lock);
+            if let Some(token) = claim.token {
+                lock.add_holder(token, claim.mode, id);
             }
-            if queued {
-                lock.queue.insert(key, id);
+            if claim.is_queued() {
+                lock.queue.insert(claim.queue_key(), id);
             }
             lock.note_member(claim.lease, &claim.owner, id, |id| self.claims.get(id));
         }
-        if holds.is_some() {
-            self.owners.hold(claim.lease, &claim.owner);
-        }
-        if queued {
-            self.owners.wait(claim.lease, &claim.owner, id);
-        }
+        self.count_claim(id);
         id
     }
 
@@ -162,21 +158,23 @@ impl State {
         self.leave_queues(id);
         let revision = self.bump();
         let prev = self.claims.get(id).state();
-        let (at, create) = (self.claims.get(id).wait_until, self.claims.get(id).create_revision);
-        self.claim_deadlines.remove(&(at, create));
+        let (at, create) = (self.claims.get(id).until, self.claims.get(id).create_revision);
+        if at != LogTime::NEVER {
+            self.claim_deadlines.remove(&(at, create));
+        }
         let hold_until = self.hold_until(self.claims.get(id).max_hold);
         let claim = self.claims.get_mut(id);
         claim.token = Some(Token::of_grant(revision));
-        claim.hold_until = hold_until;
+        claim.until = hold_until;
         claim.mod_revision = revision;
         claim.version += 1;
         self.start_timers(id);
         let claim = self.claims.get(id);
-        for lock in claim.locks.clone() {
-            self.locks.get_mut(lock).add_holder(Token::of_grant(revision), claim.mode, id);
+        for lock in claim.locks.as_slice() {
+            self.locks.get_mut(*lock).add_holder(Token::of_grant(revision), claim.mode, id);
         }
-        self.owners.hold(claim.lease, &claim.owner);
         let state = claim.state();
+        self.count_hold(id);
         self.emit_claim(id, Some(state), Some(prev), None);
     }
 
@@ -187,8 +185,8 @@ impl State {
         let old_mode = before.mode;
         let old_token = before.token.expect("only holders change their mode");
         let token = if new_token { Token::of_grant(revision) } else { old_token };
-        for lock in before.locks.clone() {
-            let lock = self.locks.get_mut(lock);
+        for lock in before.locks.as_slice() {
+            let lock = self.locks.get_mut(*lock);
             lock.remove_holder(old_token, old_mode);
             lock.add_holder(token, mode, id);
         }
@@ -218,11 +216,11 @@ impl State {
         } else {
             claim.queue_key()
         };
-        for lock in claim.locks.clone() {
-            self.locks.get_mut(lock).queue.insert(key, id);
+        for lock in claim.locks.as_slice() {
+            self.locks.get_mut(*lock).queue.insert(key, id);
         }
-        self.owners.wait(claim.lease, &claim.owner, id);
         let state = claim.state();
+        self.count_wait(id);
         self.emit_claim(id, Some(state), Some(prev), None);
     }
 
@@ -230,10 +228,10 @@ impl State {
     pub(super) fn leave_queues(&mut self, id: Id<Claim>) {
         let claim = self.claims.get(id);
         let key = claim.queue_key();
-        for lock in &claim.locks {
+        for lock in claim.locks.as_slice() {
             self.locks.get_mut(*lock).queue.remove(&key);
         }
-        self.owners.unwait(claim.lease, &claim.owner, id);
+        self.uncount_wait(id);
     }
 
     /// Ends the pending upgrade of a claim that is out of the queues already.
@@ -259,19 +257,9 @@ impl State {
     ) {
         let claim = self.claims.get(id);
         for name in claim.names.as_slice() {
-            let change = LockChange {
-                name: name.clone(),
-                lease: claim.lease_id,
-                owner: claim.owner.clone(),
-                metadata: claim.metadata.clone(),
-                create_revision: claim.create_revision,
-                now,
-                prev,
-                end,
-                note: Metadata::NONE,
-                vacant: false,
-            };
-            self.ring.push(Event { revision: self.revision, change: Change::Lock(change) });
+            let changed = claim.changed(name, now, prev, end, &Metadata::NONE);
+            let counts = lock_ring_bytes(name, &claim.owner, &claim.metadata, &Metadata::NONE);
+            self.ring.push(self.revision, counts, |writer| write_lock_changed(writer, &changed));
         }
         self.scratch.events_from.get_or_insert(self.revision);
     }
@@ -279,8 +267,7 @@ impl State {
 
 /// The deadlines of a claim, each with the revision by which it is known.
 pub(super) fn timers(claim: &Claim) -> [Option<(LogTime, Revision)>; 2] {
-    let own = if claim.holds() { claim.hold_until } else { claim.wait_until };
-    let own = (own != LogTime::NEVER).then_some((own, claim.create_revision));
+    let own = (claim.until != LogTime::NEVER).then_some((claim.until, claim.create_revision));
     let upgrade = claim.upgrade.as_ref().filter(|upgrade| upgrade.wait_until != LogTime::NEVER);
     [own, upgrade.map(|upgrade| (upgrade.wait_until, upgrade.queued_at))]
 }

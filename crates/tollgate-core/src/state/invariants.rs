@@ -5,6 +5,7 @@ use super::grant::timers;
 use crate::claim::Claim;
 use crate::lease::Lease;
 use crate::lock::{Held, Lock};
+use crate::owners::WALKED_MAX;
 use crate::reply::Kind;
 use crate::requests::Kept;
 use crate::slab::Id;
@@ -52,13 +53,16 @@ impl State {
             );
             must!(claim.version >= 1, "{at:?} has no version");
             must!(claim.holds() || claim.upgrade.is_none(), "{at:?} upgrades what it does not hold");
-            must!(claim.names.as_slice().len() == claim.locks.len(), "{at:?} has names without locks");
+            must!(
+                claim.names.as_slice().len() == claim.locks.as_slice().len(),
+                "{at:?} has names without locks"
+            );
             must!(self.leases.get(claim.lease).id == claim.lease_id, "{at:?} is on another lease");
             if let Some(token) = claim.token {
                 must!(token.get() >= at.get(), "{at:?} was granted before it came");
                 must!(token.get() <= claim.mod_revision.get(), "{at:?} has a token from the future");
             }
-            for (name, lock) in claim.names.as_slice().iter().zip(&claim.locks) {
+            for (name, lock) in claim.names.as_slice().iter().zip(claim.locks.as_slice()) {
                 let lock = self.locks.get(*lock);
                 must!(lock.name == *name, "{at:?} claims {name} and is on {}", lock.name);
                 let held = claim.token.is_none_or(|token| lock.holder(token) == Some(id));
@@ -108,14 +112,14 @@ impl State {
         let mut owners: BTreeMap<(Id<Lease>, Owner), Id<Claim>> = BTreeMap::new();
         for member in lock.members() {
             let claim = self.claims.get(member);
-            must!(claim.locks.contains(&id), "{} lists a claim that is elsewhere", lock.name);
+            must!(claim.locks.as_slice().contains(&id), "{} lists a claim that is elsewhere", lock.name);
             must!(Kind::of(claim.mode) == lock.kind, "{} mixes kinds", lock.name);
             let first = owners.insert((claim.lease, claim.owner.clone()), member).is_none();
             must!(first, "{:?} of {:?} has two claims on {}", claim.owner, claim.lease_id, lock.name);
         }
         for (key, member) in &lock.queue {
             let claim = self.claims.get(*member);
-            let here = claim.locks.contains(&id) && claim.is_queued() && claim.queue_key() == *key;
+            let here = claim.locks.as_slice().contains(&id) && claim.is_queued() && claim.queue_key() == *key;
             must!(here, "the queue of {} lists a claim that does not wait there", lock.name);
         }
         must!(lock.crowd().is_none_or(|crowd| *crowd == owners), "{} miscounts its crowd", lock.name);
@@ -132,7 +136,7 @@ impl State {
             if claim.names.as_slice().iter().any(|name| self.dirty.contains(name)) {
                 return Ok(());
             }
-            let blocked = claim.locks.iter().any(|other| {
+            let blocked = claim.locks.as_slice().iter().any(|other| {
                 let other = self.locks.get(*other);
                 let ahead = other.queue.first_key_value().is_some_and(|(key, _)| *key != claim.queue_key());
                 ahead || self.closed(other) || !room(other, claim)
@@ -219,21 +223,26 @@ impl State {
     }
 
     fn check_owners(&self) -> Checked {
-        let mut owners: BTreeMap<(Id<Lease>, Owner), (u32, BTreeSet<Id<Claim>>)> = BTreeMap::new();
-        for (id, claim) in self.claims.iter().filter(|(_, claim)| !claim.owner.is_empty()) {
-            let entry = owners.entry((claim.lease, claim.owner.clone())).or_default();
+        let mut owners: BTreeMap<u64, (u32, BTreeSet<Id<Claim>>)> = BTreeMap::new();
+        for (id, claim) in self.claims.iter() {
+            let Some(hash) = self.counted_hash(claim) else { continue };
+            let entry = owners.entry(hash).or_default();
             entry.0 += u32::from(claim.holds());
             if claim.is_queued() {
                 entry.1.insert(id);
             }
         }
-        must!(owners.len() == self.owners.len(), "owners of claims that are gone");
-        for ((lease, owner), (holds, waiting)) in owners {
-            let known = self.owners.get(lease, &owner);
-            let agrees = known.is_some_and(|o| {
-                o.holds == holds && o.waiting.iter().copied().collect::<BTreeSet<_>>() == waiting
-            });
-            must!(agrees, "owner {owner} is miscounted");
+        for (hash, (holds, waiting)) in owners {
+            let (known, listed) = self.owners.claims(hash);
+            let agrees = known == holds && listed.iter().copied().collect::<BTreeSet<_>>() == waiting;
+            must!(agrees, "an owner is miscounted");
+        }
+        for (_, lease) in self.leases.iter() {
+            must!(
+                lease.counted || lease.claims <= WALKED_MAX,
+                "{:?} has many claims and no counts",
+                lease.id
+            );
         }
         Ok(())
     }
@@ -265,9 +274,10 @@ impl State {
 
     fn check_ring(&self) -> Checked {
         let (mut bytes, mut last) = (0, self.ring.min_revision());
-        for event in self.ring.freeze().iter() {
+        for (event, counts) in self.ring.freeze().counted() {
             must!(last <= event.revision && event.revision <= self.revision, "history is out of order");
-            (bytes, last) = (bytes + event.ring_bytes(), event.revision);
+            must!(counts == event.change.ring_bytes(), "history miscounts an event of {:?}", event.revision);
+            (bytes, last) = (bytes + counts, event.revision);
         }
         must!(bytes == self.ring.bytes(), "history miscounts its bytes");
         Ok(())

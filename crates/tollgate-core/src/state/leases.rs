@@ -49,6 +49,7 @@ impl State {
             oldest: None,
             youngest: None,
             claims: 0,
+            counted: false,
             registers: None,
         });
         self.lease_granted(lease, false)

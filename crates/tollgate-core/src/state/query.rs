@@ -133,13 +133,13 @@ impl State {
             create_revision: claim.create_revision,
             mod_revision: claim.mod_revision,
             version: claim.version,
-            expiration: lease.deadline.min(claim.hold_until),
+            expiration: lease.deadline.min(claim.until),
         }
     }
 
     fn waiter_view(&self, lock: &Lock, id: Id<Claim>, position: u64) -> WaiterView {
         let claim = self.claims.get(id);
-        let deadline = claim.upgrade.as_ref().map_or(claim.wait_until, |upgrade| upgrade.wait_until);
+        let deadline = claim.upgrade.as_ref().map_or(claim.until, |upgrade| upgrade.wait_until);
         WaiterView {
             waiter_key: claim_key(&lock.name, claim.lease_id, &claim.owner),
             predecessor_key: None,
@@ -158,7 +158,7 @@ impl State {
     /// The place of a queued claim, in the longest of its queues. 1 is the next in line.
     pub(super) fn position(&self, claim: &Claim) -> u64 {
         let key = claim.queue_key();
-        let places = claim.locks.iter().map(|lock| {
+        let places = claim.locks.as_slice().iter().map(|lock| {
             let queue = &self.locks.get(*lock).queue;
             let last = queue.last_key_value().is_some_and(|(last, _)| *last == key);
             if last { queue.len() } else { queue.range(..=key).count() }

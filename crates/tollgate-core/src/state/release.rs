@@ -9,7 +9,7 @@ use crate::planted::Bug;
 use crate::reply::{EndReason, Rejection, Reply};
 use crate::slab::Id;
 use smallvec::SmallVec;
-use tollgate_types::{Limit, Metadata, Name, Token};
+use tollgate_types::{Limit, Metadata, Name, Names, Token};
 
 impl State {
     pub(super) fn release_lock(&mut self, release: &ReleaseLock) -> Reply {
@@ -79,6 +79,12 @@ impl State {
         claims: Result<SmallVec<[Id<Claim>; 1]>, Rejection>,
     ) -> Result<Reply, Rejection> {
         let claims = claims?;
+        if let ([_], Names::One(_)) = (names, &self.claims.get(claims[0]).names) {
+            let (_, locks) = self.end_claim(claims[0], EndReason::Released, self.now, &Metadata::NONE);
+            let reply = Reply::Released { revision: self.revision };
+            self.settle_lock(locks.as_slice()[0]);
+            return Ok(reply);
+        }
         let mut changed = names.to_vec();
         for (at, claim) in claims.iter().enumerate() {
             if !claims[..at].contains(claim) {
@@ -103,7 +109,7 @@ impl State {
     ) {
         let claim = self.claims.get(id);
         if claim.names.as_slice().len() == given.len() {
-            self.end_claim(id, reason, self.now, note.clone());
+            self.end_claim(id, reason, self.now, note);
             return;
         }
         if claim.upgrade.is_some() {

@@ -4,9 +4,10 @@
 //! a panic or a wrong state; at the end all invariants are checked.
 
 use super::{APPLY_VERSION_SUPPORTED, State};
-use crate::claim::Claim;
-use crate::event::{Event, RegisterState};
+use crate::claim::{Claim, Locks};
+use crate::event::{Change, RegisterState};
 use crate::format::snapshot::{Header, Snapshot};
+use crate::format::write_change;
 use crate::index::hash_number;
 use crate::lease::Lease;
 use crate::register::Register;
@@ -110,16 +111,16 @@ impl Restore {
         if claim.upgrade.is_some() && !claim.holds() {
             return Err(format!("{:?} upgrades what it does not hold", claim.create_revision));
         }
-        for name in claim.names.as_slice().to_vec() {
-            let (hash, found) = self.state.find_lock(&name);
-            let lock = found.unwrap_or_else(|| self.state.make_lock(&name, hash));
-            self.check_joins(&claim, lock)?;
-            claim.locks.push(lock);
-        }
         let kind = Kind::of(claim.mode);
-        for lock in claim.locks.clone() {
+        let mut locks = Vec::with_capacity(claim.names.as_slice().len());
+        for name in claim.names.as_slice() {
+            let (hash, found) = self.state.find_lock(name);
+            let lock = found.unwrap_or_else(|| self.state.make_lock(name, hash, kind));
+            self.check_joins(&claim, lock)?;
             self.state.locks.get_mut(lock).kind = kind;
+            locks.push(lock);
         }
+        claim.locks = Locks::new(locks);
         let id = self.state.insert_claim(claim);
         self.keep_claim(id)
     }
@@ -173,7 +174,7 @@ impl Restore {
 
     pub(crate) fn closure(&mut self, name: &Name, until: LogTime) -> Restored {
         let (hash, found) = self.state.find_lock(name);
-        let lock = found.unwrap_or_else(|| self.state.make_lock(name, hash));
+        let lock = found.unwrap_or_else(|| self.state.make_lock(name, hash, Kind::Modes));
         if self.state.locks.get(lock).closure.is_some() {
             return Err(format!("{name} is closed twice"));
         }
@@ -205,9 +206,9 @@ impl Restore {
         if self.state.dirty.insert(name) { Ok(()) } else { Err("a name is dirty twice".to_owned()) }
     }
 
-    pub(crate) fn event(&mut self, event: Event) -> Restored {
-        self.past(event.revision)?;
-        self.state.ring.push(event);
+    pub(crate) fn event(&mut self, revision: Revision, change: &Change) -> Restored {
+        self.past(revision)?;
+        self.state.ring.push(revision, change.ring_bytes(), |writer| write_change(writer, change));
         Ok(())
     }
 

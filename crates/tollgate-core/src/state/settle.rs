@@ -2,7 +2,7 @@
 
 use super::State;
 use super::work::Death;
-use crate::claim::Claim;
+use crate::claim::{Claim, Locks};
 use crate::lock::Lock;
 use crate::planted::Bug;
 use crate::reply::EndReason;
@@ -80,7 +80,6 @@ impl State {
         if !self.planted(Bug::DeadWaiterGranted) {
             members.extend(record.queue.values());
         }
-        let closure_due = record.closure.is_some_and(|c| self.closures.get(c).until <= self.now);
         let mut ended = false;
         let mut gone = Vec::new();
         for (at, id) in members.into_iter().enumerate() {
@@ -90,11 +89,11 @@ impl State {
             }
             match self.death(id) {
                 Some(Death::Claim(reason, due)) => {
-                    let (_, locks) = self.end_claim(id, reason, due, Metadata::NONE);
+                    let (_, locks) = self.end_claim(id, reason, due, &Metadata::NONE);
                     gone.push(id);
-                    for other in locks {
-                        if other != lock {
-                            self.leave_for_later(other);
+                    for other in locks.as_slice() {
+                        if *other != lock {
+                            self.leave_for_later(*other);
                         }
                     }
                     ended = true;
@@ -107,6 +106,9 @@ impl State {
                 _ => {}
             }
         }
+        // Looked at last: an end above may have prolonged it.
+        let closure = self.locks.get(lock).closure.map(|closure| self.closures.get(closure).until);
+        let closure_due = closure.is_some_and(|until| until <= self.now);
         if closure_due {
             self.open_lock(lock);
         }
@@ -125,10 +127,10 @@ impl State {
             entry.map(|(_, claim)| *claim)
         };
         let claim = first(self)?;
-        if self.scratch.overdue && self.claims.get(claim).locks.len() > 1 {
-            for other in self.claims.get(claim).locks.clone() {
-                if other != lock && self.purge(other) {
-                    self.leave_for_later(other);
+        if self.scratch.overdue && self.claims.get(claim).locks.as_slice().len() > 1 {
+            for other in self.claims.get(claim).locks.clone().as_slice() {
+                if *other != lock && self.purge(*other) {
+                    self.leave_for_later(*other);
                 }
             }
         }
@@ -139,8 +141,8 @@ impl State {
     fn may_grant(&self, id: Id<Claim>) -> bool {
         let claim = self.claims.get(id);
         let key = claim.queue_key();
-        let names = if self.planted(Bug::SeveralNamesByFirst) { 1 } else { claim.locks.len() };
-        claim.locks.iter().take(names).all(|lock| {
+        let names = if self.planted(Bug::SeveralNamesByFirst) { 1 } else { claim.locks.as_slice().len() };
+        claim.locks.as_slice().iter().take(names).all(|lock| {
             let lock = self.locks.get(*lock);
             let first = lock.queue.first_key_value().is_some_and(|(first, _)| *first == key);
             (first || self.planted(Bug::NewestWaiterFirst))
@@ -185,10 +187,10 @@ impl State {
     }
 
     pub(super) fn leave_others_for_later(&mut self, claim: Id<Claim>, current: Id<Lock>) {
-        if self.claims.get(claim).locks.len() > 1 {
-            for other in self.claims.get(claim).locks.clone() {
-                if other != current {
-                    self.leave_for_later(other);
+        if let Locks::Many(locks) = self.claims.get(claim).locks.clone() {
+            for other in locks.iter() {
+                if *other != current {
+                    self.leave_for_later(*other);
                 }
             }
         }

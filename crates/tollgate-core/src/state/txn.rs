@@ -3,7 +3,8 @@
 use super::State;
 use super::identity::{Answer, over};
 use crate::command::{Against, Compare, KeySelector, Op, RangeQuery, Relation, Sort, Txn};
-use crate::event::{Change, Event, RegisterChange, RegisterState};
+use crate::event::{RegisterChange, RegisterState};
+use crate::format::write_register_change;
 use crate::lease::Lease;
 use crate::planted::Bug;
 use crate::register::Register;
@@ -132,7 +133,7 @@ impl State {
         }
         changes.sort_by(|a, b| a.key.cmp(&b.key));
         for change in changes {
-            self.emit_register(change);
+            self.emit_register(&change);
         }
         results
     }
@@ -204,11 +205,11 @@ impl State {
     pub(super) fn end_register(&mut self, key: &Key) {
         self.bump();
         let change = self.delete(key);
-        self.emit_register(change);
+        self.emit_register(&change);
     }
 
-    fn emit_register(&mut self, change: RegisterChange) {
-        self.ring.push(Event { revision: self.revision, change: Change::Register(change) });
+    fn emit_register(&mut self, change: &RegisterChange) {
+        self.ring.push(self.revision, change.ring_bytes(), |writer| write_register_change(writer, change));
         self.scratch.events_from.get_or_insert(self.revision);
     }
 

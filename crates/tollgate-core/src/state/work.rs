@@ -3,13 +3,12 @@
 //! An entry does at most a budget of it; while some is left, `next_deadline` is now and the leader ticks again at once.
 
 use super::State;
-use crate::claim::Claim;
+use crate::claim::{Claim, Locks};
 use crate::lease::Lease;
 use crate::lock::Lock;
 use crate::planted::Bug;
 use crate::reply::EndReason;
 use crate::slab::Id;
-use smallvec::SmallVec;
 use tollgate_types::{LogTime, Metadata, Names, Revision};
 
 impl State {
@@ -87,7 +86,7 @@ impl State {
         let lease = self.leases.get(id);
         if let Some(claim) = lease.oldest {
             let (reason, due) = (lease.end_reason, lease.deadline);
-            let (names, locks) = self.end_claim(claim, reason, due, Metadata::NONE);
+            let (names, locks) = self.end_claim(claim, reason, due, &Metadata::NONE);
             self.settle_ended(&names, &locks);
         } else if let Some(key) = lease.registers.as_ref().and_then(|keys| keys.first().cloned()) {
             self.scratch.cost += 1;
@@ -107,16 +106,16 @@ impl State {
             self.settle_ended(&names, &locks);
         } else {
             let reason = if claim.holds() { EndReason::MaxHold } else { EndReason::TimedOut };
-            let (names, locks) = self.end_claim(id, reason, due, Metadata::NONE);
+            let (names, locks) = self.end_claim(id, reason, due, &Metadata::NONE);
             self.settle_ended(&names, &locks);
         }
     }
 
     /// Settles the names of a claim that just ended.
-    fn settle_ended(&mut self, names: &Names, locks: &SmallVec<[Id<Lock>; 1]>) {
+    fn settle_ended(&mut self, names: &Names, locks: &Locks) {
         match names {
             // Nothing came between the end and this, so the record is still there.
-            Names::One(_) => self.settle_lock(locks[0]),
+            Names::One(_) => self.settle_lock(locks.as_slice()[0]),
             Names::Many(names) => {
                 for name in names.iter() {
                     self.settle(name);
@@ -136,11 +135,11 @@ impl State {
             return Some(Death::Claim(lease.end_reason, lease.deadline));
         }
         if !claim.holds() {
-            let timed_out = claim.wait_until <= self.now;
-            return timed_out.then_some(Death::Claim(EndReason::TimedOut, claim.wait_until));
+            let timed_out = claim.until <= self.now;
+            return timed_out.then_some(Death::Claim(EndReason::TimedOut, claim.until));
         }
-        if claim.hold_until <= self.now {
-            return Some(Death::Claim(EndReason::MaxHold, claim.hold_until));
+        if claim.until <= self.now {
+            return Some(Death::Claim(EndReason::MaxHold, claim.until));
         }
         let upgrade = claim.upgrade.as_ref()?;
         (upgrade.wait_until <= self.now).then_some(Death::Upgrade)

@@ -30,7 +30,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Bytes of hex digits; spaces are for the reader.
-fn unhex(text: &str) -> Vec<u8> {
+pub(crate) fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).expect("two digits")).collect()
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a fuzzer reports its speed and its findings")]
 
 use crate::codec::{Rng, arbitrary_entry, encoded, hex};
+use crate::snapshots;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant, SystemTime};
 use tollgate_core::{decode_entry, encode_entry};
@@ -26,6 +27,17 @@ fn fuzz_entry_decoder() {
         assert_eq!(again, bytes, "what decodes is canonical");
         true
     });
+}
+
+#[test]
+fn fuzz_snapshot_decoder() {
+    fuzz("snapshot_decoder", snapshots::corpus_of_bytes(), snapshots::is_refused_or_itself);
+}
+
+/// The same with checksums that are always right, so that mutations get past them.
+#[test]
+fn fuzz_snapshot_records() {
+    fuzz("snapshot_records", snapshots::corpus_of_records(), snapshots::is_refused_or_sound);
 }
 
 /// Calls `target` with random bytes and with mutations of `corpus` until the time is up. The target panics on a bug, and
@@ -74,7 +86,7 @@ fn seed_from_clock() -> u64 {
 }
 
 /// One input, made from the seed alone: random bytes, or a piece of the corpus with a few things wrong.
-fn input(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn input(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     if corpus.is_empty() || rng.one_in(16) {
         return random_bytes(rng, 200);
     }

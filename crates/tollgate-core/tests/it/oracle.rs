@@ -387,7 +387,7 @@ fn ring_bytes(event: &Event) -> u64 {
         Change::Lock(lock) => lock.name.len() + lock.owner.len() + lock.metadata.len() + lock.note.len(),
         Change::Register(register) => register.key.len() + value(&register.now) + value(&register.prev),
     };
-    256 + variable as u64
+    128 + variable as u64
 }
 
 fn signed(count: u64) -> i64 {

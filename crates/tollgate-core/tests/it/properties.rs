@@ -12,6 +12,7 @@ mod texts;
 
 use compare::{Failure, Pair, Step};
 use generate::Generator;
+pub(crate) use generate::repeat_of;
 pub(crate) use stats::Stats;
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 #[cfg(feature = "planted-bugs")]
 use tollgate_core::Bug;
-use tollgate_core::{Applied, Reply};
+use tollgate_core::{Applied, Entry, Reply};
 use tollgate_types::Limits;
 
 /// Without the feature there is no bug to plant.
@@ -220,6 +221,30 @@ fn rehearse(seed: u64, stats: &mut Stats) {
             panic!("seed {seed}: {stall} after {step:?}");
         }
     }
+}
+
+/// Entries at random for tests of their own, and the limits to begin with. Aimed, as in a sequence, at what the entries
+/// before them made.
+pub(crate) fn entries(seed: u64, count: u64) -> (Limits, Vec<Entry>) {
+    let limits = Generator::new(seed).limits().clone();
+    let entries = entries_after(&limits, &[], seed, count);
+    (limits, entries)
+}
+
+/// As [`entries`], for a state that has seen `before`.
+pub(crate) fn entries_after(limits: &Limits, before: &[Entry], seed: u64, count: u64) -> Vec<Entry> {
+    let mut oracle = crate::oracle::Oracle::new(limits.clone());
+    for entry in before {
+        oracle.apply(entry);
+    }
+    let mut generator = Generator::new(seed).going_on(limits, oracle.now(), count);
+    let mut entries = Vec::new();
+    while let Some(step) = generator.next_step(&oracle) {
+        let applied = oracle.apply(&step.entry);
+        generator.learn(&step, &applied);
+        entries.push(step.entry);
+    }
+    entries
 }
 
 #[test]

@@ -189,7 +189,8 @@ impl Oracle {
         let (lease, owner) = (claim.lease, claim.owner);
         self.resolved.push(Resolution { create_revision: queued_at, lease, owner, outcome });
         // Reading: only the seqs of this upgrade, not those of an upgrade that the claim was granted before.
-        self.replace_kept(claim.incarnation, Outcome::Reply(Reply::Ended { token: None, reason }), |kept| {
+        let ended = Outcome::Reply(Reply::Ended { token: None, reason });
+        self.replace_kept(claim.incarnation, &ended, |kept| {
             matches!(kept, Kept::Convert { claim, queued_at: Some(at) } if *claim == id && *at == queued_at)
         });
         claim.names
@@ -217,7 +218,7 @@ impl Oracle {
             self.resolved.push(Resolution { create_revision, lease, owner, outcome });
         }
         let ended = Outcome::Reply(Reply::Ended { token: claim.token, reason });
-        self.replace_kept(claim.incarnation, ended, |kept| match kept {
+        self.replace_kept(claim.incarnation, &ended, |kept| match kept {
             Kept::Acquire(claim) | Kept::Convert { claim, .. } => *claim == id,
             Kept::Outcome(_) => false,
         });

@@ -47,10 +47,7 @@ pub(super) struct Impasse {
 impl Oracle {
     pub(super) fn check_deadlock(&mut self, wish: &Wish<'_>) -> Result<(), Rejection> {
         let (players, requester) = self.imagine(wish);
-        let holds = players.iter().any(|player| player.node == requester.node && player.held.is_some());
-        if !holds {
-            return Ok(());
-        }
+        // The page lets a node that has nothing yet go unsearched; here it is played out like any other.
         let stuck = play_out(players.clone());
         if waits(&stuck, &requester.node) && leads_back(&stuck, &requester.node) {
             let cycle = find_cycle(&players, &requester.node);

@@ -159,7 +159,7 @@ impl Oracle {
     pub(super) fn replace_kept(
         &mut self,
         incarnation: Revision,
-        outcome: Outcome,
+        outcome: &Outcome,
         which: impl Fn(&Kept) -> bool,
     ) {
         for kept in self.lease_of_mut(incarnation).kept.values_mut().filter(|kept| which(kept)) {

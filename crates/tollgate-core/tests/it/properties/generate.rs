@@ -87,6 +87,12 @@ impl Generator {
         }
     }
 
+    /// The same generator for a state that exists already, and another number of entries.
+    pub(super) fn going_on(mut self, limits: &Limits, at: LogTime, entries: u64) -> Generator {
+        (self.limits, self.at, self.entries_left) = (limits.clone(), at, entries);
+        self
+    }
+
     /// The limits that the sequence begins with.
     pub(super) fn limits(&self) -> &Limits {
         &self.limits
@@ -303,6 +309,15 @@ fn few_names(rng: &mut Rng) -> Vec<Name> {
 
 fn seq(number: u64) -> Seq {
     Seq::new(number).expect("small and above 0")
+}
+
+/// The lease and the seq of a command that can be repeated, and the command as a retry sends it: without acks.
+pub(crate) fn repeat_of(command: &Command) -> Option<(LeaseId, Seq, Command)> {
+    let mut again = command.clone();
+    let (lease, request) = request_of_mut(&mut again)?;
+    request.acked = SeqRanges::default();
+    let seq = request.seq;
+    Some((lease, seq, again))
 }
 
 fn request_of(command: &Command) -> Option<&Request> {

@@ -54,7 +54,7 @@ impl Stats {
         }
         match &applied.reply {
             Reply::Rejected(Rejection::RejectedBefore { .. }) => {
-                self.count("rejection RejectedBefore".to_owned())
+                self.count("rejection RejectedBefore".to_owned());
             }
             Reply::Rejected(rejection) => {
                 self.count(format!("rejection {:?}", rejection.code()));

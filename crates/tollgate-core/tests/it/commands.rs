@@ -1,0 +1,176 @@
+//! Short ways to say commands, and a state to say them to: a test spells out only what it is about.
+
+use tollgate_core::{
+    AcquireLock, Applied, Bug, CancelTarget, CancelWait, Command, ConvertLock, Entry, Event, GrantLease,
+    LeaseChoice, Op, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, SnapshotReader,
+    State, Txn, Wait, Watch,
+};
+use tollgate_types::{
+    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner, Seq,
+    SeqRanges, Value,
+};
+
+/// A state in which a planted bug survives a restore.
+pub(crate) struct Replica {
+    pub(crate) state: State,
+    bug: Option<Bug>,
+}
+
+impl Replica {
+    pub(crate) fn new(limits: &Limits, bug: Option<Bug>) -> Replica {
+        let mut replica = Replica { state: State::new(limits.clone()), bug };
+        replica.plant();
+        replica
+    }
+
+    fn plant(&mut self) {
+        if let Some(bug) = self.bug {
+            self.state.plant(bug);
+        }
+    }
+
+    pub(crate) fn apply(&mut self, entry: &Entry) -> Applied {
+        self.state.apply(entry.clone())
+    }
+
+    /// Applies a command at a log time in milliseconds.
+    pub(crate) fn at(&mut self, ms: u64, command: Command) -> Applied {
+        self.state.apply(at(ms, command))
+    }
+
+    /// The events that an entry made, read right after it.
+    pub(crate) fn events_of(&self, applied: &Applied) -> Vec<Event> {
+        let Some(from) = applied.events_from else { return Vec::new() };
+        let batch = self.state.events_since(from, &Watch::All, usize::MAX);
+        batch.expect("the events of the last entry are kept").events
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.state.snapshot().hash()
+    }
+
+    /// Whether nothing is due: then only a command changes anything at this log time.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.next_deadline().is_none_or(|next| next > self.state.now())
+    }
+
+    /// Goes on with what a snapshot of the state gives back.
+    pub(crate) fn restore(&mut self, chunk_bytes: usize) -> Result<(), String> {
+        let mut reader = SnapshotReader::new();
+        for chunk in self.state.snapshot().chunks(chunk_bytes) {
+            reader.push(&chunk).map_err(|error| format!("a chunk was refused: {error}"))?;
+        }
+        self.state = reader.finish().map_err(|error| format!("the snapshot was refused: {error}"))?;
+        self.plant();
+        Ok(())
+    }
+}
+
+pub(crate) fn at(ms: u64, command: Command) -> Entry {
+    Entry { at: LogTime::from_ms(ms), command }
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).expect("a good name")
+}
+
+pub(crate) fn names(texts: &[&str]) -> Names {
+    Names::new(texts.iter().map(|text| name(text)).collect()).expect("each once")
+}
+
+pub(crate) fn key(text: &str) -> Key {
+    Key::new(text).expect("a good key")
+}
+
+pub(crate) fn owner(text: &str) -> Owner {
+    Owner::new(text).expect("a good owner")
+}
+
+pub(crate) fn lease(id: u64) -> LeaseId {
+    LeaseId::new(id).expect("a good id")
+}
+
+pub(crate) fn seq(number: u64) -> Seq {
+    Seq::new(number).expect("small and above 0")
+}
+
+pub(crate) fn permits(n: u32, of: u32) -> Mode {
+    Mode::permit(n, of).expect("n is at most of")
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "it stands where an optional request is asked for")]
+pub(crate) fn request(number: u64) -> Option<Request> {
+    Some(Request { seq: seq(number), acked: SeqRanges::default() })
+}
+
+pub(crate) fn grant(id: u64, ttl_ms: u64) -> Command {
+    Command::GrantLease(GrantLease {
+        id: LeaseChoice::Chosen(lease(id)),
+        ttl: DurationMs::from_ms(ttl_ms),
+        client_id: ClientId::NONE,
+        address: Address::NONE,
+        revoke_on_disconnect: false,
+    })
+}
+
+pub(crate) fn renew(ids: impl IntoIterator<Item = u64>) -> Command {
+    let renewal = |id| Renewal { lease: lease(id), address: None, acked: SeqRanges::default() };
+    Command::RenewLeases(RenewLeases { renewals: ids.into_iter().map(renewal).collect() })
+}
+
+pub(crate) fn revoke(id: u64) -> Command {
+    Command::RevokeLease(RevokeLease { lease: lease(id), disconnected: false })
+}
+
+/// Exclusive, for as long as it takes, by the lease itself.
+pub(crate) fn acquire(id: u64, texts: &[&str]) -> AcquireLock {
+    AcquireLock {
+        names: names(texts),
+        lease: lease(id),
+        owner: Owner::LEASE,
+        mode: Mode::Exclusive,
+        wait: Wait::Forever,
+        lock_delay: DurationMs::ZERO,
+        max_hold: None,
+        metadata: Metadata::NONE,
+        request: None,
+    }
+}
+
+/// [`acquire`] of one name.
+pub(crate) fn lock(id: u64, text: &str) -> Command {
+    lock_as(id, text, Mode::Exclusive)
+}
+
+pub(crate) fn lock_as(id: u64, text: &str, mode: Mode) -> Command {
+    Command::AcquireLock(AcquireLock { mode, ..acquire(id, &[text]) })
+}
+
+/// By the lease itself, whatever its token.
+pub(crate) fn unlock(id: u64, text: &str) -> Command {
+    let by = ReleaseBy::Holder { lease: lease(id), owner: Owner::LEASE, token: None, request: None };
+    Command::ReleaseLock(ReleaseLock { names: names(&[text]), by })
+}
+
+/// By the lease itself, for as long as it takes.
+pub(crate) fn convert(id: u64, text: &str, mode: Mode) -> ConvertLock {
+    let (names, wait) = (names(&[text]), Wait::Forever);
+    ConvertLock { names, lease: lease(id), owner: Owner::LEASE, mode, wait, request: None }
+}
+
+pub(crate) fn cancel_seq(id: u64, number: u64) -> Command {
+    Command::CancelWait(CancelWait {
+        lease: lease(id),
+        target: CancelTarget::Seq(seq(number)),
+        release_if_granted: false,
+        acked: SeqRanges::default(),
+    })
+}
+
+pub(crate) fn put(text: &str, value: &[u8], id: Option<u64>) -> Op {
+    Op::Put { key: key(text), value: Value::new(value).expect("a good value"), lease: id.map(lease) }
+}
+
+pub(crate) fn txn(then: Vec<Op>) -> Command {
+    Command::Txn(Txn { request: None, compares: Vec::new(), then, otherwise: Vec::new() })
+}
