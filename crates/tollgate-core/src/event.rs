@@ -1,5 +1,6 @@
 //! What changed, for watches: the replicated history of locks and registers.
 
+use crate::format::LockChanged;
 use crate::reply::EndReason;
 use tollgate_types::{Key, LeaseId, Metadata, Mode, Name, Owner, Revision, Token, Value};
 
@@ -88,6 +89,22 @@ pub struct RegisterState {
 }
 
 impl LockChange {
+    /// The same, by reference.
+    pub(crate) fn borrowed(&self) -> LockChanged<'_> {
+        LockChanged {
+            name: &self.name,
+            lease: self.lease,
+            owner: &self.owner,
+            metadata: &self.metadata,
+            create_revision: self.create_revision,
+            now: self.now,
+            prev: self.prev,
+            end: self.end,
+            note: &self.note,
+            vacant: self.vacant,
+        }
+    }
+
     /// The key under which watches and listings show the claim: name "/" lease ["/" owner].
     pub fn key(&self) -> String {
         claim_key(&self.name, self.lease, &self.owner)
@@ -99,17 +116,7 @@ pub fn claim_key(name: &Name, lease: LeaseId, owner: &Owner) -> String {
     if owner.is_empty() { format!("{name}/{lease}") } else { format!("{name}/{lease}/{owner}") }
 }
 
-impl Change {
-    /// What it counts against the bound of the history: a fixed rule, so that all replicas drop it alike.
-    pub(crate) fn ring_bytes(&self) -> u64 {
-        match self {
-            Change::Lock(lock) => lock_ring_bytes(&lock.name, &lock.owner, &lock.metadata, &lock.note),
-            Change::Register(register) => register.ring_bytes(),
-        }
-    }
-}
-
-/// As [`Change::ring_bytes`], before there is a change.
+/// What a change counts against the bound of the history: a fixed rule, so that all replicas drop it alike.
 pub(crate) fn lock_ring_bytes(name: &Name, owner: &Owner, metadata: &Metadata, note: &Metadata) -> u64 {
     RING_BYTES_EACH + (name.len() + owner.len() + metadata.len() + note.len()) as u64
 }

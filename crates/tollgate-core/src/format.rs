@@ -15,6 +15,6 @@ mod values;
 mod wire;
 
 pub use command::{ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_entry};
-pub(crate) use events::{LockChanged, read_event, write_change, write_lock_changed, write_register_change};
+pub(crate) use events::{LockChanged, reason_from, reason_number};
 pub use wire::DecodeError;
 pub(crate) use wire::{Reader, Writer};

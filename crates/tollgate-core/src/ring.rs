@@ -1,11 +1,12 @@
 //! The history of changes that watches resume from, bounded in bytes.
 //!
-//! Events are kept encoded, in chunks that a snapshot shares: a tenth of the memory traffic of keeping them as values, and
-//! nothing to drop one by one. Whole revisions leave, oldest first, and only at the start of an entry: so the
+//! Events are kept packed, in chunks that a snapshot shares: there is nothing to allocate or drop one by one. Whole revisions leave, oldest first, and only at the start of an entry: so the
 //! events of the last entry can always be read, and a reader never meets half a revision.
 
-use crate::event::Event;
-use crate::format::{Reader, Writer, read_event};
+mod packed;
+
+use crate::event::{Event, RegisterChange, lock_ring_bytes};
+use crate::format::LockChanged;
 use crate::watch::Watch;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub struct Compacted {
     pub min_revision: Revision,
 }
 
-/// Encoded events, one after another: revision, what it counts against the bound, length, bytes.
+/// Packed events, one after another.
 #[derive(Clone)]
 struct Chunk {
     bytes: Vec<u8>,
@@ -46,24 +47,11 @@ pub(crate) struct Ring {
     sealed: VecDeque<Arc<Chunk>>,
     skip: usize,
     open: Chunk,
+    /// The oldest event: its revision, what it counts, where it ends in its chunk.
+    front: Option<(Revision, u64, usize)>,
     /// What the events count against the bound.
     bytes: u64,
     min_revision: Revision,
-}
-
-/// One encoded event.
-pub(crate) struct Encoded<'a> {
-    pub(crate) revision: Revision,
-    ring_bytes: u64,
-    pub(crate) body: &'a [u8],
-}
-
-impl Encoded<'_> {
-    fn decode(&self) -> Event {
-        let mut reader = Reader::new(self.body);
-        let change = read_event(&mut reader).expect("the ring holds what it was given");
-        Event { revision: self.revision, change }
-    }
 }
 
 impl Ring {
@@ -73,7 +61,7 @@ impl Ring {
 
     pub(crate) fn restore(min_revision: Revision) -> Ring {
         let open = Chunk { bytes: Vec::new(), last: Revision::ZERO };
-        Ring { sealed: VecDeque::new(), skip: 0, open, bytes: 0, min_revision }
+        Ring { sealed: VecDeque::new(), skip: 0, open, front: None, bytes: 0, min_revision }
     }
 
     pub(crate) fn min_revision(&self) -> Revision {
@@ -84,17 +72,31 @@ impl Ring {
         self.bytes
     }
 
-    /// Adds an event that `write` encodes. `ring_bytes` is what it counts, by a rule that all replicas share.
-    pub(crate) fn push(&mut self, revision: Revision, ring_bytes: u64, write: impl FnOnce(&mut Writer<'_>)) {
+    pub(crate) fn push_lock(&mut self, revision: Revision, changed: &LockChanged<'_>) {
+        let counts = lock_ring_bytes(changed.name, changed.owner, changed.metadata, changed.note);
+        packed::pack_lock(revision, counts, changed, self.open());
+        self.pushed(revision, counts);
+    }
+
+    pub(crate) fn push_register(&mut self, revision: Revision, change: &RegisterChange) {
+        let counts = change.ring_bytes();
+        packed::pack_register(revision, counts, change, self.open());
+        self.pushed(revision, counts);
+    }
+
+    fn open(&mut self) -> &mut Vec<u8> {
         if self.open.bytes.capacity() == 0 {
             self.open.bytes.reserve_exact(CHUNK_BYTES + CHUNK_BYTES / 8);
         }
-        let mut writer = Writer::new(&mut self.open.bytes);
-        writer.revision(revision);
-        writer.varint(ring_bytes);
-        writer.with_length(write);
+        &mut self.open.bytes
+    }
+
+    fn pushed(&mut self, revision: Revision, counts: u64) {
         self.open.last = revision;
-        self.bytes += ring_bytes;
+        self.bytes += counts;
+        if self.front.is_none() {
+            self.front = Some((revision, counts, self.open.bytes.len()));
+        }
         if self.open.bytes.len() >= CHUNK_BYTES {
             let next = Chunk { bytes: Vec::new(), last: revision };
             self.sealed.push_back(Arc::new(std::mem::replace(&mut self.open, next)));
@@ -102,37 +104,33 @@ impl Ring {
     }
 
     pub(crate) fn trim(&mut self, bytes_max: u64) {
-        while self.bytes > bytes_max {
-            let Some(revision) = self.front().map(|event| event.revision) else { return };
+        while self.bytes > bytes_max
+            && let Some((revision, ..)) = self.front
+        {
             self.min_revision = revision.next();
-            while self.front().is_some_and(|event| event.revision == revision) {
+            while self.front.is_some_and(|(next, ..)| next == revision) {
                 self.pop_front();
             }
         }
     }
 
-    fn front(&self) -> Option<Encoded<'_>> {
-        let chunk = self.sealed.front().map_or(&self.open, |chunk| chunk);
-        Events { bytes: &chunk.bytes[self.skip..] }.next()
-    }
-
     pub(crate) fn pop_front(&mut self) {
-        if self.sealed.is_empty() {
-            let next = Chunk { bytes: Vec::new(), last: self.open.last };
-            self.sealed.push_back(Arc::new(std::mem::replace(&mut self.open, next)));
-        }
-        let mut events = Events { bytes: &self.sealed[0].bytes[self.skip..] };
-        self.bytes -= events.next().expect("the caller saw one").ring_bytes;
-        let left = events.bytes.len();
-        self.skip = self.sealed[0].bytes.len() - left;
-        if left == 0 {
+        let (_, counts, end) = self.front.take().expect("the caller saw one");
+        self.bytes -= counts;
+        self.skip = end;
+        if self.sealed.front().is_some_and(|chunk| chunk.bytes.len() == end) {
             self.sealed.pop_front();
             self.skip = 0;
+        }
+        let chunk = self.sealed.front().map_or(&self.open, |chunk| chunk);
+        if self.skip < chunk.bytes.len() {
+            let next = packed::head(&chunk.bytes[self.skip..]);
+            self.front = Some((next.revision, next.counts, self.skip + packed::HEAD_BYTES + next.body_bytes));
         }
     }
 
     /// All events from `revision` on.
-    fn iter_from(&self, revision: Revision) -> impl Iterator<Item = Encoded<'_>> {
+    fn iter_from(&self, revision: Revision) -> impl Iterator<Item = Packed<'_>> {
         let first = self.sealed.partition_point(|chunk| chunk.last < revision);
         let chunks = self.sealed.range(first..).map(|chunk| &**chunk).chain([&self.open]);
         let skip = if first == 0 { self.skip } else { 0 };
@@ -150,13 +148,13 @@ impl Ring {
             return Err(Compacted { min_revision: self.min_revision });
         }
         let (mut events, mut last) = (Vec::new(), None);
-        for (scanned, encoded) in self.iter_from(from).enumerate() {
+        for (scanned, packed) in self.iter_from(from).enumerate() {
             let full = events.len() >= events_max || scanned >= SCAN_MAX;
-            if full && last != Some(encoded.revision) {
-                return Ok(EventBatch { events, next: encoded.revision });
+            if full && last != Some(packed.revision) {
+                return Ok(EventBatch { events, next: packed.revision });
             }
-            last = Some(encoded.revision);
-            let event = encoded.decode();
+            last = Some(packed.revision);
+            let event = packed::unpack(packed.bytes);
             if watch.matches(&event) {
                 events.push(event);
             }
@@ -178,20 +176,22 @@ pub(crate) struct FrozenRing {
 }
 
 impl FrozenRing {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Encoded<'_>> {
-        events(self.chunks.iter().map(|chunk| &**chunk), self.skip)
-    }
-
-    /// The events with what each counts, for checking.
-    pub(crate) fn counted(&self) -> impl Iterator<Item = (Event, u64)> {
-        self.iter().map(|encoded| (encoded.decode(), encoded.ring_bytes))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Event> {
+        events(self.chunks.iter().map(|chunk| &**chunk), self.skip).map(|packed| packed::unpack(packed.bytes))
     }
 }
 
 /// The events of some chunks, without the first `skip` bytes.
-fn events<'a>(chunks: impl Iterator<Item = &'a Chunk>, skip: usize) -> impl Iterator<Item = Encoded<'a>> {
+fn events<'a>(chunks: impl Iterator<Item = &'a Chunk>, skip: usize) -> impl Iterator<Item = Packed<'a>> {
     let skips = std::iter::once(skip).chain(std::iter::repeat(0));
     chunks.zip(skips).flat_map(|(chunk, skip)| Events { bytes: &chunk.bytes[skip..] })
+}
+
+/// One event in its chunk.
+struct Packed<'a> {
+    revision: Revision,
+    /// From its head on.
+    bytes: &'a [u8],
 }
 
 struct Events<'a> {
@@ -199,18 +199,15 @@ struct Events<'a> {
 }
 
 impl<'a> Iterator for Events<'a> {
-    type Item = Encoded<'a>;
+    type Item = Packed<'a>;
 
-    fn next(&mut self) -> Option<Encoded<'a>> {
+    fn next(&mut self) -> Option<Packed<'a>> {
         if self.bytes.is_empty() {
             return None;
         }
-        let whole = "the ring holds what it was given";
-        let mut reader = Reader::new(self.bytes);
-        let revision = reader.revision().expect(whole);
-        let ring_bytes = reader.varint().expect(whole);
-        let body = reader.bytes("event", usize::MAX).expect(whole);
-        self.bytes = &self.bytes[reader.at()..];
-        Some(Encoded { revision, ring_bytes, body })
+        let head = packed::head(self.bytes);
+        let (bytes, rest) = self.bytes.split_at(packed::HEAD_BYTES + head.body_bytes);
+        self.bytes = rest;
+        Some(Packed { revision: head.revision, bytes })
     }
 }

@@ -203,17 +203,19 @@ impl<T> Pages<T> {
         }
         let id = self.free.pop().expect("grown when empty");
         let (page, item) = id.page();
-        assert!(self.pages[page][item].replace(record).is_none(), "a free number has no record");
+        assert!(self.pages[page][item].is_none(), "a free number has no record");
+        self.pages[page][item] = Some(record);
         self.live += 1;
         id
     }
 
-    pub(crate) fn remove(&mut self, id: Id<T>) -> T {
+    /// Drops a record where it is.
+    pub(crate) fn remove(&mut self, id: Id<T>) {
         let (page, item) = id.page();
-        let record = self.pages[page][item].take().expect("removed once");
+        assert!(self.pages[page][item].is_some(), "removed once");
+        self.pages[page][item] = None;
         self.free.push(id);
         self.live -= 1;
-        record
     }
 
     #[inline]

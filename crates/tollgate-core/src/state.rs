@@ -162,8 +162,9 @@ impl State {
         );
         self.trim_ring();
         self.now = entry.at;
+        self.scratch.overdue = self.is_due();
         let budget = self.work(self.limits.reaps_per_entry_max);
-        let reply = self.run(entry.command);
+        let reply = self.run(&entry.command);
         self.work(budget);
         Applied {
             revision: self.revision,
@@ -174,28 +175,28 @@ impl State {
     }
 
     /// Branching on commands happens here, once.
-    fn run(&mut self, command: Command) -> Reply {
+    fn run(&mut self, command: &Command) -> Reply {
         match command {
             Command::Tick => Reply::Done,
             Command::GrantLease(grant) => self.grant_lease(grant),
-            Command::RenewLeases(renew) => self.renew_leases(&renew),
-            Command::RevokeLease(revoke) => self.revoke_lease(revoke),
-            Command::AcquireLock(acquire) => self.acquire_lock(&acquire),
-            Command::ReleaseLock(release) => self.release_lock(&release),
-            Command::ConvertLock(convert) => self.convert_lock(&convert),
-            Command::CancelWait(cancel) => self.cancel_wait(&cancel),
-            Command::ForceRelease(force) => self.force_release(&force),
-            Command::Txn(txn) => self.txn(&txn),
-            Command::SetLimits(limits) => self.set_limits(*limits),
-            Command::RaiseApplyVersion(version) => self.raise_apply_version(version),
+            Command::RenewLeases(renew) => self.renew_leases(renew),
+            Command::RevokeLease(revoke) => self.revoke_lease(*revoke),
+            Command::AcquireLock(acquire) => self.acquire_lock(acquire),
+            Command::ReleaseLock(release) => self.release_lock(release),
+            Command::ConvertLock(convert) => self.convert_lock(convert),
+            Command::CancelWait(cancel) => self.cancel_wait(cancel),
+            Command::ForceRelease(force) => self.force_release(force),
+            Command::Txn(txn) => self.txn(txn),
+            Command::SetLimits(limits) => self.set_limits(limits),
+            Command::RaiseApplyVersion(version) => self.raise_apply_version(*version),
         }
     }
 
-    fn set_limits(&mut self, limits: Limits) -> Reply {
+    fn set_limits(&mut self, limits: &Limits) -> Reply {
         if let Err(invalid) = limits.validate() {
             return Reply::Rejected(Rejection::InvalidLimits(invalid));
         }
-        self.limits = limits;
+        self.limits = limits.clone();
         Reply::Done
     }
 

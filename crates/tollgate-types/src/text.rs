@@ -155,6 +155,11 @@ impl Address {
     pub const NONE: Address = Address(ShortBytes::EMPTY);
 }
 
+impl Value {
+    /// No bytes.
+    pub const EMPTY: Value = Value(ShortBytes::EMPTY);
+}
+
 impl Metadata {
     /// Nothing to say.
     pub const NONE: Metadata = Metadata(ShortBytes::EMPTY);

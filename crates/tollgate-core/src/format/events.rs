@@ -1,4 +1,4 @@
-//! Events as bytes, in the ring and in snapshots. The revision stands outside, where it can be read without the rest.
+//! Events as bytes in snapshots. The revision stands outside.
 
 use super::{DecodeError, Reader, Writer};
 use crate::event::{Change, ClaimState, LockChange, RegisterChange, RegisterState};
@@ -30,7 +30,7 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-pub(crate) fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<'_>) {
+fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<'_>) {
     let flags = flag(changed.now.is_some(), HAS_NOW)
         | flag(changed.prev.is_some(), HAS_PREV)
         | flag(changed.end.is_some(), HAS_END)
@@ -50,7 +50,7 @@ pub(crate) fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<
     writer.metadata(changed.note);
 }
 
-pub(crate) fn write_register_change(writer: &mut Writer<'_>, change: &RegisterChange) {
+fn write_register_change(writer: &mut Writer<'_>, change: &RegisterChange) {
     writer.u8(REGISTER | flag(change.now.is_some(), HAS_NOW) | flag(change.prev.is_some(), HAS_PREV));
     writer.key(&change.key);
     for state in [&change.now, &change.prev].into_iter().flatten() {
@@ -58,25 +58,10 @@ pub(crate) fn write_register_change(writer: &mut Writer<'_>, change: &RegisterCh
     }
 }
 
-/// A change that was read from a snapshot, as it was.
 pub(crate) fn write_change(writer: &mut Writer<'_>, change: &Change) {
     match change {
         Change::Register(register) => write_register_change(writer, register),
-        Change::Lock(lock) => {
-            let changed = LockChanged {
-                name: &lock.name,
-                lease: lock.lease,
-                owner: &lock.owner,
-                metadata: &lock.metadata,
-                create_revision: lock.create_revision,
-                now: lock.now,
-                prev: lock.prev,
-                end: lock.end,
-                note: &lock.note,
-                vacant: lock.vacant,
-            };
-            write_lock_changed(writer, &changed);
-        }
+        Change::Lock(lock) => write_lock_changed(writer, &lock.borrowed()),
     }
 }
 
@@ -155,11 +140,11 @@ const REASONS: [EndReason; 8] = [
     EndReason::Cancelled,
 ];
 
-pub(super) fn reason_number(reason: EndReason) -> u8 {
+pub(crate) fn reason_number(reason: EndReason) -> u8 {
     let at = REASONS.iter().position(|r| *r == reason).expect("every reason is in the table");
     u8::try_from(at).expect("eight reasons")
 }
 
-pub(super) fn reason_from(number: u8) -> Option<EndReason> {
+pub(crate) fn reason_from(number: u8) -> Option<EndReason> {
     REASONS.get(usize::from(number)).copied()
 }

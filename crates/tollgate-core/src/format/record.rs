@@ -1,17 +1,18 @@
 //! One record of a snapshot as bytes.
 
-use super::events::{read_event, read_register_state, reason_from, reason_number, write_register_state};
+use super::events::{
+    read_event, read_register_state, reason_from, reason_number, write_change, write_register_state,
+};
 use super::snapshot::{Header, Snapshot, write_header};
 use super::{DecodeError, Reader, Writer};
 use crate::claim::{Claim, Locks, Upgrade};
-use crate::event::{Change, RegisterState};
+use crate::event::{Change, Event, RegisterState};
 use crate::lease::Lease;
 use crate::lock::Closure;
 use crate::planted::Bug;
 use crate::register::Register;
 use crate::reply::RejectionCode;
 use crate::requests::{Kept, Outcome, Part, Requests};
-use crate::ring::Encoded;
 use crate::state::Restore;
 use tollgate_types::{Key, LogTime, Name, Revision, Seq};
 
@@ -52,7 +53,7 @@ pub(super) enum Record<'a> {
     Closure(&'a Closure),
     Register(&'a Register),
     Dirty(&'a Name),
-    Event(Encoded<'a>),
+    Event(Event),
 }
 
 /// Where a record stands in the canonical order.
@@ -108,7 +109,7 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
         Record::Event(event) => {
             writer.u8(Tag::Event as u8);
             writer.revision(event.revision);
-            writer.bytes(event.body);
+            writer.with_length(|writer| write_change(writer, &event.change));
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use super::State;
 use crate::claim::{Claim, Locks};
-use crate::event::lock_ring_bytes;
-use crate::format::{LockChanged, write_lock_changed};
+use crate::format::LockChanged;
 use crate::lock::{Closure, Lock};
 use crate::planted::Bug;
 use crate::reply::{EndReason, WaitOutcome};
@@ -144,8 +143,7 @@ impl State {
         let vacant = !self.locks.get(lock).has_members();
         let (now, prev, end) = (None, Some(claim.state()), Some(reason));
         let changed = LockChanged { vacant, ..claim.changed(name, now, prev, end, note) };
-        let counts = lock_ring_bytes(name, &claim.owner, &claim.metadata, note);
-        self.ring.push(revision, counts, |writer| write_lock_changed(writer, &changed));
+        self.ring.push_lock(revision, &changed);
         self.scratch.events_from.get_or_insert(revision);
     }
 

@@ -4,8 +4,7 @@ use super::State;
 use super::settle::Place;
 use crate::claim::{Claim, Locks, QueueKey, Upgrade};
 use crate::command::AcquireLock;
-use crate::event::{ClaimState, lock_ring_bytes};
-use crate::format::write_lock_changed;
+use crate::event::ClaimState;
 use crate::lease::Lease;
 use crate::lock::Lock;
 use crate::planted::Bug;
@@ -257,9 +256,7 @@ impl State {
     ) {
         let claim = self.claims.get(id);
         for name in claim.names.as_slice() {
-            let changed = claim.changed(name, now, prev, end, &Metadata::NONE);
-            let counts = lock_ring_bytes(name, &claim.owner, &claim.metadata, &Metadata::NONE);
-            self.ring.push(self.revision, counts, |writer| write_lock_changed(writer, &changed));
+            self.ring.push_lock(self.revision, &claim.changed(name, now, prev, end, &Metadata::NONE));
         }
         self.scratch.events_from.get_or_insert(self.revision);
     }

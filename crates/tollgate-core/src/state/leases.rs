@@ -12,7 +12,7 @@ use crate::slab::Id;
 use tollgate_types::{DurationMs, LeaseId, Limit, LogTime};
 
 impl State {
-    pub(super) fn grant_lease(&mut self, grant: GrantLease) -> Reply {
+    pub(super) fn grant_lease(&mut self, grant: &GrantLease) -> Reply {
         let (min, max) =
             (DurationMs::from_ms(self.limits.ttl_ms_min), DurationMs::from_ms(self.limits.ttl_ms_max));
         if grant.ttl < min || grant.ttl > max {
@@ -41,8 +41,8 @@ impl State {
             ttl: grant.ttl,
             deadline: self.now.after(grant.ttl),
             end_reason: EndReason::LeaseExpired,
-            client_id: grant.client_id,
-            address: grant.address,
+            client_id: grant.client_id.clone(),
+            address: grant.address.clone(),
             last_seen: self.now,
             revoke_on_disconnect: grant.revoke_on_disconnect,
             requests: Requests::default(),
@@ -63,13 +63,13 @@ impl State {
     }
 
     /// The same client grants a living id again: a renewal that may change the terms.
-    fn grant_again(&mut self, id: Id<Lease>, grant: GrantLease) -> Reply {
+    fn grant_again(&mut self, id: Id<Lease>, grant: &GrantLease) -> Reply {
         if self.leases.get(id).client_id != grant.client_id {
             return Reply::Rejected(Rejection::LeaseTaken { lease: self.leases.get(id).id });
         }
         let lease = self.leases.get_mut(id);
         lease.ttl = grant.ttl;
-        lease.address = grant.address;
+        lease.address = grant.address.clone();
         lease.revoke_on_disconnect = grant.revoke_on_disconnect;
         self.renew(id);
         self.lease_granted(id, true)

@@ -7,7 +7,6 @@ use super::{APPLY_VERSION_SUPPORTED, State};
 use crate::claim::{Claim, Locks};
 use crate::event::{Change, RegisterState};
 use crate::format::snapshot::{Header, Snapshot};
-use crate::format::write_change;
 use crate::index::hash_number;
 use crate::lease::Lease;
 use crate::register::Register;
@@ -208,7 +207,10 @@ impl Restore {
 
     pub(crate) fn event(&mut self, revision: Revision, change: &Change) -> Restored {
         self.past(revision)?;
-        self.state.ring.push(revision, change.ring_bytes(), |writer| write_change(writer, change));
+        match change {
+            Change::Lock(lock) => self.state.ring.push_lock(revision, &lock.borrowed()),
+            Change::Register(register) => self.state.ring.push_register(revision, register),
+        }
         Ok(())
     }
 

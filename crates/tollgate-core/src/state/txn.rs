@@ -4,7 +4,6 @@ use super::State;
 use super::identity::{Answer, over};
 use crate::command::{Against, Compare, KeySelector, Op, RangeQuery, Relation, Sort, Txn};
 use crate::event::{RegisterChange, RegisterState};
-use crate::format::write_register_change;
 use crate::lease::Lease;
 use crate::planted::Bug;
 use crate::register::Register;
@@ -209,7 +208,7 @@ impl State {
     }
 
     fn emit_register(&mut self, change: &RegisterChange) {
-        self.ring.push(self.revision, change.ring_bytes(), |writer| write_register_change(writer, change));
+        self.ring.push_register(self.revision, change);
         self.scratch.events_from.get_or_insert(self.revision);
     }
 

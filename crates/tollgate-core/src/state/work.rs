@@ -12,9 +12,9 @@ use crate::slab::Id;
 use tollgate_types::{LogTime, Metadata, Names, Revision};
 
 impl State {
-    /// Works until nothing is due or the budget is spent; returns what is left of it.
+    /// Works until nothing is due or the budget is spent; returns what is left of it. `scratch.overdue` says whether
+    /// anything is due before, and says it again afterwards.
     pub(super) fn work(&mut self, budget: u64) -> u64 {
-        self.scratch.overdue = self.is_due();
         if !self.scratch.overdue && self.dirty.is_empty() {
             return budget;
         }

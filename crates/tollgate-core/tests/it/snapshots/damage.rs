@@ -37,7 +37,12 @@ fn a_snapshot_that_is_cut_off_anywhere_is_refused() {
     for state in [golden::state(), State::new(Limits::DEFAULT)] {
         let whole = bytes_of(&state);
         for length in 0..whole.len() {
-            assert_eq!(error_of(&whole[..length]), SnapshotError::Truncated, "at {length} of {}", whole.len());
+            assert_eq!(
+                error_of(&whole[..length]),
+                SnapshotError::Truncated,
+                "at {length} of {}",
+                whole.len()
+            );
         }
         assert!(load(&whole).is_ok());
     }

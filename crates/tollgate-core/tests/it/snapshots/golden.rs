@@ -34,7 +34,11 @@ fn golden_bytes_hold() {
 #[test]
 fn golden_bytes_load() {
     let whole = super::frames::framed(&unhex(GOLDEN));
-    assert_eq!(whole, bytes_of(&state()), "one frame, with its length, its checksum, and the hash at its end");
+    assert_eq!(
+        whole,
+        bytes_of(&state()),
+        "one frame, with its length, its checksum, and the hash at its end"
+    );
     let loaded = load(&whole).expect("the golden snapshot loads");
     assert_eq!(loaded.snapshot().hash(), GOLDEN_HASH);
 }

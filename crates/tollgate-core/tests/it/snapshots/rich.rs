@@ -81,11 +81,7 @@ impl Rich {
         self.acquired(lock_as(3, "c", Mode::SharedIntentExclusive));
         self.acquired(lock_as(1, "sem", permits(2, 3)));
         let wait = Wait::For(DurationMs::from_ms(5_000));
-        self.queued(Command::AcquireLock(AcquireLock {
-            mode: permits(2, 3),
-            wait,
-            ..acquire(2, &["sem"])
-        }));
+        self.queued(Command::AcquireLock(AcquireLock { mode: permits(2, 3), wait, ..acquire(2, &["sem"]) }));
         let max_hold = Some(DurationMs::from_ms(9_000));
         let metadata = Metadata::new("why").expect("good metadata");
         self.acquired(Command::AcquireLock(AcquireLock { max_hold, metadata, ..acquire(3, &["x"]) }));
@@ -100,7 +96,10 @@ impl Rich {
         let Reply::Acquired { token, .. } = self.apply(closing) else { panic!("it is free") };
         let reason = Metadata::new("stuck").expect("a good reason");
         self.apply(Command::ForceRelease(ForceRelease { name: name("closed"), token, reason }));
-        self.queued(Command::AcquireLock(AcquireLock { request: request(509), ..acquire(KEEPER, &["closed"]) }));
+        self.queued(Command::AcquireLock(AcquireLock {
+            request: request(509),
+            ..acquire(KEEPER, &["closed"])
+        }));
     }
 
     fn write_registers(&mut self) {
@@ -127,17 +126,22 @@ impl Rich {
     pub(super) fn repeats() -> Vec<Repeat> {
         let own = |text, number| AcquireLock { request: request(number), ..acquire(KEEPER, &[text]) };
         let busy = AcquireLock { wait: Wait::No, ..own("x", 503) };
-        let upgrade =
-            ConvertLock { request: request(510), ..convert(KEEPER, "a", Mode::Exclusive) };
+        let upgrade = ConvertLock { request: request(510), ..convert(KEEPER, "a", Mode::Exclusive) };
         vec![
             (501, Command::AcquireLock(own("own", 501)), |reply| matches!(reply, Reply::Acquired { .. })),
             (502, Command::AcquireLock(own("own", 502)), |reply| matches!(reply, Reply::Acquired { .. })),
-            (503, Command::AcquireLock(busy), |reply| matches!(reply, Reply::Busy { holders } if holders.len() == 1)),
+            (
+                503,
+                Command::AcquireLock(busy),
+                |reply| matches!(reply, Reply::Busy { holders } if holders.len() == 1),
+            ),
             (504, Command::AcquireLock(own("own-2", 504)), |reply| {
                 matches!(reply, Reply::Ended { token: Some(_), reason: EndReason::Released })
             }),
             (505, release("own-2", Some(505)), |reply| matches!(reply, Reply::Released { .. })),
-            (506, txn(vec![put("k/2", b"", None)], Some(506)), |reply| matches!(reply, Reply::TxnDone { .. })),
+            (506, txn(vec![put("k/2", b"", None)], Some(506)), |reply| {
+                matches!(reply, Reply::TxnDone { .. })
+            }),
             (507, release("never-held", Some(507)), |reply| {
                 let code = RejectionCode::NotHeld;
                 *reply == Reply::Rejected(Rejection::RejectedBefore { seq: seq(507), code })

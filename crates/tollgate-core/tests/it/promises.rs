@@ -1,0 +1,70 @@
+//! The promises that the core alone can answer for, each with a check of its own, written without looking at how the
+//! core does it; a test's name begins with the promise's number.
+//!
+//! A check that has never failed proves little. So each of them runs again with bugs planted that break its promise, and
+//! must find every one. Not here: what each command answers (`oracle`, `scripts`), and what needs more than one node.
+
+mod determinism;
+mod exclusion;
+mod fairness;
+mod leases;
+mod limits;
+mod retries;
+mod tokens;
+mod waiters;
+mod watches;
+
+use crate::properties;
+use std::sync::OnceLock;
+use tollgate_core::{Bug, Change, Entry, Event, LockChange};
+use tollgate_types::Limits;
+
+type Check = fn(Option<Bug>) -> Result<(), String>;
+
+fn must_hold(check: Check) {
+    if let Err(broken) = check(None) {
+        panic!("{broken}");
+    }
+}
+
+/// The check finds the planted bug by itself: a panic of the core would not do.
+fn must_fail(check: Check, bug: Bug) {
+    assert!(check(Some(bug)).is_err(), "{bug:?} is not noticed: {}", bug.says());
+}
+
+/// Fails with a sentence unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($says:tt)*) => {
+        if !$condition {
+            return Err(format!($($says)*));
+        }
+    };
+}
+use ensure;
+
+struct History {
+    seed: u64,
+    limits: Limits,
+    entries: Vec<Entry>,
+}
+
+/// Random histories, made once for all promises: 12,000 entries in all.
+fn histories() -> &'static [History] {
+    static HISTORIES: OnceLock<Vec<History>> = OnceLock::new();
+    HISTORIES.get_or_init(|| {
+        let history = |seed| {
+            let (limits, entries) = properties::entries(seed, 300);
+            History { seed, limits, entries }
+        };
+        (0..40).map(history).collect()
+    })
+}
+
+/// The events that are about locks, those of one revision together.
+fn lock_changes(events: &[Event]) -> impl Iterator<Item = Vec<(&Event, &LockChange)>> {
+    let of_lock = |event| match event {
+        event @ Event { change: Change::Lock(change), .. } => Some((event, change)),
+        Event { change: Change::Register(_), .. } => None,
+    };
+    events.chunk_by(|a, b| a.revision == b.revision).map(move |at_once| at_once.iter().filter_map(of_lock).collect())
+}
