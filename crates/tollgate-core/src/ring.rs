@@ -49,6 +49,8 @@ pub(crate) struct Ring {
     open: Chunk,
     /// The oldest event: its revision, what it counts, where it ends in its chunk.
     front: Option<(Revision, u64, usize)>,
+    /// The buffer of a chunk that left, for the next one.
+    spare: Vec<u8>,
     /// What the events count against the bound.
     bytes: u64,
     min_revision: Revision,
@@ -61,7 +63,15 @@ impl Ring {
 
     pub(crate) fn restore(min_revision: Revision) -> Ring {
         let open = Chunk { bytes: Vec::new(), last: Revision::ZERO };
-        Ring { sealed: VecDeque::new(), skip: 0, open, front: None, bytes: 0, min_revision }
+        Ring {
+            sealed: VecDeque::new(),
+            skip: 0,
+            open,
+            front: None,
+            spare: Vec::new(),
+            bytes: 0,
+            min_revision,
+        }
     }
 
     pub(crate) fn min_revision(&self) -> Revision {
@@ -98,7 +108,7 @@ impl Ring {
             self.front = Some((revision, counts, self.open.bytes.len()));
         }
         if self.open.bytes.len() >= CHUNK_BYTES {
-            let next = Chunk { bytes: Vec::new(), last: revision };
+            let next = Chunk { bytes: std::mem::take(&mut self.spare), last: revision };
             self.sealed.push_back(Arc::new(std::mem::replace(&mut self.open, next)));
         }
     }
@@ -119,13 +129,23 @@ impl Ring {
         self.bytes -= counts;
         self.skip = end;
         if self.sealed.front().is_some_and(|chunk| chunk.bytes.len() == end) {
-            self.sealed.pop_front();
+            self.recycle_front();
             self.skip = 0;
         }
         let chunk = self.sealed.front().map_or(&self.open, |chunk| chunk);
         if self.skip < chunk.bytes.len() {
             let next = packed::head(&chunk.bytes[self.skip..]);
             self.front = Some((next.revision, next.counts, self.skip + packed::HEAD_BYTES + next.body_bytes));
+        }
+    }
+
+    fn recycle_front(&mut self) {
+        // Not if a snapshot still reads it, or if one large value made it larger than the rest.
+        if let Some(Ok(mut chunk)) = self.sealed.pop_front().map(Arc::try_unwrap)
+            && chunk.bytes.capacity() <= 2 * CHUNK_BYTES
+        {
+            chunk.bytes.clear();
+            self.spare = chunk.bytes;
         }
     }
 

@@ -95,6 +95,7 @@ impl<T: Clone> Slab<T> {
         self.live
     }
 
+    #[inline]
     pub(crate) fn insert(&mut self, record: T) -> Id<T> {
         if self.free.is_empty() {
             self.grow();
@@ -107,6 +108,7 @@ impl<T: Clone> Slab<T> {
         id
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, id: Id<T>) -> T {
         let record = self.slot_mut(id).take().expect("removed once");
         self.free.push(id);
@@ -134,6 +136,7 @@ impl<T: Clone> Slab<T> {
         &mut Arc::make_mut(&mut directory[page])[item]
     }
 
+    #[cold]
     fn grow(&mut self) {
         let full = self.directories.last().is_none_or(|last| last.len() == DIRECTORY);
         if full {
@@ -195,6 +198,7 @@ impl<T> Pages<T> {
         self.live
     }
 
+    #[inline]
     pub(crate) fn insert(&mut self, record: T) -> Id<T> {
         if self.free.is_empty() {
             let first = self.pages.len() * PAGE;

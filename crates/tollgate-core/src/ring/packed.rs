@@ -10,6 +10,9 @@ use tollgate_types::{Key, LeaseId, Metadata, Mode, Name, Owner, Revision, Token,
 /// Revision, what it counts, length of what follows.
 pub(super) const HEAD_BYTES: usize = 16;
 
+/// Head and fixed fields of a change to a lock with both states, the longest there is.
+const FIELDS_BYTES_MAX: usize = 136;
+
 const HAS_NOW: u8 = 1;
 const HAS_PREV: u8 = 2;
 const VACANT: u8 = 4;
@@ -28,7 +31,7 @@ pub(super) struct Head {
 
 /// Fixed fields, gathered on the stack so that the ring is written in few pieces.
 struct Fields {
-    bytes: [u8; 192],
+    bytes: [u8; FIELDS_BYTES_MAX],
     len: usize,
 }
 
@@ -93,7 +96,7 @@ fn finish(mut fields: Fields, strings: &[&[u8]], out: &mut Vec<u8>) -> usize {
 }
 
 fn start(revision: Revision, counts: u64) -> Fields {
-    let mut fields = Fields { bytes: [0; 192], len: 0 };
+    let mut fields = Fields { bytes: [0; FIELDS_BYTES_MAX], len: 0 };
     fields.u64(revision.get());
     fields.put(u32::try_from(counts).expect("an event is far below 4 GiB").to_le_bytes());
     fields.put([0; 4]);

@@ -70,6 +70,9 @@ impl State {
         lease: Id<Lease>,
         owner: &Owner,
     ) -> Result<Option<Id<Claim>>, Rejection> {
+        if let [place] = places {
+            return Ok(self.claim_on(*place, lease, owner));
+        }
         let claims: SmallVec<[Option<Id<Claim>>; 1]> =
             places.iter().map(|place| self.claim_on(*place, lease, owner)).collect();
         let Some(first) = claims.iter().position(Option::is_some) else { return Ok(None) };
@@ -132,16 +135,14 @@ impl State {
                 let holders = lock.map_or(0, |lock| self.locks.get(lock).holders.len());
                 self.check(Limit::HoldersPerLock, holders as u64 + 1)?;
             }
-            let claim = self.make_claim(acquire, lease, places, true, LogTime::NEVER);
-            return Ok(Answer::Claim(claim, Part::Acquire));
+            return Ok(Answer::Made(self.make_claim(acquire, lease, places, true, LogTime::NEVER)));
         }
         let Some(wait_until) = self.wait_until(acquire.wait) else {
             return Ok(self.busy(&acquire.names).into());
         };
         self.check_queues(places.iter().map(|(_, lock)| *lock))?;
         self.check_deadlock_of_waiter(acquire, lease, places)?;
-        let claim = self.make_claim(acquire, lease, places, false, wait_until);
-        Ok(Answer::Claim(claim, Part::Acquire))
+        Ok(Answer::Made(self.make_claim(acquire, lease, places, false, wait_until)))
     }
 
     /// Whether a newcomer gets the lock at once: nobody waits, and the holders leave room.

@@ -40,8 +40,8 @@ impl State {
             until: if granted { self.hold_until(max_hold) } else { wait_until },
             max_hold,
             lock_delay: acquire.lock_delay,
-            seqs: SmallVec::new(),
-            anonymous: false,
+            seqs: acquire.request.iter().map(|request| (request.seq, Part::Acquire)).collect(),
+            anonymous: acquire.request.is_none(),
             upgrade: None,
             locks,
             lease,
@@ -83,6 +83,7 @@ impl State {
     }
 
     /// Puts a claim into every table. Its locks exist, and it is the youngest of its lease.
+    #[inline]
     pub(super) fn insert_claim(&mut self, mut claim: Claim) -> Id<Claim> {
         let lease_id = claim.lease;
         claim.older = self.leases.get(lease_id).youngest;

@@ -12,7 +12,9 @@ use tollgate_types::{LeaseId, Limit, Names, Seq, SeqRanges};
 
 /// What a command has to say once it ran.
 pub(super) enum Answer {
-    /// A claim that it made, changed, or now waits for: the answer is what the claim is.
+    /// A claim that it made, which carries its seq already.
+    Made(Id<Claim>),
+    /// A claim that it changed, or now waits for too: the answer is what the claim is.
     Claim(Id<Claim>, Part),
     /// Anything else.
     Reply(Reply),
@@ -96,6 +98,13 @@ impl State {
     ) -> Reply {
         let seq = request.map(|request| request.seq);
         let reply = match result {
+            Ok(Answer::Made(claim)) => {
+                if let Some(seq) = seq {
+                    let kept = Kept::Claim { claim, part: Part::Acquire };
+                    self.leases.get_mut(lease).requests.keep(seq, kept);
+                }
+                return self.claim_reply(claim, !self.claims.get(claim).holds());
+            }
             Ok(Answer::Claim(claim, part)) => {
                 self.attach(claim, part, seq);
                 if let Some(seq) = seq {

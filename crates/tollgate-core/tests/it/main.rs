@@ -1,10 +1,13 @@
 //! The tests of the state machine from outside: one binary, so that it links once.
 
+mod backlog;
 mod codec;
 mod commands;
+mod faults;
 mod fuzz;
 mod mutants;
 mod oracle;
+mod promises;
 mod properties;
 mod scripts;
 mod snapshots;

@@ -17,7 +17,7 @@ mod watches;
 use crate::properties;
 use std::sync::OnceLock;
 use tollgate_core::{Bug, Change, Entry, Event, LockChange};
-use tollgate_types::Limits;
+use tollgate_types::{Limits, Revision};
 
 type Check = fn(Option<Bug>) -> Result<(), String>;
 
@@ -48,7 +48,7 @@ struct History {
     entries: Vec<Entry>,
 }
 
-/// Random histories, made once for all promises: 12,000 entries in all.
+/// Random histories, made once for all promises: 18,000 entries in all.
 fn histories() -> &'static [History] {
     static HISTORIES: OnceLock<Vec<History>> = OnceLock::new();
     HISTORIES.get_or_init(|| {
@@ -56,15 +56,18 @@ fn histories() -> &'static [History] {
             let (limits, entries) = properties::entries(seed, 300);
             History { seed, limits, entries }
         };
-        (0..40).map(history).collect()
+        (0..60).map(history).collect()
     })
 }
 
 /// The events that are about locks, those of one revision together.
-fn lock_changes(events: &[Event]) -> impl Iterator<Item = Vec<(&Event, &LockChange)>> {
-    let of_lock = |event| match event {
-        event @ Event { change: Change::Lock(change), .. } => Some((event, change)),
-        Event { change: Change::Register(_), .. } => None,
-    };
-    events.chunk_by(|a, b| a.revision == b.revision).map(move |at_once| at_once.iter().filter_map(of_lock).collect())
+fn lock_changes(events: &[Event]) -> impl Iterator<Item = Vec<(Revision, &LockChange)>> {
+    let at_once = events.chunk_by(|a, b| a.revision == b.revision);
+    at_once.map(|events| {
+        let of_locks = events.iter().filter_map(|event| match &event.change {
+            Change::Lock(change) => Some((event.revision, change)),
+            Change::Register(_) => None,
+        });
+        of_locks.collect()
+    })
 }

@@ -21,9 +21,9 @@ impl Holders {
                     None => _ = holders.remove(&change.create_revision),
                 }
             }
-            for (event, change) in at_once {
+            for (revision, change) in at_once {
                 exclude(&self.0[&change.name])
-                    .map_err(|why| format!("{} at {:?}: {why}", change.name, event.revision))?;
+                    .map_err(|why| format!("{} at {revision:?}: {why}", change.name))?;
             }
         }
         Ok(())
@@ -55,7 +55,9 @@ fn holders_exclude_each_other(bug: Option<Bug>) -> Result<(), String> {
         let mut holders = Holders::default();
         for entry in &history.entries {
             let applied = replica.apply(entry);
-            holders.note(&replica.events_of(&applied)).map_err(|why| format!("seed {}: {why}", history.seed))?;
+            holders
+                .note(&replica.events_of(&applied))
+                .map_err(|why| format!("seed {}: {why}", history.seed))?;
             for lock in replica.state.locks(b"", None, usize::MAX) {
                 let modes = lock.holders.iter().map(|holder| (holder.create_revision, holder.mode)).collect();
                 exclude(&modes).map_err(|why| format!("seed {}, {}: {why}", history.seed, lock.name))?;

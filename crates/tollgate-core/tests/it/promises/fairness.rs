@@ -19,16 +19,17 @@ enum Place {
 impl Queues {
     fn note(&mut self, events: &[Event]) -> Result<(), String> {
         for at_once in lock_changes(events) {
-            for (event, change) in at_once {
+            for (revision, change) in at_once {
                 let queue = self.0.entry(change.name.clone()).or_default();
                 let claim = change.create_revision;
-                let upgrade = queue.iter().find(|(place, of)| **of == claim && matches!(place, Place::Upgrade(_)));
+                let upgrade =
+                    queue.iter().find(|(place, of)| **of == claim && matches!(place, Place::Upgrade(_)));
                 let (upgrade, waiter) = (upgrade.map(|(place, _)| *place), Place::Waiter(claim));
                 let token = |state: Option<tollgate_core::ClaimState>| state.and_then(|state| state.token);
                 let granted = change.now.is_some() && token(change.now) != token(change.prev);
                 // Who holds already and is granted more goes before those who wait, but not before other upgrades.
                 let place = upgrade.unwrap_or(match change.prev {
-                    Some(prev) if prev.token.is_some() => Place::Upgrade(event.revision),
+                    Some(prev) if prev.token.is_some() => Place::Upgrade(revision),
                     _ => waiter,
                 });
                 if granted && let Some((first, _)) = queue.first_key_value() {
@@ -38,7 +39,7 @@ impl Queues {
                 match change.now {
                     Some(now) if now.token.is_none() => _ = queue.insert(waiter, claim),
                     Some(now) if now.wants.is_some() => {
-                        let place = upgrade.unwrap_or(Place::Upgrade(event.revision));
+                        let place = upgrade.unwrap_or(Place::Upgrade(revision));
                         queue.insert(place, claim);
                     }
                     _ => {}
@@ -55,7 +56,9 @@ fn the_first_in_line_is_granted_first(bug: Option<Bug>) -> Result<(), String> {
         let mut queues = Queues::default();
         for entry in &history.entries {
             let applied = replica.apply(entry);
-            queues.note(&replica.events_of(&applied)).map_err(|why| format!("seed {}: {why}", history.seed))?;
+            queues
+                .note(&replica.events_of(&applied))
+                .map_err(|why| format!("seed {}: {why}", history.seed))?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::codec::Rng;
 use crate::commands::{Replica, acquire, at, grant, lease, lock, name, put, renew, txn};
 use std::collections::BTreeMap;
 use tollgate_core::{AcquireLock, Applied, Bug, Command, EndReason, Reply, Wait};
-use tollgate_types::{LeaseId, Limits};
+use tollgate_types::{LeaseId, Limits, Revision};
 
 const LEASES: u64 = 6;
 /// So few steps an entry that a lease is often taken apart over several.
@@ -19,13 +19,17 @@ struct Run {
     now: u64,
     ttls: BTreeMap<LeaseId, u64>,
     deadlines: BTreeMap<LeaseId, u64>,
+    /// Tell a lease from those with the same id before it, which may still be taken apart.
+    incarnations: BTreeMap<LeaseId, Revision>,
 }
 
 impl Run {
     fn new(seed: u64, bug: Option<Bug>) -> Run {
         let limits = Limits { ttl_ms_min: 1, reaps_per_entry_max: REAPS, ..Limits::DEFAULT };
         let replica = Replica::new(&limits, bug);
-        Run { rng: Rng::new(seed), replica, now: 0, ttls: BTreeMap::new(), deadlines: BTreeMap::new() }
+        let ttls = (1..=LEASES).map(|id| (lease(id), 10)).collect();
+        let (deadlines, incarnations) = (BTreeMap::new(), BTreeMap::new());
+        Run { rng: Rng::new(seed), replica, now: 0, ttls, deadlines, incarnations }
     }
 
     fn below(&mut self, end: u64) -> u64 {
@@ -39,20 +43,20 @@ impl Run {
 
     fn command(&mut self) -> Command {
         let id = self.id();
-        match self.below(8) {
+        match self.below(10) {
             0 => {
-                let ttl = 1 + self.below(30);
+                let ttl = 1 + self.below(40);
                 if !self.lives(id) {
                     self.ttls.insert(lease(id), ttl);
                 }
                 grant(id, self.ttls[&lease(id)])
             }
             1 | 2 => renew([id, self.id()]),
-            3 | 4 => {
-                let text = format!("lock-{id}-{}", self.below(4));
+            3..8 => {
+                let text = format!("lock-{}", self.below(12));
                 Command::AcquireLock(AcquireLock { wait: Wait::No, ..acquire(id, &[&text]) })
             }
-            5 => txn(vec![put(&format!("key-{id}"), b"", self.lives(id).then_some(id))]),
+            8 => txn(vec![put(&format!("key-{id}"), b"", Some(id))]),
             _ => Command::Tick,
         }
     }
@@ -62,7 +66,7 @@ impl Run {
     }
 
     /// Applies a command after some time, and notes which leases it made live on.
-    fn step(&mut self) -> Result<Applied, String> {
+    fn step(&mut self) -> Applied {
         // Often to the very millisecond at which something ends, or the one before.
         let next = self.replica.state.next_deadline().map_or(0, |next| next.ms().saturating_sub(self.now));
         self.now += match self.below(8) {
@@ -74,7 +78,10 @@ impl Run {
         let command = self.command();
         let applied = self.replica.apply(&at(self.now, command));
         match &applied.reply {
-            Reply::LeaseGranted { lease, .. } => self.renewed(*lease),
+            Reply::LeaseGranted { lease, incarnation, .. } => {
+                self.incarnations.insert(*lease, *incarnation);
+                self.renewed(*lease);
+            }
             Reply::LeasesRenewed(renewed) => {
                 for one in renewed.iter().filter(|one| one.result.is_some()) {
                     self.renewed(one.lease);
@@ -82,7 +89,7 @@ impl Run {
             }
             _ => {}
         }
-        Ok(applied)
+        applied
     }
 
     fn renewed(&mut self, id: LeaseId) {
@@ -93,11 +100,8 @@ impl Run {
 fn runs(bug: Option<Bug>, check: fn(&Run, &Applied) -> Result<(), String>) -> Result<(), String> {
     for seed in 0..40 {
         let mut run = Run::new(seed, bug);
-        for id in 1..=LEASES {
-            run.ttls.insert(lease(id), 10);
-        }
         for _ in 0..250 {
-            let applied = run.step()?;
+            let applied = run.step();
             check(&run, &applied).map_err(|why| format!("seed {seed}, at {}: {why}", run.now))?;
         }
     }
@@ -113,17 +117,13 @@ fn no_lease_ends_early(bug: Option<Bug>) -> Result<(), String> {
         }
         let events = run.replica.events_of(applied);
         for (_, change) in lock_changes(&events).flatten() {
-            let deadline = run.deadlines.get(&change.lease).copied().unwrap_or(0);
-            let early = change.end == Some(EndReason::LeaseExpired) && run.now < deadline && !granted_anew(applied);
+            let (deadline, incarnation) = (run.deadlines[&change.lease], run.incarnations[&change.lease]);
+            let its_own = change.create_revision > incarnation;
+            let early = change.end == Some(EndReason::LeaseExpired) && its_own && run.now < deadline;
             ensure!(!early, "{} lost {} before {deadline}", change.lease, change.name);
         }
         Ok(())
     })
-}
-
-/// Then what ends is the lease of the same id before it.
-fn granted_anew(applied: &Applied) -> bool {
-    matches!(applied.reply, Reply::LeaseGranted { renewed: false, .. })
 }
 
 /// From its time on a lease is gone for reads and for commands, reaped or not.
@@ -156,8 +156,9 @@ fn the_next_in_line_does_not_wait_for_the_reaper(bug: Option<Bug>) -> Result<(),
         replica.at(0, lock(id, &format!("of-{id}")));
     }
     replica.at(0, grant(2_000, 5_000));
-    let try_lock =
-        |id: u64| Command::AcquireLock(AcquireLock { wait: Wait::No, ..acquire(2_000, &[&format!("of-{id}")]) });
+    let try_lock = |id: u64| {
+        Command::AcquireLock(AcquireLock { wait: Wait::No, ..acquire(2_000, &[&format!("of-{id}")]) })
+    };
     let early = replica.at(999, try_lock(900)).reply;
     ensure!(matches!(early, Reply::Busy { .. }), "a millisecond early: {early:?}");
     let reply = replica.at(1_000, try_lock(900)).reply;

@@ -2,147 +2,243 @@
 
 use super::{ensure, must_fail, must_hold};
 use crate::commands::{
-    Replica, acquire, cancel_seq, grant, key, lease, lock, lock_as, owner, permits, put, renew, revoke, txn,
+    Replica, acquire, cancel_seq, grant, key, lock, lock_as, name, owner, put, renew, request, txn,
 };
 use tollgate_core::{
-    AcquireLock, Bug, Change, Command, ForceRelease, GrantLease, KeySelector, LeaseChoice, Op, Rejection, Reply, Wait,
+    AcquireLock, Bug, Change, Command, Event, ForceRelease, KeySelector, Op, RegisterState, Rejection, Reply,
     Watch,
 };
-use tollgate_types::{
-    Address, ClientId, DurationMs, Limit, Limits, Metadata, Mode, Revision, Slot, Token,
-};
+use tollgate_types::{DurationMs, Limit, Limits, LogTime, Metadata, Mode, Token};
 
-/// To what each limit is lowered: small, and not its least value, so that it is seen to be used.
+/// To what a limit is lowered: not its least value, so that it is seen to be used.
 const VALUE: u64 = 20;
+/// Leases 1 to this one are there in every drive.
+const LEASES: u64 = 40;
+const TTL_MS: u64 = 60_000;
 
-/// Drives one limit to its bound.
+/// Drives one limit to its bound, and past it.
 fn drive(limit: Limit, bug: Option<Bug>) -> Result<(), String> {
+    let drive = Drive { limit, bug };
     match limit {
-        Limit::NameBytes => at_bound(limit, bug, |i| lock(1, &"n".repeat(size(i)))),
+        Limit::NameBytes => drive.size(|size| lock(1, &"n".repeat(bytes(size)))),
         Limit::MetadataBytes => {
-            at_bound(limit, bug, |i| {
-                let metadata = Metadata::new(vec![b'm'; size(i)]).expect("short");
-                Command::AcquireLock(AcquireLock { metadata, ..acquire(1, &["jobs"]) })
+            let text = |size| Metadata::new(vec![b'm'; bytes(size)]).expect("short");
+            drive.size(|size| {
+                Command::AcquireLock(AcquireLock { metadata: text(size), ..acquire(1, &["jobs"]) })
             })?;
-            let reason = Metadata::new(vec![b'm'; size(VALUE + 1)]).expect("short");
-            let token = Token::new(1).expect("above 0");
-            let name = crate::commands::name("jobs");
-            refuses(limit, bug, &[], Command::ForceRelease(ForceRelease { name, token, reason }))
+            let (name, token, reason) = (name("jobs"), Token::new(1).expect("above 0"), text(VALUE + 1));
+            drive.refuses(&[], Command::ForceRelease(ForceRelease { name, token, reason }))
         }
-        Limit::NamesPerRequest => at_bound(limit, bug, |i| {
-            let texts: Vec<String> = (0..i).map(|i| format!("n{i}")).collect();
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            Command::AcquireLock(acquire(i, &texts))
+        Limit::NamesPerRequest => drive.size(|count| {
+            let texts: Vec<String> = (0..count).map(|i| format!("n{i}")).collect();
+            Command::AcquireLock(acquire(1, &texts.iter().map(String::as_str).collect::<Vec<_>>()))
         }),
-        Limit::LockDelay => at_bound(limit, bug, |i| {
-            let lock_delay = DurationMs::from_ms(i);
+        Limit::LockDelay => drive.size(|ms| {
+            let lock_delay = DurationMs::from_ms(ms);
             Command::AcquireLock(AcquireLock { lock_delay, ..acquire(1, &["jobs"]) })
         }),
-        Limit::Locks | Limit::ClaimsPerLease => up_to(limit, bug, |i| lock(1, &format!("n{i}"))),
-        Limit::Leases => up_to_from(limit, bug, LEASES, |i| grant(LEASES + i, 1_000)),
-        Limit::HoldersPerLock => up_to(limit, bug, |i| lock_as(i, "jobs", Mode::Shared)),
-        Limit::WaitersPerLock => {
-            let held = lock(LEASES, "jobs");
-            after(&[held], limit, bug, |i| lock(i, "jobs"))
-        }
+        Limit::Locks | Limit::ClaimsPerLease => drive.count(&[], |i| lock(1, &format!("n{i}"))),
+        Limit::Leases => drive.count(&[], |i| grant(LEASES + i, TTL_MS)),
+        Limit::HoldersPerLock => drive.count(&[], |i| lock_as(i, "jobs", Mode::Shared)),
+        Limit::WaitersPerLock => drive.count(&[lock(LEASES, "jobs")], |i| lock(i, "jobs")),
         Limit::OpsInFlightPerLease => {
-            let command = |i| {
+            drive.count(&[], |i| {
                 let text = format!("n{i}");
-                Command::AcquireLock(AcquireLock { request: crate::commands::request(i), ..acquire(1, &[&text]) })
-            };
-            up_to(limit, bug, command)?;
-            up_to(limit, bug, |i| cancel_seq(1, i))
+                Command::AcquireLock(AcquireLock { request: request(i), ..acquire(1, &[&text]) })
+            })?;
+            drive.count(&[], |i| cancel_seq(1, i))
         }
-        Limit::TtlMin | Limit::TtlMax => ttl(limit, bug),
-        Limit::RenewalsPerEntry => at_bound(limit, bug, |i| renew(1..=i)),
-        Limit::Registers => up_to(limit, bug, |i| txn(vec![put(&format!("k{i}"), b"", None)])),
-        Limit::ValueBytes => at_bound(limit, bug, |i| txn(vec![put("k", &vec![b'v'; size(i)], None)])),
-        Limit::TxnOps => at_bound(limit, bug, |i| txn((0..i).map(|i| put(&format!("k{i}"), b"", None)).collect())),
+        Limit::TtlMin | Limit::TtlMax => ttls(bug),
+        Limit::RenewalsPerEntry => drive.size(|count| renew(1..=count)),
+        Limit::Registers => drive.count(&[], |i| txn(vec![put(&format!("k{i}"), b"", None)])),
+        Limit::ValueBytes => drive.size(|size| txn(vec![put("k", &vec![b'v'; bytes(size)], None)])),
+        Limit::TxnOps => {
+            drive.size(|count| txn((0..count).map(|i| put(&format!("k{i}"), b"", None)).collect()))
+        }
         Limit::Range => {
-            let puts: Vec<Command> = (0..=VALUE).map(|i| txn(vec![put(&format!("k{i}"), b"", None)])).collect();
-            refuses(limit, bug, &puts, txn(vec![Op::Delete(KeySelector::All)]))?;
-            let fewer = Op::Delete(KeySelector::Prefix(key("k1")));
-            accepts(limit, bug, &puts, txn(vec![fewer]))
+            let puts: Vec<Command> =
+                (0..=VALUE).map(|i| txn(vec![put(&format!("k{i}"), b"", None)])).collect();
+            drive.accepts(&puts, txn(vec![Op::Delete(KeySelector::Prefix(key("k1")))]))?;
+            drive.refuses(&puts, txn(vec![Op::Delete(KeySelector::All)]))
         }
-        Limit::RingBytes => ring(bug),
-        Limit::ReapsPerEntry => reaps(bug),
-        Limit::DeadlockVisits => deadlock_visits(bug),
+        Limit::RingBytes => the_ring_is_bounded(bug),
+        Limit::ReapsPerEntry => the_work_of_an_entry_is_bounded(drive),
+        Limit::DeadlockVisits => a_search_is_bounded(drive),
     }
 }
 
-/// Leases 1 to this one are there in every drive.
-const LEASES: u64 = 40;
-
-fn size(number: u64) -> usize {
+fn bytes(number: u64) -> usize {
     usize::try_from(number).expect("small")
 }
 
-/// A state with one limit lowered, and leases.
-fn replica_with(limit: Limit, bug: Option<Bug>) -> Replica {
-    let mut replica = Replica::new(&Limits::DEFAULT, bug);
-    for id in 1..=LEASES {
-        replica.at(0, grant(id, 60_000));
-    }
-    let mut limits = Limits::DEFAULT;
-    // The leases that are there count.
-    limits.set(limit, if limit == Limit::Leases { LEASES + VALUE } else { VALUE });
-    let reply = replica.at(0, Command::SetLimits(Box::new(limits))).reply;
-    assert_eq!(reply, Reply::Done, "{limit} can be {VALUE}");
-    replica
+#[derive(Clone, Copy)]
+struct Drive {
+    limit: Limit,
+    bug: Option<Bug>,
 }
 
-fn is_refused(replica: &mut Replica, limit: Limit, command: Command) -> Result<(), String> {
-    let max = replica.state.limits().get(limit);
-    let (revision, hash) = (replica.state.revision(), replica.hash());
-    let keeps_outcome = matches!(&command, Command::AcquireLock(AcquireLock { request: Some(_), .. }));
-    let reply = replica.at(0, command).reply;
-    let refusal = Reply::Rejected(Rejection::LimitExceeded { limit, max, got: max + 1 });
-    ensure!(reply == refusal, "{limit}: {reply:?} instead of {refusal:?}");
-    let says = format!("{limit} is {max}: {} is too many", max + 1);
-    let said = match reply {
-        Reply::Rejected(rejection) => rejection.to_string(),
-        _ => String::new(),
+impl Drive {
+    /// A state with leases, in which the limit is lowered.
+    fn replica(self) -> Result<Replica, String> {
+        let mut replica = Replica::new(&Limits::DEFAULT, self.bug);
+        for id in 1..=LEASES {
+            replica.at(0, grant(id, TTL_MS));
+        }
+        let mut limits = Limits::DEFAULT;
+        limits.set(self.limit, if self.limit == Limit::Leases { LEASES + VALUE } else { VALUE });
+        let reply = replica.at(0, Command::SetLimits(Box::new(limits))).reply;
+        ensure!(reply == Reply::Done, "{} can be lowered to {VALUE}: {reply:?}", self.limit);
+        Ok(replica)
+    }
+
+    fn accepted(self, before: &[Command]) -> Result<Replica, String> {
+        let mut replica = self.replica()?;
+        for command in before {
+            let reply = replica.at(0, command.clone()).reply;
+            ensure!(!matches!(reply, Reply::Rejected(_)), "{}: {reply:?} below the limit", self.limit);
+        }
+        Ok(replica)
+    }
+
+    fn accepts(self, before: &[Command], command: Command) -> Result<(), String> {
+        self.accepted(&[before, &[command]].concat()).map(drop)
+    }
+
+    /// By name and value, and without a trace.
+    fn refuses(self, before: &[Command], command: Command) -> Result<(), String> {
+        let (limit, mut replica) = (self.limit, self.accepted(before)?);
+        let (max, hash) = (replica.state.limits().get(limit), replica.hash());
+        let reply = replica.at(0, command).reply;
+        let rejection = Rejection::LimitExceeded { limit, max, got: max + 1 };
+        let says = format!("{} is {max}: {} is too many", limit.name(), max + 1);
+        ensure!(rejection.to_string() == says, "{rejection} instead of {says}");
+        ensure!(reply == Reply::Rejected(rejection), "{limit}: {reply:?} past the limit");
+        ensure!(replica.hash() == hash, "{limit}: a refusal changed the state");
+        Ok(())
+    }
+
+    /// A limit on one command: as much as it says is fine, one more is not.
+    fn size(self, command: impl Fn(u64) -> Command) -> Result<(), String> {
+        self.accepts(&[], command(VALUE))?;
+        self.refuses(&[], command(VALUE + 1))
+    }
+
+    /// A limit on how many there are: so many commands are fine, the next is not.
+    fn count(self, before: &[Command], command: impl Fn(u64) -> Command) -> Result<(), String> {
+        let fine: Vec<Command> = before.iter().cloned().chain((1..=VALUE).map(&command)).collect();
+        self.refuses(&fine, command(VALUE + 1))
+    }
+}
+
+/// Both ends of the range at once: one limits the other.
+fn ttls(bug: Option<Bug>) -> Result<(), String> {
+    let limits = Limits { ttl_ms_min: 50, ttl_ms_max: 70, ..Limits::DEFAULT };
+    let mut replica = Replica::new(&limits, bug);
+    let (min, max) = (DurationMs::from_ms(50), DurationMs::from_ms(70));
+    for asked in [0, 49, 71, u64::MAX] {
+        let reply = replica.at(0, grant(1, asked)).reply;
+        let rejection = Rejection::TtlOutOfRange { asked: DurationMs::from_ms(asked), min, max };
+        ensure!(reply == Reply::Rejected(rejection), "{asked}: {reply:?}");
+    }
+    for asked in [50, 70] {
+        let reply = replica.at(0, grant(asked, asked)).reply;
+        ensure!(matches!(reply, Reply::LeaseGranted { .. }), "{asked}: {reply:?}");
+    }
+    Ok(())
+}
+
+/// It never refuses: it drops the oldest. What it may be over by is what the last entry added.
+fn the_ring_is_bounded(bug: Option<Bug>) -> Result<(), String> {
+    let limits = Limits { ring_bytes_max: 50_000, ..Limits::DEFAULT };
+    let mut replica = Replica::new(&limits, bug);
+    let value = [b'v'; 1_000];
+    for i in 0..300 {
+        let puts = ["a", "b", "c"].map(|text| put(text, &value, None));
+        let applied = replica.at(i, txn(puts.to_vec()));
+        let added = bytes_at_least(&replica.events_of(&applied));
+        let kept = replica.state.events_since(replica.state.min_revision(), &Watch::All, usize::MAX);
+        let kept = bytes_at_least(&kept.map_err(|error| error.to_string())?.events);
+        ensure!(kept <= limits.ring_bytes_max + added, "{kept} bytes of history after {i} entries");
+        ensure!(i < 20 || kept > limits.ring_bytes_max / 2, "only {kept} bytes of history after {i} entries");
+    }
+    Ok(())
+}
+
+fn bytes_at_least(events: &[Event]) -> u64 {
+    let value = |state: &Option<RegisterState>| state.as_ref().map_or(0, |state| state.value.len());
+    let event = |event: &Event| match &event.change {
+        Change::Register(change) => value(&change.now) + value(&change.prev),
+        Change::Lock(change) => change.name.len(),
     };
-    ensure!(said == says, "{said:?} instead of {says:?}");
-    ensure!(replica.state.revision() == revision, "{limit}: a refusal took a revision");
-    ensure!(replica.hash() == hash || keeps_outcome, "{limit}: a refusal changed the state");
-    Ok(())
+    events.iter().map(event).sum::<usize>() as u64
 }
 
-fn is_accepted(replica: &mut Replica, limit: Limit, command: Command) -> Result<(), String> {
-    let reply = replica.at(0, command).reply;
-    ensure!(!matches!(reply, Reply::Rejected(_)), "{limit}: {reply:?} below the limit");
-    Ok(())
-}
-
-fn refuses(limit: Limit, bug: Option<Bug>, before: &[Command], command: Command) -> Result<(), String> {
-    let mut replica = replica_with(limit, bug);
-    for command in before {
-        is_accepted(&mut replica, limit, command.clone())?;
+/// It never refuses: what is left is done in the next entries.
+fn the_work_of_an_entry_is_bounded(drive: Drive) -> Result<(), String> {
+    let mut replica = drive.replica()?;
+    for id in 1..=LEASES {
+        replica.at(0, lock(id, &format!("n{id}")));
     }
-    is_refused(&mut replica, limit, command)
+    // For each lease, its lock ends and then the lease itself is forgotten.
+    for entries in 1..=2 * LEASES / VALUE {
+        let applied = replica.at(TTL_MS, Command::Tick);
+        let ends = replica.events_of(&applied).len() as u64;
+        ensure!(ends <= VALUE, "{ends} ends in one entry");
+        let left = LEASES - entries * VALUE / 2;
+        let count = replica.state.lease_count();
+        ensure!(count == left, "{count} leases instead of {left} after {entries} entries");
+    }
+    ensure!(replica.state.next_deadline().is_none(), "nothing is left");
+    Ok(())
 }
 
-fn accepts(limit: Limit, bug: Option<Bug>, before: &[Command], command: Command) -> Result<(), String> {
-    let mut replica = replica_with(limit, bug);
-    for command in before.iter().cloned().chain([command]) {
-        is_accepted(&mut replica, limit, command)?;
+/// It never refuses: past it the request queues unsearched.
+fn a_search_is_bounded(drive: Drive) -> Result<(), String> {
+    let by_owner = |id, text: String| {
+        Command::AcquireLock(AcquireLock { owner: owner("o"), ..acquire(id, &[text.as_str()]) })
+    };
+    for (length, found) in [(3, true), (30, false)] {
+        let mut replica = drive.replica()?;
+        for id in 1..=length {
+            replica.at(0, by_owner(id, format!("n{id}")));
+        }
+        for id in 1..length {
+            replica.at(0, by_owner(id, format!("n{}", id + 1)));
+        }
+        let reply = replica.at(0, by_owner(length, "n1".to_owned())).reply;
+        let right = if found {
+            matches!(reply, Reply::Rejected(Rejection::Deadlock { .. }))
+        } else {
+            matches!(reply, Reply::Queued { .. })
+        };
+        ensure!(right, "a cycle of {length}: {reply:?}");
+        ensure!(replica.state.now() == LogTime::ZERO, "nothing else happened");
     }
     Ok(())
 }
 
-/// A limit on one command: as much as it says is fine, one more is not.
-fn at_bound(limit: Limit, bug: Option<Bug>, command: impl Fn(u64) -> Command) -> Result<(), String> {
-    accepts(limit, bug, &[], command(VALUE))?;
-    refuses(limit, bug, &[], command(VALUE + 1))
+fn every_limit_holds(bug: Option<Bug>) -> Result<(), String> {
+    Limit::ALL.iter().try_for_each(|limit| drive(*limit, bug))
 }
 
-/// A limit on how many there are: so many commands are fine, the next is not.
-fn up_to(limit: Limit, bug: Option<Bug>, command: impl Fn(u64) -> Command) -> Result<(), String> {
-    after(&[], limit, bug, command)
+#[test]
+fn p16_every_limit_refuses_or_bounds() {
+    must_hold(every_limit_holds);
+    must_fail(every_limit_holds, Bug::RingSplitsRevision);
 }
 
-fn after(before: &[Command], limit: Limit, bug: Option<Bug>, command: impl Fn(u64) -> Command) -> Result<(), String> {
-    let before: Vec<Command> = before.iter().cloned().chain((1..=VALUE).map(&command)).collect();
-    refuses(limit, bug, &before, command(VALUE + 1))
+#[test]
+fn p16_limits_that_no_group_can_have_are_refused() {
+    for limit in Limit::ALL {
+        let (min, max) = limit.range();
+        for value in [min.checked_sub(1), Some(max + 1)].into_iter().flatten() {
+            let mut limits = Limits::DEFAULT;
+            limits.set(*limit, value);
+            let mut replica = Replica::new(&Limits::DEFAULT, None);
+            let reply = replica.at(0, Command::SetLimits(Box::new(limits))).reply;
+            let Reply::Rejected(Rejection::InvalidLimits(why)) = reply else { panic!("{limit}: {reply:?}") };
+            assert_eq!(why.to_string(), format!("{limit} is {value}: it must be from {min} to {max}"));
+            assert_eq!(*replica.state.limits(), Limits::DEFAULT);
+        }
+    }
 }

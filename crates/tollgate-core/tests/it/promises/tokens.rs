@@ -48,7 +48,9 @@ fn tokens_increase_in_random_histories(bug: Option<Bug>) -> Result<(), String> {
         let mut tokens = Tokens::default();
         for (i, entry) in history.entries.iter().enumerate() {
             let applied = replica.apply(entry);
-            tokens.note(&replica.events_of(&applied)).map_err(|why| format!("seed {}: {why}", history.seed))?;
+            tokens
+                .note(&replica.events_of(&applied))
+                .map_err(|why| format!("seed {}: {why}", history.seed))?;
             if i % 50 == 7 {
                 replica.restore(1_000)?;
             }

@@ -63,3 +63,10 @@ fn records_that_contradict_each_other_are_refused() {
         "{accepted} of {MUTATIONS}: mutations that nothing survives test little"
     );
 }
+
+#[test]
+fn tmp_golden() {
+    let state = super::golden::state();
+    println!("{}", crate::codec::hex(&records_of(&bytes_of(&state))));
+    println!("{:#x}", state.snapshot().hash());
+}
