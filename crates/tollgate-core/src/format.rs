@@ -1,9 +1,9 @@
 //! The bytes of what lasts: the log's entries and the snapshots.
 //!
 //! Both begin with a version, and both are canonical: a value has one encoding, and what decodes encodes to the same
-//! bytes again. So replicas may compare checksums instead of values, and a decoder that would read two byte strings as
-//! one entry is a bug that a fuzzer can see. Decoding trusts nothing: it goes through the constructors of the types,
-//! and reserves no more memory than the input could fill.
+//! bytes again. So replicas may compare checksums instead of values, and a decoder that would read two byte strings
+//! as one entry is a bug that a fuzzer can see. Decoding trusts nothing: it goes through the constructors of the
+//! types, and reserves no more memory than the input could fill.
 //!
 //! Not here: checksums and framing (the log does both), and whether a command makes sense (`State::apply`).
 

@@ -1,10 +1,11 @@
 //! From a hash to a record, in many small tables.
 //!
-//! One big table would copy itself whole when it grows, a stall of tens of milliseconds at a few million names; a table
-//! in 256 parts grows one part at a time. There is no iteration: its order would depend on history.
+//! One big table would copy itself whole when it grows, a stall of tens of milliseconds at a few million names; a
+//! table in 256 parts grows one part at a time. There is no iteration: its order would depend on history.
 
 use crate::slab::Id;
 use hashbrown::HashTable;
+use hashbrown::hash_table::OccupiedEntry;
 
 const SHARDS: usize = 256;
 
@@ -39,7 +40,7 @@ impl<T> Index<T> {
     pub(crate) fn remove(&mut self, hash: u64, id: Id<T>) -> bool {
         let (shard, low) = split(hash);
         let found = self.shards[shard].find_entry(spread(low), |p| p.id == id);
-        found.map(|place| place.remove()).is_ok()
+        found.map(OccupiedEntry::remove).is_ok()
     }
 }
 

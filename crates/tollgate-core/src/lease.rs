@@ -27,5 +27,9 @@ pub(crate) struct Lease {
     pub(crate) claims: u32,
     /// Whether its owners are counted in `owners`, because there are too many claims to walk.
     pub(crate) counted: bool,
+    #[allow(
+        clippy::box_collection,
+        reason = "most leases have none, and a million leases pay for the difference"
+    )]
     pub(crate) registers: Option<Box<BTreeSet<Key>>>,
 }

@@ -1,8 +1,9 @@
 //! Decides who holds each lock, and nothing else.
 //!
-//! [`State::apply`] is a pure function of (state, entry): time arrives inside the entry, randomness and IO never. Every
-//! replica that applies the same entries has the same state, the same revisions and the same [`Snapshot::hash`].
-//! What each command does is written down in `docs/semantics.md`; `ARCHITECTURE.md` has the map of the files.
+//! [`State::apply`] is a pure function of (state, entry): time arrives inside the entry, randomness and IO never.
+//! Every replica that applies the same entries has the same state, the same revisions and the same
+//! [`Snapshot::hash`]. What each command does is written down in `docs/semantics.md`; `ARCHITECTURE.md` has the map
+//! of the files.
 //!
 //! Not here: replication, clocks, sockets, waking callers.
 

@@ -10,6 +10,9 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use tollgate_types::{LogTime, Mode, Name, Owner, Token};
 
+/// The claims on a lock by who has them.
+pub(crate) type ByOwner = BTreeMap<(Id<Lease>, Owner), Id<Claim>>;
+
 /// From how many members on a lock keeps them by owner too.
 const CROWD: usize = 16;
 
@@ -24,7 +27,7 @@ pub(crate) struct Lock {
     /// That of its members; without members it says nothing.
     pub(crate) kind: Kind,
     /// Its claims by owner, once scanning them would cost more.
-    crowd: Option<Box<BTreeMap<(Id<Lease>, Owner), Id<Claim>>>>,
+    crowd: Option<Box<ByOwner>>,
 }
 
 /// A name that a lock-delay keeps closed.
@@ -130,7 +133,7 @@ impl Lock {
     }
 
     /// The index by owner, for checking it.
-    pub(crate) fn crowd(&self) -> Option<&BTreeMap<(Id<Lease>, Owner), Id<Claim>>> {
+    pub(crate) fn crowd(&self) -> Option<&ByOwner> {
         self.crowd.as_deref()
     }
 }

@@ -1,8 +1,8 @@
 //! Whether a named owner holds anything, and what it waits for: what a search for a deadlock asks first.
 //!
 //! Most leases have a few claims, and walking them answers both. Only a lease with many keeps counts here, so that an
-//! ordinary lock operation touches no table at all. The empty owner is never asked about: it is the lease itself, whose tasks
-//! run in parallel and are not one thread of control.
+//! ordinary lock operation touches no table at all. The empty owner is never asked about: it is the lease itself,
+//! whose tasks run in parallel and are not one thread of control.
 
 use crate::claim::Claim;
 use crate::index::hash_number;
@@ -18,8 +18,8 @@ pub(crate) const WALKED_MAX: u32 = 32;
 
 const SHARDS: usize = 256;
 
-/// What an owner of a large lease has. Known by its hash alone: two owners that share one are taken for each other, which
-/// costs a search and changes no answer, because the search looks at the claims themselves.
+/// What an owner of a large lease has. Known by its hash alone: two owners that share one are taken for each other,
+/// which costs a search and changes no answer, because the search looks at the claims themselves.
 struct Counted {
     hash: u64,
     holds: u32,

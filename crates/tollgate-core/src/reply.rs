@@ -142,8 +142,8 @@ pub enum WaitOutcome {
         /// How it holds.
         mode: Mode,
     },
-    /// It does not, and why: `TimedOut`, `Cancelled`, `LeaseExpired`, `LeaseRevoked` or `Disconnected`. For an upgrade
-    /// also how the grant that it stood on ended.
+    /// It does not, and why: `TimedOut`, `Cancelled`, `LeaseExpired`, `LeaseRevoked` or `Disconnected`. For an
+    /// upgrade also how the grant that it stood on ended.
     Ended(EndReason),
 }
 

@@ -1,7 +1,7 @@
 //! What a lease remembers of its requests, so that a repeat has one effect and one answer (P10).
 //!
-//! Bounded by the operations in flight: an acknowledged request leaves only its number behind, and numbers given out in
-//! order collapse into one range.
+//! Bounded by the operations in flight: an acknowledged request leaves only its number behind, and numbers given out
+//! in order collapse into one range.
 
 use crate::claim::Claim;
 use crate::reply::{EndReason, RejectionCode};
@@ -61,8 +61,8 @@ impl Requests {
         self.kept.len() as u64
     }
 
-    /// How many ranges taking in `acked` could leave, if that is more than a client with `in_flight_max` open requests
-    /// can need.
+    /// How many ranges taking in `acked` could leave, if that is more than a client with `in_flight_max` open
+    /// requests can need.
     pub(crate) fn too_scattered(&self, acked: &SeqRanges, in_flight_max: u64) -> Option<u64> {
         let ranges = (self.seen.ranges().len() + acked.ranges().len()) as u64;
         (ranges > in_flight_max + SEQ_RANGES_MAX as u64 + 1).then_some(ranges)

@@ -1,7 +1,8 @@
 //! The history of changes that watches resume from, bounded in bytes.
 //!
-//! Events are kept packed, in chunks that a snapshot shares: there is nothing to allocate or drop one by one. Whole revisions leave, oldest first, and only at the start of an entry: so the
-//! events of the last entry can always be read, and a reader never meets half a revision.
+//! Events are kept packed, in chunks that a snapshot shares: there is nothing to allocate or drop one by one. Whole
+//! revisions leave, oldest first, and only at the start of an entry: so the events of the last entry can always be
+//! read, and a reader never meets half a revision.
 
 mod packed;
 

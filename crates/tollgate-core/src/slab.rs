@@ -1,8 +1,8 @@
 //! Records by number, in pages that a snapshot shares with the live state.
 //!
-//! Freezing clones one pointer per 1,024 records; after that, the first write to a page copies its 16 records and leaves
-//! the frozen ones alone. Pages never move, so growth never copies the whole table. Ids are reused and mean nothing
-//! outside this state: no id may ever reach a reply, a hash or an order of events.
+//! Freezing clones one pointer per 1,024 records; after that, the first write to a page copies its 16 records and
+//! leaves the frozen ones alone. Pages never move, so growth never copies the whole table. Ids are reused and mean
+//! nothing outside this state: no id may ever reach a reply, a hash or an order of events.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -184,14 +184,14 @@ fn records<T>(directories: &[Arc<Directory<T>>]) -> impl Iterator<Item = (Id<T>,
 
 /// As [`Slab`], for derived records that no snapshot shares: nothing to copy, and no reference counts to ask.
 pub(crate) struct Pages<T> {
-    pages: Vec<Box<Page<T>>>,
+    table: Vec<Box<Page<T>>>,
     free: Vec<Id<T>>,
     live: usize,
 }
 
 impl<T> Pages<T> {
     pub(crate) fn new() -> Pages<T> {
-        Pages { pages: Vec::new(), free: Vec::new(), live: 0 }
+        Pages { table: Vec::new(), free: Vec::new(), live: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -201,14 +201,14 @@ impl<T> Pages<T> {
     #[inline]
     pub(crate) fn insert(&mut self, record: T) -> Id<T> {
         if self.free.is_empty() {
-            let first = self.pages.len() * PAGE;
-            self.pages.push(Box::new(std::array::from_fn(|_| None)));
+            let first = self.table.len() * PAGE;
+            self.table.push(Box::new(std::array::from_fn(|_| None)));
             self.free.extend((first..first + PAGE).rev().map(Id::new));
         }
         let id = self.free.pop().expect("grown when empty");
         let (page, item) = id.page();
-        assert!(self.pages[page][item].is_none(), "a free number has no record");
-        self.pages[page][item] = Some(record);
+        assert!(self.table[page][item].is_none(), "a free number has no record");
+        self.table[page][item] = Some(record);
         self.live += 1;
         id
     }
@@ -216,8 +216,8 @@ impl<T> Pages<T> {
     /// Drops a record where it is.
     pub(crate) fn remove(&mut self, id: Id<T>) {
         let (page, item) = id.page();
-        assert!(self.pages[page][item].is_some(), "removed once");
-        self.pages[page][item] = None;
+        assert!(self.table[page][item].is_some(), "removed once");
+        self.table[page][item] = None;
         self.free.push(id);
         self.live -= 1;
     }
@@ -225,18 +225,18 @@ impl<T> Pages<T> {
     #[inline]
     pub(crate) fn get(&self, id: Id<T>) -> &T {
         let (page, item) = id.page();
-        self.pages[page][item].as_ref().expect("an id outlives no record")
+        self.table[page][item].as_ref().expect("an id outlives no record")
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: Id<T>) -> &mut T {
         let (page, item) = id.page();
-        self.pages[page][item].as_mut().expect("an id outlives no record")
+        self.table[page][item].as_mut().expect("an id outlives no record")
     }
 
     /// Every record, in no order that may show.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
-        let slots = self.pages.iter().flat_map(|page| page.iter()).enumerate();
+        let slots = self.table.iter().flat_map(|page| page.iter()).enumerate();
         slots.filter_map(|(place, slot)| slot.as_ref().map(|record| (Id::new(place), record)))
     }
 }
@@ -246,10 +246,12 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    type Model = BTreeMap<Id<u64>, u64>;
+
     #[test]
     fn a_frozen_slab_keeps_what_was_there_while_the_live_one_goes_on() {
         let (mut slab, mut model) = (Slab::new(), BTreeMap::new());
-        let mut frozen: Vec<(Frozen<u64>, BTreeMap<Id<u64>, u64>)> = Vec::new();
+        let mut frozen: Vec<(Frozen<u64>, Model)> = Vec::new();
         let mut random = 1u64;
         for round in 0..20_000u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -1,8 +1,8 @@
 //! The state of a group, and the one function that changes it.
 //!
-//! `State::apply` is a pure function of (state, entry). Time arrives inside the entry, so every replica ends a lease at the same
-//! revision. Records (`leases`, `claims`, `closures`, `registers`, `ring`, `dirty`) are the truth and go into snapshots;
-//! everything else is derived from them and rebuilt on load.
+//! `State::apply` is a pure function of (state, entry). Time arrives inside the entry, so every replica ends a lease
+//! at the same revision. Records (`leases`, `claims`, `closures`, `registers`, `ring`, `dirty`) are the truth and go
+//! into snapshots; everything else is derived from them and rebuilt on load.
 //!
 //! Not here: bytes (`format`), replication, waking callers, reading clocks.
 
@@ -151,8 +151,9 @@ impl State {
 
     /// The only way state changes. Never fails: a rejection is a reply.
     ///
-    /// Panics if the entry is stamped before the last one, or raises the apply version above what this binary supports:
-    /// faults, for which a replica must stop.
+    /// Panics if the entry is stamped before the last one, or raises the apply version above what this binary
+    /// supports: faults, for which a replica must stop.
+    #[allow(clippy::needless_pass_by_value, reason = "an entry is applied once")]
     pub fn apply(&mut self, entry: Entry) -> Applied {
         assert!(
             self.now <= entry.at,

@@ -1,7 +1,7 @@
 //! Finds the watches that see an event without asking each of them.
 //!
-//! An exact watch costs an event one lookup. Prefix watches cost it one lookup per *distinct length* of prefix in use,
-//! however many watches have that length. The index agrees with [`Watch::matches`] and has no rules of its own.
+//! An exact watch costs an event one lookup. Prefix watches cost it one lookup per *distinct length* of prefix in
+//! use, however many watches have that length. The index agrees with [`Watch::matches`] and has no rules of its own.
 
 use crate::event::{Change, Event};
 use crate::watch::Watch;
@@ -76,7 +76,8 @@ impl<T: Copy + Ord> WatchIndex<T> {
         removed
     }
 
-    /// Appends the ids of the watches that see `event`, sorted and each once. What is in `out` already stays as it is.
+    /// Appends the ids of the watches that see `event`, sorted and each once. What is in `out` already stays as it
+    /// is.
     pub fn matching(&self, event: &Event, out: &mut Vec<T>) {
         let start = out.len();
         out.extend(&self.all);

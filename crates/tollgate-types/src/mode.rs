@@ -65,8 +65,9 @@ impl Mode {
     pub const fn compatible(self, other: Mode) -> bool {
         match (self, other) {
             (Exclusive | Permit { .. }, _) | (_, Exclusive | Permit { .. }) => false,
-            (IntentShared, _) | (_, IntentShared) => true,
-            (IntentExclusive, IntentExclusive) | (Shared, Shared) => true,
+            (IntentShared, _) | (_, IntentShared) | (IntentExclusive, IntentExclusive) | (Shared, Shared) => {
+                true
+            }
             _ => false,
         }
     }
@@ -85,8 +86,10 @@ impl Mode {
         Some(match (self, other) {
             (Permit { .. }, _) | (_, Permit { .. }) => return None,
             (Exclusive, _) | (_, Exclusive) => Exclusive,
-            (SharedIntentExclusive, _) | (_, SharedIntentExclusive) => SharedIntentExclusive,
-            (Shared, IntentExclusive) | (IntentExclusive, Shared) => SharedIntentExclusive,
+            (SharedIntentExclusive, _)
+            | (_, SharedIntentExclusive)
+            | (Shared, IntentExclusive)
+            | (IntentExclusive, Shared) => SharedIntentExclusive,
             (Shared, _) | (_, Shared) => Shared,
             (IntentExclusive, _) | (_, IntentExclusive) => IntentExclusive,
             (IntentShared, IntentShared) => IntentShared,

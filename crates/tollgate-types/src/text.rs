@@ -77,6 +77,7 @@ macro_rules! string_type {
     };
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "one of the checks that a string type can have")]
 fn any_bytes(_: &'static str, _: &[u8]) -> Result<(), Invalid> {
     Ok(())
 }

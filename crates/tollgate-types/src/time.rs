@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A group's log time: milliseconds that some leader has counted, not a wall clock. It stands still while nobody leads.
+/// A group's log time: milliseconds that some leader has counted, not a wall clock. It stands still while nobody
+/// leads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LogTime(u64);
 

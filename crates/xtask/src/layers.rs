@@ -1,7 +1,7 @@
 //! Which crate may use which: the shape of the house.
 //!
-//! Read from the manifests, so a forbidden arrow is found where it is drawn. An arrow counts whatever it is for: a test
-//! that needs a higher layer belongs in the higher layer. Not here: what the code inside a crate names (`tidy`).
+//! Read from the manifests, so a forbidden arrow is found where it is drawn. An arrow counts whatever it is for: a
+//! test that needs a higher layer belongs in the higher layer. Not here: what the code inside a crate names (`tidy`).
 
 use crate::finding::Finding;
 use crate::manifest::{Dependency, Manifest, Purpose};
@@ -28,7 +28,8 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("xtask", &[]),
 ];
 
-/// The only crates from outside that these may use, tests apart: each could bring in a clock, randomness or hash order.
+/// The only crates from outside that these may use, tests apart: each could bring in a clock, randomness or hash
+/// order.
 const ALLOWED_OUTSIDE: [(&str, &[&str]); 2] = [
     ("tollgate-types", &["smallvec", "thiserror", "xxhash-rust"]),
     ("tollgate-core", &["crc32fast", "hashbrown", "smallvec", "thiserror", "xxhash-rust"]),

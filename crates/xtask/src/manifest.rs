@@ -2,7 +2,8 @@
 //!
 //! Sections are `[name]` headers; entries are `key = value` with a bare or dotted key, and a value that may run over
 //! several lines inside brackets. A dependency is `name.workspace = true` or `name = { workspace = true, ... }`. What
-//! else TOML allows (`[dependencies.name]`, quoted keys) comes out as an entry that no rule accepts, never as nothing.
+//! else TOML allows (`[dependencies.name]`, quoted keys) comes out as an entry that no rule accepts, never as
+//! nothing.
 
 /// A manifest as its entries, in order.
 #[derive(Debug)]
@@ -85,7 +86,8 @@ impl Dependency<'_> {
     }
 }
 
-/// `[dependencies]`, `[target.'cfg(unix)'.dependencies]`, and `[dependencies.name]`, which is told apart by its entry.
+/// `[dependencies]`, `[target.'cfg(unix)'.dependencies]`, and `[dependencies.name]`, which is told apart by its
+/// entry.
 fn dependency(entry: &Entry) -> Option<Dependency<'_>> {
     let (table, rest) = match entry.section.rsplit_once('.') {
         Some((before, last)) if purpose(last).is_none() => {

@@ -1,8 +1,8 @@
 //! Rust source with all but the code blanked out, line numbers kept.
 //!
 //! A scanner of comments, strings and braces, not a parser: enough to look for words that code must not use. Blanked
-//! are comments, doc comments (and so doc tests), string and character literals. Inline `#[cfg(test)] mod name { .. }`
-//! can be blanked too; a test module in a file of its own, or an item that is not a module, stays.
+//! are comments, doc comments (and so doc tests), string and character literals. Inline `#[cfg(test)] mod name { ..
+//! }` can be blanked too; a test module in a file of its own, or an item that is not a module, stays.
 
 /// The code, with every other byte but line breaks a space.
 pub(crate) fn code(source: &str) -> String {
@@ -93,7 +93,8 @@ fn blank(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
 }
 
-/// The end of the `mod name { .. }` that follows `from`, past other attributes and a visibility; none if none follows.
+/// The end of the `mod name { .. }` that follows `from`, past other attributes and a visibility; none if none
+/// follows.
 fn module_end(code: &str, from: usize) -> Option<usize> {
     let mut rest = code[from..].trim_start();
     while let Some(attribute) = rest.strip_prefix("#[") {

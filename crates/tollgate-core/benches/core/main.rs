@@ -1,8 +1,8 @@
 //! What the core costs: `make bench-core`.
 //!
 //! Times are wall clock on one thread, each measured several times: median, and the spread in brackets. Memory is the
-//! growth of a fresh process. A figure is printed beside its target where it has one. Arguments pick single measurements:
-//! `cargo bench -p tollgate-core --bench core -- pairs hand-off`.
+//! growth of a fresh process. A figure is printed beside its target where it has one. Arguments pick single
+//! measurements: `cargo bench -p tollgate-core --bench core -- pairs hand-off`.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs, reason = "a report for people")]
 
@@ -98,7 +98,7 @@ fn pairs(held: u64, target: &str) {
             load::random_work(2 * turn, worker, MILLION)
         })
     });
-    Line::new(format!("lock + unlock, {held} held")).time(per_pair).target(target).print();
+    Line::new(format!("lock + unlock, {held} held")).time(&per_pair).target(target).print();
 }
 
 /// The same at random: each round trip frees one of the held names and takes another, so that nothing is in a cache.
@@ -114,7 +114,7 @@ fn churn(held: u64) {
             (unlock, acquire(name(old + round + held), holder, old + round + held, Wait::No, second))
         })
     });
-    Line::new(format!("unlock one at random + lock another, {held} held")).time(per_pair).print();
+    Line::new(format!("unlock one at random + lock another, {held} held")).time(&per_pair).print();
 }
 
 /// Release of a lock with 10,000 waiters, and the releaser queueing again.
@@ -154,7 +154,7 @@ fn hand_off() {
         }
         spent / u32::try_from(TURNS).unwrap()
     });
-    Line::new("hand-off, 10,000 wait".to_owned()).time(per_hand_off).target("1.5 us").print();
+    Line::new("hand-off, 10,000 wait".to_owned()).time(&per_hand_off).target("1.5 us").print();
 }
 
 /// Ticks until nothing is due; how many, how long in all, the longest.
@@ -187,7 +187,7 @@ fn leases_end_together() {
         total
     });
     let line = Line::new("100,000 leases with a lock each end together".to_owned());
-    line.time(total).target("0.25 s in all").print();
+    line.time(&total).target("0.25 s in all").print();
     println!("    longest of {} entries: {:?} (target 5 ms)", most.1, most.0);
 }
 
@@ -213,7 +213,7 @@ fn snapshot() {
         black_box(state.snapshot());
         start.elapsed()
     });
-    Line::new("snapshot of 1,000,000 locks: start".to_owned()).time(start).target("5 ms").print();
+    Line::new("snapshot of 1,000,000 locks: start".to_owned()).time(&start).target("5 ms").print();
 
     let snapshot = state.snapshot();
     let (mut longest, mut entries) = (Duration::ZERO, 0u64);
@@ -273,7 +273,7 @@ fn renewals() {
         }
         total / u32::try_from(LEASES).unwrap()
     });
-    Line::new("renewal of one of 100,000 leases, 1,000 an entry".to_owned()).time(each).print();
+    Line::new("renewal of one of 100,000 leases, 1,000 an entry".to_owned()).time(&each).print();
 }
 
 fn codec() {
@@ -290,7 +290,7 @@ fn codec() {
         }
         start.elapsed() / ENTRIES
     });
-    Line::new(format!("encode a lock entry ({} bytes)", bytes.len())).time(encode).print();
+    Line::new(format!("encode a lock entry ({} bytes)", bytes.len())).time(&encode).print();
     let decode = spread(ROUNDS, || {
         let start = Instant::now();
         for _ in 0..ENTRIES {
@@ -298,7 +298,7 @@ fn codec() {
         }
         start.elapsed() / ENTRIES
     });
-    Line::new("decode it".to_owned()).time(decode).print();
+    Line::new("decode it".to_owned()).time(&decode).print();
 }
 
 /// An event among 100,000 exact-key and 10,000 prefix watches, by index and by scan.
@@ -321,7 +321,7 @@ fn watches() {
         }
         start.elapsed() / u32::try_from(events.len()).unwrap()
     });
-    Line::new("match an event to 110,000 watches".to_owned()).time(by_index).print();
+    Line::new("match an event to 110,000 watches".to_owned()).time(&by_index).print();
     let by_scan = spread(3, || {
         let start = Instant::now();
         for event in &events[..20] {
@@ -329,5 +329,5 @@ fn watches() {
         }
         start.elapsed() / 20
     });
-    Line::new("    the same by a scan of all".to_owned()).time(by_scan).print();
+    Line::new("    the same by a scan of all".to_owned()).time(&by_scan).print();
 }

@@ -26,7 +26,7 @@ impl Line {
         Line { what, figure: String::new(), target: String::new() }
     }
 
-    pub(crate) fn time(mut self, spread: Spread) -> Line {
+    pub(crate) fn time(mut self, spread: &Spread) -> Line {
         self.figure = format!("{:?} [{:?} .. {:?}]", spread.median, spread.least, spread.most);
         self
     }

@@ -4,20 +4,20 @@
 //! fields. All numbers below are stable: a log that was written once must decode for ever, so a tag is never given to
 //! another command and a field never changes its place. What needs either gets a new format version.
 //!
-//! | tag | command             | fields                                                                                      |
-//! |-----|---------------------|---------------------------------------------------------------------------------------------|
-//! | 1   | `Tick`              |                                                                                             |
-//! | 2   | `GrantLease`        | flags, lease or slot, ttl, client id, address                                               |
-//! | 3   | `RenewLeases`       | list of (lease, option of address, acked)                                                   |
-//! | 4   | `RevokeLease`       | lease, disconnected                                                                         |
-//! | 5   | `AcquireLock`       | flags, names, lease, owner, mode, \[wait\], lock delay, \[max hold\], metadata, \[request\] |
-//! | 6   | `ReleaseLock`       | flags, names, then token, or lease, owner, \[token\], \[request\]                           |
-//! | 7   | `ConvertLock`       | flags, names, lease, owner, mode, \[wait\], \[request\]                                     |
-//! | 8   | `CancelWait`        | flags, lease, then seq, or name, owner; acked                                               |
-//! | 9   | `ForceRelease`      | name, token, reason                                                                         |
-//! | 10  | `Txn`               | flags, \[lease, request\], list of compares, list of then, list of otherwise                |
-//! | 11  | `SetLimits`         | list of numbers                                                                             |
-//! | 12  | `RaiseApplyVersion` | version                                                                                     |
+//! | tag | command             | fields |
+//! |-----|---------------------|---|
+//! | 1   | `Tick`              | |
+//! | 2   | `GrantLease`        | flags, lease or slot, ttl, client id, address |
+//! | 3   | `RenewLeases`       | list of (lease, option of address, acked) |
+//! | 4   | `RevokeLease`       | lease, disconnected |
+//! | 5   | `AcquireLock`       | flags, names, lease, owner, mode, \[wait\], delay, \[max hold\], metadata, \[request\] |
+//! | 6   | `ReleaseLock`       | flags, names, then token, or lease, owner, \[token\], \[request\] |
+//! | 7   | `ConvertLock`       | flags, names, lease, owner, mode, \[wait\], \[request\] |
+//! | 8   | `CancelWait`        | flags, lease, then seq, or name, owner; acked |
+//! | 9   | `ForceRelease`      | name, token, reason |
+//! | 10  | `Txn`               | flags, \[lease, request\], list of compares, list of then, list of otherwise |
+//! | 11  | `SetLimits`         | list of numbers |
+//! | 12  | `RaiseApplyVersion` | version |
 //!
 //! Fields in brackets are there if their flag is set. A request is seq, acked. Tag 0 is never used, so that a page of
 //! zeros is no entry. Not here: whether this binary can apply the command.

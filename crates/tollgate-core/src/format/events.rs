@@ -96,7 +96,7 @@ pub(crate) fn read_event(reader: &mut Reader<'_>) -> Result<Change, DecodeError>
 fn write_claim_state(writer: &mut Writer<'_>, state: &ClaimState) {
     writer.mode(state.mode);
     writer.token_option(state.token);
-    writer.option(state.wants, |w, mode| w.mode(mode));
+    writer.option(state.wants, Writer::mode);
     writer.revision(state.mod_revision);
     writer.varint(state.version);
 }

@@ -46,6 +46,7 @@ impl Tag {
 }
 
 /// A record to be written.
+#[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum Record<'a> {
     Header(&'a Header),
     Lease(&'a Lease),
@@ -240,7 +241,7 @@ fn write_outcome(writer: &mut Writer<'_>, outcome: &Outcome) {
         }
         Outcome::Ended { token, reason } => {
             writer.u8(4);
-            writer.option(*token, |w, token| w.token(token));
+            writer.token_option(*token);
             writer.u8(reason_number(*reason));
         }
         Outcome::TxnDone { succeeded, revision } => {
@@ -265,10 +266,7 @@ fn read_outcome(reader: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
         },
         2 => Outcome::Busy,
         3 => Outcome::Released { revision: reader.revision()? },
-        4 => Outcome::Ended {
-            token: reader.option("token", Reader::token)?,
-            reason: reader.tag("end reason", reason_from)?,
-        },
+        4 => Outcome::Ended { token: reader.token_option()?, reason: reader.tag("end reason", reason_from)? },
         5 => Outcome::TxnDone { succeeded: reader.bool("succeeded")?, revision: reader.revision()? },
         6 => Outcome::Rejected(reader.tag("rejection", RejectionCode::from_number)?),
         tag => return Err(DecodeError::UnknownTag { what: "outcome", tag, at }),

@@ -1,9 +1,9 @@
 //! The bytes of a snapshot: every record of a state, framed and checksummed, written and read in pieces.
 //!
-//! A stream of frames, each with its length, the CRC-32 of its payload, and the payload: whole records, one after another.
-//! Sections come in the order of their tags, records in the order of their keys, so equal states have equal bytes and
-//! one hash. The last record carries that hash over all records before it. Derived tables are not written; `Restore`
-//! rebuilds them.
+//! A stream of frames, each with its length, the CRC-32 of its payload, and the payload: whole records, one after
+//! another. Sections come in the order of their tags, records in the order of their keys, so equal states have equal
+//! bytes and one hash. The last record carries that hash over all records before it. Derived tables are not written;
+//! `Restore` rebuilds them.
 
 use super::record::{self, Record, Tag};
 use super::{DecodeError, Reader, Writer};
@@ -328,8 +328,11 @@ impl SnapshotReader {
     }
 }
 
-/// A whole frame's payload and what follows it; none if more bytes are needed.
-fn split_frame(bytes: &[u8], frame: u64) -> Result<Option<(&[u8], &[u8])>, SnapshotError> {
+/// A whole frame's payload, and what follows it.
+type Frame<'a> = (&'a [u8], &'a [u8]);
+
+/// The next frame; none if more bytes are needed.
+fn split_frame(bytes: &[u8], frame: u64) -> Result<Option<Frame<'_>>, SnapshotError> {
     let Some((head, rest)) = bytes.split_at_checked(FRAME_HEAD_BYTES) else { return Ok(None) };
     let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let (len, crc) = (number(0) as usize, number(4));

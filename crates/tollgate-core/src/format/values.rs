@@ -135,8 +135,8 @@ impl Writer<'_> {
         self.seq_ranges_max(seqs, usize::MAX);
     }
 
-    /// The number of ranges, then for each how far it begins after the least seq at which it could, and how many seqs it
-    /// has after the first. So whatever numbers stand there, they are sorted ranges with gaps.
+    /// The number of ranges, then for each how far it begins after the least seq at which it could, and how many seqs
+    /// it has after the first. So whatever numbers stand there, they are sorted ranges with gaps.
     fn seq_ranges_max(&mut self, seqs: &SeqRanges, max: usize) {
         let mut from_min = 1;
         self.list("seq ranges", max, seqs.ranges(), |writer, &(from, to)| {
@@ -241,8 +241,8 @@ impl Reader<'_> {
         Reader::valid(start, SeqRanges::from_sorted(ranges))
     }
 
-    /// Any values: whether a group can have them is [`Limits::validate`]'s to say, and in a command its rejection is an
-    /// answer, not an error.
+    /// Any values: whether a group can have them is [`Limits::validate`]'s to say, and in a command its rejection is
+    /// an answer, not an error.
     pub(crate) fn limits(&mut self) -> Result<Limits, DecodeError> {
         let at = self.at();
         let count = self.count("limits", LIMITS_COUNT, 1)?;
@@ -317,7 +317,8 @@ mod tests {
     #[test]
     fn seq_ranges_are_coded_by_their_distances() {
         let seqs = SeqRanges::new(vec![(1, 4), (6, 6), (300, 310)]).unwrap();
-        // 1..=4 begins as early as it could and has 3 after its first; 6 is the next that does not touch; 300 - 8 = 292.
+        // 1..=4 begins as early as it could and has 3 after its first; 6 is the next that does not touch; 300 - 8 =
+        // 292.
         let bytes = [3, 0, 3, 0, 0, 0xa4, 2, 10];
         assert_eq!(written(|w| w.seq_ranges(&seqs)), bytes);
         assert_eq!(Reader::new(&bytes).seq_ranges(), Ok(seqs));

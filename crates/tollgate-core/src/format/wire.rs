@@ -317,8 +317,8 @@ impl<'a> Reader<'a> {
         if self.bool(what)? { read(self).map(Some) } else { Ok(None) }
     }
 
-    /// The number of elements of a list. It is safe to reserve room for: each takes `bytes_min` bytes or more (at least
-    /// one), and that many are left.
+    /// The number of elements of a list. It is safe to reserve room for: each takes `bytes_min` bytes or more (at
+    /// least one), and that many are left.
     pub(crate) fn count(
         &mut self,
         what: &'static str,

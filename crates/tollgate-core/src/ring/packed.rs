@@ -1,7 +1,7 @@
 //! Events as they lie in the ring: fixed fields first, then the strings.
 //!
-//! Made for writing: every lock operation packs one, few are ever read. It never leaves the process, so it is no format that
-//! anything depends on; a snapshot writes events in the format of `format::events`.
+//! Made for writing: every lock operation packs one, few are ever read. It never leaves the process, so it is no
+//! format that anything depends on; a snapshot writes events in the format of `format::events`.
 
 use crate::event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState};
 use crate::format::{LockChanged, reason_from, reason_number};
@@ -117,7 +117,9 @@ pub(super) fn pack_lock(revision: Revision, counts: u64, changed: &LockChanged<'
         changed.metadata.as_bytes(),
         changed.note.as_bytes(),
     ];
-    strings.iter().for_each(|bytes| fields.length(bytes));
+    for bytes in strings {
+        fields.length(bytes);
+    }
     for state in [&changed.now, &changed.prev].into_iter().flatten() {
         fields.claim_state(state);
     }

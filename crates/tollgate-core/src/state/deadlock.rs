@@ -1,8 +1,9 @@
 //! Finds out whether a request, once queued, could ever be granted.
 //!
-//! Imagine the request in its queues, and then that everybody goes on: whoever may be granted is, and whoever waits for
-//! nothing gives back what it holds. If the requester still waits when nothing moves any more, and a cycle leads from it back
-//! to itself, waiting would never end. Counting permits needs no special case: it is what the imagined grants do.
+//! Imagine the request in its queues, and then that everybody goes on: whoever may be granted is, and whoever waits
+//! for nothing gives back what it holds. If the requester still waits when nothing moves any more, and a cycle leads
+//! from it back to itself, waiting would never end. Counting permits needs no special case: it is what the imagined
+//! grants do.
 //!
 //! Only claims that the request can depend on are looked at, and no more of them than a limit allows.
 
@@ -16,6 +17,7 @@ use crate::planted::Bug;
 use crate::reply::{CycleStep, Rejection};
 use crate::slab::Id;
 use smallvec::SmallVec;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use tollgate_types::{LeaseId, Mode, Owner, REVISION_END, Revision, Token};
 
@@ -342,19 +344,19 @@ impl<'a> Search<'a> {
         while let Some(node) = next.pop_front() {
             for edge in self.edges(node) {
                 if edge.to == REQUESTER {
-                    return Some(self.way_back(&reached, edge));
+                    return Some(self.way_back(&reached, &edge));
                 }
-                if !reached.contains_key(&edge.to) {
+                if let Entry::Vacant(place) = reached.entry(edge.to) {
                     next.push_back(edge.to);
-                    reached.insert(edge.to, edge);
+                    place.insert(edge);
                 }
             }
         }
         None
     }
 
-    fn way_back(&self, reached: &BTreeMap<usize, CycleEdge>, last: CycleEdge) -> Vec<CycleStep> {
-        let mut steps = vec![self.step(&last)];
+    fn way_back(&self, reached: &BTreeMap<usize, CycleEdge>, last: &CycleEdge) -> Vec<CycleStep> {
+        let mut steps = vec![self.step(last)];
         let mut from = last.from;
         while from != REQUESTER {
             let edge = &reached[&from];

@@ -178,7 +178,7 @@ impl State {
     fn check_requests(&self, lease: &Lease) -> Checked {
         let kept = lease.requests.kept();
         must!(kept.is_sorted_by(|a, b| a.0 < b.0), "{:?} keeps requests out of order", lease.id);
-        let mut of_claims = 0;
+        let mut by_lease = 0;
         for (seq, kept) in kept {
             must!(lease.requests.is_seen(*seq), "{:?} keeps {seq:?} unseen", lease.id);
             if let Kept::Claim { claim, .. } = kept {
@@ -186,16 +186,16 @@ impl State {
                 let upgrade = claim.upgrade.as_ref().is_some_and(|upgrade| upgrade.seqs.contains(seq));
                 let known = upgrade || claim.seqs.iter().any(|(s, _)| s == seq);
                 must!(known, "{seq:?} of {:?} is not on its claim", lease.id);
-                of_claims += 1;
+                by_lease += 1;
             }
         }
         let mut next = lease.oldest;
-        let mut on_claims = 0;
+        let mut by_claims = 0;
         while let Some(claim) = next.map(|id| self.claims.get(id)) {
-            on_claims += claim.seqs.len() + claim.upgrade.as_ref().map_or(0, |upgrade| upgrade.seqs.len());
+            by_claims += claim.seqs.len() + claim.upgrade.as_ref().map_or(0, |upgrade| upgrade.seqs.len());
             next = claim.younger;
         }
-        must!(of_claims == on_claims, "{:?} keeps {of_claims} of {on_claims} requests on claims", lease.id);
+        must!(by_lease == by_claims, "{:?} keeps {by_lease} of {by_claims} requests on claims", lease.id);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use crate::planted::Bug;
 use crate::reply::{EndReason, Rejection, Renewed, Reply};
 use crate::requests::Requests;
 use crate::slab::Id;
-use tollgate_types::{DurationMs, LeaseId, Limit, LogTime};
+use tollgate_types::{DurationMs, LeaseId, Limit, LogTime, REVISION_END};
 
 impl State {
     pub(super) fn grant_lease(&mut self, grant: &GrantLease) -> Reply {
@@ -30,7 +30,7 @@ impl State {
         let incarnation = self.bump();
         let id = match grant.id {
             LeaseChoice::Chosen(id) => id,
-            LeaseChoice::Assigned(slot) => (incarnation.get()..)
+            LeaseChoice::Assigned(slot) => (incarnation.get()..REVISION_END)
                 .map(|counter| LeaseId::assigned(slot, counter))
                 .find(|id| self.find_lease(*id).is_none())
                 .expect("there are more ids in a slot than leases"),

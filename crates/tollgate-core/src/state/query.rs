@@ -53,8 +53,8 @@ impl State {
         self.ring.min_revision()
     }
 
-    /// The events from a revision on that a watch asks for; never part of a revision. An empty batch whose `next` is not
-    /// above the state's revision means: read on from there.
+    /// The events from a revision on that a watch asks for; never part of a revision. An empty batch whose `next` is
+    /// not above the state's revision means: read on from there.
     pub fn events_since(
         &self,
         from: Revision,

@@ -1,7 +1,7 @@
 //! Builds a state from the records of a snapshot, and freezes one into them.
 //!
-//! Every record is checked against those before it, so that bytes which only look like a snapshot end in an error, never in
-//! a panic or a wrong state; at the end all invariants are checked.
+//! Every record is checked against those before it, so that bytes which only look like a snapshot end in an error,
+//! never in a panic or a wrong state; at the end all invariants are checked.
 
 use super::{APPLY_VERSION_SUPPORTED, State};
 use crate::claim::{Claim, Locks};

@@ -154,18 +154,15 @@ impl State {
             mod_revision: revision,
             version: prev.as_ref().map_or(1, |prev| prev.version + 1),
         };
-        let id = match found {
-            Some(id) => {
-                self.detach(id);
-                self.registers.get_mut(id).state = now.clone();
-                id
-            }
-            None => {
-                let register = Register { key: key.clone(), state: now.clone(), lease: None };
-                let id = self.registers.insert(register);
-                self.keys.insert(key.clone(), id);
-                id
-            }
+        let id = if let Some(id) = found {
+            self.detach(id);
+            self.registers.get_mut(id).state = now.clone();
+            id
+        } else {
+            let register = Register { key: key.clone(), state: now.clone(), lease: None };
+            let id = self.registers.insert(register);
+            self.keys.insert(key.clone(), id);
+            id
         };
         self.attach_register(id, lease);
         RegisterChange { key: key.clone(), now: Some(now), prev }

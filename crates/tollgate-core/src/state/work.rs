@@ -1,6 +1,7 @@
 //! What time does, in bounded steps: reaps what is due and grants what that makes free.
 //!
-//! An entry does at most a budget of it; while some is left, `next_deadline` is now and the leader ticks again at once.
+//! An entry does at most a budget of it; while some is left, `next_deadline` is now and the leader ticks again at
+//! once.
 
 use super::State;
 use crate::claim::{Claim, Locks};

@@ -1,7 +1,7 @@
 //! What falls due together is worked off in bounded steps, and a backlog changes nobody's answer.
 //!
-//! 100,000 leases that end at one moment, and one lease that ends with 100,000 locks. Nothing here measures time: what
-//! counts is how many ends and grants an entry makes.
+//! 100,000 leases that end at one moment, and one lease that ends with 100,000 locks. Nothing here measures time:
+//! what counts is how many ends and grants an entry makes.
 
 use crate::commands::{Replica, acquire, grant, lock, name};
 use tollgate_core::{AcquireLock, Bug, Change, Command, Reply, Wait, WaitOutcome};
@@ -34,8 +34,8 @@ fn state(holder: fn(u64) -> u64, bug: Option<Bug>) -> Replica {
     replica
 }
 
-/// Ticks from the moment at which all are due until nothing is; how many entries that took. No entry makes more ends and
-/// grants than it may, but for the last step of its work.
+/// Ticks from the moment at which all are due until nothing is; how many entries that took. No entry makes more ends
+/// and grants than it may, but for the last step of its work.
 fn ticks_to_work_off(replica: &mut Replica) -> u64 {
     assert!(replica.is_idle(), "nothing is due before its time");
     let reaps_max = Limits::DEFAULT.reaps_per_entry_max;

@@ -56,8 +56,8 @@ fn request(seq: u64, acked: &[(u64, u64)]) -> Request {
 }
 
 /// A change here is a change of the log format: logs that were written before would no longer decode. Never change a
-/// line; a new format version gets lines of its own. They were computed from the layout that `format::command` documents,
-/// not recorded from the encoder.
+/// line; a new format version gets lines of its own. They were computed from the layout that `format::command`
+/// documents, not recorded from the encoder.
 fn golden() -> Vec<(&'static str, Entry)> {
     let acquire = AcquireLock {
         names: names(&["jobs"]),

@@ -2,8 +2,8 @@
 
 use tollgate_core::{
     AcquireLock, Applied, Bug, CancelTarget, CancelWait, Command, ConvertLock, Entry, Event, GrantLease,
-    LeaseChoice, Op, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, SnapshotReader,
-    State, Txn, Wait, Watch,
+    LeaseChoice, Op, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, SnapshotReader, State, Txn, Wait,
+    Watch,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner, Seq,
@@ -116,10 +116,6 @@ pub(crate) fn grant(id: u64, ttl_ms: u64) -> Command {
 pub(crate) fn renew(ids: impl IntoIterator<Item = u64>) -> Command {
     let renewal = |id| Renewal { lease: lease(id), address: None, acked: SeqRanges::default() };
     Command::RenewLeases(RenewLeases { renewals: ids.into_iter().map(renewal).collect() })
-}
-
-pub(crate) fn revoke(id: u64) -> Command {
-    Command::RevokeLease(RevokeLease { lease: lease(id), disconnected: false })
 }
 
 /// Exclusive, for as long as it takes, by the lease itself.

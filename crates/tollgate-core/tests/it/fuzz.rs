@@ -1,9 +1,9 @@
 //! Fuzzing of the decoders: they meet bytes from disks and from other nodes, and must never panic on any.
 //!
-//! These are ordinary tests with a budget of a second each. `FUZZ_SECONDS` gives them more, with another seed each time;
-//! a failure prints its input and the seed with which `FUZZ_SEED` makes it the first input again. With `--nocapture`
-//! they say how fast they went. That a decoder reserves no more memory than its input justifies can't be measured
-//! from here: it is `Reader::count` that guarantees it, and `format::wire` that tests that.
+//! These are ordinary tests with a budget of a second each. `FUZZ_SECONDS` gives them more, with another seed each
+//! time; a failure prints its input and the seed with which `FUZZ_SEED` makes it the first input again. With
+//! `--nocapture` they say how fast they went. That a decoder reserves no more memory than its input justifies can't
+//! be measured from here: it is `Reader::count` that guarantees it, and `format::wire` that tests that.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a fuzzer reports its speed and its findings")]
 
 use crate::codec::{Rng, arbitrary_entry, encoded, hex};
@@ -40,8 +40,8 @@ fn fuzz_snapshot_records() {
     fuzz("snapshot_records", snapshots::corpus_of_records(), snapshots::is_refused_or_sound);
 }
 
-/// Calls `target` with random bytes and with mutations of `corpus` until the time is up. The target panics on a bug, and
-/// says whether it accepted the input.
+/// Calls `target` with random bytes and with mutations of `corpus` until the time is up. The target panics on a bug,
+/// and says whether it accepted the input.
 fn fuzz(target_name: &str, corpus: Vec<Vec<u8>>, mut target: impl FnMut(&[u8]) -> bool) {
     let corpus: Vec<Vec<u8>> = corpus.into_iter().filter(|bytes| bytes.len() <= INPUT_BYTES_MAX).collect();
     let seconds = env_number("FUZZ_SECONDS");

@@ -37,8 +37,8 @@ fn every_planted_bug_is_caught() {
     assert!(survivors.is_empty(), "not caught: {survivors:?}");
 }
 
-/// A bug may be caught by an assertion of the core, whose backtrace is of no interest here. Other tests run beside this
-/// one and keep theirs.
+/// A bug may be caught by an assertion of the core, whose backtrace is of no interest here. Other tests run beside
+/// this one and keep theirs.
 fn silence_panics_of_this_thread() {
     let (hook, silent) = (std::panic::take_hook(), std::thread::current().id());
     std::panic::set_hook(Box::new(move |panic| {

@@ -4,7 +4,8 @@
 //! up to date: who holds, who waits and what is due is found by scanning all claims, each time it is asked. Where the
 //! page leaves a choice, a comment that begins with "Reading:" says which was taken.
 //!
-//! Not here: the bound on a deadlock search, and which cycle a search reports (`Oracle::check_cycle` judges the core's).
+//! Not here: the bound on a deadlock search, and which cycle a search reports (`Oracle::check_cycle` judges the
+//! core's).
 
 mod claims;
 mod deadlock;
@@ -113,7 +114,8 @@ struct Register {
 /// What a purge did.
 struct Purged {
     ends: i64,
-    /// Reading: a closure that is removed counts as "something ended", or the name it kept closed would stay unsettled.
+    /// Reading: a closure that is removed counts as "something ended", or the name it kept closed would stay
+    /// unsettled.
     changed: bool,
 }
 

@@ -1,8 +1,9 @@
 //! The promises that the core alone can answer for, each with a check of its own, written without looking at how the
 //! core does it; a test's name begins with the promise's number.
 //!
-//! A check that has never failed proves little. So each of them runs again with bugs planted that break its promise, and
-//! must find every one. Not here: what each command answers (`oracle`, `scripts`), and what needs more than one node.
+//! A check that has never failed proves little. So each of them runs again with bugs planted that break its promise,
+//! and must find every one. Not here: what each command answers (`oracle`, `scripts`), and what needs more than one
+//! node.
 
 mod determinism;
 mod exclusion;

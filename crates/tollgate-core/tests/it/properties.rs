@@ -223,8 +223,8 @@ fn rehearse(seed: u64, stats: &mut Stats) {
     }
 }
 
-/// Entries at random for tests of their own, and the limits to begin with. Aimed, as in a sequence, at what the entries
-/// before them made.
+/// Entries at random for tests of their own, and the limits to begin with. Aimed, as in a sequence, at what the
+/// entries before them made.
 pub(crate) fn entries(seed: u64, count: u64) -> (Limits, Vec<Entry>) {
     let limits = Generator::new(seed).limits().clone();
     let entries = entries_after(&limits, &[], seed, count);

@@ -2,8 +2,8 @@
 
 use tollgate_types::{Name, Slot};
 
-/// Computed with the reference implementation of XXH3 through another language's binding, not with this crate. A change
-/// here would send clients to the wrong group.
+/// Computed with the reference implementation of XXH3 through another language's binding, not with this crate. A
+/// change here would send clients to the wrong group.
 const SLOTS_BY_NAME: [(&str, u16); 14] = [
     ("a", 3_615),
     ("db/migrate", 819),

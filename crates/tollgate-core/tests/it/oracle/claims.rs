@@ -245,7 +245,8 @@ impl Oracle {
             self.delete_event(&claim, name, reason, note);
             self.close(&claim, name, reason);
         }
-        // Reading: what keeps a pending upgrade waiting may have been the name given back, so the rest is settled too.
+        // Reading: what keeps a pending upgrade waiting may have been the name given back, so the rest is settled
+        // too.
         if claim.upgrade.is_some() { claim.names.as_slice().to_vec() } else { names.to_vec() }
     }
 

@@ -1,5 +1,5 @@
-//! Deadlock, decided by playing it out: imagine the request in its queues, let everybody go on until nothing moves, and
-//! see whether the requester still waits in a circle.
+//! Deadlock, decided by playing it out: imagine the request in its queues, let everybody go on until nothing moves,
+//! and see whether the requester still waits in a circle.
 
 use super::Oracle;
 use super::claims::goes_with;

@@ -1,4 +1,5 @@
-//! P1: an exclusive lock has one holder, shared and exclusive never overlap, a semaphore never gives out more than it has.
+//! P1: an exclusive lock has one holder, shared and exclusive never overlap, a semaphore never gives out more than it
+//! has.
 
 use super::{ensure, histories, lock_changes, must_fail, must_hold};
 use crate::commands::Replica;

@@ -55,12 +55,7 @@ fn repeat(replica: &mut Replica, sent: &Sent) -> Result<Reply, String> {
     let applied = replica.at(replica.state.now().ms(), sent.again.clone());
     ensure!(applied.revision == revision, "{:?} took a revision, answer {:?}", sent.again, applied.reply);
     ensure!(applied.resolved.is_empty(), "{:?} ended waits", sent.again);
-    ensure!(
-        replica.hash() == hash,
-        "{:?} changed the state, answer {:?}",
-        sent.again,
-        applied.reply
-    );
+    ensure!(replica.hash() == hash, "{:?} changed the state, answer {:?}", sent.again, applied.reply);
     Ok(applied.reply)
 }
 

@@ -1,4 +1,5 @@
-//! P2: tokens strictly increase per lock name and stay below 2^53, across snapshots and the self-deletion of idle locks.
+//! P2: tokens strictly increase per lock name and stay below 2^53, across snapshots and the self-deletion of idle
+//! locks.
 
 use super::{ensure, histories, lock_changes, must_fail, must_hold};
 use crate::commands::{Replica, grant, lock, name, unlock};

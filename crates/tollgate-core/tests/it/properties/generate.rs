@@ -1,8 +1,8 @@
 //! Makes the entries of a sequence, one by one, looking at what the oracle answered so far.
 //!
-//! Commands chosen blindly would mostly be refused. So leases, tokens, holders and seqs are mostly drawn from those that
-//! exist, and now and then from those that did. Each sequence has a profile (how long leases live, how much work an
-//! entry may do, how many requests may be in flight), because some paths need many entries of the same mood.
+//! Commands chosen blindly would mostly be refused. So leases, tokens, holders and seqs are mostly drawn from those
+//! that exist, and now and then from those that did. Each sequence has a profile (how long leases live, how much work
+//! an entry may do, how many requests may be in flight), because some paths need many entries of the same mood.
 
 mod locks;
 mod registers;

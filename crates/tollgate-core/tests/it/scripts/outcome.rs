@@ -1,7 +1,8 @@
 //! The line that an entry prints: its events by revision, then whatever they don't tell of its answer.
 //!
-//! A grant's event tells its token, and so the answer `Acquired` with that token need not be repeated; any other answer
-//! is written out. The same goes for waits: each that ended must have been told to its waiter, once and in order.
+//! A grant's event tells its token, and so the answer `Acquired` with that token need not be repeated; any other
+//! answer is written out. The same goes for waits: each that ended must have been told to its waiter, once and in
+//! order.
 
 use super::print::{self, Place, who};
 use super::words::time;
@@ -148,8 +149,8 @@ fn holds(change: &LockChange, token: Token, mode: Mode) -> bool {
     change.now.is_some_and(|now| now.token == Some(token) && now.mode == mode)
 }
 
-/// What a waiter must be told because of an event. None also for the end of a holder that waits for an upgrade: whether
-/// the wait ends with it depends on its other names, so that it is written out when it does.
+/// What a waiter must be told because of an event. None also for the end of a holder that waits for an upgrade:
+/// whether the wait ends with it depends on its other names, so that it is written out when it does.
 fn resolution_of(change: &LockChange) -> Option<Resolution> {
     let prev = change.prev?;
     let (create_revision, outcome) = match change.now {

@@ -11,8 +11,8 @@ pub(crate) fn corpus_of_bytes() -> Vec<Vec<u8>> {
     super::corpus_of_records().iter().map(|records| framed(records)).collect()
 }
 
-/// Loads bytes as a snapshot. Panics unless they are refused, or are what the state they make is written as. Says whether
-/// they make one.
+/// Loads bytes as a snapshot. Panics unless they are refused, or are what the state they make is written as. Says
+/// whether they make one.
 pub(crate) fn is_refused_or_itself(bytes: &[u8]) -> bool {
     let Ok(state) = load(bytes) else { return false };
     assert_eq!(records_of(&bytes_of(&state)), records_of(bytes), "what loads is canonical");

@@ -163,7 +163,8 @@ impl Rich {
         self.acquired(Command::AcquireLock(acquire(4, &["asked-for", "dirty-name"])));
         self.acquired(lock(5, "c-5"));
         self.queued(Command::AcquireLock(AcquireLock { owner: owner("d"), ..acquire(1, &["dirty-name"]) }));
-        // The step ends the claim on first-to-go. Asking for asked-for ends the other claim, and dirty-name is left over.
+        // The step ends the claim on first-to-go. Asking for asked-for ends the other claim, and dirty-name is left
+        // over.
         let asked = AcquireLock { wait: Wait::No, ..acquire(3, &["asked-for"]) };
         let reply = self.apply_at(DUE_MS, Command::AcquireLock(asked));
         assert!(matches!(reply, Reply::Acquired { .. }), "{reply:?}");
