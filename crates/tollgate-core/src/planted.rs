@@ -55,5 +55,7 @@ bugs! {
     RingSplitsRevision: "the history drops half of a revision",
     RegisterOutlivesLease: "a register is read after its lease has ended",
     EndedIdRevived: "a granted id revives the old lease that still waits to be reaped",
+    ExpiryOneEarly: "a lease ends one millisecond before its deadline",
+    LimitOneTooMany: "a limit lets one too many through",
     ExpiryOneLate: "a lease lives one millisecond past its deadline",
 }

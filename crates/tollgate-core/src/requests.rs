@@ -94,10 +94,15 @@ impl Requests {
         for &(from, to) in acked.ranges() {
             let first = self.kept.partition_point(|(seq, _)| seq.get() < from);
             let end = self.kept.partition_point(|(seq, _)| seq.get() <= to);
-            for (seq, kept) in self.kept.drain(first..end) {
+            for (seq, kept) in &self.kept[first..end] {
                 if let Kept::Claim { claim, .. } = kept {
-                    forget_claim(claim, seq);
+                    forget_claim(*claim, *seq);
                 }
+            }
+            if end - first == self.kept.len() {
+                self.kept.clear();
+            } else {
+                self.kept.drain(first..end);
             }
         }
     }

@@ -96,7 +96,16 @@ impl SeqRanges {
         }
     }
 
+    #[inline]
     fn insert_range(&mut self, from: u64, to: u64) {
+        // Numbers given out in order only ever move the end of the last range.
+        match self.0.last_mut() {
+            Some(last) if last.0 <= from && from <= last.1 + 1 => last.1 = last.1.max(to),
+            _ => self.insert_anywhere(from, to),
+        }
+    }
+
+    fn insert_anywhere(&mut self, from: u64, to: u64) {
         // The ranges that overlap or touch from..=to become one with it.
         let first = self.0.partition_point(|&(_, end)| end + 1 < from);
         let last = self.0.partition_point(|&(start, _)| start <= to + 1);

@@ -83,16 +83,14 @@ fn flag(set: bool, flag: u8) -> u8 {
 }
 
 /// Appends head, fixed fields and strings.
-fn finish(mut fields: Fields, strings: &[&[u8]], out: &mut Vec<u8>) -> usize {
-    let start = out.len();
+fn finish(mut fields: Fields, strings: &[&[u8]], out: &mut Vec<u8>) {
     let strings_bytes: usize = strings.iter().map(|bytes| bytes.len()).sum();
     let body = fields.len - HEAD_BYTES + strings_bytes;
     fields.bytes[12..16].copy_from_slice(&u32::try_from(body).expect("far below 4 GiB").to_le_bytes());
     out.extend_from_slice(&fields.bytes[..fields.len]);
-    for bytes in strings {
+    for bytes in strings.iter().filter(|bytes| !bytes.is_empty()) {
         out.extend_from_slice(bytes);
     }
-    out.len() - start
 }
 
 fn start(revision: Revision, counts: u64) -> Fields {

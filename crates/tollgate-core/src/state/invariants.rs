@@ -129,9 +129,6 @@ impl State {
 
     /// P8 and P9: once nothing is left to reap, whoever is first in line is first for a reason.
     fn check_nobody_forgotten(&self, lock: &Lock) -> Checked {
-        if self.is_due() {
-            return Ok(());
-        }
         if let Some((_, first)) = lock.queue.first_key_value() {
             let claim = self.claims.get(*first);
             if claim.names.as_slice().iter().any(|name| self.dirty.contains(name)) {
@@ -140,15 +137,11 @@ impl State {
             let blocked = claim.locks.as_slice().iter().any(|other| {
                 let other = self.locks.get(*other);
                 let ahead = other.queue.first_key_value().is_some_and(|(key, _)| *key != claim.queue_key());
-                ahead || self.closed(other) || !room(other, claim)
+                ahead || other.closure.is_some() || !room(other, claim)
             });
             must!(blocked, "{}: the waiter of {:?} waits for nobody", lock.name, claim.create_revision);
         }
         Ok(())
-    }
-
-    fn closed(&self, lock: &Lock) -> bool {
-        lock.closure.is_some_and(|closure| self.closures.get(closure).until > self.now)
     }
 
     fn check_leases(&self) -> Checked {

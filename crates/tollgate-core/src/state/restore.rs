@@ -86,6 +86,9 @@ impl Restore {
         }
         let incarnation = lease.incarnation;
         let mut lease = lease;
+        if !kept.is_sorted_by(|a, b| a.0 < b.0) {
+            return Err(format!("lease {:?} keeps requests out of order", lease.id));
+        }
         for (seq, outcome) in kept {
             if !lease.requests.is_seen(seq) || lease.requests.get(seq).is_some() {
                 return Err(format!("{seq:?} of lease {:?} is kept without having been seen once", lease.id));
@@ -109,6 +112,12 @@ impl Restore {
         self.check_timers(&claim)?;
         if claim.upgrade.is_some() && !claim.holds() {
             return Err(format!("{:?} upgrades what it does not hold", claim.create_revision));
+        }
+        if let Some(upgrade) = &claim.upgrade {
+            self.past(upgrade.queued_at)?;
+            if Kind::of(upgrade.mode) != Kind::of(claim.mode) || claim.mode.covers(upgrade.mode) {
+                return Err(format!("{:?} upgrades to {}", claim.create_revision, upgrade.mode));
+            }
         }
         let kind = Kind::of(claim.mode);
         let mut locks = Vec::with_capacity(claim.names.as_slice().len());

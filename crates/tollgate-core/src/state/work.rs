@@ -10,7 +10,7 @@ use crate::lock::Lock;
 use crate::planted::Bug;
 use crate::reply::EndReason;
 use crate::slab::Id;
-use tollgate_types::{LogTime, Metadata, Names, Revision};
+use tollgate_types::{DurationMs, LogTime, Metadata, Names, Revision};
 
 impl State {
     /// Works until nothing is due or the budget is spent; returns what is left of it. `scratch.overdue` says whether
@@ -79,6 +79,9 @@ impl State {
 
     /// Whether a lease with this deadline has ended.
     pub(super) fn is_past(&self, deadline: LogTime) -> bool {
+        if self.planted(Bug::ExpiryOneEarly) {
+            return deadline <= self.now.after(DurationMs::from_ms(1));
+        }
         if self.planted(Bug::ExpiryOneLate) { deadline < self.now } else { deadline <= self.now }
     }
 

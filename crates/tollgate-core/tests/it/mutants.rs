@@ -11,12 +11,9 @@ const SEQUENCES_MAX: u64 = 4_000;
 fn every_planted_bug_is_caught() {
     let scripts = scripts::all();
     let mut survivors = Vec::new();
-    // A caught bug may be caught by an assertion: its backtrace is of no interest here.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
+    silence_panics_of_this_thread();
     let verdicts: Vec<_> =
         Bug::ALL.iter().map(|bug| (bug, by_scripts(&scripts, *bug), by_oracle(*bug))).collect();
-    std::panic::set_hook(hook);
     for (bug, by_scripts, by_oracle) in verdicts {
         println!("{:<30} {}", format!("{bug:?}"), bug.says());
         let scripts_say = match by_scripts.first() {

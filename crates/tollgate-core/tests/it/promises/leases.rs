@@ -171,6 +171,7 @@ fn the_next_in_line_does_not_wait_for_the_reaper(bug: Option<Bug>) -> Result<(),
 #[test]
 fn p5_a_lease_never_ends_before_its_ttl_has_passed_since_its_last_renewal() {
     must_hold(no_lease_ends_early);
+    must_fail(no_lease_ends_early, Bug::ExpiryOneEarly);
     must_fail(no_lease_ends_early, Bug::RenewOfEndedLease);
     must_fail(no_lease_ends_early, Bug::EndedIdRevived);
 }

@@ -225,6 +225,7 @@ fn every_limit_holds(bug: Option<Bug>) -> Result<(), String> {
 fn p16_every_limit_refuses_or_bounds() {
     must_hold(every_limit_holds);
     must_fail(every_limit_holds, Bug::RingSplitsRevision);
+    must_fail(every_limit_holds, Bug::LimitOneTooMany);
 }
 
 #[test]

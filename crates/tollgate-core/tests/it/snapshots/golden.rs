@@ -46,33 +46,33 @@ const GOLDEN: [&str; 22] = [
     "03 01 ac02 01 0165 00 00 00 00 09 09 01 ffffffffffffffffff01 00 00 00 01 00",
     // It holds d.
     "03 01 ac02 01 0164 00 00 00 0c 0c 0c 01 ffffffffffffffffff01 00 00 00 01 00",
-    // C is closed until 15.
+    // The name c is closed until 15.
     "04 0163 0f",
-    // K is a register of the lease granted at revision 1.
+    // The register k is on the lease granted at revision 1.
     "05 016b 01 01 0176 ac02 05 05 01",
-    // E is dirty.
+    // The name e is dirty.
     "06 0165",
     // Revision 2: jobs is granted.
     "07 02 11 01 046a6f6273 ac02 00 00 02 00 02 00 02 01 00",
-    // C is granted.
+    // The lock c is granted.
     "07 03 0e 01 0163 ac02 00 00 03 00 03 00 03 01 00",
-    // C is taken away, and why.
+    // The lock c is taken away, and why.
     "07 04 12 0e 0163 ac02 00 00 03 00 03 00 03 01 04 03776879",
-    // K is put.
+    // The register k is put.
     "07 05 0a 11 016b 0176 ac02 05 05 01",
     // Lease 2 is granted z.
     "07 07 0d 01 017a 02 00 00 07 00 07 00 07 01 00",
-    // D and e at one revision.
+    // And d and e, at one revision.
     "07 08 0d 01 0164 02 00 00 08 00 08 00 08 01 00",
     "07 08 0d 01 0165 02 00 00 08 00 08 00 08 01 00",
     // Lease 300 waits for e.
     "07 09 0e 01 0165 ac02 00 00 09 00 00 00 09 01 00",
-    // Z ends with lease 2, and nobody is left there.
+    // The lock z ends with lease 2, and nobody is left there.
     "07 0a 0e 0e 017a 02 00 00 07 00 07 00 07 01 01 00",
-    // So do d and e, where somebody waits.
+    // So do d, and e where somebody waits.
     "07 0b 0e 0e 0164 02 00 00 08 00 08 00 08 01 01 00",
     "07 0b 0e 06 0165 02 00 00 08 00 08 00 08 01 01 00",
-    // D is granted.
+    // The lock d is granted.
     "07 0c 0e 01 0164 ac02 00 00 0c 00 0c 00 0c 01 00",
 ];
 

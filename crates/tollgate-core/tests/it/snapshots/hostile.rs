@@ -4,10 +4,10 @@
 use super::frames::{bytes_of, framed, load, records_of};
 use super::rich::Rich;
 use crate::codec::Rng;
-use crate::commands::{Replica, acquire, grant, lock, lock_as, permits, request, unlock};
+use crate::commands::{Replica, convert, grant, lock, lock_as, permits, request, unlock};
 use crate::{fuzz, properties};
-use tollgate_core::{AcquireLock, Command, Entry, State};
-use tollgate_types::{Limits, REVISION_END};
+use tollgate_core::{Command, ConvertLock, Entry, State};
+use tollgate_types::{Limits, Mode, REVISION_END};
 
 const MUTATIONS: u64 = 40_000;
 
@@ -72,18 +72,16 @@ fn with(records: &[u8], piece: &[u8], other: &[u8]) -> Vec<u8> {
 
 /// There would be two encodings of one state, with two hashes.
 #[test]
-#[ignore = "the core loads it"]
 fn kept_outcomes_in_another_order_are_refused() {
     let mut replica = Replica::new(&Limits::DEFAULT, None);
     replica.at(0, grant(1, 1_000));
     for number in 1..=2 {
-        let busy = AcquireLock { request: request(number), ..acquire(1, &[&"n".repeat(512), "m"]) };
-        replica.at(0, Command::SetLimits(Box::new(Limits { names_per_request_max: 1, ..Limits::DEFAULT })));
-        replica.at(0, Command::AcquireLock(busy));
+        let not_held = ConvertLock { request: request(number), ..convert(1, "jobs", Mode::Shared) };
+        replica.at(0, Command::ConvertLock(not_held));
     }
     let records = records_of(&bytes_of(&replica.state));
-    // Two kept: seq 1 and seq 2, both rejected (6) for a limit (12).
-    let swapped = with(&records, &[2, 1, 6, 12, 2, 6, 12], &[2, 2, 6, 12, 1, 6, 12]);
+    // Two are kept: seq 1 and seq 2, both rejected (6) because the lock is not held (4).
+    let swapped = with(&records, &[2, 1, 6, 4, 2, 6, 4], &[2, 2, 6, 4, 1, 6, 4]);
     assert!(load(&framed(&swapped)).is_err());
 }
 
@@ -92,7 +90,6 @@ const UPGRADE: [u8; 17] = [1, 0, 8, 255, 255, 255, 255, 255, 255, 255, 255, 255,
 
 /// Once granted, the lock would be of two kinds.
 #[test]
-#[ignore = "the core loads it"]
 fn an_upgrade_to_permits_is_refused() {
     let records = records_of(&bytes_of(&Rich::new().replica.state));
     let permits = [&[1, 5, 2, 3], &UPGRADE[2..]].concat();
@@ -101,7 +98,6 @@ fn an_upgrade_to_permits_is_refused() {
 
 /// The one that is queued at that revision would take its place.
 #[test]
-#[ignore = "the core loads it"]
 fn an_upgrade_from_the_future_is_refused() {
     let records = records_of(&bytes_of(&Rich::new().replica.state));
     let future = [&[1, 0, 127], &UPGRADE[3..]].concat();
@@ -110,7 +106,6 @@ fn an_upgrade_from_the_future_is_refused() {
 
 /// Nothing would ever wake it, though something else is due.
 #[test]
-#[ignore = "the core loads it"]
 fn a_waiter_that_waits_for_nobody_is_refused() {
     let records = records_of(&bytes_of(&Rich::new().replica.state));
     let clean = with(&records, b"\x06\x0adirty-name", b"");
