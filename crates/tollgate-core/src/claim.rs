@@ -113,6 +113,19 @@ impl Claim {
         }
     }
 
+    /// How it is dead, if it is: by its lease, or by a deadline of its own.
+    pub(crate) fn death(&self, lease: &Lease, lease_ended: bool, now: LogTime) -> Option<Death> {
+        if lease_ended {
+            return Some(Death::Claim(lease.end_reason, lease.deadline));
+        }
+        if self.until <= now {
+            let reason = if self.holds() { EndReason::MaxHold } else { EndReason::TimedOut };
+            return Some(Death::Claim(reason, self.until));
+        }
+        let upgrade = self.upgrade.as_ref()?;
+        (upgrade.wait_until <= now).then_some(Death::Upgrade)
+    }
+
     /// Takes a request off, whichever part of the claim it stands on.
     pub(crate) fn forget_seq(&mut self, seq: Seq) {
         self.seqs.retain(|(s, _)| *s != seq);
@@ -120,6 +133,15 @@ impl Claim {
             upgrade.seqs.retain(|s| *s != seq);
         }
     }
+}
+
+/// What a deadline has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// The claim, why, and when that was due.
+    Claim(EndReason, LogTime),
+    /// Only its wait for a stronger mode.
+    Upgrade,
 }
 
 /// The locks of a claim, in the order of its names.

@@ -13,6 +13,7 @@ mod event;
 mod format;
 mod index;
 mod lease;
+mod listing;
 mod lock;
 mod owners;
 mod planted;

@@ -112,7 +112,7 @@ pub enum OpResult {
     Got {
         /// In the order asked for.
         registers: Vec<RegisterView>,
-        /// How many match, `registers` and those past the limit.
+        /// How many match, `registers` and those past the limit; one above `range_max` stands for all that are more.
         count: u64,
     },
     /// How many were deleted.

@@ -9,7 +9,7 @@
 
 use super::State;
 use super::settle::Place;
-use crate::claim::{Claim, QueueKey};
+use crate::claim::{Claim, Death, QueueKey};
 use crate::command::AcquireLock;
 use crate::lease::Lease;
 use crate::lock::{Held, Lock};
@@ -405,6 +405,6 @@ struct CycleEdge {
     token: Option<Token>,
 }
 
-fn is_upgrade(death: super::work::Death) -> bool {
-    death == super::work::Death::Upgrade
+fn is_upgrade(death: Death) -> bool {
+    death == Death::Upgrade
 }

@@ -1,8 +1,7 @@
 //! Brings a lock up to date: ends its dead, then grants its living waiters in order.
 
 use super::State;
-use super::work::Death;
-use crate::claim::{Claim, Locks};
+use crate::claim::{Claim, Death, Locks};
 use crate::lock::Lock;
 use crate::planted::Bug;
 use crate::reply::EndReason;

@@ -81,8 +81,10 @@ impl State {
             }
         }
         for op in ops {
-            if let Op::Delete(keys) = op {
-                self.check(Limit::Range, self.matching(keys).count() as u64)?;
+            match op {
+                Op::Delete(keys) => self.check(Limit::Range, self.count_matching(keys))?,
+                Op::Get(query) => self.check_sortable(query)?,
+                Op::Put { .. } => {}
             }
         }
         let new = ops.iter().filter(|op| matches!(op, Op::Put { key, .. } if !self.keys.contains_key(key)));
@@ -116,7 +118,7 @@ impl State {
                     OpResult::Put
                 }
                 Op::Get(query) => {
-                    let (registers, count) = self.range(query);
+                    let (registers, count) = self.sorted_range(query);
                     OpResult::Got { registers, count }
                 }
                 Op::Delete(keys) => {
@@ -226,13 +228,34 @@ impl State {
         self.keys.range((low, high)).map(|(_, id)| *id).filter(|id| self.is_living(*id))
     }
 
-    /// The living registers that match, sorted and cut to the limit, and how many match in all.
-    pub fn range(&self, query: &RangeQuery) -> (Vec<RegisterView>, u64) {
+    /// How many living registers match; one above the limit on ranges stands for all that are more.
+    fn count_matching(&self, keys: &KeySelector) -> u64 {
+        let stop = usize::try_from(self.limits.range_max + 1).expect("limits fit in memory");
+        self.matching(keys).take(stop).count() as u64
+    }
+
+    /// Sorting by revision needs all that match in hand, so that must not be too many.
+    fn check_sortable(&self, query: &RangeQuery) -> Result<(), Rejection> {
+        match query.sort {
+            Sort::Key | Sort::KeyDescending => Ok(()),
+            Sort::Create | Sort::CreateDescending => {
+                self.check(Limit::Range, self.count_matching(&query.keys))
+            }
+        }
+    }
+
+    /// The living registers that match, sorted and cut to the limit, and how many match in all. More than `range_max` are
+    /// not counted on, and can't be sorted by revision.
+    pub fn range(&self, query: &RangeQuery) -> Result<(Vec<RegisterView>, u64), Rejection> {
+        self.check_sortable(query)?;
+        Ok(self.sorted_range(query))
+    }
+
+    fn sorted_range(&self, query: &RangeQuery) -> (Vec<RegisterView>, u64) {
         let max = self.limits.range_max;
         let limit = if query.limit == 0 { max } else { u64::from(query.limit).min(max) };
         let limit = usize::try_from(limit).expect("limits fit in memory");
         let view = |id: Id<Register>| self.registers.get(id).view();
-        let count = self.matching(&query.keys).count() as u64;
         let registers = match query.sort {
             Sort::Key => self.matching(&query.keys).take(limit).map(view).collect(),
             Sort::KeyDescending => self.matching(&query.keys).rev().take(limit).map(view).collect(),
@@ -246,7 +269,7 @@ impl State {
                 ids.into_iter().take(limit).map(view).collect()
             }
         };
-        (registers, count)
+        (registers, self.count_matching(&query.keys))
     }
 }
 

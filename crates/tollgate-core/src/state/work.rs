@@ -4,7 +4,7 @@
 //! once.
 
 use super::State;
-use crate::claim::{Claim, Locks};
+use crate::claim::{Claim, Death, Locks};
 use crate::lease::Lease;
 use crate::lock::Lock;
 use crate::planted::Bug;
@@ -135,26 +135,6 @@ impl State {
         }
         let claim = self.claims.get(id);
         let lease = self.leases.get(claim.lease);
-        if self.is_past(lease.deadline) {
-            return Some(Death::Claim(lease.end_reason, lease.deadline));
-        }
-        if !claim.holds() {
-            let timed_out = claim.until <= self.now;
-            return timed_out.then_some(Death::Claim(EndReason::TimedOut, claim.until));
-        }
-        if claim.until <= self.now {
-            return Some(Death::Claim(EndReason::MaxHold, claim.until));
-        }
-        let upgrade = claim.upgrade.as_ref()?;
-        (upgrade.wait_until <= self.now).then_some(Death::Upgrade)
+        claim.death(lease, self.is_past(lease.deadline), self.now)
     }
-}
-
-/// What a deadline has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Death {
-    /// The claim, why, and when that was due.
-    Claim(EndReason, LogTime),
-    /// Only its wait for a stronger mode.
-    Upgrade,
 }

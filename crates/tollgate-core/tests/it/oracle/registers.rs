@@ -83,8 +83,10 @@ impl Oracle {
             }
         }
         for op in ops {
-            if let Op::Delete(keys) = op {
-                self.check_limit(Limit::Range, self.matching(keys).len() as u64)?;
+            match op {
+                Op::Delete(keys) => self.check_limit(Limit::Range, self.counted(keys))?,
+                Op::Get(query) => self.check_sortable(query)?,
+                Op::Put { .. } => {}
             }
         }
         let new = put_keys(ops).into_iter().filter(|key| !self.registers.contains_key(*key)).count();
@@ -92,6 +94,26 @@ impl Oracle {
             return Ok(());
         }
         self.check_limit(Limit::Registers, (self.registers.len() + new) as u64)
+    }
+
+    /// How many match, where one above the limit stands for all that are more.
+    fn counted(&self, keys: &KeySelector) -> u64 {
+        (self.matching(keys).len() as u64).min(self.limits.range_max + 1)
+    }
+
+    fn check_sortable(&self, query: &RangeQuery) -> Result<(), Rejection> {
+        match query.sort {
+            Sort::Key | Sort::KeyDescending => Ok(()),
+            Sort::Create | Sort::CreateDescending => {
+                self.check_limit(Limit::Range, self.counted(&query.keys))
+            }
+        }
+    }
+
+    /// A range asked for by itself.
+    pub(crate) fn read_range(&self, query: &RangeQuery) -> Result<(Vec<RegisterView>, u64), Rejection> {
+        self.check_sortable(query)?;
+        Ok(self.range(query))
     }
 
     fn matching(&self, keys: &KeySelector) -> Vec<Key> {
@@ -149,7 +171,7 @@ impl Oracle {
     }
 
     /// The living registers that match, sorted and cut, and how many match in all.
-    pub(crate) fn range(&self, query: &RangeQuery) -> (Vec<RegisterView>, u64) {
+    fn range(&self, query: &RangeQuery) -> (Vec<RegisterView>, u64) {
         let mut found: Vec<RegisterView> =
             self.registers().into_iter().filter(|view| selects(&query.keys, &view.key)).collect();
         match query.sort {
@@ -161,7 +183,7 @@ impl Oracle {
                 found.reverse();
             }
         }
-        let count = found.len() as u64;
+        let count = self.counted(&query.keys);
         let max = self.limits.range_max;
         let limit = if query.limit == 0 { max } else { u64::from(query.limit).min(max) };
         found.truncate(usize::try_from(limit).expect("limits are small"));

@@ -59,7 +59,7 @@ fn holders_exclude_each_other(bug: Option<Bug>) -> Result<(), String> {
             holders
                 .note(&replica.events_of(&applied))
                 .map_err(|why| format!("seed {}: {why}", history.seed))?;
-            for lock in replica.state.locks(b"", None, usize::MAX) {
+            for lock in replica.state.snapshot().locks(b"", None, usize::MAX) {
                 let modes = lock.holders.iter().map(|holder| (holder.create_revision, holder.mode)).collect();
                 exclude(&modes).map_err(|why| format!("seed {}, {}: {why}", history.seed, lock.name))?;
             }

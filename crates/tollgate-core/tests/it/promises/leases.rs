@@ -132,7 +132,7 @@ fn no_lease_ends_late(bug: Option<Bug>) -> Result<(), String> {
         for (id, deadline) in &run.deadlines {
             let alive = run.replica.state.lease(*id).is_some();
             ensure!(!alive || run.now < *deadline, "{id} lives on after {deadline}");
-            for view in run.replica.state.locks(b"", None, usize::MAX) {
+            for view in run.replica.state.snapshot().locks(b"", None, usize::MAX) {
                 let held = view.holders.iter().any(|holder| holder.lease == *id);
                 ensure!(!held || run.now < *deadline, "{id} holds {} after {deadline}", view.name);
             }

@@ -5,8 +5,8 @@ use crate::oracle::Oracle;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use tollgate_core::{
-    Applied, Change, Entry, Event, KeySelector, RangeQuery, Rejection, Reply, SnapshotReader, Sort, State,
-    Watch,
+    Applied, Change, Entry, Event, KeySelector, LockView, RangeQuery, Rejection, Reply, SnapshotReader, Sort,
+    State, Watch,
 };
 use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Revision};
 
@@ -26,6 +26,9 @@ pub(super) struct Failure {
     pub(super) kind: &'static str,
     pub(super) text: String,
 }
+
+/// How often lists are compared.
+const LISTS_EVERY: u64 = 3;
 
 /// How often the whole ring is compared: that is by far the most expensive comparison.
 const RING_EVERY: u64 = 8;
@@ -107,6 +110,30 @@ impl Pair {
         same("the rest of the answer", expected, &actual)
     }
 
+    /// Lists of locks and leases, whole and cut in two places.
+    fn compare_lists(&self) -> Result<(), Failure> {
+        let (oracle, snapshot) = (&self.oracle, self.core.snapshot());
+        let names = oracle.lock_names();
+        let after = names.get(names.len() / 2);
+        let views = |prefix: &[u8], after: Option<&Name>, limit: usize| -> Vec<LockView> {
+            let wanted =
+                |name: &&Name| name.as_bytes().starts_with(prefix) && after.is_none_or(|after| *name > after);
+            let mut names: Vec<&Name> = names.iter().filter(wanted).collect();
+            names.sort();
+            names.into_iter().filter_map(|name| oracle.lock(name)).take(limit).collect()
+        };
+        for (prefix, after, limit) in
+            [(&b""[..], None, 100), (b"a", None, 100), (b"", after, 2), (b"", None, 1)]
+        {
+            same("a list of locks", &views(prefix, after, limit), &snapshot.locks(prefix, after, limit))?;
+        }
+        let mut leases = oracle.lease_ids();
+        leases.sort();
+        let expected: Vec<_> =
+            leases.iter().skip(1).take(2).filter_map(|lease| oracle.lease(*lease)).collect();
+        same("a list of leases", &expected, &snapshot.leases(leases.first().copied(), 2))
+    }
+
     fn compare_state(&self) -> Result<(), Failure> {
         let (oracle, core) = (&self.oracle, &self.core);
         same("the log time", &oracle.now(), &core.now())?;
@@ -117,6 +144,9 @@ impl Pair {
         }
         for lease in &self.leases {
             same("a lease", &oracle.lease(*lease), &core.lease(*lease))?;
+        }
+        if self.entries.is_multiple_of(LISTS_EVERY) {
+            self.compare_lists()?;
         }
         let registers = oracle.registers();
         for key in &self.keys {
@@ -129,7 +159,7 @@ impl Pair {
         for keys in [KeySelector::All, KeySelector::Prefix(prefix)] {
             let limit = u32::try_from(self.entries % 4).expect("below 4");
             let query = RangeQuery { keys, limit, sort: sorts[turn / 4 % 4] };
-            same("a range", &oracle.range(&query), &core.range(&query))?;
+            same("a range", &oracle.read_range(&query), &core.range(&query))?;
         }
         let next: Option<LogTime> = oracle.next_deadline();
         same("the next deadline", &next, &core.next_deadline())

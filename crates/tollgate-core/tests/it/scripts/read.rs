@@ -90,7 +90,10 @@ fn watch(words: &mut Words) -> Result<Watch, String> {
 }
 
 fn range(state: &State, query: &RangeQuery) -> String {
-    let (registers, count) = state.range(query);
+    let (registers, count) = match state.range(query) {
+        Ok(found) => found,
+        Err(rejection) => return format!("rejected: {rejection}"),
+    };
     if let KeySelector::Key(key) = &query.keys {
         assert_eq!(state.register(key).as_ref(), registers.first(), "the two ways to read {key} agree");
     }
