@@ -4,6 +4,7 @@
 
 use crate::claim::{Claim, QueueKey};
 use crate::lease::Lease;
+use crate::planted::threshold;
 use crate::reply::Kind;
 use crate::slab::Id;
 use smallvec::SmallVec;
@@ -14,7 +15,7 @@ use tollgate_types::{LogTime, Mode, Name, Owner, Token};
 pub(crate) type ByOwner = BTreeMap<(Id<Lease>, Owner), Id<Claim>>;
 
 /// From how many members on a lock keeps them by owner too.
-const CROWD: usize = 16;
+const CROWD: usize = threshold(16, 2);
 
 pub(crate) struct Lock {
     pub(crate) name: Name,

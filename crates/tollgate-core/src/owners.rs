@@ -6,6 +6,7 @@
 
 use crate::claim::Claim;
 use crate::index::hash_number;
+use crate::planted::threshold;
 use crate::slab::Id;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -14,7 +15,7 @@ use tollgate_types::Revision;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Up to how many claims of a lease are walked.
-pub(crate) const WALKED_MAX: u32 = 32;
+pub(crate) const WALKED_MAX: usize = threshold(32, 2);
 
 const SHARDS: usize = 256;
 

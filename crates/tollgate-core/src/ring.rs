@@ -8,13 +8,14 @@ mod packed;
 
 use crate::event::{Event, RegisterChange, lock_ring_bytes};
 use crate::format::LockChanged;
+use crate::planted::threshold;
 use crate::watch::Watch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tollgate_types::Revision;
 
 /// A chunk is sealed once it has this much.
-const CHUNK_BYTES: usize = 16 * 1024;
+const CHUNK_BYTES: usize = threshold(16 * 1024, 512);
 
 /// How many events one read looks at before it returns with what it has.
 const SCAN_MAX: usize = 10_000;

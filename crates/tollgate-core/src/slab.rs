@@ -4,14 +4,15 @@
 //! leaves the frozen ones alone. Pages never move, so growth never copies the whole table. Ids are reused and mean
 //! nothing outside this state: no id may ever reach a reply, a hash or an order of events.
 
+use crate::planted::threshold;
 use std::cmp::Ordering;
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-const PAGE: usize = 16;
-const DIRECTORY: usize = 64;
+const PAGE: usize = threshold(16, 2);
+const DIRECTORY: usize = threshold(64, 2);
 
 type Page<T> = [Option<T>; PAGE];
 type Directory<T> = Vec<Arc<Page<T>>>;

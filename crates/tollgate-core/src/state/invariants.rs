@@ -233,7 +233,7 @@ impl State {
         }
         for (_, lease) in self.leases.iter() {
             must!(
-                lease.counted || lease.claims <= WALKED_MAX,
+                lease.counted || lease.claims as usize <= WALKED_MAX,
                 "{:?} has many claims and no counts",
                 lease.id
             );

@@ -47,7 +47,7 @@ impl State {
         let lease = self.leases.get(claim.lease);
         if lease.counted {
             self.count(id);
-        } else if lease.claims > WALKED_MAX {
+        } else if lease.claims as usize > WALKED_MAX {
             let lease_id = claim.lease;
             self.leases.get_mut(lease_id).counted = true;
             let all: Vec<Id<Claim>> = self.claims_of(lease_id).map(|(id, _)| id).collect();
