@@ -4,8 +4,7 @@ use crate::claim::Claim;
 use crate::reply::EndReason;
 use crate::requests::Requests;
 use crate::slab::Id;
-use std::collections::BTreeSet;
-use tollgate_types::{Address, ClientId, DurationMs, Key, LeaseId, LogTime, Revision};
+use tollgate_types::{Address, ClientId, DurationMs, LeaseId, LogTime, Revision};
 
 #[derive(Clone)]
 pub(crate) struct Lease {
@@ -21,15 +20,10 @@ pub(crate) struct Lease {
     pub(crate) revoke_on_disconnect: bool,
     pub(crate) requests: Requests,
 
-    // Derived, rebuilt on load: its claims as a list in order of creation, and its registers.
+    // Derived, rebuilt on load: its claims as a list in order of creation.
     pub(crate) oldest: Option<Id<Claim>>,
     pub(crate) youngest: Option<Id<Claim>>,
     pub(crate) claims: u32,
     /// Whether its owners are counted in `owners`, because there are too many claims to walk.
     pub(crate) counted: bool,
-    #[allow(
-        clippy::box_collection,
-        reason = "most leases have none, and a million leases pay for the difference"
-    )]
-    pub(crate) registers: Option<Box<BTreeSet<Key>>>,
 }

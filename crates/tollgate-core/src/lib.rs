@@ -40,8 +40,8 @@ pub use format::{
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
 pub use reply::{
-    Applied, CycleStep, EndReason, Kind, OpResult, Rejection, RejectionCode, Renewed, Reply, Resolution,
-    WaitOutcome,
+    Applied, CycleStep, EndReason, EndedLease, Kind, OpResult, Rejection, RejectionCode, Renewed, Reply,
+    Resolution, WaitOutcome,
 };
 pub use ring::{Compacted, EventBatch};
 pub use state::{APPLY_VERSION_SUPPORTED, State};

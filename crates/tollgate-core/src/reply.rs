@@ -14,9 +14,23 @@ pub struct Applied {
     pub reply: Reply,
     /// The waiters whose wait ended with this entry, in order. Each waiter appears in one entry only.
     pub resolved: Vec<Resolution>,
+    /// The leases that are gone with this entry, with all that hung on them. They had ended for every command and read
+    /// when their deadline came.
+    pub ended_leases: Vec<EndedLease>,
     /// The first revision of the events that it made, if it made any: read them with `State::events_since`. They stay
     /// in the ring at least until the next entry.
     pub events_from: Option<Revision>,
+}
+
+/// A lease that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedLease {
+    /// Its id, which may have been granted again.
+    pub lease: LeaseId,
+    /// The revision at its grant.
+    pub incarnation: Revision,
+    /// `LeaseExpired`, `LeaseRevoked` or `Disconnected`.
+    pub reason: EndReason,
 }
 
 /// The answer to a command.
@@ -64,7 +78,7 @@ pub enum Reply {
     },
     /// The locks are no longer held.
     Released {
-        /// The revision after it.
+        /// The revision of the release itself; grants that follow from it have higher ones.
         revision: Revision,
     },
     /// The wait is over, or will never begin.
@@ -85,7 +99,7 @@ pub enum Reply {
         /// One result per step of the branch taken. A repeat has none: they are not kept.
         results: Vec<OpResult>,
     },
-    /// Refused, and nothing changed but that time passed.
+    /// Refused: nothing changed but that time passed, names were settled and acks taken in.
     Rejected(Rejection),
 }
 

@@ -33,7 +33,7 @@ use crate::lock::{Closure, Lock};
 use crate::owners::Owners;
 use crate::planted::Bug;
 use crate::register::Register;
-use crate::reply::{Applied, Rejection, Reply, Resolution};
+use crate::reply::{Applied, EndedLease, Rejection, Reply, Resolution};
 use crate::ring::Ring;
 use crate::slab::{Id, Pages, Slab};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +100,8 @@ pub struct State {
     lock_names: Index<Lock>,
     owners: Owners,
     keys: BTreeMap<Key, Id<Register>>,
+    /// The registers of each lease, by its incarnation.
+    lease_registers: BTreeSet<(Revision, Key)>,
 
     /// Of the entry being applied.
     scratch: Scratch,
@@ -114,6 +116,10 @@ struct Scratch {
     events_from: Option<Revision>,
     /// Ends and grants so far: what the budget of an entry counts.
     cost: u64,
+    /// Where the present work must stop; a command's own settling is not bounded.
+    cost_max: u64,
+    /// Leases that are gone with this entry.
+    ended_leases: Vec<EndedLease>,
     /// Whether anything is due and not reaped. If not, nobody is dead and nothing needs purging.
     overdue: bool,
 }
@@ -143,7 +149,8 @@ impl State {
             lock_names: Index::new(),
             owners: Owners::new(),
             keys: BTreeMap::new(),
-            scratch: Scratch::default(),
+            lease_registers: BTreeSet::new(),
+            scratch: Scratch { cost_max: u64::MAX, ..Scratch::default() },
             #[cfg(feature = "planted-bugs")]
             bug: None,
         }
@@ -171,6 +178,7 @@ impl State {
             revision: self.revision,
             reply,
             resolved: std::mem::take(&mut self.scratch.resolved),
+            ended_leases: std::mem::take(&mut self.scratch.ended_leases),
             events_from: self.scratch.events_from.take(),
         }
     }

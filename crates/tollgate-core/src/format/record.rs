@@ -220,7 +220,6 @@ fn read_lease(reader: &mut Reader<'_>) -> Result<Parsed, DecodeError> {
         youngest: None,
         claims: 0,
         counted: false,
-        registers: None,
     };
     let kept = reader.list("kept outcomes", SEQS_MAX, 2, |r| Ok((r.seq()?, read_outcome(r)?)))?;
     Ok(Parsed::Lease { lease, kept })

@@ -19,6 +19,7 @@ use crate::slab::Id;
 use smallvec::SmallVec;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use tollgate_types::{LeaseId, Mode, Owner, REVISION_END, Revision, Token};
 
 /// A thread of control: a named owner with all its claims, or one claim of the empty owner.
@@ -34,6 +35,8 @@ struct Node {
     /// Waits that are not granted yet, in imagination.
     open: usize,
     holds: Vec<(Id<Lock>, Mode)>,
+    /// Whether it gave back all it held, in imagination.
+    finished: bool,
 }
 
 /// Somebody in a queue.
@@ -159,7 +162,8 @@ impl<'a> Search<'a> {
             frontier: VecDeque::new(),
             visits: 0,
         };
-        let node = Node { who: wish.who.clone(), waits: Vec::new(), open: 0, holds: Vec::new() };
+        let node =
+            Node { who: wish.who.clone(), waits: Vec::new(), open: 0, holds: Vec::new(), finished: false };
         search.keys.insert(wish.node.clone(), REQUESTER);
         search.nodes.push(node);
         search
@@ -207,8 +211,8 @@ impl<'a> Search<'a> {
         if seen.is_some_and(|seen| seen >= until) {
             return;
         }
-        let from = seen.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        for (_, id) in record.queue.range((from, std::ops::Bound::Excluded(until))) {
+        let from = seen.map_or(Bound::Unbounded, Bound::Excluded);
+        for (_, id) in record.queue.range((from, Bound::Excluded(until))) {
             self.visits += 1;
             if state.death(*id).is_none() {
                 self.node_of(*id, state.claims.get(*id));
@@ -225,7 +229,7 @@ impl<'a> Search<'a> {
         }
         let node = self.nodes.len();
         let who = (claim.lease_id, claim.owner.clone());
-        self.nodes.push(Node { who, waits: Vec::new(), open: 0, holds: Vec::new() });
+        self.nodes.push(Node { who, waits: Vec::new(), open: 0, holds: Vec::new(), finished: false });
         self.keys.insert(key.clone(), node);
         match key {
             NodeKey::Owner(lease, owner) => self.add_waits_of_owner(node, lease, &owner),
@@ -282,10 +286,10 @@ impl<'a> Search<'a> {
         let mut changed: Vec<Id<Lock>> = self.scenes.keys().copied().collect();
         loop {
             if let Some(node) = idle.pop() {
+                self.nodes[node].finished = true;
                 for (lock, mode) in std::mem::take(&mut self.nodes[node].holds) {
                     let scene = self.scenes.get_mut(&lock).expect("holds are on locks in the search");
                     scene.held.remove(mode);
-                    scene.holders.retain(|holder| holder.node != node);
                     changed.push(lock);
                 }
             } else if let Some(lock) = changed.pop() {
@@ -340,9 +344,10 @@ impl<'a> Search<'a> {
     /// The shortest way from the requester back to itself, over those who are stuck.
     fn cycle(&self) -> Option<Vec<CycleStep>> {
         let mut reached: BTreeMap<usize, CycleEdge> = BTreeMap::new();
+        let mut walked: BTreeMap<Id<Lock>, Walked> = BTreeMap::new();
         let mut next = VecDeque::from([REQUESTER]);
         while let Some(node) = next.pop_front() {
-            for edge in self.edges(node) {
+            for edge in self.edges(node, &mut walked) {
                 if edge.to == REQUESTER {
                     return Some(self.way_back(&reached, &edge));
                 }
@@ -367,19 +372,32 @@ impl<'a> Search<'a> {
         steps
     }
 
-    /// Whom a stuck node waits for.
-    fn edges(&self, from: usize) -> Vec<CycleEdge> {
+    /// Whom a stuck node waits for, but for those whom an earlier look at the same lock has shown already: they are
+    /// reached, and by no longer way.
+    fn edges(&self, from: usize, walked: &mut BTreeMap<Id<Lock>, Walked>) -> Vec<CycleEdge> {
         let mut edges = Vec::new();
         for &index in self.nodes[from].waits.iter().filter(|index| !self.waiters[**index].granted) {
             let waiter = &self.waiters[index];
             for lock in &waiter.locks {
-                let scene = &self.scenes[lock];
+                let (scene, walked) = (&self.scenes[lock], walked.entry(*lock).or_default());
                 let edge = |to, token| CycleEdge { from, to, waiter: index, lock: *lock, token };
-                let in_the_way = scene.holders.iter().filter(|h| h.node != from);
-                let in_the_way = in_the_way.filter(|h| !waiter.mode.compatible(h.mode));
-                edges.extend(in_the_way.map(|h| edge(h.node, h.token)));
-                let ahead = scene.queue.range(..waiter.key).map(|(_, ahead)| self.waiters[*ahead].node);
-                edges.extend(ahead.filter(|node| *node != from).map(|node| edge(node, None)));
+                if !walked.modes.contains(&waiter.mode) {
+                    let stuck = scene.holders.iter().filter(|holder| !self.nodes[holder.node].finished);
+                    let in_the_way = stuck.filter(|holder| !waiter.mode.compatible(holder.mode));
+                    let others = in_the_way.clone().filter(|holder| holder.node != from);
+                    edges.extend(others.map(|holder| edge(holder.node, holder.token)));
+                    // Who holds the lock itself has not seen all that another waiter in this mode would.
+                    if in_the_way.clone().all(|holder| holder.node != from) {
+                        walked.modes.push(waiter.mode);
+                    }
+                }
+                let from_key = walked.queue_until.map_or(Bound::Unbounded, Bound::Included);
+                if walked.queue_until.is_none_or(|until| until < waiter.key) {
+                    let ahead = scene.queue.range((from_key, Bound::Excluded(waiter.key)));
+                    let ahead = ahead.map(|(_, ahead)| self.waiters[*ahead].node);
+                    edges.extend(ahead.filter(|node| *node != from).map(|node| edge(node, None)));
+                    walked.queue_until = Some(waiter.key);
+                }
             }
         }
         edges
@@ -394,6 +412,15 @@ impl<'a> Search<'a> {
             blocker_token: edge.token,
         }
     }
+}
+
+/// What the walk along the cycle has seen of one lock.
+#[derive(Default)]
+struct Walked {
+    /// The modes for which all holders in the way were shown.
+    modes: Vec<Mode>,
+    /// Waiters before this place were shown.
+    queue_until: Option<QueueKey>,
 }
 
 /// One node in another's way.

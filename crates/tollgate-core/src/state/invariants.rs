@@ -253,15 +253,12 @@ impl State {
             must!(register.lease.is_some() == state.lease.is_some(), "{key} lost its lease");
             if let Some(lease) = register.lease.map(|lease| self.leases.get(lease)) {
                 must!(Some(lease.id) == state.lease, "{key} is on another lease");
-                must!(
-                    lease.registers.as_ref().is_some_and(|keys| keys.contains(key)),
-                    "{key} is not on its lease"
-                );
+                let known = self.lease_registers.contains(&(lease.incarnation, key.clone()));
+                must!(known, "{key} is not on its lease");
                 attached += 1;
             }
         }
-        let known: usize =
-            self.leases.iter().filter_map(|(_, l)| l.registers.as_ref().map(|r| r.len())).sum();
+        let known = self.lease_registers.len();
         must!(known == attached, "leases know {known} registers of {attached}");
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::command::{GrantLease, LeaseChoice, RenewLeases, Renewal, RevokeLease}
 use crate::index::hash_number;
 use crate::lease::Lease;
 use crate::planted::Bug;
-use crate::reply::{EndReason, Rejection, Renewed, Reply};
+use crate::reply::{EndReason, EndedLease, Rejection, Renewed, Reply};
 use crate::requests::Requests;
 use crate::slab::Id;
 use tollgate_types::{DurationMs, LeaseId, Limit, LogTime, REVISION_END};
@@ -50,7 +50,6 @@ impl State {
             youngest: None,
             claims: 0,
             counted: false,
-            registers: None,
         });
         self.lease_granted(lease, false)
     }
@@ -102,8 +101,10 @@ impl State {
     /// Takes an ended lease with nothing left on it out of every table.
     pub(super) fn forget_lease(&mut self, id: Id<Lease>) {
         let lease = self.leases.remove(id);
-        assert!(lease.claims == 0 && lease.registers.is_none(), "a lease goes last");
+        assert!(lease.claims == 0, "a lease goes last");
         self.lease_deadlines.remove(&(lease.deadline, lease.incarnation));
+        let (incarnation, reason) = (lease.incarnation, lease.end_reason);
+        self.scratch.ended_leases.push(EndedLease { lease: lease.id, incarnation, reason });
         // Not found: its id has been granted again.
         self.lease_ids.remove(hash_number(lease.id.get()), id);
     }

@@ -10,6 +10,24 @@ use smallvec::SmallVec;
 use tollgate_types::{Metadata, Name};
 use xxhash_rust::xxh3::xxh3_64;
 
+/// What ending the dead of a lock came to.
+struct Purged {
+    /// Whether anything ended.
+    changed: bool,
+    /// Whether nobody dead is left.
+    finished: bool,
+}
+
+/// Who is next in line.
+enum Next {
+    /// This claim, and it may be granted.
+    Claim(Id<Claim>),
+    /// Nobody who may be granted.
+    Nobody,
+    /// The budget ran out before that was known.
+    Unknown,
+}
+
 /// A name's hash, and its lock if there is one.
 pub(super) type Place = (u64, Option<Id<Lock>>);
 
@@ -50,90 +68,104 @@ impl State {
         }
     }
 
-    /// Ends the dead of a lock and grants those who may be; frees it if nobody is left.
+    /// Ends the dead of a lock and grants those who may be; frees it if nobody is left. If the budget runs out on the way,
+    /// the rest waits, and the name is dirty.
     pub(super) fn settle_lock(&mut self, lock: Id<Lock>) {
         if !self.dirty.is_empty() {
             self.dirty.remove(&self.locks.get(lock).name);
         }
-        self.purge(lock);
-        while let Some(claim) = self.next_grantable(lock) {
-            self.grant_queued(claim, lock);
-            if self.planted(Bug::BatchGrantStops) {
-                break;
-            }
+        let finished = self.purge(lock).finished && self.grant_in_order(lock);
+        if finished {
+            self.free_if_idle(lock);
+        } else {
+            self.leave_for_later(lock);
         }
-        self.free_if_idle(lock);
     }
 
-    /// Ends every dead holder and waiter of a lock, and its lock-delay if that is over. Says whether anything ended.
-    fn purge(&mut self, lock: Id<Lock>) -> bool {
+    /// Grants the first in line while that is possible. False if the budget ran out before.
+    fn grant_in_order(&mut self, lock: Id<Lock>) -> bool {
+        loop {
+            match self.next_grantable(lock) {
+                Next::Nobody => return true,
+                Next::Unknown => return false,
+                Next::Claim(_) if self.is_spent() => return false,
+                Next::Claim(claim) => self.grant_queued(claim, lock),
+            }
+            if self.planted(Bug::BatchGrantStops) {
+                return true;
+            }
+        }
+    }
+
+    /// Ends every dead holder and waiter of a lock, and its lock-delay if that is over, within the budget.
+    fn purge(&mut self, lock: Id<Lock>) -> Purged {
+        let mut purged = Purged { changed: false, finished: true };
         if !self.scratch.overdue {
-            return false;
+            return purged;
         }
-        let record = self.locks.get(lock);
-        let mut members: Vec<Id<Claim>> = Vec::new();
         if !self.planted(Bug::DeadHolderStays) {
-            members.extend(record.holders.iter().map(|(_, claim)| *claim));
+            let holders: Vec<Id<Claim>> = self.locks.get(lock).holders.iter().map(|(_, id)| *id).collect();
+            self.end_dead(lock, &holders, true, &mut purged);
         }
-        let holders = members.len();
         if !self.planted(Bug::DeadWaiterGranted) {
-            members.extend(record.queue.values());
-        }
-        let mut ended = false;
-        let mut gone = Vec::new();
-        for (at, id) in members.into_iter().enumerate() {
-            // A dead upgrade stands in both lists; its claim may be gone by the second.
-            if at >= holders && gone.contains(&id) {
-                continue;
-            }
-            match self.death(id) {
-                Some(Death::Claim(reason, due)) => {
-                    let (_, locks) = self.end_claim(id, reason, due, &Metadata::NONE);
-                    gone.push(id);
-                    for other in locks.as_slice() {
-                        if *other != lock {
-                            self.leave_for_later(*other);
-                        }
-                    }
-                    ended = true;
-                }
-                Some(Death::Upgrade) if at >= holders => {
-                    self.end_upgrade(id, EndReason::TimedOut);
-                    self.leave_others_for_later(id, lock);
-                    ended = true;
-                }
-                _ => {}
-            }
+            let queue: Vec<Id<Claim>> = self.locks.get(lock).queue.values().copied().collect();
+            self.end_dead(lock, &queue, false, &mut purged);
         }
         // Looked at last: an end above may have prolonged it.
         let closure = self.locks.get(lock).closure.map(|closure| self.closures.get(closure).until);
-        let closure_due = closure.is_some_and(|until| until <= self.now);
-        if closure_due {
+        if purged.finished && closure.is_some_and(|until| until <= self.now) {
             self.open_lock(lock);
+            purged.changed = true;
         }
-        ended || closure_due
+        purged
+    }
+
+    /// Ends those members that are dead. An upgrade that is dead alone is dealt with in its place in the queue.
+    fn end_dead(&mut self, lock: Id<Lock>, members: &[Id<Claim>], holders: bool, purged: &mut Purged) {
+        for id in members {
+            let Some(death) = self.death(*id).filter(|death| !holders || *death != Death::Upgrade) else {
+                continue;
+            };
+            if self.is_spent() {
+                purged.finished = false;
+                return;
+            }
+            match death {
+                Death::Claim(reason, due) => {
+                    let (_, locks) = self.end_claim(*id, reason, due, &Metadata::NONE);
+                    for other in locks.as_slice().iter().filter(|other| **other != lock) {
+                        self.leave_for_later(*other);
+                    }
+                }
+                Death::Upgrade => {
+                    self.end_upgrade(*id, EndReason::TimedOut);
+                    self.leave_others_for_later(*id, lock);
+                }
+            }
+            purged.changed = true;
+        }
     }
 
     /// The first in the queue, if it may be granted in all its names.
-    fn next_grantable(&mut self, lock: Id<Lock>) -> Option<Id<Claim>> {
-        let first = |state: &State| {
-            let queue = &state.locks.get(lock).queue;
-            let entry = if state.planted(Bug::NewestWaiterFirst) {
-                queue.last_key_value()
-            } else {
-                queue.first_key_value()
-            };
-            entry.map(|(_, claim)| *claim)
-        };
-        let claim = first(self)?;
-        if self.scratch.overdue && self.claims.get(claim).locks.as_slice().len() > 1 {
-            for other in self.claims.get(claim).locks.clone().as_slice() {
-                if *other != lock && self.purge(*other) {
+    fn next_grantable(&mut self, lock: Id<Lock>) -> Next {
+        let queue = &self.locks.get(lock).queue;
+        let newest = self.planted(Bug::NewestWaiterFirst);
+        let first = if newest { queue.last_key_value() } else { queue.first_key_value() };
+        let Some((_, &claim)) = first else { return Next::Nobody };
+        if self.scratch.overdue
+            && let Locks::Many(locks) = self.claims.get(claim).locks.clone()
+        {
+            for other in locks.iter().filter(|other| **other != lock) {
+                let purged = self.purge(*other);
+                if purged.changed {
                     self.leave_for_later(*other);
+                }
+                if !purged.finished {
+                    return Next::Unknown;
                 }
             }
         }
-        self.may_grant(claim).then_some(claim)
+        if self.may_grant(claim) { Next::Claim(claim) } else { Next::Nobody }
     }
 
     /// Whether a queued claim is first in every queue and goes with every holder.

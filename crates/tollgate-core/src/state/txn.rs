@@ -80,13 +80,7 @@ impl State {
                 self.living_lease(*lease)?;
             }
         }
-        for op in ops {
-            match op {
-                Op::Delete(keys) => self.check(Limit::Range, self.count_matching(keys))?,
-                Op::Get(query) => self.check_sortable(query)?,
-                Op::Put { .. } => {}
-            }
-        }
+        self.check_ranges(ops)?;
         let new = ops.iter().filter(|op| matches!(op, Op::Put { key, .. } if !self.keys.contains_key(key)));
         let (new, max) = (new.count() as u64, self.limits.registers_max);
         let got = self.registers.len() as u64 + new;
@@ -122,8 +116,8 @@ impl State {
                     OpResult::Got { registers, count }
                 }
                 Op::Delete(keys) => {
-                    let keys: Vec<Key> =
-                        self.matching(keys).map(|id| self.registers.get(id).key.clone()).collect();
+                    let living = self.looked_at(keys, false).into_iter().filter(|id| self.is_living(*id));
+                    let keys: Vec<Key> = living.map(|id| self.registers.get(id).key.clone()).collect();
                     for key in &keys {
                         revision.get_or_insert_with(|| self.bump());
                         changes.push(self.delete(key));
@@ -174,22 +168,25 @@ impl State {
         let register = self.registers.get_mut(id);
         register.lease = lease;
         if let Some(lease) = lease {
-            let key = register.key.clone();
-            self.leases.get_mut(lease).registers.get_or_insert_default().insert(key);
+            let incarnation = self.leases.get(lease).incarnation;
+            self.lease_registers.insert((incarnation, register.key.clone()));
         }
     }
 
     fn detach(&mut self, id: Id<Register>) {
         let register = self.registers.get_mut(id);
-        let key = register.key.clone();
         if let Some(lease) = register.lease.take() {
-            let keys = &mut self.leases.get_mut(lease).registers;
-            let left = keys.as_mut().expect("a lease knows its registers");
-            left.remove(&key);
-            if left.is_empty() {
-                *keys = None;
-            }
+            let incarnation = self.leases.get(lease).incarnation;
+            let known = self.lease_registers.remove(&(incarnation, register.key.clone()));
+            assert!(known, "a lease knows its registers");
         }
+    }
+
+    /// The register with the least key that hangs on a lease.
+    pub(super) fn first_register_of(&self, incarnation: Revision) -> Option<Key> {
+        let least = Key::new([0]).expect("one byte is a key");
+        let (first, key) = self.lease_registers.range((incarnation, least)..).next()?;
+        (*first == incarnation).then(|| key.clone())
     }
 
     fn delete(&mut self, key: &Key) -> RegisterChange {
@@ -222,30 +219,51 @@ impl State {
             || self.planted(Bug::RegisterOutlivesLease)
     }
 
-    /// The living registers that match, by key.
-    fn matching(&self, keys: &KeySelector) -> impl DoubleEndedIterator<Item = Id<Register>> {
-        let (low, high) = bounds(keys);
-        self.keys.range((low, high)).map(|(_, id)| *id).filter(|id| self.is_living(*id))
-    }
-
-    /// How many living registers match; one above the limit on ranges stands for all that are more.
-    fn count_matching(&self, keys: &KeySelector) -> u64 {
-        let stop = usize::try_from(self.limits.range_max + 1).expect("limits fit in memory");
-        self.matching(keys).take(stop).count() as u64
+    /// What the ranges of a branch look at must be within the limit, each and together.
+    fn check_ranges(&self, ops: &[Op]) -> Result<(), Rejection> {
+        let (mut ranges, mut looks) = (0, 0);
+        for op in ops {
+            let keys = match op {
+                Op::Put { .. } => continue,
+                Op::Delete(keys) => {
+                    self.check(Limit::Range, self.looks_at(keys))?;
+                    keys
+                }
+                Op::Get(query) => {
+                    self.check_sortable(query)?;
+                    &query.keys
+                }
+            };
+            ranges += 1;
+            looks += self.looks_at(keys);
+        }
+        // One range by key may match more: it is cut.
+        if ranges > 1 { self.check(Limit::Range, looks) } else { Ok(()) }
     }
 
     /// Sorting by revision needs all that match in hand, so that must not be too many.
     fn check_sortable(&self, query: &RangeQuery) -> Result<(), Rejection> {
         match query.sort {
             Sort::Key | Sort::KeyDescending => Ok(()),
-            Sort::Create | Sort::CreateDescending => {
-                self.check(Limit::Range, self.count_matching(&query.keys))
-            }
+            Sort::Create | Sort::CreateDescending => self.check(Limit::Range, self.looks_at(&query.keys)),
         }
     }
 
-    /// The living registers that match, sorted and cut to the limit, and how many match in all. More than `range_max` are
-    /// not counted on, and can't be sorted by revision.
+    /// The registers that a range looks at: those that match, living or not, but no more than one above the limit.
+    /// Which ones that leaves out depends on the direction.
+    fn looked_at(&self, keys: &KeySelector, last_first: bool) -> Vec<Id<Register>> {
+        let most = usize::try_from(self.limits.range_max + 1).expect("limits fit in memory");
+        let matching = self.keys.range(bounds(keys)).map(|(_, id)| *id);
+        if last_first { matching.rev().take(most).collect() } else { matching.take(most).collect() }
+    }
+
+    fn looks_at(&self, keys: &KeySelector) -> u64 {
+        self.looked_at(keys, false).len() as u64
+    }
+
+    /// The living registers that match, sorted and cut to the limit, and how many there are. A range looks at no more
+    /// than `range_max` + 1 registers: a count above `range_max` means that more may match, and so many can't be sorted
+    /// by revision.
     pub fn range(&self, query: &RangeQuery) -> Result<(Vec<RegisterView>, u64), Rejection> {
         self.check_sortable(query)?;
         Ok(self.sorted_range(query))
@@ -255,21 +273,21 @@ impl State {
         let max = self.limits.range_max;
         let limit = if query.limit == 0 { max } else { u64::from(query.limit).min(max) };
         let limit = usize::try_from(limit).expect("limits fit in memory");
-        let view = |id: Id<Register>| self.registers.get(id).view();
-        let registers = match query.sort {
-            Sort::Key => self.matching(&query.keys).take(limit).map(view).collect(),
-            Sort::KeyDescending => self.matching(&query.keys).rev().take(limit).map(view).collect(),
-            Sort::Create | Sort::CreateDescending => {
-                let mut ids: Vec<Id<Register>> = self.matching(&query.keys).collect();
-                // Stable, and the ids come by key.
+        let mut ids = self.looked_at(&query.keys, query.sort == Sort::KeyDescending);
+        let cut_off = ids.len() as u64 > max;
+        ids.retain(|id| self.is_living(*id));
+        let count = if cut_off { max + 1 } else { ids.len() as u64 };
+        match query.sort {
+            Sort::Key | Sort::KeyDescending => {}
+            // Stable, and the ids come by key.
+            Sort::Create => ids.sort_by_key(|id| self.registers.get(*id).state.create_revision),
+            Sort::CreateDescending => {
                 ids.sort_by_key(|id| self.registers.get(*id).state.create_revision);
-                if query.sort == Sort::CreateDescending {
-                    ids.reverse();
-                }
-                ids.into_iter().take(limit).map(view).collect()
+                ids.reverse();
             }
-        };
-        (registers, self.count_matching(&query.keys))
+        }
+        ids.truncate(limit);
+        (ids.into_iter().map(|id| self.registers.get(id).view()).collect(), count)
     }
 }
 

@@ -19,16 +19,17 @@ impl State {
         if !self.scratch.overdue && self.dirty.is_empty() {
             return budget;
         }
-        let mut left = budget;
-        while left > 0 {
-            let before = self.scratch.cost;
-            if !self.work_step() {
-                break;
-            }
-            left = left.saturating_sub(self.scratch.cost - before);
-        }
+        let start = self.scratch.cost;
+        self.scratch.cost_max = start + budget;
+        while !self.is_spent() && self.work_step() {}
+        self.scratch.cost_max = u64::MAX;
         self.scratch.overdue = self.is_due();
-        left
+        budget - (self.scratch.cost - start)
+    }
+
+    /// Whether the present work has used up its budget. Never so for a command's own settling.
+    pub(super) fn is_spent(&self) -> bool {
+        self.scratch.cost >= self.scratch.cost_max
     }
 
     fn work_step(&mut self) -> bool {
@@ -92,7 +93,7 @@ impl State {
             let (reason, due) = (lease.end_reason, lease.deadline);
             let (names, locks) = self.end_claim(claim, reason, due, &Metadata::NONE);
             self.settle_ended(&names, &locks);
-        } else if let Some(key) = lease.registers.as_ref().and_then(|keys| keys.first().cloned()) {
+        } else if let Some(key) = self.first_register_of(lease.incarnation) {
             self.scratch.cost += 1;
             self.end_register(&key);
         } else {

@@ -19,7 +19,8 @@ use deadlock::Impasse;
 use identity::Kept;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{
-    Applied, Change, Command, EndReason, Entry, Event, RegisterState, Rejection, Reply, Resolution,
+    Applied, Change, Command, EndReason, EndedLease, Entry, Event, RegisterState, Rejection, Reply,
+    Resolution,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
@@ -44,6 +45,9 @@ pub(crate) struct Oracle {
     ring_start: usize,
     /// What is left for this entry; below 0 once the last step overdrew it.
     budget: i64,
+    /// Whether work is being done, which the budget bounds.
+    bounded: bool,
+    ended_leases: Vec<EndedLease>,
     resolved: Vec<Resolution>,
     /// Who stood where when a deadlock was last found, to judge the core's cycle by.
     impasse: Option<Impasse>,
@@ -113,10 +117,10 @@ struct Register {
 
 /// What a purge did.
 struct Purged {
-    ends: i64,
-    /// Reading: a closure that is removed counts as "something ended", or the name it kept closed would stay
-    /// unsettled.
+    /// Whether something ended, a closure included.
     changed: bool,
+    /// Whether the budget lasted.
+    finished: bool,
 }
 
 impl Oracle {
@@ -133,6 +137,8 @@ impl Oracle {
             events: Vec::new(),
             ring_start: 0,
             budget: 0,
+            bounded: false,
+            ended_leases: Vec::new(),
             resolved: Vec::new(),
             impasse: None,
         }
@@ -153,6 +159,7 @@ impl Oracle {
             revision: self.revision,
             reply,
             resolved: std::mem::take(&mut self.resolved),
+            ended_leases: std::mem::take(&mut self.ended_leases),
             events_from: self.events.get(events_before).map(|event| event.revision),
         }
     }
@@ -199,20 +206,33 @@ impl Oracle {
     }
 
     fn work(&mut self) {
+        self.bounded = true;
         while self.budget > 0 && self.work_step() {}
+        self.bounded = false;
+    }
+
+    /// Whether settling must stop: only in work, and only when the budget is spent.
+    fn is_spent(&self) -> bool {
+        self.bounded && self.budget <= 0
+    }
+
+    /// One end or grant, which counts in work only.
+    fn spend(&mut self) {
+        self.budget -= i64::from(self.bounded);
     }
 
     /// The first of the four kinds of work that applies; false if none does.
     fn work_step(&mut self) -> bool {
         if let Some(name) = self.dirty.first().cloned() {
-            self.budget -= self.settle(&name);
+            self.settle(&name);
         } else if let Some(incarnation) = self.first_due_lease() {
             self.reap_lease(incarnation);
         } else if let Some(place) = self.first_due_deadline() {
             self.reap_deadline(place);
         } else if let Some(name) = self.first_due_closure() {
             self.closures.remove(&name);
-            self.budget -= 1 + self.settle(&name);
+            self.budget -= 1;
+            self.settle(&name);
         } else {
             return false;
         }
@@ -236,8 +256,15 @@ impl Oracle {
         let hangs = |register: &Register| register.lease.is_some_and(|(_, on)| on == incarnation);
         match self.registers.iter().find(|(_, register)| hangs(register)).map(|(key, _)| key.clone()) {
             Some(key) => self.end_register(&key),
-            None => self.leases.retain(|lease| lease.incarnation != incarnation),
+            None => self.forget_lease(incarnation),
         }
+    }
+
+    fn forget_lease(&mut self, incarnation: Revision) {
+        let gone = self.leases.iter().position(|lease| lease.incarnation == incarnation).expect("it is due");
+        let lease = self.leases.remove(gone);
+        let reason = lease.revoked.unwrap_or(EndReason::LeaseExpired);
+        self.ended_leases.push(EndedLease { lease: lease.id, incarnation, reason });
     }
 
     /// Every wait deadline and max hold, with the revision that orders those of the same time.
@@ -277,7 +304,7 @@ impl Oracle {
 
     fn settle_reaped(&mut self, names: &Names) {
         for name in names.as_slice() {
-            self.budget -= self.settle(name);
+            self.settle(name);
         }
     }
 
@@ -293,64 +320,86 @@ impl Oracle {
         }
     }
 
-    /// "Settle a name" of the page. How many ends and grants that made.
-    fn settle(&mut self, name: &Name) -> i64 {
+    /// "Settle a name" of the page.
+    fn settle(&mut self, name: &Name) {
         self.dirty.remove(name);
-        let mut made = self.purge(name).ends;
+        if !self.settle_in_budget(name) {
+            self.make_dirty(name);
+        }
+    }
+
+    /// False if the budget was spent before all was done.
+    fn settle_in_budget(&mut self, name: &Name) -> bool {
+        if !self.purge(name).finished {
+            return false;
+        }
         while let Some(first) = self.queue(name).first().copied() {
-            made += self.purge_others(name, first);
+            if !self.purge_others(name, first) {
+                return false;
+            }
             let Some(first) = self.queue(name).first().copied() else { break };
             if !self.may_be_granted(first) {
                 break;
             }
+            if self.is_spent() {
+                return false;
+            }
             self.grant(first);
-            made += 1;
+            self.spend();
             self.dirty_others(name, &self.claim(first.claim).names.clone());
         }
-        made
+        true
     }
 
-    /// Purges the other names of the first in the queue.
-    fn purge_others(&mut self, name: &Name, first: Place) -> i64 {
-        let mut ends = 0;
+    /// Purges the other names of the first in the queue. False if the budget was spent before all was done.
+    fn purge_others(&mut self, name: &Name, first: Place) -> bool {
         let names = self.claim(first.claim).names.clone();
         for other in names.as_slice().iter().filter(|other| *other != name) {
             let purged = self.purge(other);
-            ends += purged.ends;
             if purged.changed {
                 self.make_dirty(other);
             }
+            if !purged.finished {
+                return false;
+            }
         }
-        ends
+        true
     }
 
     fn purge(&mut self, name: &Name) -> Purged {
-        let mut ends = 0;
+        let mut changed = false;
         let dead_holder = |oracle: &Oracle| {
             let holders = oracle.holders(name);
             holders.into_iter().find_map(|id| Some((id, oracle.claim_death(oracle.claim(id))?)))
         };
         while let Some((id, reason)) = dead_holder(self) {
+            if self.is_spent() {
+                return Purged { changed, finished: false };
+            }
             let names = self.end_claim(id, reason);
+            self.spend();
             self.dirty_others(name, &names);
-            ends += 1;
+            changed = true;
         }
         let dead_place = |oracle: &Oracle| {
             let queue = oracle.queue(name);
             queue.into_iter().find_map(|place| Some((place, oracle.place_death(place)?)))
         };
         while let Some((place, reason)) = dead_place(self) {
-            // Reading: an upgrade that ends alone frees its place in other queues too, so they become dirty as well.
+            if self.is_spent() {
+                return Purged { changed, finished: false };
+            }
             let id = place.claim;
             let names = if place.upgrade { self.end_upgrade(id, reason) } else { self.end_claim(id, reason) };
+            self.spend();
             self.dirty_others(name, &names);
-            ends += 1;
+            changed = true;
         }
         let closure_due = self.closures.get(name).is_some_and(|until| *until <= self.now);
         if closure_due {
             self.closures.remove(name);
         }
-        Purged { ends, changed: ends > 0 || closure_due }
+        Purged { changed: changed || closure_due, finished: true }
     }
 
     /// The other names become dirty where anyone is in the queue.

@@ -82,12 +82,22 @@ impl Oracle {
                 self.living(*lease)?;
             }
         }
+        let mut looks = Vec::new();
         for op in ops {
             match op {
-                Op::Delete(keys) => self.check_limit(Limit::Range, self.counted(keys))?,
-                Op::Get(query) => self.check_sortable(query)?,
                 Op::Put { .. } => {}
+                Op::Delete(keys) => {
+                    self.check_limit(Limit::Range, self.looks_at(keys))?;
+                    looks.push(self.looks_at(keys));
+                }
+                Op::Get(query) => {
+                    self.check_sortable(query)?;
+                    looks.push(self.looks_at(&query.keys));
+                }
             }
+        }
+        if looks.len() > 1 {
+            self.check_limit(Limit::Range, looks.iter().sum())?;
         }
         let new = put_keys(ops).into_iter().filter(|key| !self.registers.contains_key(*key)).count();
         if new == 0 {
@@ -96,16 +106,17 @@ impl Oracle {
         self.check_limit(Limit::Registers, (self.registers.len() + new) as u64)
     }
 
-    /// How many match, where one above the limit stands for all that are more.
-    fn counted(&self, keys: &KeySelector) -> u64 {
-        (self.matching(keys).len() as u64).min(self.limits.range_max + 1)
+    /// How many registers a range looks at, the dead included: no more than one above the limit.
+    fn looks_at(&self, keys: &KeySelector) -> u64 {
+        let matching = self.registers.keys().filter(|key| selects(keys, key)).count() as u64;
+        matching.min(self.limits.range_max + 1)
     }
 
     fn check_sortable(&self, query: &RangeQuery) -> Result<(), Rejection> {
         match query.sort {
             Sort::Key | Sort::KeyDescending => Ok(()),
             Sort::Create | Sort::CreateDescending => {
-                self.check_limit(Limit::Range, self.counted(&query.keys))
+                self.check_limit(Limit::Range, self.looks_at(&query.keys))
             }
         }
     }
@@ -172,8 +183,17 @@ impl Oracle {
 
     /// The living registers that match, sorted and cut, and how many match in all.
     fn range(&self, query: &RangeQuery) -> (Vec<RegisterView>, u64) {
+        let max = self.limits.range_max;
+        let most = usize::try_from(max + 1).expect("limits are small");
+        let mut keys: Vec<&Key> = self.registers.keys().filter(|key| selects(&query.keys, key)).collect();
+        if query.sort == Sort::KeyDescending {
+            keys.reverse();
+        }
+        keys.truncate(most);
+        let living = self.registers();
         let mut found: Vec<RegisterView> =
-            self.registers().into_iter().filter(|view| selects(&query.keys, &view.key)).collect();
+            living.into_iter().filter(|view| keys.contains(&&view.key)).collect();
+        let count = if keys.len() == most { max + 1 } else { found.len() as u64 };
         match query.sort {
             Sort::Key => {}
             Sort::KeyDescending => found.reverse(),
@@ -183,8 +203,6 @@ impl Oracle {
                 found.reverse();
             }
         }
-        let count = self.counted(&query.keys);
-        let max = self.limits.range_max;
         let limit = if query.limit == 0 { max } else { u64::from(query.limit).min(max) };
         found.truncate(usize::try_from(limit).expect("limits are small"));
         (found, count)
