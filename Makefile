@@ -5,6 +5,7 @@ SECONDS = 60
 SEQUENCES = 1000000
 
 CORE_BUGS = --features tollgate-core/planted-bugs
+SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-slow lint mutants-core fuzz bench-core
@@ -12,15 +13,16 @@ CORE_BUGS = --features tollgate-core/planted-bugs
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-test: ## Run every test
+test: ## Run every test, then the core's once more with small sizes
 	cargo test --workspace $(CORE_BUGS)
+	SEQUENCES=5000 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
 
 test-slow: ## Compare the core with its oracle on SEQUENCES=1000000 random histories
 	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties
 
 lint: ## Check format, lints, docs and the rules of the house
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(CORE_BUGS) -- -D warnings
+	cargo clippy --workspace --all-targets $(CORE_BUGS) $(SMALL_SIZES) -- -D warnings
 	cargo clippy --workspace -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo xtask tidy
@@ -29,8 +31,8 @@ lint: ## Check format, lints, docs and the rules of the house
 mutants-core: ## Plant each known bug in the core and show which test catches it
 	cargo test -p tollgate-core $(CORE_BUGS) --test it -- --nocapture --exact mutants::every_planted_bug_is_caught
 
-fuzz: ## Feed the core random bytes and commands for SECONDS=60
-	FUZZ_SECONDS=$(SECONDS) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture fuzz
+fuzz: ## Feed the decoders random and damaged bytes for SECONDS=60
+	FUZZ_SECONDS=$(SECONDS) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture fuzz::fuzz_
 
 bench-core: ## Measure the core: time per command, memory, snapshot stalls
 	cargo bench -p tollgate-core --bench core

@@ -21,6 +21,7 @@ mod register;
 mod reply;
 mod requests;
 mod ring;
+mod sizes;
 mod slab;
 mod state;
 mod view;
@@ -45,6 +46,6 @@ pub use reply::{
 };
 pub use ring::{Compacted, EventBatch};
 pub use state::{APPLY_VERSION_SUPPORTED, State};
-pub use view::{HolderView, LeaseView, LockView, RegisterView, WaiterView};
+pub use view::{HolderView, LeaseClaim, LeaseView, LockView, RegisterView, WaiterView};
 pub use watch::Watch;
 pub use watch_index::WatchIndex;

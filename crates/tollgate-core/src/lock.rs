@@ -4,8 +4,8 @@
 
 use crate::claim::{Claim, QueueKey};
 use crate::lease::Lease;
-use crate::planted::threshold;
 use crate::reply::Kind;
+use crate::sizes::threshold;
 use crate::slab::Id;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@
 
 use crate::claim::Claim;
 use crate::index::hash_number;
-use crate::planted::threshold;
+use crate::sizes::threshold;
 use crate::slab::Id;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;

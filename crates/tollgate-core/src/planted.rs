@@ -5,11 +5,6 @@
 
 #![cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 
-/// A size at which a structure changes its shape: the usual one, or in tests a small one that short histories cross.
-pub(crate) const fn threshold(usual: usize, in_tests: usize) -> usize {
-    if cfg!(feature = "planted-bugs") { in_tests } else { usual }
-}
-
 macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident: $says:literal,)*) => {
         /// One planted bug.

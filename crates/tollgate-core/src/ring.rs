@@ -8,7 +8,7 @@ mod packed;
 
 use crate::event::{Event, RegisterChange, lock_ring_bytes};
 use crate::format::LockChanged;
-use crate::planted::threshold;
+use crate::sizes::threshold;
 use crate::watch::Watch;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -176,9 +176,8 @@ impl Ring {
                 return Ok(EventBatch { events, next: packed.revision });
             }
             last = Some(packed.revision);
-            let event = packed::unpack(packed.bytes);
-            if watch.matches(&event) {
-                events.push(event);
+            if packed::matches(packed.bytes, watch) {
+                events.push(packed::unpack(packed.bytes));
             }
         }
         Ok(EventBatch { events, next: end.next().max(from) })

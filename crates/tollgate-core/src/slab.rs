@@ -4,7 +4,7 @@
 //! leaves the frozen ones alone. Pages never move, so growth never copies the whole table. Ids are reused and mean
 //! nothing outside this state: no id may ever reach a reply, a hash or an order of events.
 
-use crate::planted::threshold;
+use crate::sizes::threshold;
 use std::cmp::Ordering;
 use std::fmt;
 use std::marker::PhantomData;

@@ -96,6 +96,19 @@ pub struct LeaseView {
     pub claims: u64,
 }
 
+/// One name that a lease holds or awaits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseClaim {
+    /// The lock.
+    pub name: Name,
+    /// The claim's owner.
+    pub owner: Owner,
+    /// How it holds, or wants to.
+    pub mode: Mode,
+    /// Its fencing token, if it holds.
+    pub token: Option<Token>,
+}
+
 /// A register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisterView {

@@ -24,16 +24,29 @@ pub enum Watch {
 impl Watch {
     /// Whether the watch sees `event`. To ask it of many watches at once, use a [`WatchIndex`](crate::WatchIndex).
     pub fn matches(&self, event: &Event) -> bool {
-        match (self, &event.change) {
-            (Watch::All, _) => true,
-            (Watch::Lock(name), Change::Lock(lock)) => lock.name == *name,
-            (Watch::LockPrefix(prefix), Change::Lock(lock)) => lock.name.as_bytes().starts_with(prefix),
-            (Watch::Register(key), Change::Register(register)) => register.key == *key,
-            (Watch::RegisterPrefix(prefix), Change::Register(register)) => {
-                register.key.as_bytes().starts_with(prefix)
-            }
-            (Watch::Lock(_) | Watch::LockPrefix(_), Change::Register(_))
-            | (Watch::Register(_) | Watch::RegisterPrefix(_), Change::Lock(_)) => false,
+        match &event.change {
+            Change::Lock(lock) => self.matches_lock(lock.name.as_bytes()),
+            Change::Register(register) => self.matches_register(register.key.as_bytes()),
+        }
+    }
+
+    /// Whether it sees the events of the lock of this name.
+    pub(crate) fn matches_lock(&self, name: &[u8]) -> bool {
+        match self {
+            Watch::All => true,
+            Watch::Lock(watched) => watched.as_bytes() == name,
+            Watch::LockPrefix(prefix) => name.starts_with(prefix),
+            Watch::Register(_) | Watch::RegisterPrefix(_) => false,
+        }
+    }
+
+    /// Whether it sees the events of the register of this key.
+    pub(crate) fn matches_register(&self, key: &[u8]) -> bool {
+        match self {
+            Watch::All => true,
+            Watch::Register(watched) => watched.as_bytes() == key,
+            Watch::RegisterPrefix(prefix) => key.starts_with(prefix),
+            Watch::Lock(_) | Watch::LockPrefix(_) => false,
         }
     }
 }

@@ -56,6 +56,16 @@ impl Snapshot {
         self.header.revision
     }
 
+    /// The log time of the state.
+    pub fn now(&self) -> LogTime {
+        self.header.now
+    }
+
+    /// How entries after it are applied.
+    pub fn apply_version(&self) -> u32 {
+        self.header.apply_version
+    }
+
     /// A hash of everything that two replicas at the same entry must agree on (P12).
     pub fn hash(&self) -> u64 {
         let (mut hasher, mut bytes) = (Xxh3Default::new(), Vec::new());
@@ -117,6 +127,14 @@ impl Snapshot {
         false
     }
 }
+
+/// A snapshot is written on another thread than the one that applies.
+const _: fn() = || {
+    fn travels<T: Send + Sync>() {}
+    travels::<Snapshot>();
+    travels::<State>();
+    travels::<SnapshotReader>();
+};
 
 struct Chunks<'a, R> {
     snapshot: &'a Snapshot,

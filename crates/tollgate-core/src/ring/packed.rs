@@ -5,6 +5,7 @@
 
 use crate::event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState};
 use crate::format::{LockChanged, reason_from, reason_number};
+use crate::watch::Watch;
 use tollgate_types::{Key, LeaseId, Metadata, Mode, Name, Owner, Revision, Token, Value};
 
 /// Revision, what it counts, length of what follows.
@@ -12,6 +13,9 @@ pub(super) const HEAD_BYTES: usize = 16;
 
 /// Head and fixed fields of a change to a lock with both states, the longest there is.
 const FIELDS_BYTES_MAX: usize = 136;
+
+const CLAIM_STATE_BYTES: usize = 2 * 9 + 3 * 8;
+const REGISTER_STATE_BYTES: usize = 4 * 8 + 4;
 
 const HAS_NOW: u8 = 1;
 const HAS_PREV: u8 = 2;
@@ -206,6 +210,23 @@ pub(super) fn head(bytes: &[u8]) -> Head {
     Head { revision: cursor.revision(), counts: u64::from(cursor.u32()), body_bytes: cursor.u32() as usize }
 }
 
+/// Whether a watch wants the event that begins here, told without unpacking it.
+pub(super) fn matches(bytes: &[u8], watch: &Watch) -> bool {
+    let mut cursor = Cursor { bytes: &bytes[HEAD_BYTES..] };
+    let [flags] = cursor.array();
+    let states = (flags & (HAS_NOW | HAS_PREV)).count_ones() as usize;
+    if flags & REGISTER == 0 {
+        cursor.take(1 + 8 + 8);
+        let name_bytes = cursor.u32() as usize;
+        cursor.take(3 * 4 + states * CLAIM_STATE_BYTES);
+        watch.matches_lock(cursor.take(name_bytes))
+    } else {
+        let key_bytes = cursor.u32() as usize;
+        cursor.take(states * REGISTER_STATE_BYTES);
+        watch.matches_register(cursor.take(key_bytes))
+    }
+}
+
 /// The event that begins here.
 pub(super) fn unpack(bytes: &[u8]) -> Event {
     let mut cursor = Cursor { bytes };
@@ -306,7 +327,19 @@ mod tests {
             let head = head(&bytes);
             assert_eq!((head.revision, head.counts), (revision, 500));
             assert_eq!(head.body_bytes, bytes.len() - HEAD_BYTES);
-            assert_eq!(unpack(&bytes), Event { revision, change });
+            let event = Event { revision, change };
+            assert_eq!(unpack(&bytes), event);
+            let (name, key) = ("a name of more than twenty-two bytes", Key::new("k").unwrap());
+            for watch in [
+                Watch::All,
+                Watch::Lock(Name::new(name).unwrap()),
+                Watch::LockPrefix(b"a name".to_vec()),
+                Watch::LockPrefix(b"another".to_vec()),
+                Watch::Register(key),
+                Watch::RegisterPrefix(b"kk".to_vec()),
+            ] {
+                assert_eq!(matches(&bytes, &watch), watch.matches(&event), "{watch:?}");
+            }
         }
     }
 }

@@ -84,9 +84,7 @@ impl State {
     }
 
     pub(super) fn room_for_one(&self, lease: Id<Lease>) -> Result<(), Rejection> {
-        let (max, got) =
-            (self.limits.ops_in_flight_per_lease_max, self.leases.get(lease).requests.in_flight() + 1);
-        if got > max { Err(over(Limit::OpsInFlightPerLease, max, got)) } else { Ok(()) }
+        self.check(Limit::OpsInFlightPerLease, self.leases.get(lease).requests.in_flight() + 1)
     }
 
     /// Keeps what answers a repeat, and answers.

@@ -1,7 +1,6 @@
 //! Leases: grant, renew, revoke. Their ends are time's business (`work`).
 
 use super::State;
-use super::identity::over;
 use crate::command::{GrantLease, LeaseChoice, RenewLeases, Renewal, RevokeLease};
 use crate::index::hash_number;
 use crate::lease::Lease;
@@ -23,9 +22,8 @@ impl State {
         {
             return self.grant_again(lease, grant);
         }
-        let leases = self.leases.len() as u64 + 1;
-        if leases > self.limits.leases_max {
-            return Reply::Rejected(over(Limit::Leases, self.limits.leases_max, leases));
+        if let Err(rejection) = self.check(Limit::Leases, self.leases.len() as u64 + 1) {
+            return Reply::Rejected(rejection);
         }
         let incarnation = self.bump();
         let id = match grant.id {

@@ -3,15 +3,14 @@
 
 use super::State;
 use crate::claim::{Claim, Death};
-use crate::event::claim_key;
 use crate::listing::{Member, Members, holder_view, lease_view};
 use crate::lock::Lock;
 use crate::reply::Reply;
 use crate::ring::{Compacted, EventBatch};
 use crate::slab::Id;
-use crate::view::{LeaseView, LockView, RegisterView};
+use crate::view::{LeaseClaim, LeaseView, LockView, RegisterView};
 use crate::watch::Watch;
-use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Names, Revision, Token};
+use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Names, Revision};
 
 impl State {
     /// The log time of the last entry.
@@ -114,20 +113,20 @@ impl State {
         Some(lease_view(self.leases.get(self.find_lease(id)?), self.now))
     }
 
-    /// The keys of a lease's holders and waiters, oldest first: at most `limit`.
-    pub fn lease_keys(&self, id: LeaseId, limit: usize) -> Vec<(String, Option<Token>)> {
-        let mut next = self.find_lease(id).and_then(|lease| self.leases.get(lease).oldest);
-        let mut keys = Vec::new();
-        while let Some(claim) = next.map(|id| self.claims.get(id)) {
-            for name in claim.names.as_slice() {
-                if keys.len() == limit {
-                    return keys;
-                }
-                keys.push((claim_key(name, claim.lease_id, &claim.owner), claim.token));
-            }
-            next = claim.younger;
-        }
-        keys
+    /// What a lease holds and awaits, oldest claim first: at most `limit` names.
+    pub fn lease_claims(&self, id: LeaseId, limit: usize) -> Vec<LeaseClaim> {
+        let Some(lease) = self.find_lease(id) else { return Vec::new() };
+        let alive = |id: &Id<Claim>| !matches!(self.death(*id), Some(Death::Claim(..)));
+        let claims = self.claims_of(lease).filter(|(id, _)| alive(id));
+        let names =
+            claims.flat_map(|(_, claim)| claim.names.as_slice().iter().map(move |name| (name, claim)));
+        let view = |(name, claim): (&Name, &Claim)| LeaseClaim {
+            name: name.clone(),
+            owner: claim.owner.clone(),
+            mode: claim.mode,
+            token: claim.token,
+        };
+        names.take(limit).map(view).collect()
     }
 
     /// A register, unless its lease has ended.

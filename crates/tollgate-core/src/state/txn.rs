@@ -1,7 +1,7 @@
 //! Transactions on registers: compares pick a branch, whose writes share one revision.
 
 use super::State;
-use super::identity::{Answer, over};
+use super::identity::Answer;
 use crate::command::{Against, Compare, KeySelector, Op, RangeQuery, Relation, Sort, Txn};
 use crate::event::{RegisterChange, RegisterState};
 use crate::lease::Lease;
@@ -82,10 +82,9 @@ impl State {
         }
         self.check_ranges(ops)?;
         let new = ops.iter().filter(|op| matches!(op, Op::Put { key, .. } if !self.keys.contains_key(key)));
-        let (new, max) = (new.count() as u64, self.limits.registers_max);
-        let got = self.registers.len() as u64 + new;
+        let new = new.count() as u64;
         // Writing to what is there already is never refused, even if the limit was lowered below it.
-        if new > 0 && got > max { Err(over(Limit::Registers, max, got)) } else { Ok(()) }
+        if new > 0 { self.check(Limit::Registers, self.registers.len() as u64 + new) } else { Ok(()) }
     }
 
     fn end_dead_registers_of(&mut self, ops: &[Op]) {

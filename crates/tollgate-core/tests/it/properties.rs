@@ -19,15 +19,8 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
-#[cfg(feature = "planted-bugs")]
-use tollgate_core::Bug;
-use tollgate_core::{Applied, Entry, Reply};
+use tollgate_core::{Applied, Bug, Entry, Reply};
 use tollgate_types::Limits;
-
-/// Without the feature there is no bug to plant.
-#[cfg(not(feature = "planted-bugs"))]
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Bug {}
 
 const SEQUENCES_DEFAULT: u64 = 20_000;
 /// How many commands an error shows before the one that failed.
@@ -88,6 +81,11 @@ fn run_entries(limits: &Limits, steps: &[Step], bug: Option<Bug>) -> Result<(), 
 
 fn describe(seed: u64, steps: &[Step], replies: &[Reply], failure: &Failure) -> String {
     let mut text = format!("seed {seed}, entry {} of the sequence: {}\n", steps.len() - 1, failure.kind);
+    let _ = writeln!(
+        text,
+        "to replay: START={seed} SEQUENCES=1 cargo test -p tollgate-core --features planted-bugs --test it \
+         the_core_agrees (add --features small-sizes if it ran with them)"
+    );
     for (i, step) in steps.iter().enumerate().skip(steps.len().saturating_sub(SHOWN)) {
         let _ = writeln!(text, "  {i} {step:?}");
         if let Some(reply) = replies.get(i) {

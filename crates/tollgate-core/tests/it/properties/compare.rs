@@ -227,20 +227,11 @@ impl Pair {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
 fn planted(mut state: State, bug: Option<Bug>) -> State {
     if let Some(bug) = bug {
         state.plant(bug);
     }
     state
-}
-
-#[cfg(not(feature = "planted-bugs"))]
-fn planted(state: State, bug: Option<Bug>) -> State {
-    match bug {
-        Some(bug) => match bug {},
-        None => state,
-    }
 }
 
 /// The state that a snapshot of `state` gives back.
