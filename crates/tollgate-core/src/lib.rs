@@ -7,6 +7,11 @@
 //!
 //! Not here: replication, clocks, sockets, waking callers.
 
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod claim;
 mod command;
 mod event;

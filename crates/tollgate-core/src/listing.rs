@@ -149,8 +149,8 @@ struct FirstNames<'a> {
 }
 
 impl<'a> FirstNames<'a> {
-    /// Where to put what is on a name; none if the name is not among the first. What drops out never comes back, because
-    /// the last of the first only moves forward.
+    /// Where to put what is on a name; none if the name is not among the first. What drops out never comes back,
+    /// because the last of the first only moves forward.
     fn members_of(&mut self, name: &'a Name) -> Option<&mut Members<'a>> {
         let wanted = name.as_bytes().starts_with(self.prefix) && self.after.is_none_or(|after| name > after);
         if !wanted || self.limit == 0 {

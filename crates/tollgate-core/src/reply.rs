@@ -14,8 +14,8 @@ pub struct Applied {
     pub reply: Reply,
     /// The waiters whose wait ended with this entry, in order. Each waiter appears in one entry only.
     pub resolved: Vec<Resolution>,
-    /// The leases that are gone with this entry, with all that hung on them. They had ended for every command and read
-    /// when their deadline came.
+    /// The leases that are gone with this entry, with all that hung on them. They had ended for every command and
+    /// read when their deadline came.
     pub ended_leases: Vec<EndedLease>,
     /// The first revision of the events that it made, if it made any: read them with `State::events_since`. They stay
     /// in the ring at least until the next entry.

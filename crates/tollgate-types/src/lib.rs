@@ -1,7 +1,9 @@
 //! The words of Tollgate as types: names, ids, tokens, times, modes, limits, slots.
 //!
 //! Every constructor validates, and its error says which rule broke; past it, a value is known to be good and nobody
-//! checks again. Not here: what the values mean together (`tollgate-core`), how they travel (`tollgate-proto`).
+//! checks again. Two variants can be written down without one, and must not be: `Mode::Permit` is made by
+//! [`Mode::permit`], `Names::Many` by [`Names::new`]. Not here: what the values mean together (`tollgate-core`), how
+//! they travel (`tollgate-proto`).
 //!
 //! ```
 //! use tollgate_types::{Name, Slot};

@@ -20,8 +20,8 @@ use tollgate_types::{Key, LogTime, Name, Revision, Seq};
 impl State {
     /// The state as it is now, to be written or hashed on another thread while this one goes on.
     ///
-    /// Costs a pointer per thousand records and per chunk of history; later writes copy the pages that they touch. Drop
-    /// it on that other thread too: letting go of a large state takes time.
+    /// Costs a pointer per thousand records and per chunk of history; later writes copy the pages that they touch.
+    /// Drop it on that other thread too: letting go of a large state takes time.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             header: Header {

@@ -68,8 +68,8 @@ impl State {
         }
     }
 
-    /// Ends the dead of a lock and grants those who may be; frees it if nobody is left. If the budget runs out on the way,
-    /// the rest waits, and the name is dirty.
+    /// Ends the dead of a lock and grants those who may be; frees it if nobody is left. If the budget runs out on the
+    /// way, the rest waits, and the name is dirty.
     pub(super) fn settle_lock(&mut self, lock: Id<Lock>) {
         if !self.dirty.is_empty() {
             self.dirty.remove(&self.locks.get(lock).name);

@@ -261,8 +261,8 @@ impl State {
     }
 
     /// The living registers that match, sorted and cut to the limit, and how many there are. A range looks at no more
-    /// than `range_max` + 1 registers: a count above `range_max` means that more may match, and so many can't be sorted
-    /// by revision.
+    /// than `range_max` + 1 registers: a count above `range_max` means that more may match, and so many can't be
+    /// sorted by revision.
     pub fn range(&self, query: &RangeQuery) -> Result<(Vec<RegisterView>, u64), Rejection> {
         self.check_sortable(query)?;
         Ok(self.sorted_range(query))
