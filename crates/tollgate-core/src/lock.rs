@@ -27,6 +27,8 @@ pub(crate) struct Lock {
     pub(crate) closure: Option<Id<Closure>>,
     /// That of its members; without members it says nothing.
     pub(crate) kind: Kind,
+    /// The moment (`Scratch::moment`) at which nobody dead was left on it.
+    pub(crate) purged_at: u64,
     /// Its claims by owner, once scanning them would cost more.
     crowd: Option<Box<ByOwner>>,
 }
@@ -48,6 +50,7 @@ impl Lock {
             queue: BTreeMap::new(),
             closure: None,
             kind,
+            purged_at: 0,
             crowd: None,
         }
     }

@@ -61,11 +61,18 @@ impl Requests {
         self.kept.len() as u64
     }
 
-    /// How many ranges taking in `acked` could leave, if that is more than a client with `in_flight_max` open
+    /// How many ranges taking in `acked` would leave, if that is more than before and more than a client with so many open
     /// requests can need.
     pub(crate) fn too_scattered(&self, acked: &SeqRanges, in_flight_max: u64) -> Option<u64> {
-        let ranges = (self.seen.ranges().len() + acked.ranges().len()) as u64;
-        (ranges > in_flight_max + SEQ_RANGES_MAX as u64 + 1).then_some(ranges)
+        let most = usize::try_from(in_flight_max).expect("limits fit in memory") + SEQ_RANGES_MAX + 1;
+        let before = self.seen.ranges().len();
+        if before + acked.ranges().len() <= most {
+            return None;
+        }
+        let mut merged = self.seen.clone();
+        merged.merge(acked);
+        let after = merged.ranges().len();
+        (after > most && after > before).then_some(after as u64)
     }
 
     pub(crate) fn is_seen(&self, seq: Seq) -> bool {

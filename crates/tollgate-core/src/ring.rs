@@ -171,7 +171,7 @@ impl Ring {
         }
         let (mut events, mut last) = (Vec::new(), None);
         for (scanned, packed) in self.iter_from(from).enumerate() {
-            let full = events.len() >= events_max || scanned >= SCAN_MAX;
+            let full = events.len() >= events_max.max(1) || scanned >= SCAN_MAX;
             if full && last != Some(packed.revision) {
                 return Ok(EventBatch { events, next: packed.revision });
             }

@@ -116,6 +116,8 @@ struct Scratch {
     events_from: Option<Revision>,
     /// Ends and grants so far: what the budget of an entry counts.
     cost: u64,
+    /// Counts the moments at which somebody may have died: entries, and revocations within one.
+    moment: u64,
     /// Where the present work must stop; a command's own settling is not bounded.
     cost_max: u64,
     /// Leases that are gone with this entry.
@@ -170,6 +172,7 @@ impl State {
         );
         self.trim_ring();
         self.now = entry.at;
+        self.scratch.moment += 1;
         self.scratch.overdue = self.is_due();
         let budget = self.work(self.limits.reaps_per_entry_max);
         let reply = self.run(&entry.command);

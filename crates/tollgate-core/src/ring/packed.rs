@@ -46,14 +46,17 @@ impl Fields {
         self.len += N;
     }
 
+    #[inline]
     fn u64(&mut self, number: u64) {
         self.put(number.to_le_bytes());
     }
 
+    #[inline]
     fn length(&mut self, bytes: &[u8]) {
         self.put(u32::try_from(bytes.len()).expect("strings are far below 4 GiB").to_le_bytes());
     }
 
+    #[inline]
     fn mode(&mut self, mode: Option<Mode>) {
         let (tag, n, of) = match mode {
             None => (NO_MODE, 0, 0),
@@ -65,6 +68,7 @@ impl Fields {
         self.put(of.to_le_bytes());
     }
 
+    #[inline]
     fn claim_state(&mut self, state: &ClaimState) {
         self.mode(Some(state.mode));
         self.mode(state.wants);

@@ -89,9 +89,7 @@ impl State {
         check_kind(&acquire.names.as_slice()[0], claim.mode, acquire.mode)?;
         let weak = self.planted(Bug::UpgradeReturnsWeakGrant);
         if claim.mode.covers(acquire.mode) || weak {
-            let token = claim.token.expect("the caller saw it hold");
-            let (create_revision, mode) = (claim.create_revision, claim.mode);
-            return Ok(Reply::Acquired { token, create_revision, mode }.into());
+            return Ok(Answer::Has(id));
         }
         if claim.names != acquire.names {
             return Err(Rejection::Overlap { name: acquire.names.as_slice()[0].clone() });
@@ -141,6 +139,12 @@ impl State {
         let Some(wait_until) = self.wait_until(acquire.wait) else {
             return Ok(self.busy(&acquire.names).into());
         };
+        for (_, lock) in places.iter().filter(|_| acquire.mode != Mode::Exclusive) {
+            // They may all come to hold it together.
+            let members =
+                lock.map(|lock| self.locks.get(lock)).map_or(0, |l| l.holders.len() + l.queue.len());
+            self.check(Limit::HoldersPerLock, members as u64 + 1)?;
+        }
         self.check_queues(places.iter().map(|(_, lock)| *lock))?;
         self.check_deadlock_of_waiter(acquire, lease, places)?;
         Ok(Answer::Made(self.make_claim(acquire, lease, places, false, wait_until)))

@@ -68,9 +68,14 @@ impl State {
             if claim.mode != mode {
                 self.change_mode(id, mode, false, prev);
             }
-            return Ok(self.claim_reply(id, false).into());
+            return Ok(Answer::Has(id));
         }
         if self.may_upgrade(claim, mode) {
+            // It overtakes those in the queue: they may come to wait for an owner that waits for them.
+            let waits = !claim.owner.is_empty() && !self.owner_waits(claim.lease, &claim.owner).is_empty();
+            if waits {
+                self.check_deadlock_of_upgrade(id, mode)?;
+            }
             self.change_mode(id, mode, true, prev);
             return Ok(Answer::Claim(id, Part::Convert));
         }

@@ -180,12 +180,17 @@ impl<'a> Search<'a> {
             let (locks, key) = (self.waiters[waiter].locks.clone(), self.waiters[waiter].key);
             for lock in locks {
                 self.look_at(lock, key);
-                if self.visits > self.state.limits.deadlock_visits_max {
+                if self.is_tired() {
                     return false;
                 }
             }
         }
         true
+    }
+
+    /// Whether the search has looked at all that one may.
+    fn is_tired(&self) -> bool {
+        self.visits > self.state.limits.deadlock_visits_max
     }
 
     /// Everybody who may be in the way of a waiter with this place in the queue.
@@ -198,6 +203,9 @@ impl<'a> Search<'a> {
                 let claim = state.claims.get(*id);
                 let node = self.node_of(*id, claim);
                 self.visits += 1;
+                if self.is_tired() {
+                    return;
+                }
                 self.nodes[node].holds.push((lock, claim.mode));
                 let scene = self.scenes.get_mut(&lock).expect("made with its first waiter");
                 scene.held.add(claim.mode);
@@ -214,6 +222,9 @@ impl<'a> Search<'a> {
         let from = seen.map_or(Bound::Unbounded, Bound::Excluded);
         for (_, id) in record.queue.range((from, Bound::Excluded(until))) {
             self.visits += 1;
+            if self.is_tired() {
+                return;
+            }
             if state.death(*id).is_none() {
                 self.node_of(*id, state.claims.get(*id));
             }
@@ -248,6 +259,9 @@ impl<'a> Search<'a> {
         claims.sort_by_key(|claim| claim.wait_revision());
         for claim in claims {
             self.add_claim(node, claim);
+            if self.is_tired() {
+                return;
+            }
         }
     }
 
@@ -264,6 +278,7 @@ impl<'a> Search<'a> {
         mode: Mode,
         held: Option<Mode>,
     ) {
+        self.visits += 1;
         let waiter = self.waiters.len();
         for lock in &locks {
             let scene = self.scenes.entry(*lock).or_insert_with(|| Scene {

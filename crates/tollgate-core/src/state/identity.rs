@@ -14,6 +14,8 @@ use tollgate_types::{LeaseId, Limit, Names, Seq, SeqRanges};
 pub(super) enum Answer {
     /// A claim that it made, which carries its seq already.
     Made(Id<Claim>),
+    /// A claim that it found held, or made weaker: the answer is what the claim is, until it ends.
+    Has(Id<Claim>),
     /// A claim that it changed, or now waits for too: the answer is what the claim is.
     Claim(Id<Claim>, Part),
     /// Anything else.
@@ -47,6 +49,11 @@ impl State {
     ) -> Result<(), Reply> {
         let Some(request) = request else { return Ok(()) };
         self.acknowledge(lease, &request.acked).map_err(Reply::Rejected)?;
+        if let Some(Kept::Claim { claim, .. }) = self.leases.get(lease).requests.get(request.seq) {
+            // A repeat that names other locks must not be told of a claim that is dead.
+            let names = self.claims.get(claim).names.clone();
+            self.settle_names(names.as_slice());
+        }
         if let Some(reply) = self.repeat(lease, request.seq, names) {
             return Err(reply);
         }
@@ -102,6 +109,15 @@ impl State {
                     self.leases.get_mut(lease).requests.keep(seq, kept);
                 }
                 return self.claim_reply(claim, !self.claims.get(claim).holds());
+            }
+            Ok(Answer::Has(claim)) => {
+                if let Some(seq) = seq {
+                    // As a Convert that was granted: it never waits, and a cancel of it releases nothing.
+                    self.claims.get_mut(claim).seqs.push((seq, Part::Convert));
+                    let kept = Kept::Claim { claim, part: Part::Convert };
+                    self.leases.get_mut(lease).requests.keep(seq, kept);
+                }
+                return self.claim_reply(claim, false);
             }
             Ok(Answer::Claim(claim, part)) => {
                 self.attach(claim, part, seq);

@@ -162,6 +162,7 @@ impl State {
         self.leases.get_mut(id).end_reason = reason;
         self.set_deadline(id, self.now);
         self.scratch.overdue = true;
+        self.scratch.moment += 1;
         Reply::LeaseRevoked
     }
 }

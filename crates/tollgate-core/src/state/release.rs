@@ -83,6 +83,7 @@ impl State {
             let (_, locks) = self.end_claim(claims[0], EndReason::Released, self.now, &Metadata::NONE);
             let reply = Reply::Released { revision: self.revision };
             self.settle_lock(locks.as_slice()[0]);
+            self.settle_around(names);
             return Ok(reply);
         }
         let mut changed = names.to_vec();

@@ -11,7 +11,7 @@ use crate::index::hash_number;
 use crate::lease::Lease;
 use crate::register::Register;
 use crate::reply::Kind;
-use crate::requests::{Kept, Outcome};
+use crate::requests::{Kept, Outcome, Part};
 use crate::ring::Ring;
 use crate::slab::Id;
 use std::collections::BTreeMap;
@@ -78,6 +78,9 @@ impl Restore {
 
     pub(crate) fn lease(&mut self, lease: Lease, kept: Vec<(Seq, Outcome)>) -> Restored {
         self.past(lease.incarnation)?;
+        if lease.ttl.ms() == 0 {
+            return Err(format!("lease {:?} lives for no time", lease.id));
+        }
         let hash = hash_number(lease.id.get());
         let same = self.state.lease_ids.find(hash, |other| self.state.leases.get(other).id == lease.id);
         if let Some(same) = same
@@ -111,6 +114,15 @@ impl Restore {
         self.past(claim.create_revision)?;
         self.past(claim.mod_revision)?;
         self.check_timers(&claim)?;
+        if claim.version > claim.mod_revision.get() {
+            return Err(format!(
+                "{:?} has changed more often than there are revisions",
+                claim.create_revision
+            ));
+        }
+        if !claim.holds() && claim.seqs.iter().any(|(_, part)| *part == Part::Convert) {
+            return Err(format!("{:?} was converted without being held", claim.create_revision));
+        }
         if claim.upgrade.is_some() && !claim.holds() {
             return Err(format!("{:?} upgrades what it does not hold", claim.create_revision));
         }
@@ -166,7 +178,6 @@ impl Restore {
 
     /// A claim carries its seqs; the lease finds it by them.
     fn keep_claim(&mut self, id: Id<Claim>) -> Restored {
-        use crate::requests::Part;
         let claim = self.state.claims.get(id);
         let upgrade =
             claim.upgrade.iter().flat_map(|upgrade| upgrade.seqs.iter().map(|seq| (*seq, Part::Convert)));
@@ -200,6 +211,9 @@ impl Restore {
         let lease = incarnation.map(|incarnation| self.lease_of(incarnation)).transpose()?;
         if self.state.keys.contains_key(&key) {
             return Err(format!("{key} is there twice"));
+        }
+        if state.version == 0 || state.version > state.mod_revision.get() {
+            return Err(format!("{key} has been put more often than there are revisions"));
         }
         if state.lease != lease.map(|lease| self.state.leases.get(lease).id) {
             return Err(format!("{key} is on another lease"));

@@ -7,6 +7,7 @@ use crate::planted::Bug;
 use crate::reply::EndReason;
 use crate::slab::Id;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use tollgate_types::{Metadata, Name};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -47,18 +48,39 @@ impl State {
             }
             places.push(place);
         }
-        while !self.dirty.is_empty() && names.iter().any(|name| self.dirty.contains(name)) {
-            for name in names {
-                if self.dirty.contains(name) {
-                    self.settle(name);
-                }
-            }
-        }
+        self.settle_around(names);
         // Settling can free a lock, its own or another's.
         if self.scratch.overdue || places.len() > 1 {
             return names.iter().map(|name| self.find_lock(name)).collect();
         }
         places
+    }
+
+    /// Settles what else the names of a command depend on.
+    pub(super) fn settle_around(&mut self, names: &[Name]) {
+        while let Some(name) = self.dirty_around(names) {
+            self.settle(&name);
+        }
+    }
+
+    /// The least dirty name on which the answer to a command may depend: one of its own, or one that is reached from
+    /// those by going from a name to all names of the claim that is first in its queue.
+    fn dirty_around(&self, names: &[Name]) -> Option<Name> {
+        if self.dirty.is_empty() {
+            return None;
+        }
+        let mut around: BTreeSet<&Name> = names.iter().collect();
+        let mut next: Vec<&Name> = around.iter().copied().collect();
+        while let Some(name) = next.pop() {
+            let Some(lock) = self.find_lock(name).1 else { continue };
+            let Some((_, first)) = self.locks.get(lock).queue.first_key_value() else { continue };
+            for other in self.claims.get(*first).names.as_slice() {
+                if around.insert(other) {
+                    next.push(other);
+                }
+            }
+        }
+        around.into_iter().find(|name| self.dirty.contains(*name)).cloned()
     }
 
     pub(super) fn settle(&mut self, name: &Name) {
@@ -74,7 +96,15 @@ impl State {
         if !self.dirty.is_empty() {
             self.dirty.remove(&self.locks.get(lock).name);
         }
+        if self.is_spent() {
+            return self.leave_for_later(lock);
+        }
+        let (before, queued) = (self.scratch.cost, !self.locks.get(lock).queue.is_empty());
         let finished = self.purge(lock).finished && self.grant_in_order(lock);
+        if queued && self.scratch.cost == before {
+            // Nothing came of it, but a queue was looked at.
+            self.scratch.cost += 1;
+        }
         if finished {
             self.free_if_idle(lock);
         } else {
@@ -100,7 +130,7 @@ impl State {
     /// Ends every dead holder and waiter of a lock, and its lock-delay if that is over, within the budget.
     fn purge(&mut self, lock: Id<Lock>) -> Purged {
         let mut purged = Purged { changed: false, finished: true };
-        if !self.scratch.overdue {
+        if !self.scratch.overdue || self.locks.get(lock).purged_at == self.scratch.moment {
             return purged;
         }
         if !self.planted(Bug::DeadHolderStays) {
@@ -116,6 +146,9 @@ impl State {
         if purged.finished && closure.is_some_and(|until| until <= self.now) {
             self.open_lock(lock);
             purged.changed = true;
+        }
+        if purged.finished {
+            self.locks.get_mut(lock).purged_at = self.scratch.moment;
         }
         purged
     }

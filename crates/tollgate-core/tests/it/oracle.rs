@@ -308,23 +308,42 @@ impl Oracle {
         }
     }
 
-    /// Settles the names of a command: in order, again while any of them is dirty.
+    /// Settles the names of a command: in order, then the least dirty one around them while there is one.
     fn settle_all(&mut self, names: &[Name]) {
+        for name in names {
+            self.settle(name);
+        }
+        while let Some(name) = self.around(names).into_iter().find(|name| self.dirty.contains(name)) {
+            self.settle(&name);
+        }
+    }
+
+    /// These names, and all that are reached by going from a name to the names of the first in its queue.
+    fn around(&self, names: &[Name]) -> BTreeSet<Name> {
+        let mut around: BTreeSet<Name> = names.iter().cloned().collect();
         loop {
-            for name in names {
-                self.settle(name);
+            let firsts = around.iter().filter_map(|name| self.queue(name).first().copied());
+            let reached = firsts.flat_map(|first| self.claim(first.claim).names.as_slice().to_vec());
+            let wider: BTreeSet<Name> = around.iter().cloned().chain(reached).collect();
+            if wider.len() == around.len() {
+                return around;
             }
-            if !names.iter().any(|name| self.dirty.contains(name)) {
-                return;
-            }
+            around = wider;
         }
     }
 
     /// "Settle a name" of the page.
     fn settle(&mut self, name: &Name) {
         self.dirty.remove(name);
+        if self.is_spent() {
+            return self.make_dirty(name);
+        }
+        let (before, queued) = (self.budget, !self.queue(name).is_empty());
         if !self.settle_in_budget(name) {
             self.make_dirty(name);
+        }
+        if queued && self.budget == before {
+            self.spend();
         }
     }
 

@@ -99,19 +99,26 @@ impl Oracle {
         if let Err(rejection) = self.take_acks(incarnation, &request.acked) {
             return Some(Reply::Rejected(rejection));
         }
+        let kept = self.lease_of(incarnation).kept.get(&request.seq.get());
+        if let Some(Kept::Acquire(claim) | Kept::Convert { claim, .. }) = kept {
+            let of_claim = self.claim(*claim).names.clone();
+            self.settle_all(of_claim.as_slice());
+        }
         if self.lease_of(incarnation).seen.contains(request.seq) {
             return Some(self.answer_repeat(incarnation, request.seq, names));
         }
         self.check_room(incarnation).err().map(Reply::Rejected)
     }
 
-    /// Rules 1 and 2. Reading: "together" is the sum of their ranges.
+    /// Rules 1 and 2.
     pub(super) fn take_acks(&mut self, incarnation: Revision, acked: &SeqRanges) -> Result<(), Rejection> {
         let max = self.limits.ops_in_flight_per_lease_max;
         let lease = self.lease_of_mut(incarnation);
-        let ranges = lease.seen.ranges().len() + acked.ranges().len();
-        if !acked.is_empty() && ranges as u64 > max + SPARE_RANGES {
-            return Err(too_many_in_flight(max, ranges - 1));
+        let mut merged = lease.seen.clone();
+        merged.merge(acked);
+        let (before, after) = (lease.seen.ranges().len(), merged.ranges().len());
+        if after > before && after as u64 > max + SPARE_RANGES {
+            return Err(too_many_in_flight(max, after - 1));
         }
         lease.kept.retain(|seq, _| !acked.contains(Seq::new(*seq).expect("it was a seq")));
         lease.seen.merge(acked);

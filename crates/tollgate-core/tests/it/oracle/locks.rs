@@ -90,7 +90,7 @@ impl Oracle {
         self.check_kind_held(first, id, acquire.mode)?;
         let claim = self.claim(id);
         if claim.mode.covers(acquire.mode) {
-            return Ok(Answer::outcome(self.acquired(id)));
+            return Ok(self.has(id));
         }
         if claim.names != acquire.names {
             return Err(Rejection::Overlap { name: first.clone() });
@@ -147,6 +147,10 @@ impl Oracle {
         let Some(wait) = wait_for(acquire.wait) else {
             return Ok(self.busy_answer(&acquire.names));
         };
+        for name in acquire.names.as_slice().iter().filter(|_| acquire.mode != Mode::Exclusive) {
+            let members = self.holders(name).len() + self.queue(name).len();
+            self.check_limit(Limit::HoldersPerLock, members as u64 + 1)?;
+        }
         self.check_waiters(&acquire.names)?;
         let wish = Wish {
             claim: None,
@@ -180,6 +184,11 @@ impl Oracle {
         Answer { reply: self.busy(names), kept: Kept::Outcome(Outcome::Busy) }
     }
 
+    /// The answer of one who has the claim already: what it is, until it ends.
+    fn has(&self, id: Revision) -> Answer {
+        Answer { reply: self.acquired(id), kept: Kept::Convert { claim: id, queued_at: None } }
+    }
+
     /// "Convert C to mode m" of the page.
     fn convert(&mut self, id: Revision, mode: Mode, wait: Wait, has_seq: bool) -> Result<Answer, Rejection> {
         let claim = self.claim(id).clone();
@@ -191,11 +200,11 @@ impl Oracle {
             return Ok(self.reattach_upgrade(id, upgrade.queued_at, wait, has_seq));
         }
         if claim.mode == mode {
-            return Ok(Answer::outcome(self.acquired(id)));
+            return Ok(self.has(id));
         }
         if claim.mode.covers(mode) {
             self.downgrade(id, mode);
-            return Ok(Answer::outcome(self.acquired(id)));
+            return Ok(self.has(id));
         }
         let free = |name: &Name| {
             !self.queue(name).iter().any(|place| place.upgrade)
@@ -203,6 +212,16 @@ impl Oracle {
                 && self.goes_with_holders(name, mode, Some(id))
         };
         if claim.names.as_slice().iter().all(free) {
+            if self.waits_for_something(&claim) {
+                let wish = Wish {
+                    claim: Some(id),
+                    lease: claim.lease,
+                    owner: &claim.owner,
+                    names: &claim.names,
+                    mode,
+                };
+                self.check_deadlock(&wish)?;
+            }
             self.grant_upgrade(id, mode);
             return Ok(Answer {
                 reply: self.acquired(id),
@@ -210,6 +229,13 @@ impl Oracle {
             });
         }
         self.join_upgrades(&claim, mode, wait, has_seq)
+    }
+
+    /// Whether a named owner waits for anything.
+    fn waits_for_something(&self, claim: &Claim) -> bool {
+        let same = |other: &&Claim| other.incarnation == claim.incarnation && other.owner == claim.owner;
+        let waits = |other: &Claim| other.token.is_none() || other.upgrade.is_some();
+        !claim.owner.is_empty() && self.claims.iter().filter(same).any(waits)
     }
 
     fn reattach_upgrade(&mut self, id: Revision, queued_at: Revision, wait: Wait, has_seq: bool) -> Answer {
@@ -260,7 +286,7 @@ impl Oracle {
                 }
                 oracle.check_kind_held(&names[0], held[0], convert.mode)?;
                 if matches!(convert.mode, Mode::Permit { .. }) {
-                    return Ok(Answer::outcome(oracle.acquired(held[0])));
+                    return Ok(oracle.has(held[0]));
                 }
                 oracle.convert(held[0], convert.mode, convert.wait, convert.request.is_some())
             },
