@@ -4,9 +4,9 @@
 use super::frames::{bytes_of, framed, load, records_of};
 use super::rich::Rich;
 use crate::codec::Rng;
-use crate::commands::{Replica, convert, grant, lock, lock_as, permits, request, unlock};
+use crate::commands::{Replica, acquire, convert, grant, lock, lock_as, permits, put, request, txn, unlock};
 use crate::{fuzz, properties};
-use tollgate_core::{Command, ConvertLock, Entry, State};
+use tollgate_core::{AcquireLock, Command, ConvertLock, Entry, State};
 use tollgate_types::{Limits, Mode, REVISION_END};
 
 const MUTATIONS: u64 = 40_000;
@@ -110,4 +110,39 @@ fn a_waiter_that_waits_for_nobody_is_refused() {
     let records = records_of(&bytes_of(&Rich::new().replica.state));
     let clean = with(&records, b"\x06\x0adirty-name", b"");
     assert!(load(&framed(&clean)).is_err());
+}
+
+/// A repeat of the request would be told of a grant that is not there.
+#[test]
+fn a_waiter_that_was_converted_is_refused() {
+    let mut replica = Replica::new(&Limits::DEFAULT, None);
+    replica.at(0, grant(1, 1_000));
+    replica.at(0, grant(2, 1_000));
+    replica.at(0, lock(1, "jobs"));
+    let waits = AcquireLock { request: request(1), ..acquire(2, &["jobs"]) };
+    replica.at(0, Command::AcquireLock(waits));
+    let records = records_of(&bytes_of(&replica.state));
+    // Without a deadline, max hold or lock-delay; one seq, 1, of its Acquire (0); not anonymous, no upgrade.
+    let tail = |part: u8| [&[255; 9][..], &[1, 0, 0, 1, 1, part, 0, 0]].concat();
+    assert!(load(&framed(&with(&records, &tail(0), &tail(1)))).is_err());
+}
+
+/// The next put would count past the end of numbers.
+#[test]
+fn a_register_that_was_put_too_often_is_refused() {
+    let mut replica = Replica::new(&Limits::DEFAULT, None);
+    replica.at(0, txn(vec![put("k", b"v", None)]));
+    let records = records_of(&bytes_of(&replica.state));
+    let register = |version: u8| [5, 1, b'k', 0, 1, b'v', 0, 1, 1, version];
+    assert!(load(&framed(&with(&records, &register(1), &register(2)))).is_err());
+}
+
+/// It would be due at the moment of its renewal.
+#[test]
+fn a_lease_that_lives_for_no_time_is_refused() {
+    let mut replica = Replica::new(&Limits::DEFAULT, None);
+    replica.at(0, grant(1, 1_000));
+    let records = records_of(&bytes_of(&replica.state));
+    let lease = [2, 1, 1, 0xe8, 7, 0xe8, 7];
+    assert!(load(&framed(&with(&records, &lease, &[2, 1, 1, 0, 0xe8, 7]))).is_err());
 }
