@@ -58,15 +58,15 @@ impl State {
 
     /// Settles what else the names of a command depend on.
     pub(super) fn settle_around(&mut self, names: &[Name]) {
-        while let Some(name) = self.dirty_around(names) {
+        while let Some(name) = self.unsettled_around(names) {
             self.settle(&name);
         }
     }
 
-    /// The least dirty name on which the answer to a command may depend: one of its own, or one that is reached from
-    /// those by going from a name to all names of the claim that is first in its queue.
-    fn dirty_around(&self, names: &[Name]) -> Option<Name> {
-        if self.dirty.is_empty() {
+    /// The least unsettled name on which the answer to a command may depend: one of its own, or one that is reached
+    /// from those by going from a name to all names of the claim that is first in its queue.
+    fn unsettled_around(&self, names: &[Name]) -> Option<Name> {
+        if self.dirty.is_empty() && !self.scratch.overdue {
             return None;
         }
         let mut around: BTreeSet<&Name> = names.iter().collect();
@@ -80,7 +80,13 @@ impl State {
                 }
             }
         }
-        around.into_iter().find(|name| self.dirty.contains(*name)).cloned()
+        around.into_iter().find(|name| self.is_unsettled(name)).cloned()
+    }
+
+    /// Whether somebody on a name may have died or be grantable since it was last settled.
+    fn is_unsettled(&self, name: &Name) -> bool {
+        let not_purged = |lock: Id<Lock>| self.locks.get(lock).purged_at != self.scratch.moment;
+        self.dirty.contains(name) || (self.scratch.overdue && self.find_lock(name).1.is_some_and(not_purged))
     }
 
     pub(super) fn settle(&mut self, name: &Name) {

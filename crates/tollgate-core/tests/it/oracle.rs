@@ -308,14 +308,22 @@ impl Oracle {
         }
     }
 
-    /// Settles the names of a command: in order, then the least dirty one around them while there is one.
+    /// Settles the names of a command: in order, then the least unsettled one around them while there is one.
     fn settle_all(&mut self, names: &[Name]) {
         for name in names {
             self.settle(name);
         }
-        while let Some(name) = self.around(names).into_iter().find(|name| self.dirty.contains(name)) {
+        while let Some(name) = self.around(names).into_iter().find(|name| self.is_unsettled(name)) {
             self.settle(&name);
         }
+    }
+
+    /// Whether it is dirty, or something dead is on it.
+    fn is_unsettled(&self, name: &Name) -> bool {
+        let holders = self.holders(name).into_iter().any(|id| self.claim_death(self.claim(id)).is_some());
+        let queue = self.queue(name).into_iter().any(|place| self.place_death(place).is_some());
+        let closure = self.closures.get(name).is_some_and(|until| *until <= self.now);
+        self.dirty.contains(name) || holders || queue || closure
     }
 
     /// These names, and all that are reached by going from a name to the names of the first in its queue.
