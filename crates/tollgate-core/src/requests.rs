@@ -61,8 +61,8 @@ impl Requests {
         self.kept.len() as u64
     }
 
-    /// How many ranges taking in `acked` would leave, if that is more than before and more than a client with so many open
-    /// requests can need.
+    /// How many ranges taking in `acked` would leave, if that is more than before and more than a client with so many
+    /// open requests can need.
     pub(crate) fn too_scattered(&self, acked: &SeqRanges, in_flight_max: u64) -> Option<u64> {
         let most = usize::try_from(in_flight_max).expect("limits fit in memory") + SEQ_RANGES_MAX + 1;
         let before = self.seen.ranges().len();
