@@ -65,7 +65,7 @@ impl State {
 
     /// The least unsettled name on which the answer to a command may depend: one of its own, or one that is reached
     /// from those by going from a name to all names of the claim that is first in its queue.
-    fn unsettled_around(&self, names: &[Name]) -> Option<Name> {
+    fn unsettled_around(&mut self, names: &[Name]) -> Option<Name> {
         if self.dirty.is_empty() && !self.scratch.overdue {
             return None;
         }
@@ -80,13 +80,26 @@ impl State {
                 }
             }
         }
-        around.into_iter().find(|name| self.is_unsettled(name)).cloned()
+        let around: Vec<Name> = around.into_iter().cloned().collect();
+        around.into_iter().find(|name| self.is_unsettled(name))
     }
 
-    /// Whether somebody on a name may have died or be grantable since it was last settled.
-    fn is_unsettled(&self, name: &Name) -> bool {
-        let not_purged = |lock: Id<Lock>| self.locks.get(lock).purged_at != self.scratch.moment;
-        self.dirty.contains(name) || (self.scratch.overdue && self.find_lock(name).1.is_some_and(not_purged))
+    /// Whether a name is dirty or has something dead on it.
+    fn is_unsettled(&mut self, name: &Name) -> bool {
+        if self.dirty.contains(name) {
+            return true;
+        }
+        let Some(id) = self.find_lock(name).1.filter(|_| self.scratch.overdue) else { return false };
+        let lock = self.locks.get(id);
+        if lock.purged_at == self.scratch.moment {
+            return false;
+        }
+        let closure = lock.closure.is_some_and(|closure| self.closures.get(closure).until <= self.now);
+        if closure || lock.members().any(|member| self.death(member).is_some()) {
+            return true;
+        }
+        self.locks.get_mut(id).purged_at = self.scratch.moment;
+        false
     }
 
     pub(super) fn settle(&mut self, name: &Name) {

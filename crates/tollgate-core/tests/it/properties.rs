@@ -254,6 +254,18 @@ fn the_core_agrees_with_the_oracle() {
     }
 }
 
+/// Found a lock-delay lost to a purge, names left unsettled after a release, and a name settled that was settled.
+const SEEDS_THAT_ONCE_FAILED: [u64; 4] = [431, 15_836, 43_656, 62_053];
+
+#[test]
+fn seeds_that_once_failed_hold() {
+    for seed in SEEDS_THAT_ONCE_FAILED {
+        if let Err(text) = run_sequence(seed, None) {
+            panic!("{text}");
+        }
+    }
+}
+
 #[test]
 fn the_generator_reaches_every_reply_rejection_and_end() {
     let mut stats = Stats::default();
