@@ -31,7 +31,7 @@ use crate::index::Index;
 use crate::lease::Lease;
 use crate::lock::{Closure, Lock};
 use crate::owners::Owners;
-use crate::planted::Bug;
+use crate::planted::{Bug, Planted};
 use crate::register::Register;
 use crate::reply::{Applied, EndedLease, Rejection, Reply, Resolution};
 use crate::ring::Ring;
@@ -105,8 +105,7 @@ pub struct State {
 
     /// Of the entry being applied.
     scratch: Scratch,
-    #[cfg(feature = "planted-bugs")]
-    bug: Option<Bug>,
+    planted: Planted,
 }
 
 /// What one entry gathers on its way.
@@ -153,8 +152,7 @@ impl State {
             keys: BTreeMap::new(),
             lease_registers: BTreeSet::new(),
             scratch: Scratch { cost_max: u64::MAX, ..Scratch::default() },
-            #[cfg(feature = "planted-bugs")]
-            bug: None,
+            planted: Planted::default(),
         }
     }
 
@@ -241,23 +239,10 @@ impl State {
     /// Switches a planted bug on in this state.
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: Bug) {
-        self.bug = Some(bug);
+        self.planted.plant(bug);
     }
 
-    /// Whether a bug is planted: always false in a shipped binary.
-    #[cfg(feature = "planted-bugs")]
     fn planted(&self, bug: Bug) -> bool {
-        self.bug == Some(bug)
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        clippy::unused_self,
-        reason = "a constant that takes the planted code with it"
-    )]
-    fn planted(&self, _: Bug) -> bool {
-        false
+        self.planted.is(bug)
     }
 }

@@ -10,7 +10,7 @@ use super::{DecodeError, Reader, Writer};
 use crate::claim::Claim;
 use crate::lease::Lease;
 use crate::lock::Closure;
-use crate::planted::Bug;
+use crate::planted::{Bug, Planted};
 use crate::register::Register;
 use crate::ring::FrozenRing;
 use crate::slab::Frozen;
@@ -46,8 +46,7 @@ pub struct Snapshot {
     pub(crate) registers: Frozen<Register>,
     pub(crate) dirty: Vec<Name>,
     pub(crate) ring: FrozenRing,
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) bug: Option<Bug>,
+    pub(crate) planted: Planted,
 }
 
 impl Snapshot {
@@ -111,20 +110,8 @@ impl Snapshot {
             .chain(self.ring.iter().map(Record::Event))
     }
 
-    #[cfg(feature = "planted-bugs")]
     pub(super) fn planted(&self, bug: Bug) -> bool {
-        self.bug == Some(bug)
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        clippy::unused_self,
-        reason = "a constant that takes the planted code with it"
-    )]
-    pub(super) fn planted(&self, _: Bug) -> bool {
-        false
+        self.planted.is(bug)
     }
 }
 

@@ -55,7 +55,7 @@ impl State {
         match self.leases.get(lease).requests.get(seq) {
             Some(Kept::Claim { claim, part }) => self.cancel_claim(lease, claim, part, seq, release),
             Some(Kept::Outcome(CANCELLED)) => Reply::Cancelled,
-            Some(Kept::Outcome(outcome)) => self.kept_reply(seq, outcome),
+            Some(Kept::Outcome(outcome)) => self.outcome_reply(seq, outcome, None),
             None => Reply::Rejected(Rejection::SeqAcked { seq }),
         }
     }

@@ -168,7 +168,8 @@ impl State {
         Reply::Acquired { token, create_revision: claim.create_revision, mode: claim.mode }
     }
 
-    fn outcome_reply(&self, seq: Seq, outcome: Outcome, names: Option<&Names>) -> Reply {
+    /// What was kept, as an answer. `names` are those whose holders a busy answer lists.
+    pub(super) fn outcome_reply(&self, seq: Seq, outcome: Outcome, names: Option<&Names>) -> Reply {
         match outcome {
             Outcome::Acquired { token, create_revision, mode } => {
                 Reply::Acquired { token, create_revision, mode }
@@ -181,11 +182,6 @@ impl State {
             }
             Outcome::Rejected(code) => Reply::Rejected(Rejection::RejectedBefore { seq, code }),
         }
-    }
-
-    /// As [`State::repeat`], for a cancel that looks at what is kept.
-    pub(super) fn kept_reply(&self, seq: Seq, outcome: Outcome) -> Reply {
-        self.outcome_reply(seq, outcome, None)
     }
 }
 

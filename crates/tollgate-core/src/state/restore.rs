@@ -37,8 +37,7 @@ impl State {
             registers: self.registers.freeze(),
             dirty: self.dirty.iter().cloned().collect(),
             ring: self.ring.freeze(),
-            #[cfg(feature = "planted-bugs")]
-            bug: self.bug,
+            planted: self.planted,
         }
     }
 }
