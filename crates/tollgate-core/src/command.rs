@@ -1,9 +1,11 @@
 //! The changes that consensus orders. Adding a variant or a field changes the log format (`format::command`).
 
 use tollgate_types::{
-    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
-    Revision, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
+    Owner, Revision, Seq, SeqRanges, Slot, Token, Value,
 };
+
+use crate::reply::LeaseEnd;
 
 /// One command with the log time that the leader stamped on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +43,16 @@ pub enum Command {
     SetLimits(Box<Limits>),
     /// Lets the group use what newer binaries can do.
     RaiseApplyVersion(u32),
+    /// In a group that is not a lease's home: makes a pending stub, on which the lease's claims here will hang.
+    AddStub(AddStub),
+    /// The home has registered this group: the stub may be used.
+    ConfirmStub(ConfirmStub),
+    /// The home says that the lease has ended, or never lived: the stub and all that hangs on it end.
+    EndStub(EndStub),
+    /// In a lease's home: a group has a stub of it and must be told of its end.
+    RegisterStub(RegisterStub),
+    /// In a lease's home: a group has ended its stub, and need not be told again.
+    AckLeaseEnd(AckLeaseEnd),
 }
 
 /// The identity of a request within its lease, by which a repeat is known.
@@ -101,6 +113,64 @@ pub struct RevokeLease {
     pub lease: LeaseId,
     /// Whether the server asks, because the client's connections are gone, and not the client.
     pub disconnected: bool,
+}
+
+/// See [`Command::AddStub`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddStub {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// The revision, in its home, at its grant.
+    pub incarnation: Revision,
+    /// What the lease's client calls itself, for those who look at the locks here.
+    pub client_id: ClientId,
+    /// Where the lease lives.
+    pub home: GroupId,
+}
+
+/// See [`Command::ConfirmStub`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConfirmStub {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// The revision, in its home, at its grant.
+    pub incarnation: Revision,
+    /// The stub that was there when the home was asked ([`crate::StubView::added`]). Another one, added since, is not
+    /// confirmed by that answer: the lease may have ended in between.
+    pub added: Revision,
+}
+
+/// See [`Command::EndStub`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndStub {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// The revision, in its home, at its grant. A stub of another is left alone.
+    pub incarnation: Revision,
+    /// How it ended there; `Expired` if the home knows nothing of it.
+    pub reason: LeaseEnd,
+}
+
+/// See [`Command::RegisterStub`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegisterStub {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// The revision at its grant.
+    pub incarnation: Revision,
+    /// Where the stub is.
+    pub group: GroupId,
+}
+
+/// See [`Command::AckLeaseEnd`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AckLeaseEnd {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// The revision at its grant.
+    pub incarnation: Revision,
+    /// Where no stub of it is left.
+    pub group: GroupId,
 }
 
 /// How long a request may wait in the queue.

@@ -11,10 +11,10 @@ pub(crate) mod command;
 mod events;
 mod record;
 pub(crate) mod snapshot;
+mod stubs;
 mod values;
 mod wire;
 
 pub use command::{ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_entry};
 pub(crate) use events::{LockChanged, reason_from, reason_number};
-pub use wire::DecodeError;
-pub(crate) use wire::{Reader, Writer};
+pub use wire::{DecodeError, Reader, Writer};

@@ -34,23 +34,25 @@ mod watch;
 mod watch_index;
 
 pub use command::{
-    AcquireLock, Against, CancelTarget, CancelWait, Command, Compare, ConvertLock, Entry, ForceRelease,
-    GrantLease, KeySelector, LeaseChoice, Op, RangeQuery, Relation, ReleaseBy, ReleaseLock, RenewLeases,
-    Renewal, Request, RevokeLease, Sort, Txn, Wait,
+    AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
+    ConvertLock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, Op, RangeQuery,
+    RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Sort, Txn,
+    Wait,
 };
 pub use event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState, claim_key};
 pub use format::snapshot::{SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotError, SnapshotReader};
 pub use format::{
-    DecodeError, ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_entry,
+    DecodeError, ENTRY_FORMAT_VERSION, RENEWALS_MAX, Reader, TXN_STEPS_MAX, Writer, decode_entry,
+    encode_entry,
 };
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
 pub use reply::{
-    Applied, CycleStep, EndReason, EndedLease, Kind, OpResult, Rejection, RejectionCode, Renewed, Reply,
-    Resolution, WaitOutcome,
+    Applied, CycleStep, EndReason, EndedLease, Kind, LeaseEnd, OpResult, Rejection, RejectionCode, Renewed,
+    Reply, Resolution, WaitOutcome,
 };
 pub use ring::{Compacted, EventBatch};
-pub use state::{APPLY_VERSION_SUPPORTED, State};
-pub use view::{HolderView, LeaseClaim, LeaseView, LockView, RegisterView, WaiterView};
+pub use state::{APPLY_VERSION_SUPPORTED, STUB_GROUPS_MAX, State};
+pub use view::{HolderView, LeaseClaim, LeaseView, LockView, RegisterView, StubView, UnackedEnd, WaiterView};
 pub use watch::Watch;
 pub use watch_index::WatchIndex;

@@ -10,7 +10,7 @@ use crate::format::snapshot::Snapshot;
 use crate::lease::Lease;
 use crate::view::{HolderView, LeaseView, LockView, WaiterView};
 use std::collections::BTreeMap;
-use tollgate_types::{LeaseId, LogTime, Name};
+use tollgate_types::{DurationMs, LeaseId, LogTime, Name};
 
 /// A claim with its lease.
 pub(crate) type Member<'a> = (&'a Claim, &'a Lease);
@@ -80,15 +80,16 @@ fn waiter_view(name: &Name, (claim, lease): Member<'_>, position: u64) -> Waiter
 pub(crate) fn lease_view(lease: &Lease, now: LogTime) -> LeaseView {
     LeaseView {
         lease: lease.id,
-        incarnation: lease.incarnation,
+        incarnation: lease.home_incarnation(),
         ttl: lease.ttl,
-        remaining: now.until(lease.deadline),
+        remaining: if lease.stub().is_some() { DurationMs::ZERO } else { now.until(lease.deadline) },
         deadline: lease.deadline,
         client_id: lease.client_id.clone(),
         address: lease.address.clone(),
         last_seen: lease.last_seen,
         revoke_on_disconnect: lease.revoke_on_disconnect,
         claims: u64::from(lease.claims),
+        stub: lease.stub_view(),
     }
 }
 
@@ -125,7 +126,7 @@ impl Snapshot {
         views.collect()
     }
 
-    /// Leases by id, from the first after `after`: at most `limit`.
+    /// Leases by id, stubs included, from the first after `after`: at most `limit`.
     pub fn leases(&self, after: Option<LeaseId>, limit: usize) -> Vec<LeaseView> {
         let mut found: BTreeMap<LeaseId, &Lease> = BTreeMap::new();
         for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.deadline > self.header.now) {

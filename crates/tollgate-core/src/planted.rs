@@ -89,4 +89,12 @@ bugs! {
     ExpiryOneEarly: "a lease ends one millisecond before its deadline",
     LimitOneTooMany: "a limit lets one too many through",
     ExpiryOneLate: "a lease lives one millisecond past its deadline",
+    PendingStubUsed: "a lock is granted on a stub that the lease's home has not confirmed",
+    StubEndIgnoresIncarnation: "the end of an earlier lease with the same id ends the stub of the present one",
+    StubEndForgetsWaiters: "the waiters of a stub that ended are never told",
+    StubConfirmedByOldAnswer: "a home's answer about an earlier stub confirms the one that was added since",
+    NewerStubTakesOver: "a lease granted anew takes over the claims on the stub of its predecessor",
+    EndedLeaseRegistered: "a group is registered with a lease that has ended",
+    UnackedEndsLostInSnapshot: "a snapshot forgets which groups must be told of a lease's end",
+    OneAckForAll: "the first group that acknowledges a lease's end acknowledges it for all",
 }

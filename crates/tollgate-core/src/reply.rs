@@ -1,8 +1,8 @@
 //! What a command answers, and what becomes of those who wait.
 
-use crate::view::{HolderView, RegisterView};
+use crate::view::{HolderView, RegisterView, StubView};
 use tollgate_types::{
-    DurationMs, Invalid, Key, LeaseId, Limit, LogTime, Mode, Name, Owner, Revision, Seq, Token,
+    DurationMs, GroupId, Invalid, Key, LeaseId, Limit, LogTime, Mode, Name, Owner, Revision, Seq, Token,
 };
 
 /// What one entry did.
@@ -27,7 +27,7 @@ pub struct Applied {
 pub struct EndedLease {
     /// Its id, which may have been granted again.
     pub lease: LeaseId,
-    /// The revision at its grant.
+    /// The revision at its grant; if it was a stub, that in its home.
     pub incarnation: Revision,
     /// `LeaseExpired`, `LeaseRevoked` or `Disconnected`.
     pub reason: EndReason,
@@ -99,6 +99,12 @@ pub enum Reply {
         /// One result per step of the branch taken. A repeat has none: they are not kept.
         results: Vec<OpResult>,
     },
+    /// The stub as it is now.
+    Stub(StubView),
+    /// The lease lives here, and will tell the group when it ends.
+    StubRegistered,
+    /// Definite: no lease of that incarnation lives here, nor ever will again. A stub of it must end.
+    LeaseUnknown,
     /// Refused: nothing changed but that time passed, names were settled and acks taken in.
     Rejected(Rejection),
 }
@@ -113,8 +119,10 @@ impl Reply {
 pub struct Renewed {
     /// Which lease.
     pub lease: LeaseId,
-    /// Its time to live and new deadline; none if there is no such lease.
+    /// Its time to live and new deadline; none if there is no such lease here.
     pub result: Option<(DurationMs, LogTime)>,
+    /// Where it lives, if what is here is a stub: renew it there.
+    pub home: Option<GroupId>,
 }
 
 /// What one step of a transaction gives.
@@ -187,6 +195,39 @@ impl EndReason {
     pub const fn is_involuntary(self) -> bool {
         use EndReason::{Disconnected, Forced, LeaseExpired, LeaseRevoked, MaxHold};
         matches!(self, LeaseExpired | LeaseRevoked | Disconnected | Forced | MaxHold)
+    }
+}
+
+/// How a lease ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LeaseEnd {
+    /// Nobody renewed it in time.
+    Expired,
+    /// Its client ended it.
+    Revoked,
+    /// The server ended it because the client's connections were gone.
+    Disconnected,
+}
+
+impl From<LeaseEnd> for EndReason {
+    fn from(end: LeaseEnd) -> EndReason {
+        match end {
+            LeaseEnd::Expired => EndReason::LeaseExpired,
+            LeaseEnd::Revoked => EndReason::LeaseRevoked,
+            LeaseEnd::Disconnected => EndReason::Disconnected,
+        }
+    }
+}
+
+impl LeaseEnd {
+    /// The end of a lease that ended claims for this reason; none if no lease does.
+    pub const fn from_reason(reason: EndReason) -> Option<LeaseEnd> {
+        match reason {
+            EndReason::LeaseExpired => Some(LeaseEnd::Expired),
+            EndReason::LeaseRevoked => Some(LeaseEnd::Revoked),
+            EndReason::Disconnected => Some(LeaseEnd::Disconnected),
+            _ => None,
+        }
     }
 }
 
@@ -312,6 +353,52 @@ pub enum Rejection {
         /// What was asked for.
         asked: u32,
     },
+    /// The lease's home has not confirmed the stub yet. Nothing was done, and the request's seq is not used up.
+    #[error("lease {lease} lives in group {home}, which has not confirmed it here yet: repeat the request")]
+    StubPending {
+        /// Which lease.
+        lease: LeaseId,
+        /// Where it lives.
+        home: GroupId,
+    },
+    /// Only a lease's home grants, renews and revokes it.
+    #[error("lease {lease} lives in group {home}, and this is not it: ask there")]
+    NotHome {
+        /// Which lease.
+        lease: LeaseId,
+        /// Where it lives.
+        home: GroupId,
+    },
+    /// A lease that lives here needs no stub.
+    #[error("lease {lease} lives in this group: it has no stub here")]
+    HomeHere {
+        /// Which lease.
+        lease: LeaseId,
+    },
+    /// The stub here is that of another lease with the same id.
+    #[error(
+        "the stub of lease {lease} is of incarnation {stands}: end it first if its home says it has ended"
+    )]
+    OtherIncarnation {
+        /// Which lease.
+        lease: LeaseId,
+        /// The incarnation of the stub.
+        stands: Revision,
+    },
+    /// No such stub, or another one was added since.
+    #[error("there is no such stub of lease {lease}: it ended or was never added")]
+    StubNotFound {
+        /// Which lease.
+        lease: LeaseId,
+    },
+    /// A lease can have stubs in so many groups only.
+    #[error("lease {lease} has stubs in {max} groups already: use another lease")]
+    TooManyGroups {
+        /// Which lease.
+        lease: LeaseId,
+        /// How many it may have.
+        max: u64,
+    },
 }
 
 macro_rules! rejection_codes {
@@ -360,6 +447,12 @@ rejection_codes! {
     KeyTwice = 14,
     InvalidLimits = 15,
     ApplyVersionNotRaised = 16,
+    StubPending = 17,
+    NotHome = 18,
+    HomeHere = 19,
+    OtherIncarnation = 20,
+    StubNotFound = 21,
+    TooManyGroups = 22,
 }
 
 /// What a lock is in use as, while anyone holds or awaits it.

@@ -1,8 +1,8 @@
 //! The state of a group, and the one function that changes it.
 //!
 //! `State::apply` is a pure function of (state, entry). Time arrives inside the entry, so every replica ends a lease
-//! at the same revision. Records (`leases`, `claims`, `closures`, `registers`, `ring`, `dirty`) are the truth and go
-//! into snapshots; everything else is derived from them and rebuilt on load.
+//! at the same revision. Records (`leases`, `unacked`, `claims`, `closures`, `registers`, `ring`, `dirty`) are the
+//! truth and go into snapshots; everything else is derived from them and rebuilt on load.
 //!
 //! Not here: bytes (`format`), replication, waking callers, reading clocks.
 
@@ -12,6 +12,7 @@ mod convert;
 mod deadlock;
 mod end;
 mod grant;
+mod homes;
 mod identity;
 mod invariants;
 mod leases;
@@ -20,15 +21,17 @@ mod query;
 mod release;
 mod restore;
 mod settle;
+mod stubs;
 mod txn;
 mod work;
 
+pub use homes::STUB_GROUPS_MAX;
 pub(crate) use restore::Restore;
 
 use crate::claim::Claim;
 use crate::command::{Command, Entry};
 use crate::index::Index;
-use crate::lease::Lease;
+use crate::lease::{Lease, Unacked};
 use crate::lock::{Closure, Lock};
 use crate::owners::Owners;
 use crate::planted::{Bug, Planted};
@@ -37,7 +40,7 @@ use crate::reply::{Applied, EndedLease, Rejection, Reply, Resolution};
 use crate::ring::Ring;
 use crate::slab::{Id, Pages, Slab};
 use std::collections::{BTreeMap, BTreeSet};
-use tollgate_types::{Key, Limits, LogTime, Name, Revision};
+use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Revision};
 
 /// The newest way of applying entries that this binary knows.
 pub const APPLY_VERSION_SUPPORTED: u32 = 1;
@@ -82,6 +85,8 @@ pub struct State {
     apply_version: u32,
 
     leases: Slab<Lease>,
+    /// Leases that have ended here while other groups may still have stubs of them.
+    unacked: Slab<Unacked>,
     claims: Slab<Claim>,
     closures: Slab<Closure>,
     registers: Slab<Register>,
@@ -93,6 +98,13 @@ pub struct State {
     lease_ids: Index<Lease>,
     /// By deadline, then incarnation.
     lease_deadlines: BTreeMap<(LogTime, Revision), Id<Lease>>,
+    /// The stubs that have not ended, by id, so that the leader can go through them a page at a time.
+    stubs: BTreeMap<LeaseId, Id<Lease>>,
+    /// Those of them that the home has not confirmed.
+    stubs_pending: BTreeSet<LeaseId>,
+    unacked_leases: BTreeMap<(LeaseId, Revision), Id<Unacked>>,
+    /// Leases that some group must be told of, those in `unacked` not counted.
+    leases_registered: u64,
     /// Wait deadlines and max holds, by time, then the revision by which the wait or claim is known.
     claim_deadlines: BTreeMap<(LogTime, Revision), Id<Claim>>,
     closure_ends: BTreeMap<(LogTime, Name), Id<Lock>>,
@@ -137,6 +149,7 @@ impl State {
             limits,
             apply_version: 1,
             leases: Slab::new(),
+            unacked: Slab::new(),
             claims: Slab::new(),
             closures: Slab::new(),
             registers: Slab::new(),
@@ -144,6 +157,10 @@ impl State {
             dirty: BTreeSet::new(),
             lease_ids: Index::new(),
             lease_deadlines: BTreeMap::new(),
+            stubs: BTreeMap::new(),
+            stubs_pending: BTreeSet::new(),
+            unacked_leases: BTreeMap::new(),
+            leases_registered: 0,
             claim_deadlines: BTreeMap::new(),
             closure_ends: BTreeMap::new(),
             locks: Pages::new(),
@@ -199,6 +216,11 @@ impl State {
             Command::Txn(txn) => self.txn(txn),
             Command::SetLimits(limits) => self.set_limits(limits),
             Command::RaiseApplyVersion(version) => self.raise_apply_version(*version),
+            Command::AddStub(add) => self.add_stub(add),
+            Command::ConfirmStub(confirm) => self.confirm_stub(*confirm),
+            Command::EndStub(end) => self.end_stub(*end),
+            Command::RegisterStub(register) => self.register_stub(*register),
+            Command::AckLeaseEnd(ack) => self.ack_lease_end(*ack),
         }
     }
 

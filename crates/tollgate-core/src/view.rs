@@ -1,7 +1,9 @@
 //! What reads return: the state as a client sees it.
 
+use crate::reply::LeaseEnd;
 use tollgate_types::{
-    Address, ClientId, DurationMs, Key, LeaseId, LogTime, Metadata, Mode, Name, Owner, Revision, Token, Value,
+    Address, ClientId, DurationMs, GroupId, Key, LeaseId, LogTime, Metadata, Mode, Name, Owner, Revision,
+    Token, Value,
 };
 
 /// A lock that someone holds or awaits, or that a lock-delay keeps closed.
@@ -40,7 +42,8 @@ pub struct HolderView {
     pub mod_revision: Revision,
     /// How many changes it has seen.
     pub version: u64,
-    /// When the grant ends if nothing happens: the lease's deadline or the max hold, whichever is first.
+    /// When the grant ends if nothing happens: the lease's deadline or the max hold, whichever is first. The deadline
+    /// of a lease that lives in another group is not known here and counts as never.
     pub expiration: LogTime,
 }
 
@@ -76,24 +79,54 @@ pub struct WaiterView {
 pub struct LeaseView {
     /// Its id.
     pub lease: LeaseId,
-    /// The revision at its grant.
+    /// The revision at its grant, in its home.
     pub incarnation: Revision,
-    /// Its time to live.
+    /// Its time to live; 0 of a stub.
     pub ttl: DurationMs,
-    /// What is left of it.
+    /// What is left of it; 0 of a stub.
     pub remaining: DurationMs,
-    /// When it ends unless renewed.
+    /// When it ends unless renewed; never of a stub, whose home knows.
     pub deadline: LogTime,
     /// What its client calls itself.
     pub client_id: ClientId,
     /// Where its client was last seen.
     pub address: Address,
-    /// The log time of its grant or last renewal.
+    /// The log time of its grant or last renewal; of a stub, when it was added.
     pub last_seen: LogTime,
     /// Whether the server ends it when the client's last connection closes.
     pub revoke_on_disconnect: bool,
     /// How many holders and waiters hang on it.
     pub claims: u64,
+    /// What it is, if it lives in another group.
+    pub stub: Option<StubView>,
+}
+
+/// A lease's stand-in in a group that is not its home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StubView {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// The revision, in its home, at its grant.
+    pub incarnation: Revision,
+    /// Where it lives.
+    pub home: GroupId,
+    /// The revision, here, at which the stub was added: tells it from an earlier one of the same lease.
+    pub added: Revision,
+    /// Whether the home has yet to confirm it. Until then it can't be used.
+    pub pending: bool,
+}
+
+/// A group that must be told of a lease's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnackedEnd {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// The revision at its grant.
+    pub incarnation: Revision,
+    /// Whom to tell.
+    pub group: GroupId,
+    /// How it ended.
+    pub reason: LeaseEnd,
 }
 
 /// One name that a lease holds or awaits.

@@ -18,9 +18,15 @@
 //! | 10  | `Txn`               | flags, \[lease, request\], list of compares, list of then, list of otherwise |
 //! | 11  | `SetLimits`         | list of numbers |
 //! | 12  | `RaiseApplyVersion` | version |
+//! | 13  | `AddStub`           | lease, incarnation, client id, home |
+//! | 14  | `ConfirmStub`       | lease, incarnation, added |
+//! | 15  | `EndStub`           | lease, incarnation, reason |
+//! | 16  | `RegisterStub`      | lease, incarnation, group |
+//! | 17  | `AckLeaseEnd`       | lease, incarnation, group |
 //!
-//! Fields in brackets are there if their flag is set. A request is seq, acked. Tag 0 is never used, so that a page of
-//! zeros is no entry. Not here: whether this binary can apply the command.
+//! Fields in brackets are there if their flag is set. A request is seq, acked. The reason of an `EndStub` is the number
+//! of that end reason in the history. Tag 0 is never used, so that a page of zeros is no entry. Not here: whether this
+//! binary can apply the command; the fields of stubs (`format::stubs`).
 
 use super::{DecodeError, Reader, Writer};
 use crate::command::{
@@ -54,6 +60,11 @@ const FORCE_RELEASE: u8 = 9;
 const TXN: u8 = 10;
 const SET_LIMITS: u8 = 11;
 const RAISE_APPLY_VERSION: u8 = 12;
+const ADD_STUB: u8 = 13;
+const CONFIRM_STUB: u8 = 14;
+const END_STUB: u8 = 15;
+const REGISTER_STUB: u8 = 16;
+const ACK_LEASE_END: u8 = 17;
 
 /// Appends the encoding of `entry` to `out`.
 ///
@@ -118,6 +129,26 @@ impl Writer<'_> {
                 self.u8(RAISE_APPLY_VERSION);
                 self.varint(u64::from(*version));
             }
+            Command::AddStub(add) => {
+                self.u8(ADD_STUB);
+                self.add_stub(add);
+            }
+            Command::ConfirmStub(confirm) => {
+                self.u8(CONFIRM_STUB);
+                self.confirm_stub(*confirm);
+            }
+            Command::EndStub(end) => {
+                self.u8(END_STUB);
+                self.end_stub(*end);
+            }
+            Command::RegisterStub(register) => {
+                self.u8(REGISTER_STUB);
+                self.register_stub(*register);
+            }
+            Command::AckLeaseEnd(ack) => {
+                self.u8(ACK_LEASE_END);
+                self.ack_lease_end(*ack);
+            }
         }
     }
 }
@@ -138,6 +169,11 @@ impl Reader<'_> {
             TXN => Command::Txn(self.txn()?),
             SET_LIMITS => Command::SetLimits(Box::new(self.limits()?)),
             RAISE_APPLY_VERSION => Command::RaiseApplyVersion(self.u32("apply version")?),
+            ADD_STUB => Command::AddStub(self.add_stub()?),
+            CONFIRM_STUB => Command::ConfirmStub(self.confirm_stub()?),
+            END_STUB => Command::EndStub(self.end_stub()?),
+            REGISTER_STUB => Command::RegisterStub(self.register_stub()?),
+            ACK_LEASE_END => Command::AckLeaseEnd(self.ack_lease_end()?),
             tag => return Err(DecodeError::UnknownTag { what: "command", tag, at }),
         })
     }

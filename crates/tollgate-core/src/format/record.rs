@@ -4,17 +4,17 @@ use super::events::{
     read_event, read_register_state, reason_from, reason_number, write_change, write_register_state,
 };
 use super::snapshot::{Header, Snapshot, write_header};
-use super::{DecodeError, Reader, Writer};
+use super::{DecodeError, Reader, Writer, stubs};
 use crate::claim::{Claim, Locks, Upgrade};
 use crate::event::{Change, Event, RegisterState};
-use crate::lease::Lease;
+use crate::lease::{Lease, Residence, Unacked};
 use crate::lock::Closure;
 use crate::planted::Bug;
 use crate::register::Register;
 use crate::reply::RejectionCode;
 use crate::requests::{Kept, Outcome, Part, Requests};
 use crate::state::Restore;
-use tollgate_types::{Key, LogTime, Name, Revision, Seq};
+use tollgate_types::{GroupId, Key, LogTime, Name, Revision, Seq};
 
 /// The most seqs that any limit can leave on one claim or in one lease.
 const SEQS_MAX: usize = 65_536 + 64;
@@ -22,8 +22,8 @@ const SEQS_MAX: usize = 65_536 + 64;
 /// No event is larger: a register's value before and after.
 const EVENT_BYTES_MAX: usize = 256 * 1024;
 
-/// What a record is; sections follow one another in this order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// What a record is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Tag {
     Header = 1,
@@ -34,14 +34,35 @@ pub(super) enum Tag {
     Dirty = 6,
     Event = 7,
     End = 8,
+    /// A lease that lives in another group. Stands among the leases, which are in the order of their making.
+    Stub = 9,
+    /// The groups with stubs of a lease.
+    Groups = 10,
+    /// The groups that must be told of a lease's end.
+    Unacked = 11,
 }
+
+/// Sections follow one another in this order: a record comes after those that it refers to.
+const SECTIONS: [&[Tag]; 10] = [
+    &[Tag::Header],
+    &[Tag::Lease, Tag::Stub],
+    &[Tag::Groups],
+    &[Tag::Unacked],
+    &[Tag::Claim],
+    &[Tag::Closure],
+    &[Tag::Register],
+    &[Tag::Dirty],
+    &[Tag::Event],
+    &[Tag::End],
+];
 
 impl Tag {
     pub(super) fn from_number(number: u8) -> Option<Tag> {
-        use Tag::{Claim, Closure, Dirty, End, Event, Header, Lease, Register};
-        [Header, Lease, Claim, Closure, Register, Dirty, Event, End]
-            .into_iter()
-            .find(|tag| *tag as u8 == number)
+        SECTIONS.into_iter().flatten().copied().find(|tag| *tag as u8 == number)
+    }
+
+    fn section(self) -> usize {
+        SECTIONS.iter().position(|tags| tags.contains(&self)).expect("every tag has its section")
     }
 }
 
@@ -50,6 +71,8 @@ impl Tag {
 pub(super) enum Record<'a> {
     Header(&'a Header),
     Lease(&'a Lease),
+    Groups(&'a Lease),
+    Unacked(&'a Unacked),
     Claim(&'a Claim),
     Closure(&'a Closure),
     Register(&'a Register),
@@ -60,19 +83,19 @@ pub(super) enum Record<'a> {
 /// Where a record stands in the canonical order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    tag: Tag,
+    section: usize,
     number: Revision,
     key: Vec<u8>,
 }
 
 impl Place {
     pub(super) fn header() -> Place {
-        Place { tag: Tag::Header, number: Revision::ZERO, key: Vec::new() }
+        Place { section: Tag::Header.section(), number: Revision::ZERO, key: Vec::new() }
     }
 
     /// Only events may share a place: those of one revision.
     pub(super) fn may_precede(&self, next: &Place) -> bool {
-        self < next || (self == next && self.tag == Tag::Event)
+        self < next || (self == next && self.section == Tag::Event.section())
     }
 }
 
@@ -84,9 +107,14 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
             write_header(header, out);
         }
         Record::Lease(lease) => {
-            writer.u8(Tag::Lease as u8);
-            write_lease(&mut writer, lease, !snapshot.planted(Bug::OutcomesLostInSnapshot));
+            match lease.stub() {
+                None => write_lease(&mut writer, lease),
+                Some(stub) => stubs::write_stub(&mut writer, lease, stub),
+            }
+            write_requests(&mut writer, lease, !snapshot.planted(Bug::OutcomesLostInSnapshot));
         }
+        Record::Groups(lease) => stubs::write_groups(&mut writer, lease),
+        Record::Unacked(unacked) => stubs::write_unacked(&mut writer, unacked),
         Record::Claim(claim) => {
             writer.u8(Tag::Claim as u8);
             writer.revision(snapshot.leases.get(claim.lease).incarnation);
@@ -119,6 +147,8 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum Parsed {
     Lease { lease: Lease, kept: Vec<(Seq, Outcome)> },
+    Groups { incarnation: Revision, groups: Vec<GroupId> },
+    Unacked(Unacked),
     Claim { incarnation: Revision, claim: ClaimParts },
     Closure { name: Name, until: LogTime },
     Register { key: Key, lease: Option<Revision>, state: RegisterState },
@@ -130,18 +160,24 @@ impl Parsed {
     pub(super) fn place(&self) -> Place {
         let (tag, number, key) = match self {
             Parsed::Lease { lease, .. } => (Tag::Lease, lease.incarnation, Vec::new()),
+            Parsed::Groups { incarnation, .. } => (Tag::Groups, *incarnation, Vec::new()),
+            Parsed::Unacked(unacked) => {
+                (Tag::Unacked, unacked.incarnation, unacked.lease.get().to_be_bytes().to_vec())
+            }
             Parsed::Claim { claim, .. } => (Tag::Claim, claim.create_revision, Vec::new()),
             Parsed::Closure { name, .. } => (Tag::Closure, Revision::ZERO, name.as_bytes().to_vec()),
             Parsed::Register { key, .. } => (Tag::Register, Revision::ZERO, key.as_bytes().to_vec()),
             Parsed::Dirty(name) => (Tag::Dirty, Revision::ZERO, name.as_bytes().to_vec()),
             Parsed::Event { revision, .. } => (Tag::Event, *revision, Vec::new()),
         };
-        Place { tag, number, key }
+        Place { section: tag.section(), number, key }
     }
 
     pub(super) fn restore(self, restore: &mut Restore) -> Result<(), String> {
         match self {
             Parsed::Lease { lease, kept } => restore.lease(lease, kept),
+            Parsed::Groups { incarnation, groups } => restore.groups(incarnation, groups),
+            Parsed::Unacked(unacked) => restore.unacked(unacked),
             Parsed::Claim { incarnation, claim } => restore.claim(incarnation, claim),
             Parsed::Closure { name, until } => restore.closure(&name, until),
             Parsed::Register { key, lease, state } => restore.register(key, state, lease),
@@ -153,7 +189,12 @@ impl Parsed {
 
 pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>) -> Result<Parsed, DecodeError> {
     Ok(match tag {
-        Tag::Lease => read_lease(reader)?,
+        Tag::Lease => read_requests(reader, read_lease)?,
+        Tag::Stub => read_requests(reader, stubs::read_stub)?,
+        Tag::Groups => {
+            Parsed::Groups { incarnation: reader.revision()?, groups: stubs::read_groups(reader)? }
+        }
+        Tag::Unacked => Parsed::Unacked(stubs::read_unacked(reader)?),
         Tag::Claim => Parsed::Claim { incarnation: reader.revision()?, claim: read_claim(reader)? },
         Tag::Closure => Parsed::Closure { name: reader.name()?, until: reader.log_time()? },
         Tag::Register => Parsed::Register {
@@ -182,7 +223,8 @@ pub(super) fn end(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
     Ok(u64::from_le_bytes(hash))
 }
 
-fn write_lease(writer: &mut Writer<'_>, lease: &Lease, with_kept: bool) {
+fn write_lease(writer: &mut Writer<'_>, lease: &Lease) {
+    writer.u8(Tag::Lease as u8);
     writer.lease_id(lease.id);
     writer.revision(lease.incarnation);
     writer.duration(lease.ttl);
@@ -192,6 +234,10 @@ fn write_lease(writer: &mut Writer<'_>, lease: &Lease, with_kept: bool) {
     writer.address(&lease.address);
     writer.log_time(lease.last_seen);
     writer.bool(lease.revoke_on_disconnect);
+}
+
+/// What leases and stubs remember of their requests, but for what their claims carry.
+fn write_requests(writer: &mut Writer<'_>, lease: &Lease, with_kept: bool) {
     writer.seq_ranges_unbounded(lease.requests.seen());
     let outcomes = lease.requests.kept().iter().filter_map(|(seq, kept)| match kept {
         Kept::Outcome(outcome) if with_kept => Some((*seq, *outcome)),
@@ -204,8 +250,8 @@ fn write_lease(writer: &mut Writer<'_>, lease: &Lease, with_kept: bool) {
     });
 }
 
-fn read_lease(reader: &mut Reader<'_>) -> Result<Parsed, DecodeError> {
-    let lease = Lease {
+fn read_lease(reader: &mut Reader<'_>) -> Result<Lease, DecodeError> {
+    Ok(Lease {
         id: reader.lease_id()?,
         incarnation: reader.revision()?,
         ttl: reader.duration()?,
@@ -215,12 +261,21 @@ fn read_lease(reader: &mut Reader<'_>) -> Result<Parsed, DecodeError> {
         address: reader.address()?,
         last_seen: reader.log_time()?,
         revoke_on_disconnect: reader.bool("revoke on disconnect")?,
-        requests: Requests::from_parts(reader.seq_ranges_unbounded()?),
+        requests: Requests::default(),
+        residence: Residence::Here,
         oldest: None,
         youngest: None,
         claims: 0,
         counted: false,
-    };
+    })
+}
+
+fn read_requests(
+    reader: &mut Reader<'_>,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<Lease, DecodeError>,
+) -> Result<Parsed, DecodeError> {
+    let mut lease = read(reader)?;
+    lease.requests = Requests::from_parts(reader.seq_ranges_unbounded()?);
     let kept = reader.list("kept outcomes", SEQS_MAX, 2, |r| Ok((r.seq()?, read_outcome(r)?)))?;
     Ok(Parsed::Lease { lease, kept })
 }

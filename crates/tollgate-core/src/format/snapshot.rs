@@ -8,7 +8,7 @@
 use super::record::{self, Record, Tag};
 use super::{DecodeError, Reader, Writer};
 use crate::claim::Claim;
-use crate::lease::Lease;
+use crate::lease::{Lease, Unacked};
 use crate::lock::Closure;
 use crate::planted::{Bug, Planted};
 use crate::register::Register;
@@ -41,12 +41,23 @@ pub(crate) struct Header {
 pub struct Snapshot {
     pub(crate) header: Header,
     pub(crate) leases: Frozen<Lease>,
+    pub(crate) unacked: Frozen<Unacked>,
     pub(crate) claims: Frozen<Claim>,
     pub(crate) closures: Frozen<Closure>,
     pub(crate) registers: Frozen<Register>,
     pub(crate) dirty: Vec<Name>,
     pub(crate) ring: FrozenRing,
     pub(crate) planted: Planted,
+}
+
+/// Where it stands, as for `State`.
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("now", &self.now())
+            .field("revision", &self.revision())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Snapshot {
@@ -94,6 +105,11 @@ impl Snapshot {
     fn records(&self) -> impl Iterator<Item = Record<'_>> {
         let mut leases: Vec<&Lease> = self.leases.iter().map(|(_, lease)| lease).collect();
         leases.sort_unstable_by_key(|lease| lease.incarnation);
+        let registered = leases.iter().copied().filter(|lease| !lease.groups().is_empty());
+        let registered: Vec<&Lease> = registered.collect();
+        let mut unacked: Vec<&Unacked> = self.unacked.iter().map(|(_, unacked)| unacked).collect();
+        unacked.retain(|_| !self.planted(Bug::UnackedEndsLostInSnapshot));
+        unacked.sort_unstable_by_key(|unacked| (unacked.incarnation, unacked.lease));
         let mut claims: Vec<&Claim> = self.claims.iter().map(|(_, claim)| claim).collect();
         claims.retain(|claim| claim.holds() || !self.planted(Bug::QueueLostInSnapshot));
         claims.sort_unstable_by_key(|claim| claim.create_revision);
@@ -103,6 +119,8 @@ impl Snapshot {
         registers.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         std::iter::once(Record::Header(&self.header))
             .chain(leases.into_iter().map(Record::Lease))
+            .chain(registered.into_iter().map(Record::Groups))
+            .chain(unacked.into_iter().map(Record::Unacked))
             .chain(claims.into_iter().map(Record::Claim))
             .chain(closures.into_iter().map(Record::Closure))
             .chain(registers.into_iter().map(Record::Register))

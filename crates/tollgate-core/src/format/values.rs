@@ -5,8 +5,8 @@
 
 use super::wire::{DecodeError, Reader, Writer};
 use tollgate_types::{
-    Address, ClientId, DurationMs, Invalid, Key, LeaseId, Limit, Limits, LogTime, Metadata, Mode, NAMES_MAX,
-    Name, Names, Owner, Revision, SEQ_RANGES_MAX, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, GroupId, Invalid, Key, LeaseId, Limit, Limits, LogTime, Metadata, Mode,
+    NAMES_MAX, Name, Names, Owner, Revision, SEQ_RANGES_MAX, Seq, SeqRanges, Slot, Token, Value,
 };
 
 /// How many limits version 1 of the formats has. A limit more is a version more: old entries must still decode.
@@ -84,6 +84,10 @@ impl Writer<'_> {
     #[inline]
     pub(crate) fn lease_id_option(&mut self, lease: Option<LeaseId>) {
         self.varint(lease.map_or(0, LeaseId::get));
+    }
+
+    pub(crate) fn group_id(&mut self, group: GroupId) {
+        self.varint(u64::from(group.number()));
     }
 
     pub(crate) fn slot(&mut self, slot: Slot) {
@@ -170,6 +174,10 @@ impl Reader<'_> {
             0 => Ok(None),
             id => Reader::valid(at, LeaseId::new(id).map(Some)),
         }
+    }
+
+    pub(crate) fn group_id(&mut self) -> Result<GroupId, DecodeError> {
+        self.u32("group").map(GroupId::new)
     }
 
     pub(crate) fn slot(&mut self) -> Result<Slot, DecodeError> {

@@ -82,25 +82,25 @@ pub enum DecodeError {
 ///
 /// What it is given is known to be good, and it asserts what the types leave open (the length of a list, a `Mode` or
 /// `Names` made by hand): an entry that no replica can decode must not reach the log.
-pub(crate) struct Writer<'a> {
+pub struct Writer<'a> {
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Writer<'a> {
     /// Appends to `out`.
-    pub(crate) fn new(out: &'a mut Vec<u8>) -> Writer<'a> {
+    pub fn new(out: &'a mut Vec<u8>) -> Writer<'a> {
         Writer { out }
     }
 
     /// One byte: versions, tags, flags.
     #[inline]
-    pub(crate) fn u8(&mut self, byte: u8) {
+    pub fn u8(&mut self, byte: u8) {
         self.out.push(byte);
     }
 
     /// A number: seven bits a byte, lowest first, the top bit set on all but the last.
     #[inline]
-    pub(crate) fn varint(&mut self, number: u64) {
+    pub fn varint(&mut self, number: u64) {
         if number < 0x80 {
             self.out.push(low_byte(number));
         } else {
@@ -118,13 +118,13 @@ impl<'a> Writer<'a> {
 
     /// A byte string, after its length.
     #[inline]
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.varint(bytes.len() as u64);
         self.out.extend_from_slice(bytes);
     }
 
     /// What `write` writes, after its length. Made for pieces below 128 bytes, where nothing moves.
-    pub(crate) fn with_length(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
+    pub fn with_length(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
         let start = self.out.len();
         self.out.push(0);
         write(&mut Writer::new(self.out));
@@ -141,13 +141,13 @@ impl<'a> Writer<'a> {
 
     /// 1 for true, 0 for false.
     #[inline]
-    pub(crate) fn bool(&mut self, value: bool) {
+    pub fn bool(&mut self, value: bool) {
         self.u8(u8::from(value));
     }
 
     /// 0, or 1 and the value.
     #[inline]
-    pub(crate) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+    pub fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.bool(value.is_some());
         if let Some(value) = value {
             write(self, value);
@@ -156,13 +156,13 @@ impl<'a> Writer<'a> {
 
     /// The number of elements, which the elements follow. Panics if a reader would refuse it.
     #[inline]
-    pub(crate) fn count(&mut self, what: &'static str, count: usize, max: usize) {
+    pub fn count(&mut self, what: &'static str, count: usize, max: usize) {
         assert!(count <= max, "{what} of length {count}: the format has room for {max}");
         self.varint(count as u64);
     }
 
     /// A list, after the number of its elements. Panics if a reader would refuse that number.
-    pub(crate) fn list<T>(
+    pub fn list<T>(
         &mut self,
         what: &'static str,
         max: usize,
@@ -186,31 +186,31 @@ const fn low_byte(number: u64) -> u8 {
 
 /// Takes values from the front of some bytes. After an error its place means nothing: give up.
 #[derive(Debug, Clone)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
     /// Reads `bytes` from the start.
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
     /// The offset of the next value, for errors about it.
     #[inline]
-    pub(crate) fn at(&self) -> usize {
+    pub fn at(&self) -> usize {
         self.at
     }
 
     /// How many bytes are left.
     #[inline]
-    pub(crate) fn remaining(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
     /// Refuses bytes after the last value.
-    pub(crate) fn finish(self) -> Result<(), DecodeError> {
+    pub fn finish(self) -> Result<(), DecodeError> {
         match self.remaining() {
             0 => Ok(()),
             extra => Err(DecodeError::Trailing { at: self.at, extra }),
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
 
     /// One byte.
     #[inline]
-    pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
+    pub fn u8(&mut self) -> Result<u8, DecodeError> {
         let byte = *self.bytes.get(self.at).ok_or(DecodeError::Truncated { at: self.at })?;
         self.at += 1;
         Ok(byte)
@@ -227,7 +227,7 @@ impl<'a> Reader<'a> {
 
     /// A number in its shortest form.
     #[inline]
-    pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
+    pub fn varint(&mut self) -> Result<u64, DecodeError> {
         match self.bytes.get(self.at) {
             Some(&byte) if byte < 0x80 => {
                 self.at += 1;
@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number of at most 32 bits.
-    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, DecodeError> {
+    pub fn u32(&mut self, what: &'static str) -> Result<u32, DecodeError> {
         let at = self.at;
         let value = self.varint()?;
         u32::try_from(value).map_err(|_| {
@@ -266,7 +266,7 @@ impl<'a> Reader<'a> {
 
     /// A byte string of at most `max` bytes.
     #[inline]
-    pub(crate) fn bytes(&mut self, what: &'static str, max: usize) -> Result<&'a [u8], DecodeError> {
+    pub fn bytes(&mut self, what: &'static str, max: usize) -> Result<&'a [u8], DecodeError> {
         let at = self.at;
         let len = self.varint()?;
         let max = max as u64;
@@ -281,13 +281,13 @@ impl<'a> Reader<'a> {
 
     /// 1 for true, 0 for false, and nothing else.
     #[inline]
-    pub(crate) fn bool(&mut self, what: &'static str) -> Result<bool, DecodeError> {
+    pub fn bool(&mut self, what: &'static str) -> Result<bool, DecodeError> {
         Ok(self.flags(what, 1)? == 1)
     }
 
     /// A byte of flags, of which only those in `known` may be set.
     #[inline]
-    pub(crate) fn flags(&mut self, what: &'static str, known: u8) -> Result<u8, DecodeError> {
+    pub fn flags(&mut self, what: &'static str, known: u8) -> Result<u8, DecodeError> {
         let at = self.at;
         match self.u8()? {
             tag if tag & !known == 0 => Ok(tag),
@@ -297,7 +297,7 @@ impl<'a> Reader<'a> {
 
     /// One byte that `from_tag` knows.
     #[inline]
-    pub(crate) fn tag<T>(
+    pub fn tag<T>(
         &mut self,
         what: &'static str,
         from_tag: impl FnOnce(u8) -> Option<T>,
@@ -309,7 +309,7 @@ impl<'a> Reader<'a> {
 
     /// What [`Writer::option`] wrote.
     #[inline]
-    pub(crate) fn option<T>(
+    pub fn option<T>(
         &mut self,
         what: &'static str,
         read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
@@ -319,12 +319,7 @@ impl<'a> Reader<'a> {
 
     /// The number of elements of a list. It is safe to reserve room for: each takes `bytes_min` bytes or more (at
     /// least one), and that many are left.
-    pub(crate) fn count(
-        &mut self,
-        what: &'static str,
-        max: usize,
-        bytes_min: usize,
-    ) -> Result<usize, DecodeError> {
+    pub fn count(&mut self, what: &'static str, max: usize, bytes_min: usize) -> Result<usize, DecodeError> {
         let at = self.at;
         let len = self.varint()?;
         if len > max as u64 {
@@ -335,7 +330,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What [`Writer::list`] wrote; `bytes_min` as in [`Reader::count`].
-    pub(crate) fn list<T>(
+    pub fn list<T>(
         &mut self,
         what: &'static str,
         max: usize,
@@ -352,7 +347,7 @@ impl<'a> Reader<'a> {
 
     /// What a constructor said about the value that began at `at`.
     #[inline]
-    pub(crate) fn valid<T>(at: usize, result: Result<T, Invalid>) -> Result<T, DecodeError> {
+    pub fn valid<T>(at: usize, result: Result<T, Invalid>) -> Result<T, DecodeError> {
         result.map_err(|source| DecodeError::Invalid { at, source })
     }
 }

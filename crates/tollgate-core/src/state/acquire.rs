@@ -34,8 +34,7 @@ impl State {
         lease: Id<Lease>,
         places: &[Place],
     ) -> Result<Answer, Rejection> {
-        self.check_sizes(&acquire.names, &acquire.metadata)?;
-        self.check(Limit::LockDelay, acquire.lock_delay.ms())?;
+        self.check_acquire(acquire)?;
         match self.claim_on_all(&acquire.names, places, lease, &acquire.owner)? {
             Some(claim) if self.claims.get(claim).holds() => self.acquire_again(claim, acquire),
             Some(claim) => self.attach_to_waiter(claim, acquire),
@@ -116,19 +115,7 @@ impl State {
         lease: Id<Lease>,
         places: &[Place],
     ) -> Result<Answer, Rejection> {
-        let names = acquire.names.as_slice();
-        for (name, (_, lock)) in names.iter().zip(places) {
-            let members = lock.map(|lock| self.locks.get(lock)).filter(|lock| lock.has_members());
-            if let Some(lock) = members.filter(|lock| lock.kind != Kind::of(acquire.mode)) {
-                return Err(Rejection::OtherKind { name: name.clone(), in_use: lock.kind });
-            }
-        }
-        let new = places.iter().filter(|(_, lock)| lock.is_none()).count();
-        // Joining what is there already is never refused for its number, even if the limit was lowered below it.
-        if new > 0 {
-            self.check(Limit::Locks, (self.locks.len() + new) as u64)?;
-        }
-        self.check(Limit::ClaimsPerLease, u64::from(self.leases.get(lease).claims) + 1)?;
+        self.check_fresh(acquire, lease, places)?;
         if places.iter().all(|place| self.is_free(*place, acquire.mode)) {
             for (_, lock) in places {
                 let holders = lock.map_or(0, |lock| self.locks.get(lock).holders.len());
@@ -148,6 +135,53 @@ impl State {
         self.check_queues(places.iter().map(|(_, lock)| *lock))?;
         self.check_deadlock_of_waiter(acquire, lease, places)?;
         Ok(Answer::Made(self.make_claim(acquire, lease, places, false, wait_until)))
+    }
+
+    /// What refuses a newcomer, whether or not the names are free.
+    #[inline]
+    fn check_fresh(
+        &self,
+        acquire: &AcquireLock,
+        lease: Id<Lease>,
+        places: &[Place],
+    ) -> Result<(), Rejection> {
+        let names = acquire.names.as_slice();
+        for (name, (_, lock)) in names.iter().zip(places) {
+            let members = lock.map(|lock| self.locks.get(lock)).filter(|lock| lock.has_members());
+            if let Some(lock) = members.filter(|lock| lock.kind != Kind::of(acquire.mode)) {
+                return Err(Rejection::OtherKind { name: name.clone(), in_use: lock.kind });
+            }
+        }
+        let new = places.iter().filter(|(_, lock)| lock.is_none()).count();
+        // Joining what is there already is never refused for its number, even if the limit was lowered below it.
+        if new > 0 {
+            self.check(Limit::Locks, (self.locks.len() + new) as u64)?;
+        }
+        self.check(Limit::ClaimsPerLease, u64::from(self.leases.get(lease).claims) + 1)
+    }
+
+    /// Whether this acquire, if it were the next entry and stamped `at`, would certainly be answered `Busy`, so that a
+    /// leader can say so without an entry. False wherever that takes more than a look: if anything is due by then or
+    /// left to settle, if it is a repeat, if its owner has a claim on the names, or if it would be refused.
+    pub fn would_be_busy(&self, acquire: &AcquireLock, at: LogTime) -> bool {
+        let waits = self.wait_until(acquire.wait).is_some();
+        if waits || self.next_deadline().is_some_and(|next| next <= at.max(self.now)) {
+            return false;
+        }
+        let Ok(lease) = self.living_lease(acquire.lease) else { return false };
+        let runs = acquire.request.as_ref().is_none_or(|request| self.would_run(lease, request));
+        let places: SmallVec<[Place; 1]> =
+            acquire.names.as_slice().iter().map(|name| self.find_lock(name)).collect();
+        runs && self.check_acquire(acquire).is_ok()
+            && places.iter().all(|place| self.claim_on(*place, lease, &acquire.owner).is_none())
+            && self.check_fresh(acquire, lease, &places).is_ok()
+            && !places.iter().all(|place| self.is_free(*place, acquire.mode))
+    }
+
+    #[inline]
+    fn check_acquire(&self, acquire: &AcquireLock) -> Result<(), Rejection> {
+        self.check_sizes(&acquire.names, &acquire.metadata)?;
+        self.check(Limit::LockDelay, acquire.lock_delay.ms())
     }
 
     /// Whether a newcomer gets the lock at once: nobody waits, and the holders leave room.

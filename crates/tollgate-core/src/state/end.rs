@@ -25,8 +25,11 @@ impl State {
         let claim = self.claims.get(id);
         let (wait_revision, queued) = (claim.wait_revision(), claim.is_queued());
         if queued {
+            let lease = claim.lease;
             self.leave_queues(id);
-            self.resolve(id, wait_revision, WaitOutcome::Ended(reason));
+            if !(self.planted(Bug::StubEndForgetsWaiters) && self.leases.get(lease).stub().is_some()) {
+                self.resolve(id, wait_revision, WaitOutcome::Ended(reason));
+            }
         }
         let claim = self.claims.remove(id);
         self.stop_timers(&claim);

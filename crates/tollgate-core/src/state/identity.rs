@@ -3,7 +3,7 @@
 use super::State;
 use crate::claim::Claim;
 use crate::command::Request;
-use crate::lease::Lease;
+use crate::lease::{Lease, Residence};
 use crate::planted::Bug;
 use crate::reply::{Rejection, Reply};
 use crate::requests::{Kept, Outcome, Part};
@@ -31,13 +31,28 @@ impl From<Reply> for Answer {
 impl State {
     /// The lease with this id, unless it has ended.
     pub(super) fn find_lease(&self, id: LeaseId) -> Option<Id<Lease>> {
-        let hash = crate::index::hash_number(id.get());
-        let found = self.lease_ids.find(hash, |lease| self.leases.get(lease).id == id)?;
-        (!self.is_past(self.leases.get(found).deadline)).then_some(found)
+        self.find_living(id).map(|(found, _)| found)
     }
 
+    #[inline]
+    fn find_living(&self, id: LeaseId) -> Option<(Id<Lease>, &Lease)> {
+        let hash = crate::index::hash_number(id.get());
+        let found = self.lease_ids.find(hash, |lease| self.leases.get(lease).id == id)?;
+        let lease = self.leases.get(found);
+        (!self.is_past(lease.deadline)).then_some((found, lease))
+    }
+
+    /// The lease on which a command may put something: it has not ended and, if it lives in another group, that group
+    /// knows of this one.
+    #[inline]
     pub(super) fn living_lease(&self, lease: LeaseId) -> Result<Id<Lease>, Rejection> {
-        self.find_lease(lease).ok_or(Rejection::LeaseNotFound { lease })
+        let (id, record) = self.find_living(lease).ok_or(Rejection::LeaseNotFound { lease })?;
+        match record.residence {
+            Residence::Elsewhere(stub) if stub.pending && !self.planted(Bug::PendingStubUsed) => {
+                Err(Rejection::StubPending { lease, home: stub.home })
+            }
+            _ => Ok(id),
+        }
     }
 
     /// Takes in acknowledgements, then answers a repeat or lets a new request run.
@@ -88,6 +103,14 @@ impl State {
             None if self.planted(Bug::AckedSeqRunsAgain) => None,
             None => Some(Reply::Rejected(Rejection::SeqAcked { seq })),
         }
+    }
+
+    /// Whether a request is certainly new and would be let through by `begin`.
+    pub(super) fn would_run(&self, lease: Id<Lease>, request: &Request) -> bool {
+        let (requests, acked) = (&self.leases.get(lease).requests, &request.acked);
+        let seen = requests.is_seen(request.seq) || acked.contains(request.seq);
+        let max = self.limits.ops_in_flight_per_lease_max;
+        !seen && requests.too_scattered(acked, max).is_none() && self.room_for_one(lease).is_ok()
     }
 
     pub(super) fn room_for_one(&self, lease: Id<Lease>) -> Result<(), Rejection> {
@@ -207,6 +230,9 @@ fn outcome_of(reply: &Reply) -> Outcome {
         | Reply::LeasesRenewed(_)
         | Reply::LeaseRevoked
         | Reply::Queued { .. }
-        | Reply::Cancelled => unreachable!("no command with a seq answers so: {reply:?}"),
+        | Reply::Cancelled
+        | Reply::Stub(_)
+        | Reply::StubRegistered
+        | Reply::LeaseUnknown => unreachable!("no command with a seq answers so: {reply:?}"),
     }
 }

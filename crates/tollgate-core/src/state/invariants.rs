@@ -11,7 +11,7 @@ use crate::reply::Kind;
 use crate::requests::Kept;
 use crate::slab::Id;
 use std::collections::{BTreeMap, BTreeSet};
-use tollgate_types::{Owner, Revision};
+use tollgate_types::{LogTime, Owner, Revision};
 
 /// Fails with a sentence unless the condition holds.
 macro_rules! must {
@@ -37,6 +37,7 @@ impl State {
         self.check_claims()?;
         self.check_locks()?;
         self.check_leases()?;
+        self.check_homes()?;
         self.check_deadlines()?;
         self.check_owners()?;
         self.check_registers()?;
@@ -165,6 +166,48 @@ impl State {
             }
         }
         must!(claims == self.claims.len(), "{} claims, {claims} of them on leases", self.claims.len());
+        Ok(())
+    }
+
+    /// Stubs and homes: what is owed to whom, and the tables by which the leader finds it.
+    fn check_homes(&self) -> Checked {
+        let (mut stubs, mut pending, mut registered) = (0, 0, 0);
+        for (id, lease) in self.leases.iter() {
+            let must_be_idle = lease.is_pending();
+            let idle = lease.claims == 0
+                && lease.requests.seen().is_empty()
+                && self.first_register_of(lease.incarnation).is_none();
+            must!(!must_be_idle || idle, "the stub of {:?} was used before its home confirmed it", lease.id);
+            if self.stubs.get(&lease.id) == Some(&id) {
+                stubs += 1;
+                pending += usize::from(lease.is_pending());
+                let listed = self.stubs_pending.contains(&lease.id);
+                must!(listed == lease.is_pending(), "the stub of {:?} is half pending", lease.id);
+                must!(lease.stub().is_some(), "{:?} is no stub", lease.id);
+            } else {
+                let gone = lease.stub().is_none() || self.is_past(lease.deadline);
+                must!(gone, "the stub of {:?} is forgotten", lease.id);
+            }
+            if lease.stub().is_some() {
+                let ends = lease.deadline == LogTime::NEVER || self.is_past(lease.deadline);
+                must!(ends, "the stub of {:?} has a deadline", lease.id);
+            }
+            must!(lease.groups().is_sorted_by(|a, b| a < b), "the groups of {:?} are out of order", lease.id);
+            registered += u64::from(!lease.groups().is_empty());
+        }
+        must!(stubs == self.stubs.len(), "stubs that are gone");
+        must!(pending == self.stubs_pending.len(), "pending stubs that are gone");
+        must!(registered == self.leases_registered, "registered leases are miscounted");
+        for (id, unacked) in self.unacked.iter() {
+            let known = self.unacked_leases.get(&(unacked.lease, unacked.incarnation)) == Some(&id);
+            must!(known, "the end of {:?} is forgotten", unacked.lease);
+            let sorted = unacked.groups.is_sorted_by(|a, b| a < b) && !unacked.groups.is_empty();
+            must!(sorted, "nobody, or somebody twice, must be told of the end of {:?}", unacked.lease);
+            let lives = self.find_lease(unacked.lease).map(|lease| self.leases.get(lease));
+            let other = lives.is_none_or(|lease| lease.incarnation != unacked.incarnation);
+            must!(other, "{:?} lives and has ended", unacked.lease);
+        }
+        must!(self.unacked.len() == self.unacked_leases.len(), "ends that are gone");
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use super::State;
 use crate::command::{GrantLease, LeaseChoice, RenewLeases, Renewal, RevokeLease};
 use crate::index::hash_number;
-use crate::lease::Lease;
+use crate::lease::{Lease, Residence};
 use crate::planted::Bug;
 use crate::reply::{EndReason, EndedLease, Rejection, Renewed, Reply};
 use crate::requests::Requests;
@@ -20,7 +20,10 @@ impl State {
         if let LeaseChoice::Chosen(id) = grant.id
             && let Some(lease) = self.find_lease_to_renew(id)
         {
-            return self.grant_again(lease, grant);
+            return match self.check_home(lease) {
+                Ok(()) => self.grant_again(lease, grant),
+                Err(rejection) => Reply::Rejected(rejection),
+            };
         }
         if let Err(rejection) = self.check(Limit::Leases, self.leases.len() as u64 + 1) {
             return Reply::Rejected(rejection);
@@ -44,6 +47,7 @@ impl State {
             last_seen: self.now,
             revoke_on_disconnect: grant.revoke_on_disconnect,
             requests: Requests::default(),
+            residence: Residence::Here,
             oldest: None,
             youngest: None,
             claims: 0,
@@ -93,15 +97,17 @@ impl State {
         let id = self.leases.insert(lease);
         self.lease_ids.insert(hash, id);
         self.lease_deadlines.insert((deadline, incarnation), id);
+        self.note_stub(id);
         id
     }
 
     /// Takes an ended lease with nothing left on it out of every table.
     pub(super) fn forget_lease(&mut self, id: Id<Lease>) {
         let lease = self.leases.remove(id);
-        assert!(lease.claims == 0, "a lease goes last");
+        assert!(lease.claims == 0 && lease.groups().is_empty(), "a lease goes last");
         self.lease_deadlines.remove(&(lease.deadline, lease.incarnation));
-        let (incarnation, reason) = (lease.incarnation, lease.end_reason);
+        self.forget_stub(lease.id, id);
+        let (incarnation, reason) = (lease.home_incarnation(), lease.end_reason);
         self.scratch.ended_leases.push(EndedLease { lease: lease.id, incarnation, reason });
         // Not found: its id has been granted again.
         self.lease_ids.remove(hash_number(lease.id.get()), id);
@@ -120,7 +126,10 @@ impl State {
         } else {
             self.find_lease(renewal.lease)
         };
-        let Some(id) = found else { return Renewed { lease: renewal.lease, result: None } };
+        let Some(id) = found else { return Renewed { lease: renewal.lease, result: None, home: None } };
+        if let Some(stub) = self.leases.get(id).stub() {
+            return Renewed { lease: renewal.lease, result: None, home: Some(stub.home) };
+        }
         // A client with so many gaps is misbehaving; its lease lives all the same.
         let _ = self.acknowledge(id, &renewal.acked);
         if let Some(address) = &renewal.address {
@@ -128,7 +137,7 @@ impl State {
         }
         self.renew(id);
         let lease = self.leases.get(id);
-        Renewed { lease: renewal.lease, result: Some((lease.ttl, lease.deadline)) }
+        Renewed { lease: renewal.lease, result: Some((lease.ttl, lease.deadline)), home: None }
     }
 
     fn renew(&mut self, id: Id<Lease>) {
@@ -151,18 +160,31 @@ impl State {
 
     /// Ends a lease by making it due now; `work` takes it apart in bounded steps.
     pub(super) fn revoke_lease(&mut self, revoke: RevokeLease) -> Reply {
-        let id = match self.living_lease(revoke.lease) {
-            Ok(id) => id,
-            Err(rejection) => return Reply::Rejected(rejection),
+        let Some(id) = self.find_lease(revoke.lease) else {
+            return Reply::Rejected(Rejection::LeaseNotFound { lease: revoke.lease });
         };
+        if let Err(rejection) = self.check_home(id) {
+            return Reply::Rejected(rejection);
+        }
         if revoke.disconnected && !self.leases.get(id).revoke_on_disconnect {
             return Reply::Done;
         }
         let reason = if revoke.disconnected { EndReason::Disconnected } else { EndReason::LeaseRevoked };
+        self.end_lease_now(id, reason);
+        Reply::LeaseRevoked
+    }
+
+    /// Makes a lease due. Whoever asks for anything from here on finds it ended.
+    pub(super) fn end_lease_now(&mut self, id: Id<Lease>, reason: EndReason) {
         self.leases.get_mut(id).end_reason = reason;
         self.set_deadline(id, self.now);
         self.scratch.overdue = true;
         self.scratch.moment += 1;
-        Reply::LeaseRevoked
+    }
+
+    /// Refuses what only a lease's home can do.
+    fn check_home(&self, id: Id<Lease>) -> Result<(), Rejection> {
+        let lease = self.leases.get(id);
+        lease.stub().map_or(Ok(()), |stub| Err(Rejection::NotHome { lease: lease.id, home: stub.home }))
     }
 }

@@ -12,6 +12,18 @@ use crate::view::{LeaseClaim, LeaseView, LockView, RegisterView};
 use crate::watch::Watch;
 use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Names, Revision};
 
+/// Where it stands, not what is in it: that can be millions of records.
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("now", &self.now())
+            .field("revision", &self.revision())
+            .field("locks", &self.lock_count())
+            .field("leases", &self.lease_count())
+            .finish_non_exhaustive()
+    }
+}
+
 impl State {
     /// The log time of the last entry.
     pub fn now(&self) -> LogTime {

@@ -8,14 +8,14 @@ use crate::claim::{Claim, Locks};
 use crate::event::{Change, RegisterState};
 use crate::format::snapshot::{Header, Snapshot};
 use crate::index::hash_number;
-use crate::lease::Lease;
+use crate::lease::{Lease, Residence, Unacked};
 use crate::register::Register;
-use crate::reply::Kind;
+use crate::reply::{Kind, LeaseEnd};
 use crate::requests::{Kept, Outcome, Part};
 use crate::ring::Ring;
 use crate::slab::Id;
 use std::collections::BTreeMap;
-use tollgate_types::{Key, LogTime, Name, Revision, Seq};
+use tollgate_types::{GroupId, Key, LogTime, Name, Revision, Seq};
 
 impl State {
     /// The state as it is now, to be written or hashed on another thread while this one goes on.
@@ -32,6 +32,7 @@ impl State {
                 limits: self.limits.clone(),
             },
             leases: self.leases.freeze(),
+            unacked: self.unacked.freeze(),
             claims: self.claims.freeze(),
             closures: self.closures.freeze(),
             registers: self.registers.freeze(),
@@ -77,8 +78,14 @@ impl Restore {
 
     pub(crate) fn lease(&mut self, lease: Lease, kept: Vec<(Seq, Outcome)>) -> Restored {
         self.past(lease.incarnation)?;
-        if lease.ttl.ms() == 0 {
+        if lease.ttl.ms() == 0 && lease.stub().is_none() {
             return Err(format!("lease {:?} lives for no time", lease.id));
+        }
+        if LeaseEnd::from_reason(lease.end_reason).is_none() {
+            return Err(format!("lease {:?} ends as no lease does", lease.id));
+        }
+        if lease.stub().is_some() && lease.deadline != LogTime::NEVER && lease.deadline > self.state.now {
+            return Err(format!("the stub of lease {:?} has a deadline", lease.id));
         }
         let hash = hash_number(lease.id.get());
         let same = self.state.lease_ids.find(hash, |other| self.state.leases.get(other).id == lease.id);
@@ -100,6 +107,29 @@ impl Restore {
         }
         let id = self.state.insert_lease(lease);
         self.incarnations.insert(incarnation, id);
+        Ok(())
+    }
+
+    pub(crate) fn groups(&mut self, incarnation: Revision, groups: Vec<GroupId>) -> Restored {
+        let id = self.lease_of(incarnation)?;
+        if self.state.leases.get(id).stub().is_some() {
+            return Err(format!("the stub of {incarnation:?} has stubs"));
+        }
+        self.state.leases.get_mut(id).residence = Residence::HereAndStubs(groups.into());
+        self.state.leases_registered += 1;
+        Ok(())
+    }
+
+    pub(crate) fn unacked(&mut self, unacked: Unacked) -> Restored {
+        self.past(unacked.incarnation)?;
+        let record = self.incarnations.get(&unacked.incarnation).map(|id| self.state.leases.get(*id));
+        if let Some(lease) = record.filter(|lease| lease.id == unacked.lease) {
+            let ended = self.state.is_past(lease.deadline) && lease.end_reason == unacked.reason.into();
+            if !ended || lease.stub().is_some() || !lease.groups().is_empty() {
+                return Err(format!("lease {:?} has ended and has not", lease.id));
+            }
+        }
+        self.state.insert_unacked(unacked);
         Ok(())
     }
 

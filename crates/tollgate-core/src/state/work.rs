@@ -59,6 +59,8 @@ impl State {
         let lease = self.lease_deadlines.first_key_value().map(|((at, _), _)| *at);
         let claim = self.claim_deadlines.first_key_value().map(|((at, _), _)| *at);
         let closure = self.closure_ends.first_key_value().map(|((at, _), _)| *at);
+        // A stub's deadline is never: no time brings it about.
+        let lease = lease.filter(|at| *at != LogTime::NEVER);
         let first = [lease, claim, closure].into_iter().flatten().min();
         if self.dirty.is_empty() { first.map(|at| at.max(self.now)) } else { Some(self.now) }
     }
@@ -88,6 +90,7 @@ impl State {
 
     /// One step of taking an ended lease apart: a claim, a register, or the lease itself.
     fn reap_lease(&mut self, id: Id<Lease>) {
+        self.owe_ends(id);
         let lease = self.leases.get(id);
         if let Some(claim) = lease.oldest {
             let (reason, due) = (lease.end_reason, lease.deadline);

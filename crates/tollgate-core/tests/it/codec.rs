@@ -5,14 +5,14 @@ mod arbitrary;
 
 pub(crate) use arbitrary::{Rng, arbitrary_entry};
 use tollgate_core::{
-    AcquireLock, Against, CancelTarget, CancelWait, Command, Compare, ConvertLock, DecodeError,
-    ENTRY_FORMAT_VERSION, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, Op, RENEWALS_MAX,
-    RangeQuery, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Sort,
-    TXN_STEPS_MAX, Txn, Wait, decode_entry, encode_entry,
+    AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
+    ConvertLock, DecodeError, ENTRY_FORMAT_VERSION, EndStub, Entry, ForceRelease, GrantLease, KeySelector,
+    LeaseChoice, LeaseEnd, Op, RENEWALS_MAX, RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock,
+    RenewLeases, Renewal, Request, RevokeLease, Sort, TXN_STEPS_MAX, Txn, Wait, decode_entry, encode_entry,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
-    Revision, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
+    Owner, Revision, Seq, SeqRanges, Slot, Token, Value,
 };
 
 pub(crate) fn encoded(entry: &Entry) -> Vec<u8> {
@@ -117,6 +117,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
     ];
     let compare = |relation, against| Compare { key: key("k"), relation, against };
     let revision = |number| Revision::new(number).unwrap();
+    let end_stub = |reason| EndStub { lease: lease(300), incarnation: revision(7), reason };
     let get = |keys, limit, sort| Op::Get(RangeQuery { keys, limit, sort });
     let value = |text: &str| Value::new(text).unwrap();
     vec![
@@ -253,6 +254,54 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ),
         ("01 00 0c 02", at(0, Command::RaiseApplyVersion(2))),
         ("01 00 0c ffffffff0f", at(0, Command::RaiseApplyVersion(u32::MAX))),
+        (
+            "01 00 0d ac02 07 0163 02",
+            at(
+                0,
+                Command::AddStub(AddStub {
+                    lease: lease(300),
+                    incarnation: revision(7),
+                    client_id: ClientId::new("c").unwrap(),
+                    home: GroupId::new(2),
+                }),
+            ),
+        ),
+        (
+            "01 00 0e ac02 07 8001",
+            at(
+                0,
+                Command::ConfirmStub(ConfirmStub {
+                    lease: lease(300),
+                    incarnation: revision(7),
+                    added: revision(128),
+                }),
+            ),
+        ),
+        ("01 00 0f ac02 07 01", at(0, Command::EndStub(end_stub(LeaseEnd::Expired)))),
+        ("01 00 0f ac02 07 02", at(0, Command::EndStub(end_stub(LeaseEnd::Revoked)))),
+        ("01 00 0f ac02 07 03", at(0, Command::EndStub(end_stub(LeaseEnd::Disconnected)))),
+        (
+            "01 00 10 ac02 07 ffffffff0f",
+            at(
+                0,
+                Command::RegisterStub(RegisterStub {
+                    lease: lease(300),
+                    incarnation: revision(7),
+                    group: GroupId::new(u32::MAX),
+                }),
+            ),
+        ),
+        (
+            "01 00 11 ac02 07 00",
+            at(
+                0,
+                Command::AckLeaseEnd(AckLeaseEnd {
+                    lease: lease(300),
+                    incarnation: revision(7),
+                    group: GroupId::MAP,
+                }),
+            ),
+        ),
     ]
 }
 
@@ -266,7 +315,7 @@ fn the_log_format_stays_as_it_is() {
         let log_time_end = (1..golden.len()).find(|i| golden[*i] < 0x80).unwrap();
         tags.insert(golden[log_time_end + 1]);
     }
-    assert!(tags.into_iter().eq(1..=12), "every command has a line");
+    assert!(tags.into_iter().eq(1..=17), "every command has a line");
 }
 
 #[test]
@@ -336,7 +385,7 @@ fn an_unknown_version_or_tag_is_refused() {
         let error = DecodeError::UnsupportedVersion { what: "entry", found, supported: 1 };
         assert_eq!(decode_entry(&[found, 0, 1]), Err(error));
     }
-    for tag in (0..=255).filter(|tag| !(1..=12).contains(tag)) {
+    for tag in (0..=255).filter(|tag| !(1..=17).contains(tag)) {
         let error = DecodeError::UnknownTag { what: "command", tag, at: 2 };
         assert_eq!(decode_entry(&[1, 0, tag]), Err(error));
     }
@@ -379,6 +428,8 @@ fn a_refusal_says_what_is_wrong_and_where() {
         ("01 00 0a 00 00 8108", "byte 5: steps of then of length 1025: at most 1024 is possible"),
         ("01 00 0a 00 00 01 03 02 00", "byte 6: 0x03 is not a known step of a transaction"),
         ("01 00 0b 13", "byte 3: the value here is cut off by the end of the input"),
+        ("01 00 0f 05 07 04", "byte 5: 0x04 is not a known end of a lease"),
+        ("01 00 10 05 07 8080808010", "byte 5: group is 4294967296: it must be from 0 to 4294967295"),
         ("01 00 0c 8080808010", "byte 3: apply version is 4294967296: it must be from 0 to 4294967295"),
     ];
     for (bytes, says) in cases {

@@ -1,13 +1,13 @@
 //! Short ways to say commands, and a state to say them to: a test spells out only what it is about.
 
 use tollgate_core::{
-    AcquireLock, Applied, Bug, CancelTarget, CancelWait, Command, ConvertLock, Entry, Event, GrantLease,
-    LeaseChoice, Op, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, SnapshotReader, State, Txn, Wait,
-    Watch,
+    AcquireLock, AddStub, Applied, Bug, CancelTarget, CancelWait, Command, ConfirmStub, ConvertLock, EndStub,
+    Entry, Event, GrantLease, LeaseChoice, LeaseEnd, Op, RegisterStub, ReleaseBy, ReleaseLock, RenewLeases,
+    Renewal, Request, RevokeLease, SnapshotReader, State, Txn, Wait, Watch,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner, Seq,
-    SeqRanges, Value,
+    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
+    Owner, Revision, Seq, SeqRanges, Value,
 };
 
 /// A state in which a planted bug survives a restore.
@@ -111,6 +111,35 @@ pub(crate) fn grant(id: u64, ttl_ms: u64) -> Command {
         address: Address::NONE,
         revoke_on_disconnect: false,
     })
+}
+
+pub(crate) fn revision(number: u64) -> Revision {
+    Revision::new(number).expect("small")
+}
+
+/// A stub of a lease that lives in group 2.
+pub(crate) fn stub(id: u64, incarnation: u64) -> Command {
+    let (client_id, home) = (ClientId::NONE, GroupId::new(2));
+    Command::AddStub(AddStub { lease: lease(id), incarnation: revision(incarnation), client_id, home })
+}
+
+pub(crate) fn confirm(id: u64, incarnation: u64, added: u64) -> Command {
+    let (incarnation, added) = (revision(incarnation), revision(added));
+    Command::ConfirmStub(ConfirmStub { lease: lease(id), incarnation, added })
+}
+
+pub(crate) fn end_stub(id: u64, incarnation: u64) -> Command {
+    let (incarnation, reason) = (revision(incarnation), LeaseEnd::Revoked);
+    Command::EndStub(EndStub { lease: lease(id), incarnation, reason })
+}
+
+pub(crate) fn register(id: u64, incarnation: u64, group: u32) -> Command {
+    let (incarnation, group) = (revision(incarnation), GroupId::new(group));
+    Command::RegisterStub(RegisterStub { lease: lease(id), incarnation, group })
+}
+
+pub(crate) fn revoke(id: u64) -> Command {
+    Command::RevokeLease(RevokeLease { lease: lease(id), disconnected: false })
 }
 
 pub(crate) fn renew(ids: impl IntoIterator<Item = u64>) -> Command {

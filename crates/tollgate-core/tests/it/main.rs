@@ -1,6 +1,7 @@
 //! The tests of the state machine from outside: one binary, so that it links once.
 
 mod backlog;
+mod busy;
 mod codec;
 mod commands;
 mod faults;

@@ -13,18 +13,19 @@ mod identity;
 mod leases;
 mod locks;
 mod registers;
+mod stubs;
 mod views;
 
 use deadlock::Impasse;
 use identity::Kept;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{
-    Applied, Change, Command, EndReason, EndedLease, Entry, Event, RegisterState, Rejection, Reply,
+    Applied, Change, Command, EndReason, EndedLease, Entry, Event, LeaseEnd, RegisterState, Rejection, Reply,
     Resolution,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
-    Revision, SeqRanges, Token, Value,
+    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
+    Owner, Revision, SeqRanges, Token, Value,
 };
 
 /// The version that a new group applies, and the only one there is.
@@ -36,6 +37,8 @@ pub(crate) struct Oracle {
     now: LogTime,
     revision: Revision,
     leases: Vec<Lease>,
+    /// Who must be told of the end of which lease and incarnation.
+    unacked: BTreeMap<(LeaseId, Revision), (LeaseEnd, BTreeSet<GroupId>)>,
     claims: Vec<Claim>,
     closures: BTreeMap<Name, LogTime>,
     registers: BTreeMap<Key, Register>,
@@ -53,7 +56,8 @@ pub(crate) struct Oracle {
     impasse: Option<Impasse>,
 }
 
-/// A lease's record, known by its incarnation; ids repeat.
+/// A lease's record, known by its incarnation; ids repeat. That of a stub is known by its `added`, which stands in
+/// that place.
 struct Lease {
     id: LeaseId,
     incarnation: Revision,
@@ -67,6 +71,18 @@ struct Lease {
     revoked: Option<EndReason>,
     seen: SeqRanges,
     kept: BTreeMap<u64, Kept>,
+    /// The registered groups.
+    groups: BTreeSet<GroupId>,
+    stub: Option<Stub>,
+}
+
+/// What a stub has beside.
+#[derive(Clone, Copy)]
+struct Stub {
+    home: GroupId,
+    /// The lease's, in its home.
+    incarnation: Revision,
+    pending: bool,
 }
 
 /// What one Acquire made, known by its create revision. It holds if it has a token, else it waits.
@@ -130,6 +146,7 @@ impl Oracle {
             now: LogTime::ZERO,
             revision: Revision::ZERO,
             leases: Vec::new(),
+            unacked: BTreeMap::new(),
             claims: Vec::new(),
             closures: BTreeMap::new(),
             registers: BTreeMap::new(),
@@ -176,6 +193,11 @@ impl Oracle {
             Command::CancelWait(cancel) => self.cancel_wait(cancel),
             Command::ForceRelease(force) => self.force_release(force),
             Command::Txn(txn) => self.txn(txn),
+            Command::AddStub(add) => self.add_stub(add),
+            Command::ConfirmStub(confirm) => self.confirm_stub(*confirm),
+            Command::EndStub(end) => self.end_stub(*end),
+            Command::RegisterStub(register) => self.register_stub(*register),
+            Command::AckLeaseEnd(ack) => self.ack_lease_end(*ack),
             Command::SetLimits(limits) => match limits.validate() {
                 Ok(()) => {
                     self.limits = (**limits).clone();
@@ -246,6 +268,7 @@ impl Oracle {
 
     fn reap_lease(&mut self, incarnation: Revision) {
         self.budget -= 1;
+        self.owe_end(incarnation);
         let claims = self.claims.iter().filter(|claim| claim.incarnation == incarnation);
         if let Some(id) = claims.map(|claim| claim.create_revision).min() {
             let reason = self.claim_death(self.claim(id)).expect("its lease is due");
@@ -264,6 +287,7 @@ impl Oracle {
         let gone = self.leases.iter().position(|lease| lease.incarnation == incarnation).expect("it is due");
         let lease = self.leases.remove(gone);
         let reason = lease.revoked.unwrap_or(EndReason::LeaseExpired);
+        let incarnation = lease.stub.map_or(incarnation, |stub| stub.incarnation);
         self.ended_leases.push(EndedLease { lease: lease.id, incarnation, reason });
     }
 

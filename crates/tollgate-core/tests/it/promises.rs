@@ -8,6 +8,7 @@
 mod determinism;
 mod exclusion;
 mod fairness;
+mod homes;
 mod leases;
 mod limits;
 mod retries;

@@ -9,6 +9,7 @@ mod outcome;
 mod parse;
 mod print;
 mod read;
+mod stubs;
 mod txn;
 mod words;
 
@@ -121,6 +122,7 @@ impl Run {
             events: &self.events(before, &applied),
             applied: &applied,
             at: entry.at,
+            before,
             again: self.is_repeat(&entry.command, &applied),
             assigned: binds.is_some(),
         };

@@ -48,6 +48,9 @@ fn the_rich_state_has_one_of_everything() {
     assert!(contains(&records, b"\x06\x0adirty-name"), "a name is dirty");
     assert!(contains(&records, b"\x04\x06closed"), "a lock-delay keeps a name closed");
     let upgrades = state.lock(&crate::commands::name("a")).expect("it is held").waiters;
+    assert_eq!(state.stubs(None, 9).len(), 2, "leases that live elsewhere");
+    assert_eq!(state.pending_stubs(None, 9).len(), 1, "one of them not confirmed");
+    assert_eq!(state.unacked_ends(None, 9).len(), 2, "two groups must be told of an end");
     assert!(upgrades[0].upgrade && !upgrades[1].upgrade, "an upgrade waits ahead of a waiter");
 }
 

@@ -1,13 +1,14 @@
 //! Entries at random: every kind, every optional field, every length that a field can have.
 
 use tollgate_core::{
-    AcquireLock, Against, CancelTarget, CancelWait, Command, Compare, ConvertLock, Entry, ForceRelease,
-    GrantLease, KeySelector, LeaseChoice, Op, RangeQuery, Relation, ReleaseBy, ReleaseLock, RenewLeases,
-    Renewal, Request, RevokeLease, Sort, Txn, Wait,
+    AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
+    ConvertLock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, LeaseEnd, Op,
+    RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease,
+    Sort, Txn, Wait,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, Key, LeaseId, Limit, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
-    REVISION_END, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limit, Limits, LogTime, Metadata, Mode, Name,
+    Names, Owner, REVISION_END, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges, Slot, Token, Value,
 };
 
 /// splitmix64: small, and good enough to pick test data.
@@ -266,6 +267,10 @@ fn arbitrary_u32(rng: &mut Rng) -> u32 {
     u32::try_from(rng.number(0, u64::from(u32::MAX))).expect("clamped")
 }
 
+fn arbitrary_group(rng: &mut Rng) -> GroupId {
+    GroupId::new(arbitrary_u32(rng))
+}
+
 fn arbitrary_op(rng: &mut Rng) -> Op {
     let sorts = [Sort::Key, Sort::KeyDescending, Sort::Create, Sort::CreateDescending];
     match rng.below(3) {
@@ -305,7 +310,7 @@ fn arbitrary_limits(rng: &mut Rng) -> Limits {
 
 /// An entry of any kind, with any of its optional fields.
 pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
-    let command = match rng.below(12) {
+    let command = match rng.below(17) {
         0 => Command::Tick,
         1 => Command::GrantLease(arbitrary_grant_lease(rng)),
         2 => {
@@ -324,6 +329,32 @@ pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
         }),
         9 => Command::Txn(arbitrary_txn(rng)),
         10 => Command::SetLimits(Box::new(arbitrary_limits(rng))),
+        11 => Command::AddStub(AddStub {
+            lease: arbitrary_lease(rng),
+            incarnation: arbitrary_revision(rng),
+            client_id: ClientId::new(rng.text(0, ClientId::BYTES_MAX)).expect("made to be valid"),
+            home: arbitrary_group(rng),
+        }),
+        12 => Command::ConfirmStub(ConfirmStub {
+            lease: arbitrary_lease(rng),
+            incarnation: arbitrary_revision(rng),
+            added: arbitrary_revision(rng),
+        }),
+        13 => Command::EndStub(EndStub {
+            lease: arbitrary_lease(rng),
+            incarnation: arbitrary_revision(rng),
+            reason: [LeaseEnd::Expired, LeaseEnd::Revoked, LeaseEnd::Disconnected][rng.below(3)],
+        }),
+        14 => Command::RegisterStub(RegisterStub {
+            lease: arbitrary_lease(rng),
+            incarnation: arbitrary_revision(rng),
+            group: arbitrary_group(rng),
+        }),
+        15 => Command::AckLeaseEnd(AckLeaseEnd {
+            lease: arbitrary_lease(rng),
+            incarnation: arbitrary_revision(rng),
+            group: arbitrary_group(rng),
+        }),
         _ => Command::RaiseApplyVersion(arbitrary_u32(rng)),
     };
     Entry { at: LogTime::from_ms(rng.number(0, u64::MAX)), command }

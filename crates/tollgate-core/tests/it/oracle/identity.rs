@@ -54,8 +54,17 @@ impl Answer {
 }
 
 impl Oracle {
-    /// The living lease with this id.
+    /// The living lease with this id, or the stub if it may be used.
     pub(super) fn living(&self, id: LeaseId) -> Result<Revision, Rejection> {
+        let found = self.found(id)?;
+        match self.lease_of(found).stub {
+            Some(stub) if stub.pending => Err(Rejection::StubPending { lease: id, home: stub.home }),
+            _ => Ok(found),
+        }
+    }
+
+    /// The living lease or stub with this id.
+    pub(super) fn found(&self, id: LeaseId) -> Result<Revision, Rejection> {
         let mut living = self.leases.iter().filter(|lease| lease.id == id && lease.deadline > self.now);
         let found = living.next().ok_or(Rejection::LeaseNotFound { lease: id })?;
         assert!(living.next().is_none(), "one living lease per id");

@@ -1,7 +1,7 @@
 //! Leases: granting, renewing and revoking them.
 
 use super::{Lease, Oracle};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{
     EndReason, GrantLease, LeaseChoice, Rejection, RenewLeases, Renewal, Renewed, Reply, RevokeLease,
 };
@@ -19,8 +19,9 @@ impl Oracle {
             return Err(Rejection::TtlOutOfRange { asked: grant.ttl, min, max });
         }
         if let LeaseChoice::Chosen(id) = grant.id
-            && let Ok(incarnation) = self.living(id)
+            && let Ok(incarnation) = self.found(id)
         {
+            self.must_be_home(incarnation)?;
             return self.grant_again(id, incarnation, grant);
         }
         self.check_limit(Limit::Leases, self.leases.len() as u64 + 1)?;
@@ -29,7 +30,7 @@ impl Oracle {
             LeaseChoice::Chosen(id) => id,
             LeaseChoice::Assigned(slot) => {
                 let mut counter = incarnation.get();
-                while self.living(LeaseId::assigned(slot, counter)).is_ok() {
+                while self.found(LeaseId::assigned(slot, counter)).is_ok() {
                     counter += 1;
                 }
                 LeaseId::assigned(slot, counter)
@@ -47,6 +48,8 @@ impl Oracle {
             revoked: None,
             seen: SeqRanges::default(),
             kept: BTreeMap::new(),
+            groups: BTreeSet::new(),
+            stub: None,
         });
         Ok(self.lease_granted(incarnation, false))
     }
@@ -89,9 +92,12 @@ impl Oracle {
     }
 
     fn renew(&mut self, renewal: &Renewal) -> Renewed {
-        let Ok(incarnation) = self.living(renewal.lease) else {
-            return Renewed { lease: renewal.lease, result: None };
+        let Ok(incarnation) = self.found(renewal.lease) else {
+            return Renewed { lease: renewal.lease, result: None, home: None };
         };
+        if let Some(stub) = self.lease_of(incarnation).stub {
+            return Renewed { lease: renewal.lease, result: None, home: Some(stub.home) };
+        }
         // Acks over the bound are ignored: the keepalive itself must not fail.
         let _ = self.take_acks(incarnation, &renewal.acked);
         let now = self.now;
@@ -101,11 +107,12 @@ impl Oracle {
         if let Some(address) = &renewal.address {
             lease.address = address.clone();
         }
-        Renewed { lease: renewal.lease, result: Some((lease.ttl, lease.deadline)) }
+        Renewed { lease: renewal.lease, result: Some((lease.ttl, lease.deadline)), home: None }
     }
 
     pub(super) fn revoke_lease(&mut self, revoke: RevokeLease) -> Reply {
-        let incarnation = match self.living(revoke.lease) {
+        let home = self.found(revoke.lease).and_then(|found| self.must_be_home(found).map(|()| found));
+        let incarnation = match home {
             Ok(incarnation) => incarnation,
             Err(rejection) => return Reply::Rejected(rejection),
         };
@@ -118,6 +125,12 @@ impl Oracle {
         lease.revoked =
             Some(if revoke.disconnected { EndReason::Disconnected } else { EndReason::LeaseRevoked });
         Reply::LeaseRevoked
+    }
+
+    /// Refuses to do in a stub's group what its home does.
+    fn must_be_home(&self, incarnation: Revision) -> Result<(), Rejection> {
+        let lease = self.lease_of(incarnation);
+        lease.stub.map_or(Ok(()), |stub| Err(Rejection::NotHome { lease: lease.id, home: stub.home }))
     }
 
     /// Refuses `got` of what a limit allows less of.

@@ -2,7 +2,7 @@
 
 use super::{Claim, Oracle, Place};
 use tollgate_core::{Event, HolderView, LeaseView, LockView, Reply, WaiterView, claim_key};
-use tollgate_types::{LeaseId, Limits, LogTime, Name, Names, Revision};
+use tollgate_types::{DurationMs, LeaseId, Limits, LogTime, Name, Names, Revision};
 
 impl Oracle {
     pub(crate) fn now(&self) -> LogTime {
@@ -104,19 +104,23 @@ impl Oracle {
     }
 
     pub(crate) fn lease(&self, id: LeaseId) -> Option<LeaseView> {
-        let lease = self.lease_of(self.living(id).ok()?);
+        let lease = self.lease_of(self.found(id).ok()?);
         let claims = self.claims.iter().filter(|claim| claim.incarnation == lease.incarnation).count();
         Some(LeaseView {
             lease: id,
-            incarnation: lease.incarnation,
+            incarnation: lease.stub.map_or(lease.incarnation, |stub| stub.incarnation),
             ttl: lease.ttl,
-            remaining: self.now.until(lease.deadline),
+            remaining: match lease.stub {
+                Some(_) => DurationMs::ZERO,
+                None => self.now.until(lease.deadline),
+            },
             deadline: lease.deadline,
             client_id: lease.client_id.clone(),
             address: lease.address.clone(),
             last_seen: lease.last_seen,
             revoke_on_disconnect: lease.revoke_on_disconnect,
             claims: claims as u64,
+            stub: lease.stub_view(),
         })
     }
 
@@ -125,12 +129,19 @@ impl Oracle {
         self.leases.iter().filter(|lease| lease.deadline > self.now).map(|lease| lease.id).collect()
     }
 
+    /// Those of them that live here.
+    pub(crate) fn home_lease_ids(&self) -> Vec<LeaseId> {
+        let stubs = self.stubs();
+        let is_home = |id: &LeaseId| stubs.iter().all(|stub| stub.lease != *id);
+        self.lease_ids().into_iter().filter(is_home).collect()
+    }
+
     /// When there is something to do next: now if anything is due or dirty.
     pub(crate) fn next_deadline(&self) -> Option<LogTime> {
         if !self.dirty.is_empty() {
             return Some(self.now);
         }
-        let leases = self.leases.iter().map(|lease| lease.deadline);
+        let leases = self.leases.iter().map(|lease| lease.deadline).filter(|at| *at != LogTime::NEVER);
         let claims = self.deadlines().into_iter().map(|(at, ..)| at);
         let closures = self.closures.values().copied();
         leases.chain(claims).chain(closures).min().map(|at| at.max(self.now))

@@ -99,8 +99,9 @@ fn a_repeat_changes_nothing_and_is_told_the_same(bug: Option<Bug>) -> Result<(),
     Ok(())
 }
 
+/// Of a stub, when it was added: a stub of the same lease that is added later numbers its requests anew.
 fn incarnation(replica: &Replica, lease: tollgate_types::LeaseId) -> Option<Revision> {
-    replica.state.lease(lease).map(|view| view.incarnation)
+    replica.state.lease(lease).map(|view| view.stub.map_or(view.incarnation, |stub| stub.added))
 }
 
 /// None for a command without identity, and for one that was turned away at the door: it may still run.
@@ -108,6 +109,9 @@ fn first_attempt(replica: &Replica, command: &Command, reply: Reply) -> Option<S
     let (lease, seq, again) = repeat_of(command)?;
     let in_flight = Limit::OpsInFlightPerLease;
     if matches!(&reply, Reply::Rejected(Rejection::LimitExceeded { limit, .. }) if *limit == in_flight) {
+        return None;
+    }
+    if matches!(&reply, Reply::Rejected(Rejection::StubPending { lease: pending, .. }) if *pending == lease) {
         return None;
     }
     Some(Sent { seq, again, incarnation: incarnation(replica, lease)?, lease, reply })

@@ -3,7 +3,7 @@
 use super::{ensure, histories, must_fail, must_hold};
 use crate::commands::Replica;
 use std::collections::{BTreeMap, BTreeSet};
-use tollgate_core::{Applied, Bug, Command, Entry, Reply};
+use tollgate_core::{Applied, Bug, Command, EndStub, Entry, LeaseEnd, Reply, StubView};
 use tollgate_types::{LogTime, Revision};
 
 /// Who was told to wait, and how often each was told the end of it.
@@ -36,7 +36,7 @@ impl Waits {
     }
 }
 
-/// Random histories, with snapshots, until all leases have run out.
+/// Random histories, with snapshots, until all leases have run out and all stubs were ended.
 fn every_waiter_ends_exactly_once(bug: Option<Bug>) -> Result<(), String> {
     let mut waited = 0;
     for history in histories() {
@@ -48,6 +48,11 @@ fn every_waiter_ends_exactly_once(bug: Option<Bug>) -> Result<(), String> {
             if i % 60 == 31 {
                 replica.restore(500)?;
             }
+        }
+        for StubView { lease, incarnation, .. } in replica.state.stubs(None, usize::MAX) {
+            let end = Command::EndStub(EndStub { lease, incarnation, reason: LeaseEnd::Expired });
+            let entry = Entry { at: replica.state.now(), command: end };
+            waits.note(&replica.apply(&entry)).map_err(told)?;
         }
         while let Some(next) = replica.state.next_deadline().filter(|next| *next < LogTime::NEVER) {
             waits.note(&replica.apply(&Entry { at: next, command: Command::Tick })).map_err(told)?;
@@ -64,4 +69,5 @@ fn every_waiter_ends_exactly_once(bug: Option<Bug>) -> Result<(), String> {
 fn p8_every_waiter_ends_exactly_once() {
     must_hold(every_waiter_ends_exactly_once);
     must_fail(every_waiter_ends_exactly_once, Bug::QueueLostInSnapshot);
+    must_fail(every_waiter_ends_exactly_once, Bug::StubEndForgetsWaiters);
 }

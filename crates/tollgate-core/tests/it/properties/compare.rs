@@ -5,8 +5,8 @@ use crate::oracle::Oracle;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use tollgate_core::{
-    Applied, Change, Entry, Event, KeySelector, LockView, RangeQuery, Rejection, Reply, SnapshotReader, Sort,
-    State, Watch,
+    Applied, Change, Command, Entry, Event, KeySelector, LockView, RangeQuery, Rejection, Reply,
+    SnapshotReader, Sort, State, StubView, Watch,
 };
 use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Revision};
 
@@ -54,7 +54,7 @@ impl Pair {
             bug,
             names: texts::names(),
             keys: texts::keys(),
-            leases: texts::lease_ids().into_iter().collect(),
+            leases: texts::lease_ids().into_iter().chain(texts::stub_lease_ids()).collect(),
             entries: 0,
         }
     }
@@ -66,7 +66,12 @@ impl Pair {
     /// Applies one entry to all and compares. What the oracle answered.
     pub(super) fn step(&mut self, step: &Step) -> Result<Applied, Failure> {
         self.entries += 1;
+        let busy = self.would_be_busy(&step.entry);
         let expected = self.oracle.apply(&step.entry);
+        if busy && !matches!(expected.reply, Reply::Busy { .. }) {
+            let text = format!("foretold, and then: {:?}", expected.reply);
+            return Err(Failure { kind: "a busy answer", text });
+        }
         let actual = self.core.apply(step.entry.clone());
         let of_twin = self.twin.apply(step.entry.clone());
         same("a replica's answer", &actual, &of_twin)?;
@@ -87,6 +92,14 @@ impl Pair {
             }
         }
         Ok(expected)
+    }
+
+    /// What the core says before it knows.
+    fn would_be_busy(&self, entry: &Entry) -> bool {
+        match &entry.command {
+            Command::AcquireLock(acquire) => self.core.would_be_busy(acquire, entry.at),
+            _ => false,
+        }
     }
 
     /// What must be true at the end of a sequence.
@@ -148,6 +161,7 @@ impl Pair {
         if self.entries.is_multiple_of(LISTS_EVERY) {
             self.compare_lists()?;
         }
+        self.compare_homes()?;
         let registers = oracle.registers();
         for key in &self.keys {
             let expected = registers.iter().find(|register| register.key == *key).cloned();
@@ -163,6 +177,37 @@ impl Pair {
         }
         let next: Option<LogTime> = oracle.next_deadline();
         same("the next deadline", &next, &core.next_deadline())
+    }
+
+    /// What the leader must tell other groups, whole and page by page.
+    fn compare_homes(&self) -> Result<(), Failure> {
+        let (oracle, core) = (&self.oracle, &self.core);
+        let stubs = oracle.stubs();
+        let pending: Vec<StubView> = stubs.iter().copied().filter(|stub| stub.pending).collect();
+        same("the stubs", &stubs, &core.stubs(None, usize::MAX))?;
+        same("the pending stubs", &pending, &core.pending_stubs(None, usize::MAX))?;
+        let after = |stubs: &[StubView]| stubs.first().map(|stub| stub.lease);
+        let page = |stubs: &[StubView]| stubs.iter().skip(1).take(1).copied().collect::<Vec<_>>();
+        same("a page of stubs", &page(&stubs), &core.stubs(after(&stubs), 1))?;
+        same("a page of pending stubs", &page(&pending), &core.pending_stubs(after(&pending), 1))?;
+        let ends = oracle.unacked_ends();
+        let (mut read, mut last) = (Vec::new(), None);
+        loop {
+            let page = core.unacked_ends(last, 2);
+            let Some(end) = page.last() else { break };
+            last = Some((end.lease, end.incarnation, end.group));
+            read.extend(page);
+        }
+        same("the ends to be told", &ends, &read)?;
+        same("all ends to be told", &ends, &core.unacked_ends(None, usize::MAX))?;
+        for lease in &self.leases {
+            let known = oracle.lease(*lease).map(|lease| lease.incarnation);
+            for incarnation in [known.unwrap_or_default(), oracle.revision()] {
+                let expected = oracle.lease_lives(*lease, incarnation);
+                same("whether a lease lives", &expected, &core.lease_lives(*lease, incarnation))?;
+            }
+        }
+        Ok(())
     }
 
     /// The events of this entry, which the ring keeps at least until the next.

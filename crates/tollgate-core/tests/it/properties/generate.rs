@@ -6,6 +6,7 @@
 
 mod locks;
 mod registers;
+mod stubs;
 
 use super::compare::Step;
 use super::rng::Rng;
@@ -31,6 +32,9 @@ pub(super) struct Generator {
     calm: bool,
     /// Acks have many gaps.
     sparse: bool,
+    /// How often a command is about leases over groups, in percent. Never in most sequences, so that those of their
+    /// seeds stay as they were.
+    stub_chance: u64,
     /// The limits in force are small ones.
     narrow: bool,
     entries_left: u64,
@@ -69,6 +73,7 @@ impl Generator {
             limits,
             calm: rng.percent(75),
             sparse: rng.percent(5),
+            stub_chance: if matches!(seed % 5, 2 | 4) { 25 } else { 0 },
             narrow: false,
             entries_left: rng.between(30, 120),
             at: LogTime::ZERO,
@@ -102,7 +107,7 @@ impl Generator {
     pub(super) fn next_step(&mut self, oracle: &Oracle) -> Option<Step> {
         self.entries_left = self.entries_left.checked_sub(1)?;
         self.pass_time(oracle);
-        let grant_chance = [90, 40, 0, 0][oracle.lease_ids().len().min(3)];
+        let grant_chance = [90, 40, 0, 0][oracle.home_lease_ids().len().min(3)];
         let repeat = !self.past.is_empty() && self.rng.percent(9);
         let command = if repeat {
             self.repeat()
@@ -155,6 +160,9 @@ impl Generator {
         if self.narrow && self.rng.percent(20) {
             self.narrow = false;
             return Command::SetLimits(Box::new(self.limits.clone()));
+        }
+        if self.stub_chance > 0 && self.rng.percent(self.stub_chance) {
+            return self.stub_command(oracle);
         }
         match self.rng.weighted(&[380, 80, 110, 70, 25, 40, 70, 12, 80, 25, 22, 2]) {
             0 => self.acquire(oracle),

@@ -4,7 +4,8 @@ use super::compare::Step;
 use crate::oracle::Oracle;
 use std::collections::BTreeMap;
 use tollgate_core::{
-    Applied, Change, ClaimState, EndReason, Event, LockChange, LockView, Rejection, RejectionCode, Reply,
+    Applied, Change, ClaimState, Command, EndReason, Event, LockChange, LockView, Rejection, RejectionCode,
+    Reply,
 };
 use tollgate_types::{Limit, Revision};
 
@@ -14,7 +15,7 @@ pub(crate) struct Stats {
     seen: BTreeMap<String, u64>,
 }
 
-const REPLIES: [&str; 12] = [
+const REPLIES: [&str; 15] = [
     "Done",
     "LeaseGranted",
     "LeasesRenewed",
@@ -26,13 +27,16 @@ const REPLIES: [&str; 12] = [
     "Cancelled",
     "Ended",
     "TxnDone",
+    "Stub",
+    "StubRegistered",
+    "LeaseUnknown",
     "Rejected",
 ];
 
 /// What a repeat can be answered.
 const REPEATS: [&str; 7] = ["Acquired", "Queued", "Busy", "Released", "Ended", "TxnDone", "Rejected"];
 
-const SPECIALS: [&str; 10] = [
+const SPECIALS: [&str; 13] = [
     "grant of several names at once",
     "grant of several names later",
     "upgrade granted at once",
@@ -43,6 +47,9 @@ const SPECIALS: [&str; 10] = [
     "name given back while an upgrade waits",
     "lease granted again",
     "lock closed",
+    "stub ended with claims",
+    "end owed to several groups",
+    "end owed and its id granted again",
 ];
 
 impl Stats {
@@ -69,12 +76,26 @@ impl Stats {
             self.note_events(oracle.events(), from);
             self.note_given_back(oracle.events(), from, oracle);
         }
+        self.note_homes(step, applied, oracle);
         if oracle
             .lock_names()
             .iter()
             .any(|name| oracle.lock(name).is_some_and(|it| it.closed_until.is_some()))
         {
             self.count("lock closed".to_owned());
+        }
+    }
+
+    fn note_homes(&mut self, step: &Step, applied: &Applied, oracle: &Oracle) {
+        if matches!(step.entry.command, Command::EndStub(_)) && applied.events_from.is_some() {
+            self.count("stub ended with claims".to_owned());
+        }
+        let ends = oracle.unacked_ends();
+        if ends.windows(2).any(|pair| pair[0].lease == pair[1].lease) {
+            self.count("end owed to several groups".to_owned());
+        }
+        if ends.iter().any(|end| oracle.lease(end.lease).is_some()) {
+            self.count("end owed and its id granted again".to_owned());
         }
     }
 
@@ -139,7 +160,7 @@ impl Stats {
     }
 }
 
-const CODES: [RejectionCode; 16] = [
+const CODES: [RejectionCode; 21] = [
     RejectionCode::LeaseNotFound,
     RejectionCode::LeaseTaken,
     RejectionCode::TtlOutOfRange,
@@ -156,6 +177,11 @@ const CODES: [RejectionCode; 16] = [
     RejectionCode::KeyTwice,
     RejectionCode::InvalidLimits,
     RejectionCode::ApplyVersionNotRaised,
+    RejectionCode::StubPending,
+    RejectionCode::NotHome,
+    RejectionCode::HomeHere,
+    RejectionCode::OtherIncarnation,
+    RejectionCode::StubNotFound,
 ];
 
 const ENDS: [EndReason; 8] = [
@@ -201,6 +227,9 @@ fn reply_name(reply: &Reply) -> &'static str {
         Reply::Cancelled => "Cancelled",
         Reply::Ended { .. } => "Ended",
         Reply::TxnDone { .. } => "TxnDone",
+        Reply::Stub(_) => "Stub",
+        Reply::StubRegistered => "StubRegistered",
+        Reply::LeaseUnknown => "LeaseUnknown",
         Reply::Rejected(_) => "Rejected",
     }
 }

@@ -27,6 +27,11 @@ pub(super) fn lease_ids() -> Vec<LeaseId> {
     (1..=3).map(|id| LeaseId::new(id).expect("a good id")).collect()
 }
 
+/// Of leases that live in other groups.
+pub(super) fn stub_lease_ids() -> Vec<LeaseId> {
+    (4..=5).map(|id| LeaseId::new(id).expect("a good id")).collect()
+}
+
 pub(super) fn client_ids() -> Vec<ClientId> {
     ["x", "y"].iter().map(|id| ClientId::new(id).expect("a good client id")).collect()
 }

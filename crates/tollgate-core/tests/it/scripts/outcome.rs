@@ -18,6 +18,8 @@ pub(super) struct Outcome<'a> {
     pub(super) events: &'a [Event],
     /// The entry's time.
     pub(super) at: LogTime,
+    /// The revision before it.
+    pub(super) before: Revision,
     /// Whether a request with this seq was sent before.
     pub(super) again: bool,
     /// Whether the group picked the lease's id.
@@ -28,14 +30,11 @@ impl Outcome<'_> {
     /// The line, with leases as ids.
     pub(super) fn print(&self, command: &Command) -> String {
         let mut parts = print::events(self.events, self.place());
-        if let Reply::LeaseGranted { lease, incarnation, renewed: false, .. } = self.applied.reply {
+        if let Some((made, text)) = self.new_lease() {
             // The only revision without an event. It goes where it belongs in their order.
-            let granted = incarnation;
             let revisions = self.events.chunk_by(|a, b| a.revision == b.revision);
-            let before = revisions.filter(|together| together[0].revision < granted).count();
-            // Without its leading zeros, and so not taken for the alias.
-            let id = if self.assigned { format!(" id={:x}", lease.get()) } else { String::new() };
-            parts.insert(before, format!("r{granted} lease {lease}{id}"));
+            let before = revisions.filter(|together| together[0].revision < made).count();
+            parts.insert(before, format!("r{made} {text}"));
         }
         parts.extend(self.wrong_resolutions());
         let answer = self.answer(command);
@@ -46,6 +45,19 @@ impl Outcome<'_> {
         }
         parts.extend(self.wrong_deadline());
         if parts.is_empty() { "done".into() } else { parts.join("; ") }
+    }
+
+    /// The lease or stub that the entry made, and when.
+    fn new_lease(&self) -> Option<(Revision, String)> {
+        match &self.applied.reply {
+            Reply::LeaseGranted { lease, incarnation, renewed: false, .. } => {
+                // Without its leading zeros, and so not taken for the alias.
+                let id = if self.assigned { format!(" id={:x}", lease.get()) } else { String::new() };
+                Some((*incarnation, format!("lease {lease}{id}")))
+            }
+            Reply::Stub(stub) if stub.added > self.before => Some((stub.added, print::stub(stub))),
+            _ => None,
+        }
     }
 
     fn place(&self) -> Option<Place> {
@@ -72,7 +84,7 @@ impl Outcome<'_> {
         };
         match &self.applied.reply {
             Reply::Done => true,
-            Reply::LeaseGranted { renewed, .. } => !renewed,
+            Reply::LeaseGranted { .. } | Reply::Stub(_) => self.new_lease().is_some(),
             // That a cancel came too late is worth a word.
             Reply::Acquired { .. } if matches!(command, Command::CancelWait(_)) => false,
             Reply::Acquired { token, create_revision, mode } => self.lock_changes().any(|(_, change)| {
@@ -116,6 +128,9 @@ impl Outcome<'_> {
                 format!("ended {}{token}", print::reason(*reason))
             }
             Reply::TxnDone { succeeded, revision, results } => txn(*succeeded, *revision, results),
+            Reply::Stub(stub) => format!("{} added=r{}", print::stub(stub), stub.added),
+            Reply::StubRegistered => "registered".into(),
+            Reply::LeaseUnknown => "unknown".into(),
             Reply::Rejected(why) => format!("rejected: {why}"),
         }
     }
@@ -185,9 +200,11 @@ fn wait_end(resolution: &Resolution) -> String {
 fn renewals(renewed: &[Renewed]) -> String {
     let one = |renewed: &Renewed| {
         let lease: LeaseId = renewed.lease;
-        match renewed.result {
-            Some((_, deadline)) => format!("{lease} until {}", time(deadline.ms())),
-            None => format!("{lease} not found"),
+        match (renewed.result, renewed.home) {
+            (Some((_, deadline)), None) => format!("{lease} until {}", time(deadline.ms())),
+            (None, Some(home)) => format!("{lease} lives in group {home}"),
+            (None, None) => format!("{lease} not found"),
+            (Some(_), Some(_)) => format!("WRONG: {renewed:?}"),
         }
     };
     format!("renewed {}", renewed.iter().map(one).collect::<Vec<_>>().join(", "))

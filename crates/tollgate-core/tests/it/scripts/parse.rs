@@ -2,6 +2,7 @@
 
 use super::aliases::Aliases;
 use super::read::Read;
+use super::stubs;
 use super::txn;
 use super::words::{Words, milliseconds};
 use tollgate_core::{
@@ -56,6 +57,7 @@ fn command(verb: &str, words: &mut Words, aliases: &mut Aliases) -> Result<Comma
         "force" => force(words),
         "put" | "get" | "delete" | "txn" => txn::parse(verb, words, aliases).map(Command::Txn),
         "version" => version(words),
+        "stub" | "confirm" | "end" | "register" | "ack" => stubs::parse(verb, words, aliases),
         _ => Err(format!("{verb} is no verb")),
     }
 }

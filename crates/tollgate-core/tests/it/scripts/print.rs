@@ -3,7 +3,7 @@
 use super::words::time;
 use tollgate_core::{
     Change, ClaimState, EndReason, Event, HolderView, LeaseView, LockChange, LockView, RegisterChange,
-    RegisterView, WaiterView,
+    RegisterView, StubView, UnackedEnd, WaiterView,
 };
 use tollgate_types::{LeaseId, Metadata, Mode, Owner, Revision};
 
@@ -185,7 +185,7 @@ pub(super) fn busy(holders: &[HolderView]) -> String {
 pub(super) fn lease(lease: &LeaseView) -> String {
     let address = lease.address.to_string();
     format!(
-        "{} granted=r{} ttl={} remaining={} until={} seen={} claims={}{}{}{}",
+        "{} granted=r{} ttl={} remaining={} until={} seen={} claims={}{}{}{}{}",
         lease.lease,
         lease.incarnation,
         time(lease.ttl.ms()),
@@ -196,7 +196,20 @@ pub(super) fn lease(lease: &LeaseView) -> String {
         client(lease.client_id.to_string()),
         if address.is_empty() { address } else { format!(" addr={address}") },
         if lease.revoke_on_disconnect { " revoke-on-disconnect" } else { "" },
+        lease.stub.map(|it| format!("; {} added=r{}", stub(&it), it.added)).unwrap_or_default(),
     )
+}
+
+/// A lease's stub.
+pub(super) fn stub(stub: &StubView) -> String {
+    let state = if stub.pending { "pending" } else { "confirmed" };
+    format!("stub {} home={} incarnation={} {state}", stub.lease, stub.home, stub.incarnation)
+}
+
+/// Who must be told of a lease's end.
+pub(super) fn unacked_end(end: &UnackedEnd) -> String {
+    let reason = reason(end.reason.into());
+    format!("tell group {} that {} of r{} {reason}", end.group, end.lease, end.incarnation)
 }
 
 /// What a range found.

@@ -3,6 +3,7 @@
 use super::aliases::Aliases;
 use super::parse::valid;
 use super::print;
+use super::stubs;
 use super::txn;
 use super::words::{Words, time};
 use tollgate_core::{KeySelector, RangeQuery, SnapshotReader, State, Watch};
@@ -21,6 +22,12 @@ pub(super) enum Read {
     Range(RangeQuery),
     /// The history from a revision on.
     Events { from: Revision, watch: Watch, events_max: usize },
+    /// Leases that live elsewhere.
+    Stubs { pending: bool, after: Option<LeaseId>, limit: usize },
+    /// Who must be told of which lease's end.
+    Unacked { limit: usize },
+    /// Whether a lease lives.
+    Lives { lease: LeaseId, incarnation: Revision },
     /// When the next tick is worth its while.
     Deadline,
     /// Not a look but a test: goes on with a state restored from its own snapshot.
@@ -43,6 +50,16 @@ impl Read {
                 let from = from.parse().map_err(|_| format!("{from} is no revision"))?;
                 let events_max = words.number("max")?.unwrap_or(usize::MAX);
                 Read::Events { from: valid(Revision::new(from))?, watch: watch(words)?, events_max }
+            }
+            "stubs" => Read::Stubs {
+                pending: words.has("pending"),
+                after: words.flag("after").map(|alias| aliases.lease(&alias)).transpose()?,
+                limit: words.number("limit")?.unwrap_or(usize::MAX),
+            },
+            "unacked" => Read::Unacked { limit: words.number("limit")?.unwrap_or(usize::MAX) },
+            "lives" => {
+                let lease = aliases.lease(&words.next("the lease")?)?;
+                Read::Lives { lease, incarnation: stubs::incarnation(words)? }
             }
             "deadline" => Read::Deadline,
             "snapshot" => Read::Snapshot,
@@ -70,10 +87,25 @@ impl Read {
                 }
                 Err(compacted) => format!("compacted: history starts at r{}", compacted.min_revision),
             },
+            Read::Stubs { pending, after, limit } => {
+                let found =
+                    if pending { state.pending_stubs(after, limit) } else { state.stubs(after, limit) };
+                listed(found.iter().map(|stub| format!("{} added=r{}", print::stub(stub), stub.added)))
+            }
+            Read::Unacked { limit } => listed(state.unacked_ends(None, limit).iter().map(print::unacked_end)),
+            Read::Lives { lease, incarnation } => {
+                let lives = state.lease_lives(lease, incarnation);
+                format!("{lease} of r{incarnation} {}", if lives { "lives" } else { "has ended" })
+            }
             Read::Deadline => state.next_deadline().map_or("none".into(), |at| time(at.ms())),
             Read::Snapshot => restore(state),
         }
     }
+}
+
+fn listed(texts: impl Iterator<Item = String>) -> String {
+    let texts: Vec<String> = texts.collect();
+    if texts.is_empty() { "none".into() } else { texts.join("; ") }
 }
 
 fn watch(words: &mut Words) -> Result<Watch, String> {

@@ -20,7 +20,7 @@ pub(crate) fn is_refused_or_itself(bytes: &[u8]) -> bool {
 }
 
 fn error_of(bytes: &[u8]) -> SnapshotError {
-    load(bytes).err().expect("damaged bytes are no snapshot")
+    load(bytes).expect_err("damaged bytes are no snapshot")
 }
 
 /// A state of several frames.

@@ -4,7 +4,10 @@
 use super::frames::{bytes_of, framed, load, records_of};
 use super::rich::Rich;
 use crate::codec::Rng;
-use crate::commands::{Replica, acquire, convert, grant, lock, lock_as, permits, put, request, txn, unlock};
+use crate::commands::{
+    Replica, acquire, confirm, convert, end_stub, grant, lock, lock_as, permits, put, register, request,
+    revoke, stub, txn, unlock,
+};
 use crate::{fuzz, properties};
 use tollgate_core::{AcquireLock, Command, ConvertLock, Entry, State};
 use tollgate_types::{Limits, Mode, REVISION_END};
@@ -43,6 +46,10 @@ fn live_on(mut state: State) {
     }
     for command in [lock(1, "a"), lock_as(2, "sem", permits(1, 3)), lock(3, "c"), unlock(1, "a")] {
         state.apply(Entry { at: state.now(), command });
+    }
+    for command in [stub(4, 2), end_stub(5, 1), register(1, 1, 1), revoke(1), revoke(2)] {
+        state.apply(Entry { at: state.now(), command });
+        state.assert_invariants();
     }
     for _ in 0..20 {
         let Some(next) = state.next_deadline() else { break };
@@ -145,4 +152,81 @@ fn a_lease_that_lives_for_no_time_is_refused() {
     let records = records_of(&bytes_of(&replica.state));
     let lease = [2, 1, 1, 0xe8, 7, 0xe8, 7];
     assert!(load(&framed(&with(&records, &lease, &[2, 1, 1, 0, 0xe8, 7]))).is_err());
+}
+
+/// A stub of lease 1, of incarnation 5 in group 2, added at 1.
+fn stub_record(pending: u8, ended: &[u8], seen: &[u8]) -> Vec<u8> {
+    [&[9, 1, 1, 5, 2, pending], ended, &[0, 0], seen, &[0]].concat()
+}
+
+fn records_with_a_stub(commands: impl IntoIterator<Item = Command>) -> Vec<u8> {
+    let mut replica = Replica::new(&Limits::DEFAULT, None);
+    replica.at(0, stub(1, 5));
+    for command in commands {
+        replica.at(0, command);
+    }
+    records_of(&bytes_of(&replica.state))
+}
+
+#[test]
+fn a_stub_that_was_used_before_it_was_confirmed_is_refused() {
+    let records = records_with_a_stub([confirm(1, 5, 1), lock(1, "jobs")]);
+    let pending = with(&records, &stub_record(0, &[0], &[0]), &stub_record(1, &[0], &[0]));
+    assert!(load(&framed(&pending)).is_err());
+    let records = records_with_a_stub([confirm(1, 5, 1), txn(vec![put("k", b"v", Some(1))])]);
+    let pending = with(&records, &stub_record(0, &[0], &[0]), &stub_record(1, &[0], &[0]));
+    assert!(load(&framed(&pending)).is_err());
+    let records = records_with_a_stub([]);
+    let seen = with(&records, &stub_record(1, &[0], &[0]), &stub_record(1, &[0], &[1, 0, 0]));
+    assert!(load(&framed(&seen)).is_err());
+}
+
+/// Time would end it, or the number that stands for its absence.
+#[test]
+fn a_stub_with_a_deadline_is_refused() {
+    let records = records_with_a_stub([]);
+    let ended = |end: &[u8]| with(&records, &stub_record(1, &[0], &[0]), &stub_record(1, end, &[0]));
+    assert!(load(&framed(&ended(&[1, 0, 2]))).is_ok(), "it has ended now");
+    assert!(load(&framed(&ended(&[1, 1, 2]))).is_err(), "in the future");
+    assert!(load(&framed(&ended(&[1, 0, 4]))).is_err(), "as no lease ends");
+    let never = [&[1][..], &[255; 9], &[1, 2]].concat();
+    assert!(load(&framed(&ended(&never))).is_err(), "at no time");
+}
+
+/// Lease 1 has ended, and groups 3 and 4 must be told: as leases do, in order, and only if it has.
+#[test]
+fn an_end_that_can_not_be_owed_is_refused() {
+    let mut replica = Replica::new(&Limits::DEFAULT, None);
+    replica.at(0, grant(1, 1_000));
+    replica.at(0, register(1, 1, 3));
+    replica.at(0, register(1, 1, 4));
+    let living = records_of(&bytes_of(&replica.state));
+    replica.at(0, revoke(1));
+    let records = records_of(&bytes_of(&replica.state));
+    let owed = |lease, incarnation, reason, groups: &[u8]| {
+        let other = [&[11, lease, incarnation, reason], groups].concat();
+        with(&records, &[11, 1, 1, 2, 2, 3, 4], &other)
+    };
+    assert!(load(&framed(&owed(1, 1, 3, &[2, 3, 4]))).is_ok());
+    assert!(load(&framed(&owed(1, 1, 0, &[2, 3, 4]))).is_err(), "no lease ends as released");
+    assert!(load(&framed(&owed(1, 1, 2, &[0]))).is_err(), "nobody is told");
+    assert!(load(&framed(&owed(1, 1, 2, &[2, 4, 3]))).is_err(), "out of order");
+    assert!(load(&framed(&owed(1, 1, 2, &[2, 3, 3]))).is_err(), "twice");
+    assert!(load(&framed(&owed(1, 2, 2, &[2, 3, 4]))).is_err(), "of the future");
+    // The lease with its groups, and the end beside it.
+    let groups = [10, 1, 2, 3, 4];
+    let both = with(&living, &groups, &[&groups[..], &[11, 1, 1, 2, 1, 5]].concat());
+    assert!(load(&framed(&both)).is_err(), "it lives");
+    let alone = with(&living, &groups, &[11, 1, 1, 2, 1, 5]);
+    assert!(load(&framed(&alone)).is_err(), "it lives");
+    assert!(load(&framed(&with(&living, &groups, &[10, 1, 0]))).is_err(), "no group");
+    assert!(load(&framed(&with(&living, &groups, &[10, 2, 1, 3]))).is_err(), "of no lease");
+}
+
+#[test]
+fn a_stub_with_stubs_is_refused() {
+    let records = records_with_a_stub([]);
+    let record = stub_record(1, &[0], &[0]);
+    let groups = with(&records, &record, &[&record[..], &[10, 1, 1, 3]].concat());
+    assert!(load(&framed(&groups)).is_err());
 }

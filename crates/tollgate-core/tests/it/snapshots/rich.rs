@@ -1,8 +1,8 @@
 //! A state in which everything that a snapshot can carry is there at least once.
 
 use crate::commands::{
-    Replica, acquire, at, cancel_seq, convert, grant, lease, lock, lock_as, name, names, owner, permits, put,
-    request, seq,
+    Replica, acquire, at, cancel_seq, confirm, convert, grant, lease, lock, lock_as, name, names, owner,
+    permits, put, register, request, revoke, seq, stub,
 };
 use crate::properties;
 use tollgate_core::{
@@ -36,6 +36,7 @@ impl Rich {
         rich.hold_and_wait();
         rich.write_registers();
         rich.keep_outcomes();
+        rich.reach_over_groups();
         rich.fall_due();
         rich
     }
@@ -120,6 +121,22 @@ impl Rich {
         let acked = SeqRanges::new(vec![(1, 40), (42, 50)]).expect("sorted with gaps");
         let renewals = vec![Renewal { lease: lease(KEEPER), address: None, acked }];
         self.apply(Command::RenewLeases(RenewLeases { renewals }));
+    }
+
+    /// Stubs of both kinds, one of them in use, a lease with stubs elsewhere, and an end that must be told.
+    fn reach_over_groups(&mut self) {
+        self.apply(stub(11, 5));
+        self.apply(stub(12, 6));
+        let added = self.replica.state.revision().get();
+        self.apply(confirm(12, 6, added));
+        self.acquired(Command::AcquireLock(AcquireLock { request: request(1), ..acquire(12, &["by-stub"]) }));
+        self.apply(register(1, 1, 8));
+        self.apply(grant(13, 60_000));
+        let incarnation = self.replica.state.revision().get();
+        for group in [9, 7] {
+            assert_eq!(self.apply(register(13, incarnation, group)), Reply::StubRegistered);
+        }
+        self.apply(revoke(13));
     }
 
     /// What was sent as each seq, and what a repeat is told.

@@ -1,0 +1,132 @@
+//! The home of a lease: knows which groups have a stub of it, and owes them word of its end until each has answered.
+//!
+//! A group is registered only while the lease lives, and what it is owed is part of the state: so no stub that was ever
+//! confirmed can outlive its lease unnoticed. Not here: the stubs themselves (`stubs`), and who carries the messages.
+
+use super::State;
+use crate::command::{AckLeaseEnd, RegisterStub};
+use crate::lease::{Lease, Residence, Unacked};
+use crate::planted::Bug;
+use crate::reply::{LeaseEnd, Rejection, Reply};
+use crate::slab::Id;
+use crate::view::UnackedEnd;
+use std::ops::Bound;
+use std::sync::Arc;
+use tollgate_types::{GroupId, LeaseId, Limit, Revision};
+
+/// In how many groups one lease may have stubs.
+pub const STUB_GROUPS_MAX: usize = 1_024;
+
+impl State {
+    pub(super) fn register_stub(&mut self, register: RegisterStub) -> Reply {
+        let RegisterStub { lease, incarnation, group } = register;
+        let Some(id) = self.find_lease(lease) else {
+            let registered = self.planted(Bug::EndedLeaseRegistered);
+            return if registered { Reply::StubRegistered } else { Reply::LeaseUnknown };
+        };
+        let record = self.leases.get(id);
+        if let Some(stub) = record.stub() {
+            return Reply::Rejected(Rejection::NotHome { lease, home: stub.home });
+        }
+        if record.incarnation != incarnation {
+            return Reply::LeaseUnknown;
+        }
+        match self.add_group(id, group) {
+            Ok(()) => Reply::StubRegistered,
+            Err(rejection) => Reply::Rejected(rejection),
+        }
+    }
+
+    fn add_group(&mut self, id: Id<Lease>, group: GroupId) -> Result<(), Rejection> {
+        let lease = self.leases.get(id);
+        let groups = lease.groups();
+        let Err(place) = groups.binary_search(&group) else { return Ok(()) };
+        if groups.len() >= STUB_GROUPS_MAX {
+            return Err(Rejection::TooManyGroups { lease: lease.id, max: STUB_GROUPS_MAX as u64 });
+        }
+        let first = groups.is_empty();
+        let mut groups = groups.to_vec();
+        groups.insert(place, group);
+        if first {
+            // What is owed for the leases that have ended must not grow without end while a group does not answer.
+            self.check(Limit::Leases, self.leases_registered + self.unacked.len() as u64 + 1)?;
+            self.leases_registered += 1;
+        }
+        self.leases.get_mut(id).residence = Residence::HereAndStubs(groups.into());
+        Ok(())
+    }
+
+    /// The first step of taking an ended lease apart: the groups with stubs of it are owed word of its end.
+    pub(super) fn owe_ends(&mut self, id: Id<Lease>) {
+        let lease = self.leases.get(id);
+        if lease.groups().is_empty() {
+            return;
+        }
+        let reason = LeaseEnd::from_reason(lease.end_reason).expect("leases end as leases do");
+        let (lease_id, incarnation) = (lease.id, lease.incarnation);
+        let residence = std::mem::replace(&mut self.leases.get_mut(id).residence, Residence::Here);
+        let Residence::HereAndStubs(groups) = residence else { unreachable!("it has groups") };
+        self.leases_registered -= 1;
+        self.insert_unacked(Unacked { lease: lease_id, incarnation, reason, groups });
+    }
+
+    pub(super) fn insert_unacked(&mut self, unacked: Unacked) {
+        let key = (unacked.lease, unacked.incarnation);
+        let id = self.unacked.insert(unacked);
+        let twice = self.unacked_leases.insert(key, id);
+        assert!(twice.is_none(), "a lease ends once");
+    }
+
+    pub(super) fn ack_lease_end(&mut self, ack: AckLeaseEnd) -> Reply {
+        let key = (ack.lease, ack.incarnation);
+        let Some(&id) = self.unacked_leases.get(&key) else { return Reply::Done };
+        let groups = &self.unacked.get(id).groups;
+        if groups.binary_search(&ack.group).is_err() {
+            return Reply::Done;
+        }
+        let left: Arc<[GroupId]> = groups.iter().copied().filter(|group| *group != ack.group).collect();
+        if left.is_empty() || self.planted(Bug::OneAckForAll) {
+            self.unacked.remove(id);
+            self.unacked_leases.remove(&key);
+        } else {
+            self.unacked.get_mut(id).groups = left;
+        }
+        Reply::Done
+    }
+
+    /// Who must be told of which lease's end, in order of (lease, incarnation, group), from the first after `after`:
+    /// at most `limit`.
+    pub fn unacked_ends(&self, after: Option<(LeaseId, Revision, GroupId)>, limit: usize) -> Vec<UnackedEnd> {
+        let from =
+            after.map_or(Bound::Unbounded, |(lease, incarnation, _)| Bound::Included((lease, incarnation)));
+        let mut ends = Vec::new();
+        for (_, id) in self.unacked_leases.range((from, Bound::Unbounded)) {
+            let Unacked { lease, incarnation, reason, groups } = self.unacked.get(*id);
+            let told = after.filter(|after| (after.0, after.1) == (*lease, *incarnation));
+            let first = told.map_or(0, |(_, _, group)| groups.partition_point(|other| *other <= group));
+            let left = limit - ends.len();
+            ends.extend(groups[first..].iter().take(left).map(|group| UnackedEnd {
+                lease: *lease,
+                incarnation: *incarnation,
+                group: *group,
+                reason: *reason,
+            }));
+            if ends.len() == limit {
+                break;
+            }
+        }
+        ends
+    }
+
+    /// How many leases have ended while some group has yet to answer.
+    pub fn unacked_count(&self) -> u64 {
+        self.unacked.len() as u64
+    }
+
+    /// Whether this lease lives, asked by a group that has a stub of it. False counts as ended, so it must be asked of
+    /// the group that the lease's slot belongs to, by a linearizable read. True where this group has a stub of it too:
+    /// then it is not for this group to say.
+    pub fn lease_lives(&self, lease: LeaseId, incarnation: Revision) -> bool {
+        self.find_lease(lease).is_some_and(|id| self.leases.get(id).home_incarnation() == incarnation)
+    }
+}

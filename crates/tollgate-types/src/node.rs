@@ -1,0 +1,57 @@
+//! Who a process is: its node id, and the cluster that it belongs to.
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+/// A node of a cluster. Ids are given once: a node that lost its disk comes back under another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(NonZeroU64);
+
+impl NodeId {
+    /// A node by number; there is no node 0.
+    pub const fn new(number: u64) -> Option<NodeId> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(NodeId(number)),
+            None => None,
+        }
+    }
+
+    /// The node's number.
+    pub const fn number(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A cluster, chosen at random when it is bootstrapped or restored. Nodes of different clusters never talk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterId(u64);
+
+impl ClusterId {
+    /// A cluster by number.
+    pub const fn new(number: u64) -> ClusterId {
+        ClusterId(number)
+    }
+
+    /// The cluster's number.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
