@@ -1,0 +1,140 @@
+//! P4, P13: what was acknowledged is there when somebody looks, and what was given back is not.
+//!
+//! Looks at each read, final state and lease alone, without the search: a grant that was known before the read began
+//! and that nothing can have ended by its end must be in it; one whose end was known must not. Not here: registers.
+
+use crate::call::{Holder, Op, Outcome};
+use crate::event::Event;
+use crate::evidence::{Evidence, Grant, Seen, Track, View};
+use crate::report::{Promise, Report};
+
+pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
+    for track in &evidence.tracks.0 {
+        for view in &track.views {
+            if let Seen::Exactly(holders, _) = view.seen {
+                look(track, view, holders, report);
+            }
+        }
+    }
+    leases_found(evidence, report);
+    leases_kept(evidence, report);
+}
+
+fn look(track: &Track<'_>, view: &View<'_>, holders: &[Holder], report: &mut Report) {
+    let where_seen = if view.promise == Promise::P4 { "the final state" } else { "a read" };
+    let mut blame = |grant: &Grant<'_>, what: &str| {
+        let says = format!(
+            "{where_seen} of {} {what}: {}/{} with token {}",
+            track.name, grant.lease, grant.owner, grant.token
+        );
+        report.broken(view.promise, grant.events.iter().chain(&view.events).copied().collect(), says);
+    };
+    for grant in &track.grants {
+        let shown = holders.iter().any(|holder| holder.token == grant.token && holder.lease == grant.lease);
+        if shown && grant.ends_by < view.open {
+            blame(grant, "shows a grant that had ended");
+        }
+        let surely = grant.told_by.is_some() && grant.close < view.open && grant.ends_from > view.close;
+        if surely && !shown {
+            blame(grant, "lacks an acknowledged grant");
+        }
+    }
+}
+
+/// A lease that lives is found by every call.
+fn leases_found(evidence: &Evidence<'_>, report: &mut Report) {
+    for call in &evidence.calls.all {
+        let Some((place, Outcome::LeaseNotFound)) = call.returned else { continue };
+        let lease = match call.op {
+            Op::KeepAlive { lease } | Op::RevokeLease { lease } => *lease,
+            _ => match call.claim() {
+                Some((_, who)) => who.0,
+                None => continue,
+            },
+        };
+        let lives = |lease: &&crate::evidence::Lease| {
+            lease.group == Some(call.group) && lease.surely_lives(call.invoked, place)
+        };
+        if let Some(lease) = evidence.leases.incarnations(lease).find(lives) {
+            let says = format!(
+                "lease {} was not found by {}, but it can't have ended before {}",
+                lease.id, call.id, lease.expires_from
+            );
+            report.broken(Promise::P4, call.events(), says);
+        }
+    }
+}
+
+/// A lease that lives is in the final state.
+fn leases_kept(evidence: &Evidence<'_>, report: &mut Report) {
+    for (place, event) in evidence.timeline.iter() {
+        let Event::FinalState { group, asked, leases, .. } = event else { continue };
+        let open = evidence.timeline.place(*asked).min(place);
+        for lease in evidence.leases.all.iter().filter(|lease| lease.group == Some(*group)) {
+            let shown = leases.contains(&(lease.id, lease.incarnation));
+            if !shown && lease.surely_lives(open, place) {
+                let says = format!("the final state lacks lease {}, which lives", lease.id);
+                report.broken(Promise::P4, vec![place], says);
+            }
+            if shown && lease.ended_at_home().is_some_and(|ended| ended.place < open) {
+                let says = format!("the final state shows lease {}, which had ended", lease.id);
+                report.broken(Promise::P4, vec![place], says);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checks::scenario::Scenario;
+    use crate::report::Promise::{P4, P13};
+
+    #[test]
+    fn a_final_state_with_all_that_was_acknowledged_passes() {
+        let mut run = Scenario::with_leases(2);
+        run.lock("a", 1, 10).lock("b", 2, 11).unlock("b", 2, 12).final_state(12, &[1, 2], &[("a", 1, 10)]);
+        run.passes();
+    }
+
+    #[test]
+    fn a_lost_grant_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 10).final_state(12, &[1], &[]);
+        run.breaks(P4, "the final state of a lacks an acknowledged grant");
+    }
+
+    #[test]
+    fn a_lost_release_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 10).unlock("a", 1, 11).final_state(12, &[1], &[("a", 1, 10)]);
+        run.breaks(P4, "the final state of a shows a grant that had ended");
+    }
+
+    #[test]
+    fn a_read_that_lacks_a_grant_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 10).read("a", 10, &[]);
+        run.breaks(P13, "a read of a lacks an acknowledged grant");
+    }
+
+    #[test]
+    fn a_lost_lease_is_a_violation() {
+        let mut run = Scenario::with_leases(2);
+        run.final_state(12, &[1], &[]);
+        run.breaks(P4, "the final state lacks lease 0000000000000002");
+    }
+
+    #[test]
+    fn a_lease_that_is_not_found_though_it_was_renewed_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(8_000).keep_alive(1).wait_ms(5_000).keep_alive_not_found(1);
+        run.breaks(P4, "lease 0000000000000001 was not found");
+    }
+
+    #[test]
+    fn a_lease_that_is_not_found_after_its_time_passes() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_000).keep_alive_not_found(1);
+        run.passes();
+    }
+}

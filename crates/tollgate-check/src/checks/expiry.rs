@@ -1,0 +1,182 @@
+//! P5 and P6: a lease ends neither early nor late.
+//!
+//! Early: before TTL after a leader received the last acknowledged renewal, on any trusted clock. Late: after TTL from
+//! the last renewal that can have happened, plus the slack, plus what elections and pauses add. Where no server was
+//! recorded, only what calls show is judged. Not here: whether the client knew (`belief`).
+
+use crate::at::At;
+use crate::event::{Event, LeaseEnd};
+use crate::evidence::{Evidence, Lease};
+use crate::report::{Promise, Report};
+use tollgate_types::GroupId;
+
+pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
+    let over =
+        evidence.timeline.iter().find(|(_, event)| matches!(event, Event::End)).map(|(place, _)| place);
+    for lease in &evidence.leases.all {
+        not_early(evidence, lease, report);
+        if evidence.settings.server_side {
+            not_late(evidence, lease, over, report);
+        }
+    }
+}
+
+fn not_early(evidence: &Evidence<'_>, lease: &Lease, report: &mut Report) {
+    for ended in &lease.ended {
+        let at = evidence.timeline.at(ended.place);
+        match ended.reason {
+            LeaseEnd::Expired if at < lease.expires_from => {
+                let says = format!(
+                    "lease {} expired at {at}, but its last acknowledged renewal keeps it until {}",
+                    lease.id, lease.expires_from
+                );
+                report.broken(Promise::P5, events(lease, Some(ended.place)), says);
+            }
+            LeaseEnd::Revoked if lease.revokes.iter().all(|(invoked, _)| *invoked > ended.place) => {
+                let says = format!("lease {} was revoked at {at}, but nobody had asked for it", lease.id);
+                report.broken(Promise::P5, events(lease, Some(ended.place)), says);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn not_late(evidence: &Evidence<'_>, lease: &Lease, over: Option<usize>, report: &mut Report) {
+    let (Some((base, due)), Some(home)) = (due(evidence, lease), lease.group) else { return };
+    for ended in lease.ended.iter().filter(|ended| ended.reason == LeaseEnd::Expired) {
+        let other = ended.stub.then_some(ended.group);
+        blame_if_late(evidence, lease, (base, due), (home, other), (ended.place, "expired"), report);
+    }
+    let revoked = !lease.revokes.is_empty();
+    if let Some(over) = over.filter(|_| lease.ended_at_home().is_none() && !revoked) {
+        blame_if_late(evidence, lease, (base, due), (home, None), (over, "still lives"), report);
+    }
+}
+
+/// When the last renewal that can have happened was received, and when the lease that it made is due.
+fn due(evidence: &Evidence<'_>, lease: &Lease) -> Option<(At, At)> {
+    let longest = lease.renewals.iter().filter_map(|renewal| renewal.ttl_ms).max()?;
+    let received = lease.renewals.iter().filter_map(|renewal| {
+        let at = evidence.timeline.at(renewal.received.or(renewal.returned)?);
+        Some((at, evidence.settings.at_most_after(at, renewal.ttl_ms.unwrap_or(longest))))
+    });
+    received.max_by_key(|(_, due)| *due)
+}
+
+fn blame_if_late(
+    evidence: &Evidence<'_>,
+    lease: &Lease,
+    (base, due): (At, At),
+    (home, other): (GroupId, Option<GroupId>),
+    (place, what): (usize, &str),
+    report: &mut Report,
+) {
+    let slack_us = evidence.settings.late_slack_ms * 1_000;
+    let at = evidence.timeline.at(place);
+    let added = |group| evidence.allowances.us(group, base.us(), at.us(), slack_us);
+    let latest = due.after_us(slack_us).after_us(added(home));
+    let latest = other.map_or(latest, |other| latest.after_us(slack_us).after_us(added(other)));
+    if at > latest {
+        let says = format!("lease {} {what} at {at}: it had to be gone by {latest}", lease.id);
+        report.broken(Promise::P6, events(lease, Some(place)), says);
+    }
+}
+
+fn events(lease: &Lease, place: Option<usize>) -> Vec<usize> {
+    let last = lease.renewals.iter().filter(|renewal| renewal.sure).max_by_key(|renewal| renewal.invoked);
+    let last =
+        last.into_iter().flat_map(|renewal| [Some(renewal.invoked), renewal.received, renewal.returned]);
+    last.chain([place]).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checks::scenario::Scenario;
+    use crate::event::LeaseEnd::{Disconnected, Expired, Revoked};
+    use crate::report::Promise::{P5, P6};
+
+    #[test]
+    fn a_lease_that_ends_in_time_passes() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(4_000).keep_alive(1).wait_ms(10_200).lease_expired(1, 2);
+        run.passes();
+    }
+
+    #[test]
+    fn a_lease_that_ends_early_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(4_000).keep_alive(1).wait_ms(9_800).lease_expired(1, 2);
+        run.breaks(P5, "expired at");
+    }
+
+    #[test]
+    fn a_renewal_that_was_never_answered_does_not_keep_a_lease() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(9_000).keep_alive_unanswered(1, false).wait_ms(1_100).lease_expired(1, 2);
+        run.passes();
+    }
+
+    #[test]
+    fn a_renewal_that_was_received_excuses_a_late_end() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(9_000).keep_alive_unanswered(1, true).wait_ms(10_100).lease_expired(1, 2);
+        run.passes();
+    }
+
+    #[test]
+    fn a_lease_that_ends_late_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_700).lease_expired(1, 2);
+        run.breaks(P6, "expired at");
+    }
+
+    #[test]
+    fn a_lease_that_never_ends_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_700).end();
+        run.breaks(P6, "still lives");
+    }
+
+    #[test]
+    fn elections_and_pauses_may_delay_an_end() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(5_000).leaderless_ms(2_000).paused_ms(1_000).wait_ms(6_000).lease_expired(1, 2);
+        run.passes();
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(5_000).leaderless_ms(2_000).paused_ms(1_000).wait_ms(6_300).lease_expired(1, 2);
+        run.breaks(P6, "had to be gone by");
+    }
+
+    #[test]
+    fn the_stub_of_a_lease_may_end_one_commit_later() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_500).lease_ended(1, 2, Expired, false).wait_ms(400).lease_ended(1, 9, Expired, true);
+        run.passes();
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_500).lease_ended(1, 2, Expired, false).wait_ms(700).lease_ended(1, 9, Expired, true);
+        run.breaks(P6, "had to be gone by");
+    }
+
+    #[test]
+    fn a_revocation_that_nobody_asked_for_is_a_violation() {
+        let mut run = Scenario::with_leases(2);
+        run.lease_ended(1, 3, Disconnected, false);
+        run.passes();
+        run.lease_ended(2, 4, Revoked, false);
+        run.breaks(P5, "nobody had asked");
+    }
+
+    #[test]
+    fn a_revocation_whose_second_attempt_finds_nothing_passes() {
+        let mut run = Scenario::with_leases(1);
+        run.revoke_not_found(1).lease_ended(1, 6, Revoked, false);
+        run.passes();
+    }
+
+    #[test]
+    fn a_revoked_lease_may_end_at_any_time_after_that() {
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 5).revoke(1).lease_ended(1, 6, Revoked, false);
+        run.passes();
+    }
+}

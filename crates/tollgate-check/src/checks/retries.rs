@@ -1,0 +1,110 @@
+//! P10: a repeated request has one effect and one answer.
+//!
+//! A later answer may say what became of the effect since, and of nothing else: a grant that has ended or was upgraded,
+//! who is in the way by now. Not here: a grant that no request explains, which is found where grants are put together.
+
+use crate::call::{EndReason, Op, Outcome};
+use crate::evidence::{Call, Evidence};
+use crate::report::{Promise, Report};
+
+pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
+    for call in &evidence.calls.all {
+        let Some((mut before_place, mut before)) =
+            call.returned.or(call.again.first().map(|again| (again.0, again.1)))
+        else {
+            continue;
+        };
+        for (place, outcome, _) in &call.again {
+            // Answers may arrive in another order than they were made.
+            if !may_follow(before, outcome) && !may_follow(outcome, before) {
+                let says = format!("{} was answered {before:?}, and then {outcome:?}", call.id);
+                report.broken(Promise::P10, vec![call.invoked, before_place, *place], says);
+            }
+            (before_place, before) = (*place, outcome);
+        }
+        returns_once(call, report);
+    }
+}
+
+fn returns_once(call: &Call<'_>, report: &mut Report) {
+    let waits = matches!(call.op, Op::Lock { .. } | Op::Convert { .. });
+    if let Some((place, _, _)) = call.again.iter().find(|(_, _, returned)| *returned && waits) {
+        let says = format!("{} ended twice for its client", call.id);
+        report.broken(Promise::P8, call.events().into_iter().chain([*place]).collect(), says);
+    }
+}
+
+/// Whether an answer to a request can be followed by another to the same request.
+fn may_follow(first: &Outcome, then: &Outcome) -> bool {
+    use Outcome::{
+        Busy, Cancelled, Ended, Granted, LeaseGranted, LeaseNotFound, LeaseRevoked, Lock, Refused, Register,
+    };
+    match (first, then) {
+        (Granted { token, .. }, Granted { token: later, .. }) => later >= token,
+        (Granted { token, .. }, Ended { token: Some(ended), .. }) => ended >= token,
+        // Once its lease is gone a request is refused, and one that was acknowledged is a stray.
+        (_, LeaseNotFound | Refused)
+        | (Cancelled, Ended { token: None, reason: EndReason::Cancelled })
+        | (Ended { token: None, reason: EndReason::Cancelled }, Cancelled)
+        | (Busy { .. }, Busy { .. })
+        | (LeaseRevoked, LeaseRevoked)
+        | (Lock { .. }, Lock { .. })
+        | (Register { .. }, Register { .. }) => true,
+        (LeaseGranted { lease, incarnation, .. }, LeaseGranted { lease: other, incarnation: later, .. }) => {
+            lease == other && later >= incarnation
+        }
+        _ => first == then,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::call::{EndReason, Outcome};
+    use crate::checks::scenario::{Scenario, granted};
+    use crate::report::Promise::{P8, P10};
+    use tollgate_types::{Mode, Revision, Token};
+
+    #[test]
+    fn a_repeat_that_is_told_the_same_passes() {
+        let mut run = Scenario::with_leases(1);
+        let call = run.wait_for("a", 1, Mode::Exclusive);
+        run.granted(call, 5, 5, Mode::Exclusive)
+            .again(call, granted(5, 5, Mode::Exclusive))
+            .unlock("a", 1, 6);
+        let ended = Outcome::Ended { token: Some(Token::new(5).unwrap()), reason: EndReason::Released };
+        run.again(call, ended);
+        run.passes();
+    }
+
+    #[test]
+    fn two_answers_are_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        let call = run.wait_for("a", 1, Mode::Exclusive);
+        run.granted(call, 5, 5, Mode::Exclusive);
+        run.again(call, Outcome::Ended { token: None, reason: EndReason::TimedOut });
+        run.breaks(P10, "was answered Granted");
+    }
+
+    #[test]
+    fn two_releases_by_one_request_are_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        let call = run.lock("a", 1, 5).unlock("a", 1, 6).last_call();
+        run.again(call, Outcome::Released { revision: Revision::new(8).unwrap() });
+        run.breaks(P10, "Released { revision: r8 }");
+    }
+
+    #[test]
+    fn a_waiter_that_ends_twice_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        let call = run.wait_for("a", 1, Mode::Exclusive);
+        run.granted(call, 5, 5, Mode::Exclusive).granted(call, 5, 5, Mode::Exclusive);
+        run.breaks(P8, "ended twice");
+    }
+
+    #[test]
+    fn a_grant_that_nobody_asked_for_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 5).unlock("a", 1, 6).read("a", 7, &[(1, 7)]);
+        run.breaks(P10, "none of its requests can have been granted it");
+    }
+}

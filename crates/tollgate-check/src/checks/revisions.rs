@@ -1,0 +1,119 @@
+//! P1, P4, P13: revisions follow true time.
+//!
+//! Within a group, what was answered before something else was asked has the lower revision. That holds across locks,
+//! leases and registers, which the search for each lock can't see.
+
+use crate::call::Outcome;
+use crate::evidence::Evidence;
+use crate::report::{Promise, Report};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something that happened at a revision, between two places.
+struct Stamp {
+    revision: u64,
+    open: usize,
+    close: usize,
+    reads: bool,
+    promise: Promise,
+    what: &'static str,
+}
+
+pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
+    for (group, mut stamps) in stamps(evidence) {
+        stamps.sort_by_key(|stamp| stamp.open);
+        let mut by_close: Vec<&Stamp> = stamps.iter().collect();
+        by_close.sort_by_key(|stamp| stamp.close);
+        let mut closed = by_close.into_iter().peekable();
+        let mut highest: Option<&Stamp> = None;
+        for stamp in &stamps {
+            while let Some(before) = closed.next_if(|before| before.close < stamp.open) {
+                if highest.is_none_or(|highest| highest.revision < before.revision) {
+                    highest = Some(before);
+                }
+            }
+            let Some(before) = highest else { continue };
+            let late = stamp.revision < before.revision
+                || (stamp.revision == before.revision && !stamp.reads && !before.reads);
+            if late {
+                let says = format!(
+                    "in group {group} {} has revision {}, but {} with revision {} was known before it was asked for",
+                    stamp.what, stamp.revision, before.what, before.revision
+                );
+                report.broken(stamp.promise, vec![before.close, stamp.open, stamp.close], says);
+            }
+        }
+    }
+}
+
+fn stamps(evidence: &Evidence<'_>) -> BTreeMap<u32, Vec<Stamp>> {
+    let mut stamps: BTreeMap<u32, Vec<Stamp>> = BTreeMap::new();
+    let mut seen: BTreeSet<(u32, u64)> = BTreeSet::new();
+    for track in &evidence.tracks.0 {
+        for grant in &track.grants {
+            let (group, revision) = (grant.group.number(), grant.token.get());
+            let (open, close, reads, promise) = (grant.open, grant.close, false, Promise::P1);
+            // A request for several names is one change.
+            if seen.insert((group, revision)) {
+                stamps.entry(group).or_default().push(Stamp {
+                    revision,
+                    open,
+                    close,
+                    reads,
+                    promise,
+                    what: "a grant",
+                });
+            }
+        }
+    }
+    for call in &evidence.calls.all {
+        let Some((close, outcome)) = call.returned else { continue };
+        let (revision, reads, promise, what) = match outcome {
+            Outcome::Released { revision } => (revision, false, Promise::P1, "a release"),
+            Outcome::LeaseGranted { incarnation, renewed: false, .. } => {
+                (incarnation, false, Promise::P4, "a grant of a lease")
+            }
+            Outcome::Written { revision } => (revision, false, Promise::P4, "a write"),
+            Outcome::Lock { revision, .. } | Outcome::Register { revision, .. } => {
+                (revision, true, Promise::P13, "a read")
+            }
+            _ => continue,
+        };
+        let (open, revision) = (call.invoked, revision.get());
+        stamps.entry(call.group.number()).or_default().push(Stamp {
+            revision,
+            open,
+            close,
+            reads,
+            promise,
+            what,
+        });
+    }
+    stamps
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checks::scenario::Scenario;
+    use crate::report::Promise::{P1, P13};
+
+    #[test]
+    fn revisions_that_rise_pass() {
+        let mut run = Scenario::with_leases(2);
+        run.lock("a", 1, 10).lock("b", 2, 11).read("a", 11, &[(1, 10)]).unlock("a", 1, 12);
+        run.passes();
+    }
+
+    #[test]
+    fn a_later_grant_on_another_lock_with_a_lower_revision_is_a_violation() {
+        let mut run = Scenario::with_leases(2);
+        run.lock("a", 1, 10).lock("b", 2, 9);
+        run.breaks(P1, "a grant has revision 9, but a grant with revision 10 was known before");
+    }
+
+    #[test]
+    fn a_read_of_the_past_is_a_violation() {
+        let mut run = Scenario::with_leases(2);
+        run.lock("a", 1, 10).lock("b", 2, 12).read("a", 11, &[(1, 10)]);
+        run.breaks(P13, "a read has revision 11");
+    }
+}

@@ -1,0 +1,92 @@
+//! What P6 allows besides the slack: time without a leader, elections, pauses.
+
+use super::Timeline;
+use crate::event::Event;
+use std::collections::BTreeMap;
+use tollgate_types::GroupId;
+
+/// When a group could not commit.
+#[derive(Default)]
+struct Gaps {
+    leaderless: Vec<(u64, u64)>,
+    paused: Vec<(u64, u64)>,
+    elections: Vec<u64>,
+}
+
+/// The gaps of every group.
+pub(crate) struct Allowances(BTreeMap<u32, Gaps>);
+
+impl Allowances {
+    pub(super) fn read(timeline: Timeline<'_>) -> Allowances {
+        let mut groups: BTreeMap<u32, Gaps> = BTreeMap::new();
+        for (place, event) in timeline.iter() {
+            let now = timeline.at(place).us();
+            match event {
+                Event::Leaderless { group } => {
+                    open(&mut groups.entry(group.number()).or_default().leaderless, now);
+                }
+                Event::Led { group, .. } => {
+                    let gaps = groups.entry(group.number()).or_default();
+                    close(&mut gaps.leaderless, now);
+                    gaps.elections.push(now);
+                }
+                Event::LeaderPaused { group } => {
+                    open(&mut groups.entry(group.number()).or_default().paused, now);
+                }
+                Event::LeaderResumed { group } => {
+                    close(&mut groups.entry(group.number()).or_default().paused, now);
+                }
+                _ => {}
+            }
+        }
+        Allowances(groups)
+    }
+
+    /// How much longer than in steady state something may take in `group` that began at `from` and is over at `to`, in
+    /// microseconds. An election still under way counts.
+    pub(crate) fn us(&self, group: GroupId, from: u64, to: u64, slack_us: u64) -> u64 {
+        let Some(gaps) = self.0.get(&group.number()) else { return 0 };
+        let overlap = |gap: &(u64, u64)| gap.1.min(to).saturating_sub(gap.0.max(from));
+        let elections = gaps.elections.iter().filter(|at| (from..=to).contains(at)).count();
+        let under_way = gaps.leaderless.last().is_some_and(|gap| gap.0 <= to && gap.1 > to);
+        let elections = (elections + usize::from(under_way)) as u64;
+        gaps.leaderless.iter().chain(&gaps.paused).map(overlap).sum::<u64>() + elections * slack_us
+    }
+}
+
+fn open(gaps: &mut Vec<(u64, u64)>, now: u64) {
+    if gaps.last().is_none_or(|gap| gap.1 != u64::MAX) {
+        gaps.push((now, u64::MAX));
+    }
+}
+
+fn close(gaps: &mut [(u64, u64)], now: u64) {
+    if let Some(gap) = gaps.last_mut().filter(|gap| gap.1 == u64::MAX) {
+        gap.1 = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::at::At;
+
+    #[test]
+    fn gaps_count_only_where_they_overlap() {
+        let group = GroupId::new(3);
+        let at = At::from_us;
+        let events = [
+            (at(10), Event::Leaderless { group }),
+            (at(30), Event::Led { group, node: 1 }),
+            (at(50), Event::LeaderPaused { group }),
+            (at(60), Event::LeaderResumed { group }),
+            (at(90), Event::Leaderless { group }),
+        ];
+        let allowances = Allowances::read(Timeline(&events));
+        assert_eq!(allowances.us(group, 0, 80, 1_000), 20 + 10 + 1_000);
+        assert_eq!(allowances.us(group, 20, 55, 1_000), 10 + 5 + 1_000);
+        assert_eq!(allowances.us(group, 70, 80, 1_000), 0);
+        assert_eq!(allowances.us(group, 70, 95, 1_000), 5 + 1_000);
+        assert_eq!(allowances.us(GroupId::new(4), 0, 100, 1_000), 0);
+    }
+}

@@ -1,0 +1,257 @@
+//! Leases: when each was renewed, and between which moments it can have ended.
+//!
+//! A keepalive does not say which incarnation it renewed. Where two are possible it counts for neither as a proof of
+//! life, and for both as a reason to live longer. Not here: whether they ended when they should (`checks`).
+
+use super::{Calls, Timeline, calls::Call};
+use crate::at::At;
+use crate::call::{Op, Outcome};
+use crate::event::{Event, LeaseEnd};
+use crate::settings::Settings;
+use std::collections::BTreeMap;
+use tollgate_types::{GroupId, LeaseId, Revision};
+
+/// A grant or keepalive that renewed a lease, or may have.
+#[derive(Clone, Copy)]
+pub(crate) struct Renewal {
+    pub(crate) invoked: usize,
+    /// Where its answer stands, if it has one.
+    pub(crate) returned: Option<usize>,
+    /// The last time that a leader received it.
+    pub(crate) received: Option<usize>,
+    /// The last time that a leader received it before the answer.
+    pub(crate) received_before_answer: Option<usize>,
+    /// The time to live that it gave; none if nobody knows.
+    pub(crate) ttl_ms: Option<u64>,
+    /// Whether the answer says that it renewed this incarnation.
+    pub(crate) sure: bool,
+}
+
+/// The end of a lease in one group.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) place: usize,
+    pub(crate) group: GroupId,
+    pub(crate) reason: LeaseEnd,
+    pub(crate) revision: Revision,
+    pub(crate) stub: bool,
+}
+
+/// One incarnation of a lease.
+pub(crate) struct Lease {
+    pub(crate) id: LeaseId,
+    pub(crate) incarnation: Revision,
+    /// Where it lives, if anybody told.
+    pub(crate) group: Option<GroupId>,
+    /// Where its grant was asked for and where it was told.
+    pub(crate) granted: Option<(usize, usize)>,
+    pub(crate) renewals: Vec<Renewal>,
+    /// Calls that may have ended it: where each was made and answered.
+    pub(crate) revokes: Vec<(usize, usize)>,
+    pub(crate) ended: Vec<Ended>,
+    /// The first moment at which it can have expired.
+    pub(crate) expires_from: At,
+    /// The first place at which it can have ended in any way; at most where its end is recorded.
+    pub(crate) may_end_from: usize,
+}
+
+impl Lease {
+    fn new(id: LeaseId, incarnation: Revision) -> Lease {
+        Lease {
+            id,
+            incarnation,
+            group: None,
+            granted: None,
+            renewals: Vec::new(),
+            revokes: Vec::new(),
+            ended: Vec::new(),
+            expires_from: At::ZERO,
+            may_end_from: 0,
+        }
+    }
+
+    /// Its end where it lives.
+    pub(crate) fn ended_at_home(&self) -> Option<&Ended> {
+        self.ended.iter().find(|ended| !ended.stub)
+    }
+
+    /// Its end in a group: of the lease itself, or of its stub.
+    pub(crate) fn ended_in(&self, group: GroupId) -> Option<&Ended> {
+        self.ended.iter().find(|ended| ended.group == group)
+    }
+
+    /// Whether a call made and answered at these places can have met this incarnation.
+    fn may_meet(&self, invoked: usize, close: usize) -> bool {
+        let gone = self.ended_at_home().is_some_and(|ended| ended.place < invoked);
+        let not_yet = self.granted.is_some_and(|(asked, _)| asked > close);
+        !gone && !not_yet
+    }
+
+    /// Whether it certainly lived from one place to another, as far as calls can tell.
+    pub(crate) fn surely_lives(&self, from: usize, to: usize) -> bool {
+        self.granted.is_some_and(|(_, told)| told < from) && self.may_end_from > to
+    }
+
+    fn bound(&mut self, settings: &Settings, timeline: Timeline<'_>) {
+        self.expires_from = self.expiry_from(settings, timeline);
+        let revoked_from = self.revokes.iter().map(|(invoked, _)| *invoked).min().unwrap_or(usize::MAX);
+        let expired_from = timeline.place(self.expires_from);
+        let from = match self.ended_at_home().map(|ended| ended.reason) {
+            Some(LeaseEnd::Expired) => expired_from,
+            Some(LeaseEnd::Revoked) => revoked_from,
+            Some(LeaseEnd::Disconnected) => 0,
+            None => expired_from.min(revoked_from),
+        };
+        let recorded = self.ended.iter().map(|ended| ended.place).min().unwrap_or(usize::MAX);
+        self.may_end_from = from.min(recorded);
+    }
+
+    /// P5 as a moment. With one time to live throughout, the last acknowledged renewal counts; where it changed, the
+    /// one that gives the least among those that may be last.
+    fn expiry_from(&self, settings: &Settings, timeline: Timeline<'_>) -> At {
+        let bound = |renewal: &Renewal| {
+            let base = renewal.received_before_answer.unwrap_or(renewal.invoked);
+            settings.at_least_after(timeline.at(base), renewal.ttl_ms.unwrap_or(0))
+        };
+        let ttl = self.renewals.iter().find(|renewal| renewal.sure).and_then(|renewal| renewal.ttl_ms);
+        let same = self.renewals.iter().all(|renewal| renewal.ttl_ms.is_none() || renewal.ttl_ms == ttl);
+        if same {
+            let sure = self.renewals.iter().filter(|renewal| renewal.sure);
+            return sure.map(bound).max().unwrap_or(At::ZERO);
+        }
+        let superseded = |renewal: &Renewal| {
+            let told = renewal.returned.unwrap_or(usize::MAX);
+            self.renewals.iter().any(|later| later.sure && later.invoked > told)
+        };
+        let last = self.renewals.iter().filter(|renewal| renewal.ttl_ms.is_some() && !superseded(renewal));
+        last.map(bound).min().unwrap_or(At::ZERO)
+    }
+}
+
+/// All incarnations, by id and then in order.
+pub(crate) struct Leases {
+    pub(crate) all: Vec<Lease>,
+    by_id: BTreeMap<LeaseId, Vec<usize>>,
+}
+
+impl Leases {
+    pub(super) fn read(settings: &Settings, timeline: Timeline<'_>, calls: &Calls<'_>) -> Leases {
+        let mut found: BTreeMap<(LeaseId, Revision), Lease> = BTreeMap::new();
+        for call in &calls.all {
+            if let Some((place, Outcome::LeaseGranted { lease, incarnation, .. })) = call.returned {
+                let record = of(&mut found, *lease, *incarnation);
+                record.group.get_or_insert(call.group);
+                let told = (call.invoked, place);
+                let first = record.granted.map_or(told, |(a, b)| (a.min(told.0), b.min(told.1)));
+                record.granted = Some(first);
+            }
+        }
+        read_ends(timeline, &mut found);
+        let mut leases = Leases { all: found.into_values().collect(), by_id: BTreeMap::new() };
+        for (index, lease) in leases.all.iter().enumerate() {
+            leases.by_id.entry(lease.id).or_default().push(index);
+        }
+        for call in &calls.all {
+            leases.take_in(call);
+        }
+        for lease in &mut leases.all {
+            lease.bound(settings, timeline);
+        }
+        leases
+    }
+
+    fn take_in(&mut self, call: &Call<'_>) {
+        match (call.op, call.outcome()) {
+            (Op::GrantLease { .. }, Some(Outcome::LeaseGranted { lease, incarnation, ttl_ms, .. })) => {
+                let index = self.find(*lease, *incarnation).expect("found in the first pass");
+                self.all[index].renewals.push(renewal(call, Some(*ttl_ms), true));
+            }
+            (Op::GrantLease { lease: Some(lease), ttl_ms }, None)
+            | (Op::KeepAlive { lease }, Some(Outcome::Renewed { ttl_ms })) => {
+                self.renew_maybe(*lease, call, Some(*ttl_ms));
+            }
+            (Op::KeepAlive { lease }, None) => self.renew_maybe(*lease, call, None),
+            // It has no seq: an attempt that found nothing may be the second.
+            (Op::RevokeLease { lease }, None | Some(Outcome::LeaseRevoked | Outcome::LeaseNotFound)) => {
+                for index in self.met_by(*lease, call) {
+                    self.all[index].revokes.push((call.invoked, call.close()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn renew_maybe(&mut self, lease: LeaseId, call: &Call<'_>, ttl_ms: Option<u64>) {
+        let met = self.met_by(lease, call);
+        let sure = met.len() == 1 && call.returned.is_some();
+        for index in met {
+            self.all[index].renewals.push(renewal(call, ttl_ms, sure));
+        }
+    }
+
+    fn met_by(&self, lease: LeaseId, call: &Call<'_>) -> Vec<usize> {
+        let meets = |index: &usize| self.all[*index].may_meet(call.invoked, call.close());
+        self.of_id(lease).iter().copied().filter(meets).collect()
+    }
+
+    fn of_id(&self, lease: LeaseId) -> &[usize] {
+        self.by_id.get(&lease).map_or(&[], Vec::as_slice)
+    }
+
+    fn find(&self, lease: LeaseId, incarnation: Revision) -> Option<usize> {
+        self.of_id(lease).iter().copied().find(|&index| self.all[index].incarnation == incarnation)
+    }
+
+    /// All incarnations of an id.
+    pub(crate) fn incarnations(&self, lease: LeaseId) -> impl Iterator<Item = &Lease> {
+        self.of_id(lease).iter().map(|&index| &self.all[index])
+    }
+
+    /// The incarnation on which a grant in `group` with this revision hangs: where the lease lives there, the last
+    /// one before it; else the first whose stub ended there after it, or the last of all.
+    pub(crate) fn under(&self, lease: LeaseId, group: GroupId, revision: u64) -> Option<&Lease> {
+        let mut here = self.incarnations(lease).filter(|lease| lease.group == Some(group)).peekable();
+        if here.peek().is_some() {
+            return here.filter(|lease| lease.incarnation.get() < revision).last();
+        }
+        let ends_after =
+            |lease: &&Lease| lease.ended_in(group).is_none_or(|ended| ended.revision.get() >= revision);
+        self.incarnations(lease).find(ends_after)
+    }
+}
+
+fn of(found: &mut BTreeMap<(LeaseId, Revision), Lease>, id: LeaseId, incarnation: Revision) -> &mut Lease {
+    found.entry((id, incarnation)).or_insert_with(|| Lease::new(id, incarnation))
+}
+
+fn read_ends(timeline: Timeline<'_>, found: &mut BTreeMap<(LeaseId, Revision), Lease>) {
+    for (place, event) in timeline.iter() {
+        match event {
+            Event::LeaseEnded { group, lease, incarnation, reason, revision, stub } => {
+                let record = of(found, *lease, *incarnation);
+                if !stub {
+                    record.group.get_or_insert(*group);
+                }
+                let (group, reason, revision, stub) = (*group, *reason, *revision, *stub);
+                record.ended.push(Ended { place, group, reason, revision, stub });
+            }
+            Event::FinalState { group, leases, .. } => {
+                for (lease, incarnation) in leases {
+                    of(found, *lease, *incarnation).group.get_or_insert(*group);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn renewal(call: &Call<'_>, ttl_ms: Option<u64>, sure: bool) -> Renewal {
+    Renewal {
+        invoked: call.invoked,
+        returned: call.returned.map(|(place, _)| place),
+        received: call.received_last,
+        received_before_answer: call.received,
+        ttl_ms,
+        sure,
+    }
+}
