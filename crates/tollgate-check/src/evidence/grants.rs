@@ -137,7 +137,7 @@ struct Draft<'a> {
     releases: Vec<Release<'a>>,
     weakenings: Vec<Weakening<'a>>,
     may_end: Vec<MayEnd<'a>>,
-    max_holds: Vec<(Who<'a>, u64)>,
+    max_holds: Vec<(Who<'a>, u64, usize)>,
     /// Ends that a watch told: token, revision, place.
     watched_ends: BTreeMap<Token, (Revision, usize)>,
     /// Tokens that an answer called ended, and where.
@@ -222,7 +222,18 @@ impl<'a> Draft<'a> {
     fn request(&mut self, index: usize, call: &Call<'a>, who: Who<'a>, alone: bool) {
         let (Op::Lock { mode, .. } | Op::Convert { mode, .. }) = call.op else { return };
         if let Op::Lock { max_hold_ms: Some(ms), .. } = call.op {
-            self.max_holds.push((who, *ms));
+            self.max_holds.push((who, *ms, call.invoked));
+        }
+        if let (Op::Convert { mode, .. }, Some((_, Outcome::Ended { .. } | Outcome::LeaseNotFound))) =
+            (call.op, call.returned)
+        {
+            self.weakenings.push(Weakening {
+                who,
+                mode: *mode,
+                open: call.invoked,
+                close: usize::MAX,
+                events: call.events(),
+            });
         }
         let mut sight = |place, token, mode, told| {
             self.sightings.push(Sighting { token, who, mode: Some(mode), group: call.group, place, told });
@@ -518,10 +529,12 @@ impl<'a> Context<'_, 'a> {
             end.who.is_none_or(|who| who == grant.who()) && end.token.is_none_or(|token| token == grant.token)
         };
         let by_call = draft.may_end.iter().filter(ends_it).map(|end| end.from).min();
-        let max_holds = draft.max_holds.iter().filter(|(who, _)| *who == grant.who());
-        let held = max_holds.map(|(_, ms)| *ms).min();
-        let by_max_hold = held
-            .map(|ms| self.timeline.place(self.settings.at_least_after(self.timeline.at(grant.open), ms)));
+        let max_holds = draft.max_holds.iter().filter(|(who, _, _)| *who == grant.who());
+        let by_max_hold = max_holds
+            .map(|(_, ms, open)| {
+                self.timeline.place(self.settings.at_least_after(self.timeline.at(*open), *ms))
+            })
+            .min();
         let by_lease = lease.map_or(0, |lease| lease.may_end_from);
         // A request for more that was never answered may have given it another token.
         let weakened = draft.weakenings.iter().any(|weakening| weakening.who == grant.who());

@@ -1,0 +1,341 @@
+//! The data directory: whose it is, whether it is complete, and that only one process uses it.
+//!
+//! ```text
+//! <dir>/lock        locked by the process that uses it
+//! <dir>/identity    format, cluster, node, and whether the founding was finished; with a checksum
+//! ```
+//!
+//! The identity is written twice. [`DataDir::create`] writes that a founding is under way; the caller then makes the
+//! storage and the first writes; [`Founding::finish`] writes that it is complete. A node of a directory that was not
+//! finished has never voted nor promised anything, so the founding may simply begin anew. A node of a complete one
+//! may have, so nothing but its own files will do: an empty or a foreign directory is refused.
+//!
+//! Not here: what else is in it (`engine`).
+
+use crate::engine::durable::{replace_file, sync_dir, sync_parent};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use tollgate_core::{DecodeError, Reader, Writer};
+use tollgate_types::{ClusterId, NodeId};
+
+/// The format of data directories that this binary writes, and the newest that it reads.
+pub const DATA_FORMAT: u64 = 1;
+
+const LOCK: &str = "lock";
+const IDENTITY: &str = "identity";
+const MAGIC: [u8; 8] = *b"TGIDENTY";
+const CRC_BYTES: usize = 4;
+/// What a new file system has at its root.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// Whose a data directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node.
+    pub node: NodeId,
+    /// The format of what is inside.
+    pub format: u64,
+}
+
+/// Why a data directory can't be used. Nothing in it was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// There is nothing.
+    #[error(
+        "{path} has no data: bootstrap a new cluster or join one. A voter that lost its disk may not come back \
+             empty: remove it from the cluster and let it join under a new node id"
+    )]
+    Empty {
+        /// The directory.
+        path: String,
+    },
+    /// It is being founded, or that was interrupted.
+    #[error("{path} was not finished: bootstrap or join again with the same arguments")]
+    Unfinished {
+        /// The directory.
+        path: String,
+    },
+    /// There is something, and it can't be made anew.
+    #[error(
+        "{path} is not empty (it has {found}): give an empty directory, or start the node that it belongs to"
+    )]
+    NotEmpty {
+        /// The directory.
+        path: String,
+        /// One of the things in it.
+        found: String,
+    },
+    /// There are files, but not whose they are.
+    #[error(
+        "{path} has files (among them {found}) but no identity: it is not a data directory, or has lost a file"
+    )]
+    NoIdentity {
+        /// The directory.
+        path: String,
+        /// One of the things in it.
+        found: String,
+    },
+    /// Of another cluster.
+    #[error("{path} belongs to cluster {found}, not {expected}: check the configured directory and cluster")]
+    ForeignCluster {
+        /// The directory.
+        path: String,
+        /// Whose it is.
+        found: ClusterId,
+        /// Whose it should be.
+        expected: ClusterId,
+    },
+    /// Of another node.
+    #[error("{path} belongs to node {found}, not {expected}: a node never takes over another's directory")]
+    ForeignNode {
+        /// The directory.
+        path: String,
+        /// Whose it is.
+        found: NodeId,
+        /// Whose it should be.
+        expected: NodeId,
+    },
+    /// A newer binary wrote it.
+    #[error("{path} has format {found}, this binary knows up to {supported}: start the newer binary again")]
+    TooNew {
+        /// The directory.
+        path: String,
+        /// Its format.
+        found: u64,
+        /// The newest known one.
+        supported: u64,
+    },
+    /// The identity is not what was written.
+    #[error(
+        "{path} is corrupt ({what}): remove the node, wipe its data directory and add it again as a new member"
+    )]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Another process has it.
+    #[error("{path} is used by another process: stop that one first")]
+    InUse {
+        /// The directory.
+        path: String,
+    },
+    /// The file system said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or directory.
+        path: String,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// A complete data directory, which no other process uses while this lives.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    identity: Identity,
+    _lock: File,
+}
+
+/// A data directory that is being made.
+#[derive(Debug)]
+#[must_use = "a founding that is not finished is none"]
+pub struct Founding {
+    dir: DataDir,
+}
+
+impl DataDir {
+    /// Begins a data directory, for a node that bootstraps a cluster or joins one.
+    ///
+    /// The directory is made if it is missing, and must be empty if not; what is left of a founding by the same node
+    /// that was not finished is removed.
+    pub fn create(path: &Path, cluster: ClusterId, node: NodeId) -> Result<Founding, DataDirError> {
+        if fs::exists(path).map_err(failed(path))? {
+            refuse_used(path, cluster, node)?;
+        } else {
+            fs::create_dir(path).and_then(|()| sync_parent(path)).map_err(failed(path))?;
+        }
+        let lock = lock(path)?;
+        // Somebody may have founded it before it was locked.
+        refuse_used(path, cluster, node)?;
+        clear(path).map_err(failed(path))?;
+        let identity = Identity { cluster, node, format: DATA_FORMAT };
+        write_identity(path, &identity, false)?;
+        Ok(Founding { dir: DataDir { path: path.to_path_buf(), identity, _lock: lock } })
+    }
+
+    /// Opens a complete data directory; if `expected` is given, that of this node and no other.
+    pub fn open(path: &Path, expected: Option<(ClusterId, NodeId)>) -> Result<DataDir, DataDirError> {
+        let Some((identity, finished)) = read_identity(path)? else {
+            return Err(match first_name(path)? {
+                Some(found) => DataDirError::NoIdentity { path: shown(path), found },
+                None => DataDirError::Empty { path: shown(path) },
+            });
+        };
+        if let Some((cluster, node)) = expected {
+            refuse_foreign(path, &identity, cluster, node)?;
+        }
+        if !finished {
+            return Err(DataDirError::Unfinished { path: shown(path) });
+        }
+        let lock = lock(path)?;
+        Ok(DataDir { path: path.to_path_buf(), identity, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+}
+
+impl Founding {
+    /// Where it is: make the storage there, and the first writes.
+    pub fn path(&self) -> &Path {
+        &self.dir.path
+    }
+
+    /// Makes it complete. Everything else in it must be durable by now.
+    pub fn finish(self) -> Result<DataDir, DataDirError> {
+        write_identity(&self.dir.path, &self.dir.identity, true)?;
+        Ok(self.dir)
+    }
+}
+
+fn refuse_used(path: &Path, cluster: ClusterId, node: NodeId) -> Result<(), DataDirError> {
+    match read_identity(path)? {
+        Some((identity, false)) => refuse_foreign(path, &identity, cluster, node),
+        Some((_, true)) => Err(DataDirError::NotEmpty { path: shown(path), found: IDENTITY.to_owned() }),
+        None => match first_name(path)? {
+            Some(found) => Err(DataDirError::NotEmpty { path: shown(path), found }),
+            None => Ok(()),
+        },
+    }
+}
+
+fn refuse_foreign(
+    path: &Path,
+    identity: &Identity,
+    cluster: ClusterId,
+    node: NodeId,
+) -> Result<(), DataDirError> {
+    let path = shown(path);
+    if identity.cluster != cluster {
+        return Err(DataDirError::ForeignCluster { path, found: identity.cluster, expected: cluster });
+    }
+    if identity.node != node {
+        return Err(DataDirError::ForeignNode { path, found: identity.node, expected: node });
+    }
+    Ok(())
+}
+
+/// The system lets go of the lock when the process ends, however it ends.
+fn lock(dir: &Path) -> Result<File, DataDirError> {
+    let path = dir.join(LOCK);
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = open.map_err(failed(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DataDirError::InUse { path: shown(dir) }),
+        Err(TryLockError::Error(error)) => Err(failed(&path)(error)),
+    }
+}
+
+/// One of the things in a directory, but for what may be in an empty one. Nothing if there is no directory.
+fn first_name(dir: &Path) -> Result<Option<String>, DataDirError> {
+    let names = names(dir).map_err(failed(dir))?;
+    // The identity's unfinished file is all that a crash at the very beginning can leave.
+    let begun = Path::new(IDENTITY).with_extension(crate::engine::durable::UNFINISHED);
+    let counts = |name: &String| *name != LOCK && *name != LOST_AND_FOUND && Path::new(name) != begun;
+    Ok(names.into_iter().find(counts))
+}
+
+fn names(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Removes what an unfinished founding left. The identity goes last: until then it says what this is.
+fn clear(dir: &Path) -> io::Result<()> {
+    for name in names(dir)? {
+        let path = dir.join(&name);
+        match name.as_str() {
+            LOCK | LOST_AND_FOUND | IDENTITY => {}
+            _ if path.is_dir() => fs::remove_dir_all(&path)?,
+            _ => fs::remove_file(&path)?,
+        }
+    }
+    sync_dir(dir)
+}
+
+fn write_identity(dir: &Path, identity: &Identity, finished: bool) -> Result<(), DataDirError> {
+    let mut bytes = MAGIC.to_vec();
+    let mut writer = Writer::new(&mut bytes);
+    // The format comes first, and has a place in every later one: a newer directory can be told from a damaged one.
+    writer.varint(identity.format);
+    writer.bool(finished);
+    writer.varint(identity.cluster.number());
+    writer.varint(identity.node.number());
+    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+    let path = dir.join(IDENTITY);
+    replace_file(&path, &bytes).map_err(failed(&path))
+}
+
+/// The identity, and whether the founding was finished. None if there is none.
+fn read_identity(dir: &Path) -> Result<Option<(Identity, bool)>, DataDirError> {
+    let path = dir.join(IDENTITY);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(&path)(error)),
+    };
+    let damaged = |what: String| DataDirError::Damaged { path: shown(&path), what };
+    let Some((fields, crc)) = bytes.split_last_chunk::<CRC_BYTES>() else {
+        return Err(damaged("it is cut off".to_owned()));
+    };
+    if crc32fast::hash(fields).to_le_bytes() != *crc {
+        return Err(damaged("it does not have its checksum".to_owned()));
+    }
+    let Some(body) = fields.strip_prefix(&MAGIC) else {
+        return Err(damaged("it is no identity of a data directory".to_owned()));
+    };
+    let mut reader = Reader::new(body);
+    let format = reader.varint().map_err(|error| damaged(error.to_string()))?;
+    if format > DATA_FORMAT {
+        return Err(DataDirError::TooNew { path: shown(dir), found: format, supported: DATA_FORMAT });
+    }
+    decode(reader, format).map(Some).map_err(|error| damaged(error.to_string()))
+}
+
+fn decode(mut reader: Reader<'_>, format: u64) -> Result<(Identity, bool), DecodeError> {
+    let finished = reader.bool("state of the founding")?;
+    let cluster = ClusterId::new(reader.varint()?);
+    let node = crate::members::decode_node(&mut reader)?;
+    reader.finish()?;
+    Ok((Identity { cluster, node, format }, finished))
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> DataDirError {
+    move |source| DataDirError::Io { path: shown(path), source }
+}

@@ -1,0 +1,354 @@
+//! What travels between two nodes: one frame carries what a turn has for a peer, whatever the groups.
+//!
+//! The codec is this crate's own. Raft's protobuf decoder never sees bytes of the network: changes of membership,
+//! which Raft keeps as protobuf in the log, travel in the form of `frame::membership` and are built anew on arrival.
+//! Heartbeats and their answers, which is all that idle groups send, are a few bytes each.
+//!
+//! A frame names its cluster, sender and receiver; one that went astray is refused whole. Decoding trusts nothing
+//! about lengths; it does trust that a peer of this cluster means what it says.
+
+mod membership;
+mod message;
+
+pub(crate) use message::travels;
+
+use crate::letter::Letter;
+use crate::members::decode_node;
+use crate::snapshot_file::{decode_snapshot_file, encode_snapshot_file};
+use crate::storage::{SnapshotFile, TransferId};
+use bytes::Bytes;
+use raft::eraftpb::Message;
+use tollgate_core::{DecodeError, Reader, Writer};
+use tollgate_types::{ClusterId, GroupId, NodeId};
+
+/// Changes when a frame's bytes change their meaning.
+const FRAME_VERSION: u8 = 1;
+
+/// Why a frame was refused. Nothing of it had any effect.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// It is not a frame.
+    #[error("a peer sent bytes that are not a frame: {0}")]
+    Malformed(#[from] DecodeError),
+    /// It is for another cluster.
+    #[error("a frame of cluster {theirs} reached a node of cluster {ours}: check the addresses of the peers")]
+    OtherCluster {
+        /// The sender's cluster.
+        theirs: ClusterId,
+        /// This node's.
+        ours: ClusterId,
+    },
+    /// It is for another node.
+    #[error("a frame for node {to} reached node {here}: check the addresses of the peers")]
+    OtherNode {
+        /// For whom it was.
+        to: NodeId,
+        /// Whom it reached.
+        here: NodeId,
+    },
+}
+
+/// Who speaks to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) cluster: ClusterId,
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    /// The newest apply version that the sender's binary knows.
+    pub(crate) apply_version: u32,
+}
+
+/// One thing that a node tells another.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Part {
+    /// A message of Raft.
+    Raft {
+        group: GroupId,
+        /// The sender has no log and no snapshot: a new member, or a voter that lost its disk.
+        blank: bool,
+        message: Message,
+    },
+    /// A piece of a snapshot.
+    Chunk(Chunk),
+    /// The answer to a piece.
+    ChunkAck { group: GroupId, transfer: TransferId, status: ChunkStatus },
+    /// A letter to whoever leads a group.
+    Letter { group: GroupId, letter: Letter },
+    /// The receiver had a vote in this group and has lost its disk.
+    DiskLost { group: GroupId },
+}
+
+/// See [`Part::Chunk`]. Each piece says what it is a piece of, so that the first one need not arrive first.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Chunk {
+    pub(crate) group: GroupId,
+    pub(crate) transfer: TransferId,
+    /// The sender's term, for Raft.
+    pub(crate) term: u64,
+    pub(crate) file: SnapshotFile,
+    pub(crate) offset: u64,
+    pub(crate) bytes: Bytes,
+}
+
+/// How far a receiver is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChunkStatus {
+    /// The next piece begins here.
+    Next(u64),
+    /// It is complete and in use, or not needed.
+    Done,
+    /// It can't be used: begin again.
+    Failed,
+}
+
+/// Bytes of a frame: parts are appended as they come.
+#[derive(Debug)]
+pub(crate) struct FrameWriter {
+    bytes: Vec<u8>,
+}
+
+impl FrameWriter {
+    pub(crate) fn new(header: Header) -> FrameWriter {
+        let mut bytes = Vec::with_capacity(256);
+        let mut writer = Writer::new(&mut bytes);
+        writer.u8(FRAME_VERSION);
+        writer.varint(header.cluster.number());
+        writer.varint(header.from.number());
+        writer.varint(header.to.number());
+        writer.varint(u64::from(header.apply_version));
+        FrameWriter { bytes }
+    }
+
+    pub(crate) fn push(&mut self, part: &Part) {
+        let writer = &mut Writer::new(&mut self.bytes);
+        match part {
+            Part::Raft { group, blank, message } => message::write(writer, *group, *blank, message),
+            Part::Chunk(chunk) => chunk.write(writer),
+            Part::ChunkAck { group, transfer, status } => {
+                writer.u8(TAG_CHUNK_ACK);
+                writer.varint(u64::from(group.number()));
+                writer.varint(transfer.0);
+                match status {
+                    ChunkStatus::Next(offset) => {
+                        writer.u8(0);
+                        writer.varint(*offset);
+                    }
+                    ChunkStatus::Done => writer.u8(1),
+                    ChunkStatus::Failed => writer.u8(2),
+                }
+            }
+            Part::Letter { group, letter } => {
+                writer.u8(TAG_LETTER);
+                writer.varint(u64::from(group.number()));
+                letter.write(writer);
+            }
+            Part::DiskLost { group } => {
+                writer.u8(TAG_DISK_LOST);
+                writer.varint(u64::from(group.number()));
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+const TAG_MESSAGE: u8 = 1;
+const TAG_HEARTBEAT: u8 = 2;
+const TAG_HEARTBEAT_RESPONSE: u8 = 3;
+const TAG_CHUNK: u8 = 4;
+const TAG_CHUNK_ACK: u8 = 5;
+const TAG_DISK_LOST: u8 = 6;
+const TAG_LETTER: u8 = 7;
+
+/// The header and parts of a frame, all of them or an error.
+pub(crate) fn decode(frame: &[u8]) -> Result<(Header, Vec<Part>), DecodeError> {
+    let reader = &mut Reader::new(frame);
+    let found = reader.u8()?;
+    if found != FRAME_VERSION {
+        return Err(DecodeError::UnsupportedVersion { what: "frame", found, supported: FRAME_VERSION });
+    }
+    let header = Header {
+        cluster: ClusterId::new(reader.varint()?),
+        from: decode_node(reader)?,
+        to: decode_node(reader)?,
+        apply_version: reader.u32("apply version")?,
+    };
+    let mut parts = Vec::new();
+    while reader.remaining() > 0 {
+        parts.push(read_part(reader, header)?);
+    }
+    Ok((header, parts))
+}
+
+fn read_part(reader: &mut Reader<'_>, header: Header) -> Result<Part, DecodeError> {
+    let at = reader.at();
+    match reader.u8()? {
+        TAG_MESSAGE => message::read(reader, header),
+        TAG_HEARTBEAT => message::read_heartbeat(reader, header),
+        TAG_HEARTBEAT_RESPONSE => message::read_heartbeat_response(reader, header),
+        TAG_CHUNK => Ok(Part::Chunk(Chunk::read(reader)?)),
+        TAG_CHUNK_ACK => Ok(Part::ChunkAck {
+            group: read_group(reader)?,
+            transfer: TransferId(reader.varint()?),
+            status: read_status(reader)?,
+        }),
+        TAG_LETTER => Ok(Part::Letter { group: read_group(reader)?, letter: Letter::read(reader)? }),
+        TAG_DISK_LOST => Ok(Part::DiskLost { group: read_group(reader)? }),
+        tag => Err(DecodeError::UnknownTag { what: "part of a frame", tag, at }),
+    }
+}
+
+fn read_status(reader: &mut Reader<'_>) -> Result<ChunkStatus, DecodeError> {
+    let at = reader.at();
+    match reader.u8()? {
+        0 => Ok(ChunkStatus::Next(reader.varint()?)),
+        1 => Ok(ChunkStatus::Done),
+        2 => Ok(ChunkStatus::Failed),
+        tag => Err(DecodeError::UnknownTag { what: "status of a transfer", tag, at }),
+    }
+}
+
+pub(crate) fn read_group(reader: &mut Reader<'_>) -> Result<GroupId, DecodeError> {
+    Ok(GroupId::new(reader.u32("group")?))
+}
+
+impl Chunk {
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.u8(TAG_CHUNK);
+        writer.varint(u64::from(self.group.number()));
+        writer.varint(self.transfer.0);
+        writer.varint(self.term);
+        encode_snapshot_file(&self.file, writer);
+        writer.varint(self.offset);
+        writer.bytes(&self.bytes);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Chunk, DecodeError> {
+        Ok(Chunk {
+            group: read_group(reader)?,
+            transfer: TransferId(reader.varint()?),
+            term: reader.varint()?,
+            file: decode_snapshot_file(reader)?,
+            offset: reader.varint()?,
+            bytes: Bytes::copy_from_slice(reader.bytes("chunk", reader.remaining())?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::letter::LeaseKey;
+    use crate::members::{MemberChange, Members};
+    use crate::storage::SnapshotMeta;
+    use protobuf::Message as _;
+    use raft::eraftpb::{Entry, EntryType, MessageType};
+    use tollgate_core::LeaseEnd;
+    use tollgate_types::{LeaseId, Revision};
+
+    fn node(number: u64) -> NodeId {
+        NodeId::new(number).expect("not 0")
+    }
+
+    fn header() -> Header {
+        Header { cluster: ClusterId::new(u64::MAX), from: node(1), to: node(2), apply_version: 3 }
+    }
+
+    fn raft(kind: MessageType, change: impl FnOnce(&mut Message)) -> Part {
+        let mut message = Message { from: 1, to: 2, term: 7, commit: 9, ..Message::default() };
+        message.set_msg_type(kind);
+        change(&mut message);
+        Part::Raft { group: GroupId::new(300), blank: false, message }
+    }
+
+    fn entries() -> Vec<Entry> {
+        let commands = Entry { term: 6, index: 10, data: vec![1, 2, 3].into(), ..Entry::default() };
+        let change = MemberChange::AddLearner { node: node(4), witness: true }.to_raft();
+        let mut membership = Entry {
+            term: 7,
+            index: 11,
+            data: change.write_to_bytes().expect("in memory").into(),
+            ..Entry::default()
+        };
+        membership.set_entry_type(EntryType::EntryConfChangeV2);
+        let mut leave = Entry { term: 7, index: 12, ..Entry::default() };
+        leave.set_entry_type(EntryType::EntryConfChangeV2);
+        vec![commands, membership, leave]
+    }
+
+    fn all_parts() -> Vec<Part> {
+        let group = GroupId::new(5);
+        let key = LeaseKey { lease: LeaseId::new(77).expect("valid"), incarnation: Revision::ZERO.next() };
+        let members = Members::first([node(1), node(2), node(3)], [node(3)]);
+        let meta = SnapshotMeta { index: 1_000, term: 4, members };
+        let file = SnapshotFile { meta, size: 1 << 40, checksum: u32::MAX };
+        let transfer = TransferId(u64::MAX);
+        let bytes = Bytes::from_static(b"piece");
+        let chunk = Chunk { group, transfer, term: 9, file, offset: 123, bytes };
+        let letters = [
+            Letter::Register { from: group, key, added: Revision::ZERO.next() },
+            Letter::Registered { key, added: Revision::ZERO.next(), lives: true },
+            Letter::Ended { home: group, key, reason: LeaseEnd::Revoked },
+            Letter::EndAcked { from: group, key },
+            Letter::Audit { from: group, keys: vec![key, key] },
+            Letter::Gone { keys: vec![key] },
+        ];
+        let mut parts = vec![
+            raft(MessageType::MsgHeartbeat, |_| {}),
+            raft(MessageType::MsgHeartbeatResponse, |_| {}),
+            raft(MessageType::MsgHeartbeat, |message| message.context = vec![5; 24].into()),
+            raft(MessageType::MsgAppend, |message| message.entries = entries().into()),
+            raft(MessageType::MsgAppendResponse, |message| {
+                (message.reject, message.reject_hint, message.log_term, message.index) = (true, 4, 3, 2);
+            }),
+            raft(MessageType::MsgRequestPreVote, |message| message.commit_term = 6),
+            raft(MessageType::MsgRequestVote, |message| {
+                message.context = b"CampaignTransfer".to_vec().into();
+            }),
+            raft(MessageType::MsgTimeoutNow, |_| {}),
+            Part::Chunk(chunk),
+            Part::DiskLost { group },
+        ];
+        for status in [ChunkStatus::Next(8), ChunkStatus::Done, ChunkStatus::Failed] {
+            parts.push(Part::ChunkAck { group, transfer, status });
+        }
+        parts.extend(letters.map(|letter| Part::Letter { group, letter }));
+        parts
+    }
+
+    #[test]
+    fn what_is_sent_is_what_arrives() {
+        let mut writer = FrameWriter::new(header());
+        for part in all_parts() {
+            writer.push(&part);
+        }
+        assert_eq!(decode(&writer.finish()), Ok((header(), all_parts())));
+    }
+
+    #[test]
+    fn a_part_that_is_cut_off_is_refused() {
+        for part in all_parts() {
+            let empty = FrameWriter::new(header()).len();
+            let mut writer = FrameWriter::new(header());
+            writer.push(&part);
+            let bytes = writer.finish();
+            for length in empty + 1..bytes.len() {
+                assert!(decode(&bytes[..length]).is_err(), "{part:?} cut to {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_idle_group_costs_a_few_bytes() {
+        let empty = FrameWriter::new(header()).len();
+        let mut writer = FrameWriter::new(header());
+        writer.push(&raft(MessageType::MsgHeartbeat, |_| {}));
+        assert!(writer.len() - empty <= 6, "{} bytes", writer.len() - empty);
+    }
+}

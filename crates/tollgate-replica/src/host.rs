@@ -1,0 +1,364 @@
+//! This node's replicas of all groups, driven turn by turn. The crate's header has the caller's duties.
+//!
+//! The groups know nothing of each other; what they share is the turn: one frame a peer, one write, one clock. Raft's
+//! ticks of all groups fall together, so the heartbeats of idle groups travel in one frame.
+
+use crate::config::{HostConfig, InvalidConfig};
+use crate::frame::{self, FrameError, Part};
+use crate::letter::Letter;
+use crate::members::{MemberChange, Members};
+use crate::moment::Moment;
+use crate::output::{HostEvent, Output, ProposalId, ProposeError, ReadError, ReadId, ReadReply};
+#[cfg(feature = "planted-bugs")]
+use crate::planted::Bug;
+use crate::randomness::Randomness;
+use crate::replica::{Replica, Status};
+use crate::storage::{
+    Done, GroupWrite, Job, LoadedGroup, ReplicaKind, SnapshotMark, SnapshotMeta, Storage, StorageError, Vote,
+    Write, WriteNumber,
+};
+use crate::turn::{Peer, Turn};
+use std::collections::BTreeMap;
+use tollgate_core::{Command, State};
+use tollgate_types::{GroupId, Limits, NodeId};
+
+/// After a pause no more than this many heartbeat intervals count: what the pause left unread must be read before
+/// anybody concludes that a leader is silent.
+const TICKS_PER_TURN_MAX: u64 = 2;
+
+/// This node's replicas.
+pub struct Host {
+    replicas: BTreeMap<GroupId, Replica>,
+    turn: Turn,
+    in_turn: bool,
+    /// Letters between groups that are both led here.
+    letters: Vec<(GroupId, Letter)>,
+    next_tick: Moment,
+    /// The newest write handed out, and the newest known to be durable.
+    written: WriteNumber,
+    persisted: WriteNumber,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host")
+            .field("node", &self.turn.config.node)
+            .field("groups", &self.replicas.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Makes a host of what [`Storage::load`] returned. Entries known to be committed are applied in the first turn.
+    pub fn open(
+        config: HostConfig,
+        groups: Vec<LoadedGroup>,
+        randomness: Box<dyn Randomness + Send>,
+        now: Moment,
+    ) -> Result<Host, InvalidConfig> {
+        config.validate()?;
+        let mut turn = Turn::new(config, randomness, now);
+        // Nodes that start together should not tick together: their elections would collide.
+        let offset_us = turn.randomness.between(0, turn.config.heartbeat_ms * 1_000);
+        let mut replicas = BTreeMap::new();
+        for loaded in groups {
+            let before = replicas.insert(loaded.group, Replica::open(loaded, &mut turn));
+            assert!(before.is_none(), "a group has one replica on a node");
+        }
+        Ok(Host {
+            replicas,
+            turn,
+            in_turn: false,
+            letters: Vec::new(),
+            next_tick: Moment::from_us(now.us() + offset_us),
+            written: WriteNumber(0),
+            persisted: WriteNumber(0),
+        })
+    }
+
+    /// Begins a turn: time passes for all groups.
+    pub fn begin_turn(&mut self, now: Moment) {
+        assert!(!self.in_turn, "a turn ends before the next begins");
+        self.in_turn = true;
+        self.turn.now = now.max(self.turn.now);
+        for replica in self.replicas.values_mut() {
+            replica.begin_turn(&self.turn);
+        }
+        self.pass_ticks();
+        for (group, letter) in std::mem::take(&mut self.letters) {
+            self.receive_part(self.turn.config.node, Part::Letter { group, letter });
+        }
+    }
+
+    fn pass_ticks(&mut self) {
+        let interval_us = self.turn.config.heartbeat_ms * 1_000;
+        let mut ticks = 0;
+        while self.next_tick <= self.turn.now {
+            if ticks == TICKS_PER_TURN_MAX {
+                self.next_tick = self.turn.now.after_ms(self.turn.config.heartbeat_ms);
+                break;
+            }
+            ticks += 1;
+            self.next_tick = Moment::from_us(self.next_tick.us() + interval_us);
+            for replica in self.replicas.values_mut() {
+                replica.tick(&mut self.turn);
+            }
+        }
+    }
+
+    /// A frame from a peer, as it came from the network.
+    pub fn receive(&mut self, frame: &[u8]) -> Result<(), FrameError> {
+        self.assert_in_turn();
+        let (header, parts) = frame::decode(frame)?;
+        let config = &self.turn.config;
+        if header.cluster != config.cluster {
+            return Err(FrameError::OtherCluster { theirs: header.cluster, ours: config.cluster });
+        }
+        if header.to != config.node || header.from == config.node {
+            return Err(FrameError::OtherNode { to: header.to, here: config.node });
+        }
+        let peer = Peer { heard: self.turn.now, apply_version: header.apply_version };
+        self.turn.peers.insert(header.from, peer);
+        for part in parts {
+            self.receive_part(header.from, part);
+        }
+        Ok(())
+    }
+
+    fn receive_part(&mut self, from: NodeId, part: Part) {
+        let group = match &part {
+            Part::Raft { group, .. }
+            | Part::ChunkAck { group, .. }
+            | Part::Letter { group, .. }
+            | Part::DiskLost { group } => *group,
+            Part::Chunk(chunk) => chunk.group,
+        };
+        let turn = &mut self.turn;
+        let Some(replica) = self.replicas.get_mut(&group) else { return };
+        match part {
+            Part::Raft { blank, message, .. } => replica.step(from, blank, message, turn),
+            Part::Chunk(chunk) => replica.chunk_arrived(from, chunk, turn),
+            Part::ChunkAck { transfer, status, .. } => replica.chunk_acked(from, transfer, status, turn),
+            Part::Letter { letter, .. } => replica.letter(letter, turn),
+            Part::DiskLost { .. } => turn.event(HostEvent::DiskLost { group }),
+        }
+    }
+
+    /// The connection from `peer` broke, and could not be made again at once.
+    pub fn connection_lost(&mut self, peer: NodeId) {
+        self.assert_in_turn();
+        for replica in self.replicas.values_mut() {
+            replica.connection_lost(peer, &mut self.turn);
+        }
+    }
+
+    /// The connection to `peer` works again. What was lost meanwhile is sent again by itself.
+    pub fn connection_regained(&mut self, peer: NodeId) {
+        self.assert_in_turn();
+        let now = self.turn.now;
+        if let Some(peer) = self.turn.peers.get_mut(&peer) {
+            peer.heard = now;
+        }
+    }
+
+    /// Proposes a command. The answer comes in [`Output::replies`], of this turn or a later one.
+    ///
+    /// Within a turn keepalives go first.
+    pub fn propose(&mut self, group: GroupId, proposal: ProposalId, command: Command) {
+        self.assert_in_turn();
+        match self.replicas.get_mut(&group) {
+            Some(replica) => replica.propose(proposal, command, &mut self.turn),
+            None => self.turn.refuse(group, proposal, ProposeError::NoSuchGroup { group }),
+        }
+    }
+
+    /// Proposes a change of membership. The answer comes in [`Output::replies`].
+    pub fn change_members(&mut self, group: GroupId, proposal: ProposalId, change: MemberChange) {
+        self.assert_in_turn();
+        match self.replicas.get_mut(&group) {
+            Some(replica) => replica.change_members(proposal, change, &mut self.turn),
+            None => self.turn.refuse(group, proposal, ProposeError::NoSuchGroup { group }),
+        }
+    }
+
+    /// Asks for a linearizable read, on any node that keeps state. Once it is answered in [`Output::reads`],
+    /// [`Host::state`] is at least as new as when this was called.
+    pub fn read(&mut self, group: GroupId, read: ReadId) {
+        self.assert_in_turn();
+        if let Some(replica) = self.replicas.get_mut(&group) {
+            return replica.read(read, &mut self.turn);
+        }
+        let result = Err(ReadError::NoState { group });
+        self.turn.out.reads.push(ReadReply { read, group, result });
+    }
+
+    /// Hands leadership of the group to `to`, or to the best voter. Without effect on a replica that does not lead.
+    pub fn transfer_leadership(&mut self, group: GroupId, to: Option<NodeId>) {
+        self.assert_in_turn();
+        if let Some(replica) = self.replicas.get_mut(&group) {
+            replica.transfer_leadership(to, &mut self.turn);
+        }
+    }
+
+    /// Takes a snapshot soon, whatever the log's size.
+    pub fn take_snapshot(&mut self, group: GroupId) {
+        self.assert_in_turn();
+        if let Some(replica) = self.replicas.get_mut(&group) {
+            replica.ask_snapshot();
+        }
+    }
+
+    /// All writes up to `number` are durable.
+    pub fn persisted(&mut self, number: WriteNumber) {
+        self.assert_in_turn();
+        assert!(number <= self.written, "{number:?} was never handed out");
+        assert!(number >= self.persisted, "writes become durable in order");
+        self.persisted = number;
+        for replica in self.replicas.values_mut() {
+            replica.persisted(number, &mut self.turn);
+        }
+    }
+
+    /// A job on snapshot files is done.
+    pub fn job_done(&mut self, done: Done) {
+        self.assert_in_turn();
+        let group = match &done {
+            Done::Saved { group, .. }
+            | Done::Read { group, .. }
+            | Done::Received { group, .. }
+            | Done::Completed { group, .. }
+            | Done::Removed { group } => *group,
+        };
+        if let Some(replica) = self.replicas.get_mut(&group) {
+            replica.job_done(done, &mut self.turn);
+        }
+    }
+
+    /// A job of the group could not be done for lack of space. What still matters is asked for again.
+    pub fn job_dropped(&mut self, group: GroupId) {
+        self.assert_in_turn();
+        if let Some(replica) = self.replicas.get_mut(&group) {
+            replica.job_dropped();
+        }
+    }
+
+    /// Writes fail for lack of space, or work again. While they fail, nothing is proposed and leadership is handed on.
+    pub fn disk_full(&mut self, full: bool) {
+        self.turn.disk_full = full;
+    }
+
+    /// The process is about to stop: leadership is handed on, and nothing more is proposed.
+    pub fn begin_shutdown(&mut self) {
+        self.turn.shutting_down = true;
+    }
+
+    /// Ends the turn. What it produced must be dealt with as the crate's header says.
+    pub fn end_turn(&mut self) -> Output {
+        self.assert_in_turn();
+        self.in_turn = false;
+        let mut groups = Vec::new();
+        for replica in self.replicas.values_mut() {
+            groups.extend(replica.end_turn(&mut self.turn));
+        }
+        self.send_letters();
+        let mut output = self.turn.take_output();
+        if !groups.is_empty() {
+            let number = self.turn.number;
+            self.written = number;
+            self.turn.number = WriteNumber(number.0 + 1);
+            output.write = Some(Write { number, groups });
+        }
+        output
+    }
+
+    fn send_letters(&mut self) {
+        for (group, letter) in self.turn.take_letters() {
+            let leader = self.replicas.get(&group).and_then(Replica::leader);
+            match leader {
+                Some(leader) if leader == self.turn.config.node => self.letters.push((group, letter)),
+                Some(leader) => self.turn.send(leader, &Part::Letter { group, letter }),
+                // It is written again, when there may be a leader.
+                None => {}
+            }
+        }
+    }
+
+    /// When the next turn must begin at the latest.
+    pub fn next_turn(&self) -> Moment {
+        if !self.letters.is_empty() {
+            return self.turn.now;
+        }
+        let own = self.replicas.values().map(|replica| replica.next_turn(&self.turn)).min();
+        self.next_tick.min(own.unwrap_or(Moment::NEVER))
+    }
+
+    /// The groups that have a replica here.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.replicas.keys().copied()
+    }
+
+    /// How a group's replica is doing.
+    pub fn status(&self, group: GroupId) -> Option<Status> {
+        self.replicas.get(&group).map(Replica::status)
+    }
+
+    /// The state of a group here, as of what is applied. None on a witness, and before the first snapshot came.
+    pub fn state(&self, group: GroupId) -> Option<&State> {
+        self.replicas.get(&group)?.state()
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &HostConfig {
+        &self.turn.config
+    }
+
+    /// Plants a bug.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: Bug) {
+        self.turn.planted.plant(bug);
+    }
+
+    /// Plants a bug in the state of every group here.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant_in_states(&mut self, bug: tollgate_core::Bug) {
+        for replica in self.replicas.values_mut() {
+            replica.plant_in_state(bug);
+        }
+    }
+
+    fn assert_in_turn(&self) {
+        assert!(self.in_turn, "input comes between begin_turn and end_turn");
+    }
+}
+
+/// Makes a group's first replica on a node of a new cluster. Each first member does this once, with equal arguments.
+///
+/// The log begins behind a snapshot of the empty state at index 1: a member that joins later has nothing before that
+/// and so always begins with a snapshot, which tells it the members.
+pub fn bootstrap(
+    storage: &mut dyn Storage,
+    node: NodeId,
+    group: GroupId,
+    members: &Members,
+    limits: Limits,
+) -> Result<(), StorageError> {
+    assert!(members.voters.contains(&node), "a first replica is one of the first members");
+    let witness = members.witnesses.contains(&node);
+    let meta = SnapshotMeta { index: 1, term: 1, members: members.clone() };
+    let snapshot = Box::new(State::new(limits).snapshot());
+    let Done::Saved { file, .. } = storage.perform(Job::Save { group, meta, snapshot })? else {
+        unreachable!("a save answers that it saved")
+    };
+    let mut part = GroupWrite::new(group);
+    part.create = Some(if witness { ReplicaKind::Witness } else { ReplicaKind::Full });
+    part.snapshot = Some(SnapshotMark { file, restart: true });
+    part.vote = Some(Vote { term: 1, voted_for: None, commit: 1 });
+    storage.write(&[Write { number: WriteNumber(0), groups: vec![part] }])
+}
+
+/// Makes an empty replica on a node that was, or is about to be, added to the group as a learner.
+pub fn join(storage: &mut dyn Storage, group: GroupId, kind: ReplicaKind) -> Result<(), StorageError> {
+    let mut part = GroupWrite::new(group);
+    part.create = Some(kind);
+    storage.write(&[Write { number: WriteNumber(0), groups: vec![part] }])
+}

@@ -1,0 +1,72 @@
+//! A member of Raft groups: turns the pure core into replicated state machines.
+//!
+//! A [`Host`] holds this node's replicas of all groups. It is synchronous and does no IO: it takes inputs, and after
+//! each turn gives out what to send, to write, to do and to tell. Time comes in as [`Moment`], randomness through
+//! [`Randomness`]; so the simulator drives the very code that a server runs. This is the only crate that names
+//! raft-rs and raft-engine.
+//!
+//! # The caller's duties, in order
+//!
+//! At the start: open the [`Storage`], [`bootstrap`] the groups if the cluster is new (or [`join`] them), load it,
+//! and make the host with [`Host::open`]. Then, turn after turn, in one thread:
+//!
+//! 1. [`Host::begin_turn`] with the time. No later than [`Host::next_turn`] asked for, sooner if there is input.
+//! 2. Everything that has arrived: [`Host::receive`] for frames, [`Host::propose`], [`Host::read`],
+//!    [`Host::persisted`], [`Host::job_done`], ... in any order.
+//! 3. [`Host::end_turn`], once.
+//! 4. Send the output's frames, in order per peer. They may be lost; they may not wait for the disk, and they never
+//!    say what the disk does not know: what must be durable first is held back inside.
+//! 5. Hand the output's write to the storage, and the jobs. Writes become durable in the order of their numbers, and
+//!    only then is [`Host::persisted`] called. A write that failed for lack of space is written again, before any
+//!    later one, until it succeeds; tell the host with [`Host::disk_full`]. A job that failed so is forgotten; tell it
+//!    with [`Host::job_dropped`]. Any other failure stops the process.
+//! 6. Answer callers with the output's replies and reads, and then with what was applied: a waiter may have been queued
+//!    and granted in one turn. All of that may go out at once.
+//!
+//! After a crash only the storage remains; a proposal without an answer may or may not have happened.
+//!
+//! Assertions check what can be checked of this, in release builds too. A broken invariant stops the process: a
+//! replica that is wrong must not vote.
+
+mod config;
+mod data_dir;
+mod engine;
+mod frame;
+mod host;
+mod letter;
+mod log;
+mod log_entry;
+mod log_time;
+mod members;
+mod moment;
+mod output;
+mod planted;
+mod proposals;
+mod randomness;
+mod reads;
+mod replica;
+pub mod snapshot_file;
+mod storage;
+mod transfer;
+mod turn;
+
+pub use config::{HostConfig, InvalidConfig};
+pub use data_dir::{DATA_FORMAT, DataDir, DataDirError, Founding, Identity};
+pub use engine::{Engine, EngineConfig};
+pub use frame::FrameError;
+pub use host::{Host, bootstrap, join};
+pub use log_entry::{EntryKind, LogEntry};
+pub use members::{MEMBERS_MAX, MemberChange, MemberRefusal, Members};
+pub use moment::Moment;
+pub use output::{
+    AppliedEntry, HostEvent, Output, ProposalId, ProposalOutcome, ProposalReply, ProposeError, ReadError,
+    ReadId, ReadReply,
+};
+#[cfg(feature = "planted-bugs")]
+pub use planted::Bug;
+pub use randomness::Randomness;
+pub use replica::{Role, Status};
+pub use storage::{
+    Completion, Done, GroupWrite, Job, LoadedGroup, ReplicaKind, SnapshotFile, SnapshotMark, SnapshotMeta,
+    Storage, StorageError, TransferId, Vote, Write, WriteNumber,
+};

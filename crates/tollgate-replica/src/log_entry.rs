@@ -1,0 +1,101 @@
+//! An entry of a group's log, and the batch of commands inside it.
+//!
+//! A normal entry carries commands that were proposed together, each with the log time that the leader stamped on
+//! it. Raft's own entries (a new leader's empty one) and changes of membership carry no stamp.
+
+use bytes::Bytes;
+use raft::eraftpb;
+use tollgate_core::{DecodeError, Entry, Reader, Writer, decode_entry, encode_entry};
+use tollgate_types::LogTime;
+
+/// One entry of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Its place.
+    pub index: u64,
+    /// The term of the leader that made it.
+    pub term: u64,
+    /// What is inside.
+    pub kind: EntryKind,
+    /// The bytes.
+    pub data: Bytes,
+}
+
+/// What an entry carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A batch of commands, or nothing.
+    Commands,
+    /// A change of membership.
+    Membership,
+}
+
+impl LogEntry {
+    pub(crate) fn from_raft(entry: &eraftpb::Entry) -> LogEntry {
+        let kind = match entry.get_entry_type() {
+            eraftpb::EntryType::EntryNormal => EntryKind::Commands,
+            eraftpb::EntryType::EntryConfChangeV2 => EntryKind::Membership,
+            eraftpb::EntryType::EntryConfChange => {
+                unreachable!("this crate proposes, and lets in, changes of the second kind only")
+            }
+        };
+        LogEntry { index: entry.index, term: entry.term, kind, data: entry.data.clone() }
+    }
+
+    pub(crate) fn to_raft(&self) -> eraftpb::Entry {
+        let mut entry = eraftpb::Entry {
+            index: self.index,
+            term: self.term,
+            data: self.data.clone(),
+            ..eraftpb::Entry::default()
+        };
+        entry.set_entry_type(match self.kind {
+            EntryKind::Commands => eraftpb::EntryType::EntryNormal,
+            EntryKind::Membership => eraftpb::EntryType::EntryConfChangeV2,
+        });
+        entry
+    }
+}
+
+/// Collects encoded commands into the data of one log entry.
+#[derive(Debug, Default)]
+pub(crate) struct BatchWriter {
+    bytes: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+impl BatchWriter {
+    pub(crate) fn push(&mut self, entry: &Entry) {
+        self.scratch.clear();
+        encode_entry(entry, &mut self.scratch);
+        Writer::new(&mut self.bytes).bytes(&self.scratch);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+/// The commands inside an entry's data.
+pub(crate) fn decode_batch(data: &[u8]) -> Result<Vec<Entry>, DecodeError> {
+    let mut reader = Reader::new(data);
+    let mut batch = Vec::new();
+    while reader.remaining() > 0 {
+        batch.push(decode_entry(reader.bytes("command", data.len())?)?);
+    }
+    Ok(batch)
+}
+
+/// The stamp of a batch: that of its last command. None for an entry without commands.
+pub(crate) fn last_stamp(entry: &eraftpb::Entry) -> Option<LogTime> {
+    if entry.get_entry_type() != eraftpb::EntryType::EntryNormal || entry.data.is_empty() {
+        return None;
+    }
+    let batch =
+        decode_batch(&entry.data).expect("an entry of our own log decodes: it was checked on its way in");
+    batch.last().map(|entry| entry.at)
+}

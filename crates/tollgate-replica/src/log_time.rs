@@ -1,0 +1,86 @@
+//! The leader's count of log time.
+//!
+//! It begins at the last stamp in the leader's log, and moves with the leader's own monotonic clock. In one turn it
+//! moves by a limited step; what that cuts off is lost for good. So a process that was stopped for a minute does not
+//! end the leases whose keepalives lie unread in its sockets, and no later turn makes up for it. A clock that stands
+//! still or jumps back moves nothing.
+//!
+//! Not here: who leads, and what is stamped (`replica`).
+
+use crate::moment::Moment;
+use tollgate_types::LogTime;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogClock {
+    /// Microseconds, because turns are shorter than a millisecond.
+    now_us: u64,
+    seen: Moment,
+}
+
+impl LogClock {
+    /// Goes on from the last stamp in the log.
+    pub(crate) fn start(last_stamp: LogTime, now: Moment) -> LogClock {
+        LogClock { now_us: last_stamp.ms().saturating_mul(1_000), seen: now }
+    }
+
+    /// Once a turn.
+    pub(crate) fn advance(&mut self, now: Moment, step_max_ms: u64) {
+        let passed_us = now.us_since(self.seen);
+        self.now_us += passed_us.min(step_max_ms.saturating_mul(1_000));
+        self.seen = now;
+    }
+
+    pub(crate) fn now(&self) -> LogTime {
+        LogTime::from_ms(self.now_us / 1_000)
+    }
+
+    /// How long until log time reaches `time`, in milliseconds of this clock, rounded up.
+    pub(crate) fn ms_until(&self, time: LogTime) -> u64 {
+        time.ms().saturating_mul(1_000).saturating_sub(self.now_us).div_ceil(1_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_ms(ms: u64) -> Moment {
+        Moment::from_us(ms * 1_000)
+    }
+
+    #[test]
+    fn log_time_goes_on_from_the_last_stamp() {
+        let mut clock = LogClock::start(LogTime::from_ms(7_000), at_ms(50));
+        clock.advance(at_ms(150), 500);
+        assert_eq!(clock.now(), LogTime::from_ms(7_100));
+    }
+
+    #[test]
+    fn a_pause_moves_log_time_by_one_step_and_is_never_caught_up() {
+        let mut clock = LogClock::start(LogTime::ZERO, at_ms(0));
+        clock.advance(at_ms(60_000), 500);
+        assert_eq!(clock.now(), LogTime::from_ms(500));
+        clock.advance(at_ms(60_010), 500);
+        assert_eq!(clock.now(), LogTime::from_ms(510));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_or_jumps_back_never_moves_log_time_back() {
+        let mut clock = LogClock::start(LogTime::ZERO, at_ms(1_000));
+        clock.advance(at_ms(1_100), 500);
+        clock.advance(at_ms(1_100), 500);
+        clock.advance(at_ms(200), 500);
+        assert_eq!(clock.now(), LogTime::from_ms(100));
+        clock.advance(at_ms(250), 500);
+        assert_eq!(clock.now(), LogTime::from_ms(150));
+    }
+
+    #[test]
+    fn parts_of_a_millisecond_add_up() {
+        let mut clock = LogClock::start(LogTime::ZERO, Moment::from_us(0));
+        for turn in 1..=2_500 {
+            clock.advance(Moment::from_us(turn * 400), 500);
+        }
+        assert_eq!(clock.now(), LogTime::from_ms(1_000));
+    }
+}

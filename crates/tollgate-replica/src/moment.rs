@@ -1,0 +1,40 @@
+//! The node's own clock, as an input.
+
+use std::fmt;
+
+/// A reading of the node's monotonic clock, in microseconds since some start. Only differences mean anything, and
+/// only on one node. A clock that stands still or jumps back is taken to stand still.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// Later than any other: "no need to come back".
+    pub const NEVER: Moment = Moment(u64::MAX);
+
+    /// A moment by its microseconds.
+    pub const fn from_us(us: u64) -> Moment {
+        Moment(us)
+    }
+
+    /// The microseconds.
+    pub const fn us(self) -> u64 {
+        self.0
+    }
+
+    /// So many microseconds from `earlier` to this; none if the clock went back.
+    pub const fn us_since(self, earlier: Moment) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// So many milliseconds later.
+    #[must_use]
+    pub const fn after_ms(self, ms: u64) -> Moment {
+        Moment(self.0.saturating_add(ms.saturating_mul(1_000)))
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Moment::NEVER { f.write_str("never") } else { write!(f, "{}us", self.0) }
+    }
+}

@@ -1,0 +1,82 @@
+//! Bugs planted on purpose, to prove that the simulator can fail.
+//!
+//! With the feature `planted-bugs`, a test switches one on in one host at run time. Without it, every question "is
+//! this bug planted?" is a constant `false`, and nothing of them is left in the code.
+
+#![cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
+
+/// The bug that is planted in a host, if any. Takes no room in a shipped binary.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn plant(&mut self, bug: Bug) {
+        self.bug = Some(bug);
+    }
+
+    /// Whether it is this one: always false in a shipped binary.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn is(self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        clippy::unused_self,
+        reason = "a constant that takes the planted code with it"
+    )]
+    pub(crate) fn is(self, _: Bug) -> bool {
+        false
+    }
+}
+
+macro_rules! bugs {
+    ($($bug:ident: $says:literal,)*) => {
+        /// One planted bug.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Bug {
+            $(#[doc = $says] $bug,)*
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &'static [Bug] = &[$(Bug::$bug,)*];
+
+            /// What goes wrong, in a sentence.
+            pub const fn says(self) -> &'static str {
+                match self { $(Bug::$bug => $says,)* }
+            }
+        }
+    };
+}
+
+bugs! {
+    AckBeforeFsync: "a replica answers for entries and votes that its disk does not have yet",
+    VoteNotPersisted: "a vote is given and not written down",
+    TermNotPersisted: "neither term nor vote reach the disk",
+    StaleRead: "a read is answered without asking a quorum",
+    ReadBeforeApplied: "a read is answered before what it must see is applied",
+    AnsweredBeforeCommit: "a proposal is answered when it is appended, not when it is committed",
+    RepliesShifted: "the outcomes of a batch go to one another's callers",
+    LogTimeFromZero: "a new leader counts log time from 0",
+    LogTimeFromMemory: "a new leader goes on from the highest stamp it ever saw, truncated entries included",
+    ClampCaughtUp: "what the limit of a turn's step cut off is counted after all",
+    NoTicks: "a leader lets no time pass while nobody speaks",
+    KeepaliveAckedByDeposed: "a leader acknowledges keepalives without committing them",
+    AppliedTwice: "a restarted replica applies the entries it finds twice",
+    SkipsEntry: "a restarted replica leaves out the last entry it finds",
+    ProposedTwice: "the last proposal of a turn is put into the log twice",
+    SnapshotNotInstalled: "a replica takes a snapshot's place in the log and keeps its old state",
+    SnapshotIndexAhead: "a snapshot says that it contains one entry more than it does",
+    MembershipEarly: "a change of membership takes effect when it is appended, not when it is committed",
+    WitnessWithoutLog: "a witness acknowledges entries that it has not written",
+    LeaseEndLost: "a lease's home forgets to tell the other groups that it ended",
+    BlankVotes: "a replica that has lost its disk votes",
+    BlankVoterServed: "a voter that has lost its disk is brought up to date and counts again",
+}

@@ -1,0 +1,77 @@
+//! Proposals that are in the log of a leader and not applied yet, so that their outcomes find those who asked.
+//!
+//! A proposal is known by its place: (index, term). If another term's entry is applied there, the proposal is lost.
+//! The commands are kept beside, so that a leader need not decode what it encoded itself.
+
+use crate::letter::Letter;
+use crate::output::ProposalId;
+use std::collections::VecDeque;
+use tollgate_core::Entry;
+
+/// Who waits for a proposal's outcome.
+#[derive(Debug, Clone)]
+pub(crate) enum Asker {
+    /// Nobody: time had to pass.
+    Nobody,
+    /// A caller of the host.
+    Caller(ProposalId),
+    /// Another group, whose letter this is.
+    Letter(Letter),
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    index: u64,
+    term: u64,
+    pub(crate) askers: Vec<Asker>,
+    pub(crate) batch: Vec<Entry>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Proposals {
+    waiting: VecDeque<Waiting>,
+    count: usize,
+}
+
+/// What became of the proposals at an index.
+pub(crate) enum Claimed {
+    /// Nobody here proposed that entry.
+    None,
+    /// This is the entry that was proposed.
+    Same(Waiting),
+    /// Another entry took its place.
+    Lost(Vec<Asker>),
+}
+
+impl Proposals {
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn push(&mut self, index: u64, term: u64, askers: Vec<Asker>, batch: Vec<Entry>) {
+        assert!(self.waiting.back().is_none_or(|last| last.index < index), "a log grows at its end");
+        self.count += askers.len();
+        self.waiting.push_back(Waiting { index, term, askers, batch });
+    }
+
+    /// The entry at (index, term) is being applied.
+    pub(crate) fn claim(&mut self, index: u64, term: u64) -> Claimed {
+        match self.waiting.front() {
+            Some(first) if first.index == index => {}
+            Some(first) => {
+                assert!(first.index > index, "entries are applied in order, none is left out");
+                return Claimed::None;
+            }
+            None => return Claimed::None,
+        }
+        let first = self.waiting.pop_front().expect("looked at above");
+        self.count -= first.askers.len();
+        if first.term == term { Claimed::Same(first) } else { Claimed::Lost(first.askers) }
+    }
+
+    /// Leadership is gone: all who wait.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Asker> + use<> {
+        self.count = 0;
+        std::mem::take(&mut self.waiting).into_iter().flat_map(|waiting| waiting.askers)
+    }
+}

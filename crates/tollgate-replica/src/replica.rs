@@ -1,0 +1,569 @@
+//! One group's member on this node: Raft, the log in memory, and the state that committed entries make.
+//!
+//! Raft decides; this file keeps its bookkeeping in order. The order of one round of Raft's output is what the safety
+//! of the whole rests on, and it stands in one place, `drain`:
+//! what a leader says goes out at once; what anybody else says waits until the disk has what it says; entries are
+//! applied only when they are committed and on this disk.
+//!
+//! Its parts: `lead` (stamping, proposing, membership), `apply`, `snapshots`, `failover`.
+
+mod apply;
+mod exchange;
+mod failover;
+mod lead;
+mod snapshots;
+
+use crate::frame::{Part, travels};
+use crate::log::Log;
+use crate::log_entry::LogEntry;
+use crate::log_time::LogClock;
+use crate::members::Members;
+use crate::moment::Moment;
+use crate::output::{HostEvent, ProposeError, ReadError, ReadId, ReadReply};
+use crate::planted::Bug;
+use crate::proposals::{Asker, Proposals};
+use crate::reads::Reads;
+use crate::storage::{GroupWrite, LoadedGroup, ReplicaKind, SnapshotFile, SnapshotMark, Vote, WriteNumber};
+use crate::transfer::{Receiving, Sending};
+use crate::turn::Turn;
+use exchange::Exchange;
+use failover::Failover;
+use raft::eraftpb::{HardState, Message, MessageType};
+use raft::{RawNode, ReadState, StateRole};
+use std::collections::{BTreeMap, VecDeque};
+use tollgate_core::{Command, State};
+use tollgate_types::{GroupId, LogTime, NodeId};
+
+/// What a replica does in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It follows a leader, or waits for one.
+    Follower,
+    /// It asks for votes.
+    Candidate,
+    /// It leads.
+    Leader,
+}
+
+/// What a replica looks like from outside.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// What it does.
+    pub role: Role,
+    /// Raft's term.
+    pub term: u64,
+    /// The leader, as far as it knows.
+    pub leader: Option<NodeId>,
+    /// Applied up to here.
+    pub applied: u64,
+    /// Committed up to here, as far as it knows.
+    pub committed: u64,
+    /// The log in memory ends here...
+    pub last_index: u64,
+    /// ...and begins here.
+    pub first_index: u64,
+    /// Index of its newest snapshot, 0 if it has none.
+    pub snapshot_index: u64,
+    /// The members of the group.
+    pub members: Members,
+    /// What it keeps.
+    pub kind: ReplicaKind,
+    /// Whether it leads, has applied an entry of its own term, and keeps state: then it may serve clients.
+    pub serves: bool,
+}
+
+pub(crate) struct Replica {
+    group: GroupId,
+    node: NodeId,
+    kind: ReplicaKind,
+    raw: RawNode<Log>,
+    state: Option<State>,
+    members: Members,
+    applied: u64,
+    seen: Seen,
+    election_ticks: usize,
+    /// Runs while this replica leads, and keeps state.
+    clock: Option<LogClock>,
+    /// The stamp of the newest stamped entry in the log; kept while leading.
+    last_stamp: LogTime,
+    queue: Vec<(Asker, Command)>,
+    proposals: Proposals,
+    reads: Reads,
+    outstanding: VecDeque<Outstanding>,
+    /// What this turn writes.
+    write: GroupWrite,
+    /// The vote as Raft has it, and whether it differs from the one on disk in what need not be durable.
+    vote: Vote,
+    sending: BTreeMap<NodeId, Sending>,
+    receiving: Option<Receiving>,
+    /// A complete snapshot that is being handed to Raft.
+    arrived: Option<(SnapshotFile, Option<Box<State>>)>,
+    saving: bool,
+    snapshot_asked: bool,
+    snapshot_at: Moment,
+    /// Once the write is durable, older snapshots may go.
+    remove_after: Option<(WriteNumber, u64)>,
+    failover: Failover,
+    exchange: Exchange,
+    removed: bool,
+    /// For a planted bug: the highest stamp ever seen, in entries that were truncated too.
+    highest_stamp: LogTime,
+    /// For a planted bug: how many entries were there to be applied when this replica started.
+    replays_to: u64,
+}
+
+/// What was last noticed of Raft, to see what changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    term: u64,
+    role: StateRole,
+    leader: Option<NodeId>,
+}
+
+/// A round of Raft's output that waits for the disk.
+#[derive(Debug)]
+struct Outstanding {
+    write: WriteNumber,
+    ready: u64,
+    parts: Vec<(NodeId, Part)>,
+}
+
+impl Replica {
+    pub(crate) fn open(loaded: LoadedGroup, turn: &mut Turn) -> Replica {
+        let LoadedGroup { group, kind, vote, snapshot, state, entries } = loaded;
+        let config = &turn.config;
+        let node = config.node;
+        assert_eq!(
+            state.is_some(),
+            snapshot.is_some() && kind == ReplicaKind::Full,
+            "a full replica has the state of its snapshot, a witness has none"
+        );
+        let election_tick = usize::try_from(config.election_timeout_ms / config.heartbeat_ms).expect("small");
+        let members = snapshot.as_ref().map(|file| file.meta.members.clone()).unwrap_or_default();
+        let applied = snapshot.as_ref().map_or(0, |file| file.meta.index);
+        let entries: Vec<_> = entries.iter().map(LogEntry::to_raft).collect();
+        let log = Log::new(vote, snapshot, &entries);
+        let last = log.last();
+        let settings = raft::Config {
+            id: node.number(),
+            election_tick,
+            heartbeat_tick: 1,
+            applied,
+            max_size_per_msg: config.message_bytes_max,
+            max_inflight_msgs: config.messages_in_flight_max,
+            check_quorum: true,
+            pre_vote: true,
+            min_election_tick: election_tick,
+            // A witness waits longer than others, so the range is wider than Raft's usual one.
+            max_election_tick: 3 * election_tick + 1,
+            read_only_option: raft::ReadOnlyOption::Safe,
+            batch_append: true,
+            max_uncommitted_size: config.uncommitted_bytes_max,
+            max_committed_size_per_ready: config.message_bytes_max,
+            ..raft::Config::default()
+        };
+        let silent = slog::Logger::root(slog::Discard, slog::o!());
+        let raw = RawNode::new(&settings, log, &silent).expect("the settings were validated");
+        let boot = turn.randomness.next_u64();
+        let mut replica = Replica {
+            group,
+            node,
+            kind,
+            seen: Seen { term: raw.raft.term, role: StateRole::Follower, leader: None },
+            raw,
+            state: state.map(|state| *state),
+            members,
+            applied,
+            election_ticks: election_tick,
+            clock: None,
+            last_stamp: LogTime::ZERO,
+            queue: Vec::new(),
+            proposals: Proposals::default(),
+            reads: Reads::new(node, boot),
+            outstanding: VecDeque::new(),
+            write: GroupWrite::new(group),
+            vote,
+            sending: BTreeMap::new(),
+            receiving: None,
+            arrived: None,
+            saving: false,
+            snapshot_asked: false,
+            snapshot_at: turn.now,
+            remove_after: None,
+            failover: Failover::default(),
+            exchange: Exchange::default(),
+            removed: false,
+            highest_stamp: LogTime::ZERO,
+            replays_to: last,
+        };
+        replica.draw_election_timeout(turn);
+        replica.observe(turn);
+        replica
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let raft = &self.raw.raft;
+        let role = match raft.state {
+            StateRole::Follower => Role::Follower,
+            StateRole::PreCandidate | StateRole::Candidate => Role::Candidate,
+            StateRole::Leader => Role::Leader,
+        };
+        Status {
+            role,
+            term: raft.term,
+            leader: NodeId::new(raft.leader_id),
+            applied: self.applied,
+            committed: raft.raft_log.committed,
+            last_index: raft.raft_log.last_index(),
+            first_index: raft.raft_log.first_index(),
+            snapshot_index: self.log().snapshot_index(),
+            members: self.members.clone(),
+            kind: self.kind,
+            serves: self.leads() && self.state.is_some() && raft.apply_to_current_term(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn plant_in_state(&mut self, bug: tollgate_core::Bug) {
+        if let Some(state) = &mut self.state {
+            state.plant(bug);
+        }
+    }
+
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.seen.leader
+    }
+
+    fn log(&self) -> &Log {
+        self.raw.store()
+    }
+
+    fn leads(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader
+    }
+
+    /// Neither log nor snapshot: a member that nothing has reached yet, or one that lost its disk.
+    fn is_blank(&self) -> bool {
+        self.log().snapshot_file().is_none()
+    }
+
+    /// Log time moves once a turn, before anything is stamped.
+    pub(crate) fn begin_turn(&mut self, turn: &Turn) {
+        let Some(clock) = &mut self.clock else { return };
+        let step_max_ms = turn.config.log_time_step_max_ms;
+        clock.advance(turn.now, if turn.planted.is(Bug::ClampCaughtUp) { u64::MAX } else { step_max_ms });
+    }
+
+    /// One heartbeat interval has passed.
+    pub(crate) fn tick(&mut self, turn: &mut Turn) {
+        if self.removed {
+            return;
+        }
+        self.raw.tick();
+        self.observe(turn);
+    }
+
+    /// A message of Raft from a peer.
+    pub(crate) fn step(&mut self, from: NodeId, from_blank: bool, mut message: Message, turn: &mut Turn) {
+        if self.removed || !self.may_step(&message, turn) {
+            return;
+        }
+        if from_blank && !self.accepts_blank(from, turn) {
+            return;
+        }
+        if self.is_blank() {
+            // To a leader that remembers what this node once had it would otherwise be a broken promise, and Raft
+            // stops the process; the answer, marked as blank, lets the leader say what is wrong.
+            message.commit = message.commit.min(self.raw.raft.raft_log.last_index());
+        }
+        // Raft refuses answers of nodes that it does not know, and says so; there is nothing to do about it.
+        let _ = self.raw.step(message);
+        self.observe(turn);
+    }
+
+    fn may_step(&self, message: &Message, turn: &Turn) -> bool {
+        let kind = message.get_msg_type();
+        // A replica without anything has forgotten whom it voted for, if it ever voted. It listens until the leader
+        // has brought it a snapshot.
+        let listens = matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat);
+        if self.is_blank() && !listens && !turn.planted.is(Bug::BlankVotes) {
+            return false;
+        }
+        // What could not be written must not pile up.
+        !(turn.disk_full && kind == MessageType::MsgAppend && !message.entries.is_empty())
+    }
+
+    /// A voter can't be blank: it got its vote when it had caught up. One that is has lost its disk, and with it its
+    /// promises; it may come back as a new member only.
+    fn accepts_blank(&mut self, from: NodeId, turn: &mut Turn) -> bool {
+        if !self.leads() || !self.raw.raft.apply_to_current_term() {
+            return false;
+        }
+        if self.members.is_voter(from) && !turn.planted.is(Bug::BlankVoterServed) {
+            turn.send(from, &Part::DiskLost { group: self.group });
+            turn.event(HostEvent::BlankVoterRefused { group: self.group, node: from });
+            return false;
+        }
+        true
+    }
+
+    /// Sees what the last call into Raft changed. Called after each, so that nothing is missed in between.
+    fn observe(&mut self, turn: &mut Turn) {
+        let raft = &self.raw.raft;
+        let now = Seen { term: raft.term, role: raft.state, leader: NodeId::new(raft.leader_id) };
+        let before = std::mem::replace(&mut self.seen, now);
+        if (before.term, before.role) != (now.term, now.role) {
+            self.draw_election_timeout(turn);
+        }
+        // Raft draws from the system's randomness whenever it resets itself; a simulation could not be repeated.
+        self.raw.raft.set_randomized_election_timeout(self.election_ticks);
+        if before == now {
+            return;
+        }
+        let led = before.role == StateRole::Leader;
+        let leads = now.role == StateRole::Leader;
+        let group = self.group;
+        if led && (!leads || before.term != now.term) {
+            self.stop_leading(turn);
+            turn.event(HostEvent::LeadershipLost { group, term: now.term });
+        }
+        if leads && (!led || before.term != now.term) {
+            self.start_leading(turn);
+            turn.event(HostEvent::LeadershipGained { group, term: now.term });
+        }
+        if before.leader != now.leader {
+            turn.event(HostEvent::LeaderChanged { group, leader: now.leader, term: now.term });
+            if now.leader.is_some() {
+                self.failover = Failover::default();
+            }
+        }
+    }
+
+    fn draw_election_timeout(&mut self, turn: &mut Turn) {
+        let ticks = self.raw.raft.election_timeout() as u64;
+        let (low, high) = match self.kind {
+            ReplicaKind::Full => (ticks, 2 * ticks),
+            // It must be electable, for it may have the longest log, but others are better leaders.
+            ReplicaKind::Witness => (2 * ticks, 3 * ticks),
+        };
+        let drawn = turn.randomness.between(low, high);
+        self.election_ticks = usize::try_from(drawn).expect("a few ticks");
+        self.raw.raft.set_randomized_election_timeout(self.election_ticks);
+    }
+
+    /// The disk has all writes up to `number`.
+    pub(crate) fn persisted(&mut self, number: WriteNumber, turn: &mut Turn) {
+        while self.outstanding.front().is_some_and(|outstanding| outstanding.write <= number) {
+            let done = self.outstanding.pop_front().expect("looked at above");
+            self.raw.on_persist_ready(done.ready);
+            for (to, part) in done.parts {
+                turn.send(to, &part);
+            }
+        }
+        self.tell_applied();
+        self.observe(turn);
+        if self.remove_after.is_some_and(|(write, _)| write <= number) {
+            self.remove_old_snapshots(turn);
+        }
+    }
+
+    /// Tells Raft how far the state is. An installed snapshot counts once it is on disk.
+    fn tell_applied(&mut self) {
+        let log = &self.raw.raft.raft_log;
+        if self.applied > log.applied && self.applied <= log.persisted.min(log.committed) {
+            self.raw.advance_apply_to(self.applied);
+        }
+    }
+
+    /// The end of the turn: everything that Raft has to say and do.
+    pub(crate) fn end_turn(&mut self, turn: &mut Turn) -> Option<GroupWrite> {
+        if !self.removed {
+            self.lead(turn);
+            self.campaign_if_due(turn);
+            self.ask_reads(turn);
+        }
+        self.drain(turn);
+        self.answer_reads(turn);
+        self.correspond(turn);
+        self.carry_snapshots(turn);
+        self.take_write(turn)
+    }
+
+    fn take_write(&mut self, turn: &mut Turn) -> Option<GroupWrite> {
+        let write = std::mem::replace(&mut self.write, GroupWrite::new(self.group));
+        if write == GroupWrite::new(self.group) {
+            return None;
+        }
+        let mut write = write;
+        // The commit index need not be durable, so it costs no write of its own, but it goes along.
+        write.vote = Some(self.vote);
+        if turn.planted.is(Bug::VoteNotPersisted) {
+            write.vote = Some(Vote { voted_for: None, ..self.vote });
+        }
+        if turn.planted.is(Bug::TermNotPersisted) {
+            write.vote = None;
+        }
+        Some(write)
+    }
+
+    /// Handles Raft's output, round by round, until there is none.
+    fn drain(&mut self, turn: &mut Turn) {
+        while self.raw.has_ready() {
+            let mut ready = self.raw.ready();
+            for message in ready.take_messages() {
+                self.send(message, turn);
+            }
+            if !ready.snapshot().is_empty() {
+                self.install(ready.snapshot().get_metadata().index, turn);
+            }
+            let entries = ready.take_entries();
+            self.append(&entries, turn);
+            if let Some(hard) = ready.hs() {
+                self.vote = vote_of(hard);
+            }
+            for read in ready.take_read_states() {
+                self.read_confirmed(&read);
+            }
+            let committed = ready.take_committed_entries();
+            let held = ready.take_persisted_messages();
+            let (number, must_sync) = (ready.number(), ready.must_sync());
+            if must_sync {
+                self.write.vote = Some(self.vote);
+            }
+            self.raw.advance_append_async(ready);
+            self.hold(number, must_sync, held, turn);
+            self.apply(&committed, turn);
+            self.tell_applied();
+            self.observe(turn);
+        }
+    }
+
+    /// Lets a round's messages go when the disk has what they say.
+    fn hold(&mut self, ready: u64, must_sync: bool, messages: Vec<Message>, turn: &mut Turn) {
+        let eager = turn.planted.is(Bug::AckBeforeFsync)
+            || (turn.planted.is(Bug::WitnessWithoutLog) && self.kind == ReplicaKind::Witness);
+        let wait_for = match self.outstanding.back() {
+            _ if eager => None,
+            _ if must_sync => Some(turn.number),
+            last => last.map(|last| last.write),
+        };
+        let Some(write) = wait_for else {
+            for message in messages {
+                self.send(message, turn);
+            }
+            self.raw.on_persist_ready(ready);
+            return;
+        };
+        let parts = messages.into_iter().filter_map(|message| self.part(message, turn)).collect();
+        self.outstanding.push_back(Outstanding { write, ready, parts });
+    }
+
+    fn append(&mut self, entries: &[raft::eraftpb::Entry], turn: &Turn) {
+        let Some(first) = entries.first() else { return };
+        self.raw.mut_store().append(entries);
+        if turn.planted.is(Bug::MembershipEarly) {
+            self.apply_membership_early(entries);
+        }
+        while self.write.entries.last().is_some_and(|last| last.index >= first.index) {
+            self.write.entries.pop();
+        }
+        self.write.entries.extend(entries.iter().map(LogEntry::from_raft));
+        if turn.planted.is(Bug::LogTimeFromMemory) {
+            let stamps = entries.iter().filter_map(crate::log_entry::last_stamp);
+            self.highest_stamp = stamps.fold(self.highest_stamp, LogTime::max);
+        }
+    }
+
+    fn send(&mut self, message: Message, turn: &mut Turn) {
+        if let Some((to, part)) = self.part(message, turn) {
+            turn.send(to, &part);
+        }
+    }
+
+    /// A message as a part of a frame. A snapshot becomes a transfer instead.
+    fn part(&mut self, message: Message, turn: &mut Turn) -> Option<(NodeId, Part)> {
+        let to = NodeId::new(message.to)?;
+        if message.get_msg_type() == MessageType::MsgSnapshot {
+            self.send_snapshot(to, true, turn);
+            return None;
+        }
+        let sendable = travels(message.get_msg_type()) && to != self.node;
+        sendable.then(|| (to, Part::Raft { group: self.group, blank: self.is_blank(), message }))
+    }
+
+    /// Asks for a linearizable read.
+    pub(crate) fn read(&mut self, read: ReadId, turn: &mut Turn) {
+        let group = self.group;
+        let error = if self.state.is_none() || self.removed {
+            ReadError::NoState { group }
+        } else if self.reads.len() >= turn.config.reads_max {
+            ReadError::Overloaded { group }
+        } else {
+            return self.reads.ask(read, turn.now);
+        };
+        turn.out.reads.push(ReadReply { read, group, result: Err(error) });
+    }
+
+    fn ask_reads(&mut self, turn: &mut Turn) {
+        if let Some(context) = self.reads.next_call(turn.now, turn.config.read_retry_ms) {
+            if turn.planted.is(Bug::StaleRead) {
+                let index = self.raw.raft.raft_log.committed;
+                return self.reads.confirmed(&context, index);
+            }
+            self.raw.read_index(context);
+        }
+    }
+
+    fn read_confirmed(&mut self, read: &ReadState) {
+        self.reads.confirmed(&read.request_ctx, read.index);
+    }
+
+    fn answer_reads(&mut self, turn: &mut Turn) {
+        let group = self.group;
+        let applied = if turn.planted.is(Bug::ReadBeforeApplied) { u64::MAX } else { self.applied };
+        let mut answered = Vec::new();
+        self.reads.answered(applied, &mut answered);
+        for read in answered {
+            if !self.own_read(read, true, turn) {
+                turn.out.reads.push(ReadReply { read, group, result: Ok(()) });
+            }
+        }
+        let mut late = Vec::new();
+        self.reads.timed_out(turn.now, turn.config.read_timeout_ms, &mut late);
+        for read in late {
+            if !self.own_read(read, false, turn) {
+                turn.out.reads.push(ReadReply { read, group, result: Err(ReadError::TimedOut { group }) });
+            }
+        }
+    }
+
+    /// When this replica needs a turn at the latest, beside Raft's ticks.
+    pub(crate) fn next_turn(&self, turn: &Turn) -> Moment {
+        if self.removed {
+            return Moment::NEVER;
+        }
+        let read = self.reads.next_turn(turn.config.read_retry_ms);
+        read.min(self.next_stamp(turn)).min(self.failover.next_turn())
+    }
+
+    /// Says that nothing can be proposed here.
+    fn not_leader(&self) -> ProposeError {
+        let leader = self.seen.leader.filter(|&leader| leader != self.node);
+        ProposeError::NotLeader { group: self.group, leader }
+    }
+
+    fn mark(&mut self, file: SnapshotFile, restart: bool) {
+        if restart {
+            self.write.entries.clear();
+        }
+        self.write.snapshot = Some(SnapshotMark { file, restart });
+    }
+}
+
+fn vote_of(hard: &HardState) -> Vote {
+    Vote { term: hard.term, voted_for: NodeId::new(hard.vote), commit: hard.commit }
+}

@@ -1,0 +1,158 @@
+//! Committed entries become state, once each and in order.
+
+use super::Replica;
+use crate::log_entry::decode_batch;
+use crate::members::added_witness;
+use crate::output::{AppliedEntry, HostEvent, ProposalOutcome, ProposalReply, ProposeError};
+use crate::planted::Bug;
+use crate::proposals::{Asker, Claimed};
+use crate::turn::Turn;
+use crate::{MemberRefusal, ReplicaKind};
+use protobuf::Message as _;
+use raft::eraftpb::{ConfChangeV2, Entry, EntryType};
+use tollgate_core::Applied;
+
+impl Replica {
+    pub(super) fn apply(&mut self, entries: &[Entry], turn: &mut Turn) {
+        for entry in entries {
+            assert_eq!(
+                entry.index,
+                self.applied + 1,
+                "entries are applied in order, none twice, none left out"
+            );
+            match entry.get_entry_type() {
+                EntryType::EntryNormal => self.apply_commands(entry, turn),
+                EntryType::EntryConfChangeV2 => self.apply_membership(entry, turn),
+                EntryType::EntryConfChange => unreachable!("changes of the first kind are never proposed"),
+            }
+            self.applied = entry.index;
+        }
+    }
+
+    fn apply_commands(&mut self, entry: &Entry, turn: &mut Turn) {
+        let claimed = self.proposals.claim(entry.index, entry.term);
+        let (askers, batch) = match claimed {
+            Claimed::Same(waiting) => (waiting.askers, Some(waiting.batch)),
+            Claimed::Lost(askers) => {
+                // Another leader's entry stands where these were.
+                self.refuse_all(askers, &ProposeError::Indeterminate { group: self.group }, turn);
+                (Vec::new(), None)
+            }
+            Claimed::None => (Vec::new(), None),
+        };
+        if entry.data.is_empty() {
+            // A new leader's empty entry, or a change of membership that Raft made empty because another was pending.
+            return self.refuse_all(askers, &MemberRefusal::Busy.into(), turn);
+        }
+        if self.kind == ReplicaKind::Witness {
+            return;
+        }
+        let batch = batch.unwrap_or_else(|| {
+            decode_batch(&entry.data).expect("a committed entry is what a leader encoded")
+        });
+        let again = turn.planted.is(Bug::AppliedTwice) && entry.index <= self.replays_to;
+        let skipped = turn.planted.is(Bug::SkipsEntry) && entry.index == self.replays_to;
+        if skipped {
+            return;
+        }
+        let copy = again.then(|| batch.clone());
+        let shift = usize::from(turn.planted.is(Bug::RepliesShifted) && batch.len() > 1);
+        let mut whole = AppliedEntry {
+            group: self.group,
+            index: entry.index,
+            revision: self.state.as_ref().expect("a full replica with a log has state").revision(),
+            events_from: None,
+            resolved: Vec::new(),
+            ended_leases: Vec::new(),
+        };
+        let count = batch.len();
+        for (at, command) in batch.into_iter().enumerate() {
+            let state = self.state.as_mut().expect("a full replica with a log has state");
+            let mut applied = state.apply(command);
+            whole.revision = applied.revision;
+            whole.events_from = whole.events_from.or(applied.events_from);
+            whole.resolved.append(&mut applied.resolved);
+            whole.ended_leases.append(&mut applied.ended_leases);
+            if let Some(asker) = askers.get((at + shift) % count) {
+                self.reply(asker, applied, turn);
+            }
+        }
+        for command in copy.into_iter().flatten() {
+            self.state.as_mut().expect("as above").apply(command);
+        }
+        turn.out.applied.push(whole);
+    }
+
+    pub(super) fn reply(&mut self, asker: &Asker, applied: Applied, turn: &mut Turn) {
+        match asker {
+            Asker::Nobody => {}
+            Asker::Caller(proposal) => {
+                let result = Ok(ProposalOutcome::Applied(applied));
+                turn.out.replies.push(ProposalReply { proposal: *proposal, group: self.group, result });
+            }
+            Asker::Letter(letter) => self.letter_applied(letter, &applied.reply, turn),
+        }
+    }
+
+    /// Tells all who asked that there is no outcome. Other groups write again by themselves.
+    pub(super) fn refuse_all(
+        &mut self,
+        askers: impl IntoIterator<Item = Asker>,
+        error: &ProposeError,
+        turn: &mut Turn,
+    ) {
+        for asker in askers {
+            match asker {
+                Asker::Nobody => {}
+                Asker::Caller(proposal) => turn.refuse(self.group, proposal, error.clone()),
+                Asker::Letter(letter) => self.letter_dropped(&letter),
+            }
+        }
+    }
+
+    /// A planted bug.
+    pub(super) fn apply_membership_early(&mut self, entries: &[Entry]) {
+        for entry in entries.iter().filter(|entry| entry.get_entry_type() == EntryType::EntryConfChangeV2) {
+            let change = ConfChangeV2::parse_from_bytes(&entry.data).expect("as when it is applied");
+            let witness = added_witness(&change).expect("as when it is applied");
+            if let Ok(conf) = self.raw.apply_conf_change(&change) {
+                self.members = self.members.after(&conf, witness);
+            }
+        }
+    }
+
+    fn apply_membership(&mut self, entry: &Entry, turn: &mut Turn) {
+        let change = ConfChangeV2::parse_from_bytes(&entry.data)
+            .expect("a change in our own log is what we put there");
+        let witness = added_witness(&change).expect("a change's context is what we put there");
+        if !turn.planted.is(Bug::MembershipEarly) {
+            let conf =
+                self.raw.apply_conf_change(&change).expect("a change is checked before it is proposed");
+            self.members = self.members.after(&conf, witness);
+        }
+        turn.event(HostEvent::MembersChanged { group: self.group, members: self.members.clone() });
+        match self.proposals.claim(entry.index, entry.term) {
+            Claimed::Same(waiting) => {
+                for asker in waiting.askers {
+                    let Asker::Caller(proposal) = asker else { continue };
+                    let result = Ok(ProposalOutcome::Members(self.members.clone()));
+                    turn.out.replies.push(ProposalReply { proposal, group: self.group, result });
+                }
+            }
+            Claimed::Lost(askers) => {
+                self.refuse_all(askers, &ProposeError::Indeterminate { group: self.group }, turn);
+            }
+            Claimed::None => {}
+        }
+        if !self.members.contains(self.node) && !self.removed {
+            self.removed = true;
+            if self.leads() {
+                // It came to lead while its removal was under way. The others elect anew.
+                let term = self.raw.raft.term;
+                self.raw.raft.become_follower(term, raft::INVALID_ID);
+                self.observe(turn);
+            }
+            turn.event(HostEvent::Removed { group: self.group });
+        }
+    }
+}

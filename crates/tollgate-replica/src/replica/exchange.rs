@@ -1,0 +1,228 @@
+//! A leader's correspondence about leases that live in one group and hold locks in another.
+//!
+//! What is owed stands in the state: stubs that wait for their home's word, and ended leases whose groups have not
+//! acknowledged it. A leader goes through both, a page at a time, and writes again what was not settled in a while.
+//! A received letter becomes a command; its answer is written when the command has been applied, so nothing is
+//! promised that could be lost. Now and then a group asks the homes of all its stubs whether they live; a home
+//! answers that only after a quorum has confirmed it.
+
+use super::Replica;
+use crate::letter::{LEASES_MAX, LeaseKey, Letter};
+use crate::moment::Moment;
+use crate::output::ReadId;
+use crate::planted::Bug;
+use crate::proposals::Asker;
+use crate::turn::Turn;
+use std::collections::{BTreeMap, BTreeSet};
+use tollgate_core::{AckLeaseEnd, Command, ConfirmStub, EndStub, LeaseEnd, RegisterStub, Reply};
+use tollgate_types::{GroupId, LeaseId, Revision};
+
+/// What was written and not settled within this time is written again.
+const RETELL_MS: u64 = 200;
+/// Stubs and ends looked at in one turn.
+const PAGE: usize = 128;
+/// Audits that wait for a quorum's word; more are dropped and come again.
+const AUDITS_MAX: usize = 64;
+/// Reads of this host's own have this bit set.
+const OWN_READ: u64 = 1 << 63;
+
+#[derive(Debug, Default)]
+pub(crate) struct Exchange {
+    /// When somebody was last told of something.
+    told: BTreeMap<(LeaseKey, GroupId), Moment>,
+    /// Letters whose commands are in the log, so that a repeat does not put them there again.
+    in_log: BTreeSet<(LeaseKey, Errand)>,
+    pending_after: Option<LeaseId>,
+    ends_after: Option<(LeaseId, Revision, GroupId)>,
+    audit_after: Option<LeaseId>,
+    audit_at: Option<Moment>,
+    audits: BTreeMap<ReadId, (GroupId, Vec<LeaseKey>)>,
+    reads: u64,
+}
+
+impl Exchange {
+    /// A new leader, or none: everything is written anew.
+    pub(super) fn reset(&mut self) {
+        *self = Exchange { reads: self.reads, ..Exchange::default() };
+    }
+
+    fn should_tell(&mut self, key: LeaseKey, group: GroupId, now: Moment) -> bool {
+        if self.told.len() >= 8 * PAGE {
+            self.told.retain(|_, at| now < at.after_ms(RETELL_MS));
+        }
+        let due = self.told.get(&(key, group)).is_none_or(|at| now >= at.after_ms(RETELL_MS));
+        if due {
+            self.told.insert((key, group), now);
+        }
+        due
+    }
+}
+
+impl Replica {
+    /// The end of a turn of a leader: writes what is owed.
+    pub(super) fn correspond(&mut self, turn: &mut Turn) {
+        if self.clock.is_none() || !self.raw.raft.apply_to_current_term() {
+            return;
+        }
+        self.register_stubs(turn);
+        self.tell_ends(turn);
+        self.audit_stubs(turn);
+    }
+
+    fn register_stubs(&mut self, turn: &mut Turn) {
+        let Some(state) = &self.state else { return };
+        let page = state.pending_stubs(self.exchange.pending_after, PAGE);
+        self.exchange.pending_after = (page.len() == PAGE).then(|| page[PAGE - 1].lease);
+        for stub in page {
+            let key = LeaseKey { lease: stub.lease, incarnation: stub.incarnation };
+            if self.exchange.should_tell(key, stub.home, turn.now) {
+                turn.post(stub.home, Letter::Register { from: self.group, key, added: stub.added });
+            }
+        }
+    }
+
+    fn tell_ends(&mut self, turn: &mut Turn) {
+        let Some(state) = &self.state else { return };
+        let page = state.unacked_ends(self.exchange.ends_after, PAGE);
+        let last = page.last().map(|end| (end.lease, end.incarnation, end.group));
+        self.exchange.ends_after = last.filter(|_| page.len() == PAGE);
+        for end in page {
+            let key = LeaseKey { lease: end.lease, incarnation: end.incarnation };
+            if !self.exchange.should_tell(key, end.group, turn.now) {
+                continue;
+            }
+            if turn.planted.is(Bug::LeaseEndLost) {
+                let acked = Letter::EndAcked { from: end.group, key };
+                self.letter(acked, turn);
+            } else {
+                turn.post(end.group, Letter::Ended { home: self.group, key, reason: end.reason });
+            }
+        }
+    }
+
+    fn audit_stubs(&mut self, turn: &mut Turn) {
+        let Some(state) = &self.state else { return };
+        let exchange = &mut self.exchange;
+        let next = *exchange.audit_at.get_or_insert(turn.now.after_ms(turn.config.audit_ms));
+        if turn.now < next {
+            return;
+        }
+        let page = state.stubs(exchange.audit_after, PAGE);
+        exchange.audit_after = (page.len() == PAGE).then(|| page[PAGE - 1].lease);
+        let whole = exchange.audit_after.is_none();
+        exchange.audit_at = Some(if whole { turn.now.after_ms(turn.config.audit_ms) } else { turn.now });
+        let mut by_home: BTreeMap<GroupId, Vec<LeaseKey>> = BTreeMap::new();
+        for stub in page {
+            let key = LeaseKey { lease: stub.lease, incarnation: stub.incarnation };
+            by_home.entry(stub.home).or_default().push(key);
+        }
+        for (home, keys) in by_home {
+            turn.post(home, Letter::Audit { from: self.group, keys });
+        }
+    }
+
+    /// A letter to this group's leader.
+    pub(crate) fn letter(&mut self, letter: Letter, turn: &mut Turn) {
+        let serves = self.clock.is_some() && self.raw.raft.apply_to_current_term() && !self.removed;
+        if !serves || turn.disk_full || turn.shutting_down {
+            return; // It comes again, to whoever leads then.
+        }
+        match letter {
+            Letter::Audit { from, keys } => self.begin_audit(from, keys, turn),
+            Letter::Gone { keys } => {
+                for key in keys {
+                    self.carry_out(Letter::Registered { key, added: Revision::ZERO, lives: false });
+                }
+            }
+            letter => self.carry_out(letter),
+        }
+    }
+
+    /// Puts a letter's command into the queue, unless it is in the log already.
+    fn carry_out(&mut self, letter: Letter) {
+        let (key, errand) = errand_of(&letter);
+        if self.exchange.in_log.insert((key, errand)) {
+            self.queue.push((Asker::Letter(letter), errand.command(key)));
+        }
+    }
+
+    /// A letter's command will not be applied after all.
+    pub(super) fn letter_dropped(&mut self, letter: &Letter) {
+        self.exchange.in_log.remove(&errand_of(letter));
+    }
+
+    /// A letter's command has been applied: time for the answer.
+    pub(super) fn letter_applied(&mut self, letter: &Letter, reply: &Reply, turn: &mut Turn) {
+        self.letter_dropped(letter);
+        match *letter {
+            Letter::Register { from, key, added } => {
+                let lives = match reply {
+                    Reply::StubRegistered => true,
+                    Reply::LeaseUnknown => false,
+                    // A limit: the stub stays pending, and is registered once there is room.
+                    _ => return,
+                };
+                turn.post(from, Letter::Registered { key, added, lives });
+            }
+            Letter::Ended { home, key, .. } => turn.post(home, Letter::EndAcked { from: self.group, key }),
+            _ => {}
+        }
+    }
+
+    fn begin_audit(&mut self, from: GroupId, keys: Vec<LeaseKey>, turn: &Turn) {
+        if self.exchange.audits.len() >= AUDITS_MAX || keys.len() > LEASES_MAX {
+            return;
+        }
+        self.exchange.reads += 1;
+        let read = ReadId(OWN_READ | self.exchange.reads);
+        self.exchange.audits.insert(read, (from, keys));
+        self.reads.ask(read, turn.now);
+    }
+
+    /// A read of this host's own is over. Whether it was one.
+    pub(super) fn own_read(&mut self, read: ReadId, confirmed: bool, turn: &mut Turn) -> bool {
+        if read.0 & OWN_READ == 0 {
+            return false;
+        }
+        let audit = self.exchange.audits.remove(&read);
+        if let (Some((from, mut keys)), Some(state), true) = (audit, &self.state, confirmed) {
+            keys.retain(|key| !state.lease_lives(key.lease, key.incarnation));
+            if !keys.is_empty() {
+                turn.post(from, Letter::Gone { keys });
+            }
+        }
+        true
+    }
+}
+
+/// What a letter makes the group do about a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Errand {
+    Register(GroupId),
+    Confirm(Revision),
+    End(LeaseEnd),
+    Acknowledge(GroupId),
+}
+
+fn errand_of(letter: &Letter) -> (LeaseKey, Errand) {
+    match *letter {
+        Letter::Register { from, key, .. } => (key, Errand::Register(from)),
+        Letter::Registered { key, added, lives: true } => (key, Errand::Confirm(added)),
+        Letter::Registered { key, lives: false, .. } => (key, Errand::End(LeaseEnd::Expired)),
+        Letter::Ended { key, reason, .. } => (key, Errand::End(reason)),
+        Letter::EndAcked { from, key } => (key, Errand::Acknowledge(from)),
+        Letter::Audit { .. } | Letter::Gone { .. } => unreachable!("an audit and its answer are no errands"),
+    }
+}
+
+impl Errand {
+    fn command(self, key: LeaseKey) -> Command {
+        let LeaseKey { lease, incarnation } = key;
+        match self {
+            Errand::Register(group) => Command::RegisterStub(RegisterStub { lease, incarnation, group }),
+            Errand::Confirm(added) => Command::ConfirmStub(ConfirmStub { lease, incarnation, added }),
+            Errand::End(reason) => Command::EndStub(EndStub { lease, incarnation, reason }),
+            Errand::Acknowledge(group) => Command::AckLeaseEnd(AckLeaseEnd { lease, incarnation, group }),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Fast failover: a broken connection is news that a timeout only guesses.
+//!
+//! When the connection from the leader breaks and can't be made again, a follower forgets its leader, so that it will
+//! grant a vote, and asks for votes itself after a little jitter. Raft's pre-vote keeps this harmless: whoever still
+//! hears the leader refuses. A witness leaves it to others. The next attempt waits twice as long, up to the election
+//! timeout, so that a torn cluster does not drown in campaigns.
+
+use super::Replica;
+use crate::moment::Moment;
+use crate::storage::ReplicaKind;
+use crate::turn::Turn;
+use raft::StateRole;
+use tollgate_types::NodeId;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Failover {
+    /// When to campaign, if nobody leads until then.
+    campaign_at: Moment,
+    attempts: u32,
+}
+
+impl Default for Failover {
+    fn default() -> Failover {
+        Failover { campaign_at: Moment::NEVER, attempts: 0 }
+    }
+}
+
+impl Failover {
+    pub(super) fn next_turn(&self) -> Moment {
+        self.campaign_at
+    }
+}
+
+impl Replica {
+    pub(crate) fn connection_lost(&mut self, peer: NodeId, turn: &mut Turn) {
+        if self.removed {
+            return;
+        }
+        if self.leads() {
+            self.raw.report_unreachable(peer.number());
+            self.observe(turn);
+            return;
+        }
+        let follows = self.raw.raft.state == StateRole::Follower && self.seen.leader == Some(peer);
+        if !follows || !self.raw.raft.promotable() {
+            return;
+        }
+        self.raw.raft.leader_id = raft::INVALID_ID;
+        self.observe(turn);
+        if self.kind == ReplicaKind::Full {
+            let jitter_us = turn.randomness.between(0, turn.config.failover_ms * 1_000);
+            let at = Moment::from_us(turn.now.us() + jitter_us);
+            self.failover = Failover { campaign_at: at, attempts: 0 };
+        }
+    }
+
+    pub(super) fn campaign_if_due(&mut self, turn: &mut Turn) {
+        if turn.now < self.failover.campaign_at {
+            return;
+        }
+        let raft = &self.raw.raft;
+        let waits = raft.state == StateRole::Follower && raft.leader_id == raft::INVALID_ID;
+        // Raft looks through the entries between applied and committed before it campaigns; let it have none.
+        let ready = self.applied == raft.raft_log.committed;
+        if waits && ready && raft.promotable() {
+            // Raft can only say that it did not campaign; then a later attempt will.
+            let _ = self.raw.campaign();
+            self.observe(turn);
+        }
+        let config = &turn.config;
+        let attempts = self.failover.attempts + 1;
+        let wait_ms = (config.failover_ms << attempts.min(16)).min(config.election_timeout_ms);
+        let at = turn.now.after_ms(wait_ms);
+        let still = self.seen.leader.is_none() && wait_ms < config.election_timeout_ms;
+        self.failover = Failover { campaign_at: if still { at } else { Moment::NEVER }, attempts };
+    }
+}

@@ -1,0 +1,331 @@
+//! What a leader does: stamps and proposes, lets time pass, changes the members, hands leadership on.
+//!
+//! Each turn's proposals are packed into few entries, keepalives first: after a pause a lease must not end because
+//! its keepalive was read last. Every stamp is at least the one before it in the log, whoever made that one.
+
+use super::Replica;
+use crate::log_entry::{BatchWriter, last_stamp};
+use crate::log_time::LogClock;
+use crate::members::{MEMBERS_MAX, MemberChange, MemberRefusal};
+use crate::moment::Moment;
+use crate::output::{ProposalId, ProposeError};
+use crate::planted::Bug;
+use crate::proposals::Asker;
+use crate::storage::ReplicaKind;
+use crate::turn::Turn;
+use raft::eraftpb::ConfChangeV2;
+use std::collections::BTreeSet;
+use tollgate_core::{Command, Entry};
+use tollgate_types::{LogTime, NodeId};
+
+impl Replica {
+    pub(super) fn start_leading(&mut self, turn: &Turn) {
+        let Some(state) = &self.state else { return };
+        let log = &self.raw.raft.raft_log;
+        let in_log =
+            log.unstable_entries().iter().rev().find_map(last_stamp).or_else(|| self.log().last_stamp());
+        let mut base = in_log.unwrap_or(state.now());
+        assert!(base >= state.now(), "the log's last stamp is not behind what was applied");
+        if turn.planted.is(Bug::LogTimeFromZero) {
+            base = LogTime::ZERO;
+        }
+        if turn.planted.is(Bug::LogTimeFromMemory) {
+            base = base.max(self.highest_stamp);
+        }
+        self.last_stamp = base;
+        self.clock = Some(LogClock::start(base, turn.now));
+    }
+
+    /// Nobody here can know any more what becomes of what was proposed.
+    pub(super) fn stop_leading(&mut self, turn: &mut Turn) {
+        self.clock = None;
+        self.sending.clear();
+        self.exchange.reset();
+        let lost = self.proposals.take_all();
+        self.refuse_all(lost, &ProposeError::Indeterminate { group: self.group }, turn);
+        let queue = std::mem::take(&mut self.queue);
+        let error = self.not_leader();
+        self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &error, turn);
+    }
+
+    /// Takes a command to propose at the end of the turn, or says at once why not.
+    pub(crate) fn propose(&mut self, proposal: ProposalId, command: Command, turn: &mut Turn) {
+        match self.objection(turn, &command) {
+            Some(error) => turn.refuse(self.group, proposal, error),
+            None => self.queue.push((Asker::Caller(proposal), command)),
+        }
+    }
+
+    fn objection(&self, turn: &Turn, command: &Command) -> Option<ProposeError> {
+        let group = self.group;
+        if self.clock.is_none() || self.removed {
+            return Some(self.not_leader());
+        }
+        if let Some(successor) = self.raw.raft.lead_transferee {
+            return Some(ProposeError::NotLeader { group, leader: NodeId::new(successor) });
+        }
+        if turn.shutting_down {
+            return Some(ProposeError::NotLeader { group, leader: None });
+        }
+        if turn.disk_full {
+            return Some(ProposeError::DiskFull);
+        }
+        if self.proposals.len() + self.queue.len() >= turn.config.proposals_max {
+            return Some(ProposeError::Overloaded { group });
+        }
+        match command {
+            Command::RaiseApplyVersion(version) => self.version_objection(*version, turn),
+            _ => None,
+        }
+    }
+
+    /// A version is raised only when every member is there and knows it: one that does not would have to stop.
+    fn version_objection(&self, version: u32, turn: &Turn) -> Option<ProposeError> {
+        let lacks = |node: &NodeId| {
+            if *node == self.node {
+                return turn.config.apply_version < version;
+            }
+            !turn.is_active(*node) || turn.peers.get(node).is_none_or(|peer| peer.apply_version < version)
+        };
+        let node = self.members.all().into_iter().find(lacks)?;
+        Some(ProposeError::VersionUnsupported { node, version })
+    }
+
+    /// A leader's part of the end of a turn.
+    pub(super) fn lead(&mut self, turn: &mut Turn) {
+        if !self.leads() {
+            return;
+        }
+        self.propose_queue(turn);
+        self.tick_if_due(turn);
+        self.leave_joint(turn);
+        if self.should_hand_on(turn) {
+            self.transfer_leadership(None, turn);
+        }
+    }
+
+    fn propose_queue(&mut self, turn: &mut Turn) {
+        let Some(clock) = self.clock else { return };
+        if self.queue.is_empty() {
+            return;
+        }
+        let at = clock.now().max(self.last_stamp);
+        let mut queue = std::mem::take(&mut self.queue);
+        keepalives_first(&mut queue);
+        if turn.planted.is(Bug::ProposedTwice) {
+            let copy = queue.last().map(|(_, command)| (Asker::Nobody, command.clone()));
+            queue.extend(copy);
+        }
+        let mut writer = BatchWriter::default();
+        let mut askers = Vec::with_capacity(queue.len());
+        let mut batch = Vec::with_capacity(queue.len());
+        for (asker, command) in queue {
+            let entry = Entry { at, command };
+            writer.push(&entry);
+            askers.push(asker);
+            batch.push(entry);
+            if writer.len() >= turn.config.entry_bytes_max {
+                self.propose_batch(&mut writer, &mut askers, &mut batch, turn);
+            }
+        }
+        self.propose_batch(&mut writer, &mut askers, &mut batch, turn);
+    }
+
+    fn propose_batch(
+        &mut self,
+        writer: &mut BatchWriter,
+        askers: &mut Vec<Asker>,
+        batch: &mut Vec<Entry>,
+        turn: &mut Turn,
+    ) {
+        let Some(last) = batch.last() else { return };
+        let at = last.at;
+        let (askers, batch) = (std::mem::take(askers), std::mem::take(batch));
+        if self.raw.propose(Vec::new(), writer.take()).is_err() {
+            // Too much is not committed yet: Raft put nothing into the log.
+            return self.refuse_all(askers, &ProposeError::Overloaded { group: self.group }, turn);
+        }
+        self.last_stamp = at;
+        let keepalives = batch.iter().all(|entry| matches!(entry.command, Command::RenewLeases(_)));
+        let early = turn.planted.is(Bug::AnsweredBeforeCommit)
+            || (turn.planted.is(Bug::KeepaliveAckedByDeposed) && keepalives);
+        if early {
+            return self.answer_early(askers, batch, turn);
+        }
+        let (index, term) = (self.raw.raft.raft_log.last_index(), self.raw.raft.term);
+        self.proposals.push(index, term, askers, batch);
+    }
+
+    /// A planted bug: the outcome that the command would have on a copy of the state as it is.
+    fn answer_early(&mut self, askers: Vec<Asker>, batch: Vec<Entry>, turn: &mut Turn) {
+        let state = self.state.as_ref().expect("a leader that proposes keeps state");
+        let mut reader = tollgate_core::SnapshotReader::new();
+        for chunk in state.snapshot().chunks(1 << 20) {
+            reader.push(&chunk).expect("a snapshot of our own");
+        }
+        let mut copy = reader.finish().expect("a snapshot of our own");
+        for (asker, entry) in askers.into_iter().zip(batch) {
+            let mut applied = copy.apply(Entry { at: entry.at.max(copy.now()), ..entry });
+            (applied.resolved, applied.ended_leases) = (Vec::new(), Vec::new());
+            self.reply(&asker, applied, turn);
+        }
+    }
+
+    /// Time must pass for those who wait for it, even when nobody speaks.
+    fn tick_if_due(&mut self, turn: &mut Turn) {
+        let (Some(clock), Some(state)) = (self.clock, &self.state) else { return };
+        let Some(deadline) = state.next_deadline() else { return };
+        if turn.planted.is(Bug::NoTicks) || turn.disk_full {
+            return;
+        }
+        let now = clock.now();
+        let all_applied = self.applied == self.raw.raft.raft_log.last_index();
+        let due = deadline <= now && self.last_stamp < deadline;
+        let silent = now.ms() >= self.last_stamp.ms() + turn.config.tick_ms;
+        // One entry ends a limited number of claims; the rest is due already.
+        let backlog = deadline <= state.now() && all_applied;
+        if due || silent || backlog {
+            self.queue.push((Asker::Nobody, Command::Tick));
+            self.propose_queue(turn);
+        }
+    }
+
+    /// When a tick falls due, on this node's clock.
+    pub(super) fn next_stamp(&self, turn: &Turn) -> Moment {
+        let (Some(clock), Some(state)) = (self.clock, &self.state) else { return Moment::NEVER };
+        let Some(deadline) = state.next_deadline() else { return Moment::NEVER };
+        if turn.disk_full || self.raw.raft.lead_transferee.is_some() {
+            return Moment::NEVER; // Nothing can be proposed; Raft's ticks come round in any case.
+        }
+        let silence = LogTime::from_ms(self.last_stamp.ms() + turn.config.tick_ms);
+        let due = if self.last_stamp < deadline { deadline.min(silence) } else { silence };
+        // What is due already was proposed in this turn, or Raft has no room for it.
+        turn.now.after_ms(clock.ms_until(due).max(1))
+    }
+
+    /// Raft leaves a joint configuration by itself, unless the leader changed at the wrong moment.
+    fn leave_joint(&mut self, turn: &mut Turn) {
+        let raft = &self.raw.raft;
+        let stuck = self.members.is_joint() && !raft.has_pending_conf() && raft.apply_to_current_term();
+        if stuck && raft.lead_transferee.is_none() {
+            // Raft refuses if it can't now; the next turn tries again.
+            let _ = self.raw.propose_conf_change(Vec::new(), ConfChangeV2::default());
+            self.observe(turn);
+        }
+    }
+
+    /// A witness leads only until somebody else can, and so does a node that can't write or is about to stop.
+    fn should_hand_on(&self, turn: &Turn) -> bool {
+        let unfit = self.kind == ReplicaKind::Witness || turn.disk_full || turn.shutting_down;
+        unfit && self.raw.raft.lead_transferee.is_none() && self.raw.raft.commit_to_current_term()
+    }
+
+    /// Hands leadership to `to`, or to the full voter that has most of the log.
+    pub(crate) fn transfer_leadership(&mut self, to: Option<NodeId>, turn: &mut Turn) {
+        if !self.leads() {
+            return;
+        }
+        if let Some(to) = to.or_else(|| self.best_successor(turn)) {
+            self.raw.transfer_leader(to.number());
+            self.observe(turn);
+        }
+    }
+
+    fn best_successor(&self, turn: &Turn) -> Option<NodeId> {
+        let prs = self.raw.raft.prs();
+        let fit = |node: &&NodeId| {
+            **node != self.node && !self.members.witnesses.contains(node) && turn.is_active(**node)
+        };
+        let matched = |node: &&NodeId| prs.get(node.number()).map_or(0, |progress| progress.matched);
+        self.members.voters.iter().filter(fit).max_by_key(matched).copied()
+    }
+
+    /// Proposes a change of membership, or says at once why not.
+    pub(crate) fn change_members(&mut self, proposal: ProposalId, change: MemberChange, turn: &mut Turn) {
+        // A witness may change the members too: it may be the only one left to lead.
+        let error = if !self.leads() || self.removed || self.raw.raft.lead_transferee.is_some() {
+            Some(self.not_leader())
+        } else if turn.disk_full {
+            Some(ProposeError::DiskFull)
+        } else if change.removes(self.node) {
+            self.transfer_leadership(None, turn);
+            Some(ProposeError::NotLeader { group: self.group, leader: None })
+        } else {
+            self.refusal(change, turn).map(ProposeError::Refused)
+        };
+        if let Some(error) = error {
+            return turn.refuse(self.group, proposal, error);
+        }
+        if self.raw.propose_conf_change(Vec::new(), change.to_raft()).is_err() {
+            return turn.refuse(self.group, proposal, ProposeError::Overloaded { group: self.group });
+        }
+        let (index, term) = (self.raw.raft.raft_log.last_index(), self.raw.raft.term);
+        self.proposals.push(index, term, vec![Asker::Caller(proposal)], Vec::new());
+    }
+
+    fn refusal(&self, change: MemberChange, turn: &Turn) -> Option<MemberRefusal> {
+        if self.raw.raft.has_pending_conf() || self.members.is_joint() {
+            return Some(MemberRefusal::Busy);
+        }
+        match change {
+            MemberChange::AddLearner { node, .. } => {
+                if node.number() < self.members.next_node {
+                    return Some(MemberRefusal::IdUsed { node, next: self.members.next_node });
+                }
+                (self.members.all().len() >= MEMBERS_MAX).then_some(MemberRefusal::TooMany)
+            }
+            MemberChange::Promote { node } => self.promotion_refusal(node, turn),
+            MemberChange::Remove { node } => {
+                if !self.members.contains(node) {
+                    return Some(MemberRefusal::NotMember { node });
+                }
+                self.quorum_refusal(Some(node), None, turn)
+            }
+            MemberChange::Replace { out, by } => {
+                if !self.members.voters.contains(&out) {
+                    return Some(MemberRefusal::NotVoter { node: out });
+                }
+                self.promotion_refusal(by, turn).or_else(|| self.quorum_refusal(Some(out), Some(by), turn))
+            }
+        }
+    }
+
+    fn promotion_refusal(&self, node: NodeId, turn: &Turn) -> Option<MemberRefusal> {
+        if !self.members.contains(node) {
+            return Some(MemberRefusal::NotMember { node });
+        }
+        if !self.members.learners.contains(&node) {
+            return Some(MemberRefusal::NotLearner { node });
+        }
+        let raft = &self.raw.raft;
+        let matched = raft.prs().get(node.number()).map_or(0, |progress| progress.matched);
+        let behind = raft.raft_log.last_index().saturating_sub(matched);
+        let caught_up = matched > 0 && behind <= turn.config.promote_behind_max && turn.is_active(node);
+        (!caught_up).then_some(MemberRefusal::NotCaughtUp { node, behind })
+    }
+
+    /// A change must leave a quorum of those who answer now.
+    fn quorum_refusal(&self, out: Option<NodeId>, by: Option<NodeId>, turn: &Turn) -> Option<MemberRefusal> {
+        let mut voters: BTreeSet<NodeId> = self.members.voters.clone();
+        let loses_vote = out.is_some_and(|node| voters.remove(&node));
+        voters.extend(by);
+        if !loses_vote && by.is_none() {
+            return None;
+        }
+        let active = voters.iter().filter(|&&node| turn.is_active(node)).count();
+        let keeps_state = voters.iter().any(|node| !self.members.witnesses.contains(node));
+        let enough = active > voters.len() / 2 && keeps_state;
+        (!enough).then_some(MemberRefusal::WouldLoseQuorum { active, voters: voters.len() })
+    }
+}
+
+/// Moves keepalives to the front. They are few, and commands are big, so nothing else moves if there are none.
+fn keepalives_first(queue: &mut Vec<(Asker, Command)>) {
+    let is_keepalive = |command: &Command| matches!(command, Command::RenewLeases(_));
+    if queue.iter().any(|(_, command)| is_keepalive(command)) {
+        let all = std::mem::take(queue).into_iter();
+        let (keepalives, rest): (Vec<_>, Vec<_>) = all.partition(|(_, command)| is_keepalive(command));
+        *queue = keepalives;
+        queue.extend(rest);
+    }
+}

@@ -1,0 +1,278 @@
+//! Snapshots: when one is taken, how one goes to a peer, and how one of a peer replaces what is here.
+//!
+//! A replica takes snapshots of its own state, leader or not, and shortens its log behind them whether or not any
+//! follower still needs the head. A follower that does gets the snapshot. What arrives is stored, checked and loaded
+//! before Raft hears of it, so installing it is one step. A witness can't take snapshots: the leader sends it each
+//! of its own, and the witness shortens its log by them unseen.
+
+use super::Replica;
+use crate::frame::{Chunk, ChunkStatus, Part};
+use crate::log::to_raft;
+use crate::output::HostEvent;
+use crate::planted::Bug;
+use crate::storage::{Completion, Done, Job, ReplicaKind, SnapshotFile, SnapshotMeta, TransferId};
+use crate::transfer::{Arrival, Receiving, Sending};
+use crate::turn::Turn;
+use bytes::Bytes;
+use raft::SnapshotStatus;
+use raft::eraftpb::{Message, MessageType};
+use tollgate_types::NodeId;
+
+impl Replica {
+    /// Asks for a snapshot now.
+    pub(crate) fn ask_snapshot(&mut self) {
+        self.snapshot_asked = true;
+    }
+
+    /// The end of a turn: takes a snapshot if it is time, and keeps transfers moving.
+    pub(super) fn carry_snapshots(&mut self, turn: &mut Turn) {
+        self.take_snapshot_if_due(turn);
+        let mut lost = Vec::new();
+        for (&peer, sending) in &mut self.sending {
+            if sending.is_alive(turn.now, &turn.config) {
+                sending.jobs(self.group, peer, &turn.config, &mut turn.out.jobs);
+            } else {
+                lost.push(peer);
+            }
+        }
+        for peer in lost {
+            self.end_sending(peer, SnapshotStatus::Failure, turn);
+        }
+        let timeout_ms = turn.config.transfer_timeout_ms;
+        if self.receiving.as_ref().is_some_and(|receiving| !receiving.is_alive(turn.now, timeout_ms)) {
+            self.receiving = None;
+        }
+    }
+
+    fn take_snapshot_if_due(&mut self, turn: &mut Turn) {
+        self.snapshot_asked |= self.log().take_snapshot_wanted();
+        let Some(state) = &self.state else { return };
+        let config = &turn.config;
+        let log = self.log();
+        let is_long = log.bytes() > config.snapshot_log_bytes + config.log_kept_bytes;
+        let old = turn.now >= self.snapshot_at.after_ms(config.snapshot_age_ms);
+        let news = self.applied > log.snapshot_index();
+        if self.saving || self.removed || turn.disk_full || !news || !(self.snapshot_asked || is_long || old)
+        {
+            return;
+        }
+        let term = log.term_of(self.applied).expect("the log reaches back to what is applied");
+        let mut index = self.applied;
+        if turn.planted.is(Bug::SnapshotIndexAhead) && log.term_of(index + 1) == Some(term) {
+            index += 1;
+        }
+        let meta = SnapshotMeta { index, term, members: self.members.clone() };
+        let snapshot = Box::new(state.snapshot());
+        turn.out.jobs.push(Job::Save { group: self.group, meta, snapshot });
+        self.saving = true;
+        self.snapshot_asked = false;
+        self.snapshot_at = turn.now;
+    }
+
+    /// The storage did a job.
+    pub(crate) fn job_done(&mut self, done: Done, turn: &mut Turn) {
+        match done {
+            Done::Saved { file, .. } => self.saved(file, turn),
+            Done::Read { transfer, peer, offset, bytes, .. } => {
+                self.piece_read(transfer, peer, offset, bytes, turn);
+            }
+            Done::Received { transfer, peer, next, .. } => self.piece_stored(transfer, peer, next, turn),
+            Done::Completed { transfer, outcome, .. } => self.completed(transfer, outcome, turn),
+            Done::Removed { .. } => {}
+        }
+    }
+
+    /// A job was not done: a snapshot is taken later, and a transfer begins again. What is sent is read again anyway.
+    pub(crate) fn job_dropped(&mut self) {
+        self.saving = false;
+        self.receiving = None;
+    }
+
+    fn saved(&mut self, file: SnapshotFile, turn: &mut Turn) {
+        self.saving = false;
+        let index = file.meta.index;
+        if index <= self.log().snapshot_index() {
+            return; // Meanwhile a newer one was installed.
+        }
+        self.adopt(file, turn);
+        turn.event(HostEvent::SnapshotSaved { group: self.group, index });
+        if self.leads() {
+            for witness in self.members.witnesses.clone() {
+                if witness != self.node && !self.sending.contains_key(&witness) {
+                    self.send_snapshot(witness, false, turn);
+                }
+            }
+        }
+    }
+
+    /// A complete snapshot of what is applied here becomes the one behind which the log begins.
+    fn adopt(&mut self, file: SnapshotFile, turn: &Turn) {
+        let index = file.meta.index;
+        self.raw.mut_store().saved(file.clone(), turn.config.log_kept_bytes);
+        self.mark(file, false);
+        self.remove_after = Some((turn.number, index));
+    }
+
+    /// Older snapshots go once the mark of the newer one is durable; one that is being sent stays.
+    pub(super) fn remove_old_snapshots(&mut self, turn: &mut Turn) {
+        let Some((_, index)) = self.remove_after else { return };
+        let sent = self.sending.values().map(|sending| sending.file.meta.index).min();
+        let below = sent.map_or(index, |sent| sent.min(index));
+        turn.out.jobs.push(Job::Remove { group: self.group, below });
+        if below == index {
+            self.remove_after = None;
+        }
+    }
+
+    pub(super) fn send_snapshot(&mut self, to: NodeId, for_raft: bool, turn: &mut Turn) {
+        let Some(file) = self.log().snapshot_file().cloned() else { return };
+        let same = |sending: &Sending| {
+            sending.file.meta.index == file.meta.index && sending.term == self.raw.raft.term
+        };
+        if let Some(sending) = self.sending.get_mut(&to).filter(|sending| same(sending)) {
+            sending.for_raft |= for_raft;
+            return;
+        }
+        let term = self.raw.raft.term;
+        let sending = Sending::new(turn.next_transfer(), file, term, for_raft, turn.now);
+        self.sending.insert(to, sending);
+    }
+
+    fn end_sending(&mut self, peer: NodeId, status: SnapshotStatus, turn: &mut Turn) {
+        if self.sending.remove(&peer).is_some_and(|sending| sending.for_raft) {
+            self.raw.report_snapshot(peer.number(), status);
+            self.observe(turn);
+        }
+    }
+
+    fn piece_read(
+        &mut self,
+        transfer: TransferId,
+        peer: NodeId,
+        offset: u64,
+        bytes: Option<Bytes>,
+        turn: &mut Turn,
+    ) {
+        let Some(sending) = self.sending.get(&peer).filter(|sending| sending.transfer == transfer) else {
+            return;
+        };
+        if let Some(bytes) = bytes {
+            turn.send(peer, &Part::Chunk(sending.chunk(self.group, offset, bytes)));
+        } else {
+            // The file is gone or damaged here; a new one replaces it.
+            self.snapshot_asked = true;
+            self.end_sending(peer, SnapshotStatus::Failure, turn);
+        }
+    }
+
+    /// A peer says how far it is.
+    pub(crate) fn chunk_acked(
+        &mut self,
+        peer: NodeId,
+        transfer: TransferId,
+        status: ChunkStatus,
+        turn: &mut Turn,
+    ) {
+        let Some(sending) = self.sending.get_mut(&peer) else { return };
+        if sending.transfer != transfer {
+            return;
+        }
+        match status {
+            ChunkStatus::Next(next) => sending.acked(next, turn.now),
+            ChunkStatus::Done => self.end_sending(peer, SnapshotStatus::Finish, turn),
+            ChunkStatus::Failed => self.end_sending(peer, SnapshotStatus::Failure, turn),
+        }
+    }
+
+    /// A piece of a peer's snapshot.
+    pub(crate) fn chunk_arrived(&mut self, peer: NodeId, chunk: Chunk, turn: &mut Turn) {
+        if self.removed || turn.disk_full {
+            return;
+        }
+        let (transfer, group) = (chunk.transfer, self.group);
+        let ack = |status| Part::ChunkAck { group, transfer, status };
+        if chunk.file.meta.index <= self.log().snapshot_index() {
+            return turn.send(peer, &ack(ChunkStatus::Done));
+        }
+        if !self.receiving.as_ref().is_some_and(|receiving| receiving.is(peer, transfer)) {
+            if chunk.offset != 0 {
+                return turn.send(peer, &ack(ChunkStatus::Failed));
+            }
+            self.receiving = Some(Receiving::new(peer, &chunk, turn.now));
+        }
+        let receiving = self.receiving.as_mut().expect("just made sure of");
+        match receiving.arrived(chunk, turn.now) {
+            Arrival::Store { offset, bytes } => {
+                turn.out.jobs.push(Job::Receive { group, transfer, peer, offset, bytes });
+            }
+            Arrival::Repeat(status) => turn.send(peer, &ack(status)),
+            Arrival::Ignore => {}
+        }
+    }
+
+    fn piece_stored(&mut self, transfer: TransferId, peer: NodeId, next: u64, turn: &mut Turn) {
+        let load = self.kind == ReplicaKind::Full;
+        let Some(receiving) = self.receiving.as_mut().filter(|receiving| receiving.is(peer, transfer)) else {
+            return;
+        };
+        if receiving.stored(next) {
+            let file = receiving.file.clone();
+            turn.out.jobs.push(Job::Complete { group: self.group, transfer, file, load });
+        } else {
+            let status = ChunkStatus::Next(next);
+            turn.send(peer, &Part::ChunkAck { group: self.group, transfer, status });
+        }
+    }
+
+    fn completed(&mut self, transfer: TransferId, outcome: Completion, turn: &mut Turn) {
+        let Some(receiving) = self.receiving.take_if(|receiving| receiving.transfer == transfer) else {
+            return;
+        };
+        let group = self.group;
+        let ack = |status| Part::ChunkAck { group, transfer, status };
+        let (file, state) = match outcome {
+            Completion::Loaded(file, state) => (file, Some(state)),
+            Completion::Kept(file) => (file, None),
+            Completion::Damaged(what) => {
+                turn.event(HostEvent::SnapshotDamaged { group, what });
+                return turn.send(receiving.peer, &ack(ChunkStatus::Failed));
+            }
+        };
+        turn.send(receiving.peer, &ack(ChunkStatus::Done));
+        if file.meta.index <= self.applied {
+            if file.meta.index > self.log().snapshot_index() {
+                self.adopt(file, turn);
+            }
+            return;
+        }
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgSnapshot);
+        message.from = receiving.peer.number();
+        message.to = self.node.number();
+        message.term = receiving.term;
+        message.set_snapshot(to_raft(&file));
+        self.arrived = Some((file, state));
+        // Raft takes it or not (it may be of an old term, or not needed any more); `install` hears which.
+        let _ = self.raw.step(message);
+        self.observe(turn);
+        self.drain(turn);
+        self.arrived = None;
+    }
+
+    /// Raft has taken the snapshot that arrived: it replaces log, members and state.
+    pub(super) fn install(&mut self, index: u64, turn: &mut Turn) {
+        let (file, state) = self.arrived.take().expect("a snapshot is complete before Raft hears of it");
+        assert_eq!(file.meta.index, index, "Raft installs the snapshot that it was given");
+        self.raw.mut_store().restart(file.clone());
+        self.members = file.meta.members.clone();
+        self.applied = index;
+        if !turn.planted.is(Bug::SnapshotNotInstalled) || self.state.is_none() {
+            self.state = state.map(|state| *state);
+        }
+        self.snapshot_at = turn.now;
+        self.remove_after = Some((turn.number, index));
+        self.mark(file, true);
+        turn.event(HostEvent::SnapshotInstalled { group: self.group, index });
+        turn.event(HostEvent::MembersChanged { group: self.group, members: self.members.clone() });
+    }
+}

@@ -1,0 +1,111 @@
+//! What all replicas of a host share during a turn: the time, the settings, and the output that grows.
+
+use crate::config::HostConfig;
+use crate::frame::{FrameWriter, Header, Part};
+use crate::letter::Letter;
+use crate::moment::Moment;
+use crate::output::{HostEvent, Output, ProposalId, ProposalReply, ProposeError};
+use crate::planted::Planted;
+use crate::randomness::Randomness;
+use crate::storage::{TransferId, WriteNumber};
+use std::collections::BTreeMap;
+use tollgate_types::{GroupId, NodeId};
+
+/// A frame past this size is closed and another begun, so that one peer's backlog can't hold up its heartbeats.
+const FRAME_BYTES_MAX: usize = 2 << 20;
+
+pub(crate) struct Turn {
+    pub(crate) config: HostConfig,
+    pub(crate) randomness: Box<dyn Randomness + Send>,
+    pub(crate) now: Moment,
+    pub(crate) out: Output,
+    /// The number of this turn's write, if there will be one.
+    pub(crate) number: WriteNumber,
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    pub(crate) disk_full: bool,
+    pub(crate) shutting_down: bool,
+    pub(crate) planted: Planted,
+    /// Letters of this turn, and the groups to whose leaders they go.
+    letters: Vec<(GroupId, Letter)>,
+    frames: BTreeMap<NodeId, FrameWriter>,
+    transfers: u64,
+}
+
+/// What a host knows of another node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) heard: Moment,
+    pub(crate) apply_version: u32,
+}
+
+impl Turn {
+    pub(crate) fn new(config: HostConfig, mut randomness: Box<dyn Randomness + Send>, now: Moment) -> Turn {
+        // Transfers of an earlier life of this node must not be taken for this one's.
+        let transfers = randomness.next_u64() >> 16;
+        Turn {
+            config,
+            randomness,
+            now,
+            out: Output::default(),
+            number: WriteNumber(1),
+            peers: BTreeMap::new(),
+            disk_full: false,
+            shutting_down: false,
+            planted: Planted::default(),
+            letters: Vec::new(),
+            frames: BTreeMap::new(),
+            transfers,
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: NodeId, part: &Part) {
+        let header = Header {
+            cluster: self.config.cluster,
+            from: self.config.node,
+            to,
+            apply_version: self.config.apply_version,
+        };
+        let frame = self.frames.entry(to).or_insert_with(|| FrameWriter::new(header));
+        frame.push(part);
+        if frame.len() >= FRAME_BYTES_MAX {
+            let full = std::mem::replace(frame, FrameWriter::new(header));
+            self.frames.remove(&to);
+            self.out.frames.push((to, full.finish()));
+        }
+    }
+
+    pub(crate) fn post(&mut self, group: GroupId, letter: Letter) {
+        self.letters.push((group, letter));
+    }
+
+    pub(crate) fn take_letters(&mut self) -> Vec<(GroupId, Letter)> {
+        std::mem::take(&mut self.letters)
+    }
+
+    pub(crate) fn take_output(&mut self) -> Output {
+        for (to, frame) in std::mem::take(&mut self.frames) {
+            self.out.frames.push((to, frame.finish()));
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    pub(crate) fn next_transfer(&mut self) -> TransferId {
+        self.transfers += 1;
+        TransferId(self.transfers)
+    }
+
+    pub(crate) fn refuse(&mut self, group: GroupId, proposal: ProposalId, error: ProposeError) {
+        self.out.replies.push(ProposalReply { proposal, group, result: Err(error) });
+    }
+
+    pub(crate) fn event(&mut self, event: HostEvent) {
+        self.out.events.push(event);
+    }
+
+    /// Whether the node has been heard from lately.
+    pub(crate) fn is_active(&self, node: NodeId) -> bool {
+        let limit_ms = self.config.election_timeout_ms;
+        node == self.config.node
+            || self.peers.get(&node).is_some_and(|peer| self.now < peer.heard.after_ms(limit_ms))
+    }
+}

@@ -1,0 +1,117 @@
+//! Elections, failover, transfers.
+
+use crate::cluster::{Cluster, GROUP, node};
+use tollgate_replica::{HostEvent, Role};
+
+fn break_connections(cluster: &mut Cluster, dead: u64) {
+    for number in (1..=3).filter(|&number| number != dead) {
+        cluster.act(number, |host| host.connection_lost(node(dead)));
+    }
+}
+
+#[test]
+fn a_broken_connection_elects_faster_than_a_timeout() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let old = cluster.leader();
+    cluster.run_ms(500);
+    cluster.crash(old);
+    let begun_us = cluster.now_us;
+    break_connections(&mut cluster, old);
+    let new = cluster.leader();
+    let took_ms = (cluster.now_us - begun_us) / 1_000;
+    assert_ne!(new, old);
+    assert!(took_ms < 400, "failover took {took_ms} ms");
+}
+
+#[test]
+fn a_follower_that_merely_lost_its_connection_does_not_unseat_the_leader() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let leader = cluster.leader();
+    cluster.run_ms(500);
+    let term = cluster.status(leader).term;
+    let follower = if leader == 1 { 2 } else { 1 };
+    cluster.cut.insert((node(leader), node(follower)));
+    cluster.act(follower, |host| host.connection_lost(node(leader)));
+    cluster.run_ms(3_000);
+    cluster.heal();
+    cluster.run_ms(1_000);
+    assert_eq!(cluster.status(leader).term, term, "pre-vote: the others still hear the leader");
+    assert_eq!(cluster.leader_now(), Some(leader));
+}
+
+#[test]
+fn a_leader_without_a_majority_steps_down() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let old = cluster.leader();
+    cluster.isolate(old);
+    cluster.until("it steps down", |cluster| cluster.status(old).role != Role::Leader);
+    assert!(
+        cluster.events.contains(&(
+            node(old),
+            HostEvent::LeadershipLost { group: GROUP, term: cluster.status(old).term }
+        ))
+    );
+}
+
+#[test]
+fn a_silent_leader_is_replaced_after_the_timeout() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let old = cluster.leader();
+    cluster.nodes.get_mut(&node(old)).unwrap().paused = true;
+    let begun_us = cluster.now_us;
+    cluster.until("another leads", |cluster| cluster.leader_now().is_some_and(|leader| leader != old));
+    let took_ms = (cluster.now_us - begun_us) / 1_000;
+    assert!((900..2_300).contains(&took_ms), "took {took_ms} ms");
+}
+
+#[test]
+fn leadership_goes_to_whom_it_is_given() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let old = cluster.leader();
+    cluster.run_ms(300);
+    let to = if old == 3 { 1 } else { 3 };
+    cluster.act(old, |host| host.transfer_leadership(GROUP, Some(node(to))));
+    cluster.until("it leads", |cluster| cluster.leader_now() == Some(to));
+}
+
+#[test]
+fn a_node_that_shuts_down_hands_leadership_on_first() {
+    let mut cluster = Cluster::new(3, &[], 3);
+    let old = cluster.leader();
+    cluster.run_ms(500);
+    cluster.act(old, tollgate_replica::Host::begin_shutdown);
+    let begun_us = cluster.now_us;
+    cluster.until("it leads nothing", |cluster| {
+        let host = cluster.host(old);
+        host.groups().all(|group| host.status(group).unwrap().role != Role::Leader)
+    });
+    let took_ms = (cluster.now_us - begun_us) / 1_000;
+    assert!(took_ms < 100, "took {took_ms} ms");
+}
+
+#[test]
+fn heartbeats_of_idle_groups_travel_together() {
+    let frames = |groups: u32| {
+        let mut cluster = Cluster::new(3, &[], groups);
+        let all_led = |cluster: &Cluster| {
+            (0..groups).all(|group| {
+                let group = tollgate_types::GroupId::new(group);
+                (1..=3).any(|number| cluster.host(number).status(group).unwrap().serves)
+            })
+        };
+        cluster.until("all groups are led", all_led);
+        // One node leads them all, as in a small cluster after a restart.
+        for group in 0..groups {
+            for number in 1..=3 {
+                let group = tollgate_types::GroupId::new(group);
+                cluster.act(number, |host| host.transfer_leadership(group, Some(node(1))));
+            }
+        }
+        cluster.run_ms(3_000);
+        let before = cluster.frames;
+        cluster.run_ms(10_000);
+        cluster.frames - before
+    };
+    let (one, many) = (frames(1), frames(32));
+    assert!(many < one * 2, "one group: {one} frames in 10 s, 32 groups: {many}");
+}

@@ -1,0 +1,17 @@
+//! Hosts against each other, with time, wires and disks in the test's hands.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod cluster;
+mod disk;
+mod duties;
+mod elections;
+mod frames;
+mod leases;
+mod log_time;
+mod membership;
+mod memory;
+mod order;
+mod reads;
+mod snapshots;
+mod witness;

@@ -1,0 +1,192 @@
+//! Members come and go.
+
+use crate::cluster::{Cluster, GROUP, node};
+use tollgate_core::Reply;
+use tollgate_replica::{HostEvent, MemberChange, MemberRefusal, ProposalOutcome, ProposeError, ReplicaKind};
+
+fn changed(cluster: &mut Cluster, change: MemberChange) -> Result<(), ProposeError> {
+    let leader = cluster.leader();
+    let id = cluster.change(leader, change);
+    match cluster.answer(id)? {
+        ProposalOutcome::Members(_) => Ok(()),
+        ProposalOutcome::Applied(applied) => panic!("a change of members: {applied:?}"),
+    }
+}
+
+fn refused(cluster: &mut Cluster, change: MemberChange) -> MemberRefusal {
+    match changed(cluster, change).unwrap_err() {
+        ProposeError::Refused(refusal) => refusal,
+        other => panic!("a refusal: {other:?}"),
+    }
+}
+
+fn add_and_promote(cluster: &mut Cluster, number: u64) {
+    changed(cluster, MemberChange::AddLearner { node: node(number), witness: false }).unwrap();
+    cluster.add_joining(number, ReplicaKind::Full, 1);
+    cluster.until("the learner has caught up", |cluster| {
+        let leader = cluster.leader_now().map(|leader| cluster.status(leader));
+        leader.is_some_and(|leader| cluster.status(number).applied == leader.applied)
+    });
+    cluster.run_ms(200);
+    changed(cluster, MemberChange::Promote { node: node(number) }).unwrap();
+}
+
+#[test]
+fn a_cluster_grows_from_one_to_three_and_shrinks_again() {
+    let mut cluster = Cluster::new(1, &[], 1);
+    cluster.grant_lease(1, 600_000);
+    assert!(matches!(cluster.lock("jobs", 1), Reply::Acquired { .. }));
+    add_and_promote(&mut cluster, 2);
+    add_and_promote(&mut cluster, 3);
+    cluster.run_ms(300);
+    assert!(cluster.agree());
+    cluster.crash(1);
+    cluster.run_ms(100);
+    let leader = cluster.leader();
+    assert_ne!(leader, 1);
+    assert!(matches!(cluster.lock("jobs", 1), Reply::Acquired { .. }), "the lock is still the lease's");
+    changed(&mut cluster, MemberChange::Remove { node: node(1) }).unwrap();
+    let leader = cluster.leader();
+    assert_eq!(cluster.status(leader).members.voters.len(), 2);
+}
+
+#[test]
+fn a_learner_has_no_vote_until_it_has_caught_up() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    cluster.grant_lease(1, 600_000);
+    changed(&mut cluster, MemberChange::AddLearner { node: node(4), witness: false }).unwrap();
+    let refusal = refused(&mut cluster, MemberChange::Promote { node: node(4) });
+    assert!(matches!(refusal, MemberRefusal::NotCaughtUp { .. }), "{refusal:?}");
+}
+
+#[test]
+fn a_node_id_is_never_used_twice() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    add_and_promote(&mut cluster, 4);
+    let gone = if cluster.leader() == 4 { 3 } else { 4 };
+    changed(&mut cluster, MemberChange::Remove { node: node(gone) }).unwrap();
+    cluster.run_ms(100);
+    for number in [1, gone] {
+        let refusal = refused(&mut cluster, MemberChange::AddLearner { node: node(number), witness: false });
+        assert_eq!(refusal, MemberRefusal::IdUsed { node: node(number), next: 5 });
+    }
+}
+
+#[test]
+fn a_removal_that_would_lose_the_quorum_is_refused() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let leader = cluster.leader();
+    cluster.run_ms(300);
+    let others: Vec<u64> = (1..=3).filter(|&number| number != leader).collect();
+    cluster.crash(others[0]);
+    cluster.run_ms(1_100);
+    let refusal = refused(&mut cluster, MemberChange::Remove { node: node(others[1]) });
+    assert_eq!(refusal, MemberRefusal::WouldLoseQuorum { active: 1, voters: 2 });
+    changed(&mut cluster, MemberChange::Remove { node: node(others[0]) }).unwrap();
+}
+
+#[test]
+fn unknown_nodes_and_wrong_roles_are_refused() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    cluster.leader();
+    cluster.run_ms(300);
+    let leader = cluster.leader();
+    let other = if leader == 1 { 2 } else { 1 };
+    assert_eq!(
+        refused(&mut cluster, MemberChange::Remove { node: node(9) }),
+        MemberRefusal::NotMember { node: node(9) }
+    );
+    assert_eq!(
+        refused(&mut cluster, MemberChange::Promote { node: node(other) }),
+        MemberRefusal::NotLearner { node: node(other) }
+    );
+    assert_eq!(
+        refused(&mut cluster, MemberChange::Replace { out: node(9), by: node(8) }),
+        MemberRefusal::NotVoter { node: node(9) }
+    );
+}
+
+#[test]
+fn a_leader_that_is_to_be_removed_hands_leadership_on() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let old = cluster.leader();
+    cluster.run_ms(300);
+    let error = changed(&mut cluster, MemberChange::Remove { node: node(old) }).unwrap_err();
+    assert!(matches!(error, ProposeError::NotLeader { .. }), "{error:?}");
+    cluster.until("another leads", |cluster| cluster.leader_now().is_some_and(|leader| leader != old));
+    cluster.run_ms(300);
+    changed(&mut cluster, MemberChange::Remove { node: node(old) }).unwrap();
+    cluster.until("it knows", |cluster| {
+        cluster.events.contains(&(node(old), HostEvent::Removed { group: GROUP }))
+    });
+}
+
+#[test]
+fn a_voter_is_replaced_in_one_joint_step() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let out = if leader == 1 { 2 } else { 1 };
+    changed(&mut cluster, MemberChange::AddLearner { node: node(4), witness: false }).unwrap();
+    cluster.add_joining(4, ReplicaKind::Full, 1);
+    cluster.until("the learner has caught up", |cluster| {
+        cluster.status(4).applied == cluster.status(leader).applied
+    });
+    cluster.run_ms(200);
+    cluster.crash(out);
+    changed(&mut cluster, MemberChange::Replace { out: node(out), by: node(4) }).unwrap();
+    cluster.until("the joint step is over", |cluster| {
+        let leader = cluster.leader_now().map(|leader| cluster.status(leader).members);
+        leader.is_some_and(|members| !members.is_joint())
+    });
+    let members = cluster.status(cluster.leader_now().unwrap()).members;
+    assert!(members.voters.contains(&node(4)) && !members.contains(node(out)));
+    // Only the new members count now.
+    cluster.lock("jobs", 1);
+}
+
+#[test]
+fn members_survive_a_restart_with_and_without_a_snapshot() {
+    let mut cluster = Cluster::new(1, &[], 1);
+    add_and_promote(&mut cluster, 2);
+    for snapshot in [false, true] {
+        let leader = cluster.leader();
+        let before = cluster.status(leader).members;
+        if snapshot {
+            cluster.act(1, |host| host.take_snapshot(GROUP));
+            cluster.act(2, |host| host.take_snapshot(GROUP));
+            cluster.run_ms(50);
+            assert!(cluster.status(leader).snapshot_index > 1);
+        }
+        for number in [1, 2] {
+            cluster.crash(number);
+            cluster.start(number);
+        }
+        let leader = cluster.leader();
+        assert_eq!(cluster.status(leader).members, before);
+    }
+}
+
+#[test]
+fn a_voter_that_comes_back_with_an_empty_disk_is_refused() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let lost = if leader == 1 { 2 } else { 1 };
+    cluster.crash(lost);
+    cluster.nodes.remove(&node(lost));
+    let kept = if leader == 1 { 3 } else { 6 - leader - lost };
+    let config = cluster.nodes[&node(kept)].config.clone();
+    let mut disk = crate::memory::Memory::default();
+    tollgate_replica::join(&mut disk, GROUP, ReplicaKind::Full).unwrap();
+    cluster.add_node(lost, disk, tollgate_replica::HostConfig { node: node(lost), ..config });
+    cluster.until("it is told", |cluster| {
+        cluster.events.contains(&(node(lost), HostEvent::DiskLost { group: GROUP }))
+    });
+    cluster.run_ms(1_000);
+    assert_eq!(cluster.status(lost).snapshot_index, 0, "nothing was brought to it");
+    // It gives no vote either: without it and one more there is no leader.
+    cluster.crash(leader);
+    cluster.run_ms(6_000);
+    assert_eq!(cluster.leader_now(), None);
+}

@@ -1,0 +1,114 @@
+//! Snapshots and what follows from them.
+
+use crate::cluster::{Cluster, GROUP, node};
+use tollgate_replica::{HostConfig, HostEvent};
+
+fn small(config: &mut HostConfig) {
+    config.snapshot_log_bytes = 4_000;
+    config.log_kept_bytes = 1_000;
+    config.chunk_bytes = 300;
+    config.chunks_in_flight_max = 3;
+}
+
+fn fill(cluster: &mut Cluster, from: u64, to: u64) {
+    for round in from..to {
+        cluster.lock(&format!("job{round}"), 1);
+    }
+}
+
+#[test]
+fn the_log_stays_short_and_old_snapshots_go() {
+    let mut cluster = Cluster::with(3, &[], 1, small);
+    cluster.grant_lease(1, 600_000);
+    fill(&mut cluster, 0, 300);
+    cluster.run_ms(100);
+    for number in 1..=3 {
+        let status = cluster.status(number);
+        assert!(status.first_index > 200, "node {number}: {}", status.first_index);
+        let files = cluster.nodes[&node(number)].disk.snapshots(GROUP);
+        assert_eq!(files, [status.snapshot_index], "node {number}");
+    }
+}
+
+#[test]
+fn a_dead_follower_does_not_stop_the_log_from_shrinking_and_comes_back_by_a_snapshot() {
+    let mut cluster = Cluster::with(3, &[], 1, small);
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let dead = if leader == 1 { 2 } else { 1 };
+    cluster.crash(dead);
+    fill(&mut cluster, 0, 300);
+    assert!(cluster.status(leader).first_index > 200);
+    cluster.start(dead);
+    cluster.until("it has caught up", Cluster::agree);
+    assert!(
+        cluster
+            .events
+            .iter()
+            .any(|(id, event)| { *id == node(dead) && matches!(event, HostEvent::SnapshotInstalled { .. }) })
+    );
+    // What was installed lasts.
+    cluster.crash(dead);
+    cluster.start(dead);
+    cluster.until("it has caught up", Cluster::agree);
+}
+
+#[test]
+fn a_transfer_survives_lost_pieces() {
+    let mut cluster = Cluster::with(3, &[], 1, small);
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let dead = if leader == 1 { 2 } else { 1 };
+    cluster.crash(dead);
+    fill(&mut cluster, 0, 300);
+    cluster.start(dead);
+    for round in 0..40 {
+        // Now and then nothing gets through, in either direction.
+        cluster.run_ms(37);
+        cluster.cut.insert((node(leader), node(dead)));
+        cluster.cut.insert((node(dead), node(leader)));
+        cluster.run_ms(3 + round % 5);
+        cluster.heal();
+    }
+    cluster.until("it has caught up", Cluster::agree);
+}
+
+#[test]
+fn p15_a_damaged_snapshot_is_never_installed() {
+    let mut cluster = Cluster::with(3, &[], 1, small);
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let dead = if leader == 1 { 2 } else { 1 };
+    cluster.crash(dead);
+    fill(&mut cluster, 0, 300);
+    cluster.nodes.get_mut(&node(leader)).unwrap().disk.damage_snapshots();
+    cluster.start(dead);
+    cluster.until("it was noticed", |cluster| {
+        let damaged = |(id, event): &(_, HostEvent)| {
+            *id == node(dead) && matches!(event, HostEvent::SnapshotDamaged { .. })
+        };
+        cluster.events.iter().any(damaged)
+    });
+    assert!(cluster.status(dead).snapshot_index < 200);
+    // A new snapshot repairs it.
+    fill(&mut cluster, 300, 302);
+    cluster.act(leader, |host| host.take_snapshot(GROUP));
+    cluster.until("it has caught up", Cluster::agree);
+}
+
+#[test]
+fn a_crash_during_an_installation_loses_nothing() {
+    let mut cluster = Cluster::with(3, &[], 1, small);
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let dead = if leader == 1 { 2 } else { 1 };
+    cluster.crash(dead);
+    fill(&mut cluster, 0, 300);
+    for wait_ms in (0..200).step_by(7) {
+        cluster.start(dead);
+        cluster.run_ms(wait_ms);
+        cluster.crash(dead);
+    }
+    cluster.start(dead);
+    cluster.until("it has caught up", Cluster::agree);
+}

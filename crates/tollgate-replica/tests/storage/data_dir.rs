@@ -1,0 +1,150 @@
+//! Who may use a directory.
+
+use crate::world::{dir, node};
+use std::fs;
+use std::path::Path;
+use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Storage};
+use tollgate_types::ClusterId;
+
+const CLUSTER: ClusterId = ClusterId::new(77);
+
+fn founded(path: &Path) {
+    DataDir::create(path, CLUSTER, node(3)).unwrap().finish().unwrap();
+}
+
+fn refusal(path: &Path) -> DataDirError {
+    DataDir::open(path, Some((CLUSTER, node(3)))).unwrap_err()
+}
+
+#[test]
+fn a_directory_that_was_founded_opens_for_its_node() {
+    let parent = dir();
+    let path = parent.path().join("new");
+    let founding = DataDir::create(&path, CLUSTER, node(3)).unwrap();
+    drop(Engine::create(founding.path(), EngineConfig::default()).unwrap());
+    drop(founding.finish().unwrap());
+    for expected in [None, Some((CLUSTER, node(3)))] {
+        let dir = DataDir::open(&path, expected).unwrap();
+        assert_eq!((dir.identity().cluster, dir.identity().node), (CLUSTER, node(3)));
+        assert!(Engine::open(dir.path(), EngineConfig::default()).unwrap().load().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_missing_or_empty_directory_is_refused_and_the_message_says_what_to_do() {
+    let dir = dir();
+    for path in [dir.path().to_path_buf(), dir.path().join("missing")] {
+        let refusal = refusal(&path);
+        assert!(matches!(refusal, DataDirError::Empty { .. }), "{refusal}");
+        let message = refusal.to_string();
+        assert!(message.contains("bootstrap a new cluster or join one"), "{message}");
+        assert!(message.contains("join under a new node id"), "{message}");
+    }
+    fs::create_dir(dir.path().join("lost+found")).unwrap();
+    assert!(matches!(refusal(dir.path()), DataDirError::Empty { .. }));
+}
+
+#[test]
+fn another_nodes_or_clusters_directory_is_refused() {
+    let dir = dir();
+    founded(dir.path());
+    let open = |cluster, number| DataDir::open(dir.path(), Some((cluster, node(number)))).unwrap_err();
+    assert!(matches!(open(ClusterId::new(78), 3), DataDirError::ForeignCluster { .. }));
+    assert!(matches!(open(CLUSTER, 4), DataDirError::ForeignNode { .. }));
+}
+
+#[test]
+fn a_directory_that_has_something_is_not_founded() {
+    let dir = dir();
+    fs::write(dir.path().join("photo.jpg"), b"dear").unwrap();
+    let refusal = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap_err();
+    assert!(refusal.to_string().contains("not empty (it has photo.jpg)"), "{refusal}");
+    assert!(matches!(self::refusal(dir.path()), DataDirError::NoIdentity { .. }));
+    assert_eq!(fs::read(dir.path().join("photo.jpg")).unwrap(), b"dear");
+
+    let dir = self::dir();
+    founded(dir.path());
+    let refusal = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap_err();
+    assert!(matches!(refusal, DataDirError::NotEmpty { .. }), "{refusal}");
+}
+
+#[test]
+fn a_founding_that_was_not_finished_is_told_from_one_that_was_and_begins_anew() {
+    let dir = dir();
+    let founding = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap();
+    drop(Engine::create(founding.path(), EngineConfig::default()).unwrap());
+    drop(founding);
+    assert!(matches!(refusal(dir.path()), DataDirError::Unfinished { .. }));
+    let other = DataDir::create(dir.path(), CLUSTER, node(4)).unwrap_err();
+    assert!(matches!(other, DataDirError::ForeignNode { .. }), "{other}");
+
+    let founding = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap();
+    drop(Engine::create(founding.path(), EngineConfig::default()).unwrap());
+    drop(founding.finish().unwrap());
+    assert!(DataDir::open(dir.path(), None).is_ok());
+}
+
+#[test]
+fn a_crash_before_the_first_identity_leaves_an_empty_directory() {
+    let dir = dir();
+    fs::write(dir.path().join("lock"), b"").unwrap();
+    fs::write(dir.path().join("identity.tmp"), b"TG").unwrap();
+    assert!(matches!(refusal(dir.path()), DataDirError::Empty { .. }));
+    founded(dir.path());
+    assert!(!dir.path().join("identity.tmp").exists());
+    assert!(DataDir::open(dir.path(), None).is_ok());
+}
+
+#[test]
+fn a_second_user_is_refused_while_the_first_lives() {
+    let dir = dir();
+    let founding = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap();
+    let second = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap_err();
+    assert!(matches!(second, DataDirError::InUse { .. }), "{second}");
+    let first = founding.finish().unwrap();
+    assert!(matches!(refusal(dir.path()), DataDirError::InUse { .. }));
+    drop(first);
+    assert!(DataDir::open(dir.path(), None).is_ok());
+}
+
+/// `flock` is the tool that operators and other processes have.
+#[test]
+fn another_process_is_kept_out_and_keeps_us_out() {
+    let dir = dir();
+    founded(dir.path());
+    let lock = dir.path().join("lock");
+    let Ok(mut other) = std::process::Command::new("flock").arg(&lock).arg("sleep").arg("60").spawn() else {
+        println!("skipped: this machine has no flock");
+        return;
+    };
+    let started = std::time::Instant::now();
+    while DataDir::open(dir.path(), None).is_ok() {
+        assert!(started.elapsed().as_secs() < 30, "the other process never locked it");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(matches!(refusal(dir.path()), DataDirError::InUse { .. }));
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+#[test]
+fn a_newer_directory_is_told_from_a_damaged_one() {
+    let dir = dir();
+    founded(dir.path());
+    let path = dir.path().join("identity");
+    let bytes = fs::read(&path).unwrap();
+    for byte in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[byte] ^= 4;
+        fs::write(&path, damaged).unwrap();
+        assert!(matches!(refusal(dir.path()), DataDirError::Damaged { .. }), "byte {byte}");
+    }
+    fs::write(&path, b"").unwrap();
+    assert!(matches!(refusal(dir.path()), DataDirError::Damaged { .. }));
+    let mut newer = bytes[..bytes.len() - 4].to_vec();
+    newer[8] = 2;
+    newer.extend([1, 2, 3]);
+    newer.extend(crc32fast::hash(&newer).to_le_bytes());
+    fs::write(&path, newer).unwrap();
+    assert!(matches!(refusal(dir.path()), DataDirError::TooNew { found: 2, supported: 1, .. }));
+}

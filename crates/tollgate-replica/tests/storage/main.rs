@@ -1,0 +1,15 @@
+//! The real storage against real files: what was written comes back, whatever happens in between, or is refused.
+//!
+//! A kill is a copy of the directory while the storage is open; a power failure is such a copy with bytes missing at
+//! the end. Not here: how hosts use a storage (`tests/it`).
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
+
+mod corruption;
+mod data_dir;
+mod full;
+mod histories;
+mod kill;
+mod round_trips;
+mod snapshots;
+mod world;
