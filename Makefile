@@ -3,12 +3,17 @@
 # How long `make fuzz` runs, and how many random histories `make test-slow` tries.
 SECONDS = 60
 SEQUENCES = 1000000
+# Which worlds `make sim` runs: SEEDS of them from START on, or the one with number SEED, told in detail.
+SEEDS = 1000
+START = 0
+SEED =
 
 CORE_BUGS = --features tollgate-core/planted-bugs
+SIM_BUGS = --features tollgate-sim/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow lint mutants-core fuzz bench-core
+.PHONY: help test test-slow lint sim mutants-core mutants-sim fuzz bench-core bench-replica bench-storage
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,17 +27,30 @@ test-slow: ## Compare the core with its oracle on SEQUENCES=1000000 random histo
 
 lint: ## Check format, lints, docs and the rules of the house
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(CORE_BUGS) $(SMALL_SIZES) -- -D warnings
+	cargo clippy --workspace --all-targets $(CORE_BUGS) $(SIM_BUGS) $(SMALL_SIZES) -- -D warnings
 	cargo clippy --workspace -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo xtask tidy
 	cargo xtask layers
 
+sim: ## Run random worlds with faults: SEEDS=1000 START=0, or one in detail: SEED=7
+	cargo run --release -p tollgate-sim -- $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) --start $(START))
+
 mutants-core: ## Plant each known bug in the core and show which test catches it
 	cargo test -p tollgate-core $(CORE_BUGS) --test it -- --nocapture --exact mutants::every_planted_bug_is_caught
+
+mutants-sim: ## Plant each known bug in replica and core and show after how many worlds it is caught
+	cargo test --release -p tollgate-sim $(SIM_BUGS) --test it -- --ignored --nocapture --exact \
+		mutants::every_planted_bug_is_caught
 
 fuzz: ## Feed the decoders random and damaged bytes for SECONDS=60
 	FUZZ_SECONDS=$(SECONDS) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture fuzz::fuzz_
 
 bench-core: ## Measure the core: time per command, memory, snapshot stalls
 	cargo bench -p tollgate-core --bench core
+
+bench-replica: ## Measure replication without disk and network, beside bare raft-rs
+	cargo bench -p tollgate-replica --bench replica
+
+bench-storage: ## Measure the log on disk, with fsync, in target/ or BENCH_DIR
+	cargo bench -p tollgate-replica --bench storage

@@ -76,6 +76,7 @@ bugs! {
     WaitDeadlineForgotten: "a waiter waits past its deadline",
     PermitsOverdrawn: "a semaphore gives out one permit too many",
     UpgradeBehindQueue: "an upgrade waits behind other waiters",
+    UpgradeSurvivesLostName: "an upgrade is granted although its claim has lost one of the names it was asked for",
     DowngradeWakesNobody: "a downgrade does not wake those it makes room for",
     BatchGrantStops: "a release grants one reader where it should grant all in front",
     NewestWaiterFirst: "the newest waiter is granted first",

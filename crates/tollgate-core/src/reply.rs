@@ -165,7 +165,7 @@ pub enum WaitOutcome {
         mode: Mode,
     },
     /// It does not, and why: `TimedOut`, `Cancelled`, `LeaseExpired`, `LeaseRevoked` or `Disconnected`. For an
-    /// upgrade also how the grant that it stood on ended.
+    /// upgrade also how the grant that it stood on ended, or how it lost one of its names: it may hold the others.
     Ended(EndReason),
 }
 

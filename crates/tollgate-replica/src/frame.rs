@@ -303,7 +303,9 @@ mod tests {
             raft(MessageType::MsgHeartbeat, |_| {}),
             raft(MessageType::MsgHeartbeatResponse, |_| {}),
             raft(MessageType::MsgHeartbeat, |message| message.context = vec![5; 24].into()),
-            raft(MessageType::MsgAppend, |message| message.entries = entries().into()),
+            raft(MessageType::MsgAppend, |message| {
+                (message.index, message.log_term, message.entries) = (9, 6, entries().into());
+            }),
             raft(MessageType::MsgAppendResponse, |message| {
                 (message.reject, message.reject_hint, message.log_term, message.index) = (true, 4, 3, 2);
             }),
@@ -342,6 +344,15 @@ mod tests {
                 assert!(decode(&bytes[..length]).is_err(), "{part:?} cut to {length}");
             }
         }
+    }
+
+    #[test]
+    fn entries_that_do_not_follow_each_other_are_refused() {
+        let mut writer = FrameWriter::new(header());
+        writer.push(&raft(MessageType::MsgAppend, |message| {
+            (message.index, message.entries) = (178, entries().into());
+        }));
+        assert!(decode(&writer.finish()).is_err());
     }
 
     #[test]

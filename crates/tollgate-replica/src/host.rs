@@ -182,9 +182,10 @@ impl Host {
     }
 
     /// Asks for a linearizable read, on any node that keeps state. Once it is answered in [`Output::reads`],
-    /// [`Host::state`] is at least as new as when this was called.
+    /// [`Host::state`] is at least as new as when this was called. Ids from 2^63 on are the host's own.
     pub fn read(&mut self, group: GroupId, read: ReadId) {
         self.assert_in_turn();
+        assert!(read.0 >> 63 == 0, "{read:?} is one of the host's own");
         if let Some(replica) = self.replicas.get_mut(&group) {
             return replica.read(read, &mut self.turn);
         }

@@ -157,7 +157,9 @@ impl Replica {
             // A witness waits longer than others, so the range is wider than Raft's usual one.
             max_election_tick: 3 * election_tick + 1,
             read_only_option: raft::ReadOnlyOption::Safe,
-            batch_append: true,
+            // Never: raft-rs 0.7.0 adds entries to a waiting empty message without comparing indexes, so a follower
+            // can be made to acknowledge entries that it does not have (docs/track-record.md).
+            batch_append: false,
             max_uncommitted_size: config.uncommitted_bytes_max,
             max_committed_size_per_ready: config.message_bytes_max,
             ..raft::Config::default()
@@ -300,6 +302,9 @@ impl Replica {
     /// A voter can't be blank: it got its vote when it had caught up. One that is has lost its disk, and with it its
     /// promises; it may come back as a new member only.
     fn accepts_blank(&mut self, from: NodeId, turn: &mut Turn) -> bool {
+        if turn.planted.is(Bug::BlankVotes) {
+            return true;
+        }
         if !self.leads() || !self.raw.raft.apply_to_current_term() {
             return false;
         }
@@ -490,6 +495,11 @@ impl Replica {
         if message.get_msg_type() == MessageType::MsgSnapshot {
             self.send_snapshot(to, true, turn);
             return None;
+        }
+        if let Some(first) =
+            message.entries.first().filter(|_| message.get_msg_type() == MessageType::MsgAppend)
+        {
+            assert_eq!(first.index, message.index + 1, "entries follow the one that they are said to follow");
         }
         let sendable = travels(message.get_msg_type()) && to != self.node;
         sendable.then(|| (to, Part::Raft { group: self.group, blank: self.is_blank(), message }))

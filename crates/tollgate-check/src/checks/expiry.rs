@@ -24,6 +24,16 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
 fn not_early(evidence: &Evidence<'_>, lease: &Lease, report: &mut Report) {
     for ended in &lease.ended {
         let at = evidence.timeline.at(ended.place);
+        if ended.stub && evidence.settings.server_side {
+            // The home tells of an end when the last claim is gone; a stub hears of it when the first one goes.
+            let told = lease.ended_at_home().is_some_and(|home| home.place < ended.place);
+            let revoked = lease.revokes.iter().any(|(invoked, _)| *invoked < ended.place);
+            if !told && !revoked && at < lease.expires_from {
+                let says = format!("a stub of lease {} ended at {at}, but in its home it lived on", lease.id);
+                report.broken(Promise::P5, events(lease, Some(ended.place)), says);
+            }
+            continue;
+        }
         match ended.reason {
             LeaseEnd::Expired if at < lease.expires_from => {
                 let says = format!(
@@ -155,6 +165,23 @@ mod tests {
         let mut run = Scenario::with_leases(1);
         run.wait_ms(10_500).lease_ended(1, 2, Expired, false).wait_ms(700).lease_ended(1, 9, Expired, true);
         run.breaks(P6, "had to be gone by");
+    }
+
+    #[test]
+    fn a_stub_that_ends_before_its_lease_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(4_000).keep_alive(1).wait_ms(9_800).lease_ended(1, 9, Expired, true);
+        run.breaks(P5, "in its home it lived on");
+    }
+
+    #[test]
+    fn the_stub_of_a_revoked_lease_may_call_it_expired() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(1_000)
+            .lease_ended(1, 2, Disconnected, false)
+            .wait_ms(100)
+            .lease_ended(1, 9, Expired, true);
+        run.passes();
     }
 
     #[test]

@@ -4,14 +4,15 @@
 //! looked at, and a request for several names keeps its place in each queue. Upgrades go first and are left out, and so
 //! is a holder with a request that was never answered: what it was told may be of an upgrade.
 
-use crate::evidence::{Evidence, Grant};
+use crate::evidence::{Evidence, Grant, Track};
 use crate::report::{Promise, Report};
+use tollgate_types::Revision;
 
 pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     for track in &evidence.tracks.0 {
         let mut last: Option<&Grant<'_>> = None;
         let mut by_queue: Vec<&Grant<'_>> =
-            track.grants.iter().filter(|grant| grant.queued.is_some()).collect();
+            track.grants.iter().filter(|grant| grant.queued.is_some() && !is_upgrade(track, grant)).collect();
         // A holder that asked for more joined the queue once: its first token counts.
         by_queue.sort_by_key(|grant| (grant.queued, grant.token));
         by_queue.dedup_by_key(|grant| grant.queued);
@@ -39,6 +40,16 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
             }
         }
     }
+}
+
+/// Whether its holder may have held the lock already when it asked: a request for a stronger mode goes first.
+fn is_upgrade(track: &Track<'_>, grant: &Grant<'_>) -> bool {
+    let Some(queued) = grant.queued else { return false };
+    let over = |revision: Option<Revision>| revision.is_some_and(|revision| revision <= queued);
+    track.grants.iter().any(|before| {
+        let earlier = before.who() == grant.who() && before.token.get() < queued.get();
+        earlier && !over(before.ended) && !over(before.gone_by)
+    })
 }
 
 #[cfg(test)]
@@ -69,6 +80,18 @@ mod tests {
             .unlock("a", 3, 15)
             .granted(second, 16, 11, Exclusive);
         run.breaks(P9, "joined the queue at r11");
+    }
+
+    #[test]
+    fn a_holder_that_asks_for_more_goes_first() {
+        let mut run = Scenario::with_leases(3);
+        run.lock_as("a", 1, 10, Shared).lock_as("a", 2, 11, Shared);
+        let (writer, upgrade) = (run.wait_for("a", 3, Exclusive), run.wait_for("a", 2, Exclusive));
+        run.unlock("a", 1, 14)
+            .granted(upgrade, 15, 13, Exclusive)
+            .unlock("a", 2, 16)
+            .granted(writer, 17, 12, Exclusive);
+        run.passes();
     }
 
     #[test]

@@ -42,6 +42,9 @@ fn may_follow(first: &Outcome, then: &Outcome) -> bool {
     match (first, then) {
         (Granted { token, .. }, Granted { token: later, .. }) => later >= token,
         (Granted { token, .. }, Ended { token: Some(ended), .. }) => ended >= token,
+        // The end of a waiter is told without the token of what its owner held meanwhile; a repeat may know it.
+        (Ended { token: None, reason }, Ended { reason: later, .. })
+        | (Ended { reason, .. }, Ended { token: None, reason: later }) => reason == later,
         // Once its lease is gone a request is refused, and one that was acknowledged is a stray.
         (_, LeaseNotFound | Refused)
         | (Cancelled, Ended { token: None, reason: EndReason::Cancelled })
@@ -74,6 +77,14 @@ mod tests {
         let ended = Outcome::Ended { token: Some(Token::new(5).unwrap()), reason: EndReason::Released };
         run.again(call, ended);
         run.passes();
+    }
+
+    #[test]
+    fn a_repeat_may_know_the_token_that_ended() {
+        let ended = |token| Outcome::Ended { token, reason: EndReason::MaxHold };
+        let token = Token::new(7).ok();
+        assert!(super::may_follow(&ended(None), &ended(token)));
+        assert!(!super::may_follow(&ended(Token::new(8).ok()), &ended(token)));
     }
 
     #[test]

@@ -54,8 +54,12 @@ impl State {
         (claim.names, claim.locks)
     }
 
-    /// Gives back some of a holder's names; it keeps the others.
+    /// Gives back some of a holder's names; it keeps the others. A pending upgrade ends first: it is for all of them,
+    /// and granted for the rest it would tell its caller of names that others may hold by then.
     pub(super) fn give_back(&mut self, id: Id<Claim>, given: &[Name], reason: EndReason, note: &Metadata) {
+        if self.claims.get(id).upgrade.is_some() && !self.planted(Bug::UpgradeSurvivesLostName) {
+            self.end_upgrade(id, reason);
+        }
         self.scratch.cost += 1;
         let revision = self.bump();
         let now = self.now;
@@ -64,7 +68,7 @@ impl State {
             let at =
                 claim.names.as_slice().iter().position(|n| n == name).expect("the caller found it there");
             let lock = claim.locks.as_slice()[at];
-            if claim.upgrade.is_some() {
+            if self.planted(Bug::UpgradeSurvivesLostName) && claim.upgrade.is_some() {
                 self.locks.get_mut(lock).queue.remove(&claim.queue_key());
             }
             self.leave_lock(&claim, lock);

@@ -114,7 +114,7 @@ impl State {
             return;
         }
         if claim.upgrade.is_some() {
-            // What its upgrade waited for may have been on the names that it gives back.
+            // Its upgrade ends, and others may have waited behind that on the names that it keeps.
             changed.extend_from_slice(claim.names.as_slice());
         }
         self.give_back(id, given, reason, note);

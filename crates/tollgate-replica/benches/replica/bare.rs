@@ -47,7 +47,6 @@ fn node(id: u64) -> Node {
         max_inflight_msgs: 64,
         check_quorum: true,
         pre_vote: true,
-        batch_append: true,
         ..Config::default()
     };
     let storage = MemStorage::new_with_conf_state(ConfState::from((vec![1, 2, 3], vec![])));

@@ -142,12 +142,23 @@ pub(super) fn read(reader: &mut Reader<'_>, header: Header) -> Result<Part, Deco
     message.reject_hint = reader.varint()?;
     message.reject = flags & REJECT != 0;
     if flags & ENTRIES != 0 {
+        let at = reader.at();
         message.entries = reader.list("entries", ENTRIES_MAX, 2, read_entry)?.into();
+        if kind == MessageType::MsgAppend && !follows(&message) {
+            return Err(DecodeError::UnknownTag { what: "order of entries", tag: 0, at });
+        }
     }
     if flags & CONTEXT != 0 {
         message.context = Bytes::copy_from_slice(reader.bytes("context", CONTEXT_BYTES_MAX)?);
     }
     Ok(Part::Raft { group, blank: flags & BLANK != 0, message })
+}
+
+/// Whether an append's entries come one after another behind the one that they are said to follow. Raft takes it for
+/// granted, and acknowledges by counting.
+fn follows(message: &Message) -> bool {
+    let indexes = message.entries.iter().map(|entry| Some(entry.index));
+    indexes.eq((1..=message.entries.len() as u64).map(|step| message.index.checked_add(step)))
 }
 
 fn write_entry(writer: &mut Writer<'_>, entry: &Entry) {

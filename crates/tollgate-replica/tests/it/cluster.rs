@@ -163,10 +163,6 @@ impl Cluster {
         self.host(number).status(GROUP).unwrap()
     }
 
-    pub(crate) fn hash(&self, number: u64) -> u64 {
-        self.host(number).state(GROUP).unwrap().snapshot().hash()
-    }
-
     /// One millisecond.
     pub(crate) fn step(&mut self) {
         self.now_us += 1_000;

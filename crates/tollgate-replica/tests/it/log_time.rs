@@ -27,9 +27,13 @@ fn p5_time_stands_still_while_nobody_leads() {
     let leader = cluster.leader();
     let before = log_time(&cluster, leader);
     let down: Vec<u64> = (1..=3).filter(|&number| number != leader).collect();
-    down.iter().for_each(|&number| cluster.crash(number));
+    for &number in &down {
+        cluster.crash(number);
+    }
     cluster.run_ms(20_000);
-    down.iter().for_each(|&number| cluster.start(number));
+    for &number in &down {
+        cluster.start(number);
+    }
     let leader = cluster.leader();
     cluster.until("time moves again", |cluster| log_time(cluster, leader) > before);
     let moved = log_time(&cluster, leader).ms() - before.ms();

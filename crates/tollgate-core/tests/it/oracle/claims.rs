@@ -233,21 +233,23 @@ impl Oracle {
         reason: EndReason,
         note: &Metadata,
     ) -> Vec<Name> {
-        let claim = self.claim(id).clone();
-        let rest: Vec<Name> =
-            claim.names.as_slice().iter().filter(|name| !names.contains(name)).cloned().collect();
+        let all = self.claim(id).names.clone();
+        let rest: Vec<Name> = all.as_slice().iter().filter(|name| !names.contains(name)).cloned().collect();
         if rest.is_empty() {
             return self.end_claim_with_note(id, reason, note).as_slice().to_vec();
         }
+        let upgrade = self.claim(id).upgrade.is_some();
+        if upgrade {
+            self.end_upgrade(id, reason);
+        }
         self.next_revision();
+        let claim = self.claim(id).clone();
         self.claim_mut(id).names = Names::new(rest).expect("part of the claim's names");
         for name in names {
             self.delete_event(&claim, name, reason, note);
             self.close(&claim, name, reason);
         }
-        // Reading: what keeps a pending upgrade waiting may have been the name given back, so the rest is settled
-        // too.
-        if claim.upgrade.is_some() { claim.names.as_slice().to_vec() } else { names.to_vec() }
+        if upgrade { all.as_slice().to_vec() } else { names.to_vec() }
     }
 
     /// The lock-delay after an involuntary end.

@@ -42,9 +42,9 @@ const SPECIALS: [&str; 13] = [
     "upgrade granted at once",
     "upgrade granted later",
     "upgrade ended without a grant",
+    "upgrade ended with a name",
     "downgrade",
     "name given back while others stay",
-    "name given back while an upgrade waits",
     "lease granted again",
     "lock closed",
     "stub ended with claims",
@@ -122,16 +122,8 @@ impl Stats {
                 continue;
             };
             let holds = |lock: &LockView| lock.holders.iter().any(|holder| holder.create_revision == *id);
-            let upgrades = |lock: &LockView| {
-                let holder = lock.holders.iter().find(|holder| holder.create_revision == *id);
-                let key = holder.map(|holder| &holder.key);
-                lock.waiters.iter().any(|waiter| waiter.upgrade && Some(&waiter.waiter_key) == key)
-            };
             if locks.iter().any(holds) {
                 self.count("name given back while others stay".to_owned());
-            }
-            if locks.iter().any(upgrades) {
-                self.count("name given back while an upgrade waits".to_owned());
             }
         }
     }
@@ -244,7 +236,10 @@ fn special(change: &LockChange, together: bool) -> Option<&'static str> {
             Some("upgrade granted at once")
         }
         Some(prev) if prev.token.is_some() && prev.token != now.token => Some("upgrade granted later"),
-        Some(prev) if prev.wants.is_some() && now.wants.is_none() => Some("upgrade ended without a grant"),
+        Some(prev) if prev.wants.is_some() && now.wants.is_none() => match change.end {
+            Some(EndReason::Released | EndReason::Forced) => Some("upgrade ended with a name"),
+            _ => Some("upgrade ended without a grant"),
+        },
         Some(prev) if prev.mode != now.mode => Some("downgrade"),
         _ => None,
     }

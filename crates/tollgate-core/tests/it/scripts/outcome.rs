@@ -164,8 +164,8 @@ fn holds(change: &LockChange, token: Token, mode: Mode) -> bool {
     change.now.is_some_and(|now| now.token == Some(token) && now.mode == mode)
 }
 
-/// What a waiter must be told because of an event. None also for the end of a holder that waits for an upgrade:
-/// whether the wait ends with it depends on its other names, so that it is written out when it does.
+/// What a waiter must be told because of an event. None also for the end of a holder that waits for an upgrade: the
+/// event does not say that a wait ends with it, so that it is written out.
 fn resolution_of(change: &LockChange) -> Option<Resolution> {
     let prev = change.prev?;
     let (create_revision, outcome) = match change.now {

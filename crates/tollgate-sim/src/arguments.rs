@@ -1,0 +1,78 @@
+//! What the command line asks for. Belongs to the binary.
+
+use tollgate_sim::Planted;
+
+/// How to use it.
+const USAGE: &str =
+    "usage: tollgate-sim [--seeds N] [--start S] [--jobs J] [--plant BUG] [--check-determinism]
+                    [--keep-going] [--no-reduce] [--quiet]
+       tollgate-sim --seed X [--trace] [--plant BUG]";
+
+/// What was asked for.
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub(crate) struct Arguments {
+    pub(crate) seeds: u64,
+    pub(crate) start: u64,
+    pub(crate) jobs: usize,
+    pub(crate) seed: Option<u64>,
+    pub(crate) trace: bool,
+    pub(crate) planted: Option<Planted>,
+    pub(crate) check_determinism: bool,
+    pub(crate) keep_going: bool,
+    pub(crate) no_reduce: bool,
+    pub(crate) quiet: bool,
+}
+
+impl Arguments {
+    /// Reads them; if something is wrong, says what.
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+        let mut arguments = Arguments {
+            seeds: 100,
+            start: 0,
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            seed: None,
+            trace: false,
+            planted: None,
+            check_determinism: false,
+            keep_going: false,
+            no_reduce: false,
+            quiet: false,
+        };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--seeds" => arguments.seeds = number(&word, words.next())?,
+                "--start" => arguments.start = number(&word, words.next())?,
+                "--seed" => arguments.seed = Some(number(&word, words.next())?),
+                "--jobs" => {
+                    let jobs = number(&word, words.next())?.clamp(1, 1_024);
+                    arguments.jobs = usize::try_from(jobs).expect("at most 1,024");
+                }
+                "--plant" => arguments.planted = Some(bug(&words.next().unwrap_or_default())?),
+                "--trace" => arguments.trace = true,
+                "--check-determinism" => arguments.check_determinism = true,
+                "--keep-going" => arguments.keep_going = true,
+                "--no-reduce" => arguments.no_reduce = true,
+                "--quiet" => arguments.quiet = true,
+                _ => return Err(format!("{word} is not known\n{USAGE}")),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn number(option: &str, word: Option<String>) -> Result<u64, String> {
+    let word = word.ok_or_else(|| format!("{option} needs a number\n{USAGE}"))?;
+    word.replace('_', "").parse().map_err(|_| format!("{option} needs a number, not {word}\n{USAGE}"))
+}
+
+fn bug(word: &str) -> Result<Planted, String> {
+    let all = Planted::all();
+    let found = all.iter().copied().find(|planted| planted.name() == word);
+    found.ok_or_else(|| {
+        let names: Vec<String> = all.into_iter().map(Planted::name).collect();
+        if names.is_empty() {
+            return "there are no bugs in this build: add --features planted-bugs".to_owned();
+        }
+        format!("--plant needs one of: {}", names.join(", "))
+    })
+}

@@ -1,0 +1,114 @@
+//! What a task does next: which locks, how, for how long. All of it by chance.
+//!
+//! Not here: doing it (`work`).
+
+use crate::client::ClientSettings;
+use crate::rng::Rng;
+use crate::types::group_of;
+use tollgate_core::Wait;
+use tollgate_types::{DurationMs, GroupId, Key, Mode, Name, Names};
+
+/// A request for locks.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) names: Names,
+    pub(super) group: GroupId,
+    pub(super) mode: Mode,
+    pub(super) wait: Wait,
+    pub(super) lock_delay_ms: u64,
+    pub(super) max_hold_ms: Option<u64>,
+    /// After so long the wait is cancelled.
+    pub(super) cancel_after_us: Option<u64>,
+}
+
+/// Several names in one request, at most.
+const NAMES_TOGETHER_MAX: u64 = 3;
+
+/// Permits of every semaphore.
+const PERMITS: u32 = 3;
+
+impl Plan {
+    /// A plan that meets none of the names in `taken`; nothing if chance would have it so. A task that holds something
+    /// already does not wait for ever: over several groups nobody would see the deadlock.
+    pub(super) fn draw(
+        settings: &ClientSettings,
+        groups: u32,
+        taken: &[&Names],
+        rng: &mut Rng,
+    ) -> Option<Plan> {
+        let nested = !taken.is_empty();
+        let (names, mode) = if settings.semaphores > 0 && rng.percent(15) {
+            semaphore(settings, rng)
+        } else {
+            locks(settings, groups, rng)
+        };
+        if names.as_slice().iter().any(|name| taken.iter().any(|taken| taken.contains(name))) {
+            return None;
+        }
+        let group = group_of(names.as_slice()[0].slot(), groups);
+        let wait = match rng.below(100) {
+            0..25 => Wait::No,
+            25..45 if !nested => Wait::Forever,
+            _ => Wait::For(DurationMs::from_ms(rng.range(20, settings.wait_ms_max))),
+        };
+        let cancels = wait != Wait::No && rng.percent(settings.cancel_percent);
+        Some(Plan {
+            names,
+            group,
+            mode,
+            wait,
+            lock_delay_ms: if rng.percent(10) { rng.range(20, 300) } else { 0 },
+            max_hold_ms: rng.percent(10).then(|| rng.range(100, 1_500)),
+            cancel_after_us: cancels.then(|| rng.below(800_000)),
+        })
+    }
+}
+
+fn semaphore(settings: &ClientSettings, rng: &mut Rng) -> (Names, Mode) {
+    let name = name("sem", rng.below(u64::from(settings.semaphores)));
+    let n = u32::try_from(rng.range(1, 2)).expect("1 or 2");
+    (Names::One(name), Mode::permit(n, PERMITS).expect("fewer than there are"))
+}
+
+fn locks(settings: &ClientSettings, groups: u32, rng: &mut Rng) -> (Names, Mode) {
+    let count = u64::from(settings.hot_names.max(1));
+    let first = name("lock", rng.below(count));
+    let mut names = vec![first.clone()];
+    if rng.percent(20) {
+        for _ in 0..rng.range(1, NAMES_TOGETHER_MAX - 1) {
+            let other = name("lock", rng.below(count));
+            if !names.contains(&other) && group_of(other.slot(), groups) == group_of(first.slot(), groups) {
+                names.push(other);
+            }
+        }
+    }
+    (Names::new(names).expect("each once, and few"), mode(rng))
+}
+
+/// Mostly exclusive, often shared, now and then one of the others.
+pub(super) fn mode(rng: &mut Rng) -> Mode {
+    match rng.below(100) {
+        0..60 => Mode::Exclusive,
+        60..85 => Mode::Shared,
+        _ => *rng.pick(&Mode::PLAIN),
+    }
+}
+
+/// One of the registers, and its group.
+pub(super) fn register(settings: &ClientSettings, groups: u32, rng: &mut Rng) -> (Key, GroupId) {
+    let text = format!("reg/{}", rng.below(u64::from(settings.registers.max(1))));
+    let key = Key::new(text).expect("a short text is a key");
+    let group = group_of(key.slot(), groups);
+    (key, group)
+}
+
+/// One of the hot locks, and its group.
+pub(super) fn hot_lock(settings: &ClientSettings, groups: u32, rng: &mut Rng) -> (Name, GroupId) {
+    let name = name("lock", rng.below(u64::from(settings.hot_names.max(1))));
+    let group = group_of(name.slot(), groups);
+    (name, group)
+}
+
+fn name(kind: &str, number: u64) -> Name {
+    Name::new(format!("{kind}/{number}")).expect("a short text is a name")
+}

@@ -1,0 +1,354 @@
+//! A client's lease, from the choice of its id to the day it no longer believes in it.
+//!
+//! Invariant (P7): past its belief a client never renews the lease again. It revokes it and begins another session
+//! with another id. Not here: how long it believes (`belief`), and what it does under the lease (`work`).
+
+use super::belief::Belief;
+use super::call::{Again, NewCall, Why};
+use super::{Client, ClientContext};
+use crate::front::Ask;
+use crate::types::{At, group_of};
+use std::collections::BTreeMap;
+use tollgate_check::{Event, Op, Outcome};
+use tollgate_core::{AddStub, Command, GrantLease, LeaseChoice, Renewal, Request, RevokeLease};
+use tollgate_types::{
+    Address, ClientId, DurationMs, GroupId, LeaseId, Revision, SLOTS, Seq, SeqRanges, Slot,
+};
+
+/// A lease and what its client knows of it.
+#[derive(Debug)]
+pub(super) struct Session {
+    choice: LeaseChoice,
+    home: GroupId,
+    /// The lease and its incarnation, once granted.
+    lease: Option<(LeaseId, Revision)>,
+    belief: Belief,
+    /// Until when the history says that it believes, in true time.
+    told_until: At,
+    /// When to send the next grant or keepalive.
+    next_renewal: u64,
+    /// If it is not granted by then, another id is tried.
+    give_up_at: u64,
+    /// Grants and keepalives sent since the last answer.
+    unanswered: u32,
+    next_seq: u64,
+    /// Seqs whose answers the client has but has not told the servers of.
+    answered: Vec<Seq>,
+    acked: SeqRanges,
+    stubs: BTreeMap<GroupId, Stub>,
+}
+
+/// What a client knows of its lease in another group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stub {
+    Asked,
+    /// It is there, or never will be; the answer to the next request tells.
+    Answered,
+}
+
+impl Session {
+    /// The lease, if the client believes in it now.
+    pub(super) fn believed(&self, now: u64) -> Option<LeaseId> {
+        self.lease.filter(|_| self.belief.holds(now)).map(|(lease, _)| lease)
+    }
+
+    /// The identity of the lease's next request. The acks are filled in when it is sent.
+    pub(super) fn next_request(&mut self) -> Request {
+        self.next_seq += 1;
+        let seq = Seq::new(self.next_seq).expect("fewer than 2^53 requests");
+        Request { seq, acked: SeqRanges::default() }
+    }
+
+    /// The client has the answer to this one.
+    pub(super) fn has_answer(&mut self, seq: Seq) {
+        self.answered.push(seq);
+    }
+
+    /// What to tell the servers; `fresh` takes in all answers had by now.
+    pub(super) fn acked(&mut self, fresh: bool) -> &SeqRanges {
+        if fresh {
+            for seq in self.answered.drain(..) {
+                self.acked.insert(seq);
+            }
+        }
+        &self.acked
+    }
+
+    pub(super) fn next_wake(&self) -> u64 {
+        if self.lease.is_some() { self.next_renewal.min(self.belief.until()) } else { self.next_renewal }
+    }
+}
+
+impl Client {
+    /// Begins a session, renews its lease, or ends it once the client no longer believes in it.
+    pub(super) fn mind_lease(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
+        self.lapse(now, at, ctx);
+        if self.session.is_none() && !self.healing && now >= self.session_from {
+            self.begin_session(now, ctx);
+        }
+        let Some(session) = &mut self.session else { return };
+        if now < session.next_renewal {
+            return;
+        }
+        if session.lease.is_some() && session.belief.until() <= now + 2_000 {
+            // Too late for an answer, and in the history too close to the end to tell which was first.
+            session.next_renewal = u64::MAX;
+            return;
+        }
+        let (group, epoch) = (session.home, self.epoch);
+        if session.unanswered > 0 {
+            self.leaders.remove(&group);
+        }
+        session.unanswered += 1;
+        let ttl_ms = self.settings.ttl_ms;
+        let Some((lease, _)) = session.lease else {
+            if self.healing || now >= session.give_up_at {
+                self.end_session(now, now);
+                return;
+            }
+            session.next_renewal = now + 150_000 + self.rng.below(150_000);
+            let (lease, ask) = (chosen(session.choice), self.grant_ask());
+            let op = Some(Op::GrantLease { lease, ttl_ms });
+            let (why, again, seq) = (Why::Grant, Again::Never, None);
+            self.calls.make(NewCall { group, ask, op, seq, why, again, epoch }, now);
+            return;
+        };
+        // Unanswered, it is repeated faster than it would be renewed.
+        session.next_renewal = now + (ttl_ms * 1_000 / 8).min(300_000);
+        let ask = Ask::KeepAlive(Renewal { lease, address: None, acked: SeqRanges::default() });
+        let op = Some(Op::KeepAlive { lease });
+        let (why, again, seq) = (Why::KeepAlive, Again::Never, None);
+        self.calls.make(NewCall { group, ask, op, seq, why, again, epoch }, now);
+    }
+
+    fn begin_session(&mut self, now: u64, ctx: &ClientContext<'_>) {
+        self.epoch += 1;
+        let slot = u16::try_from(self.rng.below(u64::from(SLOTS))).expect("below SLOTS");
+        let slot = Slot::new(slot).expect("below SLOTS");
+        let choice = if self.rng.percent(self.settings.assigned_percent) {
+            LeaseChoice::Assigned(slot)
+        } else {
+            // Never the same twice, in no client: high bits that no assigned id has.
+            let number = (1 << 48) | (u64::from(self.no.0) << 20) | u64::from(self.epoch);
+            LeaseChoice::Chosen(LeaseId::assigned(slot, number))
+        };
+        self.session = Some(Session {
+            choice,
+            home: group_of(slot, ctx.groups),
+            lease: None,
+            belief: Belief::default(),
+            told_until: 0,
+            next_renewal: now,
+            give_up_at: now + self.settings.ttl_ms * 1_000,
+            unanswered: 0,
+            next_seq: 0,
+            answered: Vec::new(),
+            acked: SeqRanges::default(),
+            stubs: BTreeMap::new(),
+        });
+    }
+
+    fn grant_ask(&self) -> Ask {
+        let session = self.session.as_ref().expect("the caller has one");
+        Ask::Command(Box::new(Command::GrantLease(GrantLease {
+            id: session.choice,
+            ttl: DurationMs::from_ms(self.settings.ttl_ms),
+            client_id: self.client_id(),
+            address: Address::NONE,
+            revoke_on_disconnect: false,
+        })))
+    }
+
+    fn client_id(&self) -> ClientId {
+        ClientId::new(self.no.to_string()).expect("a short text is a client id")
+    }
+
+    /// Stops believing if the time has come.
+    pub(super) fn lapse(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
+        let Some(session) = &self.session else { return };
+        let Some((lease, _)) = session.lease else { return };
+        if session.belief.holds(now) {
+            return;
+        }
+        ctx.stats.lapsed += 1;
+        self.disbelieve(lease, at, ctx);
+        self.revoke(lease, now);
+        self.lose_grants(now);
+        let from = now + self.rng.below(500_000);
+        self.end_session(now, from);
+    }
+
+    fn disbelieve(&self, lease: LeaseId, at: At, ctx: &mut ClientContext<'_>) {
+        let at = tollgate_check::At::from_us(at);
+        ctx.history.record(at, Event::Believes { client: self.no.0, lease, until: at });
+    }
+
+    /// Forgets the session; the next one begins at `from`.
+    fn end_session(&mut self, now: u64, from: u64) {
+        self.calls.orphan(self.epoch);
+        self.session = None;
+        self.session_from = from;
+        for task in &mut self.tasks {
+            task.restart(now);
+        }
+    }
+
+    /// Ends a lease, however long that takes.
+    pub(super) fn revoke(&mut self, lease: LeaseId, now: u64) {
+        let group = self.home_of(lease);
+        let ask = Ask::Command(Box::new(Command::RevokeLease(RevokeLease { lease, disconnected: false })));
+        let op = Some(Op::RevokeLease { lease });
+        let (why, again, seq, epoch) = (Why::Revoke, Again::NewCall, None, self.epoch);
+        self.calls.make(NewCall { group, ask, op, seq, why, again, epoch }, now);
+    }
+
+    /// A grant was answered, maybe one of an earlier session.
+    pub(super) fn granted(
+        &mut self,
+        (epoch, sent): (u32, u64),
+        outcome: &Outcome,
+        now: u64,
+        at: At,
+        ctx: &mut ClientContext<'_>,
+    ) {
+        let Outcome::LeaseGranted { lease, incarnation, ttl_ms, .. } = *outcome else {
+            if epoch == self.epoch && self.session.as_ref().is_some_and(|session| session.lease.is_none()) {
+                self.end_session(now, now);
+            }
+            return;
+        };
+        ctx.stats.leases += 1;
+        let current = self.session.as_mut().filter(|session| {
+            epoch == self.epoch && session.lease.is_none_or(|known| known == (lease, incarnation))
+        });
+        let Some(session) = current else {
+            // Too late, or one too many. The id of a living session is not revoked: the answer is an old one's.
+            if self.session.as_ref().and_then(|session| session.lease).is_none_or(|(known, _)| known != lease)
+            {
+                self.revoke(lease, now);
+            }
+            return;
+        };
+        let first = session.lease.is_none();
+        session.lease = Some((lease, incarnation));
+        session.belief.acknowledged(sent, ttl_ms, self.settings.rho_ppm);
+        if first {
+            session.next_renewal = sent + ttl_ms * 1_000 / 3;
+        }
+        session.unanswered = 0;
+        self.record_belief(now, at, ctx);
+    }
+
+    /// A keepalive was answered.
+    pub(super) fn renewed(
+        &mut self,
+        (epoch, sent): (u32, u64),
+        outcome: &Outcome,
+        now: u64,
+        at: At,
+        ctx: &mut ClientContext<'_>,
+    ) {
+        if epoch != self.epoch {
+            return;
+        }
+        let Some(session) = &mut self.session else { return };
+        let Some((lease, _)) = session.lease else { return };
+        match *outcome {
+            Outcome::Renewed { ttl_ms } => {
+                ctx.stats.renewals += 1;
+                session.unanswered = 0;
+                if session.belief.acknowledged(sent, ttl_ms, self.settings.rho_ppm) {
+                    session.next_renewal = sent + ttl_ms * 1_000 / 3;
+                    self.record_belief(now, at, ctx);
+                }
+            }
+            Outcome::LeaseNotFound => {
+                ctx.stats.expired += 1;
+                self.disbelieve(lease, at, ctx);
+                self.lose_grants(now);
+                let from = now + self.rng.below(200_000);
+                self.end_session(now, from);
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells the history until when the client believes, if that has changed or its clock turns out to run otherwise.
+    pub(super) fn record_belief(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
+        let (true_time, rho_ppm, client) = (self.true_time, self.settings.rho_ppm, self.no.0);
+        let Some(session) = &mut self.session else { return };
+        let Some((lease, _)) = session.lease.filter(|_| session.belief.holds(now)) else { return };
+        let until = true_time.of(session.belief.until(), rho_ppm);
+        if until.abs_diff(session.told_until) > 500 {
+            session.told_until = until;
+            let until = tollgate_check::At::from_us(until);
+            ctx.history.record(tollgate_check::At::from_us(at), Event::Believes { client, lease, until });
+        }
+    }
+
+    /// Something says that the lease may be gone: ask at once.
+    pub(super) fn doubt_lease(&mut self, now: u64) {
+        if let Some(session) = self.session.as_mut().filter(|session| session.lease.is_some()) {
+            session.next_renewal = session.next_renewal.min(now);
+        }
+    }
+
+    /// The leader of the lease's home is elsewhere, or too busy: ask again soon.
+    pub(super) fn renew_soon(&mut self, epoch: u32, now: u64) {
+        let pause_us = 10_000 + self.rng.below(40_000);
+        if let Some(session) = self.session.as_mut().filter(|_| epoch == self.epoch) {
+            session.unanswered = 0;
+            session.next_renewal = session.next_renewal.min(now + pause_us);
+        }
+    }
+
+    /// Whether requests under the lease may be sent to the group. If it is not the lease's home, it must have a stub
+    /// of it first; the client adds it, and the groups' leaders see to the rest.
+    pub(super) fn is_ready_in(&mut self, group: GroupId, now: u64) -> bool {
+        let client_id = self.client_id();
+        let Some(session) = &mut self.session else { return true };
+        let Some((lease, incarnation)) = session.lease else { return true };
+        let home = session.home;
+        if group == home {
+            return true;
+        }
+        if let Some(stub) = session.stubs.get(&group) {
+            return *stub == Stub::Answered;
+        }
+        session.stubs.insert(group, Stub::Asked);
+        let ask = Ask::Command(Box::new(Command::AddStub(AddStub { lease, incarnation, client_id, home })));
+        let (why, again, seq, epoch) = (Why::Stub, Again::Same, None, self.epoch);
+        self.calls.make(NewCall { group, ask, op: None, seq, why, again, epoch }, now);
+        false
+    }
+
+    /// The group answered about its stub.
+    pub(super) fn stub_answered(&mut self, epoch: u32, group: GroupId, ctx: &mut ClientContext<'_>) {
+        ctx.stats.stubs += 1;
+        if let Some(session) = self.session.as_mut().filter(|_| epoch == self.epoch) {
+            session.stubs.insert(group, Stub::Answered);
+        }
+    }
+
+    /// Where the lease with this id lives.
+    fn home_of(&self, lease: LeaseId) -> GroupId {
+        group_of(lease.slot(), self.groups)
+    }
+
+    /// At the very end: revokes the lease, or keeps it.
+    pub(super) fn leave(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
+        let lease = self.session.as_ref().and_then(|session| session.lease);
+        if let Some((lease, _)) = lease {
+            self.disbelieve(lease, at, ctx);
+            self.revoke(lease, now);
+        }
+        self.end_session(now, u64::MAX);
+    }
+}
+
+fn chosen(choice: LeaseChoice) -> Option<LeaseId> {
+    match choice {
+        LeaseChoice::Chosen(lease) => Some(lease),
+        LeaseChoice::Assigned(_) => None,
+    }
+}

@@ -1,0 +1,179 @@
+//! One node: its disk and clock, and the process that runs on it, if one does.
+//!
+//! Invariant: what a process knows dies with it; disk and clock stay. Not here: the network, and when turns are taken
+//! (`world`).
+
+use crate::clock::SimClock;
+use crate::disk::SimDisk;
+use crate::disk_queue::{DiskNews, DiskQueue};
+use crate::front::{Front, Request};
+use crate::planting::Planted;
+use crate::rng::Rng;
+use crate::scenario::Scenario;
+use crate::types::{At, ClientNo};
+use std::collections::BTreeSet;
+use tollgate_core::Command;
+use tollgate_replica::{Host, MemberChange, ProposalId, ReadId, Status, Storage, StorageError};
+use tollgate_types::{GroupId, NodeId};
+
+/// A node.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about one thing")]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) witness: bool,
+    pub(crate) disk: SimDisk,
+    pub(crate) queue: DiskQueue,
+    pub(crate) clock: SimClock,
+    pub(crate) rng: Rng,
+    pub(crate) process: Option<Process>,
+    /// It does nothing before then.
+    pub(crate) paused_until: At,
+    /// When its next turn is to be taken, and which `Turn` event does it.
+    pub(crate) turn_at: At,
+    pub(crate) turn_ticket: u64,
+    /// The highest term that any of its groups wrote down.
+    pub(crate) term_seen: u64,
+    /// Turns on end in which nothing came and nothing was done.
+    pub(crate) idle_turns: u32,
+    /// When its disk is looked at next.
+    pub(crate) disk_at: At,
+    /// Whether it starts again when whatever holds it down is over. A node whose disk is lost never does.
+    pub(crate) disk_lost: bool,
+    /// Whether a bit on its disk has flipped that nobody has noticed.
+    pub(crate) rotten: bool,
+    /// Gone for good.
+    pub(crate) retired: bool,
+    /// The newest apply version that it announces.
+    pub(crate) apply_version: u32,
+    /// The faults that hold it down.
+    pub(crate) held_down: u32,
+    /// How long it stays down after an fsync error.
+    pub(crate) down_us: At,
+}
+
+/// What runs on a node.
+pub(crate) struct Process {
+    pub(crate) host: Host,
+    pub(crate) front: Front,
+    pub(crate) boot: u64,
+    pub(crate) inbox: Vec<Input>,
+    /// Peers whose connections it was told are lost.
+    pub(crate) lost: BTreeSet<u64>,
+    /// How far each group had applied when its state was last hashed.
+    pub(crate) hashed: Vec<u64>,
+}
+
+/// What a process has to look at in its next turn.
+pub(crate) enum Input {
+    /// From a peer.
+    Frame(Vec<u8>),
+    /// From a client.
+    Request(ClientNo, Box<Request>),
+    /// A connection broke.
+    Lost(NodeId),
+    /// It is back.
+    Regained(NodeId),
+    /// From the disk.
+    Disk(DiskNews),
+    /// An operator changes the members of a group.
+    Change(GroupId, ProposalId, MemberChange),
+    /// An operator proposes.
+    Propose(GroupId, ProposalId, Command),
+    /// The world reads a group at the end.
+    Read(GroupId, ReadId),
+    /// An operator has leadership handed on.
+    Transfer(GroupId, Option<NodeId>),
+    /// An operator wants a snapshot.
+    Snapshot(GroupId),
+    /// The process is asked to stop.
+    Stop,
+}
+
+impl Node {
+    pub(crate) fn new(id: NodeId, witness: bool, scenario: &Scenario, now: At) -> Node {
+        let mut rng = Rng::stream(scenario.seed, "node", id.number());
+        let rho = u64::from(scenario.rho_ppm);
+        let off_ppm = i64::try_from(rng.below(2 * rho + 1)).expect("small") - i64::from(scenario.rho_ppm);
+        let reading = rng.below(1 << 40);
+        Node {
+            id,
+            witness,
+            disk: SimDisk::new(scenario.planted),
+            queue: DiskQueue::new(rng.split(), scenario.disk),
+            clock: SimClock::new(now, reading, off_ppm),
+            rng,
+            process: None,
+            paused_until: 0,
+            turn_at: At::MAX,
+            turn_ticket: 0,
+            term_seen: 0,
+            idle_turns: 0,
+            disk_at: At::MAX,
+            disk_lost: false,
+            rotten: false,
+            retired: false,
+            apply_version: scenario.config.apply_version,
+            held_down: 0,
+            down_us: 0,
+        }
+    }
+
+    /// Whether its process runs.
+    pub(crate) fn is_up(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Whether it runs and does not stand still.
+    pub(crate) fn is_lively(&self, now: At) -> bool {
+        self.is_up() && self.paused_until <= now
+    }
+
+    /// Starts the process from what is on the disk.
+    pub(crate) fn boot(&mut self, scenario: &Scenario, boot: u64, now: At) -> Result<(), StorageError> {
+        assert!(self.process.is_none(), "node {} runs already", self.id);
+        let groups = self.disk.load()?;
+        self.rotten = false;
+        let config = scenario.host_config(self.id, self.apply_version);
+        let randomness = Box::new(self.rng.split());
+        let host = Host::open(config, groups, randomness, self.clock.moment(now))
+            .expect("the settings were validated with the scenario");
+        let host = with_bug(host, scenario.planted);
+        self.process = Some(Process {
+            host,
+            front: Front::new(self.id, boot),
+            boot,
+            inbox: Vec::new(),
+            lost: BTreeSet::new(),
+            hashed: vec![0; scenario.groups as usize],
+        });
+        self.turn_at = At::MAX;
+        Ok(())
+    }
+
+    /// The process is gone. Gives how many of its writes are lost; none if nothing ran.
+    pub(crate) fn crash(&mut self) -> Option<usize> {
+        self.process.take()?;
+        self.turn_ticket += 1;
+        (self.turn_at, self.disk_at) = (At::MAX, At::MAX);
+        self.paused_until = 0;
+        Some(self.queue.crash(&mut self.disk))
+    }
+
+    /// How a group looks from here, if the process runs.
+    pub(crate) fn status(&self, group: GroupId) -> Option<Status> {
+        self.process.as_ref()?.host.status(group)
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+fn with_bug(mut host: Host, planted: Option<Planted>) -> Host {
+    if let Some(Planted::Replica(bug)) = planted {
+        host.plant(bug);
+    }
+    host
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+fn with_bug(host: Host, _: Option<Planted>) -> Host {
+    host
+}

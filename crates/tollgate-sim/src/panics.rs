@@ -1,0 +1,52 @@
+//! Catches panics of a run, and keeps what they said.
+//!
+//! A host that finds itself broken panics: in a server that stops the process, here it ends the run as a violation.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+thread_local! {
+    /// What the last panic said, while somebody on this thread catches it.
+    static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
+    static CATCHING: RefCell<bool> = const { RefCell::new(false) };
+}
+
+/// Runs it; if it panics, gives what it said and where.
+pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    install_hook();
+    CATCHING.with(|catching| *catching.borrow_mut() = true);
+    let result = catch_unwind(AssertUnwindSafe(run));
+    CATCHING.with(|catching| *catching.borrow_mut() = false);
+    result.map_err(|_| {
+        CAUGHT.with(|caught| caught.borrow_mut().take()).unwrap_or_else(|| "without a word".to_owned())
+    })
+}
+
+/// Panics that are caught here are not printed; all others are, as ever.
+fn install_hook() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if CATCHING.with(|catching| *catching.borrow()) {
+                let says = format!("{info}").replace('\n', " ");
+                CAUGHT.with(|caught| *caught.borrow_mut() = Some(says));
+            } else {
+                before(info);
+            }
+        }));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_caught_with_what_it_said() {
+        assert_eq!(caught(|| 7), Ok(7));
+        let says = caught(|| panic!("two is not below one")).unwrap_err();
+        assert!(says.contains("two is not below one") && says.contains("panics.rs"), "{says}");
+    }
+}

@@ -1,0 +1,22 @@
+//! Seeds that once failed, and what they found. Each is run by every test run.
+//!
+//! A seed means what the schedule makes of it: when the schedule changes, these are drawn anew and may no longer show
+//! what they once did. They cost little and stay.
+
+/// Seed, and what it found.
+pub const REGRESSIONS: &[(u64, &str)] = &[
+    (22, "the judge heard of a lease's end later than its stub did"),
+    (35, "a leader asked for turns without end while it handed leadership on"),
+    (76, "an append had entries that did not follow on its index, and its receiver stopped"),
+    (98, "the judge did not know that a stub may call a revoked lease expired"),
+    (181, "as 76"),
+    (182, "the judge took a lock request by an owner that held already, an upgrade, for a newcomer"),
+    (213, "as 76"),
+    (215, "the end of an upgrade's claim was answered with its token, and then without"),
+    (261, "as 182"),
+    (301, "an upgrade for several names was granted although one of them was gone"),
+    (355, "as 98"),
+    (365, "as 301"),
+    (393, "as 301"),
+    (511, "settings that sent one entry a round trip made catching up late"),
+];

@@ -1,0 +1,170 @@
+//! A world before it begins: who is in it, how fast and how far apart, and what will go wrong.
+//!
+//! Invariant: everything follows from the seed; the list of faults may be cut down afterwards, and nothing else
+//! changes by that. Not here: the faults themselves (`schedule`).
+
+use crate::disk_queue::DiskSpeed;
+use crate::fault::Fault;
+use crate::network::Latency;
+use crate::planting::Planted;
+use crate::rng::Rng;
+use crate::schedule::{self, Stage};
+use crate::types::At;
+use tollgate_replica::HostConfig;
+use tollgate_types::{ClusterId, Limits, NodeId};
+
+/// Everything that a world is made of.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Where all of it comes from.
+    pub seed: u64,
+    /// Nodes at the beginning, numbered from 1.
+    pub nodes: u64,
+    /// How many of them, the last ones, keep no lock state.
+    pub witnesses: u64,
+    /// Groups.
+    pub groups: u32,
+    /// Clients at any time.
+    pub clients: u32,
+    /// The shortest time to live of a lease.
+    pub ttl_ms_min: u64,
+    /// The longest.
+    pub ttl_ms_max: u64,
+    /// By how much clocks may be off.
+    pub rho_ppm: u32,
+    /// When all faults are over.
+    pub faults_end: At,
+    /// How long healing may take.
+    pub heal_us: At,
+    /// The network.
+    pub latency: Latency,
+    /// The disks.
+    pub disk: DiskSpeed,
+    /// How long a node takes from an input to the turn that looks at it.
+    pub turn_us_max: u64,
+    /// The settings of every host, but for its node.
+    pub config: HostConfig,
+    /// The groups' limits.
+    pub limits: Limits,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// A bug that every node has.
+    pub planted: Option<Planted>,
+}
+
+impl Scenario {
+    /// The world of a seed.
+    pub fn new(seed: u64) -> Scenario {
+        let rng = &mut Rng::stream(seed, "scenario", 0);
+        let (nodes, witnesses) =
+            *rng.pick(&[(1, 0), (3, 0), (3, 0), (3, 0), (3, 0), (3, 0), (3, 1), (3, 1), (5, 0), (5, 2)]);
+        let groups = if rng.percent(25) { 4 } else { 1 };
+        let ttl_ms_min = rng.log_range(500, 3_000);
+        let ttl_ms_max = rng.log_range(ttl_ms_min, (ttl_ms_min * 4).min(10_000));
+        let rho_ppm = *rng.pick(&[1_000, 10_000, 50_000]);
+        let faults_end = rng.range(20, 40) * 1_000_000;
+        let latency = if rng.percent(80) {
+            Latency { us_min: 50, us_max: 1_000 }
+        } else {
+            Latency { us_min: 1_000, us_max: 30_000 }
+        };
+        let fsync_us_max = rng.log_range(200, 5_000);
+        let stage = Stage { seed, nodes, groups, rho_ppm, ttl_ms_max, faults_end };
+        Scenario {
+            seed,
+            nodes,
+            witnesses,
+            groups,
+            clients: u32::try_from(rng.range(3, 8)).expect("small"),
+            ttl_ms_min,
+            ttl_ms_max,
+            rho_ppm,
+            faults_end,
+            heal_us: 10_000_000.max(ttl_ms_max * 1_200 + 6_000_000),
+            latency,
+            disk: DiskSpeed { fsync_us_min: 50, fsync_us_max, job_us_max: fsync_us_max * 4 },
+            turn_us_max: rng.log_range(50, 800),
+            config: config(rng),
+            limits: limits(rng),
+            faults: schedule::faults(&stage),
+            planted: None,
+        }
+    }
+
+    /// The settings of one node's host.
+    pub(crate) fn host_config(&self, node: NodeId, apply_version: u32) -> HostConfig {
+        HostConfig { node, apply_version, ..self.config.clone() }
+    }
+
+    /// What describes it in a line.
+    pub fn describe(&self) -> String {
+        format!(
+            "{} nodes ({} witnesses), {} groups, {} clients, ttl {} to {} ms, rho {} ppm, {} faults in {} s",
+            self.nodes,
+            self.witnesses,
+            self.groups,
+            self.clients,
+            self.ttl_ms_min,
+            self.ttl_ms_max,
+            self.rho_ppm,
+            self.faults.len(),
+            self.faults_end / 1_000_000
+        )
+    }
+}
+
+/// Often with numbers so small that what is rare in production happens all the time.
+fn config(rng: &mut Rng) -> HostConfig {
+    let node = NodeId::new(1).expect("1 is a node");
+    let mut config = HostConfig::new(ClusterId::new(rng.bits()), node);
+    if rng.percent(70) {
+        config.snapshot_log_bytes = rng.log_range(500, 50_000);
+        config.log_kept_bytes = rng.log_range(1, 20_000);
+    }
+    if rng.percent(30) {
+        config.snapshot_age_ms = rng.range(500, 10_000);
+    }
+    if rng.percent(50) {
+        config.chunk_bytes = u32::try_from(rng.log_range(64, 16_000)).expect("small");
+        config.chunks_in_flight_max = u32::try_from(rng.range(1, 4)).expect("small");
+        config.transfer_timeout_ms = rng.range(500, 5_000);
+    }
+    if rng.percent(30) {
+        config.entry_bytes_max = usize::try_from(rng.log_range(1, 2_000)).expect("small");
+    }
+    if rng.percent(20) {
+        config.messages_in_flight_max = usize::try_from(rng.range(2, 8)).expect("small");
+        // Not so small that catching up takes seconds: that is no fault but a bad setting.
+        config.message_bytes_max = rng.log_range(1_000, 10_000);
+    }
+    if rng.percent(15) {
+        config.uncommitted_bytes_max = config.message_bytes_max + rng.log_range(500, 20_000);
+        config.proposals_max = usize::try_from(rng.range(2, 40)).expect("small");
+        config.reads_max = usize::try_from(rng.range(1, 20)).expect("small");
+    }
+    config.validate().expect("the drawn settings keep the rules");
+    config
+}
+
+fn limits(rng: &mut Rng) -> Limits {
+    let mut limits = Limits::DEFAULT;
+    // A short history, or every snapshot would be full of it.
+    limits.ring_bytes_max = rng.log_range(4_096, 16_384);
+    if rng.percent(30) {
+        limits.reaps_per_entry_max = rng.range(1, 5);
+    }
+    limits.validate().expect("the drawn limits keep the rules");
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_makes_the_same_scenario_each_time() {
+        for seed in 0..50 {
+            assert_eq!(format!("{:?}", Scenario::new(seed)), format!("{:?}", Scenario::new(seed)));
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The few words that all parts of the world share.
+//!
+//! Who writes what into the history: clients and fronts what they ask, are told, receive, believe and write
+//! (`Invoke`, `Return`, `AnsweredAgain`, `Received`, `Believes`, `FencedWrite`, and the watches); the world what only
+//! it can see (`LeaseEnded`, `Leaderless`, `Led`, `LeaderPaused`, `LeaderResumed`, `Applied`, `FinalState`,
+//! `ClientGone`, `Healed`, `End`).
+
+use tollgate_types::{GroupId, SLOTS, Slot};
+
+/// True time, in microseconds since the world began. Nobody inside the world knows it.
+pub type At = u64;
+
+/// A client: one session with its own lease, clock and workload. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientNo(pub u32);
+
+impl std::fmt::Display for ClientNo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "c{}", self.0)
+    }
+}
+
+/// The group that a slot belongs to, where there are so many: the world's map never changes.
+pub fn group_of(slot: Slot, groups: u32) -> GroupId {
+    let group = u64::from(slot.number()) * u64::from(groups) / u64::from(SLOTS);
+    GroupId::new(u32::try_from(group).expect("below the number of groups"))
+}

@@ -1,0 +1,135 @@
+//! Who leads each group, and whether that leader can commit: what the judge of lateness must allow for.
+//!
+//! The world sees all nodes at once. A group counts as led when a lively leader that serves clients has a disk that
+//! works and reaches a quorum of voters whose disks do. While faults are about, it also counts as leaderless when
+//! entries wait and none is committed; in calm times that is no excuse. Not here: how leaders come about
+//! (`tollgate-replica`).
+
+use super::World;
+use crate::network::End;
+use crate::types::At;
+use tollgate_check::Event;
+use tollgate_replica::Status;
+use tollgate_types::{GroupId, NodeId};
+
+/// Entries that wait this long while faults are about can't be committed.
+const STUCK_US: At = 100_000;
+/// How long after a fault the world may still be finding its feet.
+const AFTERMATH_US: At = 3_000_000;
+
+/// What is known of each group.
+pub(super) struct Leadership {
+    groups: Vec<Lead>,
+}
+
+#[derive(Clone, Default)]
+struct Lead {
+    leader: Option<u64>,
+    /// Whether the history says that the group is led.
+    led: bool,
+    /// Whether the history says that the leader's time stands still.
+    still: bool,
+    committed: u64,
+    committed_at: At,
+    /// Until then the leader may be handing its leadership on, and takes no proposals meanwhile.
+    handing_on_until: At,
+}
+
+impl Leadership {
+    pub(super) fn new(groups: usize) -> Leadership {
+        Leadership { groups: vec![Lead::default(); groups] }
+    }
+
+    /// Who leads, as last seen.
+    pub(super) fn leader(&self, group: u32) -> Option<u64> {
+        self.groups[group as usize].leader
+    }
+
+    /// Whether every group is led.
+    pub(super) fn all_led(&self) -> bool {
+        self.groups.iter().all(|lead| lead.led)
+    }
+
+    /// The groups that are not.
+    pub(super) fn unled(&self) -> Vec<usize> {
+        (0..self.groups.len()).filter(|&group| !self.groups[group].led).collect()
+    }
+}
+
+impl World {
+    /// The newest leader of a group that is lively and serves clients.
+    pub(super) fn leader_of(&self, group: GroupId) -> Option<(u64, Status)> {
+        let mut newest: Option<(u64, Status)> = None;
+        for node in self.nodes.values().filter(|node| node.is_lively(self.now)) {
+            if let Some(status) = node.status(group).filter(|status| status.serves)
+                && newest.as_ref().is_none_or(|(_, other)| status.term > other.term)
+            {
+                newest = Some((node.id.number(), status));
+            }
+        }
+        newest
+    }
+
+    /// The leader has been asked to hand on its leadership: until that has happened, or been given up, it is as good
+    /// as none.
+    pub(super) fn hands_on(&mut self, group: GroupId) {
+        let timeout_us = 1_000 * self.scenario.config.election_timeout_ms;
+        self.leadership.groups[group.number() as usize].handing_on_until =
+            self.now + timeout_us + timeout_us / 5;
+    }
+
+    pub(super) fn look_at_leaders(&mut self) {
+        for group in self.groups() {
+            self.look_at_leader(group);
+        }
+    }
+
+    fn look_at_leader(&mut self, group: GroupId) {
+        let found = self.leader_of(group);
+        let now = self.now;
+        let troubled = self.active > 0 || now < self.troubled_at + AFTERMATH_US;
+        let reaches = found.as_ref().is_some_and(|(leader, status)| self.reaches_quorum(*leader, status));
+        let still = found.as_ref().is_some_and(|(leader, _)| self.nodes[leader].clock.is_behind(now));
+        let lead = &mut self.leadership.groups[group.number() as usize];
+        lead.leader = found.as_ref().map(|(leader, _)| *leader);
+        let mut stuck = false;
+        if let Some((_, status)) = &found {
+            let waits = status.committed < status.last_index || now < lead.handing_on_until;
+            if status.committed != lead.committed || !waits {
+                lead.committed = status.committed;
+                lead.committed_at = now;
+            }
+            stuck = troubled && now > lead.committed_at + STUCK_US;
+        }
+        let can_commit = reaches && !stuck;
+        let (was_led, was_still) = (lead.led, lead.still);
+        (lead.led, lead.still) = (can_commit, still);
+        if can_commit && !was_led {
+            let node = u32::try_from(lead.leader.expect("led by somebody")).expect("few nodes");
+            self.record(Event::Led { group, node });
+        } else if !can_commit && was_led {
+            self.record(Event::Leaderless { group });
+        }
+        if still && !was_still {
+            self.record(Event::LeaderPaused { group });
+        } else if !still && was_still {
+            self.record(Event::LeaderResumed { group });
+        }
+    }
+
+    fn reaches_quorum(&self, leader: u64, status: &Status) -> bool {
+        let reached = |voter: &&NodeId| {
+            let Some(node) = self.nodes.get(&voter.number()) else { return false };
+            let (one, other) = (End::Node(leader), End::Node(voter.number()));
+            let linked = voter.number() == leader
+                || !self.network.is_cut(one, other) && !self.network.is_cut(other, one);
+            node.is_lively(self.now) && linked && !node.queue.is_troubled(self.now)
+        };
+        let members = &status.members;
+        // What a leader can't write it can't apply either, though others have it.
+        !self.nodes[&leader].queue.is_troubled(self.now)
+            && [&members.voters, &members.outgoing]
+                .into_iter()
+                .all(|voters| voters.is_empty() || voters.iter().filter(reached).count() > voters.len() / 2)
+    }
+}
