@@ -15,6 +15,17 @@ use tollgate_types::{LogTime, NodeId};
 /// What an entry costs in memory beside its data, about.
 const ENTRY_OVERHEAD_BYTES: u64 = 96;
 
+/// How much of a log stays when a snapshot makes its head superfluous.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keep {
+    /// The newest part, of this size.
+    pub(crate) bytes: u64,
+    /// Entries behind this index, for somebody who is about to have everything up to it...
+    pub(crate) behind: u64,
+    /// ...but no more than this.
+    pub(crate) bytes_max: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Log {
     /// Needed once, when Raft starts.
@@ -25,6 +36,8 @@ pub(crate) struct Log {
     before: (u64, u64),
     entries: VecDeque<Entry>,
     bytes: u64,
+    /// The part of it behind the snapshot.
+    bytes_since_snapshot: u64,
     /// Set when Raft wanted to send a newer snapshot than there is.
     snapshot_wanted: Cell<bool>,
 }
@@ -38,6 +51,7 @@ impl Log {
             before,
             entries: VecDeque::new(),
             bytes: 0,
+            bytes_since_snapshot: 0,
             snapshot_wanted: Cell::new(false),
         };
         log.vote.commit = vote.commit.max(before.0);
@@ -59,8 +73,9 @@ impl Log {
         self.before.0 + self.entries.len() as u64
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// How much the log has grown since the snapshot.
+    pub(crate) fn bytes_since_snapshot(&self) -> u64 {
+        self.bytes_since_snapshot
     }
 
     pub(crate) fn snapshot_file(&self) -> Option<&SnapshotFile> {
@@ -100,22 +115,30 @@ impl Log {
         );
         while self.last() >= first.index {
             let gone = self.entries.pop_back().expect("the log has entries up to its last");
+            assert!(gone.index > self.snapshot_index(), "what a snapshot contains is committed, and stays");
             self.bytes -= size(&gone);
+            self.bytes_since_snapshot -= size(&gone);
         }
         for entry in entries {
             assert_eq!(entry.index, self.last() + 1, "entries are consecutive");
             self.bytes += size(entry);
+            self.bytes_since_snapshot += size(entry);
             self.entries.push_back(entry.clone());
         }
     }
 
-    /// A complete snapshot of this replica's own applied state is there: the log may lose its head, except for the
-    /// newest `keep_bytes` of it.
-    pub(crate) fn saved(&mut self, file: SnapshotFile, keep_bytes: u64) {
+    /// A complete snapshot of this replica's own applied state is there: the log may lose its head, except for what
+    /// `keep` says.
+    pub(crate) fn saved(&mut self, file: SnapshotFile, keep: Keep) {
         assert!(file.meta.index >= self.snapshot_index(), "snapshots only get newer");
         let index = file.meta.index;
         self.snapshot = Some(file);
-        while self.bytes > keep_bytes && self.first() <= index {
+        let behind = self.entries.iter().filter(|entry| entry.index > index);
+        self.bytes_since_snapshot = behind.map(size).sum();
+        while self.bytes > keep.bytes && self.first() <= index {
+            if self.first() > keep.behind && self.bytes <= keep.bytes_max {
+                break;
+            }
             let gone = self.entries.pop_front().expect("a snapshot is of entries that the log has");
             self.bytes -= size(&gone);
             self.before = (gone.index, gone.term);
@@ -128,6 +151,7 @@ impl Log {
         self.snapshot = Some(file);
         self.entries.clear();
         self.bytes = 0;
+        self.bytes_since_snapshot = 0;
     }
 
     /// The newest stamp in the log, entries that are not committed included. `None` if no entry here has one.

@@ -60,6 +60,7 @@ bugs! {
     AckBeforeFsync: "a replica answers for entries and votes that its disk does not have yet",
     VoteNotPersisted: "a vote is given and not written down",
     TermNotPersisted: "neither term nor vote reach the disk",
+    LeadsInLostTerm: "a group's only voter speaks as leader before its disk knows the term",
     StaleRead: "a read is answered without asking a quorum",
     ReadBeforeApplied: "a read is answered before what it must see is applied",
     AnsweredBeforeCommit: "a proposal is answered when it is appended, not when it is committed",

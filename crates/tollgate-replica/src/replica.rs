@@ -2,8 +2,8 @@
 //!
 //! Raft decides; this file keeps its bookkeeping in order. The order of one round of Raft's output is what the safety
 //! of the whole rests on, and it stands in one place, `drain`:
-//! what a leader says goes out at once; what anybody else says waits until the disk has what it says; entries are
-//! applied only when they are committed and on this disk.
+//! what a leader says goes out at once, if its disk knows the term in which it leads; what anybody else says waits
+//! until the disk has what it says; entries are applied only when they are committed and on this disk.
 //!
 //! Its parts: `lead` (stamping, proposing, membership), `apply`, `snapshots`, `failover`.
 
@@ -30,6 +30,7 @@ use exchange::Exchange;
 use failover::Failover;
 use raft::eraftpb::{HardState, Message, MessageType};
 use raft::{RawNode, ReadState, StateRole};
+use snapshots::Pin;
 use std::collections::{BTreeMap, VecDeque};
 use tollgate_core::{Command, State};
 use tollgate_types::{GroupId, LogTime, NodeId};
@@ -94,7 +95,10 @@ pub(crate) struct Replica {
     write: GroupWrite,
     /// The vote as Raft has it, and whether it differs from the one on disk in what need not be durable.
     vote: Vote,
+    /// The newest term that the disk knows of.
+    durable_term: u64,
     sending: BTreeMap<NodeId, Sending>,
+    pins: BTreeMap<NodeId, Pin>,
     receiving: Option<Receiving>,
     /// A complete snapshot that is being handed to Raft.
     arrived: Option<(SnapshotFile, Option<Box<State>>)>,
@@ -125,6 +129,7 @@ struct Seen {
 struct Outstanding {
     write: WriteNumber,
     ready: u64,
+    term: u64,
     parts: Vec<(NodeId, Part)>,
 }
 
@@ -185,7 +190,9 @@ impl Replica {
             outstanding: VecDeque::new(),
             write: GroupWrite::new(group),
             vote,
+            durable_term: vote.term,
             sending: BTreeMap::new(),
+            pins: BTreeMap::new(),
             receiving: None,
             arrived: None,
             saving: false,
@@ -365,6 +372,7 @@ impl Replica {
         while self.outstanding.front().is_some_and(|outstanding| outstanding.write <= number) {
             let done = self.outstanding.pop_front().expect("looked at above");
             self.raw.on_persist_ready(done.ready);
+            self.durable_term = self.durable_term.max(done.term);
             for (to, part) in done.parts {
                 turn.send(to, &part);
             }
@@ -419,9 +427,7 @@ impl Replica {
     fn drain(&mut self, turn: &mut Turn) {
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
-            for message in ready.take_messages() {
-                self.send(message, turn);
-            }
+            let at_once = ready.take_messages();
             if !ready.snapshot().is_empty() {
                 self.install(ready.snapshot().get_metadata().index, turn);
             }
@@ -434,7 +440,14 @@ impl Replica {
                 self.read_confirmed(&read);
             }
             let committed = ready.take_committed_entries();
-            let held = ready.take_persisted_messages();
+            let mut held = ready.take_persisted_messages();
+            if self.speaks_for_lost_term(turn) {
+                held.extend(at_once);
+            } else {
+                for message in at_once {
+                    self.send(message, turn);
+                }
+            }
             let (number, must_sync) = (ready.number(), ready.must_sync());
             if must_sync {
                 self.write.vote = Some(self.vote);
@@ -445,6 +458,13 @@ impl Replica {
             self.tell_applied();
             self.observe(turn);
         }
+    }
+
+    /// A group's only voter leads the moment it campaigns, before its disk knows the term. Raft lets it speak to
+    /// learners at once; but after a crash it would lead in the same term again, and give them other entries under
+    /// the same index and term.
+    fn speaks_for_lost_term(&self, turn: &Turn) -> bool {
+        self.vote.term > self.durable_term && !turn.planted.is(Bug::LeadsInLostTerm)
     }
 
     /// Lets a round's messages go when the disk has what they say.
@@ -461,10 +481,11 @@ impl Replica {
                 self.send(message, turn);
             }
             self.raw.on_persist_ready(ready);
+            self.durable_term = self.vote.term;
             return;
         };
         let parts = messages.into_iter().filter_map(|message| self.part(message, turn)).collect();
-        self.outstanding.push_back(Outstanding { write, ready, parts });
+        self.outstanding.push_back(Outstanding { write, ready, term: self.vote.term, parts });
     }
 
     fn append(&mut self, entries: &[raft::eraftpb::Entry], turn: &Turn) {

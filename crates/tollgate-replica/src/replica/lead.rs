@@ -40,6 +40,7 @@ impl Replica {
     pub(super) fn stop_leading(&mut self, turn: &mut Turn) {
         self.clock = None;
         self.sending.clear();
+        self.pins.clear();
         self.exchange.reset();
         let lost = self.proposals.take_all();
         self.refuse_all(lost, &ProposeError::Indeterminate { group: self.group }, turn);
@@ -196,6 +197,9 @@ impl Replica {
         let Some(deadline) = state.next_deadline() else { return Moment::NEVER };
         if turn.disk_full || self.raw.raft.lead_transferee.is_some() {
             return Moment::NEVER; // Nothing can be proposed; Raft's ticks come round in any case.
+        }
+        if deadline <= state.now() && self.applied == self.raw.raft.raft_log.last_index() {
+            return turn.now; // What is due is more than one entry ends: the rest follows at once.
         }
         let silence = LogTime::from_ms(self.last_stamp.ms() + turn.config.tick_ms);
         let due = if self.last_stamp < deadline { deadline.min(silence) } else { silence };

@@ -7,7 +7,8 @@
 
 use super::Replica;
 use crate::frame::{Chunk, ChunkStatus, Part};
-use crate::log::to_raft;
+use crate::log::{Keep, to_raft};
+use crate::moment::Moment;
 use crate::output::HostEvent;
 use crate::planted::Bug;
 use crate::storage::{Completion, Done, Job, ReplicaKind, SnapshotFile, SnapshotMeta, TransferId};
@@ -17,6 +18,16 @@ use bytes::Bytes;
 use raft::SnapshotStatus;
 use raft::eraftpb::{Message, MessageType};
 use tollgate_types::NodeId;
+
+/// The log may grow to this many times its usual size for peers that are being sent a snapshot.
+const LOG_PINNED_FACTOR: u64 = 4;
+
+/// The entries behind a snapshot that a peer has received stay for a while.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pin {
+    index: u64,
+    until: Moment,
+}
 
 impl Replica {
     /// Asks for a snapshot now.
@@ -49,7 +60,7 @@ impl Replica {
         let Some(state) = &self.state else { return };
         let config = &turn.config;
         let log = self.log();
-        let is_long = log.bytes() > config.snapshot_log_bytes + config.log_kept_bytes;
+        let is_long = log.bytes_since_snapshot() > config.snapshot_log_bytes;
         let old = turn.now >= self.snapshot_at.after_ms(config.snapshot_age_ms);
         let news = self.applied > log.snapshot_index();
         if self.saving || self.removed || turn.disk_full || !news || !(self.snapshot_asked || is_long || old)
@@ -108,9 +119,29 @@ impl Replica {
     /// A complete snapshot of what is applied here becomes the one behind which the log begins.
     fn adopt(&mut self, file: SnapshotFile, turn: &Turn) {
         let index = file.meta.index;
-        self.raw.mut_store().saved(file.clone(), turn.config.log_kept_bytes);
+        let keep = self.what_to_keep(turn);
+        self.raw.mut_store().saved(file.clone(), keep);
         self.mark(file, false);
         self.remove_after = Some((turn.number, index));
+    }
+
+    /// A peer that is being sent a snapshot needs the entries behind it next. If they went meanwhile it would need a
+    /// newer snapshot, and so on for ever, where snapshots are taken faster than they travel. So they stay until it
+    /// has caught up, for a time and up to a size: nobody can stop the log from shrinking.
+    fn what_to_keep(&mut self, turn: &Turn) -> Keep {
+        let config = &turn.config;
+        let prs = self.raw.raft.prs();
+        self.pins.retain(|peer, pin| {
+            let matched = prs.get(peer.number()).map_or(u64::MAX, |progress| progress.matched);
+            turn.now < pin.until && matched <= pin.index
+        });
+        let sent = self.sending.values().map(|sending| sending.file.meta.index);
+        let behind = sent.chain(self.pins.values().map(|pin| pin.index)).min();
+        Keep {
+            bytes: config.log_kept_bytes,
+            behind: behind.unwrap_or(u64::MAX),
+            bytes_max: LOG_PINNED_FACTOR * (config.snapshot_log_bytes + config.log_kept_bytes),
+        }
     }
 
     /// Older snapshots go once the mark of the newer one is durable; one that is being sent stays.
@@ -139,7 +170,12 @@ impl Replica {
     }
 
     fn end_sending(&mut self, peer: NodeId, status: SnapshotStatus, turn: &mut Turn) {
-        if self.sending.remove(&peer).is_some_and(|sending| sending.for_raft) {
+        let ended = self.sending.remove(&peer);
+        if let (Some(sending), SnapshotStatus::Finish) = (&ended, status) {
+            let until = turn.now.after_ms(turn.config.transfer_timeout_ms);
+            self.pins.insert(peer, Pin { index: sending.file.meta.index, until });
+        }
+        if ended.is_some_and(|sending| sending.for_raft) {
             self.raw.report_snapshot(peer.number(), status);
             self.observe(turn);
         }

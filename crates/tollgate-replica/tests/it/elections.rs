@@ -115,3 +115,25 @@ fn heartbeats_of_idle_groups_travel_together() {
     let (one, many) = (frames(1), frames(32));
     assert!(many < one * 2, "one group: {one} frames in 10 s, 32 groups: {many}");
 }
+
+#[test]
+fn p12_the_only_voter_speaks_as_leader_only_when_its_disk_knows_the_term() {
+    let mut cluster = Cluster::new(1, &[], 1);
+    let leader = cluster.leader();
+    cluster.change(leader, tollgate_replica::MemberChange::AddLearner { node: node(2), witness: false });
+    cluster.add_joining(2, tollgate_replica::ReplicaKind::Full, 1);
+    cluster.until("the learner has caught up", |cluster| cluster.status(2).snapshot_index > 0);
+    cluster.run_ms(300);
+    let term = cluster.status(2).term;
+    cluster.crash(1);
+    cluster.start(1);
+    cluster.nodes.get_mut(&node(1)).unwrap().disk_held = true;
+    cluster.until("it leads", |cluster| cluster.status(1).role == Role::Leader);
+    cluster.run_ms(500);
+    // Were it to crash now, it would lead in the same term again, with other entries.
+    assert!(cluster.status(1).term > term);
+    assert_eq!(cluster.status(2).term, term, "the learner has heard of a term that may be lost");
+    cluster.nodes.get_mut(&node(1)).unwrap().disk_held = false;
+    cluster.until("the learner hears of it", |cluster| cluster.status(2).term > term);
+    cluster.until("all agree", Cluster::agree);
+}

@@ -140,3 +140,20 @@ fn nothing_ticks_while_no_deadline_is_pending() {
     cluster.run_ms(5_000);
     assert_eq!(cluster.status(leader).last_index, before);
 }
+
+#[test]
+fn p6_more_ends_than_an_entry_has_room_for_follow_each_other_at_once() {
+    let mut cluster = Cluster::new(1, &[], 1);
+    let mut limits = tollgate_types::Limits::DEFAULT;
+    limits.set(tollgate_types::Limit::ReapsPerEntry, 1);
+    cluster.apply(tollgate_core::Command::SetLimits(Box::new(limits)));
+    for lease in 1..=40 {
+        cluster.grant_lease(lease, 3_000);
+    }
+    let lives = |cluster: &Cluster| cluster.host(1).state(GROUP).unwrap().lease_count();
+    cluster.until("the first has ended", |cluster| lives(cluster) < 40);
+    let begun_us = cluster.now_us;
+    cluster.until("all have ended", |cluster| lives(cluster) == 0);
+    let took_ms = (cluster.now_us - begun_us) / 1_000;
+    assert!(took_ms < 500, "40 leases took {took_ms} ms to end");
+}

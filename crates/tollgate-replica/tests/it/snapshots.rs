@@ -112,3 +112,28 @@ fn a_crash_during_an_installation_loses_nothing() {
     cluster.start(dead);
     cluster.until("it has caught up", Cluster::agree);
 }
+
+#[test]
+fn a_follower_catches_up_although_snapshots_are_taken_faster_than_they_travel() {
+    let mut cluster = Cluster::with(3, &[], 1, |config| {
+        small(config);
+        config.log_kept_bytes = 100;
+        config.chunk_bytes = 256;
+        config.chunks_in_flight_max = 1;
+    });
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let dead = if leader == 1 { 2 } else { 1 };
+    cluster.crash(dead);
+    fill(&mut cluster, 0, 100);
+    cluster.start(dead);
+    // Somebody works all the while.
+    for round in 100.. {
+        assert!(round < 3_000, "it never catches up");
+        cluster.lock(&format!("job{}", round % 100), 1);
+        cluster.apply(crate::cluster::unlock(&format!("job{}", round % 100), 1));
+        if cluster.status(dead).applied + 5 >= cluster.status(leader).applied {
+            break;
+        }
+    }
+}
