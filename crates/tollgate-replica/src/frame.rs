@@ -28,7 +28,9 @@ const FRAME_VERSION: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It is not a frame.
-    #[error("a peer sent bytes that are not a frame: {0}")]
+    #[error(
+        "a peer sent bytes that are not a frame ({0}): check that it is a Tollgate node, and of this version"
+    )]
     Malformed(#[from] DecodeError),
     /// It is for another cluster.
     #[error("a frame of cluster {theirs} reached a node of cluster {ours}: check the addresses of the peers")]

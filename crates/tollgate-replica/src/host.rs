@@ -26,6 +26,9 @@ use tollgate_types::{GroupId, Limits, NodeId};
 /// anybody concludes that a leader is silent.
 const TICKS_PER_TURN_MAX: u64 = 2;
 
+/// More nodes than this are not remembered; groups have far fewer members.
+const PEERS_MAX: usize = 1_024;
+
 /// This node's replicas.
 pub struct Host {
     replicas: BTreeMap<GroupId, Replica>,
@@ -118,7 +121,9 @@ impl Host {
             return Err(FrameError::OtherNode { to: header.to, here: config.node });
         }
         let peer = Peer { heard: self.turn.now, apply_version: header.apply_version };
-        self.turn.peers.insert(header.from, peer);
+        if self.turn.peers.len() < PEERS_MAX || self.turn.peers.contains_key(&header.from) {
+            self.turn.peers.insert(header.from, peer);
+        }
         for part in parts {
             self.receive_part(header.from, part);
         }
@@ -140,13 +145,17 @@ impl Host {
             Part::Chunk(chunk) => replica.chunk_arrived(from, chunk, turn),
             Part::ChunkAck { transfer, status, .. } => replica.chunk_acked(from, transfer, status, turn),
             Part::Letter { letter, .. } => replica.letter(letter, turn),
-            Part::DiskLost { .. } => turn.event(HostEvent::DiskLost { group }),
+            Part::DiskLost { .. } if replica.is_blank() => turn.event(HostEvent::DiskLost { group }),
+            // Meant for an earlier life of this node.
+            Part::DiskLost { .. } => {}
         }
     }
 
     /// The connection from `peer` broke, and could not be made again at once.
     pub fn connection_lost(&mut self, peer: NodeId) {
         self.assert_in_turn();
+        // Who comes back may be another binary: what it supports counts when it says so again.
+        self.turn.peers.remove(&peer);
         for replica in self.replicas.values_mut() {
             replica.connection_lost(peer, &mut self.turn);
         }
@@ -155,9 +164,8 @@ impl Host {
     /// The connection to `peer` works again. What was lost meanwhile is sent again by itself.
     pub fn connection_regained(&mut self, peer: NodeId) {
         self.assert_in_turn();
-        let now = self.turn.now;
-        if let Some(peer) = self.turn.peers.get_mut(&peer) {
-            peer.heard = now;
+        for replica in self.replicas.values_mut() {
+            replica.connection_regained(peer);
         }
     }
 
@@ -244,11 +252,13 @@ impl Host {
     }
 
     /// Writes fail for lack of space, or work again. While they fail, nothing is proposed and leadership is handed on.
+    /// May be called between turns as well.
     pub fn disk_full(&mut self, full: bool) {
         self.turn.disk_full = full;
     }
 
-    /// The process is about to stop: leadership is handed on, and nothing more is proposed.
+    /// The process is about to stop: leadership is handed on, and nothing more is proposed. May be called between
+    /// turns as well.
     pub fn begin_shutdown(&mut self) {
         self.turn.shutting_down = true;
     }

@@ -109,7 +109,7 @@ pub enum MemberRefusal {
     #[error("another change of membership is under way: wait until it is done")]
     Busy,
     /// Too many.
-    #[error("a group has at most {MEMBERS_MAX} members")]
+    #[error("a group has at most {MEMBERS_MAX} members: remove one first")]
     TooMany,
 }
 

@@ -56,7 +56,7 @@ pub enum ProposalOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
     /// Not applied, and never will be. Ask the leader.
-    #[error("group {group} is led by another node")]
+    #[error("this node takes no proposals for group {group}; {}", Ask(*leader))]
     NotLeader {
         /// The group.
         group: GroupId,
@@ -78,16 +78,18 @@ pub enum ProposeError {
         group: GroupId,
     },
     /// Not applied, and never will be. Try again later or on another node.
-    #[error("the disk of this node is full: it takes no proposals until there is room")]
+    #[error("the disk of this node is full: ask another node, or free some space; it goes on by itself then")]
     DiskFull,
     /// Not applied, and never will be.
-    #[error("this node has no replica of group {group}")]
+    #[error("this node has no replica of group {group}: check the group map, and ask a node that has one")]
     NoSuchGroup {
         /// The group.
         group: GroupId,
     },
     /// Not applied, and never will be. Upgrade that node, or bring it back, and try again.
-    #[error("node {node} is away or does not know apply version {version}")]
+    #[error(
+        "node {node} is away or does not know apply version {version}: bring it back or upgrade it, then try again"
+    )]
     VersionUnsupported {
         /// The first member that stands in the way.
         node: NodeId,
@@ -97,6 +99,18 @@ pub enum ProposeError {
     /// Not applied, and never will be.
     #[error(transparent)]
     Refused(#[from] MemberRefusal),
+}
+
+/// Whom to ask instead.
+struct Ask(Option<NodeId>);
+
+impl std::fmt::Display for Ask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(leader) => write!(f, "ask node {leader}"),
+            None => f.write_str("nobody is known to lead it: ask again in a moment"),
+        }
+    }
 }
 
 /// The answer to a read: once it is `Ok`, the group's state on this node is as new as when the read was asked.
@@ -126,7 +140,9 @@ pub enum ReadError {
         group: GroupId,
     },
     /// There is no state here to read.
-    #[error("this node keeps no state of group {group}")]
+    #[error(
+        "this node keeps no state of group {group}: read on one that does, which a witness or a new node is not"
+    )]
     NoState {
         /// The group.
         group: GroupId,

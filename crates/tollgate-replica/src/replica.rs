@@ -256,7 +256,7 @@ impl Replica {
     }
 
     /// Neither log nor snapshot: a member that nothing has reached yet, or one that lost its disk.
-    fn is_blank(&self) -> bool {
+    pub(crate) fn is_blank(&self) -> bool {
         self.log().snapshot_file().is_none()
     }
 

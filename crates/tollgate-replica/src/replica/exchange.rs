@@ -131,15 +131,18 @@ impl Replica {
             Letter::Audit { from, keys } => self.begin_audit(from, keys, turn),
             Letter::Gone { keys } => {
                 for key in keys {
-                    self.carry_out(Letter::Registered { key, added: Revision::ZERO, lives: false });
+                    self.carry_out(Letter::Registered { key, added: Revision::ZERO, lives: false }, turn);
                 }
             }
-            letter => self.carry_out(letter),
+            letter => self.carry_out(letter, turn),
         }
     }
 
-    /// Puts a letter's command into the queue, unless it is in the log already.
-    fn carry_out(&mut self, letter: Letter) {
+    /// Puts a letter's command into the queue, unless it is in the log already or too much is: it comes again.
+    fn carry_out(&mut self, letter: Letter, turn: &Turn) {
+        if self.proposals.len() + self.queue.len() >= turn.config.proposals_max {
+            return;
+        }
         let (key, errand) = errand_of(&letter);
         if self.exchange.in_log.insert((key, errand)) {
             self.queue.push((Asker::Letter(letter), errand.command(key)));

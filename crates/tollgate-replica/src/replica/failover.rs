@@ -14,6 +14,8 @@ use tollgate_types::NodeId;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failover {
+    /// Whose connection broke.
+    lost: Option<NodeId>,
     /// When to campaign, if nobody leads until then.
     campaign_at: Moment,
     attempts: u32,
@@ -21,7 +23,7 @@ pub(crate) struct Failover {
 
 impl Default for Failover {
     fn default() -> Failover {
-        Failover { campaign_at: Moment::NEVER, attempts: 0 }
+        Failover { lost: None, campaign_at: Moment::NEVER, attempts: 0 }
     }
 }
 
@@ -50,7 +52,14 @@ impl Replica {
         if self.kind == ReplicaKind::Full {
             let jitter_us = turn.randomness.between(0, turn.config.failover_ms * 1_000);
             let at = Moment::from_us(turn.now.us() + jitter_us);
-            self.failover = Failover { campaign_at: at, attempts: 0 };
+            self.failover = Failover { lost: Some(peer), campaign_at: at, attempts: 0 };
+        }
+    }
+
+    /// It was a false alarm: the leader is there, and its next heartbeat makes it known again.
+    pub(crate) fn connection_regained(&mut self, peer: NodeId) {
+        if self.failover.lost == Some(peer) {
+            self.failover = Failover::default();
         }
     }
 
@@ -72,6 +81,7 @@ impl Replica {
         let wait_ms = (config.failover_ms << attempts.min(16)).min(config.election_timeout_ms);
         let at = turn.now.after_ms(wait_ms);
         let still = self.seen.leader.is_none() && wait_ms < config.election_timeout_ms;
-        self.failover = Failover { campaign_at: if still { at } else { Moment::NEVER }, attempts };
+        self.failover.campaign_at = if still { at } else { Moment::NEVER };
+        self.failover.attempts = attempts;
     }
 }

@@ -137,3 +137,22 @@ fn p12_the_only_voter_speaks_as_leader_only_when_its_disk_knows_the_term() {
     cluster.until("the learner hears of it", |cluster| cluster.status(2).term > term);
     cluster.until("all agree", Cluster::agree);
 }
+
+#[test]
+fn elections_of_many_groups_are_spread_over_time_and_nodes() {
+    const GROUPS: u32 = 64;
+    let mut cluster = Cluster::new(3, &[], GROUPS);
+    let groups = || (0..GROUPS).map(tollgate_types::GroupId::new);
+    cluster.until("all groups are led", |cluster| {
+        let led = |group| (1..=3).any(|number| cluster.host(number).status(group).unwrap().serves);
+        groups().all(led)
+    });
+    assert!(cluster.now_us < 6_000_000, "took {} ms", cluster.now_us / 1_000 - 1_000);
+    for number in 1..=3 {
+        let led = groups().filter(|&group| cluster.host(number).status(group).unwrap().serves).count();
+        assert!((8..=40).contains(&led), "node {number} leads {led} of {GROUPS}");
+    }
+    let campaigns = |event: &HostEvent| matches!(event, HostEvent::LeadershipGained { .. });
+    let terms = cluster.events.iter().filter(|(_, event)| campaigns(event)).count();
+    assert!(terms <= 80, "{terms} elections for {GROUPS} groups: they got in each other's way");
+}

@@ -190,3 +190,36 @@ fn a_voter_that_comes_back_with_an_empty_disk_is_refused() {
     cluster.run_ms(6_000);
     assert_eq!(cluster.leader_now(), None);
 }
+
+#[test]
+fn an_apply_version_is_raised_only_when_all_members_are_there_and_know_it() {
+    use tollgate_core::Command::RaiseApplyVersion;
+    let version = tollgate_core::APPLY_VERSION_SUPPORTED + 1;
+    let mut cluster = Cluster::with(3, &[], 1, |config| {
+        config.apply_version = if config.node == node(3) { version - 1 } else { version };
+    });
+    cluster.leader();
+    cluster.run_ms(300);
+    let refused = |cluster: &mut Cluster| {
+        let leader = cluster.leader();
+        let id = cluster.propose(leader, RaiseApplyVersion(version));
+        cluster.replies.remove(&id).map(Result::unwrap_err)
+    };
+    assert_eq!(refused(&mut cluster), Some(ProposeError::VersionUnsupported { node: node(3), version }));
+    // An upgraded node counts once it has said so; one that is away does not.
+    cluster.crash(3);
+    cluster.nodes.get_mut(&node(3)).unwrap().config.apply_version = version;
+    cluster.run_ms(1_500);
+    assert_eq!(refused(&mut cluster), Some(ProposeError::VersionUnsupported { node: node(3), version }));
+    cluster.start(3);
+    cluster.run_ms(500);
+    for number in 1..=2 {
+        cluster.act(number, |host| host.connection_lost(node(3)));
+    }
+    let known = refused(&mut cluster);
+    assert_eq!(
+        known,
+        Some(ProposeError::VersionUnsupported { node: node(3), version }),
+        "it has to speak again"
+    );
+}

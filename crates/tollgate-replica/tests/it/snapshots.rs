@@ -118,7 +118,7 @@ fn a_follower_catches_up_although_snapshots_are_taken_faster_than_they_travel() 
     let mut cluster = Cluster::with(3, &[], 1, |config| {
         small(config);
         config.log_kept_bytes = 100;
-        config.chunk_bytes = 256;
+        config.chunk_bytes = 128;
         config.chunks_in_flight_max = 1;
     });
     cluster.grant_lease(1, 600_000);
