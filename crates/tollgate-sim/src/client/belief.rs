@@ -1,7 +1,7 @@
 //! Until when a client believes in its lease (P7).
 //!
-//! Invariant: never past (its own clock when it sent the last acknowledged keepalive) + TTL x (1 - 2 rho). Not here:
-//! what a client does once it no longer believes (`session`).
+//! Invariant: never past (its own clock when it sent the last acknowledged keepalive) + (TTL - 1 ms) x (1 - 2 rho).
+//! The millisecond is the grain of log time. Not here: what a client does once it no longer believes (`session`).
 
 /// What a client believes about its lease, on its own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,10 +29,13 @@ impl Belief {
     }
 }
 
-/// For how long a client believes what it was told for `ttl_ms`: TTL x (1 - 2 rho).
+/// Log time counts whole milliseconds, so what is stamped late in one ends up to this much early.
+const GRAIN_MS: u64 = 1;
+
+/// For how long a client believes what it was told for `ttl_ms`: (TTL - 1 ms) x (1 - 2 rho).
 pub(super) fn span_us(ttl_ms: u64, rho_ppm: u32) -> u64 {
     let parts = 1_000_000 - 2 * u128::from(rho_ppm);
-    u64::try_from(u128::from(ttl_ms) * parts / 1_000).unwrap_or(u64::MAX)
+    u64::try_from(u128::from(ttl_ms.saturating_sub(GRAIN_MS)) * parts / 1_000).unwrap_or(u64::MAX)
 }
 
 /// Turns a client's own time into true time, for the history alone: the client does not know it.
@@ -82,10 +85,10 @@ mod tests {
 
     #[test]
     fn belief_ends_two_rho_before_the_ttl_after_sending() {
-        assert_eq!(span_us(10_000, 10_000), 9_800_000);
+        assert_eq!(span_us(10_001, 10_000), 9_800_000);
         let mut belief = Belief::default();
         assert!(!belief.holds(0));
-        assert!(belief.acknowledged(1_000_000, 10_000, 10_000));
+        assert!(belief.acknowledged(1_000_000, 10_001, 10_000));
         assert!(belief.holds(10_799_999));
         assert!(!belief.holds(10_800_000));
     }
@@ -93,8 +96,8 @@ mod tests {
     #[test]
     fn a_late_answer_to_an_early_keepalive_takes_nothing_away() {
         let mut belief = Belief::default();
-        assert!(belief.acknowledged(5_000_000, 1_000, 10_000));
-        assert!(!belief.acknowledged(4_000_000, 1_000, 10_000));
+        assert!(belief.acknowledged(5_000_000, 1_001, 10_000));
+        assert!(!belief.acknowledged(4_000_000, 1_001, 10_000));
         assert_eq!(belief.until(), 5_980_000);
     }
 
