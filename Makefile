@@ -19,7 +19,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 test: ## Run every test, then the core's once more with small sizes
-	cargo test --workspace $(CORE_BUGS)
+	cargo test --workspace $(CORE_BUGS) --features tollgate-replica/planted-bugs
 	SEQUENCES=5000 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
 
 test-slow: ## Compare the core with its oracle on SEQUENCES=1000000 random histories

@@ -67,6 +67,8 @@ pub enum Event {
         group: GroupId,
         /// By whom.
         node: u32,
+        /// In which term. Two of a group with the same node and term are one leadership with a gap, no election.
+        term: u64,
     },
     /// The group's leader stands still from here on.
     LeaderPaused {

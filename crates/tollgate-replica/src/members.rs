@@ -127,7 +127,7 @@ impl Members {
         );
         assert!(witnesses.is_subset(&voters), "a first witness is a voter");
         assert!(witnesses.len() < voters.len(), "somebody must keep the lock state");
-        let next_node = voters.iter().next_back().map_or(1, |node| node.number() + 1);
+        let next_node = voters.iter().next_back().map_or(1, |node| node.number().saturating_add(1));
         Members { voters, witnesses, next_node, ..Members::default() }
     }
 
@@ -179,7 +179,7 @@ impl Members {
         let all = members.all();
         members.witnesses.retain(|node| all.contains(node));
         let highest = all.iter().next_back().map_or(0, |node| node.number());
-        members.next_node = members.next_node.max(highest + 1);
+        members.next_node = members.next_node.max(highest.saturating_add(1));
         members
     }
 

@@ -35,6 +35,9 @@ use std::collections::{BTreeMap, VecDeque};
 use tollgate_core::{Command, State};
 use tollgate_types::{GroupId, LogTime, NodeId};
 
+/// Messages of one replica that wait for the disk.
+const PARTS_HELD_MAX: usize = 1_024;
+
 /// What a replica does in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -98,6 +101,8 @@ pub(crate) struct Replica {
     /// The newest term that the disk knows of.
     durable_term: u64,
     sending: BTreeMap<NodeId, Sending>,
+    /// When each member last spoke in this group, as one that has its disk.
+    heard: BTreeMap<NodeId, Moment>,
     pins: BTreeMap<NodeId, Pin>,
     receiving: Option<Receiving>,
     /// A complete snapshot that is being handed to Raft.
@@ -130,6 +135,7 @@ struct Outstanding {
     write: WriteNumber,
     ready: u64,
     term: u64,
+    since: Moment,
     parts: Vec<(NodeId, Part)>,
 }
 
@@ -192,6 +198,7 @@ impl Replica {
             vote,
             durable_term: vote.term,
             sending: BTreeMap::new(),
+            heard: BTreeMap::new(),
             pins: BTreeMap::new(),
             receiving: None,
             arrived: None,
@@ -263,7 +270,8 @@ impl Replica {
     /// Log time moves once a turn, before anything is stamped.
     pub(crate) fn begin_turn(&mut self, turn: &Turn) {
         let Some(clock) = &mut self.clock else { return };
-        let step_max_ms = turn.config.log_time_step_max_ms;
+        // Nobody can renew while nothing can be written: such an outage must not eat leases either.
+        let step_max_ms = if turn.disk_full { 0 } else { turn.config.log_time_step_max_ms };
         clock.advance(turn.now, if turn.planted.is(Bug::ClampCaughtUp) { u64::MAX } else { step_max_ms });
     }
 
@@ -272,8 +280,10 @@ impl Replica {
         if self.removed {
             return;
         }
-        self.raw.tick();
-        self.observe(turn);
+        if self.leads() || self.may_campaign() {
+            self.raw.tick();
+            self.observe(turn);
+        }
     }
 
     /// A message of Raft from a peer.
@@ -283,6 +293,9 @@ impl Replica {
         }
         if from_blank && !self.accepts_blank(from, turn) {
             return;
+        }
+        if !from_blank && self.members.contains(from) {
+            self.heard.insert(from, turn.now);
         }
         if self.is_blank() {
             // To a leader that remembers what this node once had it would otherwise be a broken promise, and Raft
@@ -302,6 +315,9 @@ impl Replica {
         if self.is_blank() && !listens && !turn.planted.is(Bug::BlankVotes) {
             return false;
         }
+        if kind == MessageType::MsgTimeoutNow && !self.may_campaign() {
+            return false;
+        }
         // What could not be written must not pile up.
         !(turn.disk_full && kind == MessageType::MsgAppend && !message.entries.is_empty())
     }
@@ -317,10 +333,35 @@ impl Replica {
         }
         if self.members.is_voter(from) && !turn.planted.is(Bug::BlankVoterServed) {
             turn.send(from, &Part::DiskLost { group: self.group });
-            turn.event(HostEvent::BlankVoterRefused { group: self.group, node: from });
+            // What it sent before its first snapshot may come late; then it has spoken otherwise meanwhile.
+            if !self.is_active(from, turn) {
+                turn.event(HostEvent::BlankVoterRefused { group: self.group, node: from });
+            }
             return false;
         }
+        self.heard.remove(&from);
+        if let Some(progress) =
+            self.raw.raft.mut_prs().get_mut(from.number()).filter(|known| known.matched > 0)
+        {
+            // A learner that has lost its disk has nothing of what it once acknowledged.
+            progress.snapshot_failure();
+            progress.matched = 0;
+            progress.become_probe();
+        }
         true
+    }
+
+    /// Whether the member has spoken in this group lately, and has its disk.
+    fn is_active(&self, node: NodeId, turn: &Turn) -> bool {
+        let limit_ms = turn.config.election_timeout_ms;
+        node == self.node || self.heard.get(&node).is_some_and(|at| turn.now < at.after_ms(limit_ms))
+    }
+
+    /// Before it campaigns, Raft looks through the entries behind what it knows to be applied. While a snapshot that
+    /// was installed is not durable, they are gone already.
+    fn may_campaign(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        log.applied + 1 >= log.first_index()
     }
 
     /// Sees what the last call into Raft changed. Called after each, so that nothing is missed in between.
@@ -484,8 +525,18 @@ impl Replica {
             self.durable_term = self.vote.term;
             return;
         };
-        let parts = messages.into_iter().filter_map(|message| self.part(message, turn)).collect();
-        self.outstanding.push_back(Outstanding { write, ready, term: self.vote.term, parts });
+        let mut parts: Vec<_> = messages.into_iter().filter_map(|message| self.part(message, turn)).collect();
+        // Behind a disk that hangs they would pile up; one that is dropped is one that was lost.
+        let held: usize = self.outstanding.iter().map(|outstanding| outstanding.parts.len()).sum();
+        parts.truncate(PARTS_HELD_MAX.saturating_sub(held));
+        let term = self.vote.term;
+        match self.outstanding.back_mut().filter(|last| last.write == write) {
+            Some(last) => {
+                (last.ready, last.term) = (ready, term);
+                last.parts.append(&mut parts);
+            }
+            None => self.outstanding.push_back(Outstanding { write, ready, term, since: turn.now, parts }),
+        }
     }
 
     fn append(&mut self, entries: &[raft::eraftpb::Entry], turn: &Turn) {
@@ -514,6 +565,9 @@ impl Replica {
     fn part(&mut self, message: Message, turn: &mut Turn) -> Option<(NodeId, Part)> {
         let to = NodeId::new(message.to)?;
         if message.get_msg_type() == MessageType::MsgSnapshot {
+            if !self.leads() {
+                return None; // It stepped down in this very turn.
+            }
             self.send_snapshot(to, true, turn);
             return None;
         }

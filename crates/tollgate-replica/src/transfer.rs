@@ -46,7 +46,7 @@ impl Sending {
     /// The pieces to read next.
     pub(crate) fn jobs(&mut self, group: GroupId, peer: NodeId, config: &HostConfig, jobs: &mut Vec<Job>) {
         let window = u64::from(config.chunk_bytes) * u64::from(config.chunks_in_flight_max);
-        while self.sent < self.file.size && self.sent - self.acked < window {
+        while self.sent < self.file.size && self.sent.saturating_sub(self.acked) < window {
             let length = (self.file.size - self.sent).min(u64::from(config.chunk_bytes));
             let length = u32::try_from(length).expect("at most chunk_bytes");
             jobs.push(Job::Read {
@@ -67,6 +67,9 @@ impl Sending {
 
     /// The receiver wants the piece at `next`.
     pub(crate) fn acked(&mut self, next: u64, now: Moment) {
+        if next == self.file.size {
+            self.moved = now; // The receiver checks and loads it, which may take long.
+        }
         if next > self.acked && next <= self.file.size {
             self.acked = next;
             self.sent = self.sent.max(next);
@@ -78,7 +81,8 @@ impl Sending {
     /// Begins again at the receiver's last word if nothing moves. Whether there is hope left.
     pub(crate) fn is_alive(&mut self, now: Moment, config: &HostConfig) -> bool {
         if now >= self.resent.after_ms(RESEND_MS) {
-            self.sent = self.acked;
+            // If everything has arrived, the last byte asks how it goes.
+            self.sent = self.acked.min(self.file.size - 1);
             self.resent = now;
         }
         now < self.moved.after_ms(config.transfer_timeout_ms)
@@ -126,8 +130,11 @@ impl Receiving {
     }
 
     pub(crate) fn arrived(&mut self, chunk: Chunk, now: Moment) -> Arrival {
-        if self.completing || chunk.file != self.file {
+        if chunk.file != self.file {
             return Arrival::Ignore;
+        }
+        if self.completing {
+            return Arrival::Repeat(ChunkStatus::Next(self.file.size)); // It is all here, and being checked.
         }
         if chunk.offset != self.next || chunk.bytes.is_empty() {
             return Arrival::Repeat(ChunkStatus::Next(self.next));

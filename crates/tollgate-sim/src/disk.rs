@@ -76,7 +76,7 @@ impl SimDisk {
     }
 
     /// Whether a job must wait for room. Reading and removing never do.
-    pub(crate) fn has_no_room_for(&self, job: &Job) -> bool {
+    fn has_no_room_for(&self, job: &Job) -> bool {
         self.full && matches!(job, Job::Save { .. } | Job::Receive { .. } | Job::Complete { .. })
     }
 

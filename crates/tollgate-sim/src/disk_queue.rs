@@ -1,14 +1,16 @@
 //! What is on its way to a node's disk, and when it gets there.
 //!
 //! Writes are made durable in order; those that wait while an fsync runs share the next one. Jobs go their own way,
-//! one after the other. After a crash a prefix of the writes in doubt may be there: whole writes, for a torn one is
-//! found by its checksum and dropped. Not here: what a write does (`disk`).
+//! one after the other; one that finds no room is forgotten, and the host is told. After a crash a prefix of the writes
+//! in doubt may be there: whole writes, for a torn one is found by its checksum and dropped (`tests/storage` of
+//! `tollgate-replica` tears real bytes). Not here: what a write does (`disk`).
 
 use crate::disk::SimDisk;
 use crate::rng::Rng;
 use crate::types::At;
 use std::collections::VecDeque;
 use tollgate_replica::{Done, Job, Storage, StorageError, Write, WriteNumber};
+use tollgate_types::GroupId;
 
 /// How long a write waits for room before it is tried again.
 const FULL_RETRY_US: u64 = 20_000;
@@ -31,6 +33,8 @@ pub(crate) enum DiskNews {
     Persisted(WriteNumber),
     /// A job is done.
     Done(Done),
+    /// A job of this group found no room: it is forgotten.
+    Dropped(GroupId),
     /// There is no room, or there is again.
     Full(bool),
     /// The disk failed: the process stops.
@@ -108,7 +112,7 @@ impl DiskQueue {
             self.finish_sync(now, disk, news);
         }
         if self.job_done.is_some_and(|at| at <= now) {
-            self.finish_job(now, disk, news);
+            self.finish_job(disk, news);
         }
     }
 
@@ -134,17 +138,15 @@ impl DiskQueue {
         }
     }
 
-    fn finish_job(&mut self, now: At, disk: &mut SimDisk, news: &mut Vec<DiskNews>) {
+    fn finish_job(&mut self, disk: &mut SimDisk, news: &mut Vec<DiskNews>) {
         let job = self.jobs.pop_front().expect("a job is under way");
-        // A job that finds no room is given back by nobody: ask first.
-        if disk.has_no_room_for(&job) {
-            self.jobs.push_front(job);
-            self.job_done = Some(now + FULL_RETRY_US);
-            return;
-        }
         self.job_done = None;
-        let done = disk.perform(job).expect("there is room, and a simulated disk fails on request only");
-        news.push(DiskNews::Done(done));
+        let group = group_of_job(&job);
+        news.push(match disk.perform(job) {
+            Ok(done) => DiskNews::Done(done),
+            Err(StorageError::Full { .. }) => DiskNews::Dropped(group),
+            Err(error) => unreachable!("a simulated disk fails on request only: {error}"),
+        });
     }
 
     fn tell_full(&mut self, full: bool, news: &mut Vec<DiskNews>) {
@@ -162,8 +164,9 @@ impl DiskQueue {
         }
     }
 
-    /// The stall is over.
-    pub(crate) fn end_stall(&mut self, now: At) {
+    /// A stall is over, and no fsync fails.
+    pub(crate) fn heal(&mut self, now: At) {
+        self.fails = false;
         self.stalled_until = now;
         for done in [&mut self.sync_done, &mut self.job_done].into_iter().flatten() {
             *done = now.min(*done);
@@ -195,12 +198,21 @@ impl DiskQueue {
     }
 }
 
+fn group_of_job(job: &Job) -> GroupId {
+    match job {
+        Job::Save { group, .. }
+        | Job::Read { group, .. }
+        | Job::Receive { group, .. }
+        | Job::Complete { group, .. }
+        | Job::Remove { group, .. } => *group,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use bytes::Bytes;
     use tollgate_replica::{EntryKind, GroupWrite, LogEntry, ReplicaKind};
-    use tollgate_types::GroupId;
 
     const SPEED: DiskSpeed = DiskSpeed { fsync_us_min: 100, fsync_us_max: 100, job_us_max: 100 };
 
@@ -272,7 +284,7 @@ mod tests {
         queue.start(0);
         queue.stall(5_000);
         assert_eq!(queue.next(), Some(5_000));
-        queue.end_stall(300);
+        queue.heal(300);
         assert_eq!(queue.next(), Some(300));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The nodes are real: each runs a `tollgate_replica::Host`, driven as a server drives it. What is around them is
 //! not: network, disks, clocks and clients are simulated, one thread moves everything, and all randomness comes from
-//! one seed. So a run can be repeated to the last bit, thousands of hours pass in one, and a seed that fails once
+//! one seed. So a run can be repeated to the last bit, hundreds of hours pass in one, and a seed that fails once
 //! fails again, with words and with fewer faults.
 //!
 //! A run: a [`Scenario`] is drawn from a seed, a [`World`] lives through it, and the [`Outcome`] has what

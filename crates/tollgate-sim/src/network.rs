@@ -37,7 +37,7 @@ pub struct Weather {
 pub enum Links {
     /// Every one.
     All,
-    /// Those to and from one node, by its place among the nodes.
+    /// Those to and from one node, by its number.
     OfNode(u64),
     /// Those of clients.
     Clients,
@@ -67,7 +67,7 @@ struct Link {
 #[derive(Debug, Clone)]
 struct Cut {
     id: usize,
-    /// By place: whether the end is on the far side.
+    /// The ends on the far side.
     far: Vec<End>,
     /// Whether it holds in one direction only, from near to far.
     one_way: bool,

@@ -37,7 +37,7 @@ pub(crate) struct Node {
     pub(crate) idle_turns: u32,
     /// When its disk is looked at next.
     pub(crate) disk_at: At,
-    /// Whether it starts again when whatever holds it down is over. A node whose disk is lost never does.
+    /// Whether its disk is lost: it never starts again.
     pub(crate) disk_lost: bool,
     /// Whether a bit on its disk has flipped that nobody has noticed.
     pub(crate) rotten: bool,

@@ -13,6 +13,9 @@ use crate::types::At;
 use tollgate_replica::HostConfig;
 use tollgate_types::{ClusterId, Limits, NodeId};
 
+/// The longest time to live that any lease has.
+const TTL_MS_MAX: u64 = 4_000;
+
 /// Everything that a world is made of.
 #[derive(Debug, Clone)]
 pub struct Scenario {
@@ -34,8 +37,6 @@ pub struct Scenario {
     pub rho_ppm: u32,
     /// When all faults are over.
     pub faults_end: At,
-    /// How long healing may take.
-    pub heal_us: At,
     /// The network.
     pub latency: Latency,
     /// The disks.
@@ -60,7 +61,8 @@ impl Scenario {
             *rng.pick(&[(1, 0), (3, 0), (3, 0), (3, 0), (3, 0), (3, 0), (3, 1), (3, 1), (5, 0), (5, 2)]);
         let groups = if rng.percent(25) { 4 } else { 1 };
         let ttl_ms_min = rng.log_range(500, 3_000);
-        let ttl_ms_max = rng.log_range(ttl_ms_min, (ttl_ms_min * 4).min(10_000));
+        // A lease of a client that is gone ends, and all who waited for it are served, within the time for healing.
+        let ttl_ms_max = rng.log_range(ttl_ms_min, (ttl_ms_min * 4).min(TTL_MS_MAX));
         let rho_ppm = *rng.pick(&[1_000, 10_000, 50_000]);
         let faults_end = rng.range(20, 40) * 1_000_000;
         let latency = if rng.percent(80) {
@@ -80,7 +82,6 @@ impl Scenario {
             ttl_ms_max,
             rho_ppm,
             faults_end,
-            heal_us: 10_000_000.max(ttl_ms_max * 1_200 + 6_000_000),
             latency,
             disk: DiskSpeed { fsync_us_min: 50, fsync_us_max, job_us_max: fsync_us_max * 4 },
             turn_us_max: rng.log_range(50, 800),
@@ -142,6 +143,8 @@ fn config(rng: &mut Rng) -> HostConfig {
         config.proposals_max = usize::try_from(rng.range(2, 40)).expect("small");
         config.reads_max = usize::try_from(rng.range(1, 20)).expect("small");
     }
+    // Often enough that every lease is asked about while it lives.
+    config.audit_ms = rng.log_range(300, 5_000);
     config.validate().expect("the drawn settings keep the rules");
     config
 }

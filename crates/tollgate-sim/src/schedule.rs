@@ -1,6 +1,6 @@
 //! Draws the list of faults of a seed: which kinds it has, how often, where and how long.
 //!
-//! Invariant: a fault begins and ends between the quiet first second and the healing. Each fault is drawn from a
+//! Invariant: a fault begins and ends between the quiet first two seconds and the healing. Each fault is drawn from a
 //! stream of its own. Not here: what the world is like otherwise (`scenario`).
 
 use crate::fault::{Fault, FaultKind, Target};
@@ -143,8 +143,7 @@ fn crash_some(rng: &mut Rng, stage: &Stage) -> (u64, FaultKind) {
 }
 
 fn pause(rng: &mut Rng, stage: &Stage) -> (u64, FaultKind) {
-    let longest = (3 * stage.ttl_ms_max * 1_000).min(10_000_000);
-    (rng.log_range(50_000, longest), FaultKind::Pause(target(rng, stage, 60)))
+    (rng.log_range(50_000, 3 * stage.ttl_ms_max * 1_000), FaultKind::Pause(target(rng, stage, 60)))
 }
 
 fn fsync_error(rng: &mut Rng, stage: &Stage) -> (u64, FaultKind) {

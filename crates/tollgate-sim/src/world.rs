@@ -28,7 +28,7 @@ use healing::Healing;
 use leadership::Leadership;
 use operator::Operator;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use tollgate_check::{Event, History, Settings};
 use tollgate_replica::Members;
 use tollgate_types::{GroupId, NodeId};
@@ -63,9 +63,9 @@ pub struct World {
     crashes_left: u64,
     /// The fault and the group in which the next leader's votes are stolen.
     votes_to_steal: Option<(usize, GroupId)>,
-    /// Faults under way.
-    active: u32,
-    /// When a fault was last under way.
+    /// Faults under way that hit the network, the disks or the processes of nodes.
+    active: BTreeSet<usize>,
+    /// When such a fault was last under way.
     troubled_at: At,
     violations: Vec<String>,
     /// What was last said of each node's groups, while somebody listens.
@@ -126,8 +126,8 @@ impl World {
     /// The world of a scenario, at its beginning. With `words`, the last events can be read afterwards.
     pub fn new(scenario: Scenario, words: bool) -> World {
         let seed = scenario.seed;
-        let mut settings = Settings::with_rho_ppm(scenario.rho_ppm);
-        settings.healed_within_ms = scenario.heal_us / 1_000;
+        let settings = Settings::with_rho_ppm(scenario.rho_ppm);
+        let heal_us = settings.healed_within_ms * 1_000;
         let groups = scenario.groups as usize;
         World {
             now: 0,
@@ -145,12 +145,12 @@ impl World {
             rng: Rng::stream(seed, "world", 0),
             leadership: Leadership::new(groups),
             operator: Operator::new(Rng::stream(seed, "operator", 0), &scenario),
-            healing: Healing::default(),
+            healing: Healing::within(heal_us),
             recorded: vec![0; groups],
             held: BTreeMap::new(),
             crashes_left: 0,
             votes_to_steal: None,
-            active: 0,
+            active: BTreeSet::new(),
             troubled_at: 0,
             violations: Vec::new(),
             said: BTreeMap::new(),
@@ -180,7 +180,7 @@ impl World {
         self.begin();
         while !self.over {
             let Some(Reverse(next)) = self.agenda.pop() else { break };
-            debug_assert!(next.at >= self.now, "time goes on");
+            assert!(next.at >= self.now, "time goes on");
             self.now = next.at;
             self.stats.happenings += 1;
             self.happen(next.what);

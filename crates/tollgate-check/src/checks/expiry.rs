@@ -5,19 +5,44 @@
 //! recorded, only what calls show is judged. Not here: whether the client knew (`belief`).
 
 use crate::at::At;
+use crate::call::{Op, Outcome};
 use crate::event::{Event, LeaseEnd};
-use crate::evidence::{Evidence, Lease};
+use crate::evidence::{Call, Evidence, Lease};
 use crate::report::{Promise, Report};
 use tollgate_types::GroupId;
 
 pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     let over =
         evidence.timeline.iter().find(|(_, event)| matches!(event, Event::End)).map(|(place, _)| place);
+    for call in &evidence.calls.all {
+        not_renewed_when_gone(evidence, call, report);
+    }
     for lease in &evidence.leases.all {
         not_early(evidence, lease, report);
         if evidence.settings.server_side {
             not_late(evidence, lease, over, report);
         }
+    }
+}
+
+/// A keepalive that was sent after its lease had ended, and acknowledged: somebody answered who could not know.
+fn not_renewed_when_gone(evidence: &Evidence<'_>, call: &Call<'_>, report: &mut Report) {
+    let (Op::KeepAlive { lease }, Some(Outcome::Renewed { .. })) = (call.op, call.outcome()) else { return };
+    let mut ends = Vec::new();
+    for known in evidence.leases.incarnations(*lease) {
+        match known.ended_at_home().filter(|ended| ended.place < call.invoked) {
+            Some(ended) => ends.push(ended.place),
+            None => return,
+        }
+    }
+    let Some(last) = ends.into_iter().max() else { return };
+    // A grant that was under way after the end may have made it anew.
+    let granted_anew = evidence.calls.all.iter().any(|other| {
+        matches!(other.op, Op::GrantLease { lease: Some(id), .. } if id == lease) && other.close() > last
+    });
+    if !granted_anew {
+        let says = format!("lease {lease} had ended when a keepalive of it was sent, and acknowledged");
+        report.broken(Promise::P4, call.events().into_iter().chain([last]).collect(), says);
     }
 }
 
@@ -57,8 +82,7 @@ fn not_late(evidence: &Evidence<'_>, lease: &Lease, over: Option<usize>, report:
         let other = ended.stub.then_some(ended.group);
         blame_if_late(evidence, lease, (base, due), (home, other), (ended.place, "expired"), report);
     }
-    let revoked = !lease.revokes.is_empty();
-    if let Some(over) = over.filter(|_| lease.ended_at_home().is_none() && !revoked) {
+    if let Some(over) = over.filter(|_| lease.ended_at_home().is_none()) {
         blame_if_late(evidence, lease, (base, due), (home, None), (over, "still lives"), report);
     }
 }
@@ -103,7 +127,7 @@ fn events(lease: &Lease, place: Option<usize>) -> Vec<usize> {
 mod tests {
     use crate::checks::scenario::Scenario;
     use crate::event::LeaseEnd::{Disconnected, Expired, Revoked};
-    use crate::report::Promise::{P5, P6};
+    use crate::report::Promise::{P4, P5, P6};
 
     #[test]
     fn a_lease_that_ends_in_time_passes() {
@@ -117,6 +141,20 @@ mod tests {
         let mut run = Scenario::with_leases(1);
         run.wait_ms(4_000).keep_alive(1).wait_ms(9_800).lease_expired(1, 2);
         run.breaks(P5, "expired at");
+    }
+
+    #[test]
+    fn a_keepalive_acknowledged_after_the_end_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_100).lease_expired(1, 2).wait_ms(100).keep_alive(1);
+        run.breaks(P4, "had ended when a keepalive");
+    }
+
+    #[test]
+    fn a_revocation_that_never_happened_does_not_keep_a_lease() {
+        let mut run = Scenario::with_leases(1);
+        run.revoke_unanswered(1).wait_ms(20_000).end();
+        run.breaks(P6, "still lives");
     }
 
     #[test]

@@ -16,7 +16,8 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
         };
         for (place, outcome, _) in &call.again {
             // Answers may arrive in another order than they were made.
-            if !may_follow(before, outcome) && !may_follow(outcome, before) {
+            let fits = may_follow(before, outcome) || may_follow(outcome, before);
+            if !fits || (other_grant(before, outcome) && !asked_for_more(evidence, call, *place)) {
                 let says = format!("{} was answered {before:?}, and then {outcome:?}", call.id);
                 report.broken(Promise::P10, vec![call.invoked, before_place, *place], says);
             }
@@ -24,6 +25,22 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
         }
         returns_once(call, report);
     }
+}
+
+/// Whether two answers tell of different grants.
+fn other_grant(first: &Outcome, then: &Outcome) -> bool {
+    matches!((first, then), (Outcome::Granted { token, .. }, Outcome::Granted { token: other, .. }) if token != other)
+}
+
+/// Whether the same holder had asked for a stronger mode by then: only that gives a grant another token.
+fn asked_for_more(evidence: &Evidence<'_>, call: &Call<'_>, place: usize) -> bool {
+    let holder = |op: &Op| match op {
+        Op::Lock { lease, owner, .. } | Op::Convert { lease, owner, .. } => Some((*lease, owner.clone())),
+        _ => None,
+    };
+    let who = holder(call.op);
+    let mut others = evidence.calls.all.iter().filter(|other| other.id != call.id && other.invoked < place);
+    others.any(|other| who.is_some() && holder(other.op) == who)
 }
 
 fn returns_once(call: &Call<'_>, report: &mut Report) {
@@ -85,6 +102,17 @@ mod tests {
         let token = Token::new(7).ok();
         assert!(super::may_follow(&ended(None), &ended(token)));
         assert!(!super::may_follow(&ended(Token::new(8).ok()), &ended(token)));
+    }
+
+    #[test]
+    fn two_grants_by_one_request_are_a_violation() {
+        let granted = |token: u64| Outcome::Granted {
+            token: Token::new(token).expect("a token"),
+            create_revision: None,
+            mode: Mode::Exclusive,
+        };
+        assert!(super::other_grant(&granted(5), &granted(9)));
+        assert!(!super::other_grant(&granted(5), &granted(5)));
     }
 
     #[test]

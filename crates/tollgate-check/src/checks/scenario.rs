@@ -218,6 +218,10 @@ impl Scenario {
         self.call(of, Op::RevokeLease { lease: lease(of) }, Some(Outcome::LeaseRevoked))
     }
 
+    pub(crate) fn revoke_unanswered(&mut self, of: u64) -> &mut Self {
+        self.call(of, Op::RevokeLease { lease: lease(of) }, None)
+    }
+
     pub(crate) fn revoke_not_found(&mut self, of: u64) -> &mut Self {
         self.call(of, Op::RevokeLease { lease: lease(of) }, Some(Outcome::LeaseNotFound))
     }
@@ -240,7 +244,7 @@ impl Scenario {
 
     pub(crate) fn leaderless_ms(&mut self, ms: u64) -> &mut Self {
         let group = GROUP;
-        self.record(Event::Leaderless { group }).wait_ms(ms).record(Event::Led { group, node: 1 })
+        self.record(Event::Leaderless { group }).wait_ms(ms).record(Event::Led { group, node: 1, term: 1 })
     }
 
     pub(crate) fn paused_ms(&mut self, ms: u64) -> &mut Self {

@@ -11,6 +11,8 @@ struct Gaps {
     leaderless: Vec<(u64, u64)>,
     paused: Vec<(u64, u64)>,
     elections: Vec<u64>,
+    /// Who led last, and in which term: the same again is no election.
+    last: Option<(u32, u64)>,
 }
 
 /// The gaps of every group.
@@ -25,10 +27,12 @@ impl Allowances {
                 Event::Leaderless { group } => {
                     open(&mut groups.entry(group.number()).or_default().leaderless, now);
                 }
-                Event::Led { group, .. } => {
+                Event::Led { group, node, term } => {
                     let gaps = groups.entry(group.number()).or_default();
                     close(&mut gaps.leaderless, now);
-                    gaps.elections.push(now);
+                    if gaps.last.replace((*node, *term)) != Some((*node, *term)) {
+                        gaps.elections.push(now);
+                    }
                 }
                 Event::LeaderPaused { group } => {
                     open(&mut groups.entry(group.number()).or_default().paused, now);
@@ -46,11 +50,25 @@ impl Allowances {
     /// microseconds. An election still under way counts.
     pub(crate) fn us(&self, group: GroupId, from: u64, to: u64, slack_us: u64) -> u64 {
         let Some(gaps) = self.0.get(&group.number()) else { return 0 };
-        let overlap = |gap: &(u64, u64)| gap.1.min(to).saturating_sub(gap.0.max(from));
         let elections = gaps.elections.iter().filter(|at| (from..=to).contains(at)).count();
         let under_way = gaps.leaderless.last().is_some_and(|gap| gap.0 <= to && gap.1 > to);
         let elections = (elections + usize::from(under_way)) as u64;
-        gaps.leaderless.iter().chain(&gaps.paused).map(overlap).sum::<u64>() + elections * slack_us
+        gaps.us_between(from, to) + elections * slack_us
+    }
+}
+
+impl Gaps {
+    /// How much of a time was without a leader, or with one that stood still; what was both counts once.
+    fn us_between(&self, from: u64, to: u64) -> u64 {
+        let mut all: Vec<(u64, u64)> = self.leaderless.iter().chain(&self.paused).copied().collect();
+        all.sort_unstable();
+        let (mut sum, mut counted_to) = (0, from);
+        for (begun, over) in all {
+            let (begun, over) = (begun.max(counted_to), over.min(to));
+            sum += over.saturating_sub(begun);
+            counted_to = counted_to.max(over);
+        }
+        sum
     }
 }
 
@@ -77,7 +95,7 @@ mod tests {
         let at = At::from_us;
         let events = [
             (at(10), Event::Leaderless { group }),
-            (at(30), Event::Led { group, node: 1 }),
+            (at(30), Event::Led { group, node: 1, term: 1 }),
             (at(50), Event::LeaderPaused { group }),
             (at(60), Event::LeaderResumed { group }),
             (at(90), Event::Leaderless { group }),

@@ -130,6 +130,9 @@ impl Replica {
                 self.raw.apply_conf_change(&change).expect("a change is checked before it is proposed");
             self.members = self.members.after(&conf, witness);
         }
+        // That it is committed must be durable: a node that starts again with the members of before may need the vote
+        // of one that is gone. Else the commit index goes along with whatever is written next.
+        self.write.vote = Some(self.vote);
         turn.event(HostEvent::MembersChanged { group: self.group, members: self.members.clone() });
         match self.proposals.claim(entry.index, entry.term) {
             Claimed::Same(waiting) => {

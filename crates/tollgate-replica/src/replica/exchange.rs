@@ -30,6 +30,7 @@ const OWN_READ: u64 = 1 << 63;
 pub(crate) struct Exchange {
     /// When somebody was last told of something.
     told: BTreeMap<(LeaseKey, GroupId), Moment>,
+    forgot_at: Moment,
     /// Letters whose commands are in the log, so that a repeat does not put them there again.
     in_log: BTreeSet<(LeaseKey, Errand)>,
     pending_after: Option<LeaseId>,
@@ -46,10 +47,15 @@ impl Exchange {
         *self = Exchange { reads: self.reads, ..Exchange::default() };
     }
 
-    fn should_tell(&mut self, key: LeaseKey, group: GroupId, now: Moment) -> bool {
-        if self.told.len() >= 8 * PAGE {
+    /// Once in a while, so that it costs little even if very much is owed to somebody who is silent.
+    fn forget_old(&mut self, now: Moment) {
+        if now >= self.forgot_at.after_ms(RETELL_MS) {
             self.told.retain(|_, at| now < at.after_ms(RETELL_MS));
+            self.forgot_at = now;
         }
+    }
+
+    fn should_tell(&mut self, key: LeaseKey, group: GroupId, now: Moment) -> bool {
         let due = self.told.get(&(key, group)).is_none_or(|at| now >= at.after_ms(RETELL_MS));
         if due {
             self.told.insert((key, group), now);
@@ -64,6 +70,7 @@ impl Replica {
         if self.clock.is_none() || !self.raw.raft.apply_to_current_term() {
             return;
         }
+        self.exchange.forget_old(turn.now);
         self.register_stubs(turn);
         self.tell_ends(turn);
         self.audit_stubs(turn);

@@ -70,7 +70,7 @@ impl Replica {
         let raft = &self.raw.raft;
         let waits = raft.state == StateRole::Follower && raft.leader_id == raft::INVALID_ID;
         // Raft looks through the entries between applied and committed before it campaigns; let it have none.
-        let ready = self.applied == raft.raft_log.committed;
+        let ready = raft.raft_log.applied == raft.raft_log.committed;
         if waits && ready && raft.promotable() {
             // Raft can only say that it did not campaign; then a later attempt will.
             let _ = self.raw.campaign();

@@ -220,7 +220,10 @@ impl Replica {
 
     /// A witness leads only until somebody else can, and so does a node that can't write or is about to stop.
     fn should_hand_on(&self, turn: &Turn) -> bool {
-        let unfit = self.kind == ReplicaKind::Witness || turn.disk_full || turn.shutting_down;
+        // What it can't write it can't apply, though others may commit it.
+        let oldest = self.outstanding.front().map_or(Moment::NEVER, |outstanding| outstanding.since);
+        let hangs = turn.now >= oldest.after_ms(turn.config.election_timeout_ms);
+        let unfit = self.kind == ReplicaKind::Witness || turn.disk_full || turn.shutting_down || hangs;
         unfit && self.raw.raft.lead_transferee.is_none() && self.raw.raft.commit_to_current_term()
     }
 
@@ -238,7 +241,7 @@ impl Replica {
     fn best_successor(&self, turn: &Turn) -> Option<NodeId> {
         let prs = self.raw.raft.prs();
         let fit = |node: &&NodeId| {
-            **node != self.node && !self.members.witnesses.contains(node) && turn.is_active(**node)
+            **node != self.node && !self.members.witnesses.contains(node) && self.is_active(**node, turn)
         };
         let matched = |node: &&NodeId| prs.get(node.number()).map_or(0, |progress| progress.matched);
         self.members.voters.iter().filter(fit).max_by_key(matched).copied()
@@ -273,7 +276,7 @@ impl Replica {
         }
         match change {
             MemberChange::AddLearner { node, .. } => {
-                if node.number() < self.members.next_node {
+                if node.number() < self.members.next_node || node.number() == u64::MAX {
                     return Some(MemberRefusal::IdUsed { node, next: self.members.next_node });
                 }
                 (self.members.all().len() >= MEMBERS_MAX).then_some(MemberRefusal::TooMany)
@@ -304,7 +307,7 @@ impl Replica {
         let raft = &self.raw.raft;
         let matched = raft.prs().get(node.number()).map_or(0, |progress| progress.matched);
         let behind = raft.raft_log.last_index().saturating_sub(matched);
-        let caught_up = matched > 0 && behind <= turn.config.promote_behind_max && turn.is_active(node);
+        let caught_up = matched > 0 && behind <= turn.config.promote_behind_max && self.is_active(node, turn);
         (!caught_up).then_some(MemberRefusal::NotCaughtUp { node, behind })
     }
 
@@ -316,7 +319,7 @@ impl Replica {
         if !loses_vote && by.is_none() {
             return None;
         }
-        let active = voters.iter().filter(|&&node| turn.is_active(node)).count();
+        let active = voters.iter().filter(|&&node| self.is_active(node, turn)).count();
         let keeps_state = voters.iter().any(|node| !self.members.witnesses.contains(node));
         let enough = active > voters.len() / 2 && keeps_state;
         (!enough).then_some(MemberRefusal::WouldLoseQuorum { active, voters: voters.len() })

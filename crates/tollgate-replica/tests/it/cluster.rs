@@ -49,9 +49,9 @@ pub(crate) struct Node {
     pub(crate) config: HostConfig,
     inbox: Vec<Vec<u8>>,
     pub(crate) writes: VecDeque<Write>,
-    jobs: VecDeque<Job>,
+    pub(crate) jobs: VecDeque<Job>,
     persisted: Option<WriteNumber>,
-    done: Vec<Done>,
+    pub(crate) done: Vec<Done>,
     boots: u64,
 }
 
@@ -334,7 +334,7 @@ impl Cluster {
 
 impl Node {
     /// The disk does what it was given.
-    fn work(&mut self) {
+    pub(crate) fn work(&mut self) {
         while let Some(write) = self.writes.front() {
             if self.disk.write(std::slice::from_ref(write)).is_err() {
                 self.host.as_mut().unwrap().disk_full(true);

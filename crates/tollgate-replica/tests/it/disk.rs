@@ -34,3 +34,48 @@ fn a_single_node_with_a_full_disk_says_so_and_goes_on_when_there_is_room() {
     cluster.grant_lease(3, 10_000);
     assert_eq!(cluster.host(1).state(GROUP).unwrap().lease_count(), 3);
 }
+
+#[test]
+fn a_leader_whose_disk_hangs_hands_on() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let old = cluster.leader();
+    cluster.grant_lease(1, 600_000);
+    cluster.run_ms(300);
+    cluster.nodes.get_mut(&node(old)).unwrap().disk_held = true;
+    let id = cluster.propose(old, grant_lease(2, 10_000));
+    cluster.until("its caller is told that nobody knows", |cluster| cluster.replies.contains_key(&id));
+    cluster.until("another leads", |cluster| cluster.leader_now().is_some_and(|leader| leader != old));
+}
+
+#[test]
+fn a_full_disk_does_not_eat_leases() {
+    let mut cluster = Cluster::new(1, &[], 1);
+    cluster.grant_lease(1, 5_000);
+    cluster.nodes.get_mut(&node(1)).unwrap().disk.full = true;
+    cluster.propose(1, grant_lease(2, 600_000));
+    cluster.run_ms(20_000);
+    cluster.nodes.get_mut(&node(1)).unwrap().disk.full = false;
+    cluster.run_ms(100);
+    let state = cluster.host(1).state(GROUP).unwrap();
+    assert_eq!(state.lease_count(), 2, "nobody could renew it, so it had not passed its time");
+}
+
+#[test]
+fn p16_what_waits_for_a_disk_that_hangs_is_bounded() {
+    let held = |seconds: u64| {
+        let mut cluster = Cluster::new(3, &[], 1);
+        let leader = cluster.leader();
+        cluster.grant_lease(1, 600_000);
+        let slow = if leader == 3 { 2 } else { 3 };
+        cluster.nodes.get_mut(&node(slow)).unwrap().disk_held = true;
+        for _ in 0..seconds * 1_000 {
+            cluster.read(leader);
+            cluster.step();
+        }
+        cluster.nodes.get_mut(&node(slow)).unwrap().disk_held = false;
+        let outputs = [cluster.act(slow, |_| {}), cluster.act(slow, |_| {})];
+        outputs.iter().flat_map(|output| &output.frames).map(|(_, frame)| frame.len()).sum::<usize>()
+    };
+    let (short, long) = (held(5), held(20));
+    assert!(long <= short * 2, "{short} bytes after 5 s, {long} after 20 s");
+}

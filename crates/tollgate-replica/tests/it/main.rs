@@ -11,6 +11,7 @@ mod leases;
 mod log_time;
 mod membership;
 mod memory;
+mod mutants;
 mod order;
 mod reads;
 mod snapshots;

@@ -223,3 +223,65 @@ fn an_apply_version_is_raised_only_when_all_members_are_there_and_know_it() {
         "it has to speak again"
     );
 }
+
+#[test]
+fn a_group_that_shrank_to_one_member_starts_again_alone() {
+    for other_is_off in [true, false] {
+        let mut cluster = Cluster::new(2, &[], 1);
+        let last = cluster.leader();
+        let other = 3 - last;
+        cluster.run_ms(300);
+        changed(&mut cluster, MemberChange::Remove { node: node(other) }).unwrap();
+        cluster.run_ms(1_000);
+        if other_is_off {
+            cluster.crash(other);
+        }
+        cluster.crash(last);
+        cluster.start(last);
+        // With the members of before it would need the other's vote, which it can't have.
+        cluster.until("the only member leads", |cluster| cluster.leader_now() == Some(last));
+    }
+}
+
+/// The node comes back with nothing.
+fn lose_disk(cluster: &mut Cluster, number: u64) {
+    cluster.crash(number);
+    let mut disk = crate::memory::Memory::default();
+    tollgate_replica::join(&mut disk, GROUP, ReplicaKind::Full).unwrap();
+    cluster.nodes.get_mut(&node(number)).unwrap().disk = disk;
+    cluster.start(number);
+}
+
+#[test]
+fn a_voter_without_its_disk_does_not_count_when_another_is_removed() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let leader = cluster.leader();
+    let others: Vec<u64> = (1..=3).filter(|&number| number != leader).collect();
+    cluster.grant_lease(1, 600_000);
+    lose_disk(&mut cluster, others[1]);
+    cluster.run_ms(2_000);
+    let refusal = refused(&mut cluster, MemberChange::Remove { node: node(others[0]) });
+    assert_eq!(refusal, MemberRefusal::WouldLoseQuorum { active: 1, voters: 2 });
+}
+
+#[test]
+fn a_learner_that_lost_its_disk_begins_again() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    cluster.grant_lease(1, 600_000);
+    changed(&mut cluster, MemberChange::AddLearner { node: node(4), witness: false }).unwrap();
+    cluster.add_joining(4, ReplicaKind::Full, 1);
+    cluster.until("the learner has caught up", Cluster::agree);
+    cluster.run_ms(200);
+    lose_disk(&mut cluster, 4);
+    for round in 0..10 {
+        cluster.lock(&format!("job{round}"), 1);
+    }
+    cluster.until("it has caught up again", Cluster::agree);
+}
+
+#[test]
+fn the_last_node_id_is_refused() {
+    let mut cluster = Cluster::new(1, &[], 1);
+    let refusal = refused(&mut cluster, MemberChange::AddLearner { node: node(u64::MAX), witness: false });
+    assert!(matches!(refusal, MemberRefusal::IdUsed { .. }), "{refusal:?}");
+}

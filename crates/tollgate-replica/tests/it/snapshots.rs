@@ -1,7 +1,7 @@
 //! Snapshots and what follows from them.
 
 use crate::cluster::{Cluster, GROUP, node};
-use tollgate_replica::{HostConfig, HostEvent};
+use tollgate_replica::{Done, HostConfig, HostEvent, Job};
 
 fn small(config: &mut HostConfig) {
     config.snapshot_log_bytes = 4_000;
@@ -136,4 +136,63 @@ fn a_follower_catches_up_although_snapshots_are_taken_faster_than_they_travel() 
             break;
         }
     }
+}
+
+/// A follower that has been sent a snapshot, which is installed and not yet durable.
+fn installed_and_not_durable() -> (Cluster, u64, u64) {
+    let mut cluster = Cluster::with(3, &[], 1, small);
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let late = if leader == 3 { 2 } else { 3 };
+    cluster.crash(late);
+    fill(&mut cluster, 0, 100);
+    cluster.start(late);
+    cluster.until("the snapshot is there", |cluster| {
+        cluster.nodes[&node(late)].done.iter().any(|done| matches!(done, Done::Completed { .. }))
+    });
+    cluster.nodes.get_mut(&node(late)).unwrap().disk_held = true;
+    cluster.step();
+    assert!(cluster.status(late).snapshot_index > 50);
+    (cluster, leader, late)
+}
+
+#[test]
+fn an_election_waits_until_an_installed_snapshot_is_durable() {
+    for connection_breaks in [true, false] {
+        let (mut cluster, leader, late) = installed_and_not_durable();
+        cluster.crash(leader);
+        if connection_breaks {
+            cluster.act(late, |host| host.connection_lost(node(leader)));
+        }
+        cluster.run_ms(3_000);
+        cluster.nodes.get_mut(&node(late)).unwrap().disk_held = false;
+        cluster.until("the two elect a leader", |cluster| cluster.leader_now().is_some());
+    }
+}
+
+#[test]
+fn a_snapshot_that_takes_long_to_load_is_not_sent_again_meanwhile() {
+    let mut cluster = Cluster::with(3, &[], 1, small);
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let late = if leader == 3 { 2 } else { 3 };
+    cluster.crash(late);
+    fill(&mut cluster, 0, 100);
+    cluster.start(late);
+    cluster.nodes.get_mut(&node(late)).unwrap().disk_held = true;
+    let completing = |cluster: &Cluster| {
+        cluster.nodes[&node(late)].jobs.iter().any(|job| matches!(job, Job::Complete { .. }))
+    };
+    for _ in 0..10_000 {
+        cluster.step();
+        if completing(&cluster) {
+            // Longer than a transfer may stand still.
+            cluster.run_ms(2 * cluster.nodes[&node(late)].config.transfer_timeout_ms);
+        }
+        cluster.nodes.get_mut(&node(late)).unwrap().work();
+        if cluster.status(late).snapshot_index > 50 {
+            return;
+        }
+    }
+    panic!("it is never installed");
 }

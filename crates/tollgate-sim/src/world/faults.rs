@@ -6,7 +6,7 @@
 
 use super::{Happening, World};
 use crate::fault::{Fault, FaultKind, Target};
-use crate::network::End;
+use crate::network::{End, Links};
 use crate::node::Input;
 use crate::rng::Rng;
 use crate::types::At;
@@ -26,9 +26,13 @@ impl World {
         self.say(|| format!("FAULT {fault}"));
         let happened = self.begin_fault(number, &fault);
         self.stats.fault(fault.kind.label(), happened);
-        self.troubled_at = self.now;
+        if happened && self.hits_nodes(&fault.kind) {
+            self.troubled_at = self.now;
+            if fault.until > self.now {
+                self.active.insert(number);
+            }
+        }
         if happened && fault.until > self.now {
-            self.active += 1;
             self.plan(fault.until, Happening::FaultEnds(number));
         }
         self.look_at_leaders();
@@ -51,26 +55,31 @@ impl World {
                 return happened;
             }
             FaultKind::ElectionCrashes(target) => {
-                self.crashes_left = rng.range(2, 10);
-                return self.at_node(*target, World::crash_briefly);
+                let crashes = rng.range(2, 10);
+                return self.at_node(*target, |world, node| {
+                    world.crashes_left = crashes;
+                    world.crash_briefly(node);
+                });
             }
             FaultKind::Reset(target) => {
                 let break_for_long = rng.percent(50);
                 return self.at_node(*target, |world, node| world.reset(node, break_for_long));
             }
             FaultKind::Crash(target) => {
-                return self.at_node(*target, |world, node| world.take_down(number, vec![node]));
+                return self.at_node(*target, |world, node| {
+                    world.take_down(number, vec![node]);
+                });
             }
             FaultKind::CrashSome(count) => {
                 let mut all: Vec<u64> = self.present().map(|node| node.id.number()).collect();
                 while all.len() as u64 > *count {
                     all.remove(rng.index(all.len()));
                 }
-                self.take_down(number, all);
+                return self.take_down(number, all);
             }
             FaultKind::CrashAll => {
                 let all = self.present().map(|node| node.id.number()).collect();
-                self.take_down(number, all);
+                return self.take_down(number, all);
             }
             FaultKind::RollingRestart => self.plan(self.now, Happening::RollOn(0)),
             FaultKind::Pause(target) => {
@@ -105,7 +114,8 @@ impl World {
                 return self.resolve(*target).is_some_and(|node| self.plot(number, node));
             }
             FaultKind::DiskLoss(target, false) => {
-                let Some(node) = self.resolve(*target).filter(|node| self.may_lose_a_disk(*node)) else {
+                let able = |node: &u64| self.nodes[node].is_up() && self.may_lose_a_disk(*node);
+                let Some(node) = self.resolve(*target).filter(able) else {
                     return false;
                 };
                 self.lose_disk(node, false);
@@ -159,8 +169,9 @@ impl World {
         }
         let fault = self.scenario.faults[number].clone();
         self.say(|| format!("over: {fault}"));
-        self.active -= 1;
-        self.troubled_at = self.now;
+        if self.active.remove(&number) {
+            self.troubled_at = self.now;
+        }
         self.network.remove(number);
         for node in self.held.remove(&number).unwrap_or_default() {
             match fault.kind {
@@ -181,6 +192,45 @@ impl World {
         self.look_at_leaders();
     }
 
+    /// Whether the fault hits the network, the disks or the processes of nodes: only then may a leader be unable to
+    /// commit. What happens to clients, clocks and snapshots is no excuse, nor is a bit that nobody has read.
+    fn hits_nodes(&self, kind: &FaultKind) -> bool {
+        match kind {
+            FaultKind::Weather(links, _) => *links != Links::Clients,
+            FaultKind::Cut { nodes, .. } => {
+                let far = (0..self.present().count()).filter(|place| nodes >> (place % 64) & 1 == 1).count();
+                far > 0 && far < self.present().count()
+            }
+            FaultKind::IsolatedLeader(_)
+            | FaultKind::StolenVotes(_)
+            | FaultKind::ElectionCrashes(_)
+            | FaultKind::Reset(_)
+            | FaultKind::Crash(_)
+            | FaultKind::CrashSome(_)
+            | FaultKind::CrashAll
+            | FaultKind::RollingRestart
+            | FaultKind::Pause(_)
+            | FaultKind::FsyncError(_)
+            | FaultKind::FsyncStall(_)
+            | FaultKind::DiskFull(_)
+            | FaultKind::DiskLoss(..)
+            | FaultKind::ApplyVersion => true,
+            FaultKind::BitRot(_)
+            | FaultKind::ClockRate(..)
+            | FaultKind::ClockStill(_)
+            | FaultKind::ClockBack(..)
+            | FaultKind::ClockAhead(..)
+            | FaultKind::Snapshot(_)
+            | FaultKind::Transfer
+            | FaultKind::AddNode
+            | FaultKind::RemoveNode(_)
+            | FaultKind::ReplaceNode(_)
+            | FaultKind::PassingLearner
+            | FaultKind::ClientCrash(_)
+            | FaultKind::ClientPause(_) => false,
+        }
+    }
+
     /// The node that a fault hits.
     fn resolve(&self, target: Target) -> Option<u64> {
         let all: Vec<u64> = self.present().map(|node| node.id.number()).collect();
@@ -196,7 +246,7 @@ impl World {
     }
 
     fn at_node(&mut self, target: Target, act: impl FnOnce(&mut World, u64)) -> bool {
-        let Some(node) = self.resolve(target) else { return false };
+        let Some(node) = self.resolve(target).filter(|node| self.nodes[node].is_up()) else { return false };
         self.say(|| format!("...at n{node}"));
         act(self, node);
         true
@@ -336,12 +386,17 @@ impl World {
         }
     }
 
-    fn take_down(&mut self, fault: usize, nodes: Vec<u64>) {
+    /// Whether any of them was up: if not, nothing happens.
+    fn take_down(&mut self, fault: usize, nodes: Vec<u64>) -> bool {
+        if !nodes.iter().any(|node| self.nodes[node].is_up()) {
+            return false;
+        }
         for &node in &nodes {
             self.kill(node);
             self.node(node).held_down += 1;
         }
         self.held.entry(fault).or_default().extend(nodes);
+        true
     }
 
     /// The process is gone at once; its peers hear of it, unless the network is cut.
@@ -389,6 +444,7 @@ impl World {
 
     pub(super) fn fsync_failed(&mut self, number: u64) {
         self.say(|| format!("n{number} an fsync failed"));
+        self.troubled_at = self.now;
         let down_us = self.node(number).down_us;
         self.kill(number);
         self.plan(self.now + down_us, Happening::Boot(number));
@@ -422,7 +478,7 @@ impl World {
         self.network.add_cut(number, far, false);
         others.push(leader);
         let at = self.now + 1_000_000;
-        self.active += 1;
+        self.active.insert(number);
         self.plan(at, Happening::SpringPlot { fault: number, victim, others });
         true
     }
@@ -484,10 +540,14 @@ impl World {
         if self.healing.begun {
             return;
         }
-        self.troubled_at = self.now;
+        if self.nodes[&number].is_up() {
+            self.troubled_at = self.now;
+        }
         if step.is_multiple_of(2) {
             for group in self.groups() {
-                self.hands_on(group);
+                if self.leader_of(group).is_some_and(|(leader, _)| leader == number) {
+                    self.hands_on(group);
+                }
             }
             self.give(number, Input::Stop);
             self.plan(self.now + 400_000, Happening::RollOn(step + 1));
@@ -519,7 +579,7 @@ impl World {
         let now: At = self.now;
         self.network.clear();
         self.held.clear();
-        self.active = 0;
+        self.active.clear();
         self.crashes_left = 0;
         self.votes_to_steal = None;
         self.troubled_at = now;
@@ -527,7 +587,7 @@ impl World {
         for &number in &all {
             let node = self.node(number);
             node.disk.set_full(false);
-            node.queue.end_stall(now);
+            node.queue.heal(now);
             node.paused_until = node.paused_until.min(now);
             node.held_down = 0;
             self.plan_turn(number, now + 1);

@@ -1,6 +1,6 @@
 //! The end of a run: all faults are over, and everything must make progress again.
 //!
-//! Within the time that the scenario gives, every client finds an answer to everything it asked, every group is led
+//! Within the time that the judge allows, every client finds an answer to everything it asked, every group is led
 //! and has the members that the operator wants, and every replica has caught up. Then the groups are read once more,
 //! linearizably, for the judge. Not here: what the judge makes of it (`tollgate-check`).
 
@@ -23,7 +23,8 @@ const READS_US: At = 5_000_000;
 pub(super) struct Healing {
     pub(super) begun: bool,
     pub(super) ended: bool,
-    /// By when everything must be well.
+    /// How long it may take, and by when everything must be well.
+    within_us: At,
     deadline: At,
     /// The last reads under way: by id, of which group, and since when.
     reads: BTreeMap<ReadId, (GroupId, At)>,
@@ -33,11 +34,17 @@ pub(super) struct Healing {
     read: BTreeMap<GroupId, bool>,
 }
 
+impl Healing {
+    pub(super) fn within(within_us: At) -> Healing {
+        Healing { within_us, ..Healing::default() }
+    }
+}
+
 impl World {
     pub(super) fn heal(&mut self) {
         self.say(|| "HEALED".to_owned());
         self.healing.begun = true;
-        self.healing.deadline = self.now + self.scenario.heal_us;
+        self.healing.deadline = self.now + self.healing.within_us;
         self.dismiss_learners();
         self.end_all_faults();
         self.record(Event::Healed);
@@ -61,13 +68,13 @@ impl World {
         let trouble = self.trouble();
         // Leases of clients that are gone have expired by then; those of the others may stay.
         let expired_us = self.scenario.ttl_ms_max * 1_100 + 1_500_000;
-        let waited = self.now + self.scenario.heal_us >= self.healing.deadline + expired_us;
+        let waited = self.now + self.healing.within_us >= self.healing.deadline + expired_us;
         if trouble.is_empty() && (waited || self.leases_left() == 0) {
             self.healing.reading_since = Some(self.now);
             self.read_groups();
         } else if self.now >= self.healing.deadline {
             for says in trouble {
-                self.violation(format!("not healed after {} s: {says}", self.scenario.heal_us / 1_000_000));
+                self.violation(format!("not healed after {} s: {says}", self.healing.within_us / 1_000_000));
             }
             self.over = true;
         }

@@ -1,9 +1,9 @@
 //! Who leads each group, and whether that leader can commit: what the judge of lateness must allow for.
 //!
 //! The world sees all nodes at once. A group counts as led when a lively leader that serves clients has a disk that
-//! works and reaches a quorum of voters whose disks do. While faults are about, it also counts as leaderless when
-//! entries wait and none is committed; in calm times that is no excuse. Not here: how leaders come about
-//! (`tollgate-replica`).
+//! works and reaches a quorum of voters whose disks do. While faults hit nodes, or leadership is handed on, it
+//! also counts as leaderless when entries wait and none is committed; in calm times that is no excuse. Not
+//! here: how leaders come about (`tollgate-replica`).
 
 use super::World;
 use crate::network::End;
@@ -87,7 +87,7 @@ impl World {
     fn look_at_leader(&mut self, group: GroupId) {
         let found = self.leader_of(group);
         let now = self.now;
-        let troubled = self.active > 0 || now < self.troubled_at + AFTERMATH_US;
+        let troubled = !self.active.is_empty() || now < self.troubled_at + AFTERMATH_US;
         let reaches = found.as_ref().is_some_and(|(leader, status)| self.reaches_quorum(*leader, status));
         let still = found.as_ref().is_some_and(|(leader, _)| self.nodes[leader].clock.is_behind(now));
         let lead = &mut self.leadership.groups[group.number() as usize];
@@ -99,14 +99,18 @@ impl World {
                 lead.committed = status.committed;
                 lead.committed_at = now;
             }
-            stuck = troubled && now > lead.committed_at + STUCK_US;
+            stuck = (troubled || now < lead.handing_on_until) && now > lead.committed_at + STUCK_US;
         }
         let can_commit = reaches && !stuck;
         let (was_led, was_still) = (lead.led, lead.still);
         (lead.led, lead.still) = (can_commit, still);
         if can_commit && !was_led {
             let node = u32::try_from(lead.leader.expect("led by somebody")).expect("few nodes");
-            self.record(Event::Led { group, node });
+            self.record(Event::Led {
+                group,
+                node,
+                term: found.as_ref().map_or(0, |(_, status)| status.term),
+            });
         } else if !can_commit && was_led {
             self.record(Event::Leaderless { group });
         }

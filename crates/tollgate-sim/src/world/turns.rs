@@ -298,6 +298,7 @@ fn take(process: &mut Process, input: Input, now: At, history: &mut History) {
         Input::Regained(peer) => host.connection_regained(peer),
         Input::Disk(DiskNews::Persisted(number)) => host.persisted(number),
         Input::Disk(DiskNews::Done(done)) => host.job_done(done),
+        Input::Disk(DiskNews::Dropped(group)) => host.job_dropped(group),
         Input::Disk(DiskNews::Full(full)) => host.disk_full(full),
         Input::Disk(DiskNews::Failed) => unreachable!("the process is gone by then"),
         Input::Change(group, proposal, change) => host.change_members(group, proposal, change),

@@ -1,0 +1,75 @@
+//! Planted bugs that the simulator hardly ever shows, and that these tests do.
+
+#![cfg(feature = "planted-bugs")]
+
+use crate::cluster::{Cluster, GROUP, grant_lease, node, renew};
+use tollgate_replica::{Bug, MemberChange, ReplicaKind, Role};
+
+fn plant(cluster: &mut Cluster, number: u64, bug: Bug) {
+    cluster.nodes.get_mut(&node(number)).unwrap().host.as_mut().unwrap().plant(bug);
+}
+
+#[test]
+fn a_clamp_that_is_caught_up_ends_leases_after_a_pause() {
+    let lives_on = |bug: Option<Bug>| {
+        let mut cluster = Cluster::new(1, &[], 1);
+        cluster.grant_lease(1, 2_000);
+        if let Some(bug) = bug {
+            plant(&mut cluster, 1, bug);
+        }
+        cluster.run_ms(300);
+        cluster.nodes.get_mut(&node(1)).unwrap().paused = true;
+        cluster.run_ms(60_000);
+        cluster.nodes.get_mut(&node(1)).unwrap().paused = false;
+        let id = cluster.propose(1, renew(1));
+        cluster.answer(id).unwrap();
+        cluster.host(1).state(GROUP).unwrap().lease_count() == 1
+    };
+    assert!(lives_on(None));
+    assert!(!lives_on(Some(Bug::ClampCaughtUp)));
+}
+
+#[test]
+fn a_term_that_the_disk_may_forget_reaches_a_learner() {
+    let heard = |bug: Option<Bug>| {
+        let mut cluster = Cluster::new(1, &[], 1);
+        cluster.leader();
+        cluster.change(1, MemberChange::AddLearner { node: node(2), witness: false });
+        cluster.add_joining(2, ReplicaKind::Full, 1);
+        cluster.until("the learner has a snapshot", |cluster| cluster.status(2).snapshot_index > 0);
+        cluster.run_ms(300);
+        let term = cluster.status(2).term;
+        cluster.crash(1);
+        cluster.start(1);
+        if let Some(bug) = bug {
+            plant(&mut cluster, 1, bug);
+        }
+        cluster.nodes.get_mut(&node(1)).unwrap().disk_held = true;
+        cluster.until("it leads", |cluster| cluster.status(1).role == Role::Leader);
+        cluster.run_ms(500);
+        cluster.status(2).term > term
+    };
+    assert!(!heard(None));
+    assert!(heard(Some(Bug::LeadsInLostTerm)));
+}
+
+#[test]
+fn a_proposal_that_is_put_into_the_log_twice_shows_without_a_seq() {
+    let renewed = |bug: Option<Bug>| {
+        let mut cluster = Cluster::new(1, &[], 1);
+        cluster.leader();
+        if let Some(bug) = bug {
+            plant(&mut cluster, 1, bug);
+        }
+        let before = cluster.host(1).state(GROUP).unwrap().revision();
+        let mut assigned = grant_lease(1, 10_000);
+        if let tollgate_core::Command::GrantLease(grant) = &mut assigned {
+            grant.id = tollgate_core::LeaseChoice::Assigned(tollgate_types::Slot::of(b"x"));
+        }
+        let id = cluster.propose(1, assigned);
+        cluster.answer(id).unwrap();
+        cluster.host(1).state(GROUP).unwrap().revision().get() - before.get()
+    };
+    assert_eq!(renewed(None), 1);
+    assert_eq!(renewed(Some(Bug::ProposedTwice)), 2);
+}
