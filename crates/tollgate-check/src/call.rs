@@ -242,7 +242,8 @@ pub enum Outcome {
         /// Its value and the revision at which it was written; none if there is no such register.
         found: Option<(Value, Revision)>,
     },
-    /// Refused for any other reason: it has no effect and never will.
+    /// Refused for any other reason: it has no effect and never will, and every attempt is told so. Where that is not
+    /// certain, record no answer: a seq that was acknowledged, or not taken in because too many are in flight.
     Refused,
 }
 

@@ -1,7 +1,8 @@
 //! P4, P13: what was acknowledged is there when somebody looks, and what was given back is not.
 //!
 //! Looks at each read, final state and lease alone, without the search: a grant that was known before the read began
-//! and that nothing can have ended by its end must be in it; one whose end was known must not. Not here: registers.
+//! and that nothing can have ended by its end must be in it; one whose end was known must not. What hung on a lease is
+//! gone with it, in its home: elsewhere its end is told later. Not here: registers.
 
 use crate::call::{Holder, Op, Outcome};
 use crate::event::Event;
@@ -17,6 +18,7 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
         }
     }
     leases_found(evidence, report);
+    leases_gone(evidence, report);
     leases_kept(evidence, report);
 }
 
@@ -44,7 +46,9 @@ fn look(track: &Track<'_>, view: &View<'_>, holders: &[Holder], report: &mut Rep
 /// A lease that lives is found by every call.
 fn leases_found(evidence: &Evidence<'_>, report: &mut Report) {
     for call in &evidence.calls.all {
-        let Some((place, Outcome::LeaseNotFound)) = call.returned else { continue };
+        let answers = call.returned.into_iter().chain(call.again.iter().map(|again| (again.0, again.1)));
+        let not_found = answers.filter(|(_, outcome)| matches!(outcome, Outcome::LeaseNotFound));
+        let Some(place) = not_found.map(|(place, _)| place).min() else { continue };
         let lease = match call.op {
             Op::KeepAlive { lease } | Op::RevokeLease { lease } => *lease,
             _ => match call.claim() {
@@ -60,7 +64,29 @@ fn leases_found(evidence: &Evidence<'_>, report: &mut Report) {
                 "lease {} was not found by {}, but it can't have ended before {}",
                 lease.id, call.id, lease.expires_from
             );
-            report.broken(Promise::P4, call.events(), says);
+            report.broken(Promise::P4, vec![call.invoked, place], says);
+        }
+    }
+}
+
+/// Nothing is granted in its home to a lease that has ended.
+fn leases_gone(evidence: &Evidence<'_>, report: &mut Report) {
+    let leases = &evidence.leases;
+    for (track, grant) in
+        evidence.tracks.0.iter().flat_map(|track| track.grants.iter().map(move |g| (track, g)))
+    {
+        let Some(lease) = leases.under(grant.lease, grant.group, grant.token.get()) else { continue };
+        if lease.group != Some(grant.group) || leases.may_live_anew(lease, grant.close) {
+            continue;
+        }
+        let ended = lease.ended_at_home().filter(|ended| ended.revision.get() < grant.token.get());
+        let revoked = lease.revoked.filter(|(_, told)| *told < grant.open);
+        if let Some(gone) = ended.map(|ended| ended.place).or(revoked.map(|(_, told)| told)) {
+            let says = format!(
+                "{} was granted to {}/{} with token {}, but that lease had ended",
+                track.name, grant.lease, grant.owner, grant.token
+            );
+            report.broken(Promise::P4, grant.events.iter().copied().chain([gone]).collect(), says);
         }
     }
 }
@@ -86,8 +112,10 @@ fn leases_kept(evidence: &Evidence<'_>, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
+    use crate::call::Outcome;
     use crate::checks::scenario::Scenario;
     use crate::report::Promise::{P4, P13};
+    use tollgate_types::Mode;
 
     #[test]
     fn a_final_state_with_all_that_was_acknowledged_passes() {
@@ -129,6 +157,56 @@ mod tests {
         let mut run = Scenario::with_leases(1);
         run.wait_ms(8_000).keep_alive(1).wait_ms(5_000).keep_alive_not_found(1);
         run.breaks(P4, "lease 0000000000000001 was not found");
+    }
+
+    #[test]
+    fn a_repeat_that_finds_no_lease_though_it_lives_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        let call = run.lock("a", 1, 10).last_call();
+        run.again(call, Outcome::LeaseNotFound);
+        run.breaks(P4, "lease 0000000000000001 was not found");
+    }
+
+    #[test]
+    fn a_grant_that_outlives_an_acknowledged_revocation_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 10).revoke(1).read("a", 10, &[(1, 10)]);
+        run.breaks(P13, "a read of a shows a grant that had ended");
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 10).revoke(1).final_state(11, &[], &[("a", 1, 10)]);
+        run.breaks(P4, "the final state of a shows a grant that had ended");
+    }
+
+    #[test]
+    fn a_revocation_without_an_answer_proves_nothing() {
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 10).revoke_unanswered(1).read("a", 10, &[(1, 10)]).read("a", 11, &[]);
+        run.passes();
+    }
+
+    #[test]
+    fn a_grant_to_a_lease_that_was_revoked_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.revoke(1).lock("a", 1, 10);
+        run.breaks(P4, "a was granted to 0000000000000001/");
+        let mut run = Scenario::with_leases(1);
+        run.revoke(1).grant_anew(1, 8).lock("a", 1, 10).read("a", 10, &[(1, 10)]);
+        run.passes();
+        let mut run = Scenario::with_leases(1);
+        run.revoke(1).grant_unanswered(1).lock("a", 1, 10).read("a", 10, &[(1, 10)]);
+        run.passes();
+    }
+
+    #[test]
+    fn a_grant_above_the_revision_at_which_its_lease_ended_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        let call = run.wait_ms(5_000).wait_for("a", 1, Mode::Exclusive);
+        run.wait_ms(5_100).lease_expired(1, 9).granted(call, 10, 10, Mode::Exclusive);
+        run.breaks(P4, "that lease had ended");
+        let mut run = Scenario::with_leases(1);
+        let call = run.wait_ms(5_000).wait_for("a", 1, Mode::Exclusive);
+        run.wait_ms(5_100).lease_expired(1, 11).granted(call, 10, 10, Mode::Exclusive);
+        run.passes();
     }
 
     #[test]

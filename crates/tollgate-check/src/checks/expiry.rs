@@ -27,22 +27,20 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
 
 /// A keepalive that was sent after its lease had ended, and acknowledged: somebody answered who could not know.
 fn not_renewed_when_gone(evidence: &Evidence<'_>, call: &Call<'_>, report: &mut Report) {
-    let (Op::KeepAlive { lease }, Some(Outcome::Renewed { .. })) = (call.op, call.outcome()) else { return };
-    let mut ends = Vec::new();
-    for known in evidence.leases.incarnations(*lease) {
-        match known.ended_at_home().filter(|ended| ended.place < call.invoked) {
-            Some(ended) => ends.push(ended.place),
-            None => return,
+    let (lease, gone) = match (call.op, call.outcome()) {
+        (Op::KeepAlive { lease }, Some(Outcome::Renewed { .. })) => {
+            (lease, evidence.leases.gone_before(*lease, call))
         }
-    }
-    let Some(last) = ends.into_iter().max() else { return };
-    // A grant that was under way after the end may have made it anew.
-    let granted_anew = evidence.calls.all.iter().any(|other| {
-        matches!(other.op, Op::GrantLease { lease: Some(id), .. } if id == lease) && other.close() > last
-    });
-    if !granted_anew {
+        (_, Some(Outcome::LeaseGranted { lease, incarnation, renewed: true, .. })) => {
+            let mut known = evidence.leases.incarnations(*lease);
+            let renewed = known.find(|known| known.incarnation == *incarnation);
+            (lease, renewed.and_then(Lease::gone_from).filter(|gone| *gone < call.invoked))
+        }
+        _ => return,
+    };
+    if let Some(gone) = gone {
         let says = format!("lease {lease} had ended when a keepalive of it was sent, and acknowledged");
-        report.broken(Promise::P4, call.events().into_iter().chain([last]).collect(), says);
+        report.broken(Promise::P4, call.events().into_iter().chain([gone]).collect(), says);
     }
 }
 
@@ -78,9 +76,10 @@ fn not_early(evidence: &Evidence<'_>, lease: &Lease, report: &mut Report) {
 
 fn not_late(evidence: &Evidence<'_>, lease: &Lease, over: Option<usize>, report: &mut Report) {
     let (Some((base, due)), Some(home)) = (due(evidence, lease), lease.group) else { return };
-    for ended in lease.ended.iter().filter(|ended| ended.reason == LeaseEnd::Expired) {
+    // Whatever ended it in the end: no other reason lets it live longer.
+    for ended in &lease.ended {
         let other = ended.stub.then_some(ended.group);
-        blame_if_late(evidence, lease, (base, due), (home, other), (ended.place, "expired"), report);
+        blame_if_late(evidence, lease, (base, due), (home, other), (ended.place, "ended"), report);
     }
     if let Some(over) = over.filter(|_| lease.ended_at_home().is_none()) {
         blame_if_late(evidence, lease, (base, due), (home, None), (over, "still lives"), report);
@@ -148,6 +147,29 @@ mod tests {
         let mut run = Scenario::with_leases(1);
         run.wait_ms(10_100).lease_expired(1, 2).wait_ms(100).keep_alive(1);
         run.breaks(P4, "had ended when a keepalive");
+        let mut run = Scenario::with_leases(1);
+        run.revoke(1).keep_alive(1);
+        run.breaks(P4, "had ended when a keepalive");
+    }
+
+    #[test]
+    fn a_keepalive_that_may_have_met_a_living_lease_passes() {
+        let mut run = Scenario::with_leases(1);
+        run.revoke(1).lease_ended(1, 6, Revoked, false).grant_anew(1, 7).keep_alive(1);
+        run.passes();
+        let mut run = Scenario::with_leases(1);
+        run.revoke(1).lease_ended(1, 6, Revoked, false).grant_unanswered(1).keep_alive(1);
+        run.passes();
+        let mut run = Scenario::with_leases(1);
+        run.revoke_unanswered(1).keep_alive(1);
+        run.passes();
+    }
+
+    #[test]
+    fn a_grant_that_was_proposed_before_the_end_does_not_make_the_lease_anew() {
+        let mut run = Scenario::with_leases(1);
+        run.grant_unanswered(1).wait_ms(1).revoke(1).keep_alive(1);
+        run.breaks(P4, "had ended when a keepalive");
     }
 
     #[test]
@@ -175,7 +197,10 @@ mod tests {
     fn a_lease_that_ends_late_is_a_violation() {
         let mut run = Scenario::with_leases(1);
         run.wait_ms(10_700).lease_expired(1, 2);
-        run.breaks(P6, "expired at");
+        run.breaks(P6, "ended at");
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_700).revoke(1).lease_ended(1, 2, Revoked, false);
+        run.breaks(P6, "ended at");
     }
 
     #[test]
@@ -192,6 +217,16 @@ mod tests {
         run.passes();
         let mut run = Scenario::with_leases(1);
         run.wait_ms(5_000).leaderless_ms(2_000).paused_ms(1_000).wait_ms(6_300).lease_expired(1, 2);
+        run.breaks(P6, "had to be gone by");
+    }
+
+    #[test]
+    fn a_leader_that_comes_and_goes_is_no_election() {
+        let mut run = Scenario::with_leases(1);
+        run.leaderless_ms(100).interrupted_ms(100).interrupted_ms(100).wait_ms(11_000).lease_expired(1, 2);
+        run.passes();
+        let mut run = Scenario::with_leases(1);
+        run.leaderless_ms(100).interrupted_ms(100).interrupted_ms(100).wait_ms(11_200).lease_expired(1, 2);
         run.breaks(P6, "had to be gone by");
     }
 

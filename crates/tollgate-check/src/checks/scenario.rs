@@ -9,7 +9,7 @@ use crate::event::{Change, ChangeKind, Event, Filter, FinalLock, LeaseEnd};
 use crate::history::History;
 use crate::report::{Kind, Promise};
 use crate::settings::Settings;
-use tollgate_types::{GroupId, Key, LeaseId, Mode, Name, Owner, Revision, Token, Value};
+use tollgate_types::{GroupId, Key, LeaseId, Mode, Name, Names, Owner, Revision, Token, Value};
 
 const GROUP: GroupId = GroupId::new(1);
 const OTHER_GROUP: GroupId = GroupId::new(2);
@@ -19,6 +19,7 @@ pub(crate) struct Scenario {
     now: At,
     calls: u64,
     ttl_ms: u64,
+    terms: u64,
 }
 
 fn name(text: &str) -> Name {
@@ -62,7 +63,7 @@ impl Scenario {
     /// Leases 1 to `count` are granted at revisions of the same numbers.
     pub(crate) fn with_leases(count: u64) -> Scenario {
         let history = History::new(Settings::with_rho_ppm(10_000));
-        let mut run = Scenario { history, now: At::ZERO, calls: 0, ttl_ms: 10_000 };
+        let mut run = Scenario { history, now: At::ZERO, calls: 0, ttl_ms: 10_000, terms: 0 };
         run.grant_leases(count);
         run
     }
@@ -77,11 +78,24 @@ impl Scenario {
         }
     }
 
+    /// Another incarnation of a lease.
+    pub(crate) fn grant_anew(&mut self, of: u64, at: u64) -> &mut Self {
+        let (ttl_ms, incarnation) = (self.ttl_ms, revision(at));
+        let outcome = Outcome::LeaseGranted { lease: lease(of), incarnation, ttl_ms, renewed: false };
+        self.call(of, Op::GrantLease { lease: Some(lease(of)), ttl_ms }, Some(outcome))
+    }
+
+    /// A grant of a lease that a leader received: it may have been made, and nobody was told.
+    pub(crate) fn grant_unanswered(&mut self, of: u64) -> &mut Self {
+        self.call(of, Op::GrantLease { lease: Some(lease(of)), ttl_ms: self.ttl_ms }, None);
+        self.record(Event::Received { call: self.last_call() })
+    }
+
     /// The same with leases that outlive the run.
     pub(crate) fn with_long_leases(self) -> Scenario {
         let count = self.calls;
         let history = History::new(self.history.settings().clone());
-        let mut run = Scenario { history, now: At::ZERO, calls: 0, ttl_ms: 100_000 };
+        let mut run = Scenario { history, now: At::ZERO, calls: 0, ttl_ms: 100_000, terms: 0 };
         run.grant_leases(count);
         run
     }
@@ -189,6 +203,13 @@ impl Scenario {
         self.call(of, op, Some(Outcome::Granted { token: token(with), create_revision: None, mode }))
     }
 
+    /// A conversion of several locks that waits for ever.
+    pub(crate) fn convert_unanswered(&mut self, locks: &[&str], of: u64) -> &mut Self {
+        let names = Names::new(locks.iter().map(|lock| name(lock)).collect()).unwrap();
+        let (lease, owner, mode, wait) = (lease(of), Owner::LEASE, Mode::Exclusive, Wait::Forever);
+        self.call(of, Op::Convert { names, lease, owner, mode, wait }, None)
+    }
+
     pub(crate) fn read(&mut self, lock: &str, at: u64, holders: &[(u64, u64)]) -> &mut Self {
         let holders = holders.iter().copied().map(holder).collect();
         self.call(
@@ -242,9 +263,16 @@ impl Scenario {
         self.record(Event::Believes { client: u32::try_from(of).unwrap(), lease: lease(of), until })
     }
 
+    /// Somebody else, or the same in another term, is elected after that time.
     pub(crate) fn leaderless_ms(&mut self, ms: u64) -> &mut Self {
-        let group = GROUP;
-        self.record(Event::Leaderless { group }).wait_ms(ms).record(Event::Led { group, node: 1, term: 1 })
+        self.terms += 1;
+        self.interrupted_ms(ms)
+    }
+
+    /// The same leader can't commit for that time.
+    pub(crate) fn interrupted_ms(&mut self, ms: u64) -> &mut Self {
+        let (group, term) = (GROUP, self.terms);
+        self.record(Event::Leaderless { group }).wait_ms(ms).record(Event::Led { group, node: 1, term })
     }
 
     pub(crate) fn paused_ms(&mut self, ms: u64) -> &mut Self {

@@ -1,4 +1,6 @@
 //! What P6 allows besides the slack: time without a leader, elections, pauses.
+//!
+//! A leader that can't commit for a while and then goes on in its term was not elected: that is a gap and no more.
 
 use super::Timeline;
 use crate::event::Event;
@@ -10,7 +12,8 @@ use tollgate_types::GroupId;
 struct Gaps {
     leaderless: Vec<(u64, u64)>,
     paused: Vec<(u64, u64)>,
-    elections: Vec<u64>,
+    /// From when the last leader could not commit until when another could; to the end of time if none could yet.
+    elections: Vec<(u64, u64)>,
     /// Who led last, and in which term: the same again is no election.
     last: Option<(u32, u64)>,
 }
@@ -29,9 +32,11 @@ impl Allowances {
                 }
                 Event::Led { group, node, term } => {
                     let gaps = groups.entry(group.number()).or_default();
+                    let begun =
+                        gaps.leaderless.last().filter(|gap| gap.1 == u64::MAX).map_or(now, |gap| gap.0);
                     close(&mut gaps.leaderless, now);
                     if gaps.last.replace((*node, *term)) != Some((*node, *term)) {
-                        gaps.elections.push(now);
+                        gaps.elections.push((begun, now));
                     }
                 }
                 Event::LeaderPaused { group } => {
@@ -43,6 +48,10 @@ impl Allowances {
                 _ => {}
             }
         }
+        for gaps in groups.values_mut() {
+            let open = gaps.leaderless.last().filter(|gap| gap.1 == u64::MAX);
+            gaps.elections.extend(open.copied());
+        }
         Allowances(groups)
     }
 
@@ -50,9 +59,8 @@ impl Allowances {
     /// microseconds. An election still under way counts.
     pub(crate) fn us(&self, group: GroupId, from: u64, to: u64, slack_us: u64) -> u64 {
         let Some(gaps) = self.0.get(&group.number()) else { return 0 };
-        let elections = gaps.elections.iter().filter(|at| (from..=to).contains(at)).count();
-        let under_way = gaps.leaderless.last().is_some_and(|gap| gap.0 <= to && gap.1 > to);
-        let elections = (elections + usize::from(under_way)) as u64;
+        let elections = gaps.elections.iter().filter(|(begun, over)| *begun <= to && *over >= from);
+        let elections = elections.count() as u64;
         gaps.us_between(from, to) + elections * slack_us
     }
 }
@@ -106,5 +114,42 @@ mod tests {
         assert_eq!(allowances.us(group, 70, 80, 1_000), 0);
         assert_eq!(allowances.us(group, 70, 95, 1_000), 5 + 1_000);
         assert_eq!(allowances.us(GroupId::new(4), 0, 100, 1_000), 0);
+    }
+
+    #[test]
+    fn the_same_leader_in_the_same_term_is_no_election() {
+        let group = GroupId::new(3);
+        let at = At::from_us;
+        let led = |node, term| Event::Led { group, node, term };
+        let events = [
+            (at(0), led(1, 7)),
+            (at(10), Event::Leaderless { group }),
+            (at(20), led(1, 7)),
+            (at(30), Event::Leaderless { group }),
+            (at(40), led(1, 8)),
+            (at(50), Event::Leaderless { group }),
+            (at(60), led(2, 8)),
+        ];
+        let allowances = Allowances::read(Timeline(&events));
+        assert_eq!(allowances.us(group, 5, 25, 1_000), 10);
+        assert_eq!(allowances.us(group, 5, 15, 1_000), 5);
+        assert_eq!(allowances.us(group, 5, 35, 1_000), 10 + 5 + 1_000);
+        assert_eq!(allowances.us(group, 5, 70, 1_000), 30 + 2_000);
+    }
+
+    #[test]
+    fn what_is_both_leaderless_and_paused_counts_once() {
+        let group = GroupId::new(3);
+        let at = At::from_us;
+        let events = [
+            (at(0), Event::Led { group, node: 1, term: 1 }),
+            (at(10), Event::LeaderPaused { group }),
+            (at(20), Event::Leaderless { group }),
+            (at(30), Event::LeaderResumed { group }),
+            (at(40), Event::Led { group, node: 1, term: 1 }),
+        ];
+        let allowances = Allowances::read(Timeline(&events));
+        assert_eq!(allowances.us(group, 5, 50, 1_000), 30);
+        assert_eq!(allowances.us(group, 15, 25, 1_000), 10);
     }
 }

@@ -4,7 +4,7 @@
 //! watch. One that nobody ever saw is left out, for nothing depends on it. Not here: whether it all fits together
 //! (`checks`).
 
-use super::{Calls, Leases, Timeline, Who, calls::Call};
+use super::{Calls, Lease, Leases, Timeline, Who, calls::Call};
 use crate::call::{Holder, Op, Outcome};
 use crate::event::{Change, ChangeKind, Event, FinalLock};
 use crate::report::{Promise, Report};
@@ -545,10 +545,16 @@ impl<'a> Context<'_, 'a> {
         let by_upgrade = draft.loose.iter().filter(upgrades).map(|loose| loose.invoked).min();
         let others = [by_call, by_max_hold, by_upgrade].into_iter().flatten();
         grant.ends_from = others.fold(grant.ends_from.min(by_lease), usize::min);
-        if let Some(ended) = lease.and_then(|lease| lease.ended_in(grant.group)) {
+        // One with a higher token hangs on another incarnation, or is judged for that alone (`durability`).
+        let ended = lease.and_then(|lease| lease.ended_in(grant.group));
+        if let Some(ended) = ended.filter(|ended| ended.revision.get() >= grant.token.get()) {
             grant.ends_by = grant.ends_by.min(ended.place);
             grant.gone_by = Some(grant.gone_by.map_or(ended.revision, |gone_by| gone_by.min(ended.revision)));
             grant.events.push(ended.place);
+        }
+        if let Some((invoked, told)) = lease.and_then(|lease| self.revoked(lease, grant)) {
+            grant.ends_by = grant.ends_by.min(told);
+            grant.events.extend([invoked, told]);
         }
         for (token, place) in &draft.told_ended {
             if *token == grant.token {
@@ -561,6 +567,16 @@ impl<'a> Context<'_, 'a> {
             let (who, token, events) = (Some(grant.who()), Some(grant.token), vec![place]);
             draft.releases.push(Release { revision, who, token, open, close, unseen: false, events });
         }
+    }
+}
+
+impl<'a> Context<'_, 'a> {
+    /// The acknowledged revocation by which a grant was surely gone. In other groups than the lease's home its locks
+    /// may stay for a while.
+    fn revoked(&self, lease: &Lease, grant: &Grant<'a>) -> Option<(usize, usize)> {
+        let (invoked, told) = lease.revoked?;
+        let hangs_on_it = lease.group == Some(grant.group) && grant.open < told;
+        (hangs_on_it && !self.leases.may_live_anew(lease, grant.close)).then_some((invoked, told))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Leases: when each was renewed, and between which moments it can have ended.
 //!
 //! A keepalive does not say which incarnation it renewed. Where two are possible it counts for neither as a proof of
-//! life, and for both as a reason to live longer. Not here: whether they ended when they should (`checks`).
+//! life, and for both as a reason to live longer. A revocation that was acknowledged ends what lived before it. Not
+//! here: whether they ended when they should (`checks`).
 
 use super::{Calls, Timeline, calls::Call};
 use crate::at::At;
@@ -49,6 +50,8 @@ pub(crate) struct Lease {
     /// Calls that may have ended it: where each was made and answered.
     pub(crate) revokes: Vec<(usize, usize)>,
     pub(crate) ended: Vec<Ended>,
+    /// Where the first acknowledged revocation that must have ended it was made and answered.
+    pub(crate) revoked: Option<(usize, usize)>,
     /// The first moment at which it can have expired.
     pub(crate) expires_from: At,
     /// The first place at which it can have ended in any way; at most where its end is recorded.
@@ -65,6 +68,7 @@ impl Lease {
             renewals: Vec::new(),
             revokes: Vec::new(),
             ended: Vec::new(),
+            revoked: None,
             expires_from: At::ZERO,
             may_end_from: 0,
         }
@@ -80,9 +84,15 @@ impl Lease {
         self.ended.iter().find(|ended| ended.group == group)
     }
 
+    /// From where on no command and no read in its home finds it: its end was recorded, or acknowledged.
+    pub(crate) fn gone_from(&self) -> Option<usize> {
+        let ended = self.ended_at_home().map(|ended| ended.place);
+        ended.into_iter().chain(self.revoked.map(|(_, told)| told)).min()
+    }
+
     /// Whether a call made and answered at these places can have met this incarnation.
-    fn may_meet(&self, invoked: usize, close: usize) -> bool {
-        let gone = self.ended_at_home().is_some_and(|ended| ended.place < invoked);
+    pub(crate) fn may_meet(&self, invoked: usize, close: usize) -> bool {
+        let gone = self.gone_from().is_some_and(|gone| gone < invoked);
         let not_yet = self.granted.is_some_and(|(asked, _)| asked > close);
         !gone && !not_yet
     }
@@ -103,7 +113,8 @@ impl Lease {
             None => expired_from.min(revoked_from),
         };
         let recorded = self.ended.iter().map(|ended| ended.place).min().unwrap_or(usize::MAX);
-        self.may_end_from = from.min(recorded);
+        let revoked = self.revoked.map_or(usize::MAX, |(invoked, _)| invoked);
+        self.may_end_from = from.min(recorded).min(revoked);
     }
 
     /// P5 as a moment. With one time to live throughout, the last acknowledged renewal counts; where it changed, the
@@ -132,6 +143,9 @@ impl Lease {
 pub(crate) struct Leases {
     pub(crate) all: Vec<Lease>,
     by_id: BTreeMap<LeaseId, Vec<usize>>,
+    /// Of each id, the grants that may have made an incarnation that nobody was told of: where each was made, and the
+    /// last place at which a leader can have proposed it.
+    loose: BTreeMap<LeaseId, Vec<(usize, usize)>>,
 }
 
 impl Leases {
@@ -147,9 +161,14 @@ impl Leases {
             }
         }
         read_ends(timeline, &mut found);
-        let mut leases = Leases { all: found.into_values().collect(), by_id: BTreeMap::new() };
+        let all = found.into_values().collect();
+        let mut leases = Leases { all, by_id: BTreeMap::new(), loose: BTreeMap::new() };
         for (index, lease) in leases.all.iter().enumerate() {
             leases.by_id.entry(lease.id).or_default().push(index);
+        }
+        for call in &calls.all {
+            leases.note_revocation(call);
+            leases.note_loose_grant(settings, call);
         }
         for call in &calls.all {
             leases.take_in(call);
@@ -158,6 +177,56 @@ impl Leases {
             lease.bound(settings, timeline);
         }
         leases
+    }
+
+    /// The lease that it ended lived between its call and its answer: an incarnation that was known before is that one,
+    /// or had given way to it. Its end is surely over by the answer, either way.
+    fn note_revocation(&mut self, call: &Call<'_>) {
+        let (Op::RevokeLease { lease }, Some((told, Outcome::LeaseRevoked))) = (call.op, call.returned)
+        else {
+            return;
+        };
+        for index in self.of_id(*lease).to_vec() {
+            let known = &mut self.all[index];
+            let was_there = known.granted.is_some_and(|(_, granted)| granted < call.invoked);
+            let first = known.revoked.is_none_or(|(_, before)| told < before);
+            if was_there && first && known.group == Some(call.group) {
+                known.revoked = Some((call.invoked, told));
+            }
+        }
+    }
+
+    /// Where servers were recorded, a grant that no leader received was never made.
+    fn note_loose_grant(&mut self, settings: &Settings, call: &Call<'_>) {
+        let (Op::GrantLease { lease: Some(lease), .. }, None) = (call.op, call.outcome()) else { return };
+        let proposed = if settings.server_side { call.received_last } else { Some(usize::MAX) };
+        if let Some(proposed) = proposed {
+            self.loose.entry(*lease).or_default().push((call.invoked, proposed));
+        }
+    }
+
+    /// Whether the id can have been granted again, unknown to anybody, after the end of an incarnation and by a place.
+    /// What a leader proposed before that end could begin stands before it in the log, or nowhere.
+    pub(crate) fn may_live_anew(&self, lease: &Lease, by: usize) -> bool {
+        let loose = self.loose.get(&lease.id).map_or(&[][..], Vec::as_slice);
+        loose.iter().any(|(invoked, proposed)| *invoked < by && *proposed >= lease.may_end_from)
+    }
+
+    /// The place from which on every incarnation of an id was gone, if that was before the call was made; such a call
+    /// finds no lease.
+    pub(crate) fn gone_before(&self, lease: LeaseId, call: &Call<'_>) -> Option<usize> {
+        let mut last: Option<(usize, &Lease)> = None;
+        for known in self.incarnations(lease) {
+            if known.may_meet(call.invoked, call.close()) {
+                return None;
+            }
+            // The others came too late to be met.
+            if let Some(gone) = known.gone_from().filter(|gone| *gone < call.invoked) {
+                last = last.filter(|(before, _)| *before > gone).or(Some((gone, known)));
+            }
+        }
+        let (gone, known) = last?;
+        (!self.may_live_anew(known, call.close())).then_some(gone)
     }
 
     fn take_in(&mut self, call: &Call<'_>) {
