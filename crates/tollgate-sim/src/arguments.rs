@@ -6,7 +6,30 @@ use tollgate_sim::Planted;
 const USAGE: &str =
     "usage: tollgate-sim [--seeds N] [--start S] [--jobs J] [--plant BUG] [--check-determinism]
                     [--keep-going] [--no-reduce] [--quiet]
-       tollgate-sim --seed X [--trace] [--plant BUG]";
+       tollgate-sim --seed X [--trace] [--plant BUG]
+       tollgate-sim --help";
+
+/// What each option does.
+const HELP: &str = "Runs random worlds of real replicas through faults, and has what the clients saw judged.
+
+  --seeds N            how many worlds [100]
+  --start S            number of the first [0]
+  --jobs J             worlds beside each other [one a core]
+  --seed X             only this world, told in detail
+  --trace              with --seed: every event as it happens
+  --plant BUG          with a known bug in every node (build with --features planted-bugs)
+  --check-determinism  run each world twice, and compare
+  --keep-going         don't stop at the first that fails
+  --no-reduce          don't look for the fewest faults that make it fail
+  --quiet              no progress line
+
+Ends with 0 if all worlds are clean, 1 if one is not, 64 for a wrong command line.
+Example: tollgate-sim --seeds 5000 --start 100000 --keep-going";
+
+/// The whole page.
+pub(crate) fn help() -> String {
+    format!("{USAGE}\n\n{HELP}")
+}
 
 /// What was asked for.
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]

@@ -23,6 +23,10 @@ const REDUCE_RUNS_MAX: u32 = 150;
 const TRACE_LINES: usize = 60;
 
 fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|word| word == "-h" || word == "--help") {
+        println!("{}", arguments::help());
+        return ExitCode::SUCCESS;
+    }
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(says) => {

@@ -16,6 +16,17 @@ fn fill(cluster: &mut Cluster, from: u64, to: u64) {
     }
 }
 
+/// Three nodes, of which one was down while the others went far beyond what their logs keep: its leader and it.
+fn with_a_dead_follower() -> (Cluster, u64, u64) {
+    let mut cluster = Cluster::with(3, &[], 1, small);
+    cluster.grant_lease(1, 600_000);
+    let leader = cluster.leader();
+    let dead = if leader == 1 { 2 } else { 1 };
+    cluster.crash(dead);
+    fill(&mut cluster, 0, 300);
+    (cluster, leader, dead)
+}
+
 #[test]
 fn the_log_stays_short_and_old_snapshots_go() {
     let mut cluster = Cluster::with(3, &[], 1, small);
@@ -32,12 +43,7 @@ fn the_log_stays_short_and_old_snapshots_go() {
 
 #[test]
 fn a_dead_follower_does_not_stop_the_log_from_shrinking_and_comes_back_by_a_snapshot() {
-    let mut cluster = Cluster::with(3, &[], 1, small);
-    cluster.grant_lease(1, 600_000);
-    let leader = cluster.leader();
-    let dead = if leader == 1 { 2 } else { 1 };
-    cluster.crash(dead);
-    fill(&mut cluster, 0, 300);
+    let (mut cluster, leader, dead) = with_a_dead_follower();
     assert!(cluster.status(leader).first_index > 200);
     cluster.start(dead);
     cluster.until("it has caught up", Cluster::agree);
@@ -55,12 +61,7 @@ fn a_dead_follower_does_not_stop_the_log_from_shrinking_and_comes_back_by_a_snap
 
 #[test]
 fn a_transfer_survives_lost_pieces() {
-    let mut cluster = Cluster::with(3, &[], 1, small);
-    cluster.grant_lease(1, 600_000);
-    let leader = cluster.leader();
-    let dead = if leader == 1 { 2 } else { 1 };
-    cluster.crash(dead);
-    fill(&mut cluster, 0, 300);
+    let (mut cluster, leader, dead) = with_a_dead_follower();
     cluster.start(dead);
     for round in 0..40 {
         // Now and then nothing gets through, in either direction.
@@ -75,12 +76,7 @@ fn a_transfer_survives_lost_pieces() {
 
 #[test]
 fn p15_a_damaged_snapshot_is_never_installed() {
-    let mut cluster = Cluster::with(3, &[], 1, small);
-    cluster.grant_lease(1, 600_000);
-    let leader = cluster.leader();
-    let dead = if leader == 1 { 2 } else { 1 };
-    cluster.crash(dead);
-    fill(&mut cluster, 0, 300);
+    let (mut cluster, leader, dead) = with_a_dead_follower();
     cluster.nodes.get_mut(&node(leader)).unwrap().disk.damage_snapshots();
     cluster.start(dead);
     cluster.until("it was noticed", |cluster| {
@@ -98,12 +94,7 @@ fn p15_a_damaged_snapshot_is_never_installed() {
 
 #[test]
 fn a_crash_during_an_installation_loses_nothing() {
-    let mut cluster = Cluster::with(3, &[], 1, small);
-    cluster.grant_lease(1, 600_000);
-    let leader = cluster.leader();
-    let dead = if leader == 1 { 2 } else { 1 };
-    cluster.crash(dead);
-    fill(&mut cluster, 0, 300);
+    let (mut cluster, _, dead) = with_a_dead_follower();
     for wait_ms in (0..200).step_by(7) {
         cluster.start(dead);
         cluster.run_ms(wait_ms);
