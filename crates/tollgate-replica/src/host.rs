@@ -20,7 +20,7 @@ use crate::storage::{
 use crate::turn::{Peer, Turn};
 use std::collections::BTreeMap;
 use tollgate_core::{Command, State};
-use tollgate_types::{GroupId, Limits, NodeId};
+use tollgate_types::{GroupId, Limits, LogTime, NodeId};
 
 /// After a pause no more than this many heartbeat intervals count: what the pause left unread must be read before
 /// anybody concludes that a leader is silent.
@@ -311,6 +311,21 @@ impl Host {
     /// How a group's replica is doing.
     pub fn status(&self, group: GroupId) -> Option<Status> {
         self.replicas.get(&group).map(Replica::status)
+    }
+
+    /// Whether this node's replica leads the group.
+    pub fn leads(&self, group: GroupId) -> bool {
+        self.replicas.get(&group).is_some_and(Replica::leads)
+    }
+
+    /// Who leads the group, as far as this node knows.
+    pub fn leader(&self, group: GroupId) -> Option<NodeId> {
+        self.replicas.get(&group).and_then(Replica::leader)
+    }
+
+    /// The log time that the next entry would carry; none on a replica that may not serve clients.
+    pub fn log_time(&self, group: GroupId) -> Option<LogTime> {
+        self.replicas.get(&group).and_then(Replica::log_time)
     }
 
     /// The state of a group here, as of what is applied. None on a witness, and before the first snapshot came.

@@ -21,7 +21,7 @@
 //!    later one, until it succeeds; tell the host with [`Host::disk_full`]. A job that failed so is forgotten; tell it
 //!    with [`Host::job_dropped`]. Any other failure stops the process.
 //! 6. Answer callers with the output's replies and reads, and then with what was applied: a waiter may have been queued
-//!    and granted in one turn. All of that may go out at once.
+//!    and granted in one turn. All of that may go out at once. A [`Desk`] does this.
 //!
 //! After a crash only the storage remains; a proposal without an answer may or may not have happened.
 //!
@@ -30,6 +30,7 @@
 
 mod config;
 mod data_dir;
+mod desk;
 mod engine;
 mod frame;
 mod host;
@@ -52,6 +53,7 @@ mod turn;
 
 pub use config::{HostConfig, InvalidConfig};
 pub use data_dir::{DATA_FORMAT, DataDir, DataDirError, Founding, Identity};
+pub use desk::{Answer, Caller, Desk, DeskCounts, WatchNumber};
 pub use engine::{Engine, EngineConfig};
 pub use frame::FrameError;
 pub use host::{Host, bootstrap, join};

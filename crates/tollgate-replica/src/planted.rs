@@ -1,7 +1,7 @@
 //! Bugs planted on purpose, to prove that the simulator can fail.
 //!
 //! With the feature `planted-bugs`, a test switches one on in one host at run time. Without it, every question "is
-//! this bug planted?" is a constant `false`, and all that is left of them is two numbers that a replica remembers.
+//! this bug planted?" is a constant `false`, and all that is left of them is three numbers that a replica remembers.
 
 #![cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 
@@ -79,5 +79,7 @@ bugs! {
     WitnessWithoutLog: "a witness acknowledges entries that it has not written",
     LeaseEndLost: "a lease's home forgets to tell the other groups that it ended",
     BlankVotes: "a replica that has lost its disk votes",
+    RenewalsMixedUp: "keepalives that went into the log together are told what one another did",
+    WatchSkipsBatch: "a watch is not told of a batch of events, and goes on behind it",
     BlankVoterServed: "a voter that has lost its disk is brought up to date and counts again",
 }

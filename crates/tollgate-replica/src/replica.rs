@@ -119,6 +119,8 @@ pub(crate) struct Replica {
     highest_stamp: LogTime,
     /// For a planted bug: how many entries were there to be applied when this replica started.
     replays_to: u64,
+    /// For a planted bug: how much log time the limit of a turn's step has cut off.
+    cut_off_us: u64,
 }
 
 /// What was last noticed of Raft, to see what changed.
@@ -211,6 +213,7 @@ impl Replica {
             removed: false,
             highest_stamp: LogTime::ZERO,
             replays_to: last,
+            cut_off_us: 0,
         };
         replica.draw_election_timeout(turn);
         replica.observe(turn);
@@ -235,7 +238,7 @@ impl Replica {
             snapshot_index: self.log().snapshot_index(),
             members: self.members.clone(),
             kind: self.kind,
-            serves: self.leads() && self.state.is_some() && raft.apply_to_current_term(),
+            serves: self.serves(),
         }
     }
 
@@ -258,8 +261,19 @@ impl Replica {
         self.raw.store()
     }
 
-    fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         self.raw.raft.state == StateRole::Leader
+    }
+
+    /// Leads, has applied an entry of its own term, and keeps state.
+    fn serves(&self) -> bool {
+        self.leads() && self.state.is_some() && self.raw.raft.apply_to_current_term()
+    }
+
+    /// What the next entry would be stamped with.
+    pub(crate) fn log_time(&self) -> Option<LogTime> {
+        let clock = self.clock.as_ref().filter(|_| self.serves())?;
+        Some(clock.now().max(self.last_stamp))
     }
 
     /// Neither log nor snapshot: a member that nothing has reached yet, or one that lost its disk.
@@ -272,7 +286,10 @@ impl Replica {
         let Some(clock) = &mut self.clock else { return };
         // Nobody can renew while nothing can be written: such an outage must not eat leases either.
         let step_max_ms = if turn.disk_full { 0 } else { turn.config.log_time_step_max_ms };
-        clock.advance(turn.now, if turn.planted.is(Bug::ClampCaughtUp) { u64::MAX } else { step_max_ms });
+        if turn.planted.is(Bug::ClampCaughtUp) {
+            clock.catch_up(&mut self.cut_off_us, turn.now, step_max_ms);
+        }
+        clock.advance(turn.now, step_max_ms);
     }
 
     /// One heartbeat interval has passed.

@@ -67,8 +67,9 @@ impl Arguments {
                 "--start" => arguments.start = number(&word, words.next())?,
                 "--seed" => arguments.seed = Some(number(&word, words.next())?),
                 "--jobs" => {
-                    let jobs = number(&word, words.next())?.clamp(1, 1_024);
-                    arguments.jobs = usize::try_from(jobs).expect("at most 1,024");
+                    let jobs = number(&word, words.next())?;
+                    let jobs = usize::try_from(jobs).ok().filter(|jobs| (1..=1_024).contains(jobs));
+                    arguments.jobs = jobs.ok_or_else(|| format!("--jobs goes from 1 to 1024\n{USAGE}"))?;
                 }
                 "--plant" => arguments.planted = Some(bug(&words.next().unwrap_or_default())?),
                 "--trace" => arguments.trace = true,
@@ -79,7 +80,24 @@ impl Arguments {
                 _ => return Err(format!("{word} is not known\n{USAGE}")),
             }
         }
+        arguments.validate()?;
         Ok(arguments)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let many = self.check_determinism || self.keep_going || self.quiet;
+        if self.trace && self.seed.is_none() {
+            return Err(format!("--trace tells of one world: give it with --seed\n{USAGE}"));
+        }
+        if self.seed.is_some() && many {
+            return Err(format!(
+                "--seed runs one world: leave out --check-determinism, --keep-going and --quiet\n{USAGE}"
+            ));
+        }
+        if self.seeds == 0 {
+            return Err(format!("--seeds 0 would show nothing\n{USAGE}"));
+        }
+        Ok(())
     }
 }
 

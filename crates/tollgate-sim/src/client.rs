@@ -182,13 +182,18 @@ impl Client {
         let Some(call) = self.calls.get_mut(response.call) else { return };
         let (id, group, epoch) = (call.id, call.group, call.epoch);
         let renews = matches!(call.why, Why::Grant | Why::KeepAlive);
+        // Said without the log, so it says nothing about a later attempt: that may be granted yet.
+        let logged = !matches!(response.answer, Answer::Busy(_));
+        if !logged && (call.done || call.attempts != response.attempt) {
+            return;
+        }
         if matches!(response.answer, Answer::Reply(_) | Answer::Queued { .. } | Answer::Renewed(_)) {
             self.leaders.insert(group, from);
         }
         let (rng, verdict) = (&mut self.rng, verdict(call.op.as_ref(), &response.answer));
         match verdict {
-            Verdict::Done(outcome) => return self.done(id, Some(outcome), now, at, ctx),
-            Verdict::Unknown => return self.done(id, None, now, at, ctx),
+            Verdict::Done(outcome) => return self.done(id, Some(outcome), logged, now, at, ctx),
+            Verdict::Unknown => return self.done(id, None, logged, now, at, ctx),
             Verdict::Ignore => return,
             Verdict::Queued => {
                 if !call.done {
@@ -222,7 +227,15 @@ impl Client {
     }
 
     /// A call was answered for good: the first time, or again.
-    fn done(&mut self, id: CallId, outcome: Option<Outcome>, now: u64, at: At, ctx: &mut ClientContext<'_>) {
+    fn done(
+        &mut self,
+        id: CallId,
+        outcome: Option<Outcome>,
+        logged: bool,
+        now: u64,
+        at: At,
+        ctx: &mut ClientContext<'_>,
+    ) {
         let Some(call) = self.calls.get_mut(id) else { return };
         let at_checked = tollgate_check::At::from_us(at);
         let pretends =
@@ -232,8 +245,8 @@ impl Client {
                 ctx.stats.answers_dropped += 1;
                 call.ask_again(now, 50_000, &mut self.rng);
             }
-            // What has no seq is answered anew each time: only a repeat must be told the same.
-            if let Some(outcome) = outcome.filter(|_| call.seq.is_some()) {
+            // What has no seq, or went past the log, is answered anew each time: only a repeat must be told the same.
+            if let Some(outcome) = outcome.filter(|_| logged && call.seq.is_some()) {
                 ctx.stats.answered_again += 1;
                 ctx.history.record(at_checked, Event::AnsweredAgain { call: id, outcome });
             }
@@ -304,9 +317,10 @@ impl Client {
                 ctx.history.record(tollgate_check::At::from_us(at), event);
             }
         }
-        let request = Request { call: id, attempt: call.attempts, group, ask: call.ask.clone() };
         let reads = matches!(call.ask, Ask::ReadLock(_) | Ask::ReadRegister(_));
         let twice = call.seq.is_some() && self.rng.percent(self.settings.twice_percent);
+        let (attempt, ask) = (call.attempts, call.ask.clone());
+        let request = Request { call: id, attempt, group, alone: !twice, ask };
         let leader = self.leaders.get(&group).copied().filter(|leader| !reads && ctx.nodes.contains(leader));
         let node = leader.unwrap_or_else(|| *self.rng.pick(ctx.nodes));
         if twice {

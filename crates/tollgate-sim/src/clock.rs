@@ -17,7 +17,9 @@ pub(crate) struct SimClock {
     anchor: At,
     /// ...it reads this.
     reading: u64,
-    /// Until then it reads no more than it once did.
+    /// The most it has read before it was last set back.
+    highest: u64,
+    /// Until then it stands still, or reads no more than that.
     behind_until: At,
 }
 
@@ -26,7 +28,7 @@ impl SimClock {
     pub(crate) fn new(now: At, reading: u64, off_ppm: i64) -> SimClock {
         let rate_ppm = PPM.checked_add_signed(off_ppm).expect("a clock never runs backwards");
         assert!(rate_ppm > 0, "a clock runs");
-        SimClock { rate_ppm, anchor: now, reading, behind_until: 0 }
+        SimClock { rate_ppm, anchor: now, reading, highest: reading, behind_until: now }
     }
 
     /// What it reads now, in microseconds.
@@ -57,7 +59,7 @@ impl SimClock {
     pub(crate) fn stand_still(&mut self, now: At, until: At) {
         self.reading = self.read(now);
         self.anchor = until;
-        self.behind_until = self.behind_until.max(until);
+        self.behind_until = self.when(until, self.highest);
     }
 
     /// It jumps ahead, or back.
@@ -65,7 +67,8 @@ impl SimClock {
         let before = self.read(now);
         self.reading = before.saturating_add_signed(by_us);
         self.anchor = now;
-        self.behind_until = self.behind_until.max(self.when(now, before));
+        self.highest = self.highest.max(before);
+        self.behind_until = self.when(now, self.highest);
     }
 
     /// Whether it shows no progress: it stands still, or has not come back to where it once was.
@@ -75,8 +78,9 @@ impl SimClock {
 
     /// It runs at another rate from now on.
     pub(crate) fn set_rate(&mut self, now: At, off_ppm: i64) {
-        let behind_until = self.behind_until;
-        *self = SimClock { behind_until, ..SimClock::new(now, self.read(now), off_ppm) };
+        let highest = self.highest;
+        *self = SimClock { highest, ..SimClock::new(now, self.read(now), off_ppm) };
+        self.behind_until = self.when(now, highest);
     }
 }
 
@@ -117,5 +121,15 @@ mod tests {
         assert_eq!(clock.when(500, 1_500), 901);
         assert!(clock.is_behind(899) && !clock.is_behind(901));
         assert_eq!(clock.when(500, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_clock_set_back_twice_has_both_ways_to_make_up() {
+        let mut clock = SimClock::new(0, 1_000, 0);
+        clock.jump(500, -400);
+        clock.jump(600, -300);
+        assert!(clock.is_behind(1_199) && !clock.is_behind(1_201));
+        clock.stand_still(700, 900);
+        assert!(clock.is_behind(1_399) && !clock.is_behind(1_401));
     }
 }

@@ -1,27 +1,19 @@
-//! What a server does around a host: takes requests of clients, proposes and reads, and answers.
+//! A node's side of the clients' protocol: the real desk, between the simulated network and the host.
 //!
-//! Invariant: an answer is what the log or a confirmed read said, or an error that tells whether the request may still
-//! take effect. A caller whose request queues is parked, and answered once: when its wait ends, or when this node no
-//! longer leads and it must ask elsewhere, with the same seq. Nothing of it survives a crash. Not here: when clients
-//! repeat themselves (`client`), and the ends of leases, which the world records for all nodes.
+//! Invariant: a copy of a request that is only safe once is taken once, as an ordered connection would see to it. Not
+//! here: what is proposed, read and answered when (`tollgate_replica::Desk`), when clients repeat themselves
+//! (`client`), and the ends of leases, which the world records for all nodes.
 
-mod parked;
-mod watchers;
 mod wire;
 
 pub use wire::{Answer, Ask, Request, Response};
 
 use crate::types::{At, ClientNo};
-use parked::{Parked, WaitKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tollgate_check::{CallId, Event, History, Holder};
-use tollgate_core::{Command, ReleaseBy, RenewLeases, Renewal, Renewed, Reply, State};
-use tollgate_replica::{
-    Host, HostEvent, Output, ProposalId, ProposalOutcome, ProposalReply, ProposeError, ReadId, ReadReply,
-    Role,
-};
-use tollgate_types::{GroupId, Key, LeaseId, Name, NodeId, Owner};
-use watchers::Watchers;
+use tollgate_core::{Command, ReleaseBy, State, Wait};
+use tollgate_replica::{Desk, Host, Output, ProposeError, WatchNumber};
+use tollgate_types::{GroupId, Key, Name};
 
 /// Who asked, and what the answer must carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,13 +24,10 @@ struct Caller {
     group: GroupId,
 }
 
-/// A proposal under way.
-#[derive(Debug)]
-enum Proposed {
-    /// A client's command; under which lease and owner it would wait.
-    Command(Caller, Option<(LeaseId, Owner)>),
-    /// The keepalives of a turn, in order.
-    Renewals(Vec<Caller>),
+impl tollgate_replica::Caller for Caller {
+    fn replaces(&self, other: &Caller) -> bool {
+        (self.client, self.call) == (other.client, other.call)
+    }
 }
 
 /// What a read is about.
@@ -48,18 +37,17 @@ enum Reading {
     Register(Key),
 }
 
+/// A subscription is served for so long after it was made.
+const SERVED_FOR_US: u64 = 5_000_000;
+
 /// The server around one node's host, from its start to its crash.
 #[derive(Debug)]
 pub struct Front {
-    node: NodeId,
-    /// The next id for a proposal or read.
-    next_id: u64,
-    proposed: BTreeMap<ProposalId, Proposed>,
-    reading: BTreeMap<ReadId, (Caller, Reading)>,
+    desk: Desk<Caller, Reading>,
     /// The keepalives of this turn.
-    keepalives: BTreeMap<GroupId, Vec<(Caller, Renewal)>>,
-    parked: Parked,
-    watchers: Watchers,
+    renewing: Vec<(GroupId, CallId)>,
+    /// Until when each subscription is served.
+    watches: BTreeMap<WatchNumber, At>,
     taken: Taken,
 }
 
@@ -69,23 +57,30 @@ const IDS_PER_BOOT_BITS: u32 = 40;
 impl Front {
     /// A server that has just started. `boot` is another number at each start of any node: ids of proposals and reads
     /// begin with it, so the world's own must begin with another.
-    pub fn new(node: NodeId, boot: u64) -> Front {
+    pub fn new(boot: u64) -> Front {
         assert!(boot < 1 << (u64::BITS - IDS_PER_BOOT_BITS), "boot {boot} leaves no room for ids");
         Front {
-            node,
-            next_id: boot << IDS_PER_BOOT_BITS,
-            proposed: BTreeMap::new(),
-            reading: BTreeMap::new(),
-            keepalives: BTreeMap::new(),
-            parked: Parked::default(),
-            watchers: Watchers::default(),
+            desk: Desk::new(boot << IDS_PER_BOOT_BITS),
+            renewing: Vec::new(),
+            watches: BTreeMap::new(),
             taken: Taken::default(),
         }
     }
 
-    /// Which node this is.
-    pub fn node(&self) -> NodeId {
-        self.node
+    /// Plants a bug in the desk.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: tollgate_replica::Bug) {
+        self.desk.plant(bug);
+    }
+
+    /// Whether it wants another turn at once.
+    pub fn wants_turn(&self) -> bool {
+        self.desk.wants_turn()
+    }
+
+    /// How the desk answered.
+    pub fn counts(&self) -> tollgate_replica::DeskCounts {
+        self.desk.counts()
     }
 
     /// A request has arrived. Between the host's begin and end of a turn.
@@ -97,179 +92,108 @@ impl Front {
         at: At,
         history: &mut History,
     ) {
-        let Request { call, attempt, group, ask } = request;
+        let Request { call, attempt, group, alone, ask } = request;
         let caller = Caller { client: from, call, attempt, group };
         match ask {
-            Ask::Command(command) => self.command(caller, *command, host, at, history),
+            Ask::Command(command) => self.command(caller, *command, alone, host, at, history),
             Ask::KeepAlive(renewal) => {
                 if self.taken.is_new(caller) {
-                    self.keepalives.entry(group).or_default().push((caller, renewal));
+                    self.renewing.push((group, call));
+                    self.desk.keep_alive(caller, group, renewal);
                 }
             }
-            Ask::ReadLock(name) => self.read(caller, Reading::Lock(name), host),
-            Ask::ReadRegister(key) => self.read(caller, Reading::Register(key), host),
-            Ask::Watch { watch, from, filter } => self.watchers.subscribe(caller, watch, from, filter, at),
+            Ask::ReadLock(name) => self.desk.read(caller, group, Reading::Lock(name), host),
+            Ask::ReadRegister(key) => self.desk.read(caller, group, Reading::Register(key), host),
+            Ask::Watch { watch, from: revision, filter } => {
+                let number = watch_number(from, watch);
+                self.watches.insert(number, at.saturating_add(SERVED_FOR_US));
+                self.desk.watch(caller, number, group, Some(revision), filter, u64::MAX);
+            }
         }
     }
 
-    fn command(&mut self, caller: Caller, command: Command, host: &mut Host, at: At, history: &mut History) {
-        if !has_seq(&command) && !self.taken.is_new(caller) {
-            return;
-        }
-        if matches!(command, Command::GrantLease(_)) && leads(host, caller.group) {
-            received(caller.call, at, history);
-        }
-        let waiter = waiter_of(&command);
-        let id = ProposalId(self.fresh_id());
-        self.proposed.insert(id, Proposed::Command(caller, waiter));
-        host.propose(caller.group, id, command);
-    }
-
-    fn read(&mut self, caller: Caller, reading: Reading, host: &mut Host) {
-        let id = ReadId(self.fresh_id());
-        self.reading.insert(id, (caller, reading));
-        host.read(caller.group, id);
-    }
-
-    fn fresh_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
-    }
-
-    /// The turn is about to end: proposes the keepalives that it brought, one command a group.
-    pub fn before_end_turn(&mut self, host: &mut Host, at: At, history: &mut History) {
-        for (group, gathered) in std::mem::take(&mut self.keepalives) {
-            if leads(host, group) {
-                for (caller, _) in &gathered {
-                    received(caller.call, at, history);
-                }
-            }
-            let (callers, renewals) = gathered.into_iter().unzip();
-            let id = ProposalId(self.fresh_id());
-            self.proposed.insert(id, Proposed::Renewals(callers));
-            host.propose(group, id, Command::RenewLeases(RenewLeases { renewals }));
-        }
-    }
-
-    /// The turn has ended: takes its own replies and reads out of the output, leaves those of others, and answers.
-    pub fn output(
-        &mut self,
-        output: &mut Output,
-        host: &Host,
-        at: At,
-        _history: &mut History,
-        out: &mut Vec<(ClientNo, Response)>,
-    ) {
-        let answer = &mut |caller: Caller, answer: Answer| {
-            let Caller { client, call, attempt, group } = caller;
-            out.push((client, Response { call, attempt, group, answer }));
-        };
-        // Replies first: what one of them parks, an entry of the same turn may resolve.
-        let replies = std::mem::take(&mut output.replies);
-        output.replies = replies.into_iter().filter_map(|reply| self.reply(reply, host, answer)).collect();
-        let reads = std::mem::take(&mut output.reads);
-        output.reads = reads.into_iter().filter_map(|read| self.read_reply(read, host, answer)).collect();
-        for entry in &output.applied {
-            for resolution in &entry.resolved {
-                let (create_revision, outcome) = (resolution.create_revision, resolution.outcome);
-                for caller in self.parked.resolve(entry.group, resolution) {
-                    answer(caller, Answer::Resolved { create_revision, outcome });
-                }
-            }
-        }
-        for group in output.events.iter().filter_map(left_group) {
-            for caller in self.parked.leave(group) {
-                answer(caller, not_leader(host, group));
-            }
-        }
-        self.serve_watchers(output, host, at, answer);
-    }
-
-    /// Answers a proposal; gives it back if it is not one of ours.
-    fn reply(
-        &mut self,
-        reply: ProposalReply,
-        host: &Host,
-        answer: &mut dyn FnMut(Caller, Answer),
-    ) -> Option<ProposalReply> {
-        let Some(proposed) = self.proposed.remove(&reply.proposal) else { return Some(reply) };
-        match (reply.result, proposed) {
-            (Ok(ProposalOutcome::Applied(applied)), Proposed::Command(caller, waiter)) => {
-                self.applied(caller, waiter, applied.reply, host, answer);
-            }
-            (Ok(ProposalOutcome::Applied(applied)), Proposed::Renewals(callers)) => {
-                renewed(callers, applied.reply, answer);
-            }
-            (Ok(ProposalOutcome::Members(members)), proposed) => {
-                unreachable!("{proposed:?} is no change of membership: {members:?}")
-            }
-            (Err(error), Proposed::Command(caller, _)) => answer(caller, Answer::NotDone(error)),
-            (Err(error), Proposed::Renewals(callers)) => {
-                for caller in callers {
-                    answer(caller, Answer::NotDone(error.clone()));
-                }
-            }
-        }
-        None
-    }
-
-    fn applied(
+    fn command(
         &mut self,
         caller: Caller,
-        waiter: Option<(LeaseId, Owner)>,
-        reply: Reply,
-        host: &Host,
-        answer: &mut dyn FnMut(Caller, Answer),
-    ) {
-        let Reply::Queued { create_revision, position } = reply else {
-            answer(caller, Answer::Reply(Box::new(reply)));
-            return;
-        };
-        let group = caller.group;
-        if !leads(host, group) {
-            // It was proposed while this node led. A follower may skip entries by a snapshot, and never tell.
-            answer(caller, not_leader(host, group));
-            return;
-        }
-        let (lease, owner) = waiter.expect("only commands of an owner queue");
-        self.parked.park(WaitKey { group, lease, owner, create_revision }, caller);
-        answer(caller, Answer::Queued { position });
-    }
-
-    /// Answers a read; gives it back if it is not one of ours.
-    fn read_reply(
-        &mut self,
-        reply: ReadReply,
-        host: &Host,
-        answer: &mut dyn FnMut(Caller, Answer),
-    ) -> Option<ReadReply> {
-        let Some((caller, reading)) = self.reading.remove(&reply.read) else { return Some(reply) };
-        match reply.result {
-            Ok(()) => {
-                let state = host.state(reply.group).expect("a confirmed read has a state to look at");
-                answer(caller, look(state, &reading));
-            }
-            Err(error) => answer(caller, Answer::NotRead(error)),
-        }
-        None
-    }
-
-    fn serve_watchers(
-        &mut self,
-        output: &Output,
-        host: &Host,
+        command: Command,
+        alone: bool,
+        host: &mut Host,
         at: At,
-        answer: &mut dyn FnMut(Caller, Answer),
+        history: &mut History,
     ) {
-        let mut groups: BTreeSet<GroupId> = output.applied.iter().map(|entry| entry.group).collect();
-        groups.extend(output.events.iter().filter_map(left_group));
-        groups.extend(host.groups().filter(|group| self.watchers.has_fresh(*group)));
-        for group in groups {
-            if let Some(state) = host.state(group) {
-                self.watchers.serve(group, state, at, answer);
+        // A first attempt of which there is no other copy may be answered without the log: no copy may follow it.
+        let tries = matches!(&command, Command::AcquireLock(acquire) if acquire.wait == Wait::No);
+        let fast = alone && tries && caller.attempt == 1;
+        if (fast || !has_seq(&command)) && !self.taken.is_new(caller) {
+            return;
+        }
+        if matches!(command, Command::GrantLease(_)) && host.leads(caller.group) {
+            received(caller.call, at, history);
+        }
+        self.desk.command(caller, caller.group, command, fast, host);
+    }
+
+    /// The turn is about to end.
+    pub fn before_end_turn(&mut self, host: &mut Host, at: At, history: &mut History) {
+        for (group, call) in self.renewing.drain(..) {
+            if host.leads(group) {
+                received(call, at, history);
             }
         }
+        let over: Vec<WatchNumber> =
+            self.watches.iter().filter(|(_, until)| **until <= at).map(|(watch, _)| *watch).collect();
+        for watch in over {
+            self.watches.remove(&watch);
+            self.desk.unwatch(watch);
+        }
+        self.desk.before_end_turn(host);
     }
+
+    /// The turn has ended: answers.
+    pub fn output(&mut self, output: &mut Output, host: &Host, out: &mut Vec<(ClientNo, Response)>) {
+        let mut answers = Vec::new();
+        self.desk.after_turn(output, host, &mut answers);
+        for (caller, answer) in answers {
+            let Caller { client, call, attempt, group } = caller;
+            let answer = said(answer, group, host);
+            out.push((client, Response { call, attempt, group, answer }));
+        }
+    }
+}
+
+fn watch_number(client: ClientNo, watch: u32) -> WatchNumber {
+    u64::from(client.0) << 32 | u64::from(watch)
+}
+
+/// What a client is told, in the simulated network's words.
+fn said(answer: tollgate_replica::Answer<Reading>, group: GroupId, host: &Host) -> Answer {
+    use tollgate_replica::Answer as Desk;
+    match answer {
+        Desk::Replied { reply, .. } => Answer::Reply(Box::new(reply)),
+        Desk::Busy { reply, .. } => Answer::Busy(Box::new(reply)),
+        Desk::Queued { position, .. } => Answer::Queued { position },
+        Desk::Resolved { create_revision, outcome, .. } => Answer::Resolved { create_revision, outcome },
+        Desk::Renewed { renewed, .. } => Answer::Renewed(renewed),
+        Desk::MayRead(reading) => {
+            let state = host.state(group).expect("a confirmed read has a state to look at");
+            look(state, &reading)
+        }
+        Desk::NotRead(error) => Answer::NotRead(error),
+        Desk::AskAgain { group, leader } => Answer::NotDone(ProposeError::NotLeader { group, leader }),
+        Desk::NotDone(error) => Answer::NotDone(error),
+        Desk::Members(members) => unreachable!("clients don't change members: {members:?}"),
+        Desk::Events { watch, from, events, next } => {
+            Answer::Events { watch: client_watch(watch), from, events, next }
+        }
+        Desk::Compacted { watch, from, min_revision } => {
+            Answer::Compacted { watch: client_watch(watch), from, min_revision }
+        }
+    }
+}
+
+/// The client's own number for a watch.
+fn client_watch(watch: WatchNumber) -> u32 {
+    u32::try_from(watch & u64::from(u32::MAX)).expect("the low half")
 }
 
 /// Requests without a seq that were taken already: a copy of one would have an effect of its own.
@@ -302,25 +226,6 @@ fn received(call: CallId, at: At, history: &mut History) {
     history.record(tollgate_check::At::from_us(at), Event::Received { call });
 }
 
-fn leads(host: &Host, group: GroupId) -> bool {
-    host.status(group).is_some_and(|status| status.role == Role::Leader)
-}
-
-fn not_leader(host: &Host, group: GroupId) -> Answer {
-    let leader = host.status(group).and_then(|status| status.leader);
-    Answer::NotDone(ProposeError::NotLeader { group, leader })
-}
-
-/// The group in which this node no longer leads, or has skipped entries.
-fn left_group(event: &HostEvent) -> Option<GroupId> {
-    match event {
-        HostEvent::LeadershipLost { group, .. }
-        | HostEvent::SnapshotInstalled { group, .. }
-        | HostEvent::Removed { group } => Some(*group),
-        _ => None,
-    }
-}
-
 /// Whether a repeat of the command is known as one.
 pub(crate) fn has_seq(command: &Command) -> bool {
     match command {
@@ -331,30 +236,6 @@ pub(crate) fn has_seq(command: &Command) -> bool {
         }
         Command::Txn(txn) => txn.request.is_some(),
         _ => false,
-    }
-}
-
-fn waiter_of(command: &Command) -> Option<(LeaseId, Owner)> {
-    match command {
-        Command::AcquireLock(acquire) => Some((acquire.lease, acquire.owner.clone())),
-        Command::ConvertLock(convert) => Some((convert.lease, convert.owner.clone())),
-        _ => None,
-    }
-}
-
-fn renewed(callers: Vec<Caller>, reply: Reply, answer: &mut dyn FnMut(Caller, Answer)) {
-    match reply {
-        Reply::LeasesRenewed(results) => {
-            assert_eq!(callers.len(), results.len(), "one result per renewal");
-            for (caller, result) in callers.into_iter().zip::<Vec<Renewed>>(results) {
-                answer(caller, Answer::Renewed(result));
-            }
-        }
-        other => {
-            for caller in callers {
-                answer(caller, Answer::Reply(Box::new(other.clone())));
-            }
-        }
     }
 }
 

@@ -10,7 +10,7 @@ mod summary;
 
 use arguments::Arguments;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,21 +141,27 @@ fn show_progress(arguments: &Arguments, begun: Instant, rows: &Mutex<BTreeMap<u6
     if arguments.quiet {
         return;
     }
+    // One line that changes on a terminal; in a file, a line now and then.
+    let terminal = std::io::stdout().is_terminal();
+    let (opening, finish, pause_s) = if terminal { ("\r", "   ", 2) } else { ("", "\n", 30) };
     let mut shown = Instant::now();
     loop {
         std::thread::sleep(Duration::from_millis(50));
         let done = {
             let rows = rows.lock().expect("no thread dies with it");
             let failed = rows.values().any(|row| !row.clean) && !arguments.keep_going;
-            if shown.elapsed() > Duration::from_secs(2) {
+            if shown.elapsed() > Duration::from_secs(pause_s) {
                 shown = Instant::now();
-                print!("\r{}   ", Summary::new(&rows).line(begun.elapsed(), arguments.jobs));
+                let line = Summary::new(&rows).line(begun.elapsed(), arguments.jobs);
+                print!("{opening}{line}{finish}");
                 std::io::stdout().flush().ok();
             }
             failed || rows.len() as u64 >= end - arguments.start
         };
         if done {
-            println!();
+            if terminal {
+                println!();
+            }
             return;
         }
     }
@@ -173,7 +179,11 @@ fn explain(outcome: &Outcome, arguments: &Arguments) {
             println!("  #{place} {at} {event:?}");
         }
     }
-    println!("replay: make sim SEED={}", outcome.scenario.seed);
+    let seed = outcome.scenario.seed;
+    match outcome.scenario.planted {
+        Some(bug) => println!("replay: tollgate-sim --seed {seed} --plant {}", bug.name()),
+        None => println!("replay: make sim SEED={seed}"),
+    }
     println!("the last events:");
     let skipped = outcome.trace.len().saturating_sub(TRACE_LINES);
     for line in &outcome.trace[skipped..] {

@@ -137,15 +137,15 @@ impl Node {
         let randomness = Box::new(self.rng.split());
         let host = Host::open(config, groups, randomness, self.clock.moment(now))
             .expect("the settings were validated with the scenario");
-        let host = with_bug(host, scenario.planted);
-        self.process = Some(Process {
+        let process = Process {
             host,
-            front: Front::new(self.id, boot),
+            front: Front::new(boot),
             boot,
             inbox: Vec::new(),
             lost: BTreeSet::new(),
             hashed: vec![0; scenario.groups as usize],
-        });
+        };
+        self.process = Some(with_bug(process, scenario.planted));
         self.turn_at = At::MAX;
         Ok(())
     }
@@ -166,14 +166,15 @@ impl Node {
 }
 
 #[cfg(feature = "planted-bugs")]
-fn with_bug(mut host: Host, planted: Option<Planted>) -> Host {
+fn with_bug(mut process: Process, planted: Option<Planted>) -> Process {
     if let Some(Planted::Replica(bug)) = planted {
-        host.plant(bug);
+        process.host.plant(bug);
+        process.front.plant(bug);
     }
-    host
+    process
 }
 
 #[cfg(not(feature = "planted-bugs"))]
-fn with_bug(host: Host, _: Option<Planted>) -> Host {
-    host
+fn with_bug(process: Process, _: Option<Planted>) -> Process {
+    process
 }

@@ -19,4 +19,6 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
     (365, "as 301"),
     (393, "as 301"),
     (511, "settings that sent one entry a round trip made catching up late"),
+    (2431, "a setting that reaped one claim a commit, where a commit took 33 ms, made a lease's end late"),
+    (4804, "the world forgot that a clock set back twice has both ways to make up"),
 ];

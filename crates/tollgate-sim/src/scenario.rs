@@ -86,7 +86,7 @@ impl Scenario {
             disk: DiskSpeed { fsync_us_min: 50, fsync_us_max, job_us_max: fsync_us_max * 4 },
             turn_us_max: rng.log_range(50, 800),
             config: config(rng),
-            limits: limits(rng),
+            limits: limits(rng, latency),
             faults: schedule::faults(&stage),
             planted: None,
         }
@@ -149,12 +149,14 @@ fn config(rng: &mut Rng) -> HostConfig {
     config
 }
 
-fn limits(rng: &mut Rng) -> Limits {
+fn limits(rng: &mut Rng, latency: Latency) -> Limits {
     let mut limits = Limits::DEFAULT;
     // A short history, or every snapshot would be full of it.
     limits.ring_bytes_max = rng.log_range(4_096, 16_384);
     if rng.percent(30) {
-        limits.reaps_per_entry_max = rng.range(1, 5);
+        // Where a commit takes tens of milliseconds, one for each of a dozen claims is no fault but a bad setting.
+        let slow = latency.us_max > 1_000;
+        limits.reaps_per_entry_max = rng.range(1, 5) * if slow { 8 } else { 1 };
     }
     limits.validate().expect("the drawn limits keep the rules");
     limits

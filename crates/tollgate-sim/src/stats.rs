@@ -72,6 +72,8 @@ counters! {
     disks_lost,
     /// Voters with an empty disk that were refused.
     blank_voters_refused,
+    /// Requests told that the lock is busy, without an entry in the log.
+    fast_answers,
     /// Grants of locks.
     grants,
     /// Leases that nobody renewed in time.

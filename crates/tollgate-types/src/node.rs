@@ -28,7 +28,8 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// A cluster, chosen at random when it is bootstrapped or restored. Nodes of different clusters never talk.
+/// A cluster: derived from its name, or chosen when it is bootstrapped or restored. Nodes of different clusters never
+/// talk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(u64);
 

@@ -110,7 +110,7 @@ impl State {
     }
 
     /// The answer to those who won't wait: who holds the names.
-    pub(super) fn busy(&self, names: &Names) -> Reply {
+    pub fn busy(&self, names: &Names) -> Reply {
         let locks = names.as_slice().iter().filter_map(|name| self.find_lock(name).1);
         let locks = locks.map(|lock| self.locks.get(lock));
         let holders = locks.flat_map(|lock| lock.holders.iter().map(move |(_, claim)| (lock, *claim)));

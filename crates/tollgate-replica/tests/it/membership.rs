@@ -244,7 +244,7 @@ fn a_group_that_shrank_to_one_member_starts_again_alone() {
 }
 
 /// The node comes back with nothing.
-fn lose_disk(cluster: &mut Cluster, number: u64) {
+pub(crate) fn lose_disk(cluster: &mut Cluster, number: u64) {
     cluster.crash(number);
     let mut disk = crate::memory::Memory::default();
     tollgate_replica::join(&mut disk, GROUP, ReplicaKind::Full).unwrap();

@@ -3,6 +3,7 @@
 #![cfg(feature = "planted-bugs")]
 
 use crate::cluster::{Cluster, GROUP, grant_lease, node, renew};
+use crate::membership::lose_disk;
 use tollgate_replica::{Bug, MemberChange, ReplicaKind, Role};
 
 fn plant(cluster: &mut Cluster, number: u64, bug: Bug) {
@@ -23,6 +24,7 @@ fn a_clamp_that_is_caught_up_ends_leases_after_a_pause() {
         cluster.nodes.get_mut(&node(1)).unwrap().paused = false;
         let id = cluster.propose(1, renew(1));
         cluster.answer(id).unwrap();
+        cluster.run_ms(500);
         cluster.host(1).state(GROUP).unwrap().lease_count() == 1
     };
     assert!(lives_on(None));
@@ -72,4 +74,22 @@ fn a_proposal_that_is_put_into_the_log_twice_shows_without_a_seq() {
     };
     assert_eq!(renewed(None), 1);
     assert_eq!(renewed(Some(Bug::ProposedTwice)), 2);
+}
+
+#[test]
+fn a_voter_that_lost_its_disk_is_brought_up_to_date() {
+    let served = |bug: Option<Bug>| {
+        let mut cluster = Cluster::new(3, &[], 1);
+        let leader = cluster.leader();
+        cluster.grant_lease(1, 600_000);
+        if let Some(bug) = bug {
+            plant(&mut cluster, leader, bug);
+        }
+        let other = if leader == 1 { 2 } else { 1 };
+        lose_disk(&mut cluster, other);
+        cluster.run_ms(3_000);
+        cluster.status(other).snapshot_index > 0
+    };
+    assert!(!served(None));
+    assert!(served(Some(Bug::BlankVoterServed)));
 }

@@ -31,6 +31,8 @@ pub struct ClientStats {
     pub queued: u64,
     /// Locks given back.
     pub releases: u64,
+    /// Releases refused because their token was not that of the grant.
+    pub stale_refused: u64,
     /// Requests that found the lock busy and would not wait.
     pub busy: u64,
     /// Waits that timed out.

@@ -187,7 +187,7 @@ impl World {
     }
 
     fn request(&mut self, client: ClientNo, request: Request) {
-        let Request { call, attempt, group, ask } = request;
+        let Request { call, attempt, group, ask, .. } = request;
         if !has_seq(&ask) && !self.taken.insert((call, attempt)) {
             return;
         }

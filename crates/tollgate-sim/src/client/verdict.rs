@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 /// What the answer means to a call with this operation; none for one that the history does not know.
 pub(super) fn verdict(op: Option<&Op>, answer: &Answer) -> Verdict {
     match answer {
-        Answer::Reply(reply) => of_reply(op, reply),
+        Answer::Reply(reply) | Answer::Busy(reply) => of_reply(op, reply),
         Answer::Queued { .. } => Verdict::Queued,
         Answer::Resolved { create_revision, outcome } => match *outcome {
             WaitOutcome::Granted { token, mode } => {

@@ -53,7 +53,10 @@ impl Client {
         };
         let call = self.calls.fresh_id();
         let node = *self.rng.pick(ctx.nodes);
-        ctx.out.push((node, Request { call, attempt: 1, group, ask: Ask::Watch { watch, from, filter } }));
+        ctx.out.push((
+            node,
+            Request { call, attempt: 1, group, alone: true, ask: Ask::Watch { watch, from, filter } },
+        ));
     }
 
     /// A batch has come, or word that there is none.

@@ -59,7 +59,8 @@ impl Client {
             (0, _) | (1, 53..63) => self.lock(index, lease, now),
             (_, 0..50) => self.write(index, now, at, ctx),
             (_, 63..71) => self.convert(index, lease, now),
-            (_, 71..75) => self.rest(index, now, 8),
+            (_, 71..74) => self.rest(index, now, 8),
+            (_, 74..77) => self.unlock_by_stale_token(index, lease, now),
             _ => self.unlock(index, lease, now),
         }
     }
@@ -173,6 +174,22 @@ impl Client {
         let ask = Ask::Command(Box::new(command));
         let call = self.make(grant.group, ask, op, Some(&request), Why::Task(index), now);
         self.tasks[index].take_step(Step::Unlocking { call, names }, u64::MAX);
+    }
+
+    /// As one would who mixes up its grants: it must be refused, and the grant stays.
+    fn unlock_by_stale_token(&mut self, index: usize, lease: LeaseId, now: u64) {
+        let Grant { names, group, owner, token, .. } = self.rng.pick(&self.tasks[index].grants).clone();
+        let stale = Token::new(token.get().saturating_sub(self.rng.range(1, 5)).max(1));
+        let Some(stale) = stale.ok().filter(|stale| *stale < token) else {
+            return self.rest(index, now, 1);
+        };
+        let request = self.next_request();
+        let token = Some(stale);
+        let op = Op::Unlock { names: names.clone(), lease, owner: owner.clone(), token };
+        let by = ReleaseBy::Holder { lease, owner, token, request: Some(request.clone()) };
+        let ask = Ask::Command(Box::new(Command::ReleaseLock(ReleaseLock { names, by })));
+        let call = self.make(group, ask, op, Some(&request), Why::Task(index), now);
+        self.tasks[index].take_step(Step::Asking { call }, u64::MAX);
     }
 
     fn convert(&mut self, index: usize, lease: LeaseId, now: u64) {
@@ -316,6 +333,7 @@ impl Client {
                 match outcome {
                     Some(Outcome::Written { .. }) => ctx.stats.puts += 1,
                     Some(Outcome::Lock { .. } | Outcome::Register { .. }) => ctx.stats.reads += 1,
+                    Some(Outcome::StaleToken { .. }) => ctx.stats.stale_refused += 1,
                     _ => self.doubt_lease(now),
                 }
                 self.rest(index, now, 1);

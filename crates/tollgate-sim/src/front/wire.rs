@@ -18,6 +18,8 @@ pub struct Request {
     pub attempt: u32,
     /// To which group it speaks.
     pub group: GroupId,
+    /// Whether it was sent to this node alone.
+    pub alone: bool,
     /// What it asks.
     pub ask: Ask,
 }
@@ -62,6 +64,8 @@ pub struct Response {
 pub enum Answer {
     /// The command was applied, and this is what it answered. Never [`Reply::Queued`].
     Reply(Box<Reply>),
+    /// The lock is busy, said without the log: it holds for the first attempt, if no other was sent.
+    Busy(Box<Reply>),
     /// It waits in the queue; the outcome will follow, unless the node stops or leads no more.
     Queued {
         /// 1 for the next in line.

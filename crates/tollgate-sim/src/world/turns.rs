@@ -126,8 +126,11 @@ impl World {
         let node = self.nodes.get_mut(&number).expect("nodes are never forgotten");
         let process = node.process.as_mut().expect("it just took a turn");
         let mut answers = Vec::new();
-        process.front.output(&mut output, &process.host, now, &mut self.history, &mut answers);
+        let before = process.front.counts().fast_answers;
+        process.front.output(&mut output, &process.host, &mut answers);
+        self.stats.fast_answers += process.front.counts().fast_answers - before;
         let next = node.clock.when(now, process.host.next_turn().us());
+        let next = if process.front.wants_turn() { now } else { next };
         // A host that wants to go on at once still takes a moment.
         self.plan_turn(number, next.max(now + 10));
         for (client, response) in answers {

@@ -1,0 +1,134 @@
+//! The identity of a request, by which a repeat is known.
+
+use crate::bad_field::BadField;
+use crate::convert::number::{read_lease_id_or_none, read_seq};
+use crate::v1;
+use tollgate_types::{LeaseId, SEQ_RANGES_MAX, Seq, SeqRanges};
+
+/// Who numbered a request, its number, and what the client has had answers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestIdentity {
+    /// The lease that numbers it.
+    pub lease: LeaseId,
+    /// Its number; a repeat has the same.
+    pub seq: Seq,
+    /// Requests of the lease whose answers the client has.
+    pub acked: SeqRanges,
+    /// 0 at first, 1 more with each repeat.
+    pub attempt: u32,
+}
+
+/// The field `request`, of a message in which `asking` is the lease that asks, if it names one. None if the caller
+/// numbers nothing.
+pub fn read_request(
+    asking: Option<LeaseId>,
+    request: Option<&v1::Request>,
+) -> Result<Option<RequestIdentity>, BadField> {
+    let Some(request) = request else { return Ok(None) };
+    let numbering = read_lease_id_or_none("request.lease_id", request.lease_id)?;
+    let lease = match (asking, numbering) {
+        (Some(asking), Some(numbering)) if asking != numbering => {
+            let says = format!("lease {asking} asks, so it numbers the request: leave this 0");
+            return Err(BadField::new("request.lease_id", says));
+        }
+        (Some(lease), _) | (None, Some(lease)) => lease,
+        (None, None) => {
+            let says = "nobody numbers the request: give the lease that does, or leave request out";
+            return Err(BadField::new("request.lease_id", says));
+        }
+    };
+    Ok(Some(RequestIdentity {
+        lease,
+        seq: read_seq("request.seq", request.seq)?,
+        acked: read_seq_ranges("request.acked", &request.acked)?,
+        attempt: request.attempt,
+    }))
+}
+
+/// The field `request`, for a message that does name the lease that asks. Elsewhere set `lease_id` as well.
+pub fn write_request(seq: Seq, acked: &SeqRanges, attempt: u32) -> v1::Request {
+    v1::Request { seq: seq.get(), acked: write_seq_ranges(acked), attempt, lease_id: 0 }
+}
+
+/// A set of seqs; may be empty.
+pub fn read_seq_ranges(field: &'static str, ranges: &[v1::SeqRange]) -> Result<SeqRanges, BadField> {
+    // Before they are copied: a frame has room for millions.
+    if ranges.len() > SEQ_RANGES_MAX {
+        let says =
+            format!("{} ranges are too many: at most {SEQ_RANGES_MAX}, the lowest first", ranges.len());
+        return Err(BadField::new(field, says));
+    }
+    let ranges = ranges.iter().map(|range| (range.first, range.last)).collect();
+    SeqRanges::new(ranges).map_err(BadField::invalid(field))
+}
+
+/// The ranges of a set; at most as many as a request may carry, the lowest. The others can be told later.
+pub fn write_seq_ranges(seqs: &SeqRanges) -> Vec<v1::SeqRange> {
+    let ranges = seqs.ranges().iter().take(SEQ_RANGES_MAX);
+    ranges.map(|&(first, last)| v1::SeqRange { first, last }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(id: u64) -> LeaseId {
+        LeaseId::new(id).unwrap()
+    }
+
+    fn request(seq: u64, lease_id: u64) -> v1::Request {
+        v1::Request { seq, lease_id, ..v1::Request::default() }
+    }
+
+    fn field_of(result: Result<Option<RequestIdentity>, BadField>) -> &'static str {
+        result.unwrap_err().field
+    }
+
+    #[test]
+    fn an_identity_survives_the_wire() {
+        let acked = SeqRanges::new(vec![(1, 4), (6, 6)]).unwrap();
+        let wire = write_request(Seq::new(7).unwrap(), &acked, 2);
+        let read = read_request(Some(lease(9)), Some(&wire)).unwrap().unwrap();
+        assert_eq!(read, RequestIdentity { lease: lease(9), seq: Seq::new(7).unwrap(), acked, attempt: 2 });
+    }
+
+    #[test]
+    fn a_request_without_an_identity_has_none() {
+        assert_eq!(read_request(Some(lease(9)), None), Ok(None));
+        assert_eq!(read_request(None, None), Ok(None));
+    }
+
+    #[test]
+    fn the_lease_that_asks_numbers_the_request() {
+        let same = read_request(Some(lease(9)), Some(&request(1, 9))).unwrap().unwrap();
+        assert_eq!(same.lease, lease(9));
+        let other = read_request(None, Some(&request(1, 8))).unwrap().unwrap();
+        assert_eq!(other.lease, lease(8));
+        assert_eq!(field_of(read_request(Some(lease(9)), Some(&request(1, 8)))), "request.lease_id");
+        assert_eq!(field_of(read_request(None, Some(&request(1, 0)))), "request.lease_id");
+    }
+
+    #[test]
+    fn seq_zero_is_refused() {
+        assert_eq!(field_of(read_request(Some(lease(9)), Some(&request(0, 0)))), "request.seq");
+    }
+
+    #[test]
+    fn acks_that_are_no_set_are_refused() {
+        let range = |first, last| v1::SeqRange { first, last };
+        for bad in [vec![range(0, 1)], vec![range(3, 2)], vec![range(1, 2), range(3, 4)]] {
+            let wire = v1::Request { acked: bad, ..request(9, 0) };
+            assert_eq!(field_of(read_request(Some(lease(9)), Some(&wire))), "request.acked");
+        }
+        let many: Vec<_> = (1..=65).map(|i| range(i * 2, i * 2)).collect();
+        assert!(read_seq_ranges("acked", &many).unwrap_err().says.contains("at most 64"));
+    }
+
+    #[test]
+    fn a_set_with_more_ranges_than_fit_is_told_from_the_lowest() {
+        let many = SeqRanges::from_sorted((1..=70).map(|i| (i * 2, i * 2)).collect()).unwrap();
+        let wire = write_seq_ranges(&many);
+        assert_eq!((wire.len(), wire[63].last), (64, 128));
+        assert!(read_seq_ranges("acked", &wire).is_ok());
+    }
+}

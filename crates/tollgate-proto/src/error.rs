@@ -1,0 +1,135 @@
+//! What each reason for an error means to a caller who knows only gRPC: the one table of codes.
+//!
+//! Not here: which rejection has which reason (the server, which sees both), and the way into a gRPC status (`status`).
+
+use crate::bad_field::BadField;
+use crate::v1::{Error, ErrorReason};
+use std::fmt;
+use tonic::Code;
+
+impl ErrorReason {
+    /// The gRPC code that goes with the reason. Only `Unavailable` may be retried without looking at anything else, as
+    /// generic clients do: with it nothing has happened.
+    pub const fn code(self) -> Code {
+        use ErrorReason as R;
+        match self {
+            R::LeaseNotFound | R::NoSuchGroup => Code::NotFound,
+            R::LeaseTaken => Code::AlreadyExists,
+            R::TtlOutOfRange | R::KeyTwice | R::InvalidLimits | R::BadField => Code::InvalidArgument,
+            R::NotHeld
+            | R::StaleToken
+            | R::NotWaiting
+            | R::OtherKind
+            | R::PermitsFixed
+            | R::AlreadyWaiting
+            | R::Overlap
+            | R::SeqAcked
+            | R::RejectedBefore
+            | R::ApplyVersionNotRaised
+            | R::HomeHere
+            | R::OtherIncarnation
+            | R::StubNotFound
+            | R::VersionUnsupported
+            | R::MemberRefused => Code::FailedPrecondition,
+            R::Deadlock => Code::Aborted,
+            R::LimitExceeded | R::TooManyGroups | R::Overloaded | R::DiskFull => Code::ResourceExhausted,
+            R::StubPending | R::NotHome | R::NotLeader | R::NoLeader | R::WrongGroup | R::ShuttingDown => {
+                Code::Unavailable
+            }
+            // Not `Unavailable`: that invites a repeat without a seq, which could do it twice.
+            R::Unspecified | R::Indeterminate => Code::Unknown,
+            R::NotSupported => Code::Unimplemented,
+            R::TimedOut => Code::DeadlineExceeded,
+            R::Cancelled => Code::Cancelled,
+            R::Compacted => Code::OutOfRange,
+            R::Unauthenticated => Code::Unauthenticated,
+            R::Denied => Code::PermissionDenied,
+            R::Internal => Code::Internal,
+        }
+    }
+
+    /// Whether a request that failed for this reason may have taken effect, or still may.
+    pub const fn may_have_happened(self) -> bool {
+        use ErrorReason as R;
+        matches!(self, R::Unspecified | R::Indeterminate | R::TimedOut | R::Cancelled | R::Internal)
+    }
+}
+
+impl Error {
+    /// An error with all that follows from its reason. Further details are fields.
+    pub fn new(reason: ErrorReason, message: impl Into<String>) -> Error {
+        Error {
+            code: reason.code() as i32,
+            reason: reason.into(),
+            message: message.into(),
+            may_have_happened: reason.may_have_happened(),
+            ..Error::default()
+        }
+    }
+
+    /// A repeat of a request that was refused for `first`: it has the code that the first answer had.
+    pub fn rejected_before(first: ErrorReason, message: impl Into<String>) -> Error {
+        Error {
+            code: first.code() as i32,
+            first_reason: first.into(),
+            ..Error::new(ErrorReason::RejectedBefore, message)
+        }
+    }
+
+    /// What to match on: the reason, or that of the first answer if this one is to a repeat.
+    pub fn cause(&self) -> ErrorReason {
+        match self.reason() {
+            ErrorReason::RejectedBefore => self.first_reason(),
+            reason => reason,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<BadField> for Error {
+    fn from(bad: BadField) -> Error {
+        Error { field: bad.field.to_owned(), ..Error::new(ErrorReason::BadField, bad.to_string()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every reason, by trying all numbers.
+    fn reasons() -> impl Iterator<Item = ErrorReason> {
+        (0..1_000).filter_map(|number| ErrorReason::try_from(number).ok())
+    }
+
+    #[test]
+    fn every_reason_but_none_has_a_failing_code() {
+        assert!(reasons().count() > 40);
+        for reason in reasons() {
+            assert_ne!(reason.code(), Code::Ok, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn what_invites_a_blind_repeat_has_not_happened() {
+        for reason in reasons().filter(|reason| reason.code() == Code::Unavailable) {
+            assert!(!reason.may_have_happened(), "{reason:?}");
+        }
+        assert!(ErrorReason::Indeterminate.may_have_happened());
+    }
+
+    #[test]
+    fn a_repeat_of_a_refused_request_has_the_first_answer_s_code_and_cause() {
+        let error = Error::rejected_before(ErrorReason::Deadlock, "deadlock");
+        assert_eq!(error.reason(), ErrorReason::RejectedBefore);
+        assert_eq!(error.cause(), ErrorReason::Deadlock);
+        assert_eq!(Code::from(error.code), Code::Aborted);
+        assert_eq!(Error::new(ErrorReason::NotHeld, "").cause(), ErrorReason::NotHeld);
+    }
+}

@@ -1,0 +1,481 @@
+//! What a server does around a host: takes what callers ask, proposes and reads for them, and says what to answer.
+//!
+//! Invariant: an answer is what the log or a confirmed read said, or an error that tells whether the request may still
+//! take effect. A caller whose request queues is parked, and answered once more: when its wait ends, or when this node
+//! no longer leads and it must ask again, with the same seq. Nothing here survives a crash. It stands beside the host,
+//! and not in the node, so that the simulator runs it too. Not here: sockets, forwarding to the leader, and what
+//! becomes of an answer.
+
+mod parked;
+mod watchers;
+
+use crate::host::Host;
+use crate::members::{MemberChange, Members};
+use crate::output::{
+    HostEvent, Output, ProposalId, ProposalOutcome, ProposalReply, ProposeError, ReadError, ReadId, ReadReply,
+};
+#[cfg(feature = "planted-bugs")]
+use crate::planted::Bug;
+use parked::{Parked, WaitKey};
+use std::collections::{BTreeMap, HashMap};
+use tollgate_core::{
+    AcquireLock, Command, Event, RENEWALS_MAX, RenewLeases, Renewal, Renewed, Reply, Wait, WaitOutcome, Watch,
+};
+use tollgate_types::{GroupId, LeaseId, NodeId, Owner, Revision};
+use watchers::Watchers;
+
+/// By what the caller of a desk knows who asked.
+pub trait Caller: Copy {
+    /// Whether this is a later attempt of the same call, which takes the other's place.
+    fn replaces(&self, other: &Self) -> bool;
+}
+
+/// The desk's user's number for a watch.
+pub type WatchNumber = u64;
+
+/// What to tell a caller. `R` is what the desk's user reads.
+#[derive(Debug)]
+pub enum Answer<R> {
+    /// The command was applied. Never [`Reply::Queued`].
+    Replied {
+        /// The group's revision behind it.
+        revision: Revision,
+        /// What it answered.
+        reply: Reply,
+    },
+    /// It waits in the queue; the outcome follows.
+    Queued {
+        /// When it joined.
+        create_revision: Revision,
+        /// 1 for the next in line.
+        position: u64,
+    },
+    /// Its wait is over.
+    Resolved {
+        /// When it joined the queue; for an upgrade, when that did.
+        create_revision: Revision,
+        /// The group's revision behind the entry that ended the wait.
+        revision: Revision,
+        /// What became of it.
+        outcome: WaitOutcome,
+    },
+    /// The lock is not to be had at once: said after a quorum confirmed this leader, without an entry in the log.
+    Busy {
+        /// As of which revision.
+        revision: Revision,
+        /// [`Reply::Busy`].
+        reply: Reply,
+    },
+    /// The keepalive was applied.
+    Renewed {
+        /// The group's revision behind it.
+        revision: Revision,
+        /// What it did.
+        renewed: Renewed,
+    },
+    /// The group's state may be read now, and is as new as when it was asked for.
+    MayRead(R),
+    /// The read could not be confirmed; it changes nothing to ask again.
+    NotRead(ReadError),
+    /// It waits in the queue still, as far as this node knows, but how that ends is not to be learned here: ask again
+    /// with the same seq, the leader if one is known.
+    AskAgain {
+        /// The group.
+        group: GroupId,
+        /// Who leads it.
+        leader: Option<NodeId>,
+    },
+    /// It was not carried out, or nobody knows: the error tells.
+    NotDone(ProposeError),
+    /// The membership changed; these are the members now.
+    Members(Members),
+    /// All that a watch wants of the revisions from `from` to before `next`.
+    Events {
+        /// Which watch.
+        watch: WatchNumber,
+        /// Where this batch begins: where the one before ended.
+        from: Revision,
+        /// In order; never part of a revision.
+        events: Vec<Event>,
+        /// Where the next one will begin.
+        next: Revision,
+    },
+    /// The history that the watch wants is gone; the watch is over.
+    Compacted {
+        /// Which watch.
+        watch: WatchNumber,
+        /// The first revision that it still wanted.
+        from: Revision,
+        /// The first that is still there.
+        min_revision: Revision,
+    },
+}
+
+/// What a proposal under way is for.
+#[derive(Debug)]
+enum Proposed<C> {
+    /// A command; under which lease and owner it would wait.
+    Command(C, Option<(LeaseId, Owner)>),
+    /// Keepalives, in order.
+    Renewals(Vec<C>),
+}
+
+/// What a read under way is for.
+#[derive(Debug)]
+enum Reading<R> {
+    Caller(R),
+    /// Whether a lock request that does not wait would find the lock busy.
+    Busy(Box<AcquireLock>),
+}
+
+/// How callers have been answered since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeskCounts {
+    /// Requests answered busy without an entry.
+    pub fast_answers: u64,
+    /// Requests that looked busy and then went through the log after all.
+    pub fast_misses: u64,
+}
+
+/// The desk of one node, from its start to its crash.
+#[derive(Debug)]
+pub struct Desk<C, R> {
+    next_id: u64,
+    // Looked up by id alone, never walked: the order of a hash map does not show.
+    proposed: HashMap<ProposalId, Proposed<C>>,
+    reading: HashMap<ReadId, (C, Reading<R>)>,
+    keepalives: BTreeMap<GroupId, Vec<(C, Renewal)>>,
+    /// What looked busy, and goes through the log after all.
+    again: Vec<(C, GroupId, Command)>,
+    parked: Parked<C>,
+    watchers: Watchers<C>,
+    counts: DeskCounts,
+    #[cfg(feature = "planted-bugs")]
+    planted: Option<Bug>,
+}
+
+impl<C: Caller, R> Desk<C, R> {
+    /// A desk whose proposals and reads are numbered from `first_id` on. Ids must never meet those of another user of
+    /// the same host.
+    pub fn new(first_id: u64) -> Desk<C, R> {
+        Desk {
+            next_id: first_id,
+            proposed: HashMap::new(),
+            reading: HashMap::new(),
+            keepalives: BTreeMap::new(),
+            again: Vec::new(),
+            parked: Parked::default(),
+            watchers: Watchers::default(),
+            counts: DeskCounts::default(),
+            #[cfg(feature = "planted-bugs")]
+            planted: None,
+        }
+    }
+
+    /// Plants a bug.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: Bug) {
+        self.planted = Some(bug);
+    }
+
+    /// A command. Between the host's begin and end of a turn, as all that asks for something.
+    ///
+    /// `fast` says that this is the first attempt of its call and that no copy of it is on its way: only then may a
+    /// lock request that does not wait be told that the lock is busy without an entry.
+    pub fn command(&mut self, caller: C, group: GroupId, command: Command, fast: bool, host: &mut Host) {
+        match command {
+            Command::AcquireLock(acquire) if fast && acquire.wait == Wait::No => {
+                self.try_lock(caller, group, acquire, host);
+            }
+            command => self.propose(caller, group, command, host),
+        }
+    }
+
+    fn try_lock(&mut self, caller: C, group: GroupId, acquire: AcquireLock, host: &mut Host) {
+        if looks_busy(host, group, &acquire) {
+            let id = ReadId(self.fresh_id());
+            self.reading.insert(id, (caller, Reading::Busy(Box::new(acquire))));
+            host.read(group, id);
+        } else {
+            self.propose(caller, group, Command::AcquireLock(acquire), host);
+        }
+    }
+
+    fn propose(&mut self, caller: C, group: GroupId, command: Command, host: &mut Host) {
+        let waiter = waiter_of(&command);
+        let id = ProposalId(self.fresh_id());
+        self.proposed.insert(id, Proposed::Command(caller, waiter));
+        host.propose(group, id, command);
+    }
+
+    /// A keepalive. Those of a turn go into the log together.
+    pub fn keep_alive(&mut self, caller: C, group: GroupId, renewal: Renewal) {
+        self.keepalives.entry(group).or_default().push((caller, renewal));
+    }
+
+    /// A linearizable read, on any node that keeps state: [`Answer::MayRead`] gives `what` back when it may be done.
+    pub fn read(&mut self, caller: C, group: GroupId, what: R, host: &mut Host) {
+        let id = ReadId(self.fresh_id());
+        self.reading.insert(id, (caller, Reading::Caller(what)));
+        host.read(group, id);
+    }
+
+    /// A change of membership.
+    pub fn change_members(&mut self, caller: C, group: GroupId, change: MemberChange, host: &mut Host) {
+        let id = ProposalId(self.fresh_id());
+        self.proposed.insert(id, Proposed::Command(caller, None));
+        host.change_members(group, id, change);
+    }
+
+    /// Begins a watch, on any node that keeps state; a number that is in use begins anew. It may be told of `credit`
+    /// events, beside the rest of a revision, until [`Desk::give_credit`].
+    pub fn watch(
+        &mut self,
+        caller: C,
+        watch: WatchNumber,
+        group: GroupId,
+        from: Option<Revision>,
+        filter: Watch,
+        credit: u64,
+    ) {
+        self.watchers.add(caller, watch, group, from, filter, credit);
+    }
+
+    /// A watch may be told of so many events more.
+    pub fn give_credit(&mut self, watch: WatchNumber, events: u64) {
+        self.watchers.give_credit(watch, events);
+    }
+
+    /// Ends a watch.
+    pub fn unwatch(&mut self, watch: WatchNumber) {
+        self.watchers.remove(watch);
+    }
+
+    fn fresh_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Whether there is something to do that waits for no input: then the next turn must begin at once.
+    pub fn wants_turn(&self) -> bool {
+        !self.again.is_empty() || self.watchers.any_ready()
+    }
+
+    /// How many callers are parked.
+    pub fn parked_count(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// How many watches there are.
+    pub fn watch_count(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// How callers have been answered.
+    pub fn counts(&self) -> DeskCounts {
+        self.counts
+    }
+
+    /// The turn is about to end: proposes what it gathered.
+    pub fn before_end_turn(&mut self, host: &mut Host) {
+        for (caller, group, command) in std::mem::take(&mut self.again) {
+            self.propose(caller, group, command, host);
+        }
+        for (group, gathered) in std::mem::take(&mut self.keepalives) {
+            let limit = host.state(group).map_or(u64::MAX, |state| state.limits().renewals_per_entry_max);
+            let limit = usize::try_from(limit).unwrap_or(RENEWALS_MAX).clamp(1, RENEWALS_MAX);
+            let mut gathered = gathered.into_iter().peekable();
+            while gathered.peek().is_some() {
+                let (callers, renewals) = gathered.by_ref().take(limit).unzip();
+                let id = ProposalId(self.fresh_id());
+                self.proposed.insert(id, Proposed::Renewals(callers));
+                host.propose(group, id, Command::RenewLeases(RenewLeases { renewals }));
+            }
+        }
+    }
+
+    /// The turn has ended: takes the desk's own replies and reads out of the output, leaves those of others, and says
+    /// what to answer.
+    pub fn after_turn(&mut self, output: &mut Output, host: &Host, answers: &mut Vec<(C, Answer<R>)>) {
+        // Replies first: what one of them parks, an entry of the same turn may resolve.
+        let replies = std::mem::take(&mut output.replies);
+        output.replies = replies.into_iter().filter_map(|reply| self.reply(reply, host, answers)).collect();
+        let reads = std::mem::take(&mut output.reads);
+        output.reads = reads.into_iter().filter_map(|read| self.read_reply(read, host, answers)).collect();
+        for entry in &output.applied {
+            for resolution in &entry.resolved {
+                let (create_revision, outcome) = (resolution.create_revision, resolution.outcome);
+                for caller in self.parked.resolve(entry.group, resolution) {
+                    let revision = entry.revision;
+                    answers.push((caller, Answer::Resolved { create_revision, revision, outcome }));
+                }
+            }
+        }
+        for group in output.events.iter().filter_map(left_group) {
+            for caller in self.parked.leave(group) {
+                answers.push((caller, ask_again(host, group)));
+            }
+        }
+        let events_lost = self.is_planted_watch_bug();
+        self.watchers.serve(output, host, events_lost, answers);
+    }
+
+    /// Answers a proposal; gives it back if it is not one of ours.
+    fn reply(
+        &mut self,
+        reply: ProposalReply,
+        host: &Host,
+        answers: &mut Vec<(C, Answer<R>)>,
+    ) -> Option<ProposalReply> {
+        let Some(proposed) = self.proposed.remove(&reply.proposal) else { return Some(reply) };
+        let group = reply.group;
+        match (reply.result, proposed) {
+            (Ok(ProposalOutcome::Applied(applied)), Proposed::Command(caller, waiter)) => {
+                let answer = match applied.reply {
+                    Reply::Queued { create_revision, position } => {
+                        self.queued(caller, group, waiter, create_revision, position, host)
+                    }
+                    reply => Answer::Replied { revision: applied.revision, reply },
+                };
+                answers.push((caller, answer));
+            }
+            (Ok(ProposalOutcome::Applied(applied)), Proposed::Renewals(callers)) => {
+                self.renewed(callers, applied.revision, applied.reply, answers);
+            }
+            (Ok(ProposalOutcome::Members(members)), Proposed::Command(caller, _)) => {
+                answers.push((caller, Answer::Members(members)));
+            }
+            (Ok(ProposalOutcome::Members(_)), Proposed::Renewals(_)) => {
+                unreachable!("keepalives are no change of membership")
+            }
+            (Err(error), Proposed::Command(caller, _)) => answers.push((caller, Answer::NotDone(error))),
+            (Err(error), Proposed::Renewals(callers)) => {
+                answers.extend(callers.into_iter().map(|caller| (caller, Answer::NotDone(error.clone()))));
+            }
+        }
+        None
+    }
+
+    fn queued(
+        &mut self,
+        caller: C,
+        group: GroupId,
+        waiter: Option<(LeaseId, Owner)>,
+        create_revision: Revision,
+        position: u64,
+        host: &Host,
+    ) -> Answer<R> {
+        if !host.leads(group) {
+            // It was proposed while this node led. A follower may skip entries by a snapshot, and never tell.
+            return ask_again(host, group);
+        }
+        let (lease, owner) = waiter.expect("only commands of an owner queue");
+        if self.parked.park(WaitKey { group, create_revision, lease, owner }, caller) {
+            Answer::Queued { create_revision, position }
+        } else {
+            Answer::NotDone(ProposeError::Overloaded { group })
+        }
+    }
+
+    fn renewed(
+        &mut self,
+        callers: Vec<C>,
+        revision: Revision,
+        reply: Reply,
+        answers: &mut Vec<(C, Answer<R>)>,
+    ) {
+        let Reply::LeasesRenewed(mut results) = reply else {
+            let told = callers.into_iter().map(|caller| {
+                let reply = reply.clone();
+                (caller, Answer::Replied { revision, reply })
+            });
+            answers.extend(told);
+            return;
+        };
+        assert_eq!(callers.len(), results.len(), "one result per renewal");
+        self.mix_up(&mut results);
+        let told = callers.into_iter().zip(results);
+        answers.extend(told.map(|(caller, renewed)| (caller, Answer::Renewed { revision, renewed })));
+    }
+
+    /// Answers a read; gives it back if it is not one of ours.
+    fn read_reply(
+        &mut self,
+        reply: ReadReply,
+        host: &Host,
+        answers: &mut Vec<(C, Answer<R>)>,
+    ) -> Option<ReadReply> {
+        let Some((caller, reading)) = self.reading.remove(&reply.read) else { return Some(reply) };
+        let group = reply.group;
+        match (reading, reply.result) {
+            (Reading::Caller(what), Ok(())) => answers.push((caller, Answer::MayRead(what))),
+            (Reading::Caller(_), Err(error)) => answers.push((caller, Answer::NotRead(error))),
+            (Reading::Busy(acquire), Ok(())) if looks_busy(host, group, &acquire) => {
+                self.counts.fast_answers += 1;
+                let state = host.state(group).expect("it looked at it");
+                let (revision, reply) = (state.revision(), state.busy(&acquire.names));
+                answers.push((caller, Answer::Busy { revision, reply }));
+            }
+            // Free by now, or not to be confirmed: the log decides.
+            (Reading::Busy(acquire), _) => {
+                self.counts.fast_misses += 1;
+                self.again.push((caller, group, Command::AcquireLock(*acquire)));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+impl<C, R> Desk<C, R> {
+    /// Whether watches shall lose events.
+    fn is_planted_watch_bug(&self) -> bool {
+        self.planted == Some(Bug::WatchSkipsBatch)
+    }
+
+    /// A planted bug: each keepalive is told what another one did.
+    fn mix_up(&self, results: &mut [Renewed]) {
+        if self.planted == Some(Bug::RenewalsMixedUp) && results.len() > 1 {
+            results.rotate_left(1);
+        }
+    }
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+impl<C, R> Desk<C, R> {
+    #[allow(clippy::unused_self, reason = "nothing is planted in a shipped binary")]
+    fn is_planted_watch_bug(&self) -> bool {
+        false
+    }
+
+    #[allow(clippy::unused_self, reason = "nothing is planted in a shipped binary")]
+    fn mix_up(&self, _: &mut [Renewed]) {}
+}
+
+/// Whether this node leads and, as far as it knows, a lock request that does not wait would be told that it is busy.
+fn looks_busy(host: &Host, group: GroupId, acquire: &AcquireLock) -> bool {
+    let (Some(at), Some(state)) = (host.log_time(group), host.state(group)) else { return false };
+    state.would_be_busy(acquire, at)
+}
+
+fn ask_again<R>(host: &Host, group: GroupId) -> Answer<R> {
+    Answer::AskAgain { group, leader: host.leader(group) }
+}
+
+/// The group in which this node no longer leads, or has skipped entries.
+fn left_group(event: &HostEvent) -> Option<GroupId> {
+    match event {
+        HostEvent::LeadershipLost { group, .. }
+        | HostEvent::SnapshotInstalled { group, .. }
+        | HostEvent::Removed { group } => Some(*group),
+        _ => None,
+    }
+}
+
+fn waiter_of(command: &Command) -> Option<(LeaseId, Owner)> {
+    match command {
+        Command::AcquireLock(acquire) => Some((acquire.lease, acquire.owner.clone())),
+        Command::ConvertLock(convert) => Some((convert.lease, convert.owner.clone())),
+        _ => None,
+    }
+}

@@ -1,0 +1,384 @@
+//! Watches of the groups' histories, served by any node that keeps state.
+//!
+//! Invariant: the batches of a watch follow each other without gap or overlap, and never split a revision. A watch
+//! that takes no more is not buffered for: it falls behind in the history itself, and once that is gone it is told so
+//! and is over. Not here: what is in the history (`tollgate_core`), and how much a watch may be sent (the desk's user).
+
+use super::{Answer, Caller, WatchNumber};
+use crate::host::Host;
+use crate::output::{HostEvent, Output, ReadError};
+use std::collections::{BTreeMap, BTreeSet};
+use tollgate_core::{Event, State, Watch, WatchIndex};
+use tollgate_types::{GroupId, Revision};
+
+/// How many events one answer has, beside the rest of its last revision.
+const EVENTS_MAX: usize = 256;
+
+#[derive(Debug)]
+struct Watcher<C> {
+    caller: C,
+    group: GroupId,
+    filter: Watch,
+    /// It has been told everything below this. None until it has begun, if it wants what is new from then on.
+    told: Option<Revision>,
+    /// There is nothing for it from `told` to before this.
+    next: Revision,
+    /// How many events more it may be told of.
+    credit: u64,
+    /// Whether it has had no answer yet: it gets one even if there is nothing to tell.
+    fresh: bool,
+}
+
+/// The watches of one group.
+#[derive(Debug)]
+struct GroupWatches {
+    /// Those that have been told everything below `told`; what is new is matched against all of them at once.
+    current: WatchIndex<WatchNumber>,
+    told: Revision,
+    /// The others that have credit: each reads the history by itself.
+    behind: BTreeSet<WatchNumber>,
+}
+
+impl Default for GroupWatches {
+    fn default() -> GroupWatches {
+        GroupWatches { current: WatchIndex::new(), told: Revision::ZERO, behind: BTreeSet::new() }
+    }
+}
+
+/// All watches of a node.
+#[derive(Debug)]
+pub(super) struct Watchers<C> {
+    watchers: BTreeMap<WatchNumber, Watcher<C>>,
+    groups: BTreeMap<GroupId, GroupWatches>,
+}
+
+impl<C> Default for Watchers<C> {
+    fn default() -> Watchers<C> {
+        Watchers { watchers: BTreeMap::new(), groups: BTreeMap::new() }
+    }
+}
+
+impl<C: Caller> Watchers<C> {
+    pub(super) fn add(
+        &mut self,
+        caller: C,
+        number: WatchNumber,
+        group: GroupId,
+        from: Option<Revision>,
+        filter: Watch,
+        credit: u64,
+    ) {
+        self.remove(number);
+        let next = from.unwrap_or(Revision::ZERO);
+        let watcher = Watcher { caller, group, filter, told: from, next, credit, fresh: true };
+        self.watchers.insert(number, watcher);
+        self.groups.entry(group).or_default().behind.insert(number);
+    }
+
+    pub(super) fn remove(&mut self, number: WatchNumber) {
+        let Some(watcher) = self.watchers.remove(&number) else { return };
+        let Some(group) = self.groups.get_mut(&watcher.group) else { return };
+        group.current.remove(&watcher.filter, number);
+        group.behind.remove(&number);
+        if group.current.is_empty() && !self.watchers.values().any(|other| other.group == watcher.group) {
+            self.groups.remove(&watcher.group);
+        }
+    }
+
+    pub(super) fn give_credit(&mut self, number: WatchNumber, events: u64) {
+        let Some(watcher) = self.watchers.get_mut(&number) else { return };
+        let waits = watcher.credit == 0;
+        watcher.credit = watcher.credit.saturating_add(events);
+        if waits && let Some(group) = self.groups.get_mut(&watcher.group) {
+            group.behind.insert(number);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// Whether a watch waits for no more than its turn.
+    pub(super) fn any_ready(&self) -> bool {
+        self.groups.values().any(|group| !group.behind.is_empty())
+    }
+
+    /// Tells all who watch what is new in the states.
+    pub(super) fn serve<R>(
+        &mut self,
+        output: &Output,
+        host: &Host,
+        lose_events: bool,
+        answers: &mut Vec<(C, Answer<R>)>,
+    ) {
+        for event in &output.events {
+            // The history began anew, and may have jumped.
+            if let HostEvent::SnapshotInstalled { group, .. } = event {
+                self.all_behind(*group);
+            }
+        }
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            let Some(state) = host.state(group) else {
+                self.refuse_all(group, answers);
+                continue;
+            };
+            self.serve_current(group, state, lose_events, answers);
+            self.serve_behind(group, state, answers);
+        }
+    }
+
+    /// There is no state here to watch, as on a witness.
+    fn refuse_all<R>(&mut self, group: GroupId, answers: &mut Vec<(C, Answer<R>)>) {
+        let gone = self.watchers.extract_if(.., |_, watcher| watcher.group == group);
+        answers.extend(gone.map(|(_, gone)| (gone.caller, Answer::NotRead(ReadError::NoState { group }))));
+        self.groups.remove(&group);
+    }
+
+    fn all_behind(&mut self, group: GroupId) {
+        let Some(here) = self.groups.get_mut(&group) else { return };
+        let told = here.told;
+        for (number, watcher) in self.watchers.iter_mut().filter(|(_, watcher)| watcher.group == group) {
+            if here.current.remove(&watcher.filter, *number) {
+                watcher.next = watcher.next.max(told);
+                here.behind.insert(*number);
+            }
+        }
+    }
+
+    fn serve_current<R>(
+        &mut self,
+        group: GroupId,
+        state: &State,
+        lose_events: bool,
+        answers: &mut Vec<(C, Answer<R>)>,
+    ) {
+        let Some(here) = self.groups.get_mut(&group) else { return };
+        if here.current.is_empty() || state.revision() < here.told {
+            return;
+        }
+        let from = here.told;
+        let Ok(batch) = state.events_since(from, &Watch::All, usize::MAX) else {
+            return self.all_behind(group);
+        };
+        here.told = batch.next;
+        let mut wanted: BTreeMap<WatchNumber, Vec<Event>> = BTreeMap::new();
+        let mut matching = Vec::new();
+        for event in &batch.events {
+            matching.clear();
+            here.current.matching(event, &mut matching);
+            for number in &matching {
+                // One that begins in the future is not told of what comes before.
+                if self.watchers[number].next <= event.revision {
+                    wanted.entry(*number).or_default().push(event.clone());
+                }
+            }
+        }
+        for (number, events) in wanted {
+            let watcher = self.watchers.get_mut(&number).expect("what is matched is there");
+            let count = events.len() as u64;
+            // One that may not be told of all this reads the history by itself from here on.
+            if count > watcher.credit {
+                here.current.remove(&watcher.filter, number);
+                watcher.next = watcher.next.max(from);
+                here.behind.insert(number);
+                continue;
+            }
+            watcher.credit -= count;
+            let (told, next) = (watcher.told.replace(batch.next).unwrap_or(from), batch.next);
+            if lose_events && batch.next.get().is_multiple_of(2) {
+                // The next batch claims to follow on the one before.
+                watcher.told = Some(told);
+                continue;
+            }
+            let from = told;
+            answers.push((watcher.caller, Answer::Events { watch: number, from, events, next }));
+        }
+    }
+
+    fn serve_behind<R>(&mut self, group: GroupId, state: &State, answers: &mut Vec<(C, Answer<R>)>) {
+        let Some(here) = self.groups.get_mut(&group) else { return };
+        for number in std::mem::take(&mut here.behind) {
+            let watcher = self.watchers.get_mut(&number).expect("what is behind is there");
+            match watcher.catch_up(number, state, answers) {
+                Progress::Current => {
+                    if here.current.is_empty() {
+                        here.told = state.revision().next();
+                    }
+                    here.current.insert(&watcher.filter, number);
+                }
+                Progress::Behind => {
+                    here.behind.insert(number);
+                }
+                Progress::NoCredit => {}
+                Progress::Over => {
+                    self.watchers.remove(&number);
+                }
+            }
+        }
+    }
+}
+
+enum Progress {
+    /// It has been told everything that there is.
+    Current,
+    Behind,
+    NoCredit,
+    Over,
+}
+
+impl<C: Caller> Watcher<C> {
+    fn catch_up<R>(
+        &mut self,
+        number: WatchNumber,
+        state: &State,
+        answers: &mut Vec<(C, Answer<R>)>,
+    ) -> Progress {
+        if self.credit == 0 && !self.fresh {
+            return Progress::NoCredit;
+        }
+        let told = *self.told.get_or_insert_with(|| state.revision().next());
+        self.next = self.next.max(told);
+        let events_max = usize::try_from(self.credit).unwrap_or(EVENTS_MAX).clamp(1, EVENTS_MAX);
+        let mut events = Vec::new();
+        if self.next <= state.revision() {
+            match state.events_since(self.next, &self.filter, events_max) {
+                Ok(batch) => (events, self.next) = (batch.events, batch.next),
+                Err(gone) => {
+                    let (from, min_revision) = (told, gone.min_revision);
+                    answers.push((self.caller, Answer::Compacted { watch: number, from, min_revision }));
+                    return Progress::Over;
+                }
+            }
+        }
+        self.credit = self.credit.saturating_sub(events.len() as u64);
+        if self.fresh || !events.is_empty() {
+            self.fresh = false;
+            self.told = Some(self.next);
+            let (from, next) = (told, self.next);
+            answers.push((self.caller, Answer::Events { watch: number, from, events, next }));
+        }
+        if self.next > state.revision() { Progress::Current } else { Progress::Behind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_core::{AcquireLock, Command, Entry, GrantLease, LeaseChoice, Wait};
+    use tollgate_types::{
+        Address, ClientId, DurationMs, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
+    };
+
+    const GROUP: GroupId = GroupId::new(0);
+    type Said = Vec<((u64, u32), Answer<()>)>;
+
+    fn apply(state: &mut State, command: Command) {
+        state.apply(Entry { at: LogTime::from_ms(1), command });
+    }
+
+    fn lock(state: &mut State, name: &str) {
+        let acquire = AcquireLock {
+            names: Names::One(Name::new(name).unwrap()),
+            lease: LeaseId::new(7).unwrap(),
+            owner: Owner::LEASE,
+            mode: Mode::Exclusive,
+            wait: Wait::No,
+            lock_delay: DurationMs::ZERO,
+            max_hold: None,
+            metadata: Metadata::NONE,
+            request: None,
+        };
+        apply(state, Command::AcquireLock(acquire));
+    }
+
+    fn state_with_lease() -> State {
+        let mut state = State::new(Limits::DEFAULT);
+        let grant = GrantLease {
+            id: LeaseChoice::Chosen(LeaseId::new(7).unwrap()),
+            ttl: DurationMs::from_ms(10_000),
+            client_id: ClientId::new("c").unwrap(),
+            address: Address::NONE,
+            revoke_on_disconnect: false,
+        };
+        apply(&mut state, Command::GrantLease(grant));
+        state
+    }
+
+    fn serve(watchers: &mut Watchers<(u64, u32)>, state: &State) -> Said {
+        let mut answers = Vec::new();
+        watchers.serve_current(GROUP, state, false, &mut answers);
+        watchers.serve_behind(GROUP, state, &mut answers);
+        answers
+    }
+
+    /// From, number of events, next, of each batch.
+    fn batches(said: &Said) -> Vec<(u64, usize, u64)> {
+        said.iter()
+            .map(|(_, answer)| match answer {
+                Answer::Events { from, events, next, .. } => (from.get(), events.len(), next.get()),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn p11_batches_follow_each_other_whoever_serves_them() {
+        let mut state = state_with_lease();
+        let mut watchers = Watchers::default();
+        let begin = state.revision().get() + 1;
+        watchers.add((1, 1), 1, GROUP, None, Watch::LockPrefix(b"a".to_vec()), 100);
+        assert_eq!(batches(&serve(&mut watchers, &state)), [(begin, 0, begin)]);
+        lock(&mut state, "b1");
+        assert_eq!(batches(&serve(&mut watchers, &state)), []);
+        lock(&mut state, "a1");
+        assert_eq!(batches(&serve(&mut watchers, &state)), [(begin, 1, begin + 2)]);
+        assert!(!watchers.any_ready());
+    }
+
+    #[test]
+    fn p16_a_watch_without_credit_is_told_nothing_and_goes_on_where_it_stopped() {
+        let mut state = state_with_lease();
+        let mut watchers = Watchers::default();
+        let begin = state.revision().get() + 1;
+        watchers.add((1, 1), 1, GROUP, None, Watch::All, 2);
+        serve(&mut watchers, &state);
+        for name in ["a", "b", "c", "d"] {
+            lock(&mut state, name);
+        }
+        assert_eq!(batches(&serve(&mut watchers, &state)), [(begin, 2, begin + 2)]);
+        serve(&mut watchers, &state);
+        assert_eq!(batches(&serve(&mut watchers, &state)), []);
+        assert!(!watchers.any_ready());
+        watchers.give_credit(1, 100);
+        assert!(watchers.any_ready());
+        assert_eq!(batches(&serve(&mut watchers, &state)), [(begin + 2, 2, begin + 4)]);
+    }
+
+    #[test]
+    fn a_watch_from_the_future_is_told_nothing_before_and_asks_for_no_turns() {
+        let mut state = state_with_lease();
+        let mut watchers = Watchers::default();
+        let begin = state.revision().get() + 3;
+        watchers.add((1, 1), 1, GROUP, Some(Revision::new(begin).unwrap()), Watch::All, 100);
+        assert_eq!(batches(&serve(&mut watchers, &state)), [(begin, 0, begin)]);
+        assert!(!watchers.any_ready());
+        lock(&mut state, "a");
+        lock(&mut state, "b");
+        assert_eq!(batches(&serve(&mut watchers, &state)), []);
+        lock(&mut state, "c");
+        assert_eq!(batches(&serve(&mut watchers, &state)), [(begin, 1, begin + 1)]);
+    }
+
+    #[test]
+    fn a_watch_that_ended_is_forgotten() {
+        let mut state = state_with_lease();
+        let mut watchers = Watchers::default();
+        watchers.add((1, 1), 1, GROUP, None, Watch::All, 100);
+        serve(&mut watchers, &state);
+        watchers.remove(1);
+        lock(&mut state, "a");
+        assert_eq!(batches(&serve(&mut watchers, &state)), []);
+        assert_eq!((watchers.len(), watchers.groups.len()), (0, 0));
+    }
+}

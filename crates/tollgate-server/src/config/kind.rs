@@ -1,0 +1,349 @@
+//! The kinds of values, and how each is read from text and from TOML.
+//!
+//! A value that was read is within its range and well formed; nobody checks that again. Not here: lists of members
+//! (`member`), rules between several keys (`rules`).
+
+use super::member::Member;
+use super::problem::Wrong;
+use super::spelling::nearest;
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use toml::de::{DeInteger, DeValue};
+
+/// What values a key takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`; outside the file also `1` or `0`.
+    Bool,
+    /// A whole number.
+    Number {
+        /// The least.
+        min: u64,
+        /// The greatest.
+        max: u64,
+    },
+    /// Milliseconds as a whole number, or a text with a unit: `"500ms"`, `"2s"`, `"5m"`, `"1h"`.
+    Millis {
+        /// The least.
+        min: u64,
+        /// The greatest.
+        max: u64,
+    },
+    /// Bytes as a whole number, or a text with a unit: `"64KiB"`, `"1MiB"`, `"2GiB"`.
+    Bytes {
+        /// The least.
+        min: u64,
+        /// The greatest.
+        max: u64,
+    },
+    /// Any text without control characters.
+    Text,
+    /// The same, and not empty.
+    Name,
+    /// The path of a file or directory.
+    Path,
+    /// An IP address and a port, to listen on.
+    Address,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// 16 hexadecimal digits.
+    ClusterId,
+    /// Which log lines are wanted: levels, by target.
+    Filter,
+    /// A list of the cluster's members. Outside the file it is written as in it.
+    Members,
+}
+
+/// A value that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Of [`Kind::Bool`].
+    Bool(bool),
+    /// Of [`Kind::Number`], [`Kind::Millis`] and [`Kind::Bytes`].
+    Number(u64),
+    /// Of every kind that is a text.
+    Text(String),
+    /// Of [`Kind::Members`].
+    Members(Vec<Member>),
+}
+
+const MILLIS_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+const BYTES_UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Bool => write!(f, "true or false"),
+            Kind::Number { min, max } => write!(f, "a whole number from {min} to {max}"),
+            Kind::Millis { min, max } => write!(f, "milliseconds from {min} to {max}"),
+            Kind::Bytes { min, max } => write!(f, "bytes from {min} to {max}"),
+            Kind::Text | Kind::Name => write!(f, "a text"),
+            Kind::Path => write!(f, "a path"),
+            Kind::Address => write!(f, "an IP address and a port"),
+            Kind::Choice(words) => write!(f, "{}", words.join(" or ")),
+            Kind::ClusterId => write!(f, "16 hexadecimal digits"),
+            Kind::Filter => write!(f, "a log level or filter"),
+            Kind::Members => write!(f, "a list of members"),
+        }
+    }
+}
+
+impl Kind {
+    /// Reads what a variable or a flag says. Not for members.
+    pub(crate) fn parse_text(self, text: &str) -> Result<Value, Wrong> {
+        match self {
+            Kind::Bool => match text {
+                "true" | "1" => Ok(Value::Bool(true)),
+                "false" | "0" => Ok(Value::Bool(false)),
+                _ => Err(Wrong::new(format!("is {text:?}, neither true nor false"), "write true or false")),
+            },
+            Kind::Number { .. } | Kind::Millis { .. } | Kind::Bytes { .. } => self.parse_number(text),
+            Kind::Members => unreachable!("members are read as TOML wherever they come from"),
+            _ => self.check_text(text).map(|()| Value::Text(text.to_owned())),
+        }
+    }
+
+    /// Reads what the file says. Not for members.
+    pub(crate) fn read_toml(self, value: &DeValue<'_>) -> Result<Value, Wrong> {
+        match (self, value) {
+            (Kind::Bool, DeValue::Boolean(value)) => Ok(Value::Bool(*value)),
+            (Kind::Number { .. } | Kind::Millis { .. } | Kind::Bytes { .. }, DeValue::Integer(value)) => {
+                self.check_number(integer(value), value.as_str())
+            }
+            (Kind::Millis { .. } | Kind::Bytes { .. }, DeValue::String(text)) => self.parse_number(text),
+            (
+                Kind::Bool | Kind::Number { .. } | Kind::Millis { .. } | Kind::Bytes { .. } | Kind::Members,
+                _,
+            ) => Err(self.wrong_type(value)),
+            (_, DeValue::String(text)) => self.check_text(text).map(|()| Value::Text(text.to_string())),
+            _ => Err(self.wrong_type(value)),
+        }
+    }
+
+    pub(crate) fn wrong_type(self, found: &DeValue<'_>) -> Wrong {
+        let advice = match (self, found) {
+            (Kind::Bool | Kind::Number { .. }, DeValue::String(_)) => "write it without quotes",
+            (
+                Kind::Text | Kind::Name | Kind::Path | Kind::Address | Kind::ClusterId,
+                DeValue::Integer(_) | DeValue::Float(_),
+            ) => "write it in quotes",
+            (Kind::Members, _) => super::member::FORM,
+            _ => "",
+        };
+        Wrong::new(format!("must be {self}, and is {}", with_article(found.type_str())), advice)
+    }
+
+    /// The units that a number may have, and the range of what it amounts to.
+    fn units_and_range(self) -> (&'static [(&'static str, u64)], u64, u64) {
+        match self {
+            Kind::Millis { min, max } => (&MILLIS_UNITS, min, max),
+            Kind::Bytes { min, max } => (&BYTES_UNITS, min, max),
+            Kind::Number { min, max } => (&[], min, max),
+            _ => unreachable!("not a number"),
+        }
+    }
+
+    fn parse_number(self, text: &str) -> Result<Value, Wrong> {
+        let (units, ..) = self.units_and_range();
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let unit = &text[digits.len()..];
+        let factor = units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+        let factor = if unit.is_empty() { Some(1) } else { factor };
+        let number = i128::from_str(&digits.trim_end().replace('_', ""));
+        match (number, factor) {
+            (Ok(number), Some(factor)) => self.check_number(number.checked_mul(factor.into()), text),
+            _ => Err(self.not_a_number(text)),
+        }
+    }
+
+    fn not_a_number(self, text: &str) -> Wrong {
+        let advice = match self {
+            Kind::Millis { .. } => "write milliseconds, such as 500, or a unit: 500ms, 2s, 5m, 1h",
+            Kind::Bytes { .. } => "write bytes, such as 65_536, or a unit: 64KiB, 1MiB, 2GiB",
+            _ => "write digits, such as 20_000",
+        };
+        Wrong::new(format!("is {text:?}, which is not {self}"), advice)
+    }
+
+    /// `number` is None if it is too large to be one; `written` is how it stands there.
+    fn check_number(self, number: Option<i128>, written: &str) -> Result<Value, Wrong> {
+        let (_, min, max) = self.units_and_range();
+        let fits = number.and_then(|number| u64::try_from(number).ok()).filter(|n| (min..=max).contains(n));
+        fits.map(Value::Number).ok_or_else(|| {
+            let unit = match self {
+                Kind::Millis { .. } => " ms",
+                Kind::Bytes { .. } => " bytes",
+                _ => "",
+            };
+            Wrong::new(format!("is {written}: it must be from {min} to {max}{unit}"), "")
+        })
+    }
+
+    fn check_text(self, text: &str) -> Result<(), Wrong> {
+        if let Some(control) = text.chars().find(|letter| letter.is_control()) {
+            return Err(Wrong::new(format!("has the control character {control:?}"), "use printable text"));
+        }
+        if text.is_empty() && self != Kind::Text {
+            return Err(Wrong::new("is empty", format!("give {self}")));
+        }
+        match self {
+            Kind::Address => check_address(text),
+            Kind::Choice(words) => check_choice(words, text),
+            Kind::ClusterId => check_cluster_id(text),
+            Kind::Filter => text.split(',').try_for_each(|directive| check_directive(directive.trim())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// None if it has more digits than any setting.
+pub(crate) fn integer(value: &DeInteger<'_>) -> Option<i128> {
+    i128::from_str_radix(value.as_str(), value.radix()).ok()
+}
+
+/// A type's name as TOML has it, with its article.
+pub(crate) fn with_article(type_name: &str) -> String {
+    let article = if type_name.starts_with(['a', 'i', 'o']) { "an" } else { "a" };
+    format!("{article} {type_name}")
+}
+
+fn check_address(text: &str) -> Result<(), Wrong> {
+    SocketAddr::from_str(text).map(|_| ()).map_err(|_| {
+        let advice = "give an address of this machine and a port, such as 127.0.0.1:7400 or [::1]:7400; \
+                      0.0.0.0:7400 listens on all";
+        Wrong::new(format!("is {text:?}, which is not an IP address and a port"), advice)
+    })
+}
+
+fn check_choice(words: &[&str], text: &str) -> Result<(), Wrong> {
+    if words.contains(&text) {
+        return Ok(());
+    }
+    let advice = match nearest(text, words.iter().copied()) {
+        Some(word) => format!("did you mean {word:?}?"),
+        None => String::new(),
+    };
+    Err(Wrong::new(format!("is {text:?}: it must be {}", words.join(" or ")), advice))
+}
+
+fn check_cluster_id(text: &str) -> Result<(), Wrong> {
+    if text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(());
+    }
+    let advice =
+        "leave it out to have it follow from cluster.name, or copy it from `config show` of another node";
+    Err(Wrong::new(format!("is {text:?}: it must be 16 hexadecimal digits"), advice))
+}
+
+/// A lone word that is no level would be taken for the name of a target, and everything of it be logged.
+fn check_directive(directive: &str) -> Result<(), Wrong> {
+    if directive.contains('[') {
+        return Ok(());
+    }
+    let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
+    if LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
+        return Ok(());
+    }
+    let advice = match nearest(&level.to_ascii_lowercase(), LEVELS) {
+        Some(known) => format!("did you mean {known:?}?"),
+        None => format!("write one of {}, or target=level", LEVELS.join(", ")),
+    };
+    Err(Wrong::new(format!("has {directive:?}, and {level:?} is no level"), advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNT: Kind = Kind::Number { min: 1, max: 20_000 };
+    const MILLIS: Kind = Kind::Millis { min: 1, max: 600_000 };
+    const BYTES: Kind = Kind::Bytes { min: 0, max: 1 << 32 };
+
+    fn read(kind: Kind, text: &str) -> Result<u64, String> {
+        match kind.parse_text(text) {
+            Ok(Value::Number(number)) => Ok(number),
+            Ok(other) => panic!("{other:?}"),
+            Err(wrong) => Err(wrong.what),
+        }
+    }
+
+    #[test]
+    fn numbers_may_have_underscores_and_units() {
+        assert_eq!(read(COUNT, "20_000"), Ok(20_000));
+        assert_eq!(read(MILLIS, "500"), Ok(500));
+        assert_eq!(read(MILLIS, "500ms"), Ok(500));
+        assert_eq!(read(MILLIS, "2s"), Ok(2_000));
+        assert_eq!(read(MILLIS, "2 s"), Ok(2_000));
+        assert_eq!(read(MILLIS, "10m"), Ok(600_000));
+        assert_eq!(read(BYTES, "64KiB"), Ok(65_536));
+        assert_eq!(read(BYTES, "4GiB"), Ok(1 << 32));
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        for text in ["", "x", "1.5", "1s", "0x10", "1 2", "--1", "s"] {
+            assert!(
+                read(COUNT, text).unwrap_err().contains("is not a whole number from 1 to 20000"),
+                "{text}"
+            );
+        }
+        for text in ["5MB", "5mib", "5s", "1.5MiB"] {
+            assert!(read(BYTES, text).unwrap_err().contains("which is not bytes"), "{text}");
+        }
+        assert!(read(MILLIS, "5d").is_err());
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_refused_with_the_range() {
+        assert_eq!(read(COUNT, "0").unwrap_err(), "is 0: it must be from 1 to 20000");
+        assert_eq!(read(COUNT, "-5").unwrap_err(), "is -5: it must be from 1 to 20000");
+        assert_eq!(read(MILLIS, "11m").unwrap_err(), "is 11m: it must be from 1 to 600000 ms");
+        let huge = "9".repeat(38);
+        assert!(read(MILLIS, &format!("{huge}h")).unwrap_err().contains("must be from 1"));
+    }
+
+    #[test]
+    fn a_switch_is_true_or_false() {
+        assert_eq!(Kind::Bool.parse_text("true"), Ok(Value::Bool(true)));
+        assert_eq!(Kind::Bool.parse_text("0"), Ok(Value::Bool(false)));
+        for text in ["", "yes", "TRUE", "2"] {
+            assert!(Kind::Bool.parse_text(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_are_checked_by_their_kind() {
+        let good = [
+            (Kind::Text, ""),
+            (Kind::Name, "prod"),
+            (Kind::Address, "[::]:7400"),
+            (Kind::Choice(&["pretty", "json"]), "json"),
+            (Kind::ClusterId, "00ff00ff00ff00ff"),
+            (Kind::Filter, "info"),
+            (Kind::Filter, "WARN, tollgate_server=debug,hyper=off"),
+            (Kind::Filter, "info,[turn{group=1}]=trace"),
+        ];
+        for (kind, text) in good {
+            assert_eq!(kind.parse_text(text), Ok(Value::Text(text.to_owned())));
+        }
+        let bad = [
+            (Kind::Text, "a\nb"),
+            (Kind::Name, ""),
+            (Kind::Path, ""),
+            (Kind::Address, "localhost:7400"),
+            (Kind::Address, "127.0.0.1"),
+            (Kind::Choice(&["pretty", "json"]), "jsno"),
+            (Kind::ClusterId, "12"),
+            (Kind::ClusterId, "+0ff00ff00ff00ff"),
+            (Kind::Filter, "verbose"),
+            (Kind::Filter, "info,tollgate_server=loud"),
+            (Kind::Filter, "info,"),
+        ];
+        for (kind, text) in bad {
+            assert!(kind.parse_text(text).is_err(), "{kind:?} {text:?}");
+        }
+        assert_eq!(Kind::Filter.parse_text("inof").unwrap_err().advice, "did you mean \"info\"?");
+    }
+}

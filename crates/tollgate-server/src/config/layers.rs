@@ -1,0 +1,199 @@
+//! Puts the layers on top of each other: defaults, file, environment, flags. What is wrong in a lower layer is told
+//! even if a higher one covers it.
+//!
+//! Not here: how file and environment are read (`file`, `environment`).
+
+use super::keys::{KEYS, Key, Preset};
+use super::kind::{Kind, Value};
+use super::member::{Reading, read_members};
+use super::origin::Origin;
+use super::problem::{Place, Problem, Problems, Wrong};
+use super::rules::BrokenRule;
+use super::settings::{Setting, Settings};
+use super::spelling::nearest;
+use super::{Config, Loaded, cluster_id_of};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use toml::de::DeTable;
+
+/// What the layers so far say.
+#[derive(Debug, Default)]
+pub(crate) struct Layers {
+    given: BTreeMap<String, (Value, Origin)>,
+    /// Where each key, and each part of one, was set by the layer that counts.
+    places: BTreeMap<String, Place>,
+    /// Keys that can't be judged further, because what somebody said of them could not be read.
+    unread: BTreeSet<String>,
+    problems: Vec<Problem>,
+    /// The file could not be parsed, so what seems to be missing may be there.
+    pub(crate) garbled: bool,
+}
+
+impl Layers {
+    pub(crate) fn set(&mut self, key: &Key, value: Value, origin: Origin, place: Place) {
+        let path = key.path();
+        let part = format!("{path}[");
+        self.places.retain(|placed, _| !placed.starts_with(&part));
+        self.places.insert(path.clone(), place);
+        self.given.insert(path, (value, origin));
+    }
+
+    /// Where a part of the key that was set last stands.
+    pub(crate) fn place_part(&mut self, part: String, place: Place) {
+        self.places.insert(part, place);
+    }
+
+    /// A problem that leaves a key unread.
+    pub(crate) fn refuse(&mut self, key: &Key, problem: Problem) {
+        self.unread.insert(key.path());
+        self.problems.push(problem);
+    }
+
+    /// A problem that leaves nothing unread.
+    pub(crate) fn complain(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    /// Reads a variable's or a flag's text.
+    pub(crate) fn read_text(&mut self, key: &Key, text: &str, origin: Origin, place: Place) {
+        let read = match key.kind {
+            Kind::Members => parse_members(&key.path(), text),
+            kind => kind.parse_text(text).map_err(|wrong| vec![(key.path(), wrong)]),
+        };
+        match read {
+            Ok(value) => self.set(key, value, origin, place),
+            Err(wrongs) => {
+                for (path, wrong) in wrongs {
+                    self.refuse(key, Problem::new(place.clone(), path, wrong));
+                }
+            }
+        }
+    }
+
+    /// Reads the flags. Of a flag given twice the later counts, as is usual.
+    pub(crate) fn read_flags(&mut self, flags: &[(String, String)]) {
+        for (path, text) in flags {
+            if let Some(key) = Key::find(path) {
+                let place = Place::Flag { name: key.flag(), value: text.clone() };
+                self.read_text(key, text, Origin::Flag { name: key.flag() }, place);
+                continue;
+            }
+            let known: Vec<String> = KEYS.iter().map(Key::path).collect();
+            let advice = match nearest(path, known.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean {near}?"),
+                None => "`config show` lists all keys".to_owned(),
+            };
+            let place = Place::Flag { name: path.clone(), value: text.clone() };
+            self.complain(Problem::new(place, path, Wrong::new("is no key", advice)));
+        }
+    }
+
+    /// The configuration, if nothing is wrong with it.
+    pub(crate) fn finish(mut self) -> Result<Loaded, Problems> {
+        if !self.garbled {
+            self.find_missing();
+        }
+        let settings = self.settings();
+        let config = Config::build(&settings);
+        if !self.garbled {
+            for broken in config.validate().err().unwrap_or_default() {
+                self.judge(&broken, &settings);
+            }
+        }
+        if self.problems.is_empty() {
+            Ok(Loaded { config, settings })
+        } else {
+            Err(Problems::new(self.problems))
+        }
+    }
+
+    fn find_missing(&mut self) {
+        for key in KEYS.iter().filter(|key| key.preset == Preset::Required) {
+            let path = key.path();
+            if self.given.contains_key(&path) || self.unread.contains(&path) {
+                continue;
+            }
+            let (section, name, env, flag) = (key.section, key.name, key.env(), key.flag());
+            let advice = format!("set `{name}` in [{section}] of the file, {env} or {flag}");
+            let mut problem = Problem::new(Place::Nowhere, path, Wrong::new("is missing", advice));
+            problem.notes.push(key.help.to_owned());
+            self.refuse(key, problem);
+        }
+    }
+
+    /// All settings. What was not read has its default, or something of the right kind, so that the rules can be asked
+    /// about the rest.
+    fn settings(&self) -> Settings {
+        let setting = |key: &'static Key| match self.given.get(&key.path()) {
+            Some((value, origin)) => Setting { key, value: value.clone(), origin: origin.clone() },
+            None => Setting { key, value: self.preset(key), origin: Origin::Default },
+        };
+        Settings(KEYS.iter().map(setting).collect())
+    }
+
+    fn preset(&self, key: &Key) -> Value {
+        match key.preset {
+            Preset::Bool(value) => Value::Bool(value),
+            Preset::Number(value) => Value::Number(value),
+            Preset::Text(value) => Value::Text(value.to_owned()),
+            Preset::Required => stand_in(key.kind),
+            Preset::Derived(_) => {
+                assert_eq!(key.kind, Kind::ClusterId, "nothing else is derived");
+                let name = match self.given.get("cluster.name") {
+                    Some((Value::Text(name), _)) => name,
+                    _ => "",
+                };
+                Value::Text(cluster_id_of(name).to_string())
+            }
+        }
+    }
+
+    /// Tells of a broken rule where the operator can mend it: at the first key that somebody set.
+    fn judge(&mut self, broken: &BrokenRule, settings: &Settings) {
+        let key_of = |path: &str| path.split('[').next().unwrap_or(path).to_owned();
+        let keys: Vec<String> = broken.about.iter().map(|path| key_of(path)).collect();
+        if keys.iter().any(|key| self.unread.contains(key)) {
+            return;
+        }
+        let mut places = broken.about.iter().zip(&keys);
+        let place = places.find_map(|(path, key)| self.places.get(path).or_else(|| self.places.get(key)));
+        let place = place.cloned().unwrap_or(Place::Nowhere);
+        let subject = broken.about.first().cloned().unwrap_or_default();
+        let mut problem =
+            Problem::new(place, subject, Wrong::new(broken.rule.clone(), broken.advice.clone()));
+        if keys.len() > 1 {
+            // A rule that begins with the value has told the first already.
+            let told = keys.iter().skip(usize::from(broken.rule.starts_with("is ")));
+            let told = told.filter_map(|key| settings.get(key)).filter(|s| s.key.kind != Kind::Members);
+            problem.notes.extend(told.map(|s| format!("{} is {} ({})", s.key.path(), s.value, s.origin)));
+        }
+        self.problems.push(problem);
+    }
+}
+
+/// Something of the kind, for a key that must be set and was not.
+fn stand_in(kind: Kind) -> Value {
+    match kind {
+        Kind::Number { min, .. } => Value::Number(min),
+        Kind::Members => Value::Members(Vec::new()),
+        Kind::Name | Kind::Path => Value::Text("missing".to_owned()),
+        other => unreachable!("no key of the kind {other:?} is required"),
+    }
+}
+
+/// Members are written in a variable as in the file.
+fn parse_members(path: &str, text: &str) -> Result<Value, Vec<(String, Wrong)>> {
+    let document = format!("members = {text}\n");
+    let syntax = |what: &str| {
+        vec![(path.to_owned(), Wrong::new(format!("can't be read: {what}"), super::member::FORM))]
+    };
+    let table = DeTable::parse(&document).map_err(|error| syntax(error.message()))?;
+    let [(_, value)] = table.get_ref().iter().collect::<Vec<_>>()[..] else {
+        return Err(syntax("something follows the list"));
+    };
+    let mut reading = Reading::default();
+    let members = read_members(path, value, &mut reading);
+    let wrongs =
+        reading.wrongs.into_iter().map(|(path, _, wrong): (_, Range<usize>, _)| (path, wrong)).collect();
+    members.map(Value::Members).ok_or(wrongs)
+}

@@ -1,0 +1,202 @@
+//! What must hold between several settings. One message a rule; all broken ones are found.
+//!
+//! Not here: ranges and forms of single values (`kind`).
+
+use super::member::{Endpoint, Member};
+use super::{Config, keys::KEYS};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use tollgate_replica::MEMBERS_MAX;
+
+/// A rule that a configuration breaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} {rule}", about.join(", "))]
+pub struct BrokenRule {
+    /// The settings that break it, the first to change first, as `section.key` or `section.key[0].field`.
+    pub about: Vec<String>,
+    /// What is wrong, as the rest of a sentence that begins with the first of them.
+    pub rule: String,
+    /// What to do next. May be empty.
+    pub advice: String,
+}
+
+type Broken = Vec<BrokenRule>;
+
+impl Config {
+    /// Every rule that the settings break.
+    pub fn validate(&self) -> Result<(), Vec<BrokenRule>> {
+        let mut broken = Vec::new();
+        self.check_members(&mut broken);
+        self.check_groups(&mut broken);
+        self.check_listen(&mut broken);
+        self.check_raft(&mut broken);
+        self.check_storage(&mut broken);
+        self.check_limits(&mut broken);
+        if broken.is_empty() { Ok(()) } else { Err(broken) }
+    }
+
+    fn check_members(&self, broken: &mut Broken) {
+        let members = &self.cluster.members;
+        if members.is_empty() {
+            broke(broken, &["cluster.members"], "is empty", "name at least this node");
+            return;
+        }
+        if members.len() > MEMBERS_MAX {
+            let rule = format!("has {} members: a cluster has at most {MEMBERS_MAX}", members.len());
+            broke(broken, &["cluster.members"], rule, "three, five or seven is what most need");
+        }
+        if members.iter().all(|member| member.witness) {
+            let rule = "has witnesses only: somebody must keep the locks";
+            broke(broken, &["cluster.members"], rule, "make at least two members full ones");
+        }
+        if !members.iter().any(|member| member.id == self.node.id) {
+            let ids: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
+            let rule = format!("is {}, and cluster.members has {}", self.node.id, ids.join(", "));
+            let advice = "set node.id to this node's number among the members, or add it there on every node of a new \
+                          cluster; joining a cluster that runs is not supported yet";
+            broke(broken, &["node.id", "cluster.members"], rule, advice);
+        }
+        check_ids(members, broken);
+        check_endpoints(members, broken);
+    }
+
+    fn check_groups(&self, broken: &mut Broken) {
+        if self.cluster.groups != 1 {
+            let rule = format!("is {}: this version runs one group only", self.cluster.groups);
+            broke(broken, &["cluster.groups"], rule, "leave it out, or set it to 1");
+        }
+    }
+
+    fn check_listen(&self, broken: &mut Broken) {
+        let listen = &self.listen;
+        let all =
+            [("listen.client", listen.client), ("listen.peer", listen.peer), ("listen.http", listen.http)];
+        for (key, address) in all {
+            if !listen.insecure && !address.ip().is_loopback() {
+                let rule =
+                    format!("is {address}: without TLS, which is not there yet, only loopback is allowed");
+                let advice = "listen on 127.0.0.1, or set listen.insecure = true if nobody you don't trust reaches \
+                              this network";
+                broke(broken, &[key, "listen.insecure"], rule, advice);
+            }
+        }
+        for (index, (key, address)) in all.iter().enumerate() {
+            for (earlier, other) in &all[..index] {
+                if collide(*address, *other) {
+                    let rule = format!("is {address}, which {earlier} ({other}) has already");
+                    broke(broken, &[key, earlier], rule, "give each its own port");
+                }
+            }
+        }
+    }
+
+    fn check_raft(&self, broken: &mut Broken) {
+        let raft = &self.raft;
+        let before = broken.len();
+        if raft.election_timeout_ms < raft.heartbeat_ms.saturating_mul(3) {
+            let rule = "must be at least 3 times raft.heartbeat_ms, or one lost heartbeat unseats a leader";
+            broke(broken, &["raft.election_timeout_ms", "raft.heartbeat_ms"], rule, "");
+        }
+        if raft.tick_ms > raft.log_time_step_max_ms {
+            let rule = "must be at most raft.log_time_step_max_ms, or log time can't keep up";
+            broke(broken, &["raft.tick_ms", "raft.log_time_step_max_ms"], rule, "");
+        }
+        if raft.uncommitted_bytes_max < raft.message_bytes_max {
+            let rule = "must be at least raft.message_bytes_max, or a message can never be filled";
+            broke(broken, &["raft.uncommitted_bytes_max", "raft.message_bytes_max"], rule, "");
+        }
+        if raft.read_retry_ms > raft.read_timeout_ms {
+            let rule = "must be at most raft.read_timeout_ms, or no read is ever asked again";
+            broke(broken, &["raft.read_retry_ms", "raft.read_timeout_ms"], rule, "");
+        }
+        // The host has the last word, also on rules that it gets later.
+        if let (true, Err(invalid)) = (broken.len() == before, raft.validate()) {
+            broke(broken, &keys_named("raft", &invalid.to_string()), format!("is refused: {invalid}"), "");
+        }
+    }
+
+    fn check_storage(&self, broken: &mut Broken) {
+        if self.storage.log_purge_bytes < self.storage.log_file_bytes {
+            let rule = "must be at least storage.log_file_bytes, or no file is ever used anew";
+            broke(broken, &["storage.log_purge_bytes", "storage.log_file_bytes"], rule, "");
+        }
+    }
+
+    fn check_limits(&self, broken: &mut Broken) {
+        let limits = &self.limits;
+        if limits.ttl_ms_min > limits.ttl_ms_max {
+            let rule = "must be at most limits.ttl_ms_max, or no lease can be granted";
+            broke(broken, &["limits.ttl_ms_min", "limits.ttl_ms_max"], rule, "");
+        } else if let Err(invalid) = limits.validate() {
+            broke(broken, &keys_named("limits", &invalid.to_string()), format!("is refused: {invalid}"), "");
+        }
+    }
+}
+
+fn broke(broken: &mut Broken, about: &[impl ToString], rule: impl Into<String>, advice: &str) {
+    let about = about.iter().map(ToString::to_string).collect();
+    broken.push(BrokenRule { about, rule: rule.into(), advice: advice.to_owned() });
+}
+
+fn check_ids(members: &[Member], broken: &mut Broken) {
+    for (index, member) in members.iter().enumerate() {
+        if members[..index].iter().any(|earlier| earlier.id == member.id) {
+            let rule = format!("is {}, which an earlier member has already", member.id);
+            broke(
+                broken,
+                &[format!("cluster.members[{index}].id")],
+                rule,
+                "give each member a number of its own",
+            );
+        }
+    }
+}
+
+fn check_endpoints(members: &[Member], broken: &mut Broken) {
+    let mut seen: BTreeMap<&Endpoint, String> = BTreeMap::new();
+    for (index, member) in members.iter().enumerate() {
+        for (field, endpoint) in [("peer", &member.peer), ("client", &member.client)] {
+            let path = format!("cluster.members[{index}].{field}");
+            if let Some(earlier) = seen.get(endpoint) {
+                let rule = format!("is {endpoint}, which {earlier} has already");
+                broke(broken, &[&path], rule, "give each its own host or port");
+            } else {
+                seen.insert(endpoint, path);
+            }
+        }
+    }
+}
+
+/// Whether two sockets can't listen at once. Port 0 is any that is free.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && (everywhere || one.ip() == other.ip())
+}
+
+/// The keys of a section that a message of another crate is about.
+fn keys_named(section: &str, message: &str) -> Vec<String> {
+    let words = message.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
+    let keys = words.filter_map(|word| KEYS.iter().find(|key| key.section == section && key.name == word));
+    keys.map(super::keys::Key::path).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_collide_on_one_port_of_one_address_or_of_everywhere() {
+        let collides = |one: &str, other: &str| collide(one.parse().unwrap(), other.parse().unwrap());
+        assert!(collides("127.0.0.1:1", "127.0.0.1:1"));
+        assert!(collides("127.0.0.1:1", "0.0.0.0:1"));
+        assert!(!collides("127.0.0.1:1", "127.0.0.1:2"));
+        assert!(!collides("127.0.0.1:1", "127.0.0.2:1"));
+        assert!(!collides("127.0.0.1:0", "127.0.0.1:0"));
+    }
+
+    #[test]
+    fn keys_are_found_in_another_crates_message() {
+        let message = "tick_ms must be at most log_time_step_max_ms, or log time can't keep up";
+        assert_eq!(keys_named("raft", message), ["raft.tick_ms", "raft.log_time_step_max_ms"]);
+    }
+}

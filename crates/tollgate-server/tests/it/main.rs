@@ -1,0 +1,3 @@
+//! The server's public parts, used as the binary uses them.
+
+mod config;
