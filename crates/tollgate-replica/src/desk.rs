@@ -25,7 +25,7 @@ use tollgate_types::{GroupId, LeaseId, NodeId, Owner, Revision};
 use watchers::Watchers;
 
 /// By what the caller of a desk knows who asked.
-pub trait Caller: Copy {
+pub trait Caller: Clone {
     /// Whether this is a later attempt of the same call, which takes the other's place.
     fn replaces(&self, other: &Self) -> bool;
 }
@@ -42,6 +42,8 @@ pub enum Answer<R> {
         revision: Revision,
         /// What it answered.
         reply: Reply,
+        /// Whether it changed anything that watches see. A repeat does not, nor does a lock request by who holds.
+        changed: bool,
     },
     /// It waits in the queue; the outcome follows.
     Queued {
@@ -74,9 +76,19 @@ pub enum Answer<R> {
         renewed: Renewed,
     },
     /// The group's state may be read now, and is as new as when it was asked for.
-    MayRead(R),
+    MayRead {
+        /// Which group.
+        group: GroupId,
+        /// What was to be read.
+        what: R,
+    },
     /// The read could not be confirmed; it changes nothing to ask again.
-    NotRead(ReadError),
+    NotRead {
+        /// What was to be read; none for a watch.
+        what: Option<R>,
+        /// Why.
+        error: ReadError,
+    },
     /// It waits in the queue still, as far as this node knows, but how that ends is not to be learned here: ask again
     /// with the same seq, the leader if one is known.
     AskAgain {
@@ -333,9 +345,12 @@ impl<C: Caller, R> Desk<C, R> {
             (Ok(ProposalOutcome::Applied(applied)), Proposed::Command(caller, waiter)) => {
                 let answer = match applied.reply {
                     Reply::Queued { create_revision, position } => {
-                        self.queued(caller, group, waiter, create_revision, position, host)
+                        self.queued(caller.clone(), group, waiter, create_revision, position, host)
                     }
-                    reply => Answer::Replied { revision: applied.revision, reply },
+                    reply => {
+                        let changed = applied.events_from.is_some();
+                        Answer::Replied { revision: applied.revision, reply, changed }
+                    }
                 };
                 answers.push((caller, answer));
             }
@@ -387,7 +402,7 @@ impl<C: Caller, R> Desk<C, R> {
         let Reply::LeasesRenewed(mut results) = reply else {
             let told = callers.into_iter().map(|caller| {
                 let reply = reply.clone();
-                (caller, Answer::Replied { revision, reply })
+                (caller, Answer::Replied { revision, reply, changed: false })
             });
             answers.extend(told);
             return;
@@ -408,8 +423,10 @@ impl<C: Caller, R> Desk<C, R> {
         let Some((caller, reading)) = self.reading.remove(&reply.read) else { return Some(reply) };
         let group = reply.group;
         match (reading, reply.result) {
-            (Reading::Caller(what), Ok(())) => answers.push((caller, Answer::MayRead(what))),
-            (Reading::Caller(_), Err(error)) => answers.push((caller, Answer::NotRead(error))),
+            (Reading::Caller(what), Ok(())) => answers.push((caller, Answer::MayRead { group, what })),
+            (Reading::Caller(what), Err(error)) => {
+                answers.push((caller, Answer::NotRead { what: Some(what), error }));
+            }
             (Reading::Busy(acquire), Ok(())) if looks_busy(host, group, &acquire) => {
                 self.counts.fast_answers += 1;
                 let state = host.state(group).expect("it looked at it");

@@ -29,7 +29,8 @@ use durable::{corrupt, fault, sync_dir};
 use raft::eraftpb;
 use raft_engine::internals::{EventListener, FileBlockHandle, FileId, LogQueue};
 use raft_engine::{Command, LogBatch, MessageExt, ReadableSize, RecoveryMode};
-use snapshots::Snapshots;
+use snapshots::Marks;
+pub use snapshots::SnapshotJobs;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,9 @@ pub struct Engine {
     log: Option<raft_engine::Engine>,
     tail: Arc<Tail>,
     acked: AckedFile,
-    snapshots: Snapshots,
+    marks: Marks,
+    /// None once they were taken.
+    jobs: Option<SnapshotJobs>,
     groups: BTreeMap<GroupId, Kept>,
 }
 
@@ -171,16 +174,23 @@ impl Engine {
         engine.read_groups()?;
         engine.compact_again()?;
         for (group, kept) in &engine.groups {
-            engine.snapshots.set_mark(*group, kept.mark.as_ref());
+            engine.marks.set(*group, kept.mark.as_ref());
         }
-        engine.snapshots.remove_leftovers()?;
+        engine.jobs.as_ref().expect("nobody took them yet").remove_leftovers()?;
         Ok(engine)
     }
 
+    /// Gives away what does the jobs, for another thread: a snapshot takes long, and the log must not wait for it. Call
+    /// it after [`Storage::load`]; from then on this takes writes only.
+    pub fn take_jobs(&mut self) -> SnapshotJobs {
+        self.jobs.take().expect("the jobs are taken once")
+    }
+
     fn new(dir: &Path, config: EngineConfig, acked: AckedFile) -> Engine {
-        let snapshots = Snapshots::new(snapshots_dir(dir));
+        let marks = Marks::default();
+        let jobs = Some(SnapshotJobs::new(snapshots_dir(dir), marks.clone()));
         let (dir, tail) = (dir.to_path_buf(), Arc::new(Tail::default()));
-        Engine { dir, config, log: None, tail, acked, snapshots, groups: BTreeMap::new() }
+        Engine { dir, config, log: None, tail, acked, marks, jobs, groups: BTreeMap::new() }
     }
 
     /// Checks the log's files and opens raft-engine on them.
@@ -355,7 +365,10 @@ impl Engine {
     fn load_group(&self, group: GroupId, kept: &Kept) -> Result<LoadedGroup, StorageError> {
         let kind = kept.kind.expect("checked when it was read");
         let state = match &kept.mark {
-            Some(mark) => self.snapshots.load(group, mark, kind)?,
+            Some(mark) => {
+                let jobs = self.jobs.as_ref().expect("groups are loaded before the jobs are taken");
+                jobs.load(group, mark, kind)?
+            }
             None => None,
         };
         let mut entries = Vec::new();
@@ -392,10 +405,14 @@ impl Storage for Engine {
         // It is durable: from here on an error must not ask for it to be written again.
         for (group, kept) in changed {
             if kept.kind.is_some() {
-                self.snapshots.set_mark(group, kept.mark.as_ref());
+                self.marks.set(group, kept.mark.as_ref());
                 self.groups.insert(group, kept);
             } else {
-                self.snapshots.forget(group);
+                self.marks.set(group, None);
+                // Given away, they leave the files to the next start.
+                if let Some(jobs) = &mut self.jobs {
+                    jobs.forget(group);
+                }
                 self.groups.remove(&group);
             }
         }
@@ -403,7 +420,7 @@ impl Storage for Engine {
     }
 
     fn perform(&mut self, job: Job) -> Result<Done, StorageError> {
-        self.snapshots.perform(job)
+        self.jobs.as_mut().expect("whoever took the jobs does them").perform(job)
     }
 
     fn load(&mut self) -> Result<Vec<LoadedGroup>, StorageError> {

@@ -54,7 +54,7 @@ mod turn;
 pub use config::{HostConfig, InvalidConfig};
 pub use data_dir::{DATA_FORMAT, DataDir, DataDirError, Founding, Identity};
 pub use desk::{Answer, Caller, Desk, DeskCounts, WatchNumber};
-pub use engine::{Engine, EngineConfig};
+pub use engine::{Engine, EngineConfig, SnapshotJobs};
 pub use frame::FrameError;
 pub use host::{Host, bootstrap, join};
 pub use log_entry::{EntryKind, LogEntry};

@@ -155,7 +155,7 @@ impl Front {
         self.desk.after_turn(output, host, &mut answers);
         for (caller, answer) in answers {
             let Caller { client, call, attempt, group } = caller;
-            let answer = said(answer, group, host);
+            let answer = said(answer, host);
             out.push((client, Response { call, attempt, group, answer }));
         }
     }
@@ -166,7 +166,7 @@ fn watch_number(client: ClientNo, watch: u32) -> WatchNumber {
 }
 
 /// What a client is told, in the simulated network's words.
-fn said(answer: tollgate_replica::Answer<Reading>, group: GroupId, host: &Host) -> Answer {
+fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Answer {
     use tollgate_replica::Answer as Desk;
     match answer {
         Desk::Replied { reply, .. } => Answer::Reply(Box::new(reply)),
@@ -174,11 +174,11 @@ fn said(answer: tollgate_replica::Answer<Reading>, group: GroupId, host: &Host) 
         Desk::Queued { position, .. } => Answer::Queued { position },
         Desk::Resolved { create_revision, outcome, .. } => Answer::Resolved { create_revision, outcome },
         Desk::Renewed { renewed, .. } => Answer::Renewed(renewed),
-        Desk::MayRead(reading) => {
+        Desk::MayRead { group, what } => {
             let state = host.state(group).expect("a confirmed read has a state to look at");
-            look(state, &reading)
+            look(state, &what)
         }
-        Desk::NotRead(error) => Answer::NotRead(error),
+        Desk::NotRead { error, .. } => Answer::NotRead(error),
         Desk::AskAgain { group, leader } => Answer::NotDone(ProposeError::NotLeader { group, leader }),
         Desk::NotDone(error) => Answer::NotDone(error),
         Desk::Members(members) => unreachable!("clients don't change members: {members:?}"),

@@ -131,7 +131,10 @@ impl<C: Caller> Watchers<C> {
     /// There is no state here to watch, as on a witness.
     fn refuse_all<R>(&mut self, group: GroupId, answers: &mut Vec<(C, Answer<R>)>) {
         let gone = self.watchers.extract_if(.., |_, watcher| watcher.group == group);
-        answers.extend(gone.map(|(_, gone)| (gone.caller, Answer::NotRead(ReadError::NoState { group }))));
+        answers.extend(gone.map(|(_, gone)| {
+            let error = ReadError::NoState { group };
+            (gone.caller, Answer::NotRead { what: None, error })
+        }));
         self.groups.remove(&group);
     }
 
@@ -192,7 +195,7 @@ impl<C: Caller> Watchers<C> {
                 continue;
             }
             let from = told;
-            answers.push((watcher.caller, Answer::Events { watch: number, from, events, next }));
+            answers.push((watcher.caller.clone(), Answer::Events { watch: number, from, events, next }));
         }
     }
 
@@ -246,7 +249,8 @@ impl<C: Caller> Watcher<C> {
                 Ok(batch) => (events, self.next) = (batch.events, batch.next),
                 Err(gone) => {
                     let (from, min_revision) = (told, gone.min_revision);
-                    answers.push((self.caller, Answer::Compacted { watch: number, from, min_revision }));
+                    answers
+                        .push((self.caller.clone(), Answer::Compacted { watch: number, from, min_revision }));
                     return Progress::Over;
                 }
             }
@@ -256,7 +260,7 @@ impl<C: Caller> Watcher<C> {
             self.fresh = false;
             self.told = Some(self.next);
             let (from, next) = (told, self.next);
-            answers.push((self.caller, Answer::Events { watch: number, from, events, next }));
+            answers.push((self.caller.clone(), Answer::Events { watch: number, from, events, next }));
         }
         if self.next > state.revision() { Progress::Current } else { Progress::Behind }
     }

@@ -13,17 +13,48 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tollgate_core::{Snapshot, State};
 use tollgate_types::{GroupId, NodeId};
 
 const COMPLETE: &str = "snap";
 
-/// See the module.
+/// What each group's log begins behind, as far as it is durable. The log's thread writes it, and that of the files reads
+/// it; neither holds on to it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Marks(Arc<Mutex<BTreeMap<GroupId, SnapshotFile>>>);
+
+impl Marks {
+    /// From now on the group's log begins behind this.
+    pub(super) fn set(&self, group: GroupId, mark: Option<&SnapshotFile>) {
+        let mut marks = self.lock();
+        match mark {
+            Some(mark) => marks.insert(group, mark.clone()),
+            None => marks.remove(&group),
+        };
+    }
+
+    fn get(&self, group: GroupId) -> Option<SnapshotFile> {
+        self.lock().get(&group).cloned()
+    }
+
+    fn index(&self, group: GroupId) -> Option<u64> {
+        self.lock().get(&group).map(|mark| mark.meta.index)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<GroupId, SnapshotFile>> {
+        self.0.lock().expect("nobody panics with it")
+    }
+}
+
+/// Does [`Job`]s on the snapshot files of a data directory. See the module.
+///
+/// A job may take long: [`crate::Engine::take_jobs`] gives this away, so that another thread does them while the log
+/// goes on.
 #[derive(Debug)]
-pub(super) struct Snapshots {
+pub struct SnapshotJobs {
     dir: PathBuf,
-    /// What each group's log begins behind, as far as it is durable.
-    marks: BTreeMap<GroupId, SnapshotFile>,
+    marks: Marks,
     incoming: BTreeMap<GroupId, Incoming>,
 }
 
@@ -36,22 +67,13 @@ struct Incoming {
     path: PathBuf,
 }
 
-impl Snapshots {
-    pub(super) fn new(dir: PathBuf) -> Snapshots {
-        Snapshots { dir, marks: BTreeMap::new(), incoming: BTreeMap::new() }
-    }
-
-    /// From now on the group's log begins behind this.
-    pub(super) fn set_mark(&mut self, group: GroupId, mark: Option<&SnapshotFile>) {
-        match mark {
-            Some(mark) => self.marks.insert(group, mark.clone()),
-            None => self.marks.remove(&group),
-        };
+impl SnapshotJobs {
+    pub(super) fn new(dir: PathBuf, marks: Marks) -> SnapshotJobs {
+        SnapshotJobs { dir, marks, incoming: BTreeMap::new() }
     }
 
     /// The group is gone, and its files go too. What can't be removed now is removed at the next start.
     pub(super) fn forget(&mut self, group: GroupId) {
-        self.marks.remove(&group);
         let _ = self.drop_incoming(group);
         let _ = self.remove(group, u64::MAX);
     }
@@ -59,7 +81,7 @@ impl Snapshots {
     /// Removes what no log needs: unfinished files, and complete ones that no mark names.
     pub(super) fn remove_leftovers(&self) -> Result<(), StorageError> {
         for path in self.paths()? {
-            let used = parse(&path).is_some_and(|(group, index)| self.mark_index(group) == Some(index));
+            let used = parse(&path).is_some_and(|(group, index)| self.marks.index(group) == Some(index));
             let ours =
                 path.extension().is_some_and(|extension| extension == COMPLETE || extension == UNFINISHED);
             if ours && !used {
@@ -94,7 +116,8 @@ impl Snapshots {
         }
     }
 
-    pub(super) fn perform(&mut self, job: Job) -> Result<Done, StorageError> {
+    /// Does one job: see [`crate::Storage::perform`].
+    pub fn perform(&mut self, job: Job) -> Result<Done, StorageError> {
         match job {
             Job::Save { group, meta, snapshot } => {
                 let file = self.save(group, &meta, &snapshot)?;
@@ -235,7 +258,7 @@ impl Snapshots {
             return Ok(Completion::Damaged(what));
         }
         let path = self.path(group, file.meta.index);
-        if self.marks.get(&group).is_some_and(|mark| mark.meta.index == file.meta.index && *mark != file) {
+        if self.marks.get(group).is_some_and(|mark| mark.meta.index == file.meta.index && mark != file) {
             return Ok(Completion::Damaged(
                 "the log begins behind another snapshot of that index".to_owned(),
             ));
@@ -257,15 +280,11 @@ impl Snapshots {
     fn remove(&self, group: GroupId, below: u64) -> Result<(), StorageError> {
         for path in self.paths()? {
             let Some((of, index)) = parse(&path) else { continue };
-            if of == group && index < below && self.mark_index(group) != Some(index) {
+            if of == group && index < below && self.marks.index(group) != Some(index) {
                 remove_file(&path).map_err(|error| fault(&path, error))?;
             }
         }
         Ok(())
-    }
-
-    fn mark_index(&self, group: GroupId) -> Option<u64> {
-        self.marks.get(&group).map(|mark| mark.meta.index)
     }
 
     fn path(&self, group: GroupId, index: u64) -> PathBuf {

@@ -1,0 +1,113 @@
+//! What can be asked of a node.
+
+use std::fmt;
+use tollgate_core::{Command, Renewal, State, Watch};
+use tollgate_replica::{Host, MemberChange, ReadError, WatchNumber};
+use tollgate_types::{GroupId, NodeId, Revision};
+
+/// Looks at a group's state, on the driver's thread: be quick, and answer whoever waits by yourself.
+pub type Look = Box<dyn FnOnce(Result<&State, ReadError>) + Send>;
+
+/// How new the state must be that a [`Look`] sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consistency {
+    /// As new as when it was asked for, on any node.
+    Linearizable,
+    /// What this node has, if it believes that it leads.
+    Leader,
+    /// What this node has.
+    Stale,
+}
+
+/// Something asked of a node. What needs the leader is refused elsewhere, with its name.
+pub enum Ask {
+    /// Carry out a command.
+    Command {
+        /// Where.
+        group: GroupId,
+        /// What.
+        command: Box<Command>,
+        /// Whether this is the first attempt of its call: then a lock request that does not wait may be told that the
+        /// lock is busy without an entry in the log.
+        fast: bool,
+    },
+    /// Renew a lease.
+    KeepAlive {
+        /// Where it lives.
+        group: GroupId,
+        /// Which, and what its client has answers to.
+        renewal: Renewal,
+    },
+    /// Look at a group's state.
+    Read {
+        /// Of which group.
+        group: GroupId,
+        /// How new it must be.
+        consistency: Consistency,
+        /// What to do with it.
+        look: Look,
+    },
+    /// Look at the host itself.
+    Inspect(Box<dyn FnOnce(&Host) + Send>),
+    /// Follow a group's history.
+    Watch {
+        /// The asker's number for the watch, unique on this node: [`crate::NodeHandle::fresh_watch`].
+        watch: WatchNumber,
+        /// Of which group.
+        group: GroupId,
+        /// From which revision on; none for what is new.
+        from: Option<Revision>,
+        /// What to see.
+        filter: Watch,
+        /// How many events may be sent before more are allowed.
+        credit: u64,
+    },
+    /// A watch may be told of so many events more.
+    WatchCredit {
+        /// Which.
+        watch: WatchNumber,
+        /// How many.
+        events: u64,
+    },
+    /// End a watch.
+    Unwatch {
+        /// Which.
+        watch: WatchNumber,
+    },
+    /// Change who is a member.
+    ChangeMembers {
+        /// Of which group.
+        group: GroupId,
+        /// How.
+        change: MemberChange,
+    },
+    /// Hand leadership on.
+    TransferLeadership {
+        /// Of which group.
+        group: GroupId,
+        /// To whom; none for the best voter.
+        to: Option<NodeId>,
+    },
+    /// Take a snapshot now.
+    TakeSnapshot {
+        /// Of which group.
+        group: GroupId,
+    },
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ask::Command { group, command, fast } => write!(f, "Command({group}, {command:?}, fast: {fast})"),
+            Ask::KeepAlive { group, renewal } => write!(f, "KeepAlive({group}, {renewal:?})"),
+            Ask::Read { group, consistency, .. } => write!(f, "Read({group}, {consistency:?})"),
+            Ask::Inspect(_) => f.write_str("Inspect"),
+            Ask::Watch { watch, group, from, .. } => write!(f, "Watch({watch}, {group}, {from:?})"),
+            Ask::WatchCredit { watch, events } => write!(f, "WatchCredit({watch}, {events})"),
+            Ask::Unwatch { watch } => write!(f, "Unwatch({watch})"),
+            Ask::ChangeMembers { group, change } => write!(f, "ChangeMembers({group}, {change:?})"),
+            Ask::TransferLeadership { group, to } => write!(f, "TransferLeadership({group}, {to:?})"),
+            Ask::TakeSnapshot { group } => write!(f, "TakeSnapshot({group})"),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The threads that touch the disk: one makes log writes durable, one works on snapshot files.
+//!
+//! Invariant: writes become durable in the order of their numbers, and the driver hears of each only then. Writes that
+//! wait while another is synced share the next fsync. A full disk is waited out, with the same write first; any other
+//! failure stops the node. Not here: what is written (`tollgate_replica`).
+
+use crate::driver::Input;
+use crate::fault::Fault;
+use crate::inbox::Inbox;
+use crate::meter::Meter;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+use tollgate_replica::{Engine, Job, SnapshotJobs, Storage, StorageError, Write};
+
+/// How often a full disk is tried again.
+const FULL_RETRY: Duration = Duration::from_millis(200);
+
+/// Runs until the driver hangs up.
+pub(crate) fn run_log(
+    mut engine: Engine,
+    writes: &Receiver<Write>,
+    inbox: &Inbox<Input>,
+    meter: &Arc<dyn Meter>,
+) {
+    let mut batch = Vec::new();
+    while let Ok(first) = writes.recv() {
+        batch.push(first);
+        batch.extend(writes.try_iter());
+        let began = Instant::now();
+        match write_until_room(&mut engine, &batch, inbox) {
+            Ok(()) => meter.fsync(began.elapsed()),
+            Err(error) => {
+                inbox.put(Input::Fault(error.into()));
+                return;
+            }
+        }
+        let last = batch.last().expect("at least the first").number;
+        inbox.put(Input::Persisted(last));
+        batch.clear();
+    }
+}
+
+fn write_until_room(engine: &mut Engine, batch: &[Write], inbox: &Inbox<Input>) -> Result<(), StorageError> {
+    let mut full = false;
+    loop {
+        match engine.write(batch) {
+            Err(StorageError::Full { path }) => {
+                if !full {
+                    tracing::error!(path, "the disk is full: no proposals are taken until there is room");
+                    inbox.put(Input::DiskFull(true));
+                }
+                full = true;
+                std::thread::sleep(FULL_RETRY);
+            }
+            Ok(()) if full => {
+                tracing::info!("there is room on the disk again");
+                inbox.put(Input::DiskFull(false));
+                return Ok(());
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Runs until the driver hangs up.
+pub(crate) fn run_jobs(mut snapshots: SnapshotJobs, jobs: &Receiver<Job>, inbox: &Inbox<Input>) {
+    while let Ok(job) = jobs.recv() {
+        let group = job.group();
+        match snapshots.perform(job) {
+            Ok(done) => inbox.put(Input::JobDone(Box::new(done))),
+            Err(StorageError::Full { path }) => {
+                tracing::error!(path, %group, "the disk is full: a snapshot was given up");
+                inbox.put(Input::JobDropped(group));
+            }
+            Err(error) => {
+                inbox.put(Input::Fault(Fault::from(error)));
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The thread that takes turns with the host: everything that is decided on this node is decided here.
+//!
+//! A turn takes all that has arrived, and gives out what came of it in the order that the host's contract has. Not
+//! here: waiting for disks (`disk`), sockets (`peers`), and who may ask what (`tollgate_server`).
+
+use crate::ask::{Ask, Consistency, Look};
+use crate::caller::{Answer, Caller, Sink};
+use crate::fault::Fault;
+use crate::inbox::Inbox;
+use crate::meter::Meter;
+use crate::peers::Outboxes;
+use crate::status::NodeStatus;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tollgate_core::State;
+use tollgate_replica::{Desk, Done, Host, HostEvent, Job, Moment, Output, ReadError, Write, WriteNumber};
+use tollgate_types::{GroupId, NodeId};
+
+/// What arrives at a driver.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Asked(Caller, Ask),
+    Frame(NodeId, Vec<u8>),
+    Lost(NodeId),
+    Regained(NodeId),
+    Persisted(WriteNumber),
+    DiskFull(bool),
+    JobDone(Box<Done>),
+    JobDropped(GroupId),
+    /// Hand leadership on and take nothing more.
+    Retire,
+    /// Stop.
+    Stop,
+    Fault(Fault),
+}
+
+/// What a driver gives its output to.
+pub(crate) struct Outlets {
+    pub(crate) peers: Outboxes,
+    pub(crate) writes: Sender<Write>,
+    pub(crate) jobs: Sender<Job>,
+    pub(crate) status: watch::Sender<NodeStatus>,
+    pub(crate) meter: Arc<dyn Meter>,
+}
+
+pub(crate) struct Driver {
+    host: Host,
+    desk: Desk<Caller, Look>,
+    inbox: Arc<Inbox<Input>>,
+    outlets: Outlets,
+    started: Instant,
+    retiring: bool,
+    disk_full: bool,
+    /// Sinks that were answered in this turn.
+    touched: Vec<Arc<dyn Sink>>,
+    counted: (u64, u64),
+}
+
+/// Why a driver's thread ended.
+pub(crate) type Ending = Result<(), Fault>;
+
+/// The longest sleep: status is looked at that often at least.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+impl Driver {
+    pub(crate) fn new(host: Host, inbox: Arc<Inbox<Input>>, outlets: Outlets, started: Instant) -> Driver {
+        Driver {
+            host,
+            desk: Desk::new(0),
+            inbox,
+            outlets,
+            started,
+            retiring: false,
+            disk_full: false,
+            touched: Vec::new(),
+            counted: (0, 0),
+        }
+    }
+
+    /// Takes turns until it is told to stop, or can't go on.
+    pub(crate) fn run(mut self) -> Ending {
+        let mut inputs = Vec::new();
+        let mut answers = Vec::new();
+        loop {
+            let patience = self.patience();
+            self.inbox.take(&mut inputs, patience);
+            self.outlets.meter.turn(inputs.len());
+            self.host.begin_turn(self.moment());
+            let mut stop = false;
+            for input in inputs.drain(..) {
+                match input {
+                    Input::Fault(fault) => return Err(fault),
+                    Input::Stop => stop = true,
+                    input => self.take(input),
+                }
+            }
+            self.desk.before_end_turn(&mut self.host);
+            let output = self.host.end_turn();
+            self.give_out(output, &mut answers);
+            if stop {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long it may sleep, if nothing arrives.
+    fn patience(&self) -> Duration {
+        if self.desk.wants_turn() {
+            return Duration::ZERO;
+        }
+        let us = self.host.next_turn().us().saturating_sub(self.moment().us());
+        Duration::from_micros(us).min(SLEEP_MAX)
+    }
+
+    fn moment(&self) -> Moment {
+        let us = u64::try_from(self.started.elapsed().as_micros()).expect("half a million years");
+        Moment::from_us(us)
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Asked(caller, ask) => self.asked(caller, ask),
+            Input::Frame(from, bytes) => {
+                if let Err(error) = self.host.receive(&bytes) {
+                    tracing::warn!(%from, %error, "a frame was refused");
+                }
+            }
+            Input::Lost(peer) => self.host.connection_lost(peer),
+            Input::Regained(peer) => self.host.connection_regained(peer),
+            Input::Persisted(number) => self.host.persisted(number),
+            Input::DiskFull(full) => {
+                self.disk_full = full;
+                self.host.disk_full(full);
+            }
+            Input::JobDone(done) => self.host.job_done(*done),
+            Input::JobDropped(group) => self.host.job_dropped(group),
+            Input::Retire => {
+                self.retiring = true;
+                self.host.begin_shutdown();
+            }
+            Input::Stop | Input::Fault(_) => unreachable!("dealt with by the turn itself"),
+        }
+    }
+
+    fn asked(&mut self, caller: Caller, ask: Ask) {
+        let (desk, host) = (&mut self.desk, &mut self.host);
+        match ask {
+            Ask::Command { group, command, fast } => desk.command(caller, group, *command, fast, host),
+            Ask::KeepAlive { group, renewal } => desk.keep_alive(caller, group, renewal),
+            Ask::Read { group, consistency: Consistency::Linearizable, look } => {
+                desk.read(caller, group, look, host);
+            }
+            Ask::Read { group, consistency, look } => look(at_once(host, group, consistency)),
+            Ask::Inspect(look) => look(host),
+            Ask::Watch { watch, group, from, filter, credit } => {
+                desk.watch(caller, watch, group, from, filter, credit);
+            }
+            Ask::WatchCredit { watch, events } => desk.give_credit(watch, events),
+            Ask::Unwatch { watch } => desk.unwatch(watch),
+            Ask::ChangeMembers { group, change } => desk.change_members(caller, group, change, host),
+            Ask::TransferLeadership { group, to } => host.transfer_leadership(group, to),
+            Ask::TakeSnapshot { group } => host.take_snapshot(group),
+        }
+    }
+
+    /// In the order of the host's contract.
+    fn give_out(&mut self, mut output: Output, answers: &mut Vec<(Caller, Answer)>) {
+        for (peer, frame) in output.frames.drain(..) {
+            self.outlets.peers.send(peer, frame);
+        }
+        if let Some(write) = output.write.take() {
+            // Gone only if the disk's thread has failed, and then its fault is on its way.
+            let _ = self.outlets.writes.send(write);
+        }
+        for job in output.jobs.drain(..) {
+            let _ = self.outlets.jobs.send(job);
+        }
+        self.desk.after_turn(&mut output, &self.host, answers);
+        for (caller, answer) in answers.drain(..) {
+            self.answer(caller, answer);
+        }
+        for sink in self.touched.drain(..) {
+            sink.flush();
+        }
+        self.tell_of(&output);
+    }
+
+    fn answer(&mut self, caller: Caller, answer: Answer) {
+        match answer {
+            Answer::MayRead { group, what } => {
+                let state = self.host.state(group).expect("a confirmed read has a state to look at");
+                what(Ok(state));
+            }
+            Answer::NotRead { what: Some(look), error } => look(Err(error)),
+            answer => {
+                if let Caller::Of(sink, operation) = caller
+                    && sink.answer(operation, answer)
+                {
+                    self.touched.push(sink);
+                }
+            }
+        }
+    }
+
+    fn tell_of(&mut self, output: &Output) {
+        for event in &output.events {
+            self.outlets.meter.event(event);
+            log(event);
+        }
+        for entry in &output.applied {
+            let leads = !entry.ended_leases.is_empty() && self.host.leads(entry.group);
+            for ended in entry.ended_leases.iter().filter(|_| leads) {
+                self.outlets.meter.lease_ended(ended.reason);
+                tracing::info!(group = %entry.group, lease = %ended.lease, reason = ?ended.reason, "lease ended");
+            }
+        }
+        let counts = self.desk.counts();
+        let (hits, misses) = (counts.fast_answers - self.counted.0, counts.fast_misses - self.counted.1);
+        if hits + misses > 0 {
+            self.outlets.meter.fast_answers(hits, misses);
+            self.counted = (counts.fast_answers, counts.fast_misses);
+        }
+        let status = NodeStatus::of(&self.host, self.retiring, self.disk_full);
+        self.outlets.status.send_if_modified(|known| {
+            let changed = *known != status;
+            *known = status;
+            changed
+        });
+    }
+}
+
+/// The state for a read that asks no quorum.
+fn at_once(host: &Host, group: GroupId, consistency: Consistency) -> Result<&State, ReadError> {
+    let serves = host.status(group).is_some_and(|status| status.serves);
+    if consistency == Consistency::Leader && !serves {
+        return Err(ReadError::TimedOut { group });
+    }
+    host.state(group).ok_or(ReadError::NoState { group })
+}
+
+/// One line for each thing that an operator wants to know.
+fn log(event: &HostEvent) {
+    match event {
+        HostEvent::LeadershipGained { group, term } => tracing::info!(%group, term, "this node leads"),
+        HostEvent::LeadershipLost { group, term } => tracing::info!(%group, term, "this node leads no more"),
+        HostEvent::LeaderChanged { group, leader: Some(leader), term } => {
+            tracing::info!(%group, %leader, term, "another leader");
+        }
+        HostEvent::LeaderChanged { group, leader: None, term } => {
+            tracing::info!(%group, term, "no leader is known");
+        }
+        HostEvent::MembersChanged { group, members } => tracing::info!(%group, ?members, "members changed"),
+        HostEvent::Removed { group } => tracing::warn!(%group, "this node was removed from the group"),
+        HostEvent::SnapshotSaved { group, index } => tracing::debug!(%group, index, "snapshot saved"),
+        HostEvent::SnapshotInstalled { group, index } => {
+            tracing::info!(%group, index, "a peer's snapshot was installed");
+        }
+        HostEvent::SnapshotDamaged { group, what } => {
+            tracing::warn!(%group, what, "a peer's snapshot arrived damaged; it comes again");
+        }
+        HostEvent::BlankVoterRefused { group, node } => tracing::error!(
+            %group, %node,
+            "a voter came back without its disk and is not listened to: remove it, and add it under a new id"
+        ),
+        HostEvent::DiskLost { group } => tracing::error!(
+            %group,
+            "this node once had a vote and its disk is empty: wipe it, and let it join under a new id"
+        ),
+    }
+}

@@ -1,0 +1,113 @@
+//! What waits for the driver's next turn.
+//!
+//! Many put in, one takes out, everything at once. Invariant: what comes from outside has a limit (P16); what the
+//! node's own threads have to say (disk, peers' connections) always goes in, and is bounded by what they are doing.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// The inbox is full: nothing was put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the node has too much to do: wait a little and try again")]
+pub struct Full;
+
+#[derive(Debug)]
+pub(crate) struct Inbox<T> {
+    waiting: Mutex<Waiting<T>>,
+    filled: Condvar,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    items: Vec<T>,
+    /// Whether the driver sleeps, and must be woken.
+    asleep: bool,
+}
+
+impl<T> Inbox<T> {
+    pub(crate) fn new(limit: usize) -> Inbox<T> {
+        let waiting = Waiting { items: Vec::new(), asleep: false };
+        Inbox { waiting: Mutex::new(waiting), filled: Condvar::new(), limit }
+    }
+
+    /// Puts something in, unless there is too much already; then it is not even asked for.
+    pub(crate) fn offer<I: IntoIterator<Item = T>>(&self, items: impl FnOnce() -> I) -> Result<(), Full> {
+        let mut waiting = self.lock();
+        if waiting.items.len() >= self.limit {
+            return Err(Full);
+        }
+        waiting.items.extend(items());
+        self.wake(waiting);
+        Ok(())
+    }
+
+    /// Puts something in, whatever there is.
+    pub(crate) fn put(&self, item: T) {
+        let mut waiting = self.lock();
+        waiting.items.push(item);
+        self.wake(waiting);
+    }
+
+    fn wake(&self, mut waiting: MutexGuard<'_, Waiting<T>>) {
+        if std::mem::take(&mut waiting.asleep) {
+            drop(waiting);
+            self.filled.notify_one();
+        }
+    }
+
+    /// Takes everything out, waiting for something for at most `patience`. `into` must be empty.
+    pub(crate) fn take(&self, into: &mut Vec<T>, patience: Duration) {
+        debug_assert!(into.is_empty(), "what was taken before is dealt with");
+        let mut waiting = self.lock();
+        if waiting.items.is_empty() && !patience.is_zero() {
+            waiting.asleep = true;
+            let woken = self.filled.wait_timeout_while(waiting, patience, |waiting| waiting.items.is_empty());
+            waiting = woken.expect("nobody panics with it").0;
+            waiting.asleep = false;
+        }
+        std::mem::swap(into, &mut waiting.items);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().items.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
+        self.waiting.lock().expect("nobody panics with it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn p16_what_comes_from_outside_has_a_limit_and_the_rest_goes_in() {
+        let inbox = Inbox::new(2);
+        assert_eq!((inbox.offer(|| [1]), inbox.offer(|| [2])), (Ok(()), Ok(())));
+        assert_eq!(inbox.offer(|| [3]), Err(Full));
+        inbox.put(4);
+        let mut taken = Vec::new();
+        inbox.take(&mut taken, Duration::ZERO);
+        assert_eq!(taken, [1, 2, 4]);
+        assert_eq!(inbox.len(), 0);
+    }
+
+    #[test]
+    fn one_who_sleeps_is_woken() {
+        let inbox = Arc::new(Inbox::new(2));
+        let other = Arc::clone(&inbox);
+        let taker = std::thread::spawn(move || {
+            let mut taken = Vec::new();
+            other.take(&mut taken, Duration::from_mins(1));
+            taken
+        });
+        while !inbox.lock().asleep {
+            std::thread::yield_now();
+        }
+        inbox.put(7);
+        assert_eq!(taker.join().unwrap(), [7]);
+    }
+}

@@ -1,0 +1,27 @@
+//! A node: the replicas of all groups on this machine, driven by threads and wired to disk and peers.
+//!
+//! One thread takes turns with the host, one makes log writes durable, one works on snapshot files, and tasks carry
+//! frames between nodes. The first crate with async in it, and only at the edges: between the sockets and the driver
+//! stands one bounded inbox. Not here: what is decided (`tollgate_core`, `tollgate_replica`), and how clients are spoken
+//! to (`tollgate_server`).
+
+mod ask;
+mod caller;
+mod disk;
+mod driver;
+mod fault;
+mod inbox;
+mod meter;
+mod node;
+mod peers;
+mod settings;
+mod status;
+
+pub use ask::{Ask, Consistency, Look};
+pub use caller::{Answer, Caller, Sink};
+pub use fault::Fault;
+pub use inbox::Full;
+pub use meter::{Meter, NoMeter};
+pub use node::{Called, Node, NodeHandle, NotAnswered, StartError};
+pub use settings::{Bootstrap, NodeSettings};
+pub use status::{GroupStatus, NodeStatus};

@@ -1,0 +1,355 @@
+//! Starts a node, asks it things, and stops it.
+//!
+//! Invariant: a data directory is founded only when told to, by one process, and never taken over from another node.
+//! Not here: what the threads do (`driver`, `disk`, `peers`).
+
+use crate::ask::{Ask, Consistency};
+use crate::caller::{Answer, Caller, Sink};
+use crate::disk;
+use crate::driver::{Driver, Ending, Input, Outlets};
+use crate::fault::Fault;
+use crate::inbox::{Full, Inbox};
+use crate::meter::Meter;
+use crate::peers;
+use crate::settings::{Bootstrap, NodeSettings};
+use crate::status::NodeStatus;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tollgate_core::State;
+use tollgate_replica::{
+    DataDir, DataDirError, Engine, Host, InvalidConfig, Moment, Randomness, ReadError, Role, Storage,
+    StorageError, WatchNumber,
+};
+use tollgate_types::{ClusterId, GroupId, NodeId, Revision};
+
+/// Why a node did not start. Nothing was changed that a second attempt would stumble over.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data directory can't be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// What is in it can't be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The settings break a rule.
+    #[error("the settings can't work: {0}")]
+    Settings(#[from] InvalidConfig),
+    /// The system would not give what a node needs.
+    #[error("{what}: {source}")]
+    System {
+        /// What it was asked for.
+        what: &'static str,
+        /// What it said.
+        source: std::io::Error,
+    },
+}
+
+/// A running node. Dropping it stops it, without handing leadership on first.
+#[derive(Debug)]
+pub struct Node {
+    handle: NodeHandle,
+    threads: Vec<JoinHandle<()>>,
+    ended: watch::Receiver<Option<Ending>>,
+    _tasks: JoinSet<()>,
+    _data_dir: DataDir,
+}
+
+/// Asks a node things. Cheap to clone; outlives the node, and is told then that it has stopped.
+#[derive(Debug, Clone)]
+pub struct NodeHandle {
+    cluster: ClusterId,
+    node: NodeId,
+    inbox: Arc<Inbox<Input>>,
+    status: watch::Receiver<NodeStatus>,
+    next_watch: Arc<AtomicU64>,
+}
+
+impl Node {
+    /// Starts a node that listens to its peers on `listener`. Its sockets are served by `runtime`.
+    pub fn start(
+        settings: &NodeSettings,
+        listener: std::net::TcpListener,
+        meter: Arc<dyn Meter>,
+        runtime: &tokio::runtime::Handle,
+    ) -> Result<Node, StartError> {
+        let (cluster, node) = (settings.host.cluster, settings.host.node);
+        let (data_dir, mut engine) = open(settings)?;
+        let groups = engine.load()?;
+        let snapshots = engine.take_jobs();
+        let started = Instant::now();
+        let host = Host::open(settings.host.clone(), groups, Box::new(SystemRandomness), Moment::from_us(0))?;
+        let inbox = Arc::new(Inbox::new(settings.operations_waiting_max));
+        let mut tasks = JoinSet::new();
+        let listener = {
+            let _inside = runtime.enter();
+            let system = |source| StartError::System { what: "listening to peers", source };
+            listener.set_nonblocking(true).map_err(system)?;
+            tokio::net::TcpListener::from_std(listener).map_err(system)?
+        };
+        let outboxes = peers::start((cluster, node), &settings.peers, listener, &inbox, &mut tasks, runtime);
+        let (writes, writes_out) = mpsc::channel();
+        let (jobs, jobs_out) = mpsc::channel();
+        let (status, status_out) = watch::channel(NodeStatus::of(&host, false, false));
+        let (ended, ended_out) = watch::channel(None);
+        let log_inbox = Arc::clone(&inbox);
+        let log_meter = Arc::clone(&meter);
+        let log = spawn("log", Arc::clone(&inbox), move || {
+            disk::run_log(engine, &writes_out, &log_inbox, &log_meter);
+        })?;
+        let jobs_inbox = Arc::clone(&inbox);
+        let snapshots = spawn("snapshot", Arc::clone(&inbox), move || {
+            disk::run_jobs(snapshots, &jobs_out, &jobs_inbox);
+        })?;
+        let outlets = Outlets { peers: outboxes, writes, jobs, status, meter };
+        let driver = Driver::new(host, Arc::clone(&inbox), outlets, started);
+        let driver = std::thread::Builder::new().name(format!("driver-{node}")).spawn(move || {
+            let ending = Ended(ended);
+            let result = driver.run();
+            ending.0.send_replace(Some(result));
+        });
+        let driver = driver.map_err(|source| StartError::System { what: "starting a thread", source })?;
+        let next_watch = Arc::new(AtomicU64::new(1));
+        let handle = NodeHandle { cluster, node, inbox, status: status_out, next_watch };
+        let threads = vec![driver, log, snapshots];
+        Ok(Node { handle, threads, ended: ended_out, _tasks: tasks, _data_dir: data_dir })
+    }
+
+    /// For asking it things.
+    pub fn handle(&self) -> &NodeHandle {
+        &self.handle
+    }
+
+    /// Waits until the node stops by itself, and says why.
+    pub async fn failed(&self) -> Fault {
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(Err(fault))) => fault.clone(),
+            Ok(Some(Ok(())) | None) => std::future::pending().await,
+            Err(_) => Fault::Panicked("driver"),
+        }
+    }
+
+    /// Stops the node: hands leadership on, for at most `grace`, and makes durable what is under way.
+    pub async fn stop(mut self, grace: Duration) {
+        self.handle.inbox.put(Input::Retire);
+        let mut status = self.handle.status.clone();
+        let leads = |status: &NodeStatus| status.groups.values().any(|group| group.role == Role::Leader);
+        let handed_on = status.wait_for(|status| status.stopping && !leads(status));
+        if tokio::time::timeout(grace, handed_on).await.is_err() {
+            tracing::warn!("nobody took over leadership in time");
+        }
+        self.handle.inbox.put(Input::Stop);
+        let threads = std::mem::take(&mut self.threads);
+        let joined = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                // One that panicked has said so.
+                let _ = thread.join();
+            }
+        });
+        let _ = joined.await;
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.handle.inbox.put(Input::Stop);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Says that the driver's thread is over, even if it panics.
+struct Ended(watch::Sender<Option<Ending>>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.send_replace(Some(Err(Fault::Panicked("driver"))));
+        }
+    }
+}
+
+/// Starts a thread of the node; should it panic, the node stops.
+fn spawn(
+    name: &'static str,
+    inbox: Arc<Inbox<Input>>,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
+    struct Guard(&'static str, Arc<Inbox<Input>>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.1.put(Input::Fault(Fault::Panicked(self.0)));
+            }
+        }
+    }
+    let run = move || {
+        let _guard = Guard(name, inbox);
+        run();
+    };
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map_err(|source| StartError::System { what: "starting a thread", source })
+}
+
+/// Opens the data directory, or founds it if told to and there is nothing.
+fn open(settings: &NodeSettings) -> Result<(DataDir, Engine), StartError> {
+    let (cluster, node) = (settings.host.cluster, settings.host.node);
+    let path = &settings.data_dir;
+    let data_dir = match (DataDir::open(path, Some((cluster, node))), &settings.bootstrap) {
+        (Err(DataDirError::Empty { .. } | DataDirError::Unfinished { .. }), Some(bootstrap)) => {
+            tracing::info!(path = %path.display(), %cluster, %node, "founding a new data directory");
+            found(settings, bootstrap)?
+        }
+        (opened, _) => opened?,
+    };
+    let engine = Engine::open(data_dir.path(), settings.engine.clone())?;
+    Ok((data_dir, engine))
+}
+
+fn found(settings: &NodeSettings, bootstrap: &Bootstrap) -> Result<DataDir, StartError> {
+    let (cluster, node) = (settings.host.cluster, settings.host.node);
+    let founding = DataDir::create(&settings.data_dir, cluster, node)?;
+    let mut engine = Engine::create(founding.path(), settings.engine.clone())?;
+    for group in &bootstrap.groups {
+        tollgate_replica::bootstrap(&mut engine, node, *group, &bootstrap.members, bootstrap.limits.clone())?;
+    }
+    drop(engine);
+    Ok(founding.finish()?)
+}
+
+/// The operating system's.
+struct SystemRandomness;
+
+impl Randomness for SystemRandomness {
+    fn next_u64(&mut self) -> u64 {
+        getrandom::u64().expect("the system has randomness")
+    }
+}
+
+/// Why a call has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotAnswered {
+    /// It was not asked, and never will be.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// The node stopped: it may have happened, or may still.
+    #[error("the node stopped before it answered: it may have happened")]
+    Stopped,
+}
+
+/// An answer, and what came before it.
+pub struct Called {
+    /// The final answer: never [`Answer::Queued`].
+    pub answer: Answer,
+    /// When it joined the queue and at which place, if it did.
+    pub queued: Option<(Revision, u64)>,
+}
+
+impl NodeHandle {
+    /// The node's cluster.
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Which node it is.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// What it knows of its groups, and when that changes.
+    pub fn status(&self) -> &watch::Receiver<NodeStatus> {
+        &self.status
+    }
+
+    /// A number that no other watch on this node has.
+    pub fn fresh_watch(&self) -> WatchNumber {
+        self.next_watch.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How much waits for the next turn.
+    pub fn waiting(&self) -> usize {
+        self.inbox.len()
+    }
+
+    /// Asks for many things at once.
+    pub fn ask_all(&self, asks: impl IntoIterator<Item = (Caller, Ask)>) -> Result<(), Full> {
+        self.inbox.offer(|| asks.into_iter().map(|(caller, ask)| Input::Asked(caller, ask)))
+    }
+
+    /// Asks for one thing.
+    pub fn ask(&self, caller: Caller, ask: Ask) -> Result<(), Full> {
+        self.ask_all([(caller, ask)])
+    }
+
+    /// Asks for something that must not be lost for lack of room, and that its asker does seldom: the end of a wait or
+    /// of a watch whose caller is gone.
+    pub fn tell(&self, ask: Ask) {
+        self.inbox.put(Input::Asked(Caller::Nobody, ask));
+    }
+
+    /// Asks, and waits for the final answer. Dropped before, nobody hears it.
+    pub async fn call(&self, ask: Ask) -> Result<Called, NotAnswered> {
+        let (sender, receiver) = oneshot::channel();
+        let once = Arc::new(Once { sender: Mutex::new(Some(sender)), queued: Mutex::new(None) });
+        self.ask(Caller::Of(once, 0), ask)?;
+        let (answer, queued) = receiver.await.map_err(|_| NotAnswered::Stopped)?;
+        Ok(Called { answer, queued })
+    }
+
+    /// Looks at a group's state.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        group: GroupId,
+        consistency: Consistency,
+        look: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let (sender, receiver) = oneshot::channel();
+        let look = Box::new(move |state: Result<&State, ReadError>| {
+            // Nobody may wait any more.
+            let _ = sender.send(state.map(look));
+        });
+        let asked = self.ask(Caller::Nobody, Ask::Read { group, consistency, look });
+        asked.map_err(|Full| ReadError::Overloaded { group })?;
+        receiver.await.unwrap_or(Err(ReadError::TimedOut { group }))
+    }
+
+    /// Looks at the host; none if the node has stopped.
+    pub async fn inspect<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Host) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = oneshot::channel();
+        let look = Box::new(move |host: &Host| {
+            let _ = sender.send(look(host));
+        });
+        self.inbox.put(Input::Asked(Caller::Nobody, Ask::Inspect(look)));
+        receiver.await.ok()
+    }
+}
+
+type OnceAnswer = (Answer, Option<(Revision, u64)>);
+
+/// Takes one final answer.
+struct Once {
+    sender: Mutex<Option<oneshot::Sender<OnceAnswer>>>,
+    queued: Mutex<Option<(Revision, u64)>>,
+}
+
+impl Sink for Once {
+    fn answer(&self, _: u64, answer: Answer) -> bool {
+        let mut queued = self.queued.lock().expect("nobody panics with it");
+        if let Answer::Queued { create_revision, position } = answer {
+            *queued = Some((create_revision, position));
+        } else if let Some(sender) = self.sender.lock().expect("nobody panics with it").take() {
+            let _ = sender.send((answer, queued.take()));
+        }
+        false
+    }
+
+    fn flush(&self) {}
+}

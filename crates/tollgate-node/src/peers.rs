@@ -1,0 +1,79 @@
+//! Frames between nodes: one connection for each direction, dialled by the sender.
+//!
+//! Invariant: frames to one peer go out in order, whole or not at all; they may be lost. A queue to a peer has a limit,
+//! and past it frames are dropped: Raft sends again. A broken connection is dialled again at once; if that fails the
+//! host is told, which may campaign then. Not here: what is in a frame (`tollgate_replica`).
+
+mod hello;
+mod incoming;
+mod outgoing;
+
+use crate::driver::Input;
+use crate::inbox::Inbox;
+use hello::Hello;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tollgate_types::{ClusterId, NodeId};
+
+/// The longest frame that is read. Far above what a host sends.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes that wait for one peer; past this, frames are dropped.
+const QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// Where frames for peers go.
+pub(crate) struct Outboxes {
+    peers: BTreeMap<NodeId, Outbox>,
+}
+
+struct Outbox {
+    frames: mpsc::UnboundedSender<Vec<u8>>,
+    queued: Arc<AtomicUsize>,
+}
+
+impl Outboxes {
+    /// Sends a frame, now or never.
+    pub(crate) fn send(&self, to: NodeId, frame: Vec<u8>) {
+        let Some(outbox) = self.peers.get(&to) else {
+            tracing::debug!(%to, "a frame for a node whose address is not known");
+            return;
+        };
+        if outbox.queued.load(Ordering::Relaxed) + frame.len() <= QUEUE_BYTES_MAX {
+            outbox.queued.fetch_add(frame.len(), Ordering::Relaxed);
+            // Gone only when the node stops.
+            let _ = outbox.frames.send(frame);
+        }
+    }
+}
+
+/// Begins to listen to peers and to dial them. The tasks end when the set is dropped.
+pub(crate) fn start(
+    (cluster, node): (ClusterId, NodeId),
+    addresses: &BTreeMap<NodeId, String>,
+    listener: tokio::net::TcpListener,
+    inbox: &Arc<Inbox<Input>>,
+    tasks: &mut JoinSet<()>,
+    runtime: &tokio::runtime::Handle,
+) -> Outboxes {
+    let known = addresses.keys().copied().collect();
+    tasks.spawn_on(incoming::listen(listener, cluster, node, known, Arc::clone(inbox)), runtime);
+    let mut peers = BTreeMap::new();
+    for (peer, address) in addresses.iter().filter(|(peer, _)| **peer != node) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let queued = Arc::new(AtomicUsize::new(0));
+        let hello = Hello { cluster, from: node, to: *peer };
+        let dialler = outgoing::Dialler {
+            hello,
+            address: address.clone(),
+            frames: receiver,
+            queued: Arc::clone(&queued),
+            inbox: Arc::clone(inbox),
+        };
+        tasks.spawn_on(dialler.run(), runtime);
+        peers.insert(*peer, Outbox { frames: sender, queued });
+    }
+    Outboxes { peers }
+}

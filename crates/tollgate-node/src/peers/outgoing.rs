@@ -1,0 +1,118 @@
+//! Dials one peer, again and again, and writes frames to it.
+
+use super::hello::{self, Hello};
+use crate::driver::Input;
+use crate::inbox::Inbox;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::timeout;
+
+/// Between two attempts to dial: doubles from the first to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Frames are gathered into writes of about this size.
+const WRITE_BYTES: usize = 256 << 10;
+
+pub(super) struct Dialler {
+    pub(super) hello: Hello,
+    pub(super) address: String,
+    pub(super) frames: UnboundedReceiver<Vec<u8>>,
+    pub(super) queued: Arc<AtomicUsize>,
+    pub(super) inbox: Arc<Inbox<Input>>,
+}
+
+impl Dialler {
+    /// Until the node stops.
+    pub(super) async fn run(mut self) {
+        let peer = self.hello.to;
+        let (mut pause, mut lost) = (PAUSE_MIN, false);
+        let mut said = String::new();
+        loop {
+            match self.dial().await {
+                Ok(stream) => {
+                    tracing::info!(%peer, address = self.address, "connected");
+                    if std::mem::take(&mut lost) {
+                        self.inbox.put(Input::Regained(peer));
+                    }
+                    pause = PAUSE_MIN;
+                    said.clear();
+                    // What was meant for the connection before is stale by now.
+                    self.drop_frames();
+                    match self.write(stream).await {
+                        Ok(()) => return,
+                        Err(error) => tracing::info!(%peer, %error, "connection lost"),
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut lost, true) {
+                        self.inbox.put(Input::Lost(peer));
+                    }
+                    let says = error.to_string();
+                    if says != said {
+                        tracing::warn!(%peer, address = self.address, error = says, "can't connect");
+                        said = says;
+                    }
+                    self.drop_frames();
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    async fn dial(&self) -> io::Result<TcpStream> {
+        let dialled = async {
+            let mut stream = TcpStream::connect(&self.address).await?;
+            stream.set_nodelay(true)?;
+            match hello::greet(&mut stream, self.hello).await? {
+                Ok(()) => Ok(stream),
+                Err(refusal) => Err(io::Error::other(refusal)),
+            }
+        };
+        timeout(hello::PATIENCE, dialled).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+
+    /// Writes until the node stops (`Ok`) or the connection breaks.
+    async fn write(&mut self, stream: TcpStream) -> io::Result<()> {
+        let (mut reader, mut writer) = stream.into_split();
+        let mut bytes = Vec::new();
+        let mut nothing = [0; 1];
+        loop {
+            tokio::select! {
+                frame = self.frames.recv() => {
+                    let Some(frame) = frame else { return Ok(()) };
+                    bytes.clear();
+                    self.gather(&frame, &mut bytes);
+                    while bytes.len() < WRITE_BYTES && let Ok(frame) = self.frames.try_recv() {
+                        self.gather(&frame, &mut bytes);
+                    }
+                    writer.write_all(&bytes).await?;
+                }
+                // The peer never speaks here: this is how one learns at once that it is gone.
+                read = reader.read(&mut nothing) => {
+                    let says = if read? == 0 { "closed by the peer" } else { "the peer spoke out of turn" };
+                    return Err(io::Error::other(says));
+                }
+            }
+        }
+    }
+
+    fn gather(&self, frame: &[u8], into: &mut Vec<u8>) {
+        self.queued.fetch_sub(frame.len(), Ordering::Relaxed);
+        let length = u32::try_from(frame.len()).expect("a frame is a few megabytes");
+        into.extend_from_slice(&length.to_le_bytes());
+        into.extend_from_slice(frame);
+    }
+
+    fn drop_frames(&mut self) {
+        while let Ok(frame) = self.frames.try_recv() {
+            self.queued.fetch_sub(frame.len(), Ordering::Relaxed);
+        }
+    }
+}

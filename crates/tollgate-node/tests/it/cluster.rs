@@ -1,0 +1,169 @@
+//! A cluster of nodes on free ports and in temporary directories.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tollgate_core::{AcquireLock, Command, GrantLease, LeaseChoice, Reply, Wait};
+use tollgate_node::{Answer, Ask, Bootstrap, Called, NoMeter, Node, NodeHandle, NodeSettings};
+use tollgate_replica::{EngineConfig, HostConfig, Members, ProposeError};
+use tollgate_types::{
+    Address, ClientId, ClusterId, DurationMs, GroupId, LeaseId, Limits, Metadata, Mode, Name, Names, NodeId,
+    Owner,
+};
+
+pub(crate) const GROUP: GroupId = GroupId::new(0);
+
+/// Longer than anything should take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Cluster {
+    pub(crate) nodes: BTreeMap<u64, Node>,
+    settings: BTreeMap<u64, NodeSettings>,
+    ports: BTreeMap<u64, u16>,
+    _dirs: Vec<TempDir>,
+}
+
+pub(crate) fn node(number: u64) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+impl Cluster {
+    pub(crate) fn start(count: u64) -> Cluster {
+        let listeners: BTreeMap<u64, TcpListener> =
+            (1..=count).map(|number| (number, TcpListener::bind("127.0.0.1:0").unwrap())).collect();
+        let ports: BTreeMap<u64, u16> =
+            listeners.iter().map(|(number, it)| (*number, it.local_addr().unwrap().port())).collect();
+        let peers: BTreeMap<NodeId, String> =
+            ports.iter().map(|(number, port)| (node(*number), format!("127.0.0.1:{port}"))).collect();
+        let members = Members::first((1..=count).map(node), []);
+        let (mut settings, mut dirs) = (BTreeMap::new(), Vec::new());
+        for number in 1..=count {
+            let dir = TempDir::new().unwrap();
+            let (groups, limits) = (vec![GROUP], Limits::DEFAULT);
+            let bootstrap = Some(Bootstrap { groups, members: members.clone(), limits });
+            let of = NodeSettings {
+                host: HostConfig::new(ClusterId::new(7), node(number)),
+                engine: EngineConfig::default(),
+                data_dir: dir.path().join("data"),
+                peers: peers.clone(),
+                bootstrap,
+                operations_waiting_max: 100_000,
+            };
+            settings.insert(number, of);
+            dirs.push(dir);
+        }
+        let mut cluster = Cluster { nodes: BTreeMap::new(), settings, ports, _dirs: dirs };
+        for (number, listener) in listeners {
+            cluster.start_on(number, listener);
+        }
+        cluster
+    }
+
+    fn start_on(&mut self, number: u64, listener: TcpListener) {
+        let runtime = tokio::runtime::Handle::current();
+        let settings = &self.settings[&number];
+        let node = Node::start(settings, listener, Arc::new(NoMeter), &runtime).unwrap();
+        self.nodes.insert(number, node);
+    }
+
+    /// Starts a node again on the data and the port that it had.
+    pub(crate) async fn restart(&mut self, number: u64) {
+        let address = ("127.0.0.1", self.ports[&number]);
+        // The port may stay taken for a moment by connections of the old node.
+        let listener = tokio::time::timeout(PATIENCE, async {
+            loop {
+                match TcpListener::bind(address) {
+                    Ok(listener) => return listener,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        });
+        let listener = listener.await.unwrap();
+        self.start_on(number, listener);
+    }
+
+    pub(crate) fn handle(&self, number: u64) -> &NodeHandle {
+        self.nodes[&number].handle()
+    }
+
+    pub(crate) fn peer_port(&self, number: u64) -> u16 {
+        self.ports[&number]
+    }
+
+    pub(crate) fn settings_of(&self, number: u64) -> NodeSettings {
+        self.settings[&number].clone()
+    }
+
+    /// Who leads and serves, once somebody does.
+    pub(crate) async fn leader(&self) -> u64 {
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let serves = |number: &&u64| self.handle(**number).status().borrow().serves(GROUP);
+                if let Some(leader) = self.nodes.keys().find(serves) {
+                    return *leader;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        found.await.expect("somebody leads in time")
+    }
+
+    /// Has a command carried out by whoever leads; for commands that may be repeated.
+    pub(crate) async fn command(&self, command: Command) -> Called {
+        let done = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let leader = self.leader().await;
+                let ask = Ask::Command { group: GROUP, command: Box::new(command.clone()), fast: true };
+                let Ok(called) = self.handle(leader).call(ask).await else { continue };
+                let again = matches!(
+                    called.answer,
+                    Answer::NotDone(ProposeError::NotLeader { .. } | ProposeError::Indeterminate { .. })
+                        | Answer::AskAgain { .. }
+                );
+                if !again {
+                    return called;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        done.await.expect("it is answered in time")
+    }
+
+    pub(crate) async fn reply(&self, command: Command) -> Reply {
+        match self.command(command).await.answer {
+            Answer::Replied { reply, .. } | Answer::Busy { reply, .. } => reply,
+            Answer::NotDone(error) => panic!("{error}"),
+            _ => panic!("not a reply"),
+        }
+    }
+}
+
+pub(crate) fn lease(number: u64) -> LeaseId {
+    LeaseId::new(number).unwrap()
+}
+
+pub(crate) fn grant(number: u64, ttl_ms: u64) -> Command {
+    Command::GrantLease(GrantLease {
+        id: LeaseChoice::Chosen(lease(number)),
+        ttl: DurationMs::from_ms(ttl_ms),
+        client_id: ClientId::new("test").unwrap(),
+        address: Address::NONE,
+        revoke_on_disconnect: false,
+    })
+}
+
+pub(crate) fn acquire(name: &str, of: u64, wait: Wait) -> Command {
+    Command::AcquireLock(AcquireLock {
+        names: Names::One(Name::new(name).unwrap()),
+        lease: lease(of),
+        owner: Owner::LEASE,
+        mode: Mode::Exclusive,
+        wait,
+        lock_delay: DurationMs::ZERO,
+        max_hold: None,
+        metadata: Metadata::NONE,
+        request: None,
+    })
+}

@@ -1,0 +1,6 @@
+//! Real nodes in one process: real sockets, real disks, real threads.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod cluster;
+mod service;

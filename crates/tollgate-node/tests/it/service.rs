@@ -1,0 +1,173 @@
+//! What a cluster of nodes does for those who ask.
+
+use crate::cluster::{Cluster, GROUP, PATIENCE, acquire, grant, lease, node};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tollgate_core::{Command, ReleaseBy, ReleaseLock, Reply, RevokeLease, Wait, WaitOutcome, Watch};
+use tollgate_node::{Answer, Ask, Caller, Consistency, Sink};
+use tollgate_replica::ProposeError;
+use tollgate_types::{Name, Names, Owner};
+
+fn release(name: &str, of: u64) -> Command {
+    let by = ReleaseBy::Holder { lease: lease(of), owner: Owner::LEASE, token: None, request: None };
+    Command::ReleaseLock(ReleaseLock { names: Names::One(Name::new(name).unwrap()), by })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_elect_a_leader_grant_a_lock_and_hand_it_on() {
+    let cluster = Cluster::start(3);
+    assert!(matches!(cluster.reply(grant(1, 60_000)).await, Reply::LeaseGranted { .. }));
+    assert!(matches!(cluster.reply(grant(2, 60_000)).await, Reply::LeaseGranted { .. }));
+    assert!(matches!(cluster.reply(acquire("job", 1, Wait::No)).await, Reply::Acquired { .. }));
+    assert!(matches!(cluster.reply(acquire("job", 2, Wait::No)).await, Reply::Busy { .. }));
+    let waits = cluster.command(acquire("job", 2, Wait::Forever));
+    let (called, ()) = tokio::join!(waits, async {
+        let leader = cluster.leader().await;
+        loop {
+            let look = |state: &tollgate_core::State| state.lock(&Name::new("job").unwrap());
+            let view = cluster.handle(leader).read(GROUP, Consistency::Linearizable, look).await.unwrap();
+            if view.is_some_and(|view| view.waiters.len() == 1) {
+                break;
+            }
+        }
+        assert!(matches!(cluster.reply(release("job", 1)).await, Reply::Released { .. }));
+    });
+    assert!(matches!(called.answer, Answer::Resolved { outcome: WaitOutcome::Granted { .. }, .. }));
+    assert_eq!(called.queued.map(|(_, position)| position), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p4_what_was_granted_survives_the_leader_and_a_restart_of_all() {
+    let mut cluster = Cluster::start(3);
+    cluster.reply(grant(1, 600_000)).await;
+    let Reply::Acquired { token, .. } = cluster.reply(acquire("job", 1, Wait::No)).await else {
+        panic!("nobody else wants it")
+    };
+    let leader = cluster.leader().await;
+    drop(cluster.nodes.remove(&leader));
+    let Reply::Acquired { token: again, .. } = cluster.reply(acquire("job", 1, Wait::No)).await else {
+        panic!("it holds it still")
+    };
+    assert_eq!(again, token);
+    cluster.nodes.clear();
+    for number in 1..=3 {
+        cluster.restart(number).await;
+    }
+    let Reply::Acquired { token: again, .. } = cluster.reply(acquire("job", 1, Wait::No)).await else {
+        panic!("it holds it still")
+    };
+    assert_eq!(again, token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_refuses_proposals_and_says_who_leads_but_answers_reads() {
+    let cluster = Cluster::start(3);
+    let leader = cluster.leader().await;
+    cluster.reply(grant(1, 60_000)).await;
+    cluster.reply(acquire("job", 1, Wait::No)).await;
+    let follower = (1..=3).find(|number| *number != leader).unwrap();
+    let ask = Ask::Command { group: GROUP, command: Box::new(grant(2, 60_000)), fast: true };
+    let called = cluster.handle(follower).call(ask).await.unwrap();
+    let Answer::NotDone(ProposeError::NotLeader { leader: known, .. }) = called.answer else {
+        panic!("a follower takes no proposals")
+    };
+    assert_eq!(known, Some(node(leader)));
+    let look = |state: &tollgate_core::State| state.lock(&Name::new("job").unwrap()).is_some();
+    let read = cluster.handle(follower).read(GROUP, Consistency::Linearizable, look).await;
+    assert_eq!(read.ok(), Some(true));
+    let read = cluster.handle(follower).read(GROUP, Consistency::Leader, |_| ()).await;
+    assert!(read.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stops_hands_leadership_on_first() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader().await;
+    let others: Vec<u64> = (1..=3).filter(|number| *number != leader).collect();
+    let stopped = cluster.nodes.remove(&leader).unwrap();
+    stopped.stop(PATIENCE).await;
+    let leads = |number: &u64| cluster.handle(*number).status().borrow().serves(GROUP);
+    // Somebody took over before the old one was gone, or knows that it must.
+    assert!(others.iter().any(leads) || others.contains(&cluster.leader().await));
+}
+
+/// Keeps what a watch is told.
+#[derive(Default)]
+struct Kept {
+    answers: Mutex<Vec<Answer>>,
+    flushed: Notify,
+}
+
+impl Sink for Kept {
+    fn answer(&self, _: u64, answer: Answer) -> bool {
+        let mut answers = self.answers.lock().unwrap();
+        answers.push(answer);
+        answers.len() == 1
+    }
+
+    fn flush(&self) {
+        self.flushed.notify_one();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p11_a_watch_on_a_follower_sees_every_change_once() {
+    let cluster = Cluster::start(3);
+    let leader = cluster.leader().await;
+    let follower = cluster.handle((1..=3).find(|number| *number != leader).unwrap());
+    let kept = Arc::new(Kept::default());
+    let (watch, filter) = (follower.fresh_watch(), Watch::LockPrefix(b"job".to_vec()));
+    let begin = Ask::Watch { watch, group: GROUP, from: None, filter, credit: 1_000 };
+    follower.ask(Caller::Of(Arc::clone(&kept) as Arc<dyn Sink>, 0), begin).unwrap();
+    tokio::time::timeout(PATIENCE, kept.flushed.notified()).await.expect("a watch is confirmed");
+    cluster.reply(grant(1, 60_000)).await;
+    for round in 0..10 {
+        cluster.reply(acquire(&format!("job{round}"), 1, Wait::No)).await;
+    }
+    cluster.reply(Command::RevokeLease(RevokeLease { lease: lease(1), disconnected: false })).await;
+    let mut seen = 0;
+    let mut next = None;
+    while seen < 20 {
+        for answer in std::mem::take(&mut *kept.answers.lock().unwrap()) {
+            let Answer::Events { from, events, next: then, .. } = answer else { panic!("only events") };
+            assert!(next.is_none_or(|next| next == from), "{next:?} {from:?}");
+            seen += events.len();
+            next = Some(then);
+        }
+        if seen < 20 {
+            tokio::time::timeout(PATIENCE, kept.flushed.notified()).await.expect("more events come");
+        }
+    }
+    assert_eq!(seen, 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_on_the_peer_port_is_cut_off_and_changes_nothing() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let cluster = Cluster::start(1);
+    cluster.reply(grant(1, 60_000)).await;
+    let port = cluster.peer_port(1);
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n....................."[..], &[0xff; 4_096]] {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        stream.write_all(garbage).await.unwrap();
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+        // A refusal, or a reset because it did not read on.
+        assert!(read.expect("it is cut off").is_err() || answer == [5], "{answer:?}");
+    }
+    assert!(matches!(cluster.reply(acquire("job", 1, Wait::No)).await, Reply::Acquired { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_directory_is_refused_without_bootstrap() {
+    let mut settings = Cluster::start(1).settings_of(1);
+    settings.bootstrap = None;
+    settings.data_dir = settings.data_dir.join("elsewhere");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let runtime = tokio::runtime::Handle::current();
+    let refused = tollgate_node::Node::start(&settings, listener, Arc::new(tollgate_node::NoMeter), &runtime);
+    let says = refused.unwrap_err().to_string();
+    assert!(says.contains("bootstrap a new cluster or join one"), "{says}");
+}
