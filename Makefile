@@ -13,17 +13,21 @@ SIM_BUGS = --features tollgate-sim/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow lint sim mutants-core mutants-sim fuzz bench-core bench-replica bench-storage
+.PHONY: help run test test-slow lint sim mutants-core mutants-sim fuzz bench-core bench-replica bench-storage
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: ## Start a three-node cluster on this machine, ready to lock (ARGS="--nodes 5" and so on)
+	cargo run --profile quick -p tollgate -- dev $(ARGS)
 
 test: ## Run every test, then the core's once more with small sizes
 	cargo test --workspace $(CORE_BUGS) --features tollgate-replica/planted-bugs
 	SEQUENCES=5000 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
 
-test-slow: ## Compare the core with its oracle on SEQUENCES=1000000 random histories
+test-slow: ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
 	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties
+	cargo test -p tollgate --test it -- --ignored --skip known_gaps --nocapture --test-threads 1
 
 lint: ## Check format, lints, docs and the rules of the house
 	cargo fmt --all --check

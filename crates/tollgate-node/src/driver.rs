@@ -216,6 +216,7 @@ impl Driver {
                 tracing::info!(group = %entry.group, lease = %ended.lease, reason = ?ended.reason, "lease ended");
             }
         }
+        self.outlets.meter.waiting(self.desk.parked_count(), self.desk.watch_count());
         let counts = self.desk.counts();
         let (hits, misses) = (counts.fast_answers - self.counted.0, counts.fast_misses - self.counted.1);
         if hits + misses > 0 {

@@ -23,11 +23,13 @@ struct Waiting<T> {
     items: Vec<T>,
     /// Whether the driver sleeps, and must be woken.
     asleep: bool,
+    /// Nobody takes anything out any more.
+    closed: bool,
 }
 
 impl<T> Inbox<T> {
     pub(crate) fn new(limit: usize) -> Inbox<T> {
-        let waiting = Waiting { items: Vec::new(), asleep: false };
+        let waiting = Waiting { items: Vec::new(), asleep: false, closed: false };
         Inbox { waiting: Mutex::new(waiting), filled: Condvar::new(), limit }
     }
 
@@ -37,16 +39,31 @@ impl<T> Inbox<T> {
         if waiting.items.len() >= self.limit {
             return Err(Full);
         }
-        waiting.items.extend(items());
-        self.wake(waiting);
+        let items = items();
+        if !waiting.closed {
+            waiting.items.extend(items);
+            self.wake(waiting);
+        }
         Ok(())
     }
 
     /// Puts something in, whatever there is.
     pub(crate) fn put(&self, item: T) {
         let mut waiting = self.lock();
-        waiting.items.push(item);
-        self.wake(waiting);
+        if !waiting.closed {
+            waiting.items.push(item);
+            self.wake(waiting);
+        }
+    }
+
+    /// Nobody takes anything out any more: what is in it is dropped, and so is what comes. Whoever waits for an answer
+    /// learns by that that there will be none.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.lock();
+        waiting.closed = true;
+        let dropped = std::mem::take(&mut waiting.items);
+        drop(waiting);
+        drop(dropped);
     }
 
     fn wake(&self, mut waiting: MutexGuard<'_, Waiting<T>>) {
@@ -93,6 +110,16 @@ mod tests {
         inbox.take(&mut taken, Duration::ZERO);
         assert_eq!(taken, [1, 2, 4]);
         assert_eq!(inbox.len(), 0);
+    }
+
+    #[test]
+    fn what_comes_after_the_end_is_dropped() {
+        let (inbox, kept) = (Inbox::new(2), Arc::new(()));
+        inbox.put(Arc::clone(&kept));
+        inbox.close();
+        inbox.put(Arc::clone(&kept));
+        assert_eq!(inbox.offer(|| [Arc::clone(&kept)]), Ok(()));
+        assert_eq!((inbox.len(), Arc::strong_count(&kept)), (0, 1));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! One thread takes turns with the host, one makes log writes durable, one works on snapshot files, and tasks carry
 //! frames between nodes. The first crate with async in it, and only at the edges: between the sockets and the driver
-//! stands one bounded inbox. Not here: what is decided (`tollgate_core`, `tollgate_replica`), and how clients are spoken
-//! to (`tollgate_server`).
+//! stands one bounded inbox. Not here: what is decided (`tollgate_core`, `tollgate_replica`), and how clients are
+//! spoken to (`tollgate_server`).
 
 mod ask;
 mod caller;

@@ -106,8 +106,8 @@ impl Node {
         })?;
         let outlets = Outlets { peers: outboxes, writes, jobs, status, meter };
         let driver = Driver::new(host, Arc::clone(&inbox), outlets, started);
+        let ending = Ended(ended, Arc::clone(&inbox));
         let driver = std::thread::Builder::new().name(format!("driver-{node}")).spawn(move || {
-            let ending = Ended(ended);
             let result = driver.run();
             ending.0.send_replace(Some(result));
         });
@@ -164,10 +164,11 @@ impl Drop for Node {
 }
 
 /// Says that the driver's thread is over, even if it panics.
-struct Ended(watch::Sender<Option<Ending>>);
+struct Ended(watch::Sender<Option<Ending>>, Arc<Inbox<Input>>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
+        self.1.close();
         if std::thread::panicking() {
             self.0.send_replace(Some(Err(Fault::Panicked("driver"))));
         }

@@ -323,6 +323,11 @@ impl Host {
         self.replicas.get(&group).and_then(Replica::leader)
     }
 
+    /// Whether a node has been heard from within an election timeout; always so of this one.
+    pub fn hears(&self, node: NodeId) -> bool {
+        self.turn.is_active(node)
+    }
+
     /// The log time that the next entry would carry; none on a replica that may not serve clients.
     pub fn log_time(&self, group: GroupId) -> Option<LogTime> {
         self.replicas.get(&group).and_then(Replica::log_time)

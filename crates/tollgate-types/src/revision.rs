@@ -30,6 +30,12 @@ impl Revision {
         Revision(self.0 + 1)
     }
 
+    /// The revision before this one; zero has none before it but itself.
+    #[must_use]
+    pub const fn previous(self) -> Revision {
+        Revision(self.0.saturating_sub(1))
+    }
+
     /// The number.
     #[inline]
     pub const fn get(self) -> u64 {

@@ -60,6 +60,11 @@ impl State {
         self.registers.len() as u64
     }
 
+    /// How many claims there are, those that hold and those that wait, the dead ones not reaped yet included.
+    pub fn claim_count(&self) -> u64 {
+        self.claims.len() as u64
+    }
+
     /// The first revision from which history is complete.
     pub fn min_revision(&self) -> Revision {
         self.ring.min_revision()

@@ -24,11 +24,13 @@ pub(super) struct WaitKey {
 #[derive(Debug)]
 pub(super) struct Parked<C> {
     waits: BTreeMap<WaitKey, Vec<C>>,
+    /// How many callers there are.
+    count: usize,
 }
 
 impl<C> Default for Parked<C> {
     fn default() -> Parked<C> {
-        Parked { waits: BTreeMap::new() }
+        Parked { waits: BTreeMap::new(), count: 0 }
     }
 }
 
@@ -37,11 +39,13 @@ impl<C: Caller> Parked<C> {
     /// same.
     pub(super) fn park(&mut self, key: WaitKey, caller: C) -> bool {
         let callers = self.waits.entry(key).or_default();
+        self.count -= callers.len();
         callers.retain(|parked| !caller.replaces(parked));
         let room = callers.len() < CALLERS_PER_WAIT_MAX;
         if room {
             callers.push(caller);
         }
+        self.count += callers.len();
         room
     }
 
@@ -52,17 +56,21 @@ impl<C: Caller> Parked<C> {
         }
         let Resolution { create_revision, lease, .. } = *resolution;
         let key = WaitKey { group, create_revision, lease, owner: resolution.owner.clone() };
-        self.waits.remove(&key).unwrap_or_default()
+        let callers = self.waits.remove(&key).unwrap_or_default();
+        self.count -= callers.len();
+        callers
     }
 
     /// Everyone who waits in the group: this node may miss how their waits end.
     pub(super) fn leave(&mut self, group: GroupId) -> Vec<C> {
         let gone = self.waits.extract_if(.., |key, _| key.group == group);
-        gone.flat_map(|(_, callers)| callers).collect()
+        let gone: Vec<C> = gone.flat_map(|(_, callers)| callers).collect();
+        self.count -= gone.len();
+        gone
     }
 
     pub(super) fn len(&self) -> usize {
-        self.waits.values().map(Vec::len).sum()
+        self.count
     }
 }
 

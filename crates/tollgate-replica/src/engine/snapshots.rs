@@ -19,8 +19,8 @@ use tollgate_types::{GroupId, NodeId};
 
 const COMPLETE: &str = "snap";
 
-/// What each group's log begins behind, as far as it is durable. The log's thread writes it, and that of the files reads
-/// it; neither holds on to it.
+/// What each group's log begins behind, as far as it is durable. The log's thread writes it, and that of the files
+/// reads it; neither holds on to it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Marks(Arc<Mutex<BTreeMap<GroupId, SnapshotFile>>>);
 

@@ -1,0 +1,99 @@
+//! `LockService`: locks and leases; watches are in `watch`.
+
+use crate::grpc::{address_of, rpc, watch};
+use crate::lists;
+use crate::router::Router;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tollgate_proto::v1::lock_service_server::LockService;
+use tollgate_proto::v1::{
+    CancelWaitRequest, CancelWaitResponse, ConvertRequest, ExplainRequest, ExplainResponse,
+    ForceReleaseRequest, ForceReleaseResponse, GetLockRequest, GetLockResponse, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseListRequest, LeaseListResponse,
+    LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    ListLocksRequest, ListLocksResponse, LockRequest, LockResponse, UnlockRequest, UnlockResponse,
+    WatchRequest, WatchResponse, operation::Op, operation_result::Result as OpResult,
+};
+use tonic::{Request, Response, Status, Streaming};
+
+/// Keepalives of one stream that are under way; past that the stream is read no further.
+const KEEPALIVES_MAX: usize = 1_024;
+
+pub(crate) struct Locks {
+    pub(crate) router: Router,
+    pub(crate) watches_per_stream_max: usize,
+}
+
+#[tonic::async_trait]
+impl LockService for Locks {
+    rpc!(lock, LockRequest => Lock, Lock(LockResponse));
+    rpc!(try_lock, LockRequest => TryLock, Lock(LockResponse));
+    rpc!(unlock, UnlockRequest => Unlock, Unlock(UnlockResponse));
+    rpc!(convert, ConvertRequest => Convert, Lock(LockResponse));
+    rpc!(cancel_wait, CancelWaitRequest => CancelWait, CancelWait(CancelWaitResponse));
+    rpc!(lease_grant, LeaseGrantRequest => LeaseGrant, LeaseGrant(LeaseGrantResponse));
+    rpc!(lease_revoke, LeaseRevokeRequest => LeaseRevoke, LeaseRevoke(LeaseRevokeResponse));
+    rpc!(
+        lease_time_to_live,
+        LeaseTimeToLiveRequest => LeaseTimeToLive,
+        LeaseTimeToLive(LeaseTimeToLiveResponse)
+    );
+    rpc!(get_lock, GetLockRequest => GetLock, GetLock(GetLockResponse));
+    rpc!(force_release, ForceReleaseRequest => ForceRelease, ForceRelease(ForceReleaseResponse));
+
+    type LeaseKeepAliveStream = ReceiverStream<Result<LeaseKeepAliveResponse, Status>>;
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        let (router, from) = (self.router.clone(), address_of(&request));
+        let mut incoming = request.into_inner();
+        let (outgoing, answers) = mpsc::channel(KEEPALIVES_MAX);
+        tokio::spawn(async move {
+            while let Some(Ok(keepalive)) = incoming.next().await {
+                // A place for the answer first: a client that reads none is read from no further.
+                let Ok(place) = outgoing.clone().reserve_owned().await else { return };
+                let (router, from) = (router.clone(), from.clone());
+                tokio::spawn(async move {
+                    let answer = match router.execute(Op::LeaseKeepAlive(keepalive), &from).await {
+                        OpResult::LeaseKeepAlive(answer) => Ok(answer),
+                        OpResult::Error(error) => Err(error.into()),
+                        _ => Err(Status::internal("a keepalive had another operation's result")),
+                    };
+                    place.send(answer);
+                });
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(answers)))
+    }
+
+    type WatchStream = ReceiverStream<Result<WatchResponse, Status>>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<WatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let answers = watch::serve(self.router.clone(), self.watches_per_stream_max, request.into_inner());
+        Ok(Response::new(answers))
+    }
+
+    async fn lease_list(
+        &self,
+        request: Request<LeaseListRequest>,
+    ) -> Result<Response<LeaseListResponse>, Status> {
+        Ok(Response::new(lists::leases(&self.router, request.into_inner()).await?))
+    }
+
+    async fn list_locks(
+        &self,
+        request: Request<ListLocksRequest>,
+    ) -> Result<Response<ListLocksResponse>, Status> {
+        Ok(Response::new(lists::locks(&self.router, request.into_inner()).await?))
+    }
+
+    async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
+        Ok(Response::new(lists::explain(&self.router, request.into_inner()).await?))
+    }
+}

@@ -1,0 +1,250 @@
+//! The JSON API: a path for each call, whose message comes in a body or a query.
+//!
+//! Invariant: an endpoint is nothing but the gRPC call that it names, with the same fields, checks and answers. Not
+//! here: how messages look in JSON (`json`), what calls do (`operation`, `lists`).
+
+use super::{HttpState, error, json};
+use crate::lists;
+use axum::body::{Body, to_bytes};
+use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
+use http::header::{HOST, ORIGIN};
+use http::{HeaderMap, StatusCode, request::Parts};
+use prost_reflect::{DynamicMessage, Kind, MethodDescriptor, ReflectMessage, Value};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tollgate_proto::error_of_status;
+use tollgate_proto::v1::{self, Error, ErrorReason, operation_result::Result as OpResult};
+use tollgate_types::Address;
+use tonic::Code;
+
+/// The largest body that is read.
+const BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// How long a body may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How an endpoint is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// Looks; the message comes in the query.
+    Get,
+    /// Changes; the message comes in the body.
+    Post,
+}
+
+/// One call, and where it is found.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) verb: Verb,
+    pub(super) path: &'static str,
+    service: &'static str,
+    rpc: &'static str,
+}
+
+const fn post(path: &'static str, rpc: &'static str) -> Endpoint {
+    Endpoint { verb: Verb::Post, path, service: "LockService", rpc }
+}
+
+const fn get(path: &'static str, service: &'static str, rpc: &'static str) -> Endpoint {
+    Endpoint { verb: Verb::Get, path, service, rpc }
+}
+
+/// All of them. Names stand in the body or the query, never in the path: they may have slashes.
+pub(super) static ENDPOINTS: [Endpoint; 14] = [
+    post("/v1/lock", "Lock"),
+    post("/v1/try-lock", "TryLock"),
+    post("/v1/unlock", "Unlock"),
+    post("/v1/convert", "Convert"),
+    post("/v1/cancel-wait", "CancelWait"),
+    post("/v1/force-release", "ForceRelease"),
+    get("/v1/lock", "LockService", "GetLock"),
+    get("/v1/locks", "LockService", "ListLocks"),
+    post("/v1/lease/grant", "LeaseGrant"),
+    post("/v1/lease/revoke", "LeaseRevoke"),
+    post("/v1/lease/keep-alive", "LeaseKeepAlive"),
+    get("/v1/lease", "LockService", "LeaseTimeToLive"),
+    get("/v1/leases", "LockService", "LeaseList"),
+    get("/v1/status", "AdminService", "Status"),
+];
+
+/// Why a request has no answer, and the status if no gRPC code has it.
+type Refusal = (Option<StatusCode>, Error);
+
+impl Endpoint {
+    /// The call that it is.
+    pub(super) fn method(&self) -> MethodDescriptor {
+        let service = json::POOL.get_service_by_name(&format!("tollgate.v1.{}", self.service));
+        let service = service.expect("a service of the proto files");
+        let method = service.methods().find(|method| method.name() == self.rpc);
+        method.expect("a call of the service")
+    }
+
+    /// Answers a request.
+    pub(super) async fn serve(&self, state: &HttpState, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let message = match self.read(&parts, body).await {
+            Ok(message) => message,
+            Err((Some(status), error)) => return error::response_with(status, &error),
+            Err((None, error)) => return error::response(&error),
+        };
+        match self.call(state, &message, &address_of(&parts)).await {
+            Ok(answer) => error::answer(StatusCode::OK, &json::write(&answer)),
+            Err(error) => error::response(&error),
+        }
+    }
+
+    async fn read(&self, parts: &Parts, body: Body) -> Result<DynamicMessage, Refusal> {
+        let kind = self.method().input();
+        if self.verb == Verb::Get {
+            let query = parts.uri.query().unwrap_or_default();
+            return json::read_query(kind, query).map_err(|error| (None, error));
+        }
+        if is_foreign(&parts.headers) {
+            let says = "a web page of another site may not do this: send the request without an Origin";
+            return Err((None, Error::new(ErrorReason::Denied, says)));
+        }
+        json::read_body(kind, &read_bytes(body).await?).map_err(|error| (None, error))
+    }
+
+    /// Most calls are operations of the same name; the others are read in ways of their own.
+    async fn call(
+        &self,
+        state: &HttpState,
+        message: &DynamicMessage,
+        from: &Address,
+    ) -> Result<DynamicMessage, Error> {
+        let router = &state.router;
+        match self.rpc {
+            "ListLocks" => self.twin(&lists::locks(router, json::typed(message)?).await?),
+            "LeaseList" => self.twin(&lists::leases(router, json::typed(message)?).await?),
+            "Status" => self.twin(&status(state).await?),
+            _ => {
+                let op = self.operation(message)?;
+                let result = match router.execute(op, from).await {
+                    OpResult::Error(error) => return Err(error),
+                    result => v1::OperationResult { id: 0, result: Some(result) },
+                };
+                let mut twin = DynamicMessage::new(json::message("OperationResult"));
+                twin.transcode_from(&result).map_err(|_| no_answer())?;
+                let answer = twin.take_fields().find_map(|(_, value)| match value {
+                    Value::Message(answer) => Some(answer),
+                    _ => None,
+                });
+                answer.ok_or_else(no_answer)
+            }
+        }
+    }
+
+    fn operation(&self, message: &DynamicMessage) -> Result<v1::operation::Op, Error> {
+        let mut operation = DynamicMessage::new(json::message("Operation"));
+        let field = operation.descriptor().get_field_by_name(&snake_case(self.rpc)).ok_or_else(no_answer)?;
+        debug_assert_eq!(field.kind(), Kind::Message(message.descriptor()));
+        operation.set_field(&field, Value::Message(message.clone()));
+        json::typed::<v1::Operation>(&operation)?.op.ok_or_else(no_answer)
+    }
+
+    fn twin(&self, answer: &impl prost::Message) -> Result<DynamicMessage, Error> {
+        let mut twin = DynamicMessage::new(self.method().output());
+        twin.transcode_from(answer).map_err(|_| no_answer())?;
+        Ok(twin)
+    }
+}
+
+async fn status(state: &HttpState) -> Result<v1::StatusResponse, Error> {
+    let Some(admin) = &state.admin else {
+        return Err(Error::new(
+            ErrorReason::NotSupported,
+            "this node does not tell its status over HTTP: use gRPC",
+        ));
+    };
+    match admin.status(tonic::Request::new(v1::StatusRequest {})).await {
+        Ok(response) => Ok(response.into_inner()),
+        Err(status) => {
+            Err(error_of_status(&status).unwrap_or_else(|| error::plain(status.code(), status.message())))
+        }
+    }
+}
+
+fn no_answer() -> Error {
+    Error::new(ErrorReason::Internal, "a call had an answer of another kind: report it")
+}
+
+async fn read_bytes(body: Body) -> Result<bytes::Bytes, Refusal> {
+    match tokio::time::timeout(BODY_PATIENCE, to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => {
+            let says = format!("the body broke off, or is longer than {BODY_BYTES_MAX} bytes: send less");
+            let error =
+                Error { limit_value: BODY_BYTES_MAX as u64, ..Error::new(ErrorReason::LimitExceeded, says) };
+            Err((Some(StatusCode::PAYLOAD_TOO_LARGE), error))
+        }
+        Err(_) => {
+            let says =
+                format!("the body did not arrive within {} s: nothing was done", BODY_PATIENCE.as_secs());
+            Err((Some(StatusCode::REQUEST_TIMEOUT), error::plain(Code::DeadlineExceeded, says)))
+        }
+    }
+}
+
+/// Whether a browser sent it for a page from elsewhere. Without this check any web page that an operator looks at could
+/// release locks on that operator's machine.
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(ORIGIN) else { return false };
+    let authority =
+        origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    authority.is_none() || authority != host
+}
+
+/// Where a request comes from, for people who look at leases.
+fn address_of(parts: &Parts) -> Address {
+    let from = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    from.and_then(|ConnectInfo(from)| Address::new(from.to_string()).ok()).unwrap_or(Address::NONE)
+}
+
+/// `LeaseKeepAlive` as `lease_keep_alive`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_endpoint_is_a_call_and_its_operation_if_it_is_one_takes_the_same_message() {
+        for endpoint in &ENDPOINTS {
+            let method = endpoint.method();
+            if matches!(endpoint.rpc, "ListLocks" | "LeaseList" | "Status") {
+                continue;
+            }
+            let op = endpoint.operation(&DynamicMessage::new(method.input()));
+            assert!(op.is_ok(), "{endpoint:?}");
+        }
+    }
+
+    #[test]
+    fn only_pages_of_the_same_host_may_change_anything() {
+        let headers = |origin: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, "127.0.0.1:7402".parse().unwrap());
+            headers.extend(origin.map(|origin| (ORIGIN, origin.parse().unwrap())));
+            headers
+        };
+        assert!(!is_foreign(&headers(None)));
+        assert!(!is_foreign(&headers(Some("http://127.0.0.1:7402"))));
+        for origin in
+            ["http://evil.example", "http://127.0.0.1:80", "null", "http://127.0.0.1:7402.evil.example"]
+        {
+            assert!(is_foreign(&headers(Some(origin))), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Whether a node can serve now.
+//!
+//! A leader that is only believed in is no leader: each group is read as a client would, with a quorum's word, all at
+//! once within one second. Not here: whether the process runs at all.
+
+use super::error::answer;
+use crate::router::Router;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tollgate_node::Consistency;
+use tollgate_types::{GroupId, NodeId};
+
+/// How long a quorum may take to confirm a leader.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What was found.
+pub(super) struct Verdict {
+    /// What keeps the whole node from serving.
+    node: Vec<&'static str>,
+    groups: Vec<Checked>,
+}
+
+struct Checked {
+    group: GroupId,
+    leader: Option<NodeId>,
+    /// What keeps it from being served.
+    why: Option<String>,
+}
+
+/// Looks at all groups.
+pub(super) async fn check(router: &Router) -> Verdict {
+    let status = router.node().status().borrow().clone();
+    let reasons =
+        [(status.stopping, "the node is stopping"), (status.disk_full, "the disk is full: free some space")];
+    let node = reasons.into_iter().filter(|(holds, _)| *holds).map(|(_, says)| says).collect();
+    let mut checks = JoinSet::new();
+    for group in (0..router.groups()).map(GroupId::new) {
+        let (router, leader) = (router.clone(), status.leader(group));
+        checks.spawn(async move { Checked { group, leader, why: doubt(&router, group, leader).await } });
+    }
+    let mut groups = checks.join_all().await;
+    groups.sort_by_key(|group| group.group);
+    Verdict { node, groups }
+}
+
+async fn doubt(router: &Router, group: GroupId, leader: Option<NodeId>) -> Option<String> {
+    if leader.is_none() {
+        return Some("no leader is known".to_owned());
+    }
+    let confirmed = router.look(group, Consistency::Linearizable, |_| ());
+    match tokio::time::timeout(PATIENCE, confirmed).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some(format!("no quorum confirmed its leader within {} ms", PATIENCE.as_millis())),
+    }
+}
+
+impl Verdict {
+    fn ready(&self) -> bool {
+        self.node.is_empty() && self.groups.iter().all(|group| group.why.is_none())
+    }
+
+    /// Only what is wrong, or everything.
+    pub(super) fn response(&self, verbose: bool) -> Response {
+        let ready = self.ready();
+        let mut body = json!({ "ready": ready });
+        let told = self.groups.iter().filter(|group| verbose || group.why.is_some());
+        if verbose || !ready {
+            body["node"] = json!(self.node);
+            body["groups"] = told.map(Checked::json).collect();
+        }
+        answer(if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
+    }
+}
+
+impl Checked {
+    fn json(&self) -> Value {
+        let leader = self.leader.map(|leader| leader.number().to_string());
+        let mut group =
+            json!({ "group_id": self.group.number(), "ready": self.why.is_none(), "leader_id": leader });
+        if let Some(why) = &self.why {
+            group["why"] = why.as_str().into();
+        }
+        group
+    }
+}

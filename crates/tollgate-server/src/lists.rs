@@ -1,0 +1,73 @@
+//! Reads of many things, or in many words: lists of locks and leases, and why a lock is busy.
+//!
+//! A list is read from a snapshot of the state, on a thread where it may take its time. Not here: reads of one thing,
+//! which are operations.
+
+use crate::operation::{self, Explain, LeaseList, ListLocks};
+use crate::router::Router;
+use tollgate_core::{Snapshot, State};
+use tollgate_node::Consistency;
+use tollgate_proto::v1::{
+    Error, ErrorReason, ExplainRequest, ExplainResponse, LeaseListRequest, LeaseListResponse,
+    ListLocksRequest, ListLocksResponse,
+};
+use tollgate_types::GroupId;
+
+/// A page of locks.
+pub async fn locks(router: &Router, request: ListLocksRequest) -> Result<ListLocksResponse, Error> {
+    let mut next = Some(ListLocks::read(&request, router.groups())?);
+    let mut response = ListLocksResponse::default();
+    while let Some(list) = next {
+        let (header, snapshot) = snapshot(router, list.group(), list.consistency()).await?;
+        response.header = header;
+        (next, response) = aside(move || {
+            let next = list.add_to(&snapshot, &mut response);
+            (next, response)
+        })
+        .await?;
+    }
+    Ok(response)
+}
+
+/// A page of leases.
+pub async fn leases(router: &Router, request: LeaseListRequest) -> Result<LeaseListResponse, Error> {
+    let mut next = Some(LeaseList::read(&request, router.groups())?);
+    let mut response = LeaseListResponse::default();
+    while let Some(list) = next {
+        let (header, snapshot) = snapshot(router, list.group(), list.consistency()).await?;
+        response.header = header;
+        (next, response) = aside(move || {
+            let next = list.add_to(&snapshot, &mut response);
+            (next, response)
+        })
+        .await?;
+    }
+    Ok(response)
+}
+
+/// One lock in words.
+pub async fn explain(router: &Router, request: ExplainRequest) -> Result<ExplainResponse, Error> {
+    let explain = Explain::read(&request, router.groups())?;
+    let query = explain.query();
+    let look = move |state: &State| query.look(state);
+    let read = router.look(explain.group, Consistency::Linearizable, look).await;
+    let (header, seen) = read.map_err(|error| operation::error_of_read(&error))?;
+    let leader = router.node().status().borrow().leader(explain.group);
+    Ok(explain.response(&seen, &header, leader))
+}
+
+async fn snapshot(
+    router: &Router,
+    group: GroupId,
+    consistency: Consistency,
+) -> Result<(Option<tollgate_proto::v1::Header>, Snapshot), Error> {
+    let read = router.look(group, consistency, State::snapshot).await;
+    let (header, snapshot) = read.map_err(|error| operation::error_of_read(&error))?;
+    Ok((header.at(snapshot.revision()), snapshot))
+}
+
+/// Does something slow where it holds up nobody.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::new(ErrorReason::Internal, format!("a list failed: {error}")))
+}

@@ -1,0 +1,416 @@
+//! What the server measures, and how it is read: one registry for one node, no globals.
+//!
+//! Told by the node's threads ([`Meter`]), by whoever finishes an operation ([`Metrics::operation`]), by a sample of
+//! the groups every few seconds, and by a layer around the gRPC services. Invariant: the number of series is bounded by
+//! the program, whatever clients send: no lock name, lease or address is ever a label. Not here: logs, and who serves
+//! the text (`http`).
+
+mod asked;
+mod groups;
+mod grpc;
+mod held;
+mod open;
+mod process;
+
+pub use asked::Asked;
+pub use grpc::{GrpcMetricsLayer, GrpcMetricsService, MeasuredBody};
+pub use open::Open;
+
+use asked::KINDS;
+use groups::Groups;
+use grpc::Calls;
+use held::Held;
+use process::Process;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use tollgate_core::EndReason;
+use tollgate_node::{Meter, NodeHandle};
+use tollgate_proto::v1::{self, ErrorReason, operation_result::Result as OpResult};
+use tollgate_replica::HostEvent;
+
+/// What an answer of [`Metrics::render`] is, for the header that says so.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Grants whose begin is remembered, to tell at their release how long they were held.
+const GRANTS_REMEMBERED_MAX: usize = 131_072;
+
+/// How often the groups are looked at, and how long a look may take.
+const SAMPLE_EVERY: Duration = Duration::from_secs(5);
+
+/// What is measured. Shared by all who measure.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// By kind, in the order of [`KINDS`].
+    operations: Vec<OfKind>,
+    grants: Counter,
+    releases: Counter,
+    failures: Family<Reason, Counter>,
+    wait_seconds: Histogram,
+    hold_seconds: Histogram,
+    held: Held,
+    lease_ends: Family<Reason, Counter>,
+    turns: Counter,
+    turn_inputs: Histogram,
+    fsync_seconds: Histogram,
+    inbox: Gauge,
+    parked: Gauge,
+    watches: Gauge,
+    fast_hits: Counter,
+    fast_misses: Counter,
+    elections_won: Counter,
+    leadership_lost: Counter,
+    leader_changes: Counter,
+    snapshots: Family<Event, Counter>,
+    state_hash_mismatches: Counter,
+    connections: Family<Door, Gauge>,
+    sessions: Gauge,
+    groups: Groups,
+    calls: Arc<Calls>,
+}
+
+/// What is measured of one kind of operation.
+#[derive(Debug)]
+struct OfKind {
+    seconds: Histogram,
+    done: Counter,
+    missed: Counter,
+    failed: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindOutcome {
+    kind: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Event {
+    event: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Door {
+    door: &'static str,
+}
+
+/// What became of an operation.
+enum Outcome {
+    /// It did what it was to do.
+    Done,
+    /// It was answered, but not with what was wanted: the lock is another's, or the lease has ended.
+    Missed,
+    Failed(ErrorReason),
+}
+
+impl Metrics {
+    /// Nothing measured yet.
+    pub fn new() -> Metrics {
+        let mut registry = Registry::default();
+        let calls = Calls::register(&mut registry);
+        registry.register_collector(Box::new(Process));
+        let ours = registry.sub_registry_with_prefix("tollgate");
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        ours.register("build", "The binary that runs", version);
+        let operations = operations(ours);
+        let mut counter = |name: &str, help: &str| add(ours, name, help, Counter::default());
+        let grants = counter("grants", "Locks granted through this server");
+        let releases = counter("releases", "Grants given back or taken away through this server");
+        let turns = counter("driver_turns", "Turns taken by the thread that drives all groups");
+        let fast_hits =
+            counter("fast_answers", "Requests told that a lock is busy without an entry in the log");
+        let fast_misses = counter("fast_misses", "Such requests that had to go through the log after all");
+        let elections_won = counter("elections_won", "Times that this node became the leader of a group");
+        let leadership_lost = counter("leadership_lost", "Times that this node ceased to lead a group");
+        let leader_changes =
+            counter("leader_changes", "Times that this node learnt of another leader, or none");
+        let says = "Replicas found with another state at the same index: a bug, or broken memory";
+        let state_hash_mismatches = counter("state_hash_mismatches", says);
+        let failures =
+            add(ours, "failures", "Operations that failed, by the reason given", Family::default());
+        let says = "Leases that ended in groups that this node leads";
+        let lease_ends = add(ours, "lease_ends", says, Family::default());
+        let snapshots = add(ours, "snapshots", "What happened to snapshots on this node", Family::default());
+        let mut gauge = |name: &str, help: &str| add(ours, name, help, Gauge::default());
+        let inbox = gauge("inbox_depth", "Inputs that wait for the driver's next turn");
+        let parked = gauge("parked_callers", "Callers that wait in a queue for a lock");
+        let watches = gauge("watches", "Watches that are open");
+        let sessions = gauge("sessions", "Session streams that are open");
+        let connections = add(ours, "connections", "Connections of clients that are open", Family::default());
+        let mut histogram = |name: &str, help: &str, buckets: &[f64]| {
+            add(ours, name, help, Histogram::new(buckets.iter().copied()))
+        };
+        let says = "How long granted requests had waited in line";
+        let wait_seconds = histogram("wait_seconds", says, &LONG_SECONDS);
+        let says = "How long grants were held that were given back by their token through this server";
+        let hold_seconds = histogram("hold_seconds", says, &LONG_SECONDS);
+        let fsync: Vec<f64> = exponential_buckets(0.000_1, 2.0, 15).collect();
+        let fsync_seconds = histogram("fsync_seconds", "How long a write took to become durable", &fsync);
+        let inputs: Vec<f64> = exponential_buckets(1.0, 4.0, 9).collect();
+        let turn_inputs = histogram("driver_turn_inputs", "Inputs dealt with in one turn", &inputs);
+        let groups = Groups::register(ours);
+        Metrics {
+            registry,
+            operations,
+            grants,
+            releases,
+            failures,
+            wait_seconds,
+            hold_seconds,
+            held: Held::new(GRANTS_REMEMBERED_MAX),
+            lease_ends,
+            turns,
+            turn_inputs,
+            fsync_seconds,
+            inbox,
+            parked,
+            watches,
+            fast_hits,
+            fast_misses,
+            elections_won,
+            leadership_lost,
+            leader_changes,
+            snapshots,
+            state_hash_mismatches,
+            connections,
+            sessions,
+            groups,
+            calls,
+        }
+    }
+
+    /// All of it, as text in the `OpenMetrics` format.
+    pub fn render(&self) -> String {
+        let mut text = String::with_capacity(64 * 1024);
+        encode(&mut text, &self.registry).expect("a string takes all text");
+        text
+    }
+
+    /// An operation is over, `took` after it arrived. Results that are not final don't count.
+    pub fn operation(&self, asked: impl Into<Asked>, result: &OpResult, took: Duration) {
+        let asked = asked.into();
+        let kind = &self.operations[asked.kind];
+        match outcome_of(result) {
+            None => return,
+            Some(Outcome::Done) => kind.done.inc(),
+            Some(Outcome::Missed) => kind.missed.inc(),
+            Some(Outcome::Failed(reason)) => {
+                let reason = reason.as_str_name().trim_start_matches("ERROR_REASON_");
+                self.failures.get_or_create(&Reason { reason }).inc();
+                kind.failed.inc()
+            }
+        };
+        kind.seconds.observe(took.as_secs_f64());
+        self.grant_or_release(asked, result);
+    }
+
+    fn grant_or_release(&self, asked: Asked, result: &OpResult) {
+        match result {
+            OpResult::Lock(it) if it.acquired => {
+                self.granted(it.header.as_ref(), it.fencing_token, it.waited_ms);
+            }
+            OpResult::Campaign(it) if it.elected => {
+                let token = it.leader.as_ref().map_or(0, |leader| leader.fencing_token);
+                self.granted(it.header.as_ref(), token, it.waited_ms);
+            }
+            OpResult::Unlock(it) => self.released(it.header.as_ref(), asked.fencing_token),
+            OpResult::Resign(it) => self.released(it.header.as_ref(), asked.fencing_token),
+            OpResult::ForceRelease(it) => self.released(it.header.as_ref(), asked.fencing_token),
+            OpResult::CancelWait(it) if it.outcome() == v1::CancelOutcome::Released => {
+                self.released(it.header.as_ref(), it.fencing_token);
+            }
+            _ => {}
+        }
+    }
+
+    fn granted(&self, header: Option<&v1::Header>, token: u64, waited_ms: i64) {
+        let group = header.map_or(0, |header| header.group_id);
+        // One who asks again for what it holds gets the token that it has: no grant.
+        if self.held.begin(group, token, Instant::now()) {
+            self.grants.inc();
+            let waited = Duration::from_millis(u64::try_from(waited_ms).unwrap_or(0));
+            self.wait_seconds.observe(waited.as_secs_f64());
+        }
+    }
+
+    fn released(&self, header: Option<&v1::Header>, token: u64) {
+        self.releases.inc();
+        let group = header.map_or(0, |header| header.group_id);
+        if let Some(since) = self.held.end(group, token) {
+            self.hold_seconds.observe(since.elapsed().as_secs_f64());
+        }
+    }
+
+    /// A replica was found to have another state than its leader.
+    pub fn state_hash_mismatch(&self) {
+        self.state_hash_mismatches.inc();
+    }
+
+    /// A client connected at this door; counted as open until the guard is dropped.
+    pub fn connection(&self, door: &'static str) -> Open {
+        Open::new(self.connections.get_or_create_owned(&Door { door }))
+    }
+
+    /// A session began; counted as open until the guard is dropped.
+    pub fn session(&self) -> Open {
+        Open::new(self.sessions.clone())
+    }
+
+    /// Wrap this around gRPC services to measure their calls.
+    pub fn grpc_layer(&self) -> GrpcMetricsLayer {
+        GrpcMetricsLayer::new(Arc::clone(&self.calls))
+    }
+
+    /// Looks at a node's groups every few seconds until the node has stopped.
+    pub fn sample(self: &Arc<Metrics>, node: NodeHandle) -> JoinHandle<()> {
+        let metrics = Arc::clone(self);
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(SAMPLE_EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut status = node.status().clone();
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => metrics.sample_once(&node).await,
+                    changed = status.changed() => if changed.is_err() { return },
+                }
+            }
+        })
+    }
+
+    /// Looks at a node's groups now. One that does not answer in time, because it is stuck or has stopped, leaves what
+    /// was seen before.
+    pub async fn sample_once(&self, node: &NodeHandle) {
+        self.inbox.set(i64::try_from(node.waiting()).unwrap_or(i64::MAX));
+        if let Ok(Some(seen)) = tokio::time::timeout(SAMPLE_EVERY, node.inspect(groups::look)).await {
+            self.groups.set(&seen);
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+impl Meter for Metrics {
+    fn turn(&self, inputs: usize) {
+        self.turns.inc();
+        self.turn_inputs.observe(f64::from(u32::try_from(inputs).unwrap_or(u32::MAX)));
+    }
+
+    fn fsync(&self, took: Duration) {
+        self.fsync_seconds.observe(took.as_secs_f64());
+    }
+
+    fn lease_ended(&self, reason: EndReason) {
+        self.lease_ends.get_or_create(&Reason { reason: name_of_end(reason) }).inc();
+    }
+
+    fn event(&self, event: &HostEvent) {
+        let snapshot = |event| self.snapshots.get_or_create(&Event { event }).inc();
+        match event {
+            HostEvent::LeadershipGained { .. } => self.elections_won.inc(),
+            HostEvent::LeadershipLost { .. } => self.leadership_lost.inc(),
+            HostEvent::LeaderChanged { .. } => self.leader_changes.inc(),
+            HostEvent::SnapshotSaved { .. } => snapshot("saved"),
+            HostEvent::SnapshotInstalled { .. } => snapshot("installed"),
+            HostEvent::SnapshotDamaged { .. } => snapshot("damaged"),
+            HostEvent::MembersChanged { .. }
+            | HostEvent::Removed { .. }
+            | HostEvent::BlankVoterRefused { .. }
+            | HostEvent::DiskLost { .. } => 0,
+        };
+    }
+
+    fn fast_answers(&self, hits: u64, misses: u64) {
+        self.fast_hits.inc_by(hits);
+        self.fast_misses.inc_by(misses);
+    }
+
+    fn waiting(&self, parked: usize, watches: usize) {
+        self.parked.set(i64::try_from(parked).unwrap_or(i64::MAX));
+        self.watches.set(i64::try_from(watches).unwrap_or(i64::MAX));
+    }
+}
+
+/// From what a busy lock takes to what a forgotten one does.
+const LONG_SECONDS: [f64; 14] =
+    [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0];
+
+/// From an answer out of memory to one that waited for an election; waits in line are longer, and have their own.
+const OPERATION_SECONDS: [f64; 13] =
+    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
+
+fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn operations(registry: &mut Registry) -> Vec<OfKind> {
+    let new = || Histogram::new(OPERATION_SECONDS);
+    let seconds: Family<Kind, Histogram, fn() -> Histogram> = Family::new_with_constructor(new);
+    let says = "From the arrival of an operation to its final answer, waits in line included";
+    let seconds = add(registry, "operation_seconds", says, seconds);
+    let says = "Operations that were answered: done, missed (busy, not elected, lease ended) or failed";
+    let counts: Family<KindOutcome, Counter> = add(registry, "operations", says, Family::default());
+    let of_kind = |kind: &&'static str| {
+        let count = |outcome| counts.get_or_create_owned(&KindOutcome { kind, outcome });
+        OfKind {
+            seconds: seconds.get_or_create_owned(&Kind { kind }),
+            done: count("done"),
+            missed: count("missed"),
+            failed: count("failed"),
+        }
+    };
+    KINDS.iter().map(of_kind).collect()
+}
+
+/// None for a result that is not final.
+fn outcome_of(result: &OpResult) -> Option<Outcome> {
+    let missed = match result {
+        OpResult::Queued(_) => return None,
+        OpResult::Error(error) => return Some(Outcome::Failed(error.cause())),
+        OpResult::Lock(it) => !it.acquired,
+        OpResult::Campaign(it) => !it.elected,
+        OpResult::LeaseKeepAlive(it) => it.ttl_ms == 0,
+        _ => false,
+    };
+    Some(if missed { Outcome::Missed } else { Outcome::Done })
+}
+
+const fn name_of_end(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Released => "RELEASED",
+        EndReason::LeaseExpired => "LEASE_EXPIRED",
+        EndReason::LeaseRevoked => "LEASE_REVOKED",
+        EndReason::Disconnected => "DISCONNECTED",
+        EndReason::Forced => "FORCED",
+        EndReason::MaxHold => "MAX_HOLD",
+        EndReason::TimedOut => "TIMED_OUT",
+        EndReason::Cancelled => "CANCELLED",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,21 @@
+//! Something that is counted as long as it is open.
+
+use prometheus_client::metrics::gauge::Gauge;
+
+/// Counted while it lives.
+#[derive(Debug)]
+#[must_use = "what is dropped is not counted"]
+pub struct Open(Gauge);
+
+impl Open {
+    pub(super) fn new(gauge: Gauge) -> Open {
+        gauge.inc();
+        Open(gauge)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,129 @@
+//! What the text says after things have happened.
+
+use super::*;
+use tollgate_proto::v1::operation::Op;
+use tollgate_types::GroupId;
+
+fn grant(group_id: u32, fencing_token: u64, waited_ms: i64) -> OpResult {
+    let header = Some(v1::Header { group_id, ..Default::default() });
+    OpResult::Lock(v1::LockResponse {
+        header,
+        acquired: true,
+        fencing_token,
+        waited_ms,
+        ..Default::default()
+    })
+}
+
+fn lock() -> Op {
+    Op::Lock(v1::LockRequest { name: "secret/name".into(), lease_id: 4_711, ..Default::default() })
+}
+
+#[track_caller]
+fn says(metrics: &Metrics, line: &str) {
+    let text = metrics.render();
+    assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+}
+
+const SOON: Duration = Duration::from_millis(3);
+
+#[test]
+fn a_grant_counts_once_and_its_hold_ends_with_its_release() {
+    let metrics = Metrics::new();
+    metrics.operation(&lock(), &grant(1, 9, 70), SOON);
+    metrics.operation(&lock(), &grant(1, 9, 0), SOON);
+    says(&metrics, "tollgate_grants_total 1");
+    says(&metrics, "tollgate_wait_seconds_sum 0.07");
+    let unlock = Op::Unlock(v1::UnlockRequest { fencing_token: 9, ..Default::default() });
+    let header = Some(v1::Header { group_id: 1, ..Default::default() });
+    let released = OpResult::Unlock(v1::UnlockResponse { header, revision: 10 });
+    metrics.operation(&unlock, &released, SOON);
+    says(&metrics, "tollgate_releases_total 1");
+    says(&metrics, "tollgate_hold_seconds_count 1");
+    says(&metrics, r#"tollgate_operations_total{kind="lock",outcome="done"} 2"#);
+    says(&metrics, r#"tollgate_operation_seconds_count{kind="unlock"} 1"#);
+}
+
+#[test]
+fn a_busy_lock_is_missed_and_a_queued_one_is_not_over() {
+    let metrics = Metrics::new();
+    metrics.operation(&lock(), &OpResult::Queued(v1::Queued::default()), SOON);
+    metrics.operation(&lock(), &OpResult::Lock(v1::LockResponse::default()), SOON);
+    says(&metrics, r#"tollgate_operations_total{kind="lock",outcome="missed"} 1"#);
+    says(&metrics, r#"tollgate_operation_seconds_count{kind="lock"} 1"#);
+    says(&metrics, "tollgate_grants_total 0");
+}
+
+#[test]
+fn a_failure_counts_by_its_first_reason() {
+    let metrics = Metrics::new();
+    let error = v1::Error::rejected_before(ErrorReason::Deadlock, "again");
+    metrics.operation(&lock(), &OpResult::Error(error), SOON);
+    says(&metrics, r#"tollgate_failures_total{reason="DEADLOCK"} 1"#);
+}
+
+#[test]
+fn p16_what_clients_call_things_makes_no_series() {
+    let metrics = Metrics::new();
+    metrics.operation(&lock(), &grant(0, 1, 0), SOON);
+    let before = metrics.render().lines().count();
+    for token in 2..1_000 {
+        metrics.operation(&lock(), &grant(0, token, 0), SOON);
+    }
+    let text = metrics.render();
+    assert_eq!(text.lines().count(), before);
+    assert!(!text.contains("secret") && !text.contains("4711"));
+}
+
+#[test]
+fn what_the_node_tells_is_counted() {
+    let metrics = Metrics::new();
+    let group = GroupId::new(0);
+    metrics.turn(5);
+    metrics.fsync(Duration::from_millis(2));
+    metrics.lease_ended(EndReason::LeaseExpired);
+    metrics.event(&HostEvent::LeadershipGained { group, term: 2 });
+    metrics.event(&HostEvent::SnapshotSaved { group, index: 7 });
+    metrics.fast_answers(3, 1);
+    metrics.waiting(4, 2);
+    metrics.state_hash_mismatch();
+    for line in [
+        "tollgate_driver_turns_total 1",
+        "tollgate_driver_turn_inputs_sum 5.0",
+        "tollgate_fsync_seconds_count 1",
+        r#"tollgate_lease_ends_total{reason="LEASE_EXPIRED"} 1"#,
+        "tollgate_elections_won_total 1",
+        r#"tollgate_snapshots_total{event="saved"} 1"#,
+        "tollgate_fast_answers_total 3",
+        "tollgate_fast_misses_total 1",
+        "tollgate_parked_callers 4",
+        "tollgate_watches 2",
+        "tollgate_state_hash_mismatches_total 1",
+    ] {
+        says(&metrics, line);
+    }
+}
+
+#[test]
+fn connections_count_while_they_are_open() {
+    let metrics = Metrics::new();
+    let (first, second) = (metrics.connection("grpc"), metrics.connection("grpc"));
+    let session = metrics.session();
+    says(&metrics, r#"tollgate_connections{door="grpc"} 2"#);
+    says(&metrics, "tollgate_sessions 1");
+    drop((first, session));
+    says(&metrics, r#"tollgate_connections{door="grpc"} 1"#);
+    says(&metrics, "tollgate_sessions 0");
+    drop(second);
+}
+
+#[test]
+fn the_text_ends_as_openmetrics_demands_and_knows_the_process() {
+    let text = Metrics::new().render();
+    assert!(text.ends_with("# EOF\n"));
+    assert!(text.contains("tollgate_build_info{version="));
+    if cfg!(target_os = "linux") {
+        assert!(text.contains("\nprocess_resident_memory_bytes "));
+        assert!(text.contains("\nprocess_cpu_seconds_total "));
+    }
+}

@@ -1,0 +1,295 @@
+//! What is remembered of an operation while it is under way: enough to word its answer, repeat it and cancel it.
+//!
+//! Not here: the way in (`lock`, `lease`, `register`, `election`), and what was read (`query`).
+
+use super::error::{error_of_propose, error_of_read, left_waiting, unexpected};
+use super::lock_answer::Asked;
+use super::rejection::error_of_rejection;
+use super::{lease, lock_answer, register};
+use tollgate_core::{CancelTarget, CancelWait, Command, EndReason, Reply, WaitOutcome};
+use tollgate_node::Answer;
+use tollgate_proto::v1::{self, operation_result::Result as Wire};
+use tollgate_proto::{BadField, convert};
+use tollgate_types::{ClusterId, GroupId, LeaseId, Name, NodeId, Revision, Seq, SeqRanges};
+
+/// Where an answer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeaderInfo {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node that answers.
+    pub node: NodeId,
+    /// The group whose state the answer tells.
+    pub group: GroupId,
+    /// Its revision, for answers that don't bring one along.
+    pub revision: Revision,
+    /// Its term, as far as the node knows.
+    pub term: u64,
+}
+
+impl HeaderInfo {
+    /// The header of an answer as of `revision`.
+    pub fn at(&self, revision: Revision) -> Option<v1::Header> {
+        Some(convert::write_header(self.cluster, self.node, self.group, revision, self.term))
+    }
+}
+
+/// What is needed to word the answer to an operation.
+#[derive(Debug, Clone)]
+pub struct Context {
+    group: GroupId,
+    about: About,
+}
+
+/// What an operation is about.
+#[derive(Debug, Clone)]
+pub(super) enum About {
+    /// A lock, try-lock, convert or campaign: what may wait.
+    Lock(Asked),
+    Unlock {
+        lease: Option<LeaseId>,
+        seq: Option<Seq>,
+    },
+    CancelWait {
+        lease: LeaseId,
+    },
+    ForceRelease,
+    GetLock(Name),
+    /// The lease's id, if the client chose it.
+    LeaseGrant(Option<LeaseId>),
+    LeaseRevoke(LeaseId),
+    KeepAlive {
+        lease: LeaseId,
+        seq: u64,
+    },
+    LeaseTimeToLive(LeaseId),
+    /// A put, delete or transaction.
+    Write {
+        form: register::Form,
+        lease: Option<LeaseId>,
+        seq: Option<Seq>,
+    },
+    Get,
+    Range,
+    Leader,
+    Resign {
+        lease: Option<LeaseId>,
+        seq: Option<Seq>,
+    },
+}
+
+/// A reply, and what is known beside it.
+pub(super) struct Replied<'a> {
+    pub(super) group: GroupId,
+    pub(super) revision: Revision,
+    pub(super) reply: Reply,
+    pub(super) header: &'a HeaderInfo,
+    /// When it joined the queue and at which place, if it did.
+    pub(super) queued: Option<(Revision, u64)>,
+    pub(super) waited_ms: i64,
+    /// Its number within its lease, if it has one.
+    pub(super) seq: Option<Seq>,
+}
+
+impl Context {
+    pub(super) fn new(group: GroupId, about: About) -> Context {
+        Context { group, about }
+    }
+
+    pub(super) fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// The group that is asked.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// The answer as the wire says it. `queued`: when and at which place it joined the queue, if it did; `waited_ms`:
+    /// how long it has waited since. A [`Answer::Queued`] is not final; every other answer is.
+    ///
+    /// Two things are left to the caller: `renewed` ([`Context::held_already`]), and who holds a lock for which a wait
+    /// timed out, which takes another read.
+    pub fn finish(
+        &self,
+        answer: Answer,
+        header: &HeaderInfo,
+        queued: Option<(Revision, u64)>,
+        waited_ms: i64,
+    ) -> Wire {
+        let waited_ms = if queued.is_some() { waited_ms } else { 0 };
+        let replied = |revision, reply, queued| {
+            let (group, seq) = (self.group, self.seq());
+            self.replied(Replied { group, revision, reply, header, queued, waited_ms, seq })
+        };
+        match answer {
+            Answer::Replied { revision, reply, .. } | Answer::Busy { revision, reply } => {
+                replied(revision, reply, queued)
+            }
+            Answer::Resolved { create_revision, revision, outcome } => {
+                let position = queued.map_or(0, |(_, position)| position);
+                replied(revision, resolved(create_revision, outcome), Some((create_revision, position)))
+            }
+            Answer::Queued { create_revision, position } => {
+                Wire::Queued(v1::Queued { position, create_revision: create_revision.get() })
+            }
+            Answer::Renewed { revision, renewed } => match &self.about {
+                About::KeepAlive { seq, .. } => lease::kept_alive(renewed, *seq, header, revision),
+                _ => Wire::Error(unexpected("renewed")),
+            },
+            Answer::NotRead { error, .. } => Wire::Error(error_of_read(&error)),
+            Answer::AskAgain { group, leader } => Wire::Error(left_waiting(group, leader)),
+            Answer::NotDone(error) => Wire::Error(error_of_propose(&error, self.may_repeat())),
+            Answer::MayRead { .. } => Wire::Error(unexpected("a read that was not carried out")),
+            Answer::Members(_) => Wire::Error(unexpected("members")),
+            Answer::Events { .. } | Answer::Compacted { .. } => Wire::Error(unexpected("watch")),
+        }
+    }
+
+    /// Branching on what was asked, on the way back, happens here.
+    fn replied(&self, replied: Replied<'_>) -> Wire {
+        if let Some(error) = refusal(&self.about, &replied) {
+            return Wire::Error(error);
+        }
+        match &self.about {
+            About::Lock(asked) => lock_answer::locked(asked, replied),
+            About::Unlock { .. } => lock_answer::unlocked(&replied),
+            About::Resign { .. } => lock_answer::resigned(&replied),
+            About::ForceRelease => lock_answer::force_released(&replied),
+            About::CancelWait { .. } => lock_answer::wait_cancelled(&replied),
+            About::LeaseGrant(_) => lease::granted(&replied),
+            About::LeaseRevoke(_) => lease::revoked(&replied),
+            About::Write { form, .. } => register::written(*form, replied),
+            About::KeepAlive { .. }
+            | About::GetLock(_)
+            | About::LeaseTimeToLive(_)
+            | About::Get
+            | About::Range
+            | About::Leader => replied.does_not_fit(),
+        }
+    }
+
+    /// Whether the operation may be sent again after an unknown outcome without harm: its repeat is known by its seq,
+    /// or has no further effect.
+    pub fn may_repeat(&self) -> bool {
+        match &self.about {
+            About::Unlock { seq, .. } | About::Resign { seq, .. } | About::Write { seq, .. } => seq.is_some(),
+            About::LeaseGrant(chosen) => chosen.is_some(),
+            About::ForceRelease => false,
+            About::Lock(_)
+            | About::CancelWait { .. }
+            | About::GetLock(_)
+            | About::LeaseRevoke(_)
+            | About::KeepAlive { .. }
+            | About::LeaseTimeToLive(_)
+            | About::Get
+            | About::Range
+            | About::Leader => true,
+        }
+    }
+
+    /// For what can wait in a queue: the command that takes it out again, or gives back what it got, when its caller is
+    /// gone. It goes to the same group.
+    pub fn cancel(&self) -> Option<Command> {
+        let About::Lock(asked) = &self.about else { return None };
+        if !asked.waits {
+            return None;
+        }
+        let target = match asked.seq {
+            Some(seq) => CancelTarget::Seq(seq),
+            None => CancelTarget::Waiter { name: asked.first_name().clone(), owner: asked.owner.clone() },
+        };
+        // Without a seq nothing tells a converted grant from the one before, which its holder wants to keep.
+        let release_if_granted = asked.seq.is_some() || !asked.is_convert();
+        let lease = asked.lease;
+        let cancel = CancelWait { lease, target, release_if_granted, acked: SeqRanges::default() };
+        Some(Command::CancelWait(cancel))
+    }
+
+    /// Whether the answer says that the owner held the lock already, so that its lease should be renewed along with it.
+    pub fn held_already(&self, answer: &Answer) -> bool {
+        let locks = matches!(&self.about, About::Lock(asked) if !asked.is_convert());
+        locks && matches!(answer, Answer::Replied { changed: false, reply: Reply::Acquired { .. }, .. })
+    }
+
+    /// For what can wait for a lock: what to look at to see who is in the way.
+    pub fn holders_query(&self) -> Option<super::Query> {
+        match &self.about {
+            About::Lock(asked) => Some(super::Query::Lock(asked.first_name().clone())),
+            _ => None,
+        }
+    }
+
+    /// The lease that asks, or that is asked about.
+    pub fn lease(&self) -> Option<LeaseId> {
+        match &self.about {
+            About::Lock(asked) => Some(asked.lease),
+            About::CancelWait { lease }
+            | About::LeaseRevoke(lease)
+            | About::KeepAlive { lease, .. }
+            | About::LeaseTimeToLive(lease) => Some(*lease),
+            About::Unlock { lease, .. }
+            | About::Resign { lease, .. }
+            | About::Write { lease, .. }
+            | About::LeaseGrant(lease) => *lease,
+            About::ForceRelease | About::GetLock(_) | About::Get | About::Range | About::Leader => None,
+        }
+    }
+
+    /// Its number within its lease, if it has one.
+    pub fn seq(&self) -> Option<Seq> {
+        match &self.about {
+            About::Lock(asked) => asked.seq,
+            About::Unlock { seq, .. } | About::Resign { seq, .. } | About::Write { seq, .. } => *seq,
+            _ => None,
+        }
+    }
+}
+
+/// The end of a wait, as if it had been the reply.
+fn resolved(create_revision: Revision, outcome: WaitOutcome) -> Reply {
+    match outcome {
+        WaitOutcome::Granted { token, mode } => Reply::Acquired { token, create_revision, mode },
+        WaitOutcome::Ended(reason) => Reply::Ended { token: None, reason },
+    }
+}
+
+/// The error of a reply that is one, for whatever was asked.
+fn refusal(about: &About, replied: &Replied<'_>) -> Option<v1::Error> {
+    match (&replied.reply, about) {
+        // What a cancel says of a request that was refused: `lock_answer`.
+        (Reply::Rejected(tollgate_core::Rejection::RejectedBefore { .. }), About::CancelWait { .. }) => None,
+        (Reply::Rejected(rejection), _) => Some(error_of_rejection(rejection, replied.group)),
+        (
+            Reply::Ended { token: None, reason: EndReason::Cancelled },
+            About::Unlock { .. } | About::Write { .. } | About::Resign { .. },
+        ) => Some(cancelled_before(replied.group)),
+        _ => None,
+    }
+}
+
+/// A request that only now arrives, after a cancel of its seq.
+fn cancelled_before(group: GroupId) -> v1::Error {
+    let says = "the request was cancelled before it arrived, and has had no effect: send it with a new seq if it is \
+                still wanted";
+    let error = v1::Error::new(v1::ErrorReason::Cancelled, says);
+    v1::Error { may_have_happened: false, group_id: group.number(), ..error }
+}
+
+impl Replied<'_> {
+    pub(super) fn head(&self) -> Option<v1::Header> {
+        self.header.at(self.revision)
+    }
+
+    /// The reply is that of another kind of request: its seq was given twice, or there is a bug here.
+    pub(super) fn does_not_fit(&self) -> Wire {
+        Wire::Error(match self.seq {
+            Some(seq) => {
+                let says =
+                    format!("request {seq} of the lease was another one: give each request a seq of its own");
+                v1::Error { group_id: self.group.number(), ..BadField::new("request.seq", says).into() }
+            }
+            None => unexpected("reply"),
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! Lists of locks and leases, a page at a time, group after group.
+//!
+//! Read from a snapshot, off the driver's thread, for a list looks at everything. A page is filled from as many groups
+//! as it takes; its cursor says in which group to go on, and after what. Invariant: nothing that is there from the
+//! first page to the last is left out. Not here: registers, whose ranges are read as they are asked for (`query`).
+
+use super::read_consistency;
+use super::route::groups_of_prefix;
+use super::view::{self, Addresses, Cut};
+use tollgate_core::Snapshot;
+use tollgate_node::Consistency;
+use tollgate_proto::{BadField, convert, v1};
+use tollgate_types::{GroupId, LeaseId, Name};
+
+/// The most that a page has.
+const PAGE_MAX: u32 = 1_000;
+
+/// A list of locks, from one group on.
+///
+/// Read the snapshot of [`ListLocks::group`], hand it to [`ListLocks::add_to`], and go on with what that returns until
+/// it returns none: then the answer is complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListLocks {
+    prefix: String,
+    from: Place<Name>,
+}
+
+/// A list of leases, from one group on. Used as [`ListLocks`] is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseList {
+    from: Place<LeaseId>,
+}
+
+/// How far a list has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place<T> {
+    group: GroupId,
+    last: GroupId,
+    after: Option<T>,
+    limit: usize,
+    consistency: Consistency,
+}
+
+impl ListLocks {
+    /// Reads the request.
+    pub fn read(request: &v1::ListLocksRequest, groups: u32) -> Result<ListLocks, v1::Error> {
+        let prefix = convert::read_name_prefix("prefix", &request.prefix)?.to_owned();
+        let range = groups_of_prefix(prefix.as_bytes(), groups);
+        let after = |text: &str| Name::new(text).ok();
+        let from = Place::read(&request.cursor, range, after, request.limit, request.consistency)?;
+        Ok(ListLocks { prefix, from })
+    }
+
+    /// Which group to read.
+    pub fn group(&self) -> GroupId {
+        self.from.group
+    }
+
+    /// How new its state must be.
+    pub fn consistency(&self) -> Consistency {
+        self.from.consistency
+    }
+
+    /// Adds the group's locks; returns what to read next for the same answer.
+    pub fn add_to(self, snapshot: &Snapshot, response: &mut v1::ListLocksResponse) -> Option<ListLocks> {
+        let limit = self.from.limit.saturating_sub(response.locks.len());
+        let mut locks = snapshot.locks(self.prefix.as_bytes(), self.from.after.as_ref(), limit + 1);
+        let more = locks.len() > limit;
+        locks.truncate(limit);
+        let shown = |lock| view::lock_state(lock, snapshot.now(), Cut::LISTED, &Addresses::new());
+        response.locks.extend(locks.iter().map(shown));
+        let last = locks.pop().map(|lock| lock.name);
+        let next = self.from.next(more.then_some(last).flatten(), response.locks.len());
+        next.map(|from| ListLocks { from, ..self }).map_err(|cursor| response.cursor = cursor).ok()
+    }
+}
+
+impl LeaseList {
+    /// Reads the request.
+    pub fn read(request: &v1::LeaseListRequest, groups: u32) -> Result<LeaseList, v1::Error> {
+        let range = groups_of_prefix(b"", groups);
+        let after = |text: &str| LeaseId::new(u64::from_str_radix(text, 16).ok()?).ok();
+        let from = Place::read(&request.cursor, range, after, request.limit, request.consistency)?;
+        Ok(LeaseList { from })
+    }
+
+    /// Which group to read.
+    pub fn group(&self) -> GroupId {
+        self.from.group
+    }
+
+    /// How new its state must be.
+    pub fn consistency(&self) -> Consistency {
+        self.from.consistency
+    }
+
+    /// Adds the group's leases; returns what to read next for the same answer.
+    pub fn add_to(self, snapshot: &Snapshot, response: &mut v1::LeaseListResponse) -> Option<LeaseList> {
+        let (group, limit) = (self.from.group, self.from.limit.saturating_sub(response.leases.len()));
+        let mut leases = snapshot.leases(self.from.after, limit + 1);
+        let more = leases.len() > limit;
+        leases.truncate(limit);
+        // A lease is listed where it lives, and nowhere else.
+        let homes = leases.iter().filter(|lease| lease.stub.is_none());
+        response.leases.extend(homes.map(|lease| view::lease(lease, snapshot.now(), group)));
+        let last = leases.pop().map(|lease| lease.lease);
+        let next = self.from.next(more.then_some(last).flatten(), response.leases.len());
+        next.map(|from| LeaseList { from }).map_err(|cursor| response.cursor = cursor).ok()
+    }
+}
+
+impl<T: std::fmt::Display> Place<T> {
+    fn read(
+        cursor: &str,
+        (first, last): (GroupId, GroupId),
+        after: impl Fn(&str) -> Option<T>,
+        limit: u32,
+        consistency: i32,
+    ) -> Result<Place<T>, BadField> {
+        let limit = if limit == 0 { PAGE_MAX } else { limit.min(PAGE_MAX) };
+        let limit = usize::try_from(limit).expect("a page fits in memory");
+        let consistency = read_consistency(consistency)?;
+        if cursor.is_empty() {
+            return Ok(Place { group: first, last, after: None, limit, consistency });
+        }
+        let read = || {
+            let (group, text) = cursor.split_once('/')?;
+            let group = GroupId::new(group.parse().ok()?);
+            let known = (first..=last).contains(&group);
+            let after = if text.is_empty() { None } else { Some(after(text)?) };
+            known.then_some((group, after))
+        };
+        let says = "it is not one that this list gave out: begin anew with an empty one";
+        let (group, after) = read().ok_or_else(|| BadField::new("cursor", says))?;
+        Ok(Place { group, last, after, limit, consistency })
+    }
+
+    /// Where to go on: for the same answer, or, as a cursor, for the next one. `rest` is the last one told if the
+    /// group has more, and `have` how many the answer has.
+    fn next(&self, rest: Option<T>, have: usize) -> Result<Place<T>, String> {
+        if let Some(last) = rest {
+            return Err(format!("{}/{last}", self.group));
+        }
+        if self.group == self.last {
+            return Err(String::new());
+        }
+        let group = GroupId::new(self.group.number() + 1);
+        let (last, consistency) = (self.last, self.consistency);
+        if have >= self.limit {
+            return Err(format!("{group}/"));
+        }
+        Ok(Place { group, last, after: None, limit: self.limit, consistency })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_core::{AcquireLock, Command, Entry, GrantLease, LeaseChoice, State, Wait};
+    use tollgate_types::{Address, ClientId, DurationMs, Limits, LogTime, Metadata, Mode, Owner};
+
+    /// Leases 1 to 3, of which the first holds these locks.
+    fn snapshot(names: &[&str]) -> Snapshot {
+        let mut state = State::new(Limits::DEFAULT);
+        let mut apply = |command| state.apply(Entry { at: LogTime::ZERO, command });
+        for id in 1..=3 {
+            apply(Command::GrantLease(GrantLease {
+                id: LeaseChoice::Chosen(LeaseId::new(id).unwrap()),
+                ttl: DurationMs::from_secs(10),
+                client_id: ClientId::NONE,
+                address: Address::NONE,
+                revoke_on_disconnect: false,
+            }));
+        }
+        for name in names {
+            apply(Command::AcquireLock(AcquireLock {
+                names: Name::new(name).unwrap().into(),
+                lease: LeaseId::new(1).unwrap(),
+                owner: Owner::LEASE,
+                mode: Mode::Exclusive,
+                wait: Wait::No,
+                lock_delay: DurationMs::ZERO,
+                max_hold: None,
+                metadata: Metadata::NONE,
+                request: None,
+            }));
+        }
+        state.snapshot()
+    }
+
+    /// All pages of a list, over these groups.
+    fn pages(prefix: &str, limit: u32, groups: &[Snapshot]) -> Vec<Vec<String>> {
+        let mut request = v1::ListLocksRequest { prefix: prefix.into(), limit, ..Default::default() };
+        let mut pages = Vec::new();
+        loop {
+            let mut list = ListLocks::read(&request, u32::try_from(groups.len()).unwrap()).unwrap();
+            let mut response = v1::ListLocksResponse::default();
+            while let Some(next) = list.clone().add_to(&groups[list.group().number() as usize], &mut response)
+            {
+                list = next;
+            }
+            pages.push(response.locks.into_iter().map(|lock| lock.name).collect());
+            request.cursor = response.cursor;
+            if request.cursor.is_empty() {
+                return pages;
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_goes_page_by_page_through_all_groups() {
+        let groups = [snapshot(&["a", "b", "c"]), snapshot(&[]), snapshot(&["a2", "z"])];
+        assert_eq!(pages("", 0, &groups), [["a", "b", "c", "a2", "z"]]);
+        assert_eq!(pages("", 2, &groups), [vec!["a", "b"], vec!["c", "a2"], vec!["z"]]);
+        assert_eq!(pages("a", 1, &groups), [["a"], ["a2"]]);
+        assert_eq!(pages("", 3, &groups), [vec!["a", "b", "c"], vec!["a2", "z"]]);
+    }
+
+    #[test]
+    fn a_prefix_with_a_tag_reads_one_group() {
+        let request = v1::ListLocksRequest { prefix: "{t}/".into(), ..Default::default() };
+        let list = ListLocks::read(&request, 16).unwrap();
+        assert_eq!(list.from.group, list.from.last);
+    }
+
+    #[test]
+    fn leases_are_listed_by_id() {
+        let groups = snapshot(&["a"]);
+        let mut request = v1::LeaseListRequest { limit: 2, ..Default::default() };
+        let mut ids = Vec::new();
+        for more in [true, false] {
+            let mut response = v1::LeaseListResponse::default();
+            assert!(LeaseList::read(&request, 1).unwrap().add_to(&groups, &mut response).is_none());
+            ids.extend(response.leases.iter().map(|lease| lease.id));
+            request.cursor = response.cursor;
+            assert_eq!(!request.cursor.is_empty(), more);
+        }
+        assert_eq!(ids, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_cursor_from_elsewhere_is_refused() {
+        for cursor in ["x", "9/a", "0/a\n", "/", "-1/a"] {
+            let request = v1::ListLocksRequest { cursor: cursor.into(), ..Default::default() };
+            assert_eq!(ListLocks::read(&request, 2).unwrap_err().field, "cursor", "{cursor:?}");
+        }
+        let request = v1::LeaseListRequest { cursor: "0/zz".into(), ..Default::default() };
+        assert_eq!(LeaseList::read(&request, 2).unwrap_err().field, "cursor");
+        let request = v1::ListLocksRequest { consistency: 9, ..Default::default() };
+        assert_eq!(ListLocks::read(&request, 2).unwrap_err().field, "consistency");
+    }
+}

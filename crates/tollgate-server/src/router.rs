@@ -1,0 +1,516 @@
+//! Has operations carried out: here if this node leads the group, at the leader otherwise.
+//!
+//! Invariant: an operation is sent again only if that is harmless, with its attempt counted up, so that a caller sees
+//! one effect and one answer through changes of leaders. A caller that goes away while its request waits takes it out
+//! of the queue. Not here: what an operation means (`operation`), the streams of sessions (`session`).
+
+use crate::link::Links;
+use crate::metrics::{Asked, Metrics};
+use crate::operation::{self, Context, HeaderInfo, Kind, Prepared, Query};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tollgate_core::{Renewal, State};
+use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NotAnswered};
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_replica::{ProposeError, ReadError};
+use tollgate_types::{Address, GroupId, LeaseId, NodeId, SeqRanges};
+
+/// How long an operation is tried while nobody leads, beside the time that it wants to wait in line.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two attempts: doubles from the first to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// Has operations carried out. Cheap to clone.
+#[derive(Clone)]
+pub struct Router {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    node: NodeHandle,
+    groups: u32,
+    /// Where each node serves clients.
+    clients: BTreeMap<NodeId, String>,
+    links: Links,
+    metrics: Arc<Metrics>,
+    /// How many callers wait for the same: the last one that goes takes the request with it.
+    waiting: Mutex<HashMap<WaitKey, u32>>,
+    deadlocks: Mutex<Deadlocks>,
+}
+
+/// The last deadlocks that this node refused.
+#[derive(Default)]
+struct Deadlocks {
+    found: u64,
+    last: VecDeque<(Instant, v1::Error)>,
+}
+
+/// How many deadlocks are remembered.
+const DEADLOCKS_MAX: usize = 1_000;
+
+/// Lease, owner, names and seq of a request that waits.
+type WaitKey = (u64, String, Vec<String>, u64);
+
+/// What became of one attempt.
+enum Attempt {
+    Done(OpResult),
+    /// Not done, and never will be: ask again, best this node.
+    Elsewhere(Option<NodeId>),
+    /// It may have happened.
+    Unsure(v1::Error),
+}
+
+impl Router {
+    /// A router around a node of a cluster with so many groups, whose nodes serve clients at these addresses.
+    pub fn new(
+        node: NodeHandle,
+        groups: u32,
+        clients: BTreeMap<NodeId, String>,
+        metrics: Arc<Metrics>,
+    ) -> Router {
+        let (links, waiting, deadlocks) = (Links::default(), Mutex::default(), Mutex::default());
+        Router { shared: Arc::new(Shared { node, groups, clients, links, metrics, waiting, deadlocks }) }
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.shared.metrics
+    }
+
+    /// The node.
+    pub fn node(&self) -> &NodeHandle {
+        &self.shared.node
+    }
+
+    /// How many groups there are.
+    pub fn groups(&self) -> u32 {
+        self.shared.groups
+    }
+
+    /// Whether this node leads the group and serves clients.
+    pub fn serves(&self, group: GroupId) -> bool {
+        self.shared.node.status().borrow().serves(group)
+    }
+
+    /// Whether it does so for all groups.
+    pub fn leads_all(&self) -> bool {
+        let status = self.shared.node.status().borrow();
+        status.groups.values().all(|group| group.serves)
+    }
+
+    /// Where a node serves clients.
+    pub fn client_address(&self, node: NodeId) -> Option<&str> {
+        self.shared.clients.get(&node).map(String::as_str)
+    }
+
+    /// Has an operation carried out, wherever its leader is, and waits for the final answer.
+    ///
+    /// Dropped before that, a request that waits in line leaves it.
+    pub async fn execute(&self, op: Op, from: &Address) -> OpResult {
+        let leaves = self.leave_on_drop(&op, from);
+        self.carry_out(op, leaves, from).await
+    }
+
+    /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere.
+    pub(crate) async fn execute_for_session(&self, op: Op, from: &Address) -> OpResult {
+        self.carry_out(op, None, from).await
+    }
+
+    async fn carry_out(&self, op: Op, leaves: Option<LeaveOnDrop>, from: &Address) -> OpResult {
+        let (asked, began) = (Asked::from(&op), Instant::now());
+        let result = self.until_settled(op, leaves, from).await;
+        self.shared.metrics.operation(asked, &result, began.elapsed());
+        result
+    }
+
+    async fn until_settled(&self, op: Op, leaves: Option<LeaveOnDrop>, from: &Address) -> OpResult {
+        let prepared = match operation::prepare(op.clone(), self.shared.groups, from) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                leaves.into_iter().for_each(LeaveOnDrop::disarm);
+                return OpResult::Error(error);
+            }
+        };
+        let result = self.until_done(op, prepared, from).await;
+        // What is not known to be over may still wait in line: that ends with its caller.
+        if let (Some(leaves), false) = (leaves, may_have_happened(&result)) {
+            leaves.disarm();
+        }
+        result
+    }
+
+    async fn until_done(&self, op: Op, prepared: Prepared, from: &Address) -> OpResult {
+        let until = Instant::now() + PATIENCE + wait_of(&op);
+        let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
+        let (mut op, mut next, mut hint) = (op, Some(prepared), None);
+        let (mut pause, mut unsure) = (PAUSE_MIN, None);
+        loop {
+            let prepared = match next.take().map_or_else(|| self.prepare_again(&mut op, from), Ok) {
+                Ok(prepared) => prepared,
+                Err(error) => return OpResult::Error(error),
+            };
+            match self.attempt(&op, prepared, hint).await {
+                Attempt::Done(result) => return result,
+                Attempt::Unsure(error) if !may_repeat => return OpResult::Error(error),
+                Attempt::Unsure(error) => (unsure, hint) = (Some(error), None),
+                Attempt::Elsewhere(leader) => hint = leader.filter(|leader| Some(*leader) != hint),
+            }
+            if Instant::now() >= until {
+                return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
+            }
+            self.pause(group, &mut pause).await;
+        }
+    }
+
+    /// Waits a little, or until this node knows of another leader.
+    async fn pause(&self, group: GroupId, pause: &mut Duration) {
+        let mut status = self.shared.node.status().clone();
+        let known = status.borrow_and_update().leader(group);
+        let changed =
+            status.wait_for(|status| status.leader(group).is_some() && status.leader(group) != known);
+        let _ = tokio::time::timeout(*pause, changed).await;
+        *pause = (*pause * 2).min(PAUSE_MAX);
+    }
+
+    fn prepare_again(&self, op: &mut Op, from: &Address) -> Result<Prepared, v1::Error> {
+        count_attempt(op);
+        let mut prepared = operation::prepare(op.clone(), self.shared.groups, from)?;
+        if let Kind::Command { fast, .. } = &mut prepared.kind {
+            // An earlier attempt may have been granted.
+            *fast = false;
+        }
+        Ok(prepared)
+    }
+
+    async fn attempt(&self, op: &Op, prepared: Prepared, hint: Option<NodeId>) -> Attempt {
+        let group = prepared.group;
+        let (serves, leader) = {
+            let status = self.shared.node.status().borrow();
+            (status.serves(group), hint.or(status.leader(group)))
+        };
+        let anywhere = matches!(
+            prepared.kind,
+            Kind::Read { consistency: Consistency::Linearizable | Consistency::Stale, .. }
+        );
+        if serves || anywhere {
+            return self.here(prepared).await;
+        }
+        let elsewhere = leader.filter(|leader| *leader != self.shared.node.node());
+        let Some((leader, address)) = elsewhere.and_then(|leader| {
+            let address = self.shared.clients.get(&leader)?;
+            Some((leader, address))
+        }) else {
+            return Attempt::Elsewhere(None);
+        };
+        match self.shared.links.call(leader, address, op.clone()).await {
+            Ok(OpResult::Error(error)) => judge(error),
+            Ok(result) => Attempt::Done(result),
+            Err(lost) if lost.was_sent() => Attempt::Unsure(lost.into_error(group)),
+            // Nothing happened, which must not hide that an earlier attempt may have.
+            Err(_) => Attempt::Elsewhere(None),
+        }
+    }
+
+    /// Has an operation carried out on this node and no other: for those who have found the leader themselves.
+    pub async fn execute_here(&self, op: Op, from: &Address) -> OpResult {
+        let prepared = match operation::prepare(op.clone(), self.shared.groups, from) {
+            Ok(prepared) => prepared,
+            Err(error) => return OpResult::Error(error),
+        };
+        let group = prepared.group;
+        match self.here(prepared).await {
+            Attempt::Done(result) => result,
+            Attempt::Elsewhere(leader) => OpResult::Error(self.not_leader(group, leader)),
+            Attempt::Unsure(error) => OpResult::Error(error),
+        }
+    }
+
+    async fn here(&self, prepared: Prepared) -> Attempt {
+        let Prepared { group, kind, context } = prepared;
+        let began = Instant::now();
+        let called = match kind {
+            Kind::Read { consistency, query } => return self.read(group, consistency, query, &context).await,
+            Kind::KeepAlive(renewal) => self.shared.node.call(Ask::KeepAlive { group, renewal }).await,
+            Kind::Command { command, fast } => {
+                let command = Box::new(command);
+                self.shared.node.call(Ask::Command { group, command, fast }).await
+            }
+        };
+        match called {
+            Ok(called) => self.answered(group, &context, called, began).await,
+            Err(error @ NotAnswered::Full(_)) => {
+                Attempt::Done(OpResult::Error(operation::error_of_not_answered(error, group)))
+            }
+            Err(error @ NotAnswered::Stopped) => {
+                Attempt::Unsure(operation::error_of_not_answered(error, group))
+            }
+        }
+    }
+
+    async fn answered(&self, group: GroupId, context: &Context, called: Called, began: Instant) -> Attempt {
+        let Called { answer, queued } = called;
+        match &answer {
+            Answer::NotDone(ProposeError::NotLeader { leader, .. }) | Answer::AskAgain { leader, .. } => {
+                return Attempt::Elsewhere(*leader);
+            }
+            Answer::NotDone(error @ ProposeError::Indeterminate { .. }) => {
+                return Attempt::Unsure(operation::error_of_propose(error, context.may_repeat()));
+            }
+            _ => {}
+        }
+        let held_already = context.held_already(&answer);
+        let waited_ms = queued.map_or(0, |_| i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX));
+        let header = self.header(group, revision_of(&answer));
+        let mut result = context.finish(answer, &header, queued, waited_ms);
+        self.note(&result);
+        if let OpResult::Lock(response) = &mut result
+            && is_incomplete(held_already, response)
+        {
+            self.complete(group, context, held_already, response).await;
+        }
+        Attempt::Done(result)
+    }
+
+    /// Adds what the driver's answer to a lock request does not have.
+    pub(crate) async fn complete(
+        &self,
+        group: GroupId,
+        context: &Context,
+        held_already: bool,
+        response: &mut v1::LockResponse,
+    ) {
+        if held_already && let Some(lease) = context.lease() {
+            response.renewed = self.renew(lease).await;
+        }
+        if !response.acquired && response.holders.is_empty() {
+            self.add_holders(group, context, response).await;
+        }
+    }
+
+    /// Renews the lease of one who asked again for what it holds: it lives, or it would not ask.
+    async fn renew(&self, lease: LeaseId) -> bool {
+        let group = operation::group_of(lease.slot(), self.shared.groups);
+        let renewal = Renewal { lease, address: None, acked: SeqRanges::default() };
+        let called = self.shared.node.call(Ask::KeepAlive { group, renewal }).await;
+        matches!(called, Ok(Called { answer: Answer::Renewed { renewed, .. }, .. }) if renewed.result.is_some())
+    }
+
+    /// Who is in the way of one whose wait is over.
+    async fn add_holders(&self, group: GroupId, context: &Context, response: &mut v1::LockResponse) {
+        let Some(query) = context.holders_query() else { return };
+        let look = move |state: &State| query.look(state);
+        if let Ok(seen) = self.shared.node.read(group, Consistency::Stale, look).await {
+            response.holders = seen.holders();
+        }
+    }
+
+    async fn read(
+        &self,
+        group: GroupId,
+        consistency: Consistency,
+        query: Query,
+        context: &Context,
+    ) -> Attempt {
+        match self.look(group, consistency, move |state| query.look(state)).await {
+            Ok((header, seen)) => Attempt::Done(seen.result(context, &header)),
+            Err(ReadError::TimedOut { .. }) => Attempt::Elsewhere(None),
+            Err(error) => Attempt::Done(OpResult::Error(operation::error_of_read(&error))),
+        }
+    }
+
+    /// Looks at a group's state on this node.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        group: GroupId,
+        consistency: Consistency,
+        look: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Result<(HeaderInfo, T), ReadError> {
+        let both = move |state: &State| (state.revision(), look(state));
+        let (revision, seen) = self.shared.node.read(group, consistency, both).await?;
+        Ok((self.header(group, Some(revision)), seen))
+    }
+
+    /// Where an answer comes from.
+    pub fn header(&self, group: GroupId, revision: Option<tollgate_types::Revision>) -> HeaderInfo {
+        let node = &self.shared.node;
+        let term = node.status().borrow().groups.get(&group).map_or(0, |status| status.term);
+        let revision = revision.unwrap_or(tollgate_types::Revision::ZERO);
+        HeaderInfo { cluster: node.cluster(), node: node.node(), group, revision, term }
+    }
+
+    /// Notes what operators ask about later.
+    pub(crate) fn note(&self, result: &OpResult) {
+        let OpResult::Error(error) = result else { return };
+        if error.cause() == v1::ErrorReason::Deadlock {
+            let mut deadlocks = self.shared.deadlocks.lock().expect("nobody panics with it");
+            deadlocks.found += 1;
+            deadlocks.last.push_back((Instant::now(), error.clone()));
+            if deadlocks.last.len() > DEADLOCKS_MAX {
+                deadlocks.last.pop_front();
+            }
+        }
+    }
+
+    /// How many deadlocks this node refused since it started, and the last of them, newest first.
+    pub fn deadlocks(&self, limit: usize) -> (u64, Vec<v1::Deadlock>) {
+        let deadlocks = self.shared.deadlocks.lock().expect("nobody panics with it");
+        let worded = deadlocks.last.iter().rev().take(limit).map(|(at, error)| v1::Deadlock {
+            cycle: error.cycle.clone(),
+            ago_ms: i64::try_from(at.elapsed().as_millis()).unwrap_or(i64::MAX),
+            group_id: error.group_id,
+        });
+        (deadlocks.found, worded.collect())
+    }
+
+    /// The error of one who asked a node that does not lead.
+    pub fn not_leader(&self, group: GroupId, leader: Option<NodeId>) -> v1::Error {
+        let mut error = operation::error_of_propose(&ProposeError::NotLeader { group, leader }, true);
+        let address = leader.and_then(|leader| self.client_address(leader));
+        error.leader_address = address.map_or_else(String::new, |address| format!("http://{address}"));
+        error
+    }
+
+    fn no_leader(&self, group: GroupId) -> v1::Error {
+        self.not_leader(group, None)
+    }
+
+    fn leave_on_drop(&self, op: &Op, from: &Address) -> Option<LeaveOnDrop> {
+        let (key, cancel) = leaving(op)?;
+        *self.shared.waiting.lock().expect("nobody panics with it").entry(key.clone()).or_default() += 1;
+        Some(LeaveOnDrop { router: self.clone(), key, cancel: Some(cancel), from: from.clone() })
+    }
+}
+
+/// Takes a request out of its queue when the last of its callers has gone.
+struct LeaveOnDrop {
+    router: Router,
+    key: WaitKey,
+    cancel: Option<v1::CancelWaitRequest>,
+    from: Address,
+}
+
+impl LeaveOnDrop {
+    /// The request is over.
+    fn disarm(mut self) {
+        self.cancel = None;
+    }
+
+    /// Whether this was the last who waited for it.
+    fn was_last(&self) -> bool {
+        let mut waiting = self.router.shared.waiting.lock().expect("nobody panics with it");
+        let Some(count) = waiting.get_mut(&self.key) else { return true };
+        *count -= 1;
+        let last = *count == 0;
+        if last {
+            waiting.remove(&self.key);
+        }
+        last
+    }
+}
+
+impl Drop for LeaveOnDrop {
+    fn drop(&mut self) {
+        let last = self.was_last();
+        let Some(cancel) = self.cancel.take().filter(|_| last) else { return };
+        let (router, from) = (self.router.clone(), self.from.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                router.execute(Op::CancelWait(cancel), &from).await;
+            });
+        }
+    }
+}
+
+static NO_NAMES: Vec<String> = Vec::new();
+
+/// How a request that waits in line is known, and what takes it out; none for one that does not wait.
+fn leaving(op: &Op) -> Option<(WaitKey, v1::CancelWaitRequest)> {
+    let (name, names, lease_id, owner, request) = match op {
+        Op::Lock(lock) if lock.timeout_ms != 0 => {
+            (&lock.name, &lock.names, lock.lease_id, &lock.owner, &lock.request)
+        }
+        Op::Convert(convert) if convert.timeout_ms != 0 => {
+            (&convert.name, &convert.names, convert.lease_id, &convert.owner, &convert.request)
+        }
+        Op::Campaign(campaign) if campaign.timeout_ms != 0 => {
+            (&campaign.name, &NO_NAMES, campaign.lease_id, &campaign.owner, &campaign.request)
+        }
+        _ => return None,
+    };
+    let names: Vec<String> = if name.is_empty() { names.clone() } else { vec![name.clone()] };
+    let seq = request.as_ref().map_or(0, |request| request.seq);
+    let name = if seq == 0 { names.first().cloned().unwrap_or_default() } else { String::new() };
+    let owner_named = if seq == 0 { owner.clone() } else { String::new() };
+    let cancel = v1::CancelWaitRequest {
+        lease_id,
+        seq,
+        name,
+        owner: owner_named,
+        // A grant on its way to nobody must not stay. One who converts keeps what it holds.
+        release_if_granted: !matches!(op, Op::Convert(_)),
+        acked: Vec::new(),
+    };
+    Some(((lease_id, owner.clone(), names, seq), cancel))
+}
+
+/// How long an operation wants to wait in line.
+fn wait_of(op: &Op) -> Duration {
+    let timeout_ms = match op {
+        Op::Lock(lock) => lock.timeout_ms,
+        Op::Convert(convert) => convert.timeout_ms,
+        Op::Campaign(campaign) => campaign.timeout_ms,
+        _ => 0,
+    };
+    // For ever: as long as its caller is there.
+    u64::try_from(timeout_ms).map_or(Duration::from_hours(24 * 365), Duration::from_millis)
+}
+
+/// The next attempt of an operation says that it is one.
+fn count_attempt(op: &mut Op) {
+    let request = match op {
+        Op::Lock(it) | Op::TryLock(it) => &mut it.request,
+        Op::Unlock(it) => &mut it.request,
+        Op::Convert(it) => &mut it.request,
+        Op::Put(it) => &mut it.request,
+        Op::Delete(it) => &mut it.request,
+        Op::Txn(it) => &mut it.request,
+        Op::Campaign(it) => &mut it.request,
+        _ => return,
+    };
+    if let Some(request) = request {
+        request.attempt += 1;
+    }
+}
+
+/// What an error of another node means for the next attempt.
+fn judge(error: v1::Error) -> Attempt {
+    match error.reason() {
+        v1::ErrorReason::NotLeader | v1::ErrorReason::NoLeader | v1::ErrorReason::ShuttingDown => {
+            Attempt::Elsewhere(NodeId::new(error.leader_id))
+        }
+        v1::ErrorReason::Indeterminate => Attempt::Unsure(error),
+        _ => Attempt::Done(OpResult::Error(error)),
+    }
+}
+
+/// Whether an answer to a lock request lacks something that [`Router::complete`] adds.
+pub(crate) fn is_incomplete(held_already: bool, response: &v1::LockResponse) -> bool {
+    held_already || (!response.acquired && response.holders.is_empty())
+}
+
+fn may_have_happened(result: &OpResult) -> bool {
+    matches!(result, OpResult::Error(error) if error.may_have_happened)
+}
+
+pub(crate) fn revision_of(answer: &Answer) -> Option<tollgate_types::Revision> {
+    match answer {
+        Answer::Replied { revision, .. }
+        | Answer::Resolved { revision, .. }
+        | Answer::Busy { revision, .. }
+        | Answer::Renewed { revision, .. } => Some(*revision),
+        _ => None,
+    }
+}

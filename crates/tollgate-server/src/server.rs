@@ -1,0 +1,245 @@
+//! One node's server: opens its ports, starts the node, wires the services together, and stops all of it in order.
+//!
+//! Invariant: a server that stops is first no longer ready, then hands leadership on, then answers what is under way,
+//! and only then closes. Not here: what is served (`grpc`, `http`), what is decided (`tollgate_node`).
+
+use crate::config::{Config, ListenConfig, Settings};
+use crate::connections;
+use crate::grpc::{Admin, Election, Locks, Registers, Sessions};
+use crate::http::{self, HttpState};
+use crate::metrics::Metrics;
+use crate::router::Router;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tollgate_node::{Bootstrap, Fault, Node, NodeHandle, NodeSettings, StartError};
+use tollgate_proto::FILE_DESCRIPTOR_SET;
+use tollgate_proto::v1::admin_service_server::AdminServiceServer;
+use tollgate_proto::v1::election_service_server::ElectionServiceServer;
+use tollgate_proto::v1::lock_service_server::LockServiceServer;
+use tollgate_proto::v1::register_service_server::RegisterServiceServer;
+use tollgate_proto::v1::session_service_server::SessionServiceServer;
+use tollgate_types::GroupId;
+
+/// How long open streams are given to end once the node has stopped.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A port could not be opened.
+    #[error("{0}; is another process using it? choose another in [listen], or stop that one")]
+    Listen(io::Error),
+    /// The node did not start.
+    #[error(transparent)]
+    Node(#[from] StartError),
+    /// A service could not be set up.
+    #[error("the services could not be set up: {0}")]
+    Services(String),
+}
+
+/// Open ports.
+#[derive(Debug)]
+pub struct Listeners {
+    client: TcpListener,
+    peer: TcpListener,
+    http: TcpListener,
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// gRPC, for clients.
+    pub client: SocketAddr,
+    /// For the other nodes.
+    pub peer: SocketAddr,
+    /// HTTP: health, metrics, JSON.
+    pub http: SocketAddr,
+}
+
+impl Listeners {
+    /// Opens the ports; port 0 takes any free one.
+    pub fn bind(listen: &ListenConfig) -> Result<Listeners, ServeError> {
+        let bind = |address| connections::bind(address).map_err(ServeError::Listen);
+        Ok(Listeners { client: bind(listen.client)?, peer: bind(listen.peer)?, http: bind(listen.http)? })
+    }
+
+    /// Where they are.
+    pub fn addresses(&self) -> Result<Addresses, ServeError> {
+        let of = |listener: &TcpListener| listener.local_addr().map_err(ServeError::Listen);
+        Ok(Addresses { client: of(&self.client)?, peer: of(&self.peer)?, http: of(&self.http)? })
+    }
+}
+
+/// A running server.
+pub struct Server {
+    node: Node,
+    router: Router,
+    addresses: Addresses,
+    closing: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+    samples: JoinHandle<()>,
+    grace: Duration,
+}
+
+impl Server {
+    /// Starts a server. It is ready once its groups have leaders: see `/readyz`.
+    ///
+    /// Must be called on a runtime, which then serves its sockets.
+    pub fn start(config: &Config, settings: Settings, listeners: Listeners) -> Result<Server, ServeError> {
+        let addresses = listeners.addresses()?;
+        let Listeners { client, peer, http } = listeners;
+        let metrics = Arc::new(Metrics::new());
+        let runtime = tokio::runtime::Handle::current();
+        let node = Node::start(&node_settings(config), peer, Arc::clone(&metrics) as _, &runtime)?;
+        let clients = config.cluster.members.iter().map(|member| (member.id, member.client.to_string()));
+        let groups = config.cluster.groups;
+        let router = Router::new(node.handle().clone(), groups, clients.collect(), Arc::clone(&metrics));
+        let (closing, closed) = watch::channel(false);
+        let admin = Arc::new(Admin::new(router.clone(), config, settings));
+        let state = HttpState::new(router.clone(), Arc::clone(&metrics)).with_admin(Arc::clone(&admin) as _);
+        let tasks = vec![
+            serve_http(http, state, closed.clone())?,
+            serve_grpc(client, config, &admin, &router, &metrics, closed)?,
+        ];
+        let samples = metrics.sample(node.handle().clone());
+        tracing::info!(node = %config.node.id, client = %addresses.client, http = %addresses.http, "serving");
+        let grace = Duration::from_millis(config.server.shutdown_grace_ms);
+        Ok(Server { node, router, addresses, closing, tasks, samples, grace })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Has operations carried out.
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// Waits until the node can't go on, and says why.
+    pub async fn failed(&self) -> Fault {
+        self.node.failed().await
+    }
+
+    /// Stops: no longer ready, leadership handed on, what is under way answered, ports closed.
+    pub async fn stop(self) {
+        self.samples.abort();
+        self.node.stop(self.grace).await;
+        self.closing.send_replace(true);
+        for mut task in self.tasks {
+            // Streams have no end of their own.
+            if tokio::time::timeout(LAST_WORDS, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+    }
+}
+
+fn node_settings(config: &Config) -> NodeSettings {
+    let members = &config.cluster.members;
+    let groups = (0..config.cluster.groups).map(GroupId::new).collect();
+    let first = || Bootstrap { groups, members: config.first_members(), limits: config.limits.clone() };
+    NodeSettings {
+        host: config.raft.clone(),
+        engine: config.storage.clone(),
+        data_dir: config.node.data_dir.clone(),
+        peers: members.iter().map(|member| (member.id, member.peer.to_string())).collect(),
+        bootstrap: config.cluster.bootstrap.then(first),
+        operations_waiting_max: config.server.operations_in_flight_max,
+    }
+}
+
+fn serve_http(
+    listener: TcpListener,
+    state: HttpState,
+    closed: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>, ServeError> {
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Listen)?;
+    Ok(tokio::spawn(async move {
+        let served =
+            axum::serve(listener, http::routes(state).into_make_service_with_connect_info::<SocketAddr>())
+                .with_graceful_shutdown(until(closed));
+        if let Err(error) = served.await {
+            tracing::error!(%error, "HTTP is no longer served");
+        }
+    }))
+}
+
+fn serve_grpc(
+    listener: TcpListener,
+    config: &Config,
+    admin: &Arc<Admin>,
+    router: &Router,
+    metrics: &Arc<Metrics>,
+    closed: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>, ServeError> {
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Listen)?;
+    let server = &config.server;
+    let bytes_max = server.frame_bytes_max;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .map_err(|error| ServeError::Services(error.to_string()))?;
+    let (reporter, health) = tonic_health::server::health_reporter();
+    tokio::spawn(report_health(reporter, router.node().clone()));
+    let locks = Locks { router: router.clone(), watches_per_stream_max: server.watchers_max };
+    let services = tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(Duration::from_millis(server.keepalive_interval_ms)))
+        .http2_keepalive_timeout(Some(Duration::from_millis(server.keepalive_timeout_ms)))
+        .max_concurrent_streams(server.streams_per_connection_max)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .layer(metrics.grpc_layer())
+        .add_service(LockServiceServer::new(locks).max_decoding_message_size(bytes_max))
+        .add_service(
+            RegisterServiceServer::new(Registers { router: router.clone() })
+                .max_decoding_message_size(bytes_max),
+        )
+        .add_service(
+            ElectionServiceServer::new(Election { router: router.clone() })
+                .max_decoding_message_size(bytes_max),
+        )
+        .add_service(AdminServiceServer::from_arc(Arc::clone(admin)).max_decoding_message_size(bytes_max))
+        .add_service(
+            SessionServiceServer::new(Sessions { router: router.clone() })
+                .max_decoding_message_size(bytes_max),
+        )
+        .add_service(health)
+        .add_service(reflection);
+    let incoming = connections::accept(listener, server.connections_max);
+    Ok(tokio::spawn(async move {
+        if let Err(error) = services.serve_with_incoming_shutdown(incoming, until(closed)).await {
+            tracing::error!(%error, "gRPC is no longer served");
+        }
+    }))
+}
+
+/// Keeps `grpc.health.v1` in step with what the node knows.
+async fn report_health(reporter: tonic_health::server::HealthReporter, node: NodeHandle) {
+    use tonic_health::ServingStatus::{NotServing, Serving};
+    let mut status = node.status().clone();
+    loop {
+        let ready = {
+            let status = status.borrow_and_update();
+            !status.stopping && status.groups.values().all(|group| group.leader.is_some())
+        };
+        let says = if ready { Serving } else { NotServing };
+        for service in ["", "tollgate.v1.LockService", "tollgate.v1.SessionService"] {
+            reporter.set_service_status(service, says).await;
+        }
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn until(mut closed: watch::Receiver<bool>) {
+    let _ = closed.wait_for(|closed| *closed).await;
+}

@@ -1,0 +1,298 @@
+//! Puts load on a cluster over session streams and prints what it measured.
+//!
+//! ```text
+//! load pairs    ADDRESS CLIENTS SECONDS     each client locks and unlocks a name of its own, one operation at a time
+//! load leases   ADDRESS COUNT TTL_S SECONDS keeps that many leases alive, each every third of its TTL
+//! load locks    ADDRESS COUNT               holds that many locks on one lease for each thousand, and waits for Enter
+//! load expire   ADDRESS COUNT TTL_S         lets leases with a lock each end together: how long until all are free
+//! ```
+//!
+//! ADDRESS is the leader's client address; a follower would forward, which is not what is measured here.
+
+#![allow(clippy::print_stdout, reason = "an example talks")]
+#![allow(clippy::cast_precision_loss, reason = "for people")]
+
+use anyhow::{Context, bail};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tollgate_proto::v1::session_service_client::SessionServiceClient;
+use tollgate_proto::v1::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, LockRequest, Operation, Request, SessionRequest, UnlockRequest,
+    operation::Op, operation_result::Result as OpResult,
+};
+use tonic::transport::Endpoint;
+
+/// Operations in one frame at most.
+const FRAME_MAX: usize = 1_024;
+
+/// One session stream, shared by many tasks.
+#[derive(Clone)]
+struct Session {
+    operations: mpsc::Sender<(Op, oneshot::Sender<OpResult>)>,
+}
+
+impl Session {
+    async fn open(address: &str) -> anyhow::Result<Session> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?
+            .tcp_nodelay(true)
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(4 << 20);
+        let channel = endpoint.connect().await.with_context(|| format!("nobody serves at {address}"))?;
+        let (frames, outgoing) = mpsc::channel(4);
+        let mut client = SessionServiceClient::new(channel).max_decoding_message_size(16 << 20);
+        let mut incoming = client.session(ReceiverStream::new(outgoing)).await?.into_inner();
+        let (operations, mut queue) = mpsc::channel::<(Op, oneshot::Sender<OpResult>)>(65_536);
+        let pending: Arc<Mutex<HashMap<u64, oneshot::Sender<OpResult>>>> = Arc::default();
+        let answered = Arc::clone(&pending);
+        tokio::spawn(async move {
+            let mut next = 0;
+            while let Some(first) = queue.recv().await {
+                // Whoever is about to ask gets into the same frame.
+                tokio::task::yield_now().await;
+                let mut frame = Vec::new();
+                {
+                    let mut asked = Some(first);
+                    let mut waiting = pending.lock().expect("nobody panics with it");
+                    while let Some((op, answer)) = asked {
+                        next += 1;
+                        waiting.insert(next, answer);
+                        frame.push(Operation { id: next, op: Some(op) });
+                        asked = if frame.len() < FRAME_MAX { queue.try_recv().ok() } else { None };
+                    }
+                }
+                if frames.send(SessionRequest { operations: frame }).await.is_err() {
+                    return;
+                }
+            }
+        });
+        tokio::spawn(async move {
+            while let Some(Ok(frame)) = incoming.next().await {
+                let mut waiting = answered.lock().expect("nobody panics with it");
+                for result in frame.results {
+                    let Some(outcome) = result.result else { continue };
+                    if matches!(outcome, OpResult::Queued(_)) {
+                        continue;
+                    }
+                    if let Some(answer) = waiting.remove(&result.id) {
+                        let _ = answer.send(outcome);
+                    }
+                }
+            }
+        });
+        Ok(Session { operations })
+    }
+
+    async fn ask(&self, op: Op) -> anyhow::Result<OpResult> {
+        let (sender, receiver) = oneshot::channel();
+        self.operations.send((op, sender)).await.ok().context("the stream is closed")?;
+        let result = receiver.await.context("the stream broke")?;
+        if let OpResult::Error(error) = &result {
+            bail!("{error}");
+        }
+        Ok(result)
+    }
+
+    async fn grant(&self, id: u64, ttl_ms: i64) -> anyhow::Result<()> {
+        let client_id = "load".to_owned();
+        self.ask(Op::LeaseGrant(LeaseGrantRequest { id, ttl_ms, client_id, ..Default::default() })).await?;
+        Ok(())
+    }
+
+    async fn lock(&self, name: String, lease_id: u64, request: Option<Request>) -> anyhow::Result<u64> {
+        let lock = LockRequest { name, lease_id, request, ..Default::default() };
+        match self.ask(Op::Lock(lock)).await? {
+            OpResult::Lock(lock) if lock.acquired => Ok(lock.fencing_token),
+            other => bail!("not acquired: {other:?}"),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["pairs", address, clients, seconds] => pairs(address, clients.parse()?, seconds.parse()?).await,
+        ["leases", address, count, ttl_s, seconds] => {
+            leases(address, count.parse()?, ttl_s.parse()?, seconds.parse()?).await
+        }
+        ["locks", address, count] => locks(address, count.parse()?).await,
+        ["expire", address, count, ttl_s] => expire(address, count.parse()?, ttl_s.parse()?).await,
+        _ => bail!("see the head of this file for how to use it"),
+    }
+}
+
+/// An id that no other run has.
+fn fresh_id(number: u64) -> u64 {
+    let run = std::process::id();
+    (u64::from(run) << 32 | number) & (i64::MAX as u64)
+}
+
+async fn pairs(address: &str, clients: u64, seconds: u64) -> anyhow::Result<()> {
+    let session = Session::open(address).await?;
+    let done = Arc::new(AtomicU64::new(0));
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut tasks = Vec::new();
+    for client in 0..clients {
+        let (session, done) = (session.clone(), Arc::clone(&done));
+        tasks.push(tokio::spawn(async move {
+            let lease_id = fresh_id(client + 1);
+            session.grant(lease_id, 60_000).await?;
+            let mut took = Vec::new();
+            let mut seq = 0;
+            while Instant::now() < until {
+                let began = Instant::now();
+                let name = format!("load/{client}");
+                let request = |seq: u64| {
+                    let acked = tollgate_proto::v1::SeqRange { first: 1, last: seq - 1 };
+                    let acked = if seq > 1 { vec![acked] } else { Vec::new() };
+                    Some(Request { seq, acked, attempt: 0, lease_id: 0 })
+                };
+                seq += 1;
+                let fencing_token = session.lock(name.clone(), lease_id, request(seq)).await?;
+                seq += 1;
+                let request = request(seq);
+                let unlock = UnlockRequest { name, lease_id, fencing_token, request, ..Default::default() };
+                session.ask(Op::Unlock(unlock)).await?;
+                took.push(began.elapsed());
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+            anyhow::Ok(took)
+        }));
+    }
+    let mut all = Vec::new();
+    for task in tasks {
+        all.extend(task.await??);
+    }
+    all.sort_unstable();
+    let at = |percent: usize| all[(all.len() - 1) * percent / 100].as_secs_f64() * 1_000.0;
+    println!(
+        "{clients} clients: {:.0} lock+unlock pairs/s, p50 {:.2} ms, p99 {:.2} ms",
+        all.len() as f64 / seconds as f64,
+        at(50),
+        at(99)
+    );
+    Ok(())
+}
+
+/// Grants leases, many at once.
+async fn grant_all(session: &Session, count: u64, ttl_ms: i64) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    let mut tasks = Vec::new();
+    for part in 0..64 {
+        let session = session.clone();
+        tasks.push(tokio::spawn(async move {
+            for number in (part..count).step_by(64) {
+                session.grant(fresh_id(number + 1), ttl_ms).await?;
+            }
+            anyhow::Ok(())
+        }));
+    }
+    for task in tasks {
+        task.await??;
+    }
+    Ok(began.elapsed())
+}
+
+async fn leases(address: &str, count: u64, ttl_s: u64, seconds: u64) -> anyhow::Result<()> {
+    let session = Session::open(address).await?;
+    let took = grant_all(&session, count, i64::try_from(ttl_s)? * 1_000).await?;
+    println!(
+        "{count} leases granted in {:.2} s ({:.0}/s)",
+        took.as_secs_f64(),
+        count as f64 / took.as_secs_f64()
+    );
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let (sent, lost) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    // Spread evenly over a third of the TTL, in steps of ten milliseconds.
+    let steps = ttl_s * 1_000 / 3 / 10;
+    let mut step = 0;
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    while Instant::now() < until {
+        ticks.tick().await;
+        for number in (step % steps..count).step_by(usize::try_from(steps)?) {
+            let (session, sent, lost) = (session.clone(), Arc::clone(&sent), Arc::clone(&lost));
+            tokio::spawn(async move {
+                let id = fresh_id(number + 1);
+                let asked =
+                    session.ask(Op::LeaseKeepAlive(LeaseKeepAliveRequest { id, ..Default::default() })).await;
+                let lives = matches!(asked, Ok(OpResult::LeaseKeepAlive(answer)) if answer.ttl_ms > 0);
+                sent.fetch_add(1, Ordering::Relaxed);
+                lost.fetch_add(u64::from(!lives), Ordering::Relaxed);
+            });
+        }
+        step += 1;
+    }
+    let (sent, lost) = (sent.load(Ordering::Relaxed), lost.load(Ordering::Relaxed));
+    println!(
+        "{:.0} keepalives/s acknowledged over {seconds} s, {lost} leases lost",
+        sent as f64 / seconds as f64
+    );
+    Ok(())
+}
+
+/// Holds locks, a thousand to a lease.
+async fn hold(session: &Session, count: u64, ttl_ms: i64, per_lease: u64) -> anyhow::Result<()> {
+    grant_all(session, count.div_ceil(per_lease), ttl_ms).await?;
+    let mut tasks = Vec::new();
+    for part in 0..256 {
+        let session = session.clone();
+        tasks.push(tokio::spawn(async move {
+            for number in (part..count).step_by(256) {
+                let name = format!("load/{}/{number}", std::process::id());
+                session.lock(name, fresh_id(number / per_lease + 1), None).await?;
+            }
+            anyhow::Ok(())
+        }));
+    }
+    for task in tasks {
+        task.await??;
+    }
+    Ok(())
+}
+
+async fn locks(address: &str, count: u64) -> anyhow::Result<()> {
+    let session = Session::open(address).await?;
+    let began = Instant::now();
+    hold(&session, count, 600_000, 1_000).await?;
+    println!("{count} locks held after {:.1} s; press Enter to end", began.elapsed().as_secs_f64());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(())
+}
+
+async fn expire(address: &str, count: u64, seconds: u64) -> anyhow::Result<()> {
+    let session = Session::open(address).await?;
+    let ttl_ms = i64::try_from(seconds)? * 1_000;
+    hold(&session, count, ttl_ms, 1).await?;
+    // All renewed at once, so that all end at once.
+    let began = Instant::now();
+    let mut tasks = Vec::new();
+    for number in 0..count {
+        let session = session.clone();
+        let id = fresh_id(number + 1);
+        let renew = Op::LeaseKeepAlive(LeaseKeepAliveRequest { id, ..Default::default() });
+        tasks.push(tokio::spawn(async move { session.ask(renew).await }));
+    }
+    for task in tasks {
+        task.await??;
+    }
+    println!("{count} leases with a lock each renewed within {:.2} s", began.elapsed().as_secs_f64());
+    let due = began + Duration::from_secs(seconds);
+    session.grant(fresh_id(count + 1), 600_000).await?;
+    // Whoever waits for the last of them has it when it is free.
+    let mut slowest = Duration::ZERO;
+    for number in [0, count / 4, count / 2, count * 3 / 4, count - 1] {
+        let name = format!("load/{}/{number}", std::process::id());
+        let wait = LockRequest { name, lease_id: fresh_id(count + 1), timeout_ms: -1, ..Default::default() };
+        session.ask(Op::Lock(wait)).await?;
+        slowest = slowest.max(due.elapsed());
+    }
+    println!("all free {:.2} s after they were due", slowest.as_secs_f64());
+    Ok(())
+}

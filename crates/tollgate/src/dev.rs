@@ -1,0 +1,205 @@
+//! `tollgate dev`: a whole cluster in this process, with real sockets, real Raft and real disks.
+
+use crate::exit::Exit;
+use crate::signals::Signals;
+use crate::{log_arguments, logging};
+use anyhow::{Context, bail};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tollgate_server::config::{Config, ListenConfig, LogFormat, Sources};
+use tollgate_server::{Addresses, Listeners, Server};
+
+const HELP: &str = "Node k serves clients at port base + 10 (k - 1), peers one above, HTTP two above. With
+--port-base 0 any free ports are taken. Without --data-dir everything is kept in a temporary
+directory that is removed at the end.
+
+Examples:
+  tollgate dev
+  tollgate dev --nodes 5 --port-base 9000 --data-dir ./dev-data";
+
+/// A cluster that is not ready by then never will be.
+const READY_PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn command() -> Command {
+    Command::new("dev")
+        .about("Run a whole cluster in one process, ready to lock")
+        .arg(
+            Arg::new("nodes")
+                .long("nodes")
+                .value_name("N")
+                .value_parser(value_parser!(u16).range(1..=9))
+                .default_value("3")
+                .help("How many nodes"),
+        )
+        .arg(
+            Arg::new("data-dir")
+                .long("data-dir")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .help("Where to keep the nodes' data; made if it is missing, and used again the next time"),
+        )
+        .arg(
+            Arg::new("port-base")
+                .long("port-base")
+                .value_name("PORT")
+                .value_parser(value_parser!(u16))
+                .default_value("7400")
+                .help("The first port"),
+        )
+        .args(log_arguments())
+        .after_help(HELP)
+}
+
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
+    let json = matches.get_one::<String>("log-format").is_some_and(|format| format == "json");
+    let level = matches.get_one::<String>("log-level").map_or("warn", String::as_str);
+    logging::start(if json { LogFormat::Json } else { LogFormat::Pretty }, level)?;
+    let nodes = *matches.get_one::<u16>("nodes").expect("it has a default");
+    let port_base = *matches.get_one::<u16>("port-base").expect("it has a default");
+    let temporary = match matches.get_one::<PathBuf>("data-dir") {
+        Some(_) => None,
+        None => Some(tempfile::TempDir::with_prefix("tollgate-dev-").context("no temporary directory")?),
+    };
+    let given = matches.get_one::<PathBuf>("data-dir").map(PathBuf::as_path);
+    let dir = given.or(temporary.as_ref().map(tempfile::TempDir::path)).expect("one of the two");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(nodes, port_base, dir))
+}
+
+async fn serve(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
+    let began = Instant::now();
+    let mut signals = Signals::new()?;
+    let mut servers = start(nodes, port_base, dir)?;
+    tokio::select! {
+        ready = until_ready(&servers) => ready?,
+        number = signals.next() => std::process::exit(128 + number),
+    }
+    println!("{}", greeting(&servers, dir, began.elapsed()));
+    let exit = tokio::select! {
+        _ = signals.next() => Exit::Done,
+        fault = servers[0].failed() => {
+            eprintln!("error: {fault}");
+            Exit::Fault
+        }
+    };
+    eprintln!("stopping");
+    signals
+        .while_stopping(async {
+            // One after another, so that leadership has somewhere to go for as long as it can.
+            while let Some(server) = servers.pop() {
+                server.stop().await;
+            }
+        })
+        .await;
+    Ok(exit)
+}
+
+fn start(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Vec<Server>> {
+    let mut bound = Vec::new();
+    for number in 0..nodes {
+        let listen = listen(number, port_base)?;
+        let listeners = Listeners::bind(&listen)
+            .with_context(|| format!("node {} can't start; --port-base 0 takes free ports", number + 1))?;
+        bound.push((listeners.addresses()?, listeners));
+    }
+    let addresses: Vec<Addresses> = bound.iter().map(|(addresses, _)| *addresses).collect();
+    let mut servers = Vec::new();
+    for (number, (_, listeners)) in bound.into_iter().enumerate() {
+        let loaded = Config::load(&sources(number, &addresses, dir))
+            .map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        servers.push(Server::start(&loaded.config, loaded.settings, listeners)?);
+    }
+    Ok(servers)
+}
+
+fn listen(number: u16, port_base: u16) -> anyhow::Result<ListenConfig> {
+    let port = |above: u16| {
+        if port_base == 0 { Some(0) } else { port_base.checked_add(10 * number)?.checked_add(above) }
+    };
+    let (Some(client), Some(peer), Some(http)) = (port(0), port(1), port(2)) else {
+        bail!("--port-base {port_base} leaves no room for so many nodes: take a lower one");
+    };
+    let local = |port| ([127, 0, 0, 1], port).into();
+    Ok(ListenConfig { client: local(client), peer: local(peer), http: local(http), insecure: false })
+}
+
+/// What a configuration file would say, as flags.
+fn sources(number: usize, addresses: &[Addresses], dir: &Path) -> Sources {
+    let members = addresses.iter().enumerate().fold(String::new(), |mut text, (index, its)| {
+        // Writing to a string can't fail.
+        let _ =
+            write!(text, "{{id = {}, peer = \"{}\", client = \"{}\"}}, ", index + 1, its.peer, its.client);
+        text
+    });
+    let own = addresses[number];
+    let flag = |key: &str, value: String| (key.to_owned(), value);
+    let flags = vec![
+        flag("node.id", (number + 1).to_string()),
+        flag("node.data_dir", dir.join(format!("node-{}", number + 1)).display().to_string()),
+        flag("cluster.name", "dev".to_owned()),
+        flag("cluster.members", format!("[{members}]")),
+        flag("cluster.bootstrap", "true".to_owned()),
+        flag("listen.client", own.client.to_string()),
+        flag("listen.peer", own.peer.to_string()),
+        flag("listen.http", own.http.to_string()),
+    ];
+    Sources { file: None, env: Vec::new(), flags }
+}
+
+/// Waits until every node knows a leader that serves.
+async fn until_ready(servers: &[Server]) -> anyhow::Result<()> {
+    let ready = async {
+        for server in servers {
+            let mut status = server.router().node().status().clone();
+            let led = |status: &tollgate_server::NodeStatus| {
+                status.groups.values().all(|group| group.leader.is_some())
+            };
+            status.wait_for(led).await.context("a node stopped while it started")?;
+        }
+        loop {
+            let leads = |server: &Server| {
+                server.router().node().status().borrow().groups.values().any(|group| group.serves)
+            };
+            if servers.iter().any(leads) {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    match tokio::time::timeout(READY_PATIENCE, ready).await {
+        Ok(ready) => ready,
+        Err(_) => bail!("no leader within {READY_PATIENCE:?}: see the log (--log-level info)"),
+    }
+}
+
+fn greeting(servers: &[Server], dir: &Path, took: Duration) -> String {
+    let mut text = format!("{} nodes are ready after {} ms.\n\n", servers.len(), took.as_millis());
+    for (index, server) in servers.iter().enumerate() {
+        let Addresses { client, http, .. } = server.addresses();
+        let _ = writeln!(text, "  node {}   gRPC {client}   HTTP http://{http}", index + 1);
+    }
+    let http = servers[0].addresses().http;
+    let _ = write!(
+        text,
+        r#"
+Data is in {dir}. Ctrl-C stops the cluster.
+
+Try, in another terminal:
+
+  # a lease of 60 seconds, and a lock on it
+  curl -s http://{http}/v1/lease/grant -d '{{"id": "1", "ttl": 60}}'
+  curl -s http://{http}/v1/lock -d '{{"name": "db/migrate", "lease_id": "1", "metadata": "schema v42"}}'
+
+  # who holds it, and giving it back
+  curl -s 'http://{http}/v1/lock?name=db/migrate'
+  curl -s http://{http}/v1/unlock -d '{{"name": "db/migrate", "lease_id": "1"}}'
+
+  # health and numbers
+  curl -s http://{http}/readyz
+  curl -s http://{http}/metrics"#,
+        dir = dir.display()
+    );
+    text
+}

@@ -1,0 +1,20 @@
+//! Log lines, on stderr: for people, or one JSON object each.
+
+use std::io::IsTerminal;
+use tollgate_server::config::LogFormat;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt;
+
+/// Begins to log; once in a process.
+pub(crate) fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(level)?;
+    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+        LogFormat::Pretty => {
+            let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            lines.with_ansi(colours).with_target(false).init();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! `tollgate server`: one node of a cluster, until a signal or a fault.
+
+use crate::exit::{Exit, WithExit};
+use crate::signals::Signals;
+use crate::{config, logging};
+use clap::{ArgMatches, Command};
+use tollgate_server::config::Loaded;
+use tollgate_server::{Listeners, Server};
+
+const HELP: &str = "The first time, every first member is started with --bootstrap; afterwards never again.
+SIGTERM or SIGINT stop it: leadership is handed on first. A second signal stops it at once.
+Ends with 0 after a signal, 64 for a wrong command line, 70 if the node could not go on (the
+log says why), 78 for a wrong configuration.
+
+Example:
+  tollgate config example > tollgate.toml
+  tollgate server --config tollgate.toml --bootstrap";
+
+pub(crate) fn command() -> Command {
+    config::with_arguments(Command::new("server").about("Run one node of a cluster")).after_help(HELP)
+}
+
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
+    let Loaded { config, settings } = config::load(matches)?;
+    logging::start(config.log.format, &config.log.level)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        let listeners = Listeners::bind(&config.listen)?;
+        let server = Server::start(&config, settings, listeners)?;
+        tokio::select! {
+            number = signals.next() => {
+                tracing::info!(signal = number, "stopping");
+                signals.while_stopping(server.stop()).await;
+                Ok(Exit::Done)
+            }
+            fault = server.failed() => Err(WithExit(Exit::Fault, fault.to_string()).into()),
+        }
+    })
+}
