@@ -23,11 +23,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("tollgate-server", &["tollgate-gateway"]),
     ("tollgate-client", &["tollgate-proto"]),
     ("tollgate-bench", &["tollgate-client"]),
-    // What judges is for its tests alone.
-    (
-        "tollgate",
-        &["tollgate-server", "tollgate-client", "tollgate-bench", "tollgate-fence", "tollgate-check"],
-    ),
+    ("tollgate", &["tollgate-server", "tollgate-client", "tollgate-bench", "tollgate-fence"]),
     ("tollgate-sim", &["tollgate-replica", "tollgate-check"]),
     ("xtask", &[]),
 ];

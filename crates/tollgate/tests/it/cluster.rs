@@ -1,0 +1,379 @@
+//! A cluster of real processes: each node is a `tollgate server` with a data directory and ports of its own.
+//!
+//! Invariant: no process outlives its test. `Drop` kills the nodes, a panic included; should the test's process itself
+//! be killed, a watchdog beside each node notices that its pipe broke and kills the node. Not here: what clients do
+//! (`client`), broken networks (`proxy`).
+
+use crate::ports;
+use crate::proxy::Links;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tollgate_proto::v1::admin_service_client::AdminServiceClient;
+use tollgate_proto::v1::lock_service_client::LockServiceClient;
+use tollgate_proto::v1::{ReplicaStatus, Role, StatusRequest};
+use tonic::transport::{Channel, Endpoint};
+
+/// The binary under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_tollgate");
+
+/// Whatever a cluster is waited for, it has come by then or never will.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two looks at something that is waited for.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How a cluster is made.
+#[derive(Debug, Clone)]
+pub(crate) struct Making {
+    pub(crate) nodes: usize,
+    /// Whether nodes reach each other through proxies, which can be cut.
+    pub(crate) proxied: bool,
+    /// Further flags of every node.
+    pub(crate) flags: Vec<String>,
+    /// Data directories of single nodes, where they are not to be in the temporary one.
+    pub(crate) data_dirs: Vec<(usize, PathBuf)>,
+}
+
+impl Making {
+    pub(crate) fn nodes(nodes: usize) -> Making {
+        Making { nodes, proxied: false, flags: Vec::new(), data_dirs: Vec::new() }
+    }
+
+    pub(crate) fn proxied(self) -> Making {
+        Making { proxied: true, ..self }
+    }
+
+    pub(crate) fn flags(self, flags: &[&str]) -> Making {
+        Making { flags: flags.iter().map(ToString::to_string).collect(), ..self }
+    }
+}
+
+/// Where a node listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodePorts {
+    pub(crate) client: u16,
+    pub(crate) peer: u16,
+    pub(crate) http: u16,
+}
+
+/// Running processes that make a cluster. Nodes are numbered from 0; node k has id k + 1.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    /// None unless nodes reach each other through proxies.
+    pub(crate) links: Option<Links>,
+    pub(crate) dir: TempDir,
+}
+
+/// One node, running or not.
+pub(crate) struct Node {
+    pub(crate) ports: NodePorts,
+    pub(crate) data_dir: PathBuf,
+    log: PathBuf,
+    arguments: Vec<String>,
+    process: Option<Process>,
+}
+
+/// A process and who sees to its end.
+struct Process {
+    child: Child,
+    watchdog: Child,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // First the watchdog: once the child is reaped, its number may be another's.
+        let _ = self.watchdog.kill();
+        let _ = self.watchdog.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Three nodes, ready.
+pub(crate) async fn three() -> Cluster {
+    Cluster::start(Making::nodes(3)).await
+}
+
+impl Cluster {
+    /// Starts a new cluster and waits until every node is ready. Tries again if another process was faster at a port.
+    pub(crate) async fn start(making: Making) -> Cluster {
+        for _ in 0..5 {
+            let mut cluster = Cluster::prepare(&making).await;
+            for node in &mut cluster.nodes {
+                node.start(&["--bootstrap"]);
+            }
+            if cluster.until_ready_unless_clash().await {
+                return cluster;
+            }
+        }
+        panic!("no ports to be had");
+    }
+
+    /// A cluster whose nodes have not been started.
+    pub(crate) async fn prepare(making: &Making) -> Cluster {
+        let dir = TempDir::with_prefix("tollgate-it-").unwrap();
+        let take = |_| NodePorts { client: ports::take(), peer: ports::take(), http: ports::take() };
+        let ports: Vec<NodePorts> = (0..making.nodes).map(take).collect();
+        let links = if making.proxied { Some(Links::start(&ports).await) } else { None };
+        let nodes = (0..making.nodes).map(|index| {
+            let given = making.data_dirs.iter().find(|(of, _)| *of == index).map(|(_, path)| path.clone());
+            let data_dir = given.unwrap_or_else(|| dir.path().join(format!("node-{}", index + 1)));
+            let members = members(index, &ports, links.as_ref());
+            let mut arguments = arguments(index, ports[index], &data_dir, &members);
+            arguments.extend(making.flags.iter().cloned());
+            let log = dir.path().join(format!("node-{}.log", index + 1));
+            Node { ports: ports[index], data_dir, log, arguments, process: None }
+        });
+        Cluster { nodes: nodes.collect(), links, dir }
+    }
+
+    /// False if a node could not open its ports.
+    async fn until_ready_unless_clash(&mut self) -> bool {
+        let until = Instant::now() + PATIENCE;
+        for index in 0..self.nodes.len() {
+            while !self.nodes[index].is_ready().await {
+                if let Some(status) = self.nodes[index].exited() {
+                    let log = self.nodes[index].log();
+                    assert!(log.contains("can't listen"), "node {index} ended with {status}:\n{log}");
+                    return false;
+                }
+                assert!(Instant::now() < until, "node {index} is not ready after {PATIENCE:?}");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        true
+    }
+
+    /// Where clients connect, of every node whether it runs or not.
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        self.nodes.iter().map(Node::endpoint).collect()
+    }
+
+    /// Starts a node again on its data.
+    pub(crate) fn restart(&mut self, index: usize) {
+        self.nodes[index].start(&[]);
+    }
+
+    /// Waits until the nodes that run are ready.
+    pub(crate) async fn until_ready(&self) {
+        for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.runs()) {
+            let until = Instant::now() + PATIENCE;
+            while !node.is_ready().await {
+                assert!(Instant::now() < until, "node {index} is not ready after {PATIENCE:?}");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// The node that leads and serves, once there is one: the newest, should two say so.
+    pub(crate) async fn leader(&self) -> usize {
+        self.leader_but(None).await
+    }
+
+    /// Waits for a leader other than `old`, which may not have heard yet.
+    pub(crate) async fn leader_but(&self, old: Option<usize>) -> usize {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let mut found = None;
+            for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.runs()) {
+                if Some(index) == old {
+                    continue;
+                }
+                let Some(replica) = node.replica().await else { continue };
+                if replica.role() == Role::Leader && replica.serves {
+                    found = found.max(Some((replica.raft_term, index)));
+                }
+            }
+            if let Some((_, index)) = found {
+                return index;
+            }
+            assert!(Instant::now() < until, "nobody leads after {PATIENCE:?}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Some node that runs and does not lead.
+    pub(crate) async fn follower(&self) -> usize {
+        let leader = self.leader().await;
+        (0..self.nodes.len()).rev().find(|index| *index != leader && self.nodes[*index].runs()).unwrap()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for (index, node) in self.nodes.iter().enumerate() {
+                let log = node.log();
+                let lines: Vec<&str> = log.lines().collect();
+                let last = &lines[lines.len().saturating_sub(60)..];
+                eprintln!("--- node {index} (id {}), last lines of its log:\n{}", index + 1, last.join("\n"));
+            }
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.client)
+    }
+
+    fn start(&mut self, more: &[&str]) {
+        assert!(self.process.is_none(), "it runs already");
+        let log = File::options().create(true).append(true).open(&self.log).unwrap();
+        let mut command = Command::new(BINARY);
+        command.arg("server").args(&self.arguments).args(more);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.process = Some(Process::start(command));
+    }
+
+    /// The flags with which it is started.
+    pub(crate) fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// Whether it was started and not stopped since. One that is paused runs.
+    pub(crate) fn runs(&self) -> bool {
+        self.process.is_some()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").child.id()
+    }
+
+    /// What it said, in all its runs.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Kills it without a word (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        drop(self.process.take().expect("it runs"));
+    }
+
+    /// Sends it a signal, by name: `TERM`, `STOP`, `CONT`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
+        assert!(sent.unwrap().success(), "the signal {name} was not sent");
+    }
+
+    /// How it ended, if it did by itself.
+    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
+        let status = self.process.as_mut()?.child.try_wait().unwrap()?;
+        self.process = None;
+        Some(status)
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) async fn until_exited(&mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.exited() {
+                return status;
+            }
+            assert!(Instant::now() < until, "it still runs after {PATIENCE:?}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether `/readyz` says so.
+    pub(crate) async fn is_ready(&self) -> bool {
+        matches!(self.http("GET", "/readyz", "").await, Some((200, _)))
+    }
+
+    /// One HTTP request, answered within a few seconds or not at all: the status and the body.
+    pub(crate) async fn http(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+        let asked = async {
+            let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.ports.http)).await.ok()?;
+            let request = format!(
+                "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                 Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(request.as_bytes()).await.ok()?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.ok()?;
+            let answer = String::from_utf8_lossy(&answer).into_owned();
+            let status = answer.split(' ').nth(1)?.parse().ok()?;
+            let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            Some((status, body.to_owned()))
+        };
+        tokio::time::timeout(Duration::from_secs(5), asked).await.ok()?
+    }
+
+    /// A connection that opens when it is first used, with patience for one call.
+    pub(crate) fn channel(&self, patience: Duration) -> Channel {
+        Endpoint::from_shared(self.endpoint())
+            .unwrap()
+            .connect_timeout(Duration::from_millis(500))
+            .timeout(patience)
+            .connect_lazy()
+    }
+
+    /// For single calls.
+    pub(crate) fn locks(&self) -> LockServiceClient<Channel> {
+        LockServiceClient::new(self.channel(PATIENCE))
+    }
+
+    /// What it says of its replica; none if it does not answer soon.
+    pub(crate) async fn replica(&self) -> Option<ReplicaStatus> {
+        let mut admin = AdminServiceClient::new(self.channel(Duration::from_millis(500)));
+        let status = admin.status(StatusRequest {}).await.ok()?.into_inner();
+        status.replicas.into_iter().next()
+    }
+
+    /// The memory that it has in use.
+    pub(crate) fn rss_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1_024
+    }
+}
+
+impl Process {
+    fn start(mut command: Command) -> Process {
+        let child = command.spawn().unwrap();
+        let mut watchdog = Command::new("sh");
+        // The pipe breaks when the test's process ends, in whatever way.
+        watchdog.args(["-c", &format!("read _; kill -9 {}", child.id())]);
+        let watchdog = watchdog.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Process { child, watchdog: watchdog.spawn().unwrap() }
+    }
+}
+
+/// The members as this node knows them: the others maybe through proxies.
+fn members(of: usize, ports: &[NodePorts], links: Option<&Links>) -> String {
+    let each = ports.iter().enumerate().map(|(index, own)| {
+        let through = links.filter(|_| index != of).map(|links| links.ports(of, index));
+        let (peer, client) = through.unwrap_or((own.peer, own.client));
+        let id = index + 1;
+        format!("{{id = {id}, peer = \"127.0.0.1:{peer}\", client = \"127.0.0.1:{client}\"}}")
+    });
+    format!("[{}]", each.collect::<Vec<_>>().join(", "))
+}
+
+fn arguments(index: usize, ports: NodePorts, data_dir: &Path, members: &str) -> Vec<String> {
+    let flag = |name: &str, value: String| [name.to_owned(), value];
+    [
+        flag("--node-id", (index + 1).to_string()),
+        flag("--node-data-dir", data_dir.display().to_string()),
+        flag("--cluster-name", "it".to_owned()),
+        flag("--cluster-members", members.to_owned()),
+        flag("--listen-client", format!("127.0.0.1:{}", ports.client)),
+        flag("--listen-peer", format!("127.0.0.1:{}", ports.peer)),
+        flag("--listen-http", format!("127.0.0.1:{}", ports.http)),
+    ]
+    .concat()
+}
+
+/// Waits until something holds; says what if it never does.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let end = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < end, "not after {PATIENCE:?}: {what}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,375 @@
+//! A client's one stream to some node, over which all its calls go: opened again elsewhere when it breaks.
+//!
+//! Invariant: a call with a seq, and a read, is one call to the history and is repeated until it is answered for good;
+//! what has no seq is another call at each attempt, or is given up. Not here: what is asked (`session`, `work`) and
+//! what an answer means (`verdict`).
+
+use crate::record::{Recorder, count};
+use crate::rng::Rng;
+use crate::verdict::{Verdict, verdict};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tollgate_check::{At, CallId, Event, Op, Outcome};
+use tollgate_proto::v1::session_service_client::SessionServiceClient;
+use tollgate_proto::v1::{self, operation::Op as Wire, operation_result::Result as OpResult};
+use tollgate_types::{GroupId, SEQ_RANGES_MAX, Seq, SeqRanges};
+use tonic::transport::Endpoint;
+
+/// The only group of these clusters.
+pub(crate) const GROUP: GroupId = GroupId::new(0);
+
+/// What a client does when no answer comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// Sends it again: with its seq, or a read.
+    Same,
+    /// Makes another call of it.
+    NewCall,
+    /// Nothing: who made the call sees to it.
+    Never,
+}
+
+/// Which answers of a lease's requests the client has.
+#[derive(Debug, Default)]
+pub(crate) struct Acks(Mutex<SeqRanges>);
+
+impl Acks {
+    pub(crate) fn add(&self, seq: u64) {
+        self.0.lock().unwrap().insert(Seq::new(seq).unwrap());
+    }
+
+    fn wire(&self) -> Vec<v1::SeqRange> {
+        let ranges = self.0.lock().unwrap();
+        let first = ranges.ranges().iter().take(SEQ_RANGES_MAX);
+        first.map(|(first, last)| v1::SeqRange { first: *first, last: *last }).collect()
+    }
+}
+
+/// A call to be made.
+pub(crate) struct NewCall {
+    pub(crate) op: Op,
+    pub(crate) wire: Wire,
+    pub(crate) again: Again,
+    pub(crate) acks: Arc<Acks>,
+    /// Its seq, if the connection is to acknowledge the answer.
+    pub(crate) seq: Option<u64>,
+    /// Whether to pretend that the first answer was lost.
+    pub(crate) loses_answer: bool,
+}
+
+/// A call under way: its id in the history, when it was made, and where its outcome comes. None comes if it was given
+/// up or is not to be learned.
+pub(crate) struct Made {
+    pub(crate) call: CallId,
+    pub(crate) at: At,
+    pub(crate) outcome: oneshot::Receiver<Option<Outcome>>,
+}
+
+enum Order {
+    Make(Box<Call>),
+    /// This node does not answer: try another.
+    Move,
+    /// Nothing more will be asked; the connection ends once all is answered.
+    Drain,
+}
+
+struct Call {
+    id: CallId,
+    new: NewCall,
+    attempt: u32,
+    answer: Option<oneshot::Sender<Option<Outcome>>>,
+}
+
+/// Makes calls. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    client: u32,
+    recorder: Arc<Recorder>,
+    orders: mpsc::UnboundedSender<Order>,
+    next: Arc<AtomicU64>,
+}
+
+impl Connection {
+    /// A connection of this client to one of the endpoints, at first the one with the client's number.
+    pub(crate) fn start(
+        client: u32,
+        recorder: Arc<Recorder>,
+        endpoints: Vec<String>,
+    ) -> (Connection, tokio::task::JoinHandle<()>) {
+        let (orders, incoming) = mpsc::unbounded_channel();
+        let next = Arc::new(AtomicU64::new(u64::from(client) << 32));
+        let connection =
+            Connection { client, recorder: Arc::clone(&recorder), orders, next: Arc::clone(&next) };
+        let place = client as usize % endpoints.len();
+        let carrier = Carrier {
+            client,
+            recorder,
+            endpoints,
+            place,
+            next,
+            orders: incoming,
+            ids: 0,
+            open: BTreeMap::new(),
+            later: Vec::new(),
+            drains: false,
+            rng: Rng::new(u64::from(client) ^ 0x00c0_ffee),
+        };
+        (connection, tokio::spawn(carrier.run()))
+    }
+
+    pub(crate) fn client(&self) -> u32 {
+        self.client
+    }
+
+    pub(crate) fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    /// Makes a call.
+    pub(crate) fn make(&self, new: NewCall) -> Made {
+        self.make_before(At::NEVER, new).expect("never is never too late")
+    }
+
+    /// Makes a call unless it is too late.
+    pub(crate) fn make_before(&self, until: At, new: NewCall) -> Option<Made> {
+        let id = CallId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
+        let event = Event::Invoke { call: id, client: self.client, group: GROUP, op: new.op.clone() };
+        let at = self.recorder.record_before(until, event)?;
+        let (answer, outcome) = oneshot::channel();
+        let call = Call { id, new, attempt: 0, answer: Some(answer) };
+        // Its task ends only once it was told to.
+        let _ = self.orders.send(Order::Make(Box::new(call)));
+        Some(Made { call: id, at, outcome })
+    }
+
+    /// The node does not answer.
+    pub(crate) fn give_up_node(&self) {
+        let _ = self.orders.send(Order::Move);
+    }
+
+    /// Ends once everything is answered.
+    pub(crate) fn drain(&self) {
+        let _ = self.orders.send(Order::Drain);
+    }
+}
+
+/// Why a stream is over.
+enum Over {
+    Broken,
+    Drained,
+}
+
+/// The task behind a connection.
+struct Carrier {
+    client: u32,
+    recorder: Arc<Recorder>,
+    endpoints: Vec<String>,
+    place: usize,
+    next: Arc<AtomicU64>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    /// Numbers of operations on streams, none used twice.
+    ids: u64,
+    open: BTreeMap<u64, Call>,
+    later: Vec<(Instant, Call)>,
+    drains: bool,
+    rng: Rng,
+}
+
+type Outgoing = mpsc::Sender<v1::SessionRequest>;
+
+impl Carrier {
+    async fn run(mut self) {
+        loop {
+            let Some((outgoing, incoming)) = self.connect().await else {
+                self.place += 1;
+                if self.between_streams() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20 + self.rng.below(40))).await;
+                continue;
+            };
+            self.send_again(&outgoing).await;
+            match self.serve(outgoing, incoming).await {
+                Over::Drained => return,
+                Over::Broken => {
+                    count(&self.recorder.counts.moves);
+                    self.place += 1;
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> Option<(Outgoing, tonic::Streaming<v1::SessionResponse>)> {
+        let endpoint = Endpoint::from_shared(self.endpoints[self.place % self.endpoints.len()].clone());
+        let endpoint = endpoint
+            .unwrap()
+            .connect_timeout(Duration::from_millis(500))
+            .tcp_nodelay(true)
+            .keep_alive_while_idle(true)
+            .http2_keep_alive_interval(Duration::from_millis(300))
+            .keep_alive_timeout(Duration::from_millis(700));
+        let (outgoing, requests) = mpsc::channel(64);
+        let opened = async {
+            let channel = endpoint.connect().await.ok()?;
+            let mut service = SessionServiceClient::new(channel);
+            Some(service.session(ReceiverStream::new(requests)).await.ok()?.into_inner())
+        };
+        let incoming = tokio::time::timeout(Duration::from_secs(1), opened).await.ok()??;
+        Some((outgoing, incoming))
+    }
+
+    /// Takes orders while there is no stream. Whether all is done.
+    fn between_streams(&mut self) -> bool {
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Make(call) => self.later.push((Instant::now(), *call)),
+                Order::Move => {}
+                Order::Drain => self.drains = true,
+            }
+        }
+        self.is_drained()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drains && self.open.is_empty() && self.later.is_empty()
+    }
+
+    /// What the last stream did not answer.
+    async fn send_again(&mut self, outgoing: &Outgoing) {
+        for (_, call) in std::mem::take(&mut self.open) {
+            self.send_once_more(call, outgoing).await;
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        outgoing: Outgoing,
+        mut incoming: tonic::Streaming<v1::SessionResponse>,
+    ) -> Over {
+        loop {
+            if self.is_drained() {
+                return Over::Drained;
+            }
+            let due = self.later.iter().map(|(at, _)| *at).min();
+            let due = due.unwrap_or_else(|| Instant::now() + Duration::from_mins(1));
+            tokio::select! {
+                order = self.orders.recv() => match order {
+                    Some(Order::Make(call)) => self.send(*call, &outgoing).await,
+                    Some(Order::Move) => return Over::Broken,
+                    Some(Order::Drain) | None => self.drains = true,
+                },
+                frame = incoming.next() => match frame {
+                    Some(Ok(frame)) => {
+                        for result in frame.results {
+                            self.answered(result);
+                        }
+                    }
+                    _ => return Over::Broken,
+                },
+                () = tokio::time::sleep_until(due.into()) => self.send_due(&outgoing).await,
+            }
+        }
+    }
+
+    async fn send_due(&mut self, outgoing: &Outgoing) {
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.later).into_iter().partition(|(at, _)| *at <= now);
+        self.later = later;
+        for (_, call) in due {
+            self.send_once_more(call, outgoing).await;
+        }
+    }
+
+    async fn send_once_more(&mut self, mut call: Call, outgoing: &Outgoing) {
+        match call.new.again {
+            Again::Never => return,
+            Again::Same => {}
+            Again::NewCall => {
+                call.id = CallId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
+                let op = call.new.op.clone();
+                self.recorder.record(Event::Invoke { call: call.id, client: self.client, group: GROUP, op });
+            }
+        }
+        count(&self.recorder.counts.repeats);
+        call.attempt += 1;
+        self.send(call, outgoing).await;
+    }
+
+    async fn send(&mut self, call: Call, outgoing: &Outgoing) {
+        self.ids += 1;
+        let mut wire = call.new.wire.clone();
+        identify(&mut wire, call.new.acks.wire(), call.attempt);
+        let operations = vec![v1::Operation { id: self.ids, op: Some(wire) }];
+        self.open.insert(self.ids, call);
+        // A stream that broke says so when it is read.
+        let _ = outgoing.send(v1::SessionRequest { operations }).await;
+    }
+
+    fn answered(&mut self, result: v1::OperationResult) {
+        let Some(call) = self.open.remove(&result.id) else {
+            panic!("an answer to what was not asked, or a second one: {result:?}");
+        };
+        let told: OpResult = result.result.expect("a result says something");
+        match verdict(&call.new.op, &told) {
+            Verdict::Queued => {
+                self.open.insert(result.id, call);
+            }
+            Verdict::Again(why) => {
+                *self.recorder.counts.troubles.lock().unwrap().entry(why).or_default() += 1;
+                let pause = Duration::from_millis(5 + self.rng.below(30));
+                self.later.push((Instant::now() + pause, call));
+            }
+            Verdict::Done(outcome) => self.done(call, Some(outcome)),
+            Verdict::Unknown => self.done(call, None),
+        }
+    }
+
+    fn done(&mut self, mut call: Call, outcome: Option<Outcome>) {
+        // A busy answer may have come without the log, so a repeat may be told otherwise.
+        let repeatable = outcome.as_ref().is_some_and(|outcome| !matches!(outcome, Outcome::Busy { .. }));
+        if call.new.loses_answer && repeatable {
+            call.new.loses_answer = false;
+            let outcome = outcome.expect("looked at just now");
+            self.recorder.record(Event::AnsweredAgain { call: call.id, outcome });
+            self.later.push((Instant::now(), call));
+            return;
+        }
+        if let Some(outcome) = &outcome {
+            self.recorder.record(Event::Return { call: call.id, outcome: outcome.clone() });
+        }
+        if let Some(seq) = call.new.seq {
+            call.new.acks.add(seq);
+        }
+        if let Some(answer) = call.answer.take() {
+            // Its session may be over.
+            let _ = answer.send(outcome);
+        }
+    }
+}
+
+/// Says which attempt it is, and which answers the client has.
+fn identify(wire: &mut Wire, acked: Vec<v1::SeqRange>, attempt: u32) {
+    let request = match wire {
+        Wire::Lock(it) | Wire::TryLock(it) => &mut it.request,
+        Wire::Unlock(it) => &mut it.request,
+        Wire::Convert(it) => &mut it.request,
+        Wire::Put(it) => &mut it.request,
+        Wire::LeaseKeepAlive(it) => {
+            it.acked = acked;
+            return;
+        }
+        Wire::CancelWait(it) => {
+            it.acked = acked;
+            return;
+        }
+        _ => return,
+    };
+    if let Some(request) = request {
+        (request.acked, request.attempt) = (acked, attempt);
+    }
+}

@@ -1,0 +1,119 @@
+//! A leader whose disk is full: it says so or another leads, and all is well again once there is room.
+//!
+//! Needs a file system of its own, which only root can mount; skipped with a word elsewhere.
+
+use crate::cluster::{self, Cluster, Making};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tollgate_proto::error_of_status;
+use tollgate_proto::v1::admin_service_client::AdminServiceClient;
+use tollgate_proto::v1::register_service_client::RegisterServiceClient;
+use tollgate_proto::v1::{ErrorReason, GetRequest, PutRequest, TransferRequest};
+
+/// A small file system, gone when it is dropped.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn mount(megabytes: u32) -> Result<SmallDisk, String> {
+        let dir = TempDir::with_prefix("tollgate-disk-").unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"]).arg(dir.path());
+        let mounted = mount.output().map_err(|error| error.to_string())?;
+        if mounted.status.success() {
+            Ok(SmallDisk(dir))
+        } else {
+            Err(String::from_utf8_lossy(&mounted.stderr).into())
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all room that is left.
+    fn fill(&self) -> PathBuf {
+        let ballast = self.path().join("ballast");
+        let mut file = std::fs::File::create(&ballast).unwrap();
+        let bytes = vec![0; 4_096];
+        while std::io::Write::write_all(&mut file, &bytes).is_ok() {}
+        ballast
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: the node that uses it may not be gone yet.
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_told_or_another_leads_and_room_brings_the_node_back() {
+    let disk = match SmallDisk::mount(48) {
+        Ok(disk) => disk,
+        Err(why) => {
+            println!("skipped: no file system to fill: {why}");
+            return;
+        }
+    };
+    let mut making = Making::nodes(3).flags(&["--storage-log-file-bytes", "1048576"]);
+    making.data_dirs = vec![(0, disk.path().join("data"))];
+    let cluster = Cluster::start(making).await;
+    let channel = |node: usize| cluster.nodes[node].channel(Duration::from_secs(20));
+    let leader = cluster.leader().await;
+    if leader != 0 {
+        let transfer = TransferRequest { group_id: 0, node_id: 1 };
+        AdminServiceClient::new(channel(leader)).transfer(transfer).await.unwrap();
+    }
+    cluster::until("node 0 leads", || async { cluster.leader().await == 0 }).await;
+
+    let ballast = disk.fill();
+    let mut registers = [0, 1, 2].map(|node| RegisterServiceClient::new(channel(node)));
+    let (until, mut told, mut written) = (Instant::now() + Duration::from_mins(1), 0, Vec::new());
+    // Until the node has noticed: writes into room that it had already still succeed.
+    for number in 0_u64.. {
+        let key = format!("k{}", number % 16).into_bytes();
+        let put = PutRequest { key: key.clone(), value: vec![b'x'; 60_000], ..PutRequest::default() };
+        match registers[usize::try_from(number % 3).unwrap()].put(put).await {
+            Ok(_) => written.push(key),
+            Err(status) => {
+                let reason = error_of_status(&status).unwrap_or_else(|| panic!("{status:?}")).reason();
+                println!("put {number}: {reason:?} {}", status.message());
+                let fits = matches!(
+                    reason,
+                    ErrorReason::DiskFull
+                        | ErrorReason::NoLeader
+                        | ErrorReason::NotLeader
+                        | ErrorReason::Indeterminate
+                );
+                assert!(fits, "{status:?}");
+                told += 1;
+            }
+        }
+        let noticed = cluster.nodes[0].log().contains("the disk is full");
+        if noticed && (told >= 3 || cluster.leader_but(Some(0)).await != 0) {
+            break;
+        }
+        assert!(Instant::now() < until, "nobody noticed: {} writes went well", written.len());
+    }
+    let leads = cluster.nodes[0].replica().await;
+    println!("{} writes, {told} refusals; node 0 says {leads:?}", written.len());
+
+    std::fs::remove_file(ballast).unwrap();
+    cluster::until("there is room again", || {
+        let said = cluster.nodes[0].log().contains("there is room on the disk again");
+        async move { said }
+    })
+    .await;
+    cluster.until_ready().await;
+    for service in &mut registers {
+        let put = PutRequest { key: b"after".to_vec(), value: b"x".to_vec(), ..PutRequest::default() };
+        service.put(put).await.unwrap();
+        for key in &written[written.len().saturating_sub(16)..] {
+            let got = service.get(GetRequest { key: key.clone(), ..GetRequest::default() }).await.unwrap();
+            assert!(got.into_inner().register.is_some(), "a write that was acknowledged is lost");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The binary, driven as people run it: real processes, real sockets, real disks, and signals that kill.
+//!
+//! Every test starts its own cluster on free ports. Those that put load on it record what every client asked and was
+//! told, and have `tollgate-check` judge it: a promise that was broken is named, with the events that show it.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a failed test has to say")]
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+mod cluster;
+mod connection;
+mod crashes;
+mod disk_full;
+mod failover;
+mod input;
+mod known_gaps;
+mod load;
+mod partitions;
+mod pauses;
+mod ports;
+mod proxy;
+mod record;
+mod restarts;
+mod rng;
+mod session;
+mod startup;
+mod verdict;
+mod waits;
+mod watching;
+mod work;

@@ -1,0 +1,205 @@
+//! A client's lease: granted, kept alive, and given up when its client may no longer believe in it.
+//!
+//! Invariant (P7): a client believes at most until (when it sent the last acknowledged keepalive) + (TTL - 1 ms) x
+//! (1 - 2 rho); past that it never renews the lease again, it only revokes it. Not here: what is done under the lease
+//! (`work`).
+
+use crate::connection::{Acks, Again, Connection, Made, NewCall};
+use crate::record::{RHO_PPM, Recorder, count};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use tollgate_check::{At, Event, Op, Outcome};
+use tollgate_proto::v1::{self, operation::Op as Wire};
+use tollgate_types::LeaseId;
+
+/// A lease that is kept alive until it is over.
+pub(crate) struct Session {
+    pub(crate) connection: Connection,
+    pub(crate) lease: LeaseId,
+    pub(crate) acks: Arc<Acks>,
+    ttl_ms: u64,
+    until: Mutex<At>,
+    seqs: AtomicU64,
+    over: watch::Sender<bool>,
+}
+
+/// Too close to the end to tell in the history which was first.
+const MARGIN_US: u64 = 5_000;
+
+impl Session {
+    /// Asks for a lease until there is one; none if there was no answer within the TTL.
+    pub(crate) async fn open(connection: &Connection, lease: LeaseId, ttl_ms: u64) -> Option<Arc<Session>> {
+        let recorder = connection.recorder();
+        let give_up = recorder.now().after_ms(ttl_ms);
+        while recorder.now() < give_up {
+            let request = v1::LeaseGrantRequest {
+                id: lease.get(),
+                ttl_ms: i64::try_from(ttl_ms).unwrap(),
+                client_id: format!("client-{}", connection.client()),
+                ..v1::LeaseGrantRequest::default()
+            };
+            let made = connection.make(NewCall {
+                op: Op::GrantLease { lease: Some(lease), ttl_ms },
+                wire: Wire::LeaseGrant(request),
+                again: Again::Never,
+                acks: Arc::default(),
+                seq: None,
+                loses_answer: false,
+            });
+            let sent = made.at;
+            let patience = Duration::from_millis((ttl_ms / 3).min(700));
+            match tokio::time::timeout(patience, made.outcome).await {
+                Ok(Ok(Some(Outcome::LeaseGranted { ttl_ms, .. }))) => {
+                    let session = Arc::new(Session {
+                        connection: connection.clone(),
+                        lease,
+                        acks: Arc::default(),
+                        ttl_ms,
+                        until: Mutex::new(At::ZERO),
+                        seqs: AtomicU64::new(0),
+                        over: watch::Sender::new(false),
+                    });
+                    session.acknowledged(sent, ttl_ms);
+                    return Some(session);
+                }
+                Ok(Ok(Some(other))) => panic!("a grant was answered {other:?}"),
+                Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(_) => connection.give_up_node(),
+            }
+        }
+        None
+    }
+
+    fn recorder(&self) -> &Recorder {
+        self.connection.recorder()
+    }
+
+    fn acknowledged(&self, sent: At, ttl_ms: u64) {
+        let parts = 1_000_000 - 2 * u64::from(RHO_PPM);
+        let until = sent.after_us((ttl_ms - 1) * parts / 1_000);
+        let mut known = self.until.lock().unwrap();
+        if until > *known && !*self.over.borrow() && self.recorder().now() < until {
+            *known = until;
+            let client = self.connection.client();
+            self.recorder().record(Event::Believes { client, lease: self.lease, until });
+        }
+    }
+
+    /// Whether the client believes in it now.
+    pub(crate) fn is_believed(&self) -> bool {
+        !*self.over.borrow() && self.recorder().now() < *self.until.lock().unwrap()
+    }
+
+    /// Waits until it is over.
+    pub(crate) async fn ended(&self) {
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    fn end(&self) {
+        if !self.over.send_replace(true) {
+            let client = self.connection.client();
+            let mut until = self.until.lock().unwrap();
+            let now = self.recorder().now();
+            *until = now.min(*until);
+            self.recorder().record(Event::Believes { client, lease: self.lease, until: now });
+        }
+    }
+
+    /// Keeps it alive until it is over.
+    pub(crate) async fn keep(self: Arc<Session>) {
+        let mut wait_ms = self.ttl_ms / 3;
+        loop {
+            let believed_until = *self.until.lock().unwrap();
+            let left = Duration::from_micros(believed_until.since(self.recorder().now()));
+            tokio::select! {
+                () = self.ended() => return,
+                () = tokio::time::sleep(left.min(Duration::from_millis(wait_ms))) => {}
+            }
+            if !self.is_believed() {
+                count(&self.recorder().counts.lapses);
+                self.end();
+                self.revoke();
+                return;
+            }
+            wait_ms = match self.renew().await {
+                Renewal::Done => self.ttl_ms / 3,
+                Renewal::Lost => {
+                    if self.is_believed() {
+                        count(&self.recorder().counts.lost_leases);
+                    }
+                    self.end();
+                    return;
+                }
+                Renewal::NotAnswered => (self.ttl_ms / 20).min(50),
+            };
+        }
+    }
+
+    async fn renew(&self) -> Renewal {
+        let believed_until = *self.until.lock().unwrap();
+        let margin = At::from_us(believed_until.us().saturating_sub(MARGIN_US));
+        let request =
+            v1::LeaseKeepAliveRequest { id: self.lease.get(), ..v1::LeaseKeepAliveRequest::default() };
+        let made = self.connection.make_before(
+            margin,
+            NewCall {
+                op: Op::KeepAlive { lease: self.lease },
+                wire: Wire::LeaseKeepAlive(request),
+                again: Again::Never,
+                acks: Arc::clone(&self.acks),
+                seq: None,
+                loses_answer: false,
+            },
+        );
+        let Some(Made { at: sent, outcome, .. }) = made else { return Renewal::NotAnswered };
+        match tokio::time::timeout(Duration::from_millis(self.ttl_ms / 4), outcome).await {
+            Ok(Ok(Some(Outcome::Renewed { ttl_ms }))) => {
+                count(&self.recorder().counts.renewals);
+                self.acknowledged(sent, ttl_ms);
+                Renewal::Done
+            }
+            Ok(Ok(Some(Outcome::LeaseNotFound))) => Renewal::Lost,
+            Ok(Ok(Some(other))) => panic!("a keepalive was answered {other:?}"),
+            Ok(_) => Renewal::NotAnswered,
+            Err(_) => {
+                self.connection.give_up_node();
+                Renewal::NotAnswered
+            }
+        }
+    }
+
+    /// Ends the lease, now or whenever somebody hears it.
+    pub(crate) fn revoke(&self) {
+        self.end();
+        drop(self.connection.make(NewCall {
+            op: Op::RevokeLease { lease: self.lease },
+            wire: Wire::LeaseRevoke(v1::LeaseRevokeRequest { id: self.lease.get() }),
+            again: Again::NewCall,
+            acks: Arc::default(),
+            seq: None,
+            loses_answer: false,
+        }));
+    }
+
+    /// The identity of the next request.
+    pub(crate) fn next_request(&self) -> v1::Request {
+        let seq = self.seqs.fetch_add(1, Ordering::Relaxed) + 1;
+        v1::Request { seq, lease_id: self.lease.get(), ..v1::Request::default() }
+    }
+
+    /// The outcome of a call; none if the session is over before, though the call is still asked for then.
+    pub(crate) async fn outcome(&self, made: Made) -> Option<Outcome> {
+        tokio::select! {
+            outcome = made.outcome => outcome.ok().flatten(),
+            () = self.ended() => None,
+        }
+    }
+}
+
+enum Renewal {
+    Done,
+    Lost,
+    NotAnswered,
+}
