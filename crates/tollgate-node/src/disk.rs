@@ -51,6 +51,10 @@ fn write_until_room(engine: &mut Engine, batch: &[Write], inbox: &Inbox<Input>) 
                     inbox.put(Input::DiskFull(true));
                 }
                 full = true;
+                // Nobody waits for it any more: what is not written was not acknowledged.
+                if inbox.is_closed() {
+                    return Ok(());
+                }
                 std::thread::sleep(FULL_RETRY);
             }
             Ok(()) if full => {

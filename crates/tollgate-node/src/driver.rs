@@ -13,7 +13,7 @@ use crate::status::NodeStatus;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tollgate_core::State;
 use tollgate_replica::{Desk, Done, Host, HostEvent, Job, Moment, Output, ReadError, Write, WriteNumber};
 use tollgate_types::{GroupId, NodeId};
@@ -22,7 +22,8 @@ use tollgate_types::{GroupId, NodeId};
 #[derive(Debug)]
 pub(crate) enum Input {
     Asked(Caller, Ask),
-    Frame(NodeId, Vec<u8>),
+    /// A frame, and the room that it takes until it is dealt with.
+    Frame(NodeId, Vec<u8>, OwnedSemaphorePermit),
     Lost(NodeId),
     Regained(NodeId),
     Persisted(WriteNumber),
@@ -122,7 +123,7 @@ impl Driver {
     fn take(&mut self, input: Input) {
         match input {
             Input::Asked(caller, ask) => self.asked(caller, ask),
-            Input::Frame(from, bytes) => {
+            Input::Frame(from, bytes, _room) => {
                 if let Err(error) = self.host.receive(&bytes) {
                     tracing::warn!(%from, %error, "a frame was refused");
                 }

@@ -6,10 +6,16 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The inbox is full: nothing was put in.
+/// Nothing was put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the node has too much to do: wait a little and try again")]
-pub struct Full;
+pub enum NotTaken {
+    /// There is too much already.
+    #[error("the node has too much to do: wait a little and try again")]
+    Full,
+    /// The node has stopped.
+    #[error("the node has stopped: ask another")]
+    Stopped,
+}
 
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
@@ -34,16 +40,16 @@ impl<T> Inbox<T> {
     }
 
     /// Puts something in, unless there is too much already; then it is not even asked for.
-    pub(crate) fn offer<I: IntoIterator<Item = T>>(&self, items: impl FnOnce() -> I) -> Result<(), Full> {
+    pub(crate) fn offer<I: IntoIterator<Item = T>>(&self, items: impl FnOnce() -> I) -> Result<(), NotTaken> {
         let mut waiting = self.lock();
+        if waiting.closed {
+            return Err(NotTaken::Stopped);
+        }
         if waiting.items.len() >= self.limit {
-            return Err(Full);
+            return Err(NotTaken::Full);
         }
-        let items = items();
-        if !waiting.closed {
-            waiting.items.extend(items);
-            self.wake(waiting);
-        }
+        waiting.items.extend(items());
+        self.wake(waiting);
         Ok(())
     }
 
@@ -75,7 +81,7 @@ impl<T> Inbox<T> {
 
     /// Takes everything out, waiting for something for at most `patience`. `into` must be empty.
     pub(crate) fn take(&self, into: &mut Vec<T>, patience: Duration) {
-        debug_assert!(into.is_empty(), "what was taken before is dealt with");
+        assert!(into.is_empty(), "what was taken before is dealt with");
         let mut waiting = self.lock();
         if waiting.items.is_empty() && !patience.is_zero() {
             waiting.asleep = true;
@@ -84,6 +90,11 @@ impl<T> Inbox<T> {
             waiting.asleep = false;
         }
         std::mem::swap(into, &mut waiting.items);
+    }
+
+    /// Whether nobody takes anything out any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -104,7 +115,7 @@ mod tests {
     fn p16_what_comes_from_outside_has_a_limit_and_the_rest_goes_in() {
         let inbox = Inbox::new(2);
         assert_eq!((inbox.offer(|| [1]), inbox.offer(|| [2])), (Ok(()), Ok(())));
-        assert_eq!(inbox.offer(|| [3]), Err(Full));
+        assert_eq!(inbox.offer(|| [3]), Err(NotTaken::Full));
         inbox.put(4);
         let mut taken = Vec::new();
         inbox.take(&mut taken, Duration::ZERO);
@@ -118,7 +129,7 @@ mod tests {
         inbox.put(Arc::clone(&kept));
         inbox.close();
         inbox.put(Arc::clone(&kept));
-        assert_eq!(inbox.offer(|| [Arc::clone(&kept)]), Ok(()));
+        assert_eq!(inbox.offer(|| [Arc::clone(&kept)]), Err(NotTaken::Stopped));
         assert_eq!((inbox.len(), Arc::strong_count(&kept)), (0, 1));
     }
 

@@ -20,7 +20,7 @@ mod status;
 pub use ask::{Ask, Consistency, Look};
 pub use caller::{Answer, Caller, Sink};
 pub use fault::Fault;
-pub use inbox::Full;
+pub use inbox::NotTaken;
 pub use meter::{Meter, NoMeter};
 pub use node::{Called, Node, NodeHandle, NotAnswered, StartError};
 pub use settings::{Bootstrap, NodeSettings};

@@ -8,7 +8,7 @@ use crate::caller::{Answer, Caller, Sink};
 use crate::disk;
 use crate::driver::{Driver, Ending, Input, Outlets};
 use crate::fault::Fault;
-use crate::inbox::{Full, Inbox};
+use crate::inbox::{Inbox, NotTaken};
 use crate::meter::Meter;
 use crate::peers;
 use crate::settings::{Bootstrap, NodeSettings};
@@ -54,6 +54,7 @@ pub struct Node {
     handle: NodeHandle,
     threads: Vec<JoinHandle<()>>,
     ended: watch::Receiver<Option<Ending>>,
+    has_peers: bool,
     _tasks: JoinSet<()>,
     _data_dir: DataDir,
 }
@@ -115,7 +116,8 @@ impl Node {
         let next_watch = Arc::new(AtomicU64::new(1));
         let handle = NodeHandle { cluster, node, inbox, status: status_out, next_watch };
         let threads = vec![driver, log, snapshots];
-        Ok(Node { handle, threads, ended: ended_out, _tasks: tasks, _data_dir: data_dir })
+        let has_peers = settings.peers.keys().any(|peer| *peer != node);
+        Ok(Node { handle, threads, ended: ended_out, has_peers, _tasks: tasks, _data_dir: data_dir })
     }
 
     /// For asking it things.
@@ -139,7 +141,8 @@ impl Node {
         let mut status = self.handle.status.clone();
         let leads = |status: &NodeStatus| status.groups.values().any(|group| group.role == Role::Leader);
         let handed_on = status.wait_for(|status| status.stopping && !leads(status));
-        if tokio::time::timeout(grace, handed_on).await.is_err() {
+        // Alone, there is nobody to hand it to.
+        if self.has_peers && tokio::time::timeout(grace, handed_on).await.is_err() {
             tracing::warn!("nobody took over leadership in time");
         }
         self.handle.inbox.put(Input::Stop);
@@ -237,7 +240,7 @@ impl Randomness for SystemRandomness {
 pub enum NotAnswered {
     /// It was not asked, and never will be.
     #[error(transparent)]
-    Full(#[from] Full),
+    NotTaken(#[from] NotTaken),
     /// The node stopped: it may have happened, or may still.
     #[error("the node stopped before it answered: it may have happened")]
     Stopped,
@@ -278,12 +281,12 @@ impl NodeHandle {
     }
 
     /// Asks for many things at once.
-    pub fn ask_all(&self, asks: impl IntoIterator<Item = (Caller, Ask)>) -> Result<(), Full> {
+    pub fn ask_all(&self, asks: impl IntoIterator<Item = (Caller, Ask)>) -> Result<(), NotTaken> {
         self.inbox.offer(|| asks.into_iter().map(|(caller, ask)| Input::Asked(caller, ask)))
     }
 
     /// Asks for one thing.
-    pub fn ask(&self, caller: Caller, ask: Ask) -> Result<(), Full> {
+    pub fn ask(&self, caller: Caller, ask: Ask) -> Result<(), NotTaken> {
         self.ask_all([(caller, ask)])
     }
 
@@ -315,11 +318,11 @@ impl NodeHandle {
             let _ = sender.send(state.map(look));
         });
         let asked = self.ask(Caller::Nobody, Ask::Read { group, consistency, look });
-        asked.map_err(|Full| ReadError::Overloaded { group })?;
+        asked.map_err(|_| ReadError::Overloaded { group })?;
         receiver.await.unwrap_or(Err(ReadError::TimedOut { group }))
     }
 
-    /// Looks at the host; none if the node has stopped.
+    /// Looks at the host; none if the node has stopped or has too much to do.
     pub async fn inspect<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Host) -> T + Send + 'static,
@@ -328,7 +331,7 @@ impl NodeHandle {
         let look = Box::new(move |host: &Host| {
             let _ = sender.send(look(host));
         });
-        self.inbox.put(Input::Asked(Caller::Nobody, Ask::Inspect(look)));
+        self.ask(Caller::Nobody, Ask::Inspect(look)).ok()?;
         receiver.await.ok()
     }
 }

@@ -11,15 +11,31 @@ mod outgoing;
 use crate::driver::Input;
 use crate::inbox::Inbox;
 use hello::Hello;
+use socket2::{SockRef, TcpKeepalive};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tollgate_types::{ClusterId, NodeId};
 
 /// The longest frame that is read. Far above what a host sends.
-const FRAME_BYTES_MAX: usize = 64 << 20;
+const FRAME_BYTES_MAX: usize = 32 << 20;
+
+/// A connection over which nothing has come through for so long is broken, whatever TCP still hopes for.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Small frames don't wait for more, and a connection that silently broke is noticed.
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_user_timeout(Some(SILENCE_MAX))?;
+    let probes = TcpKeepalive::new().with_time(SILENCE_MAX / 2).with_interval(SILENCE_MAX / 5);
+    socket.set_tcp_keepalive(&probes)
+}
 
 /// Bytes that wait for one peer; past this, frames are dropped.
 const QUEUE_BYTES_MAX: usize = 64 << 20;

@@ -32,9 +32,9 @@ impl NodeStatus {
     /// As the host is now.
     pub(crate) fn of(host: &Host, stopping: bool, disk_full: bool) -> NodeStatus {
         let of = |group| {
-            let status = host.status(group).expect("one of the host's groups");
-            let serves = status.serves && !disk_full;
-            GroupStatus { role: status.role, leader: status.leader, term: status.term, serves }
+            let brief = host.brief(group).expect("one of the host's groups");
+            let serves = brief.serves && !disk_full;
+            GroupStatus { role: brief.role, leader: brief.leader, term: brief.term, serves }
         };
         NodeStatus { groups: host.groups().map(|group| (group, of(group))).collect(), stopping, disk_full }
     }

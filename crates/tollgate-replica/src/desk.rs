@@ -16,12 +16,13 @@ use crate::output::{
 };
 #[cfg(feature = "planted-bugs")]
 use crate::planted::Bug;
-use parked::{Parked, WaitKey};
+use parked::{Parked, RequestKey};
 use std::collections::{BTreeMap, HashMap};
 use tollgate_core::{
-    AcquireLock, Command, Event, RENEWALS_MAX, RenewLeases, Renewal, Renewed, Reply, Wait, WaitOutcome, Watch,
+    AcquireLock, CancelTarget, CancelWait, Command, EndReason, Event, RENEWALS_MAX, RenewLeases, Renewal,
+    Renewed, Reply, Request, Wait, WaitOutcome, Watch,
 };
-use tollgate_types::{GroupId, LeaseId, NodeId, Owner, Revision};
+use tollgate_types::{GroupId, LeaseId, NodeId, Revision};
 use watchers::Watchers;
 
 /// By what the caller of a desk knows who asked.
@@ -126,10 +127,19 @@ pub enum Answer<R> {
 /// What a proposal under way is for.
 #[derive(Debug)]
 enum Proposed<C> {
-    /// A command; under which lease and owner it would wait.
-    Command(C, Option<(LeaseId, Owner)>),
+    /// A command, and the request that it is about.
+    Command(C, About),
     /// Keepalives, in order.
     Renewals(Vec<C>),
+}
+
+/// What a command has to do with requests that wait.
+#[derive(Debug, Clone, Copy)]
+enum About {
+    /// It is such a request, if it has a number.
+    Request(Option<RequestKey>),
+    /// It ends the wait of one.
+    CancelOf(RequestKey),
 }
 
 /// What a read under way is for.
@@ -137,7 +147,16 @@ enum Proposed<C> {
 enum Reading<R> {
     Caller(R),
     /// Whether a lock request that does not wait would find the lock busy.
-    Busy(Box<AcquireLock>),
+    Busy(Held),
+}
+
+/// A lock request that looked busy.
+#[derive(Debug)]
+struct Held {
+    group: GroupId,
+    acquire: Box<AcquireLock>,
+    /// What was proposed up to this id was asked for before it, and counts first: it may be the same client's release.
+    after: ProposalId,
 }
 
 /// How callers have been answered since the start.
@@ -153,9 +172,11 @@ pub struct DeskCounts {
 #[derive(Debug)]
 pub struct Desk<C, R> {
     next_id: u64,
+    proposed: BTreeMap<ProposalId, Proposed<C>>,
     // Looked up by id alone, never walked: the order of a hash map does not show.
-    proposed: HashMap<ProposalId, Proposed<C>>,
     reading: HashMap<ReadId, (C, Reading<R>)>,
+    /// Requests that a quorum confirmed to look busy, but that something asked for before them may still free.
+    held: Vec<(C, Held)>,
     keepalives: BTreeMap<GroupId, Vec<(C, Renewal)>>,
     /// What looked busy, and goes through the log after all.
     again: Vec<(C, GroupId, Command)>,
@@ -172,8 +193,9 @@ impl<C: Caller, R> Desk<C, R> {
     pub fn new(first_id: u64) -> Desk<C, R> {
         Desk {
             next_id: first_id,
-            proposed: HashMap::new(),
+            proposed: BTreeMap::new(),
             reading: HashMap::new(),
+            held: Vec::new(),
             keepalives: BTreeMap::new(),
             again: Vec::new(),
             parked: Parked::default(),
@@ -205,8 +227,10 @@ impl<C: Caller, R> Desk<C, R> {
 
     fn try_lock(&mut self, caller: C, group: GroupId, acquire: AcquireLock, host: &mut Host) {
         if looks_busy(host, group, &acquire) {
+            let after = ProposalId(self.next_id);
             let id = ReadId(self.fresh_id());
-            self.reading.insert(id, (caller, Reading::Busy(Box::new(acquire))));
+            let held = Held { group, acquire: Box::new(acquire), after };
+            self.reading.insert(id, (caller, Reading::Busy(held)));
             host.read(group, id);
         } else {
             self.propose(caller, group, Command::AcquireLock(acquire), host);
@@ -214,9 +238,9 @@ impl<C: Caller, R> Desk<C, R> {
     }
 
     fn propose(&mut self, caller: C, group: GroupId, command: Command, host: &mut Host) {
-        let waiter = waiter_of(&command);
+        let about = about(group, &command);
         let id = ProposalId(self.fresh_id());
-        self.proposed.insert(id, Proposed::Command(caller, waiter));
+        self.proposed.insert(id, Proposed::Command(caller, about));
         host.propose(group, id, command);
     }
 
@@ -235,7 +259,7 @@ impl<C: Caller, R> Desk<C, R> {
     /// A change of membership.
     pub fn change_members(&mut self, caller: C, group: GroupId, change: MemberChange, host: &mut Host) {
         let id = ProposalId(self.fresh_id());
-        self.proposed.insert(id, Proposed::Command(caller, None));
+        self.proposed.insert(id, Proposed::Command(caller, About::Request(None)));
         host.change_members(group, id, change);
     }
 
@@ -313,11 +337,11 @@ impl<C: Caller, R> Desk<C, R> {
         let replies = std::mem::take(&mut output.replies);
         output.replies = replies.into_iter().filter_map(|reply| self.reply(reply, host, answers)).collect();
         let reads = std::mem::take(&mut output.reads);
-        output.reads = reads.into_iter().filter_map(|read| self.read_reply(read, host, answers)).collect();
+        output.reads = reads.into_iter().filter_map(|read| self.read_reply(read, answers)).collect();
         for entry in &output.applied {
             for resolution in &entry.resolved {
                 let (create_revision, outcome) = (resolution.create_revision, resolution.outcome);
-                for caller in self.parked.resolve(entry.group, resolution) {
+                for caller in self.parked.resolve((entry.group, create_revision)) {
                     let revision = entry.revision;
                     answers.push((caller, Answer::Resolved { create_revision, revision, outcome }));
                 }
@@ -328,6 +352,7 @@ impl<C: Caller, R> Desk<C, R> {
                 answers.push((caller, ask_again(host, group)));
             }
         }
+        self.answer_held(host, answers);
         let events_lost = self.is_planted_watch_bug();
         self.watchers.serve(output, host, events_lost, answers);
     }
@@ -342,17 +367,21 @@ impl<C: Caller, R> Desk<C, R> {
         let Some(proposed) = self.proposed.remove(&reply.proposal) else { return Some(reply) };
         let group = reply.group;
         match (reply.result, proposed) {
-            (Ok(ProposalOutcome::Applied(applied)), Proposed::Command(caller, waiter)) => {
-                let answer = match applied.reply {
-                    Reply::Queued { create_revision, position } => {
-                        self.queued(caller.clone(), group, waiter, create_revision, position, host)
+            (Ok(ProposalOutcome::Applied(applied)), Proposed::Command(caller, about)) => {
+                let revision = applied.revision;
+                match (applied.reply, about) {
+                    (Reply::Queued { create_revision, position }, About::Request(request)) => {
+                        let key = (group, create_revision);
+                        self.queued(caller, key, position, request, host, answers);
                     }
-                    reply => {
+                    (reply, about) => {
+                        if let (Reply::Cancelled, About::CancelOf(request)) = (&reply, about) {
+                            self.cancelled(request, revision, answers);
+                        }
                         let changed = applied.events_from.is_some();
-                        Answer::Replied { revision: applied.revision, reply, changed }
+                        answers.push((caller, Answer::Replied { revision, reply, changed }));
                     }
-                };
-                answers.push((caller, answer));
+                }
             }
             (Ok(ProposalOutcome::Applied(applied)), Proposed::Renewals(callers)) => {
                 self.renewed(callers, applied.revision, applied.reply, answers);
@@ -371,24 +400,52 @@ impl<C: Caller, R> Desk<C, R> {
         None
     }
 
+    /// A request waits: so does its caller.
     fn queued(
         &mut self,
         caller: C,
-        group: GroupId,
-        waiter: Option<(LeaseId, Owner)>,
-        create_revision: Revision,
+        (group, create_revision): (GroupId, Revision),
         position: u64,
+        request: Option<RequestKey>,
         host: &Host,
-    ) -> Answer<R> {
+        answers: &mut Vec<(C, Answer<R>)>,
+    ) {
         if !host.leads(group) {
             // It was proposed while this node led. A follower may skip entries by a snapshot, and never tell.
-            return ask_again(host, group);
+            answers.push((caller, ask_again(host, group)));
+            return;
         }
-        let (lease, owner) = waiter.expect("only commands of an owner queue");
-        if self.parked.park(WaitKey { group, create_revision, lease, owner }, caller) {
-            Answer::Queued { create_revision, position }
-        } else {
-            Answer::NotDone(ProposeError::Overloaded { group })
+        let told = caller.clone();
+        if let Some(oldest) = self.parked.park((group, create_revision), caller, request) {
+            answers.push((oldest, ask_again(host, group)));
+        }
+        answers.push((told, Answer::Queued { create_revision, position }));
+    }
+
+    /// A request's wait was cancelled. If another request shares the wait, that goes on, and no entry tells of an end.
+    fn cancelled(&mut self, request: RequestKey, revision: Revision, answers: &mut Vec<(C, Answer<R>)>) {
+        let (callers, create_revision) = self.parked.cancelled(request);
+        let Some(create_revision) = create_revision else { return };
+        let outcome = WaitOutcome::Ended(EndReason::Cancelled);
+        let told = callers.into_iter();
+        answers.extend(told.map(|caller| (caller, Answer::Resolved { create_revision, revision, outcome })));
+    }
+
+    /// Answers those who look busy still, once all that was asked for before them is answered.
+    fn answer_held(&mut self, host: &Host, answers: &mut Vec<(C, Answer<R>)>) {
+        let oldest = self.proposed.first_key_value().map(|(id, _)| *id);
+        let ready = |held: &Held| oldest.is_none_or(|oldest| oldest > held.after);
+        for (caller, held) in self.held.extract_if(.., |(_, held)| ready(held)) {
+            let Held { group, acquire, .. } = held;
+            if let Some(state) = host.state(group).filter(|_| looks_busy(host, group, &acquire)) {
+                self.counts.fast_answers += 1;
+                let (revision, reply) = (state.revision(), state.busy(&acquire.names));
+                answers.push((caller, Answer::Busy { revision, reply }));
+            } else {
+                // Free by now: the log decides.
+                self.counts.fast_misses += 1;
+                self.again.push((caller, group, Command::AcquireLock(*acquire)));
+            }
         }
     }
 
@@ -414,12 +471,7 @@ impl<C: Caller, R> Desk<C, R> {
     }
 
     /// Answers a read; gives it back if it is not one of ours.
-    fn read_reply(
-        &mut self,
-        reply: ReadReply,
-        host: &Host,
-        answers: &mut Vec<(C, Answer<R>)>,
-    ) -> Option<ReadReply> {
+    fn read_reply(&mut self, reply: ReadReply, answers: &mut Vec<(C, Answer<R>)>) -> Option<ReadReply> {
         let Some((caller, reading)) = self.reading.remove(&reply.read) else { return Some(reply) };
         let group = reply.group;
         match (reading, reply.result) {
@@ -427,16 +479,11 @@ impl<C: Caller, R> Desk<C, R> {
             (Reading::Caller(what), Err(error)) => {
                 answers.push((caller, Answer::NotRead { what: Some(what), error }));
             }
-            (Reading::Busy(acquire), Ok(())) if looks_busy(host, group, &acquire) => {
-                self.counts.fast_answers += 1;
-                let state = host.state(group).expect("it looked at it");
-                let (revision, reply) = (state.revision(), state.busy(&acquire.names));
-                answers.push((caller, Answer::Busy { revision, reply }));
-            }
-            // Free by now, or not to be confirmed: the log decides.
-            (Reading::Busy(acquire), _) => {
+            (Reading::Busy(held), Ok(())) => self.held.push((caller, held)),
+            // Not to be confirmed: the log decides.
+            (Reading::Busy(held), Err(_)) => {
                 self.counts.fast_misses += 1;
-                self.again.push((caller, group, Command::AcquireLock(*acquire)));
+                self.again.push((caller, held.group, Command::AcquireLock(*held.acquire)));
             }
         }
         None
@@ -489,10 +536,16 @@ fn left_group(event: &HostEvent) -> Option<GroupId> {
     }
 }
 
-fn waiter_of(command: &Command) -> Option<(LeaseId, Owner)> {
+fn about(group: GroupId, command: &Command) -> About {
+    let numbered = |lease: LeaseId, request: &Option<Request>| {
+        About::Request(request.as_ref().map(|request| (group, lease, request.seq)))
+    };
     match command {
-        Command::AcquireLock(acquire) => Some((acquire.lease, acquire.owner.clone())),
-        Command::ConvertLock(convert) => Some((convert.lease, convert.owner.clone())),
-        _ => None,
+        Command::AcquireLock(acquire) => numbered(acquire.lease, &acquire.request),
+        Command::ConvertLock(convert) => numbered(convert.lease, &convert.request),
+        Command::CancelWait(CancelWait { lease, target: CancelTarget::Seq(seq), .. }) => {
+            About::CancelOf((group, *lease, *seq))
+        }
+        _ => About::Request(None),
     }
 }

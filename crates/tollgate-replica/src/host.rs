@@ -12,7 +12,7 @@ use crate::output::{HostEvent, Output, ProposalId, ProposeError, ReadError, Read
 #[cfg(feature = "planted-bugs")]
 use crate::planted::Bug;
 use crate::randomness::Randomness;
-use crate::replica::{Replica, Status};
+use crate::replica::{Brief, Replica, Status};
 use crate::storage::{
     Done, GroupWrite, Job, LoadedGroup, ReplicaKind, SnapshotMark, SnapshotMeta, Storage, StorageError, Vote,
     Write, WriteNumber,
@@ -247,7 +247,7 @@ impl Host {
     pub fn job_dropped(&mut self, group: GroupId) {
         self.assert_in_turn();
         if let Some(replica) = self.replicas.get_mut(&group) {
-            replica.job_dropped();
+            replica.job_dropped(&self.turn);
         }
     }
 
@@ -311,6 +311,11 @@ impl Host {
     /// How a group's replica is doing.
     pub fn status(&self, group: GroupId) -> Option<Status> {
         self.replicas.get(&group).map(Replica::status)
+    }
+
+    /// How a group's replica is doing, in so few words that it may be asked for each turn.
+    pub fn brief(&self, group: GroupId) -> Option<Brief> {
+        self.replicas.get(&group).map(Replica::brief)
     }
 
     /// Whether this node's replica leads the group.

@@ -67,7 +67,7 @@ pub use output::{
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
 pub use randomness::Randomness;
-pub use replica::{Role, Status};
+pub use replica::{Brief, Role, Status};
 pub use storage::{
     Completion, Done, GroupWrite, Job, LoadedGroup, ReplicaKind, SnapshotFile, SnapshotMark, SnapshotMeta,
     Storage, StorageError, TransferId, Vote, Write, WriteNumber,

@@ -76,6 +76,19 @@ pub struct Status {
     pub serves: bool,
 }
 
+/// What routing must know of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Brief {
+    /// What it does.
+    pub role: Role,
+    /// Raft's term.
+    pub term: u64,
+    /// The leader, as far as it knows.
+    pub leader: Option<NodeId>,
+    /// See [`Status::serves`].
+    pub serves: bool,
+}
+
 pub(crate) struct Replica {
     group: GroupId,
     node: NodeId,
@@ -110,6 +123,8 @@ pub(crate) struct Replica {
     saving: bool,
     snapshot_asked: bool,
     snapshot_at: Moment,
+    /// No snapshot is taken before this.
+    save_from: Moment,
     /// Once the write is durable, older snapshots may go.
     remove_after: Option<(WriteNumber, u64)>,
     failover: Failover,
@@ -207,6 +222,7 @@ impl Replica {
             saving: false,
             snapshot_asked: false,
             snapshot_at: turn.now,
+            save_from: turn.now,
             remove_after: None,
             failover: Failover::default(),
             exchange: Exchange::default(),
@@ -220,17 +236,23 @@ impl Replica {
         replica
     }
 
-    pub(crate) fn status(&self) -> Status {
+    pub(crate) fn brief(&self) -> Brief {
         let raft = &self.raw.raft;
         let role = match raft.state {
             StateRole::Follower => Role::Follower,
             StateRole::PreCandidate | StateRole::Candidate => Role::Candidate,
             StateRole::Leader => Role::Leader,
         };
+        Brief { role, term: raft.term, leader: NodeId::new(raft.leader_id), serves: self.serves() }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let raft = &self.raw.raft;
+        let Brief { role, term, leader, serves } = self.brief();
         Status {
             role,
-            term: raft.term,
-            leader: NodeId::new(raft.leader_id),
+            term,
+            leader,
             applied: self.applied,
             committed: raft.raft_log.committed,
             last_index: raft.raft_log.last_index(),
@@ -238,7 +260,7 @@ impl Replica {
             snapshot_index: self.log().snapshot_index(),
             members: self.members.clone(),
             kind: self.kind,
-            serves: self.serves(),
+            serves,
         }
     }
 

@@ -132,8 +132,6 @@ pub struct ServerConfig {
     pub frame_bytes_max: usize,
     /// Watches of all clients.
     pub watchers_max: usize,
-    /// Bytes of events that wait for one watcher.
-    pub watch_buffer_bytes_max: usize,
     /// Silence after which a client is pinged.
     pub keepalive_interval_ms: u64,
     /// Time to answer the ping.
@@ -262,7 +260,6 @@ impl ServerConfig {
             operations_in_flight_max: settings.size("server.operations_in_flight_max"),
             frame_bytes_max: settings.size("server.frame_bytes_max"),
             watchers_max: settings.size("server.watchers_max"),
-            watch_buffer_bytes_max: settings.size("server.watch_buffer_bytes_max"),
             keepalive_interval_ms: settings.number("server.keepalive_interval_ms"),
             keepalive_timeout_ms: settings.number("server.keepalive_timeout_ms"),
             shutdown_grace_ms: settings.number("server.shutdown_grace_ms"),

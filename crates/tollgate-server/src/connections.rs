@@ -12,6 +12,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// A client's connection; its place is free again when it is dropped.
@@ -25,7 +27,7 @@ pub(crate) struct Connection {
 pub(crate) fn accept(
     listener: TcpListener,
     connections_max: usize,
-) -> impl tokio_stream::Stream<Item = io::Result<Connection>> {
+) -> ReceiverStream<io::Result<Connection>> {
     let places = Arc::new(Semaphore::new(connections_max));
     let (sender, receiver) = tokio::sync::mpsc::channel(64);
     tokio::spawn(async move {
@@ -58,7 +60,55 @@ pub(crate) fn accept(
             }
         }
     });
-    tokio_stream::wrappers::ReceiverStream::new(receiver)
+    ReceiverStream::new(receiver)
+}
+
+/// Connections as HTTP wants them.
+pub(crate) struct HttpListener {
+    incoming: ReceiverStream<io::Result<Connection>>,
+    address: SocketAddr,
+}
+
+impl HttpListener {
+    /// Accepts so many at most.
+    pub(crate) fn new(listener: TcpListener, connections_max: usize) -> io::Result<HttpListener> {
+        let address = listener.local_addr()?;
+        Ok(HttpListener { incoming: accept(listener, connections_max), address })
+    }
+}
+
+impl axum::serve::Listener for HttpListener {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        loop {
+            match self.incoming.next().await {
+                // One that is gone already has no address.
+                Some(Ok(connection)) => {
+                    if let Ok(from) = connection.stream.peer_addr() {
+                        return (connection, from);
+                    }
+                }
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+}
+
+/// Where a connection of an [`HttpListener`] comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HttpPeer(pub(crate) SocketAddr);
+
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, HttpListener>> for HttpPeer {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, HttpListener>) -> HttpPeer {
+        HttpPeer(*stream.remote_addr())
+    }
 }
 
 impl Connected for Connection {

@@ -15,6 +15,7 @@ pub(crate) use election::Election;
 pub(crate) use lock::Locks;
 pub(crate) use register::Registers;
 pub(crate) use session::Sessions;
+pub(crate) use watch::Watchers;
 
 use crate::router::Router;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};

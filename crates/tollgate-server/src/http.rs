@@ -15,13 +15,19 @@ mod ready;
 use crate::metrics::Metrics;
 use crate::router::Router;
 use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{MethodFilter, get, on};
 use endpoint::{ENDPOINTS, Verb};
+use http::header::HOST;
+use http::uri::Authority;
 use http::{StatusCode, Uri};
 use page::PAGES;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use tollgate_proto::v1::admin_service_server::AdminService;
+use tollgate_proto::v1::{Error, ErrorReason};
 use tonic::Code;
 
 /// What the routes need.
@@ -30,18 +36,25 @@ pub struct HttpState {
     router: Router,
     metrics: Arc<Metrics>,
     admin: Option<Arc<dyn AdminService>>,
+    hosts: Arc<BTreeSet<String>>,
 }
 
 impl HttpState {
     /// For everything but `/v1/status`.
     pub fn new(router: Router, metrics: Arc<Metrics>) -> HttpState {
-        HttpState { router, metrics, admin: None }
+        HttpState { router, metrics, admin: None, hosts: Arc::default() }
     }
 
     /// Has `/v1/status` answered by the same service that answers it over gRPC.
     #[must_use]
     pub fn with_admin(self, admin: Arc<dyn AdminService>) -> HttpState {
         HttpState { admin: Some(admin), ..self }
+    }
+
+    /// By which names the cluster's nodes are asked, in lower case, beside `localhost` and addresses.
+    #[must_use]
+    pub fn with_hosts(self, hosts: impl IntoIterator<Item = String>) -> HttpState {
+        HttpState { hosts: Arc::new(hosts.into_iter().collect()), ..self }
     }
 }
 
@@ -65,7 +78,30 @@ pub fn routes(state: HttpState) -> axum::Router {
         };
         routes = routes.route(endpoint.path, on(filter, serve));
     }
-    routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(state)
+    let routes = routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method);
+    routes.layer(from_fn_with_state(state.clone(), of_our_host)).with_state(state)
+}
+
+/// Lets only those pass who ask for this cluster. A web page could have the name of its own site point to this node, and
+/// its readers' browsers would let it see and do everything here.
+async fn of_our_host(State(state): State<HttpState>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
+    // Only browsers matter, and all of them say it.
+    match host.or(request.uri().authority().map(Authority::as_str)) {
+        Some(host) if !is_our_host(host, &state.hosts) => {
+            let says = "no member of the cluster has the name in Host: ask by an IP address, or by a name that \
+                        cluster.members has";
+            error::response(&Error::new(ErrorReason::Denied, says))
+        }
+        _ => next.run(request).await,
+    }
+}
+
+fn is_our_host(host: &str, hosts: &BTreeSet<String>) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+    address.parse::<IpAddr>().is_ok() || host == "localhost" || hosts.contains(&host)
 }
 
 async fn no_such_path(request: Request) -> Response {
@@ -77,4 +113,20 @@ async fn no_such_method(request: Request) -> Response {
     let says = format!("{} can't be asked with {}", request.uri().path(), request.method());
     let error = error::plain(Code::Unimplemented, format!("{says}: GET /openapi.json says with what it can"));
     error::response_with(StatusCode::METHOD_NOT_ALLOWED, &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_localhost_and_members_are_asked() {
+        let hosts = BTreeSet::from(["locks-1.example".to_owned()]);
+        for host in ["127.0.0.1:7402", "[::1]:7402", "10.0.0.1", "localhost:1", "Locks-1.example:7402"] {
+            assert!(is_our_host(host, &hosts), "{host}");
+        }
+        for host in ["evil.example:7402", "127.0.0.1.evil.example", "", "locks-1.example.evil.example"] {
+            assert!(!is_our_host(host, &hosts), "{host}");
+        }
+    }
 }

@@ -32,7 +32,8 @@ mod watch;
 pub use context::{Context, HeaderInfo};
 pub use election::{Observe, leader_of_lock};
 pub use error::{
-    error_of_not_answered, error_of_propose, error_of_read, not_supported, overloaded, unexpected,
+    error_of_not_answered, error_of_propose, error_of_read, left_waiting, not_supported, overloaded,
+    unexpected,
 };
 pub use event::event;
 pub use explain::{Explain, explain_lines};

@@ -4,20 +4,24 @@
 //! one effect and one answer through changes of leaders. A caller that goes away while its request waits takes it out
 //! of the queue. Not here: what an operation means (`operation`), the streams of sessions (`session`).
 
-use crate::link::Links;
+use crate::link::{Links, Lost, Purpose};
 use crate::metrics::{Asked, Metrics};
 use crate::operation::{self, Context, HeaderInfo, Kind, Prepared, Query};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use tokio::sync::watch::error::RecvError;
 use tollgate_core::{Renewal, State};
-use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NotAnswered};
+use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NodeStatus, NotAnswered};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
 use tollgate_types::{Address, GroupId, LeaseId, NodeId, SeqRanges};
 
 /// How long an operation is tried while nobody leads, beside the time that it wants to wait in line.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a keepalive is tried: its client sends the next one soon, and must hear in time that this one failed.
+const KEEPALIVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Between two attempts: doubles from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -39,6 +43,8 @@ struct Shared {
     /// How many callers wait for the same: the last one that goes takes the request with it.
     waiting: Mutex<HashMap<WaitKey, u32>>,
     deadlocks: Mutex<Deadlocks>,
+    /// How many of this node's sessions keep a lease alive: only the last one that goes ends it.
+    kept: Mutex<HashMap<LeaseId, u32>>,
 }
 
 /// The last deadlocks that this node refused.
@@ -59,8 +65,23 @@ enum Attempt {
     Done(OpResult),
     /// Not done, and never will be: ask again, best this node.
     Elsewhere(Option<NodeId>),
-    /// It may have happened.
+    /// It may have happened. To ask again, best ask the leader that the error names.
     Unsure(v1::Error),
+}
+
+/// For whom an operation is carried out.
+#[derive(Clone, Copy)]
+struct Errand<'a> {
+    from: &'a Address,
+    /// Not to be done once somebody waits for this again.
+    unless: Option<&'a WaitKey>,
+    purpose: Purpose,
+}
+
+impl Errand<'_> {
+    fn of_client(from: &Address) -> Errand<'_> {
+        Errand { from, unless: None, purpose: Purpose::Client }
+    }
 }
 
 impl Router {
@@ -72,7 +93,10 @@ impl Router {
         metrics: Arc<Metrics>,
     ) -> Router {
         let (links, waiting, deadlocks) = (Links::default(), Mutex::default(), Mutex::default());
-        Router { shared: Arc::new(Shared { node, groups, clients, links, metrics, waiting, deadlocks }) }
+        let kept = Mutex::default();
+        Router {
+            shared: Arc::new(Shared { node, groups, clients, links, metrics, waiting, deadlocks, kept }),
+        }
     }
 
     /// What is counted.
@@ -99,6 +123,12 @@ impl Router {
     pub fn leads_all(&self) -> bool {
         let status = self.shared.node.status().borrow();
         status.groups.values().all(|group| group.serves)
+    }
+
+    /// Whether this node stops, or has stopped.
+    pub(crate) fn is_stopping(&self) -> bool {
+        let status = self.shared.node.status();
+        status.borrow().stopping || status.has_changed().is_err()
     }
 
     /// Where a node serves clients.
@@ -134,7 +164,7 @@ impl Router {
                 return OpResult::Error(error);
             }
         };
-        let result = self.until_done(op, prepared, from).await;
+        let result = self.until_done(op, prepared, Errand::of_client(from)).await;
         // What is not known to be over may still wait in line: that ends with its caller.
         if let (Some(leaves), false) = (leaves, may_have_happened(&result)) {
             leaves.disarm();
@@ -142,42 +172,55 @@ impl Router {
         result
     }
 
-    async fn until_done(&self, op: Op, prepared: Prepared, from: &Address) -> OpResult {
-        let until = Instant::now() + PATIENCE + wait_of(&op);
+    async fn until_done(&self, op: Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
+        let until = Instant::now() + patience_of(&op) + wait_of(&op);
         let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
         let (mut op, mut next, mut hint) = (op, Some(prepared), None);
         let (mut pause, mut unsure) = (PAUSE_MIN, None);
         loop {
-            let prepared = match next.take().map_or_else(|| self.prepare_again(&mut op, from), Ok) {
+            let prepared = match next.take().map_or_else(|| self.prepare_again(&mut op, errand), Ok) {
                 Ok(prepared) => prepared,
-                Err(error) => return OpResult::Error(error),
+                Err(error) => return OpResult::Error(unsure.unwrap_or(error)),
             };
-            match self.attempt(&op, prepared, hint).await {
-                Attempt::Done(result) => return result,
+            if errand.unless.is_some_and(|key| self.is_awaited(key)) {
+                return OpResult::Error(wanted_again(group));
+            }
+            match self.attempt(&op, prepared, hint, errand.purpose).await {
+                Attempt::Done(result) => return settle(&op, result, unsure),
                 Attempt::Unsure(error) if !may_repeat => return OpResult::Error(error),
-                Attempt::Unsure(error) => (unsure, hint) = (Some(error), None),
+                Attempt::Unsure(error) => {
+                    hint = NodeId::new(error.leader_id);
+                    unsure = Some(error);
+                }
                 Attempt::Elsewhere(leader) => hint = leader.filter(|leader| Some(*leader) != hint),
             }
             if Instant::now() >= until {
                 return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
             }
-            self.pause(group, &mut pause).await;
+            if self.pause(group, &mut pause).await.is_err() {
+                return OpResult::Error(unsure.unwrap_or_else(|| stopped(group)));
+            }
         }
     }
 
-    /// Waits a little, or until this node knows of another leader.
-    async fn pause(&self, group: GroupId, pause: &mut Duration) {
+    /// Waits a little, or until this node knows of another leader. An error once the node has stopped: it will know of
+    /// nothing more.
+    async fn pause(&self, group: GroupId, pause: &mut Duration) -> Result<(), RecvError> {
         let mut status = self.shared.node.status().clone();
         let known = status.borrow_and_update().leader(group);
         let changed =
             status.wait_for(|status| status.leader(group).is_some() && status.leader(group) != known);
-        let _ = tokio::time::timeout(*pause, changed).await;
+        if let Ok(changed) = tokio::time::timeout(*pause, changed).await {
+            changed?;
+        }
         *pause = (*pause * 2).min(PAUSE_MAX);
+        Ok(())
     }
 
-    fn prepare_again(&self, op: &mut Op, from: &Address) -> Result<Prepared, v1::Error> {
+    fn prepare_again(&self, op: &mut Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
         count_attempt(op);
-        let mut prepared = operation::prepare(op.clone(), self.shared.groups, from)?;
+        let mut prepared = operation::prepare(op.clone(), self.shared.groups, errand.from)?;
+        errand.purpose.apply(&mut prepared);
         if let Kind::Command { fast, .. } = &mut prepared.kind {
             // An earlier attempt may have been granted.
             *fast = false;
@@ -185,7 +228,7 @@ impl Router {
         Ok(prepared)
     }
 
-    async fn attempt(&self, op: &Op, prepared: Prepared, hint: Option<NodeId>) -> Attempt {
+    async fn attempt(&self, op: &Op, prepared: Prepared, hint: Option<NodeId>, purpose: Purpose) -> Attempt {
         let group = prepared.group;
         let (serves, leader) = {
             let status = self.shared.node.status().borrow();
@@ -205,26 +248,33 @@ impl Router {
         }) else {
             return Attempt::Elsewhere(None);
         };
-        match self.shared.links.call(leader, address, op.clone()).await {
+        let may_repeat = prepared.context.may_repeat();
+        let called = tokio::select! {
+            biased;
+            called = self.shared.links.call((leader, purpose), address, op.clone()) => called,
+            // One that stands still does not answer, and its connection may look well for seconds.
+            () = self.replaced(group, leader), if may_repeat => Err(Lost::SENT),
+        };
+        match called {
             Ok(OpResult::Error(error)) => judge(error),
             Ok(result) => Attempt::Done(result),
-            Err(lost) if lost.was_sent() => Attempt::Unsure(lost.into_error(group)),
+            Err(lost) if lost.was_sent() => Attempt::Unsure(Lost::unsure(group)),
             // Nothing happened, which must not hide that an earlier attempt may have.
             Err(_) => Attempt::Elsewhere(None),
         }
     }
 
-    /// Has an operation carried out on this node and no other: for those who have found the leader themselves.
-    pub async fn execute_here(&self, op: Op, from: &Address) -> OpResult {
-        let prepared = match operation::prepare(op.clone(), self.shared.groups, from) {
-            Ok(prepared) => prepared,
-            Err(error) => return OpResult::Error(error),
+    /// Waits until this node follows another leader than `leader`, of a later term than now.
+    async fn replaced(&self, group: GroupId, leader: NodeId) {
+        let mut status = self.shared.node.status().clone();
+        let term = status.borrow().groups.get(&group).map_or(0, |known| known.term);
+        let other = |status: &NodeStatus| {
+            let known = status.groups.get(&group);
+            known.is_some_and(|known| known.term > term && known.leader.is_some_and(|led| led != leader))
         };
-        let group = prepared.group;
-        match self.here(prepared).await {
-            Attempt::Done(result) => result,
-            Attempt::Elsewhere(leader) => OpResult::Error(self.not_leader(group, leader)),
-            Attempt::Unsure(error) => OpResult::Error(error),
+        if status.wait_for(other).await.is_err() {
+            // The node has stopped, and who waits is told so.
+            std::future::pending::<()>().await;
         }
     }
 
@@ -241,7 +291,7 @@ impl Router {
         };
         match called {
             Ok(called) => self.answered(group, &context, called, began).await,
-            Err(error @ NotAnswered::Full(_)) => {
+            Err(error @ NotAnswered::NotTaken(_)) => {
                 Attempt::Done(OpResult::Error(operation::error_of_not_answered(error, group)))
             }
             Err(error @ NotAnswered::Stopped) => {
@@ -253,8 +303,10 @@ impl Router {
     async fn answered(&self, group: GroupId, context: &Context, called: Called, began: Instant) -> Attempt {
         let Called { answer, queued } = called;
         match &answer {
-            Answer::NotDone(ProposeError::NotLeader { leader, .. }) | Answer::AskAgain { leader, .. } => {
-                return Attempt::Elsewhere(*leader);
+            Answer::NotDone(ProposeError::NotLeader { leader, .. }) => return Attempt::Elsewhere(*leader),
+            // As far as is known it stands in line still: it is not undone, and its repeat finds it there.
+            Answer::AskAgain { group, leader } => {
+                return Attempt::Unsure(self.with_address(operation::left_waiting(*group, *leader)));
             }
             Answer::NotDone(error @ ProposeError::Indeterminate { .. }) => {
                 return Attempt::Unsure(operation::error_of_propose(error, context.may_repeat()));
@@ -367,8 +419,12 @@ impl Router {
 
     /// The error of one who asked a node that does not lead.
     pub fn not_leader(&self, group: GroupId, leader: Option<NodeId>) -> v1::Error {
-        let mut error = operation::error_of_propose(&ProposeError::NotLeader { group, leader }, true);
-        let address = leader.and_then(|leader| self.client_address(leader));
+        self.with_address(operation::error_of_propose(&ProposeError::NotLeader { group, leader }, true))
+    }
+
+    /// The error, with the address of the leader that it names.
+    pub(crate) fn with_address(&self, mut error: v1::Error) -> v1::Error {
+        let address = NodeId::new(error.leader_id).and_then(|leader| self.client_address(leader));
         error.leader_address = address.map_or_else(String::new, |address| format!("http://{address}"));
         error
     }
@@ -381,6 +437,53 @@ impl Router {
         let (key, cancel) = leaving(op)?;
         *self.shared.waiting.lock().expect("nobody panics with it").entry(key.clone()).or_default() += 1;
         Some(LeaveOnDrop { router: self.clone(), key, cancel: Some(cancel), from: from.clone() })
+    }
+
+    fn is_awaited(&self, key: &WaitKey) -> bool {
+        self.shared.waiting.lock().expect("nobody panics with it").contains_key(key)
+    }
+
+    /// Takes a request out of its queue, unless somebody waits for the same again.
+    async fn leave(&self, key: WaitKey, cancel: v1::CancelWaitRequest, from: &Address) {
+        let op = Op::CancelWait(cancel);
+        if let Ok(prepared) = operation::prepare(op.clone(), self.shared.groups, from) {
+            self.until_done(op, prepared, Errand { unless: Some(&key), ..Errand::of_client(from) }).await;
+        }
+    }
+
+    /// A session keeps a lease alive from now on.
+    pub(crate) fn keep(&self, lease: LeaseId) {
+        *self.kept().entry(lease).or_default() += 1;
+    }
+
+    /// A session does so no longer. Whether it was the last one.
+    pub(crate) fn unkeep(&self, lease: LeaseId) -> bool {
+        let mut kept = self.kept();
+        let Some(sessions) = kept.get_mut(&lease) else { return true };
+        *sessions -= 1;
+        let last = *sessions == 0;
+        if last {
+            kept.remove(&lease);
+        }
+        last
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<LeaseId, u32>> {
+        self.shared.kept.lock().expect("nobody panics with it")
+    }
+
+    /// Ends a lease whose client wanted it to end with its connection, unless a session has come to keep it alive.
+    pub(crate) async fn revoke_disconnected(&self, lease: LeaseId) {
+        let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
+        let from = Address::NONE;
+        let errand = Errand { purpose: Purpose::Disconnected, ..Errand::of_client(&from) };
+        let Ok(mut prepared) = operation::prepare(op.clone(), self.shared.groups, &from) else { return };
+        errand.purpose.apply(&mut prepared);
+        if self.kept().contains_key(&lease) {
+            return;
+        }
+        // It ends by itself if this fails.
+        self.until_done(op, prepared, errand).await;
     }
 }
 
@@ -415,10 +518,10 @@ impl Drop for LeaveOnDrop {
     fn drop(&mut self) {
         let last = self.was_last();
         let Some(cancel) = self.cancel.take().filter(|_| last) else { return };
-        let (router, from) = (self.router.clone(), self.from.clone());
+        let (router, from, key) = (self.router.clone(), self.from.clone(), self.key.clone());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                router.execute(Op::CancelWait(cancel), &from).await;
+                router.leave(key, cancel, &from).await;
             });
         }
     }
@@ -449,8 +552,9 @@ fn leaving(op: &Op) -> Option<(WaitKey, v1::CancelWaitRequest)> {
         seq,
         name,
         owner: owner_named,
-        // A grant on its way to nobody must not stay. One who converts keeps what it holds.
-        release_if_granted: !matches!(op, Op::Convert(_)),
+        // A grant on its way to nobody must not stay. Without a seq nothing tells it from the one that the owner held
+        // before it asked again, and one who converts keeps what it holds.
+        release_if_granted: seq != 0 && !matches!(op, Op::Convert(_)),
         acked: Vec::new(),
     };
     Some(((lease_id, owner.clone(), names, seq), cancel))
@@ -466,6 +570,11 @@ fn wait_of(op: &Op) -> Duration {
     };
     // For ever: as long as its caller is there.
     u64::try_from(timeout_ms).map_or(Duration::from_hours(24 * 365), Duration::from_millis)
+}
+
+/// How long an operation is tried beside that.
+fn patience_of(op: &Op) -> Duration {
+    if matches!(op, Op::LeaseKeepAlive(_)) { KEEPALIVE_PATIENCE } else { PATIENCE }
 }
 
 /// The next attempt of an operation says that it is one.
@@ -496,6 +605,43 @@ fn judge(error: v1::Error) -> Attempt {
     }
 }
 
+/// The answer to an operation of which an earlier attempt may have happened.
+fn settle(op: &Op, result: OpResult, unsure: Option<v1::Error>) -> OpResult {
+    match (result, unsure) {
+        (OpResult::Error(error), Some(unsure)) if tells_only_of_the_last_attempt(op, error.reason()) => {
+            OpResult::Error(unsure)
+        }
+        (result, _) => result,
+    }
+}
+
+/// Whether an error says that this attempt did nothing, and knows nothing of one before.
+fn tells_only_of_the_last_attempt(op: &Op, reason: v1::ErrorReason) -> bool {
+    match reason {
+        v1::ErrorReason::Overloaded | v1::ErrorReason::DiskFull | v1::ErrorReason::NoSuchGroup => true,
+        // Gone, maybe by the attempt before.
+        v1::ErrorReason::LeaseNotFound => matches!(op, Op::LeaseRevoke(_)),
+        v1::ErrorReason::NotWaiting => matches!(op, Op::CancelWait(_)),
+        _ => false,
+    }
+}
+
+/// What a cancel comes to that is no longer wanted. Nobody reads it.
+fn wanted_again(group: GroupId) -> v1::Error {
+    let says = "somebody waits for the same again: the request stays in line";
+    v1::Error {
+        may_have_happened: false,
+        group_id: group.number(),
+        ..v1::Error::new(v1::ErrorReason::Cancelled, says)
+    }
+}
+
+/// This node has stopped before it found a leader.
+pub(crate) fn stopped(group: GroupId) -> v1::Error {
+    let says = "the node has stopped, and nothing was done: ask another node";
+    v1::Error { group_id: group.number(), ..v1::Error::new(v1::ErrorReason::ShuttingDown, says) }
+}
+
 /// Whether an answer to a lock request lacks something that [`Router::complete`] adds.
 pub(crate) fn is_incomplete(held_already: bool, response: &v1::LockResponse) -> bool {
     held_already || (!response.acquired && response.holders.is_empty())
@@ -512,5 +658,50 @@ pub(crate) fn revision_of(answer: &Answer) -> Option<tollgate_types::Revision> {
         | Answer::Busy { revision, .. }
         | Answer::Renewed { revision, .. } => Some(*revision),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(seq: u64) -> v1::LockRequest {
+        let request = (seq != 0).then(|| v1::Request { seq, ..Default::default() });
+        v1::LockRequest { name: "jobs".into(), lease_id: 1, timeout_ms: -1, request, ..Default::default() }
+    }
+
+    #[test]
+    fn one_who_hangs_up_gives_back_only_what_is_known_to_be_that_requests() {
+        let released = |op| leaving(&op).unwrap().1.release_if_granted;
+        assert!(released(Op::Lock(lock(3))));
+        assert!(!released(Op::Lock(lock(0))), "it may have been held before");
+        let convert = v1::ConvertRequest {
+            name: "jobs".into(),
+            timeout_ms: -1,
+            request: lock(3).request,
+            ..Default::default()
+        };
+        assert!(!released(Op::Convert(convert)), "what was held before stays");
+    }
+
+    #[test]
+    fn what_may_have_happened_is_not_unsaid_by_a_later_attempt() {
+        let unsure = || Some(Lost::unsure(GroupId::new(0)));
+        let revoke = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: 1 });
+        let cancel = Op::CancelWait(v1::CancelWaitRequest::default());
+        let ends = |op: &Op, reason, unsure| {
+            let result = OpResult::Error(v1::Error::new(reason, "no"));
+            may_have_happened(&settle(op, result, unsure))
+        };
+        for reason in [v1::ErrorReason::Overloaded, v1::ErrorReason::DiskFull, v1::ErrorReason::NoSuchGroup] {
+            assert!(ends(&Op::Lock(lock(1)), reason, unsure()));
+            assert!(!ends(&Op::Lock(lock(1)), reason, None));
+        }
+        assert!(ends(&revoke, v1::ErrorReason::LeaseNotFound, unsure()));
+        assert!(
+            !ends(&Op::Lock(lock(1)), v1::ErrorReason::LeaseNotFound, unsure()),
+            "it can't hold anything"
+        );
+        assert!(ends(&cancel, v1::ErrorReason::NotWaiting, unsure()));
     }
 }

@@ -4,11 +4,12 @@
 //! and only then closes. Not here: what is served (`grpc`, `http`), what is decided (`tollgate_node`).
 
 use crate::config::{Config, ListenConfig, Settings};
-use crate::connections;
-use crate::grpc::{Admin, Election, Locks, Registers, Sessions};
+use crate::connections::{self, HttpListener, HttpPeer};
+use crate::grpc::{Admin, Election, Locks, Registers, Sessions, Watchers};
 use crate::http::{self, HttpState};
 use crate::metrics::Metrics;
 use crate::router::Router;
+use axum::extract::{ConnectInfo, Request};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -26,6 +27,9 @@ use tollgate_types::GroupId;
 
 /// How long open streams are given to end once the node has stopped.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What the longest message of a client grows by when another node forwards it.
+const FORWARDING_BYTES_MAX: usize = 1_024;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -100,9 +104,12 @@ impl Server {
         let router = Router::new(node.handle().clone(), groups, clients.collect(), Arc::clone(&metrics));
         let (closing, closed) = watch::channel(false);
         let admin = Arc::new(Admin::new(router.clone(), config, settings));
-        let state = HttpState::new(router.clone(), Arc::clone(&metrics)).with_admin(Arc::clone(&admin) as _);
+        let hosts = config.cluster.members.iter().flat_map(|member| [&member.client.host, &member.peer.host]);
+        let state = HttpState::new(router.clone(), Arc::clone(&metrics))
+            .with_admin(Arc::clone(&admin) as _)
+            .with_hosts(hosts.cloned());
         let tasks = vec![
-            serve_http(http, state, closed.clone())?,
+            serve_http(http, config.server.connections_max, state, closed.clone())?,
             serve_grpc(client, config, &admin, &router, &metrics, closed)?,
         ];
         let samples = metrics.sample(node.handle().clone());
@@ -156,18 +163,26 @@ fn node_settings(config: &Config) -> NodeSettings {
 
 fn serve_http(
     listener: TcpListener,
+    connections_max: usize,
     state: HttpState,
     closed: watch::Receiver<bool>,
 ) -> Result<JoinHandle<()>, ServeError> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Listen)?;
+    let listener = HttpListener::new(listener, connections_max).map_err(ServeError::Listen)?;
+    let routes = http::routes(state).layer(axum::middleware::map_request(with_address));
     Ok(tokio::spawn(async move {
-        let served =
-            axum::serve(listener, http::routes(state).into_make_service_with_connect_info::<SocketAddr>())
-                .with_graceful_shutdown(until(closed));
+        let served = axum::serve(listener, routes.into_make_service_with_connect_info::<HttpPeer>())
+            .with_graceful_shutdown(until(closed));
         if let Err(error) = served.await {
             tracing::error!(%error, "HTTP is no longer served");
         }
     }))
+}
+
+/// Says where a request comes from in the way that the routes expect, whatever listened.
+async fn with_address(ConnectInfo(HttpPeer(from)): ConnectInfo<HttpPeer>, mut request: Request) -> Request {
+    request.extensions_mut().insert(ConnectInfo(from));
+    request
 }
 
 fn serve_grpc(
@@ -188,7 +203,8 @@ fn serve_grpc(
         .map_err(|error| ServeError::Services(error.to_string()))?;
     let (reporter, health) = tonic_health::server::health_reporter();
     tokio::spawn(report_health(reporter, router.node().clone()));
-    let locks = Locks { router: router.clone(), watches_per_stream_max: server.watchers_max };
+    let watchers = Watchers::new(server.watchers_max);
+    let locks = Locks { router: router.clone(), watchers: watchers.clone() };
     let services = tonic::transport::Server::builder()
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_millis(server.keepalive_interval_ms)))
@@ -203,13 +219,13 @@ fn serve_grpc(
                 .max_decoding_message_size(bytes_max),
         )
         .add_service(
-            ElectionServiceServer::new(Election { router: router.clone() })
+            ElectionServiceServer::new(Election { router: router.clone(), watchers })
                 .max_decoding_message_size(bytes_max),
         )
         .add_service(AdminServiceServer::from_arc(Arc::clone(admin)).max_decoding_message_size(bytes_max))
         .add_service(
             SessionServiceServer::new(Sessions { router: router.clone() })
-                .max_decoding_message_size(bytes_max),
+                .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),
         )
         .add_service(health)
         .add_service(reflection);
@@ -228,7 +244,9 @@ async fn report_health(reporter: tonic_health::server::HealthReporter, node: Nod
     loop {
         let ready = {
             let status = status.borrow_and_update();
-            !status.stopping && status.groups.values().all(|group| group.leader.is_some())
+            !status.stopping
+                && !status.disk_full
+                && status.groups.values().all(|group| group.leader.is_some())
         };
         let says = if ready { Serving } else { NotServing };
         for service in ["", "tollgate.v1.LockService", "tollgate.v1.SessionService"] {

@@ -3,18 +3,21 @@
 //! The fast path. At the leader an operation goes from its frame straight into the driver's inbox, together with the
 //! others of the frame, and the results of a turn leave in one frame. Elsewhere it is forwarded. Invariant: each
 //! operation has one final result, unless the stream ends first; its waiters live on, and are asked for again with
-//! their seqs. What a session has under way has a limit. Not here: what an operation means (`operation`).
+//! their seqs. What a session has under way has a limit. Leases that shall end with their client's connection end when
+//! the last session that kept them alive on this node is gone. Not here: what an operation means (`operation`).
 
-use crate::link::FORWARDED;
+use crate::link::{ANSWER_BYTES_MAX, Purpose};
 use crate::metrics::Asked;
-use crate::operation::{self, Context, Kind, Prepared};
-use crate::router::{Router, is_incomplete};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::operation::{self, Context, Kind, Prepared, Seen};
+use crate::router::{Router, is_incomplete, stopped};
+use prost::Message;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
-use tollgate_core::{Command, RevokeLease, State};
+use tollgate_core::State;
 use tollgate_node::{Answer, Ask, Caller, Consistency, Sink};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
@@ -27,8 +30,22 @@ const UNDER_WAY_MAX: usize = 100_000;
 /// Results that wait for a client that does not read; past that, nothing more is taken from it.
 const RESULTS_WAITING_MAX: usize = 10_000;
 
-/// Results in one frame at most.
+/// Likewise, about how many bytes of them.
+const BYTES_WAITING_MAX: usize = 16 << 20;
+
+/// Results in one frame at most, and their bytes; a longer one goes alone.
 const FRAME_RESULTS_MAX: usize = 4_096;
+const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// The longest result that a client gets: gRPC clients take messages of 4 MiB unless told otherwise, and a longer one
+/// would end the stream with all that is under way on it.
+const RESULT_BYTES_MAX: usize = 3_584 << 10;
+
+/// Leases of one session that are remembered, to end with it; more end by themselves.
+const LEASES_MAX: usize = 100_000;
+
+/// Leases that are ended at once when their session is gone.
+const REVOKES_AT_ONCE: usize = 64;
 
 /// Frames that wait for a client that does not read.
 const FRAMES_MAX: usize = 8;
@@ -47,11 +64,72 @@ pub(crate) struct Mailbox {
 struct Inner {
     /// Answers of the driver, not worded yet.
     answers: Vec<(u64, Answer)>,
+    /// What reads saw, not worded yet.
+    seen: Vec<(u64, Result<Seen, ReadError>)>,
     /// Results that are.
     results: Vec<v1::OperationResult>,
+    /// About how long results and what was seen are.
+    bytes: usize,
     under_way: BTreeMap<u64, UnderWay>,
+    /// Answers that are worded but for what another read has to tell.
+    completing: usize,
     /// Whether a flush is still to come.
     touched: bool,
+    /// The client asks for nothing more.
+    input_ended: bool,
+    /// Leases that this session keeps alive, and whether they are known to end with it. None once it has ended, and for
+    /// a stream of another node, whose own sessions have the leases.
+    leases: Option<BTreeMap<LeaseId, bool>>,
+}
+
+impl Inner {
+    fn is_full(&self) -> bool {
+        let count = self.answers.len() + self.seen.len() + self.results.len();
+        count >= RESULTS_WAITING_MAX || self.bytes >= BYTES_WAITING_MAX
+    }
+
+    /// Whether the client will be told nothing more.
+    fn is_over(&self) -> bool {
+        self.input_ended
+            && self.under_way.is_empty()
+            && self.completing == 0
+            && self.answers.is_empty()
+            && self.seen.is_empty()
+            && self.results.is_empty()
+    }
+
+    fn push(&mut self, id: u64, result: OpResult) {
+        let result = v1::OperationResult { id, result: Some(result) };
+        self.bytes += result.encoded_len();
+        self.results.push(result);
+    }
+
+    /// Remembers a lease that the answer says lives on, and forgets one that it says has ended. `ends`: whether a lease
+    /// that was granted ends with the session.
+    fn note_lease(&mut self, router: &Router, ends: bool, result: &OpResult) {
+        let Some(leases) = &mut self.leases else { return };
+        let (lease, ends) = match result {
+            OpResult::LeaseGrant(granted) if ends => (granted.id, Some(true)),
+            OpResult::LeaseKeepAlive(kept) => (kept.id, (kept.ttl_ms > 0).then_some(false)),
+            _ => return,
+        };
+        let Ok(lease) = LeaseId::new(lease) else { return };
+        match ends {
+            Some(ends) => {
+                if let Some(known) = leases.get_mut(&lease) {
+                    *known |= ends;
+                } else if leases.len() < LEASES_MAX {
+                    leases.insert(lease, ends);
+                    router.keep(lease);
+                }
+            }
+            None => {
+                if leases.remove(&lease).is_some() {
+                    router.unkeep(lease);
+                }
+            }
+        }
+    }
 }
 
 /// An operation that has no final result yet.
@@ -60,13 +138,17 @@ struct UnderWay {
     /// None for one that is forwarded: it comes back as a result.
     context: Option<Context>,
     asked: Asked,
+    /// Whether it grants a lease that ends with the session.
+    ends: bool,
     began: Instant,
     queued: Option<(Revision, u64)>,
 }
 
 impl Mailbox {
-    fn new() -> Arc<Mailbox> {
-        Arc::new(Mailbox { inner: Mutex::default(), filled: Notify::new(), emptied: Notify::new() })
+    fn new(forwarded: bool) -> Arc<Mailbox> {
+        let leases = (!forwarded).then(BTreeMap::new);
+        let inner = Mutex::new(Inner { leases, ..Inner::default() });
+        Arc::new(Mailbox { inner, filled: Notify::new(), emptied: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -75,17 +157,48 @@ impl Mailbox {
 
     /// Waits while the client does not read what it was told.
     async fn until_read(&self) {
-        while self.lock().results.len() >= RESULTS_WAITING_MAX {
+        while self.lock().is_full() {
             self.emptied.notified().await;
         }
     }
 
-    /// A result that did not come from the driver as an answer.
-    fn result(&self, id: u64, result: OpResult) {
+    /// The result of an operation that is under way, and did not come from the driver as an answer.
+    fn result(&self, router: &Router, id: u64, result: OpResult) {
         let mut inner = self.lock();
-        inner.under_way.remove(&id);
-        inner.results.push(v1::OperationResult { id, result: Some(result) });
+        let ends = inner.under_way.remove(&id).is_some_and(|under_way| under_way.ends);
+        inner.note_lease(router, ends, &result);
+        inner.push(id, result);
         drop(inner);
+        self.filled.notify_one();
+    }
+
+    /// The result of an operation that never was under way: one with the same id may be.
+    fn refuse(&self, id: u64, error: v1::Error) {
+        self.lock().push(id, OpResult::Error(error));
+        self.filled.notify_one();
+    }
+
+    /// What a read saw. On the driver's thread: put away, and worded elsewhere.
+    fn seen(&self, id: u64, seen: Result<Seen, ReadError>) {
+        let mut inner = self.lock();
+        inner.bytes += seen.as_ref().map_or(0, Seen::length);
+        inner.seen.push((id, seen));
+        drop(inner);
+        self.filled.notify_one();
+    }
+
+    /// An answer is complete that was not.
+    fn completed(&self, id: u64, result: OpResult) {
+        let mut inner = self.lock();
+        inner.completing -= 1;
+        inner.push(id, result);
+        drop(inner);
+        self.filled.notify_one();
+    }
+
+    /// The client asks for nothing more.
+    fn end_input(&self) {
+        self.lock().input_ended = true;
         self.filled.notify_one();
     }
 
@@ -94,7 +207,7 @@ impl Mailbox {
         &self,
         id: u64,
         group: GroupId,
-        asked: Asked,
+        (asked, ends): (Asked, bool),
         context: Option<Context>,
     ) -> Result<(), v1::Error> {
         let mut inner = self.lock();
@@ -108,7 +221,7 @@ impl Mailbox {
             return Err(tollgate_proto::BadField::new("id", says).into());
         }
         let (began, queued) = (Instant::now(), None);
-        inner.under_way.insert(id, UnderWay { group, context, asked, began, queued });
+        inner.under_way.insert(id, UnderWay { group, context, asked, ends, began, queued });
         Ok(())
     }
 }
@@ -126,52 +239,42 @@ impl Sink for Mailbox {
     }
 }
 
-/// Serves a session until either side ends it.
+/// Serves a session until either side ends it. `purpose`: of a stream of another node, which has looked for the leader
+/// already.
 pub(crate) async fn serve(
     router: Router,
     from: Address,
-    forwarded: bool,
+    purpose: Option<Purpose>,
     incoming: Streaming<v1::SessionRequest>,
     outgoing: mpsc::Sender<Frame>,
 ) {
     let _open = router.metrics().session();
-    let mailbox = Mailbox::new();
+    let forwarded = purpose.is_some();
+    let mailbox = Mailbox::new(forwarded);
     let header = router.header(GroupId::new(0), None);
     let hello = v1::SessionResponse { results: Vec::new(), header: header.at(header.revision) };
     if outgoing.send(Ok(hello)).await.is_err() {
         return;
     }
-    let intake = Intake {
-        router: router.clone(),
-        from,
-        forwarded,
-        mailbox: Arc::clone(&mailbox),
-        leases: BTreeSet::new(),
-    };
-    let writes = write(router, mailbox, outgoing);
+    let intake = Intake { router: router.clone(), from, purpose, mailbox: Arc::clone(&mailbox) };
     tokio::select! {
         () = intake.run(incoming) => {}
-        () = writes => {}
+        () = write(&router, &mailbox, forwarded, outgoing) => {}
     }
-}
-
-/// Whether a stream comes from another node, which has looked for the leader already.
-pub(crate) fn is_forwarded<T>(request: &tonic::Request<T>) -> bool {
-    request.metadata().contains_key(FORWARDED)
+    disconnected(&router, &mailbox).await;
 }
 
 /// Takes frames in.
 struct Intake {
     router: Router,
     from: Address,
-    forwarded: bool,
+    purpose: Option<Purpose>,
     mailbox: Arc<Mailbox>,
-    /// Leases that this session granted or kept alive.
-    leases: BTreeSet<LeaseId>,
 }
 
 impl Intake {
-    async fn run(mut self, mut incoming: Streaming<v1::SessionRequest>) {
+    /// Ends when the stream breaks. A client that only asks for nothing more still wants its answers.
+    async fn run(&self, mut incoming: Streaming<v1::SessionRequest>) {
         loop {
             self.mailbox.until_read().await;
             let Some(frame) = incoming.next().await else { break };
@@ -179,19 +282,20 @@ impl Intake {
                 Ok(frame) => self.take(frame),
                 Err(status) => {
                     tracing::debug!(%status, "a session ended");
-                    break;
+                    return;
                 }
             }
         }
-        self.disconnected().await;
+        self.mailbox.end_input();
+        std::future::pending::<()>().await;
     }
 
-    fn take(&mut self, frame: v1::SessionRequest) {
+    fn take(&self, frame: v1::SessionRequest) {
         let mut asks = Vec::with_capacity(frame.operations.len());
         for v1::Operation { id, op } in frame.operations {
             let Some(op) = op else {
                 let bad = tollgate_proto::BadField::new("op", "no operation is set: set one");
-                self.mailbox.result(id, OpResult::Error(bad.into()));
+                self.mailbox.refuse(id, bad.into());
                 continue;
             };
             if let Some(ask) = self.operation(id, op) {
@@ -200,115 +304,104 @@ impl Intake {
         }
         let ids: Vec<u64> = asks.iter().map(|(caller, _)| operation_of(caller)).collect();
         if !asks.is_empty() && self.router.node().ask_all(asks).is_err() {
+            let error = if self.router.is_stopping() {
+                stopped(GroupId::new(0))
+            } else {
+                operation::overloaded("the node has too much to do: wait a little and try again")
+            };
             for id in ids {
-                let error = operation::overloaded("the node has too much to do: wait a little and try again");
-                self.mailbox.result(id, OpResult::Error(error));
+                self.mailbox.result(&self.router, id, OpResult::Error(error.clone()));
             }
         }
     }
 
     /// What to ask of this node for an operation; none if it goes another way.
-    fn operation(&mut self, id: u64, op: Op) -> Option<Ask> {
-        let asked = Asked::from(&op);
+    fn operation(&self, id: u64, op: Op) -> Option<Ask> {
+        let measured = (Asked::from(&op), matches!(&op, Op::LeaseGrant(grant) if grant.revoke_on_disconnect));
         // A node that leads all groups has nothing to forward, and keeps no copy.
-        let spare = (!self.forwarded && !self.router.leads_all()).then(|| op.clone());
-        let Prepared { group, kind, context } = match operation::prepare(op, self.router.groups(), &self.from)
-        {
+        let spare = (self.purpose.is_none() && !self.router.leads_all()).then(|| op.clone());
+        let mut prepared = match operation::prepare(op, self.router.groups(), &self.from) {
             Ok(prepared) => prepared,
             Err(error) => {
-                self.mailbox.result(id, OpResult::Error(error));
+                self.mailbox.refuse(id, error);
                 return None;
             }
         };
-        if let Some(op) = spare.filter(|_| !self.router.serves(group)) {
-            self.forward(id, group, op);
+        self.purpose.iter().for_each(|purpose| purpose.apply(&mut prepared));
+        let Prepared { group, kind, context } = prepared;
+        let forward = spare.filter(|_| !self.router.serves(group));
+        // Another node may have sent an attempt before this one, which a seq would tell.
+        let may_be_fast = self.purpose.is_none() || context.seq().is_some();
+        let context = forward.is_none().then_some(context);
+        if let Err(error) = self.mailbox.begin(id, group, measured, context) {
+            self.mailbox.refuse(id, error);
             return None;
         }
-        if let Kind::KeepAlive(renewal) = &kind {
-            self.leases.insert(renewal.lease);
-        }
-        let read = matches!(kind, Kind::Read { .. });
-        let context_kept = if read { None } else { Some(context.clone()) };
-        if let Err(error) = self.mailbox.begin(id, group, asked, context_kept) {
-            self.mailbox
-                .lock()
-                .results
-                .push(v1::OperationResult { id, result: Some(OpResult::Error(error)) });
-            self.mailbox.filled.notify_one();
+        if let Some(op) = forward {
+            self.forward(id, op);
             return None;
         }
         Some(match kind {
             Kind::Command { command, fast } => {
-                if let Command::GrantLease(grant) = &command
-                    && let tollgate_core::LeaseChoice::Chosen(lease) = grant.id
-                {
-                    self.leases.insert(lease);
-                }
-                Ask::Command { group, command: Box::new(command), fast }
+                Ask::Command { group, command: Box::new(command), fast: fast && may_be_fast }
             }
             Kind::KeepAlive(renewal) => Ask::KeepAlive { group, renewal },
-            Kind::Read { consistency, query } => self.read(id, group, consistency, query, context),
+            Kind::Read { consistency, query } => {
+                let mailbox = Arc::clone(&self.mailbox);
+                let look = move |state: Result<&State, ReadError>| {
+                    mailbox.seen(id, state.map(|state| query.look(state)));
+                };
+                Ask::Read { group, consistency, look: Box::new(look) }
+            }
         })
     }
 
-    fn read(
-        &self,
-        id: u64,
-        group: GroupId,
-        consistency: Consistency,
-        query: operation::Query,
-        context: Context,
-    ) -> Ask {
-        let (router, mailbox) = (self.router.clone(), Arc::clone(&self.mailbox));
-        let look = move |state: Result<&State, ReadError>| {
-            let result = match state {
-                Ok(state) => {
-                    let header = router.header(group, Some(state.revision()));
-                    query.look(state).result(&context, &header)
-                }
-                Err(error) => OpResult::Error(operation::error_of_read(&error)),
-            };
-            mailbox.result(id, result);
-        };
-        Ask::Read { group, consistency, look: Box::new(look) }
-    }
-
     /// Has the leader carry it out.
-    fn forward(&self, id: u64, group: GroupId, op: Op) {
-        if let Err(error) = self.mailbox.begin(id, group, Asked::from(&op), None) {
-            self.mailbox
-                .lock()
-                .results
-                .push(v1::OperationResult { id, result: Some(OpResult::Error(error)) });
-            self.mailbox.filled.notify_one();
-            return;
-        }
+    fn forward(&self, id: u64, op: Op) {
         let (router, from, mailbox) = (self.router.clone(), self.from.clone(), Arc::clone(&self.mailbox));
         tokio::spawn(async move {
             let result = router.execute_for_session(op, &from).await;
-            mailbox.result(id, result);
+            mailbox.result(&router, id, result);
         });
     }
+}
 
-    /// Ends the leases that their clients wanted to end with the connection.
-    async fn disconnected(self) {
-        let mut groups: BTreeMap<GroupId, Vec<LeaseId>> = BTreeMap::new();
-        for lease in self.leases {
-            groups.entry(operation::group_of(lease.slot(), self.router.groups())).or_default().push(lease);
-        }
-        for (group, leases) in groups {
-            let look = move |state: &State| {
-                let ends =
-                    |lease: &LeaseId| state.lease(*lease).is_some_and(|view| view.revoke_on_disconnect);
-                leases.into_iter().filter(ends).collect::<Vec<LeaseId>>()
-            };
-            let Ok((_, ends)) = self.router.look(group, Consistency::Stale, look).await else { continue };
-            for lease in ends {
-                let command = Box::new(Command::RevokeLease(RevokeLease { lease, disconnected: true }));
-                self.router.node().tell(Ask::Command { group, command, fast: false });
-            }
+/// Ends the leases that their clients wanted to end with the connection, unless another session has them.
+async fn disconnected(router: &Router, mailbox: &Mailbox) {
+    let leases = mailbox.lock().leases.take().unwrap_or_default();
+    let left: Vec<_> = leases.into_iter().filter(|(lease, _)| router.unkeep(*lease)).collect();
+    // Clients that a stopping node cuts off are still there, and go on elsewhere.
+    if router.is_stopping() {
+        return;
+    }
+    let mut ends = Vec::new();
+    let mut unknown: BTreeMap<GroupId, Vec<LeaseId>> = BTreeMap::new();
+    for (lease, known) in left {
+        if known {
+            ends.push(lease);
+        } else {
+            unknown.entry(operation::group_of(lease.slot(), router.groups())).or_default().push(lease);
         }
     }
+    for (group, leases) in unknown {
+        let look = move |state: &State| {
+            let ends = |lease: &LeaseId| state.lease(*lease).is_some_and(|view| view.revoke_on_disconnect);
+            leases.into_iter().filter(ends).collect::<Vec<LeaseId>>()
+        };
+        if let Ok((_, found)) = router.look(group, Consistency::Stale, look).await {
+            ends.extend(found);
+        }
+    }
+    let mut revokes = JoinSet::new();
+    for lease in ends {
+        if revokes.len() >= REVOKES_AT_ONCE {
+            revokes.join_next().await;
+        }
+        let router = router.clone();
+        revokes.spawn(async move { router.revoke_disconnected(lease).await });
+    }
+    // Dropped, the set would take its tasks with it.
+    revokes.join_all().await;
 }
 
 fn operation_of(caller: &Caller) -> u64 {
@@ -318,31 +411,72 @@ fn operation_of(caller: &Caller) -> u64 {
     }
 }
 
-/// Words answers, and sends frames as long as somebody reads them.
-async fn write(router: Router, mailbox: Arc<Mailbox>, outgoing: mpsc::Sender<Frame>) {
+/// Words answers, and sends frames as long as somebody reads them, until there is nothing more to tell.
+async fn write(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool, outgoing: mpsc::Sender<Frame>) {
     loop {
-        let mut results = gather(&router, &mailbox);
+        let results = gather(router, mailbox, forwarded);
         if results.is_empty() {
+            if mailbox.lock().is_over() {
+                return;
+            }
             tokio::select! {
                 () = mailbox.filled.notified() => continue,
                 () = outgoing.closed() => return,
             }
         }
-        while !results.is_empty() {
-            let rest = results.split_off(results.len().min(FRAME_RESULTS_MAX));
-            let frame = v1::SessionResponse { results, header: None };
-            if outgoing.send(Ok(frame)).await.is_err() {
+        let longest = if forwarded { ANSWER_BYTES_MAX - 1_024 } else { RESULT_BYTES_MAX };
+        for results in frames(results, longest) {
+            if outgoing.send(Ok(v1::SessionResponse { results, header: None })).await.is_err() {
                 return;
             }
-            results = rest;
         }
     }
 }
 
+/// Results as they go into frames. One that is longer than `longest` is told as an error.
+fn frames(
+    results: Vec<v1::OperationResult>,
+    longest: usize,
+) -> impl Iterator<Item = Vec<v1::OperationResult>> {
+    let mut results = results.into_iter().map(move |result| fit(result, longest)).peekable();
+    std::iter::from_fn(move || {
+        let (mut frame, mut bytes) = (Vec::new(), 0);
+        while let Some((length, result)) = results.next_if(|(length, _)| {
+            frame.is_empty() || (frame.len() < FRAME_RESULTS_MAX && bytes + length <= FRAME_BYTES_MAX)
+        }) {
+            bytes += length;
+            frame.push(result);
+        }
+        (!frame.is_empty()).then_some(frame)
+    })
+}
+
+/// A result and its length, or the error of one that is too long.
+fn fit(result: v1::OperationResult, longest: usize) -> (usize, v1::OperationResult) {
+    let length = result.encoded_len();
+    if length <= longest {
+        return (length, result);
+    }
+    let says =
+        format!("the answer has {length} bytes, and a session takes at most {longest}: ask for less at once");
+    let looked = matches!(
+        result.result,
+        Some(OpResult::Get(_) | OpResult::Range(_) | OpResult::GetLock(_) | OpResult::LeaseTimeToLive(_))
+    );
+    let error = v1::Error {
+        may_have_happened: !looked,
+        limit_value: longest as u64,
+        ..v1::Error::new(v1::ErrorReason::LimitExceeded, says)
+    };
+    let result = v1::OperationResult { id: result.id, result: Some(OpResult::Error(error)) };
+    (result.encoded_len(), result)
+}
+
 /// Everything that there is to tell.
-fn gather(router: &Router, mailbox: &Arc<Mailbox>) -> Vec<v1::OperationResult> {
+fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> Vec<v1::OperationResult> {
     let mut inner = mailbox.lock();
     let mut results = std::mem::take(&mut inner.results);
+    inner.bytes = 0;
     mailbox.emptied.notify_one();
     let answers = std::mem::take(&mut inner.answers);
     let mut finished = Vec::with_capacity(answers.len());
@@ -354,14 +488,25 @@ fn gather(router: &Router, mailbox: &Arc<Mailbox>) -> Vec<v1::OperationResult> {
             let queued = v1::Queued { position, create_revision: create_revision.get() };
             results.push(v1::OperationResult { id, result: Some(OpResult::Queued(queued)) });
         } else if let Some(under_way) = inner.under_way.remove(&id) {
-            finished.push((id, answer, under_way));
+            finished.push((id, Outcome::Answered(answer), under_way));
+        }
+    }
+    for (id, seen) in std::mem::take(&mut inner.seen) {
+        if let Some(under_way) = inner.under_way.remove(&id) {
+            finished.push((id, Outcome::Seen(seen), under_way));
         }
     }
     drop(inner);
-    for (id, answer, under_way) in finished {
-        let held_already = under_way.context.as_ref().is_some_and(|context| context.held_already(&answer));
-        match (finish(router, answer, &under_way), under_way.context) {
+    for (id, outcome, under_way) in finished {
+        let held_already = under_way.held_already(&outcome);
+        let result = finish(router, outcome, &under_way);
+        if !forwarded {
+            // The node that forwards an operation counts it.
+            router.metrics().operation(under_way.asked, &result, under_way.began.elapsed());
+        }
+        match (result, under_way.context) {
             (OpResult::Lock(response), Some(context)) if is_incomplete(held_already, &response) => {
+                mailbox.lock().completing += 1;
                 tokio::spawn(complete(
                     router.clone(),
                     Arc::clone(mailbox),
@@ -369,7 +514,12 @@ fn gather(router: &Router, mailbox: &Arc<Mailbox>) -> Vec<v1::OperationResult> {
                     response,
                 ));
             }
-            (result, _) => results.push(v1::OperationResult { id, result: Some(result) }),
+            (result, _) => {
+                if matches!(result, OpResult::LeaseGrant(_) | OpResult::LeaseKeepAlive(_)) {
+                    mailbox.lock().note_lease(router, under_way.ends, &result);
+                }
+                results.push(v1::OperationResult { id, result: Some(result) });
+            }
         }
     }
     results
@@ -383,29 +533,97 @@ async fn complete(
     mut response: v1::LockResponse,
 ) {
     router.complete(group, &context, held_already, &mut response).await;
-    mailbox.result(id, OpResult::Lock(response));
+    mailbox.completed(id, OpResult::Lock(response));
 }
 
-fn finish(router: &Router, answer: Answer, under_way: &UnderWay) -> OpResult {
-    let UnderWay { group, context, asked, began, queued } = under_way;
-    match (&answer, context) {
-        (Answer::NotDone(ProposeError::NotLeader { leader, .. }) | Answer::AskAgain { leader, .. }, _) => {
-            OpResult::Error(router.not_leader(*group, *leader))
+/// What the driver had to say to an operation.
+enum Outcome {
+    Answered(Answer),
+    Seen(Result<Seen, ReadError>),
+}
+
+impl UnderWay {
+    fn held_already(&self, outcome: &Outcome) -> bool {
+        match (outcome, &self.context) {
+            (Outcome::Answered(answer), Some(context)) => context.held_already(answer),
+            _ => false,
         }
-        (_, Some(context)) => {
-            let waited_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
-            let waited_ms = if queued.is_some() { waited_ms } else { 0 };
-            let header = router.header(*group, crate::router::revision_of(&answer));
-            let result = context.finish(answer, &header, *queued, waited_ms);
-            router.note(&result);
-            router.metrics().operation(*asked, &result, began.elapsed());
-            result
-        }
-        (_, None) => unreachable!("reads and forwarded operations come back as results"),
     }
+}
+
+fn finish(router: &Router, outcome: Outcome, under_way: &UnderWay) -> OpResult {
+    let UnderWay { group, began, queued, .. } = under_way;
+    let Some(context) = &under_way.context else {
+        return OpResult::Error(operation::unexpected("to a forwarded operation"));
+    };
+    let answer = match outcome {
+        Outcome::Answered(answer) => answer,
+        Outcome::Seen(Ok(seen)) => {
+            let header = router.header(*group, Some(seen.revision()));
+            return seen.result(context, &header);
+        }
+        Outcome::Seen(Err(error)) => return OpResult::Error(operation::error_of_read(&error)),
+    };
+    if let Answer::NotDone(ProposeError::NotLeader { leader, .. }) = &answer {
+        return OpResult::Error(router.not_leader(*group, *leader));
+    }
+    let waited_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+    let waited_ms = if queued.is_some() { waited_ms } else { 0 };
+    let header = router.header(*group, crate::router::revision_of(&answer));
+    let result = match context.finish(answer, &header, *queued, waited_ms) {
+        OpResult::Error(error) if error.leader_id != 0 => OpResult::Error(router.with_address(error)),
+        result => result,
+    };
+    router.note(&result);
+    result
 }
 
 /// The frames on their way to a client: few, so that one who does not read is not read from either.
 pub(crate) fn frames_channel() -> (mpsc::Sender<Frame>, mpsc::Receiver<Frame>) {
     mpsc::channel(FRAMES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(id: u64, bytes: usize) -> v1::OperationResult {
+        let register = Some(v1::Register { value: vec![7; bytes], ..Default::default() });
+        let result = Some(OpResult::Get(v1::GetResponse { header: None, register }));
+        v1::OperationResult { id, result }
+    }
+
+    #[test]
+    fn frames_are_cut_by_bytes_and_a_result_that_is_too_long_is_an_error() {
+        let lengths = [10, FRAME_BYTES_MAX, RESULT_BYTES_MAX, 10];
+        let results = (1_u64..).zip(lengths).map(|(id, bytes)| result(id, bytes)).collect();
+        let frames: Vec<_> = frames(results, RESULT_BYTES_MAX).collect();
+        let ids: Vec<Vec<u64>> =
+            frames.iter().map(|frame| frame.iter().map(|told| told.id).collect()).collect();
+        assert_eq!(ids, [vec![1], vec![2], vec![3, 4]]);
+        let Some(OpResult::Error(error)) = &frames[2][0].result else { panic!("{:?}", frames[2][0].id) };
+        assert_eq!((error.reason(), error.may_have_happened), (v1::ErrorReason::LimitExceeded, false));
+    }
+
+    #[test]
+    fn a_refusal_leaves_the_operation_alone_that_has_its_id() {
+        let mailbox = Mailbox::new(false);
+        let measured = (Asked::from(&Op::Get(v1::GetRequest::default())), false);
+        assert!(mailbox.begin(1, GroupId::new(0), measured, None).is_ok());
+        let again = mailbox.begin(1, GroupId::new(0), measured, None);
+        mailbox.refuse(1, again.unwrap_err());
+        assert!(mailbox.lock().under_way.contains_key(&1));
+        mailbox.end_input();
+        assert!(!mailbox.lock().is_over(), "its client waits for an answer");
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_not_read_from_by_count_or_bytes() {
+        let mailbox = Mailbox::new(false);
+        mailbox.lock().push(1, result(1, BYTES_WAITING_MAX).result.unwrap());
+        assert!(mailbox.lock().is_full());
+        let answers = (0..).map(|id| (id, Answer::Queued { create_revision: Revision::ZERO, position: 1 }));
+        *mailbox.lock() = Inner { answers: answers.take(RESULTS_WAITING_MAX).collect(), ..Inner::default() };
+        assert!(mailbox.lock().is_full());
+    }
 }

@@ -40,10 +40,15 @@ enum Reading {
 /// A subscription is served for so long after it was made.
 const SERVED_FOR_US: u64 = 5_000_000;
 
+/// So few that watches run out of it all the time.
+const WATCH_CREDIT: u64 = 3;
+
 /// The server around one node's host, from its start to its crash.
 #[derive(Debug)]
 pub struct Front {
     desk: Desk<Caller, Reading>,
+    /// Watches that were told of so many events, and may be told of as many more in the next turn.
+    credit: Vec<(WatchNumber, u64)>,
     /// The keepalives of this turn.
     renewing: Vec<(GroupId, CallId)>,
     /// Until when each subscription is served.
@@ -61,6 +66,7 @@ impl Front {
         assert!(boot < 1 << (u64::BITS - IDS_PER_BOOT_BITS), "boot {boot} leaves no room for ids");
         Front {
             desk: Desk::new(boot << IDS_PER_BOOT_BITS),
+            credit: Vec::new(),
             renewing: Vec::new(),
             watches: BTreeMap::new(),
             taken: Taken::default(),
@@ -75,7 +81,7 @@ impl Front {
 
     /// Whether it wants another turn at once.
     pub fn wants_turn(&self) -> bool {
-        self.desk.wants_turn()
+        self.desk.wants_turn() || !self.credit.is_empty()
     }
 
     /// How the desk answered.
@@ -107,7 +113,7 @@ impl Front {
             Ask::Watch { watch, from: revision, filter } => {
                 let number = watch_number(from, watch);
                 self.watches.insert(number, at.saturating_add(SERVED_FOR_US));
-                self.desk.watch(caller, number, group, Some(revision), filter, u64::MAX);
+                self.desk.watch(caller, number, group, Some(revision), filter, WATCH_CREDIT);
             }
         }
     }
@@ -146,6 +152,9 @@ impl Front {
             self.watches.remove(&watch);
             self.desk.unwatch(watch);
         }
+        for (watch, events) in self.credit.drain(..) {
+            self.desk.give_credit(watch, events);
+        }
         self.desk.before_end_turn(host);
     }
 
@@ -155,6 +164,9 @@ impl Front {
         self.desk.after_turn(output, host, &mut answers);
         for (caller, answer) in answers {
             let Caller { client, call, attempt, group } = caller;
+            if let tollgate_replica::Answer::Events { watch, events, .. } = &answer {
+                self.credit.push((*watch, events.len() as u64));
+            }
             let answer = said(answer, host);
             out.push((client, Response { call, attempt, group, answer }));
         }

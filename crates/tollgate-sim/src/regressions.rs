@@ -15,6 +15,7 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
     (215, "the end of an upgrade's claim was answered with its token, and then without"),
     (261, "as 182"),
     (301, "an upgrade for several names was granted although one of them was gone"),
+    (338, "the judge took a cancel that gave back what was left of several names for a release of all"),
     (355, "as 98"),
     (365, "as 301"),
     (393, "as 301"),

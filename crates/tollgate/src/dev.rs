@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tollgate_server::config::{Config, ListenConfig, LogFormat, Sources};
 use tollgate_server::{Addresses, Listeners, Server};
@@ -79,7 +80,7 @@ async fn serve(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
     println!("{}", greeting(&servers, dir, began.elapsed()));
     let exit = tokio::select! {
         _ = signals.next() => Exit::Done,
-        fault = servers[0].failed() => {
+        fault = first_fault(&servers) => {
             eprintln!("error: {fault}");
             Exit::Fault
         }
@@ -94,6 +95,17 @@ async fn serve(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
         })
         .await;
     Ok(exit)
+}
+
+/// Waits until one of the nodes can't go on, and says why.
+async fn first_fault(servers: &[Server]) -> String {
+    let fault = async |server: &Server| server.failed().await.to_string();
+    let mut faults: Vec<_> = servers.iter().map(|server| Box::pin(fault(server))).collect();
+    std::future::poll_fn(|cx| {
+        let mut polled = faults.iter_mut().map(|fault| fault.as_mut().poll(cx));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
 }
 
 fn start(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Vec<Server>> {

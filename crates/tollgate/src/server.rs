@@ -9,8 +9,8 @@ use tollgate_server::{Listeners, Server};
 
 const HELP: &str = "The first time, every first member is started with --bootstrap; afterwards never again.
 SIGTERM or SIGINT stop it: leadership is handed on first. A second signal stops it at once.
-Ends with 0 after a signal, 64 for a wrong command line, 70 if the node could not go on (the
-log says why), 78 for a wrong configuration.
+Ends with 0 after a signal, 1 if it could not start, 64 for a wrong command line, 70 if the
+node could not go on (the log says why), 78 for a wrong configuration.
 
 Example:
   tollgate config example > tollgate.toml

@@ -191,7 +191,7 @@ fn read_call<'a>(drafts: &mut Drafts<'a>, calls: &Calls<'a>, index: usize, call:
             let Some((names, who)) = of.claim() else { return };
             for name in names.as_slice() {
                 let draft = drafts.entry(name).or_default();
-                draft.cancel(call, of, who, *release_if_granted);
+                draft.cancel(call, of, who, *release_if_granted, names.as_slice().len() == 1);
             }
         }
         Op::ReadLock { name } => {
@@ -310,7 +310,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn cancel(&mut self, call: &Call<'a>, of: &Call<'a>, who: Who<'a>, release_if_granted: bool) {
+    fn cancel(
+        &mut self,
+        call: &Call<'a>,
+        of: &Call<'a>,
+        who: Who<'a>,
+        release_if_granted: bool,
+        alone: bool,
+    ) {
         match call.returned {
             None if release_if_granted => {
                 self.may_end.push(MayEnd { who: Some(who), token: None, from: call.invoked });
@@ -319,7 +326,14 @@ impl<'a> Draft<'a> {
                 let (token, mode, group, told) = (*token, Some(*mode), of.group, None);
                 self.sightings.push(Sighting { token, who, mode, group, place, told });
             }
-            Some((_, Outcome::Released { revision })) => self.release(call, *revision, Some(who), None),
+            Some((_, Outcome::Released { revision })) if alone => {
+                self.release(call, *revision, Some(who), None);
+            }
+            // Of several names it gave back those that were left: this one may have been taken away before.
+            Some((_, Outcome::Released { .. })) => {
+                self.may_end.push(MayEnd { who: Some(who), token: None, from: call.invoked });
+                self.view(call, Seen::NotHeldBy(who));
+            }
             _ => {}
         }
     }

@@ -6,7 +6,7 @@ use crate::inbox::Inbox;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -40,13 +40,20 @@ impl Dialler {
                     if std::mem::take(&mut lost) {
                         self.inbox.put(Input::Regained(peer));
                     }
-                    pause = PAUSE_MIN;
                     said.clear();
                     // What was meant for the connection before is stale by now.
                     self.drop_frames();
+                    let began = Instant::now();
                     match self.write(stream).await {
                         Ok(()) => return,
                         Err(error) => tracing::info!(%peer, %error, "connection lost"),
+                    }
+                    // Dialled again at once, unless it was lost at once: then that would go on for ever.
+                    if began.elapsed() > PAUSE_MAX {
+                        pause = PAUSE_MIN;
+                    } else {
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(PAUSE_MAX);
                     }
                 }
                 Err(error) => {
@@ -69,7 +76,7 @@ impl Dialler {
     async fn dial(&self) -> io::Result<TcpStream> {
         let dialled = async {
             let mut stream = TcpStream::connect(&self.address).await?;
-            stream.set_nodelay(true)?;
+            super::tune(&stream)?;
             match hello::greet(&mut stream, self.hello).await? {
                 Ok(()) => Ok(stream),
                 Err(refusal) => Err(io::Error::other(refusal)),

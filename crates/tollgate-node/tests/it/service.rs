@@ -5,10 +5,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tollgate_core::{Command, ReleaseBy, ReleaseLock, Reply, RevokeLease, Wait, WaitOutcome, Watch};
+use tollgate_core::{Command, ReleaseBy, ReleaseLock, Reply, Request, RevokeLease, Wait, WaitOutcome, Watch};
 use tollgate_node::{Answer, Ask, Caller, Consistency, Sink};
 use tollgate_replica::ProposeError;
-use tollgate_types::{Name, Names, Owner};
+use tollgate_types::{Name, Names, Owner, Seq, SeqRanges};
 
 fn release(name: &str, of: u64) -> Command {
     let by = ReleaseBy::Holder { lease: lease(of), owner: Owner::LEASE, token: None, request: None };
@@ -91,6 +91,75 @@ async fn a_node_that_stops_hands_leadership_on_first() {
     let leads = |number: &u64| cluster.handle(*number).status().borrow().serves(GROUP);
     // Somebody took over before the old one was gone, or knows that it must.
     assert!(others.iter().any(leads) || others.contains(&cluster.leader().await));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_restarted_alone_is_heard_again() {
+    let mut cluster = Cluster::start(3);
+    cluster.reply(grant(1, 600_000)).await;
+    let leader = cluster.leader().await;
+    let follower = (1..=3).find(|number| *number != leader).unwrap();
+    drop(cluster.nodes.remove(&follower));
+    cluster.reply(acquire("job", 1, Wait::No)).await;
+    cluster.restart(follower).await;
+    let other = (1..=3).find(|number| *number != leader && *number != follower).unwrap();
+    // Without the third, the two that are left need each other.
+    drop(cluster.nodes.remove(&other));
+    assert!(matches!(cluster.reply(acquire("job2", 1, Wait::No)).await, Reply::Acquired { .. }));
+    let look = |state: &tollgate_core::State| state.lock_count();
+    let read = cluster.handle(follower).read(GROUP, Consistency::Linearizable, look).await;
+    assert_eq!(read.ok(), Some(2));
+}
+
+/// With a number within the lease.
+fn numbered(mut command: Command, seq: u64) -> Command {
+    let given = Some(Request { seq: Seq::new(seq).unwrap(), acked: SeqRanges::default() });
+    match &mut command {
+        Command::AcquireLock(acquire) => acquire.request = given,
+        Command::ReleaseLock(ReleaseLock { by: ReleaseBy::Holder { request, .. }, .. }) => *request = given,
+        _ => panic!("{command:?} takes none"),
+    }
+    command
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_used_for_a_lock_that_waits_and_for_a_release_stops_nobody() {
+    let cluster = Cluster::start(1);
+    for number in [1, 2] {
+        cluster.reply(grant(number, 60_000)).await;
+    }
+    cluster.reply(acquire("job", 1, Wait::No)).await;
+    let leader = cluster.handle(cluster.leader().await);
+    let ask = |command| Ask::Command { group: GROUP, command: Box::new(command), fast: false };
+    leader.ask(Caller::Nobody, ask(numbered(acquire("job", 2, Wait::Forever), 1))).unwrap();
+    leader.ask(Caller::Nobody, ask(numbered(release("job", 2), 1))).unwrap();
+    assert!(matches!(cluster.reply(release("job", 1)).await, Reply::Released { .. }));
+    let look =
+        |state: &tollgate_core::State| state.lock(&Name::new("job").unwrap()).unwrap().holders[0].lease;
+    assert_eq!(leader.read(GROUP, Consistency::Linearizable, look).await.ok(), Some(lease(2)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_lock_does_not_overtake_the_release_that_was_asked_for_before_it() {
+    let cluster = Cluster::start(3);
+    for number in [1, 2] {
+        cluster.reply(grant(number, 60_000)).await;
+    }
+    let leader = cluster.leader().await;
+    for _ in 0..50 {
+        cluster.reply(acquire("job", 1, Wait::No)).await;
+        let kept = Arc::new(Kept::default());
+        let ask = |command, fast| Ask::Command { group: GROUP, command: Box::new(command), fast };
+        let asks = [
+            (Caller::Nobody, ask(release("job", 1), false)),
+            (Caller::Of(Arc::clone(&kept) as Arc<dyn Sink>, 0), ask(acquire("job", 2, Wait::No), true)),
+        ];
+        cluster.handle(leader).ask_all(asks).unwrap();
+        tokio::time::timeout(PATIENCE, kept.flushed.notified()).await.expect("it is answered");
+        let answer = kept.answers.lock().unwrap().pop().unwrap();
+        assert!(matches!(answer, Answer::Replied { reply: Reply::Acquired { .. }, .. }));
+        cluster.reply(release("job", 2)).await;
+    }
 }
 
 /// Keeps what a watch is told.

@@ -14,6 +14,9 @@ use tollgate_types::{GroupId, Revision};
 /// How many events one answer has, beside the rest of its last revision.
 const EVENTS_MAX: usize = 256;
 
+/// How many that are behind read the history in one turn: others wait for the turn to end.
+const BEHIND_PER_TURN_MAX: usize = 16;
+
 #[derive(Debug)]
 struct Watcher<C> {
     caller: C,
@@ -32,16 +35,33 @@ struct Watcher<C> {
 /// The watches of one group.
 #[derive(Debug)]
 struct GroupWatches {
-    /// Those that have been told everything below `told`; what is new is matched against all of them at once.
+    /// Those that have been told everything below `told` and have credit; what is new is matched against all of them
+    /// at once. None of them is behind.
     current: WatchIndex<WatchNumber>,
     told: Revision,
-    /// The others that have credit: each reads the history by itself.
+    /// There is more for them than one turn looked at.
+    unfinished: bool,
+    /// The others that have credit: each reads the history by itself, a few of them a turn.
     behind: BTreeSet<WatchNumber>,
+    /// Which of them was served last.
+    served: WatchNumber,
 }
 
 impl Default for GroupWatches {
     fn default() -> GroupWatches {
-        GroupWatches { current: WatchIndex::new(), told: Revision::ZERO, behind: BTreeSet::new() }
+        let (current, behind) = (WatchIndex::new(), BTreeSet::new());
+        GroupWatches { current, told: Revision::ZERO, unfinished: false, behind, served: 0 }
+    }
+}
+
+impl GroupWatches {
+    /// The next that is behind: each in turn, so that a few that have far to go hold up nobody.
+    fn behind_next(&mut self) -> Option<WatchNumber> {
+        let after = self.behind.range(self.served + 1..).next().copied();
+        let next = after.or_else(|| self.behind.first().copied())?;
+        self.behind.remove(&next);
+        self.served = next;
+        Some(next)
     }
 }
 
@@ -100,7 +120,7 @@ impl<C: Caller> Watchers<C> {
 
     /// Whether a watch waits for no more than its turn.
     pub(super) fn any_ready(&self) -> bool {
-        self.groups.values().any(|group| !group.behind.is_empty())
+        self.groups.values().any(|group| group.unfinished || !group.behind.is_empty())
     }
 
     /// Tells all who watch what is new in the states.
@@ -112,9 +132,12 @@ impl<C: Caller> Watchers<C> {
         answers: &mut Vec<(C, Answer<R>)>,
     ) {
         for event in &output.events {
-            // The history began anew, and may have jumped.
-            if let HostEvent::SnapshotInstalled { group, .. } = event {
-                self.all_behind(*group);
+            match event {
+                // The history began anew, and may have jumped.
+                HostEvent::SnapshotInstalled { group, .. } => self.all_behind(*group),
+                // Its state stays as it is, for ever.
+                HostEvent::Removed { group } => self.refuse_all(*group, answers),
+                _ => {}
             }
         }
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
@@ -165,19 +188,23 @@ impl<C: Caller> Watchers<C> {
             return self.all_behind(group);
         };
         here.told = batch.next;
+        here.unfinished = batch.next <= state.revision();
         let mut wanted: BTreeMap<WatchNumber, Vec<Event>> = BTreeMap::new();
         let mut matching = Vec::new();
         for event in &batch.events {
             matching.clear();
             here.current.matching(event, &mut matching);
             for number in &matching {
-                // One that begins in the future is not told of what comes before.
-                if self.watchers[number].next <= event.revision {
-                    wanted.entry(*number).or_default().push(event.clone());
+                let watcher = &self.watchers[number];
+                let events = wanted.entry(*number).or_default();
+                // One that begins in the future is not told of what comes before; of more than it may be told of, only
+                // that there is more matters.
+                if watcher.next <= event.revision && events.len() as u64 <= watcher.credit {
+                    events.push(event.clone());
                 }
             }
         }
-        for (number, events) in wanted {
+        for (number, events) in wanted.into_iter().filter(|(_, events)| !events.is_empty()) {
             let watcher = self.watchers.get_mut(&number).expect("what is matched is there");
             let count = events.len() as u64;
             // One that may not be told of all this reads the history by itself from here on.
@@ -188,6 +215,10 @@ impl<C: Caller> Watchers<C> {
                 continue;
             }
             watcher.credit -= count;
+            if watcher.credit == 0 {
+                here.current.remove(&watcher.filter, number);
+                watcher.next = batch.next;
+            }
             let (told, next) = (watcher.told.replace(batch.next).unwrap_or(from), batch.next);
             if lose_events && batch.next.get().is_multiple_of(2) {
                 // The next batch claims to follow on the one before.
@@ -201,9 +232,12 @@ impl<C: Caller> Watchers<C> {
 
     fn serve_behind<R>(&mut self, group: GroupId, state: &State, answers: &mut Vec<(C, Answer<R>)>) {
         let Some(here) = self.groups.get_mut(&group) else { return };
-        for number in std::mem::take(&mut here.behind) {
+        for _ in 0..BEHIND_PER_TURN_MAX {
+            let Some(number) = here.behind_next() else { return };
             let watcher = self.watchers.get_mut(&number).expect("what is behind is there");
             match watcher.catch_up(number, state, answers) {
+                // Told everything, and not to be told more: as good as behind without credit.
+                Progress::Current if watcher.credit == 0 => {}
                 Progress::Current => {
                     if here.current.is_empty() {
                         here.told = state.revision().next();
@@ -298,6 +332,11 @@ mod tests {
 
     fn state_with_lease() -> State {
         let mut state = State::new(Limits::DEFAULT);
+        grant_lease(&mut state);
+        state
+    }
+
+    fn grant_lease(state: &mut State) {
         let grant = GrantLease {
             id: LeaseChoice::Chosen(LeaseId::new(7).unwrap()),
             ttl: DurationMs::from_ms(10_000),
@@ -305,8 +344,7 @@ mod tests {
             address: Address::NONE,
             revoke_on_disconnect: false,
         };
-        apply(&mut state, Command::GrantLease(grant));
-        state
+        apply(state, Command::GrantLease(grant));
     }
 
     fn serve(watchers: &mut Watchers<(u64, u32)>, state: &State) -> Said {
@@ -372,6 +410,28 @@ mod tests {
         assert_eq!(batches(&serve(&mut watchers, &state)), []);
         lock(&mut state, "c");
         assert_eq!(batches(&serve(&mut watchers, &state)), [(begin, 1, begin + 1)]);
+    }
+
+    #[test]
+    fn p11_a_watch_whose_credit_is_used_up_exactly_goes_on_where_it_stopped() {
+        let mut state = State::new(Limits { ring_bytes_max: 4_096, ..Limits::DEFAULT });
+        grant_lease(&mut state);
+        let mut watchers = Watchers::default();
+        watchers.add((1, 1), 1, GROUP, None, Watch::Lock(Name::new("a").unwrap()), 1);
+        serve(&mut watchers, &state);
+        lock(&mut state, "a");
+        let told = batches(&serve(&mut watchers, &state))[0].2;
+        // What it does not want rolls the history past where it stopped.
+        for round in 0..100 {
+            lock(&mut state, &format!("b{round}"));
+            serve(&mut watchers, &state);
+        }
+        assert!(state.min_revision().get() > told);
+        watchers.give_credit(1, 10);
+        assert!(matches!(serve(&mut watchers, &state)[..], [(_, Answer::Compacted { .. })]));
+        assert_eq!((watchers.len(), watchers.any_ready()), (0, false));
+        lock(&mut state, "a2");
+        assert_eq!(batches(&serve(&mut watchers, &state)), []);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub(super) struct Pin {
     until: Moment,
 }
 
+/// After a snapshot that found no room, the next one is tried so much later.
+const SAVE_AGAIN_MS: u64 = 5_000;
+
 impl Replica {
     /// Asks for a snapshot now.
     pub(crate) fn ask_snapshot(&mut self) {
@@ -63,8 +66,8 @@ impl Replica {
         let is_long = log.bytes_since_snapshot() > config.snapshot_log_bytes;
         let old = turn.now >= self.snapshot_at.after_ms(config.snapshot_age_ms);
         let news = self.applied > log.snapshot_index();
-        if self.saving || self.removed || turn.disk_full || !news || !(self.snapshot_asked || is_long || old)
-        {
+        let can = !self.saving && !self.removed && !turn.disk_full && turn.now >= self.save_from;
+        if !can || !news || !(self.snapshot_asked || is_long || old) {
             return;
         }
         let term = log.term_of(self.applied).expect("the log reaches back to what is applied");
@@ -94,9 +97,11 @@ impl Replica {
     }
 
     /// A job was not done: a snapshot is taken later, and a transfer begins again. What is sent is read again anyway.
-    pub(crate) fn job_dropped(&mut self) {
+    pub(crate) fn job_dropped(&mut self, turn: &Turn) {
         self.saving = false;
         self.receiving = None;
+        // Or it would be tried without a pause for as long as there is no room.
+        self.save_from = turn.now.after_ms(SAVE_AGAIN_MS);
     }
 
     fn saved(&mut self, file: SnapshotFile, turn: &mut Turn) {

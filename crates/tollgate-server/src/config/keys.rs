@@ -397,13 +397,6 @@ pub static KEYS: &[Key] = &[
     ),
     bytes("server", "frame_bytes_max", (64 * KIB, 64 * MIB), 4 * MIB, "Bytes in one message of a client"),
     number("server", "watchers_max", (1, 16_777_216), 100_000, "Watches of all clients"),
-    bytes(
-        "server",
-        "watch_buffer_bytes_max",
-        (4 * KIB, GIB),
-        MIB,
-        "Events that wait for one slow watcher; past it, its watch ends and it has to resume",
-    ),
     millis(
         "server",
         "keepalive_interval_ms",

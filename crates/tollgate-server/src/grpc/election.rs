@@ -1,21 +1,28 @@
 //! `ElectionService`: an election is a lock that its leader holds.
 
-use crate::grpc::rpc;
+use crate::grpc::{Watchers, rpc};
 use crate::operation::{self, Observe};
 use crate::router::Router;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tollgate_node::{Answer, Ask, Caller, Consistency, Sink};
 use tollgate_proto::v1::election_service_server::ElectionService;
 use tollgate_proto::v1::{
-    CampaignRequest, CampaignResponse, LeaderRequest, LeaderResponse, ObserveRequest, ObserveResponse,
+    CampaignRequest, CampaignResponse, Error, LeaderRequest, LeaderResponse, ObserveRequest, ObserveResponse,
     ProclaimRequest, ProclaimResponse, ResignRequest, ResignResponse,
 };
+use tollgate_replica::WatchNumber;
 use tonic::{Request, Response, Status};
+
+/// After a watch has ended: there may be nothing to watch here for a while.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Election {
     pub(crate) router: Router,
+    pub(crate) watchers: Watchers,
 }
 
 #[tonic::async_trait]
@@ -32,8 +39,13 @@ impl ElectionService for Election {
         request: Request<ObserveRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
         let observe = Observe::read(&request.into_inner(), self.router.groups())?;
+        let place = self.watchers.place()?;
         let (outgoing, answers) = mpsc::channel(4);
-        tokio::spawn(follow(self.router.clone(), observe, outgoing));
+        let router = self.router.clone();
+        tokio::spawn(async move {
+            follow(router, observe, outgoing).await;
+            drop(place);
+        });
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 }
@@ -41,31 +53,51 @@ impl ElectionService for Election {
 /// Hears that the election's lock changed, and nothing else of it: one who reads slowly misses leaders in between, and
 /// sees the last.
 #[derive(Default)]
-struct Changed(Notify);
+struct Changed {
+    told: Notify,
+    /// The watch is over, and no other has begun.
+    over: AtomicBool,
+}
 
 impl Sink for Changed {
-    fn answer(&self, _: u64, _: Answer) -> bool {
-        self.0.notify_one();
+    fn answer(&self, _: u64, answer: Answer) -> bool {
+        if matches!(answer, Answer::Compacted { .. } | Answer::NotRead { .. }) {
+            self.over.store(true, Ordering::Relaxed);
+        }
+        self.told.notify_one();
         false
     }
 
     fn flush(&self) {}
 }
 
-async fn follow(router: Router, observe: Observe, outgoing: mpsc::Sender<Result<ObserveResponse, Status>>) {
-    let changed = Arc::new(Changed::default());
+/// Follows the election's lock from now on.
+fn watch(router: &Router, observe: &Observe, changed: &Arc<Changed>) -> Result<WatchNumber, Error> {
     let (watch, group) = (router.node().fresh_watch(), observe.group);
     let ask = Ask::Watch { watch, group, from: None, filter: observe.watch(), credit: u64::MAX };
-    if router.node().ask(Caller::Of(Arc::clone(&changed) as Arc<dyn Sink>, 0), ask).is_err() {
-        // Its reader may be gone.
-        let _ = outgoing.send(Err(operation::overloaded("the node has too much to do").into())).await;
-        return;
-    }
+    let asked = router.node().ask(Caller::Of(Arc::clone(changed) as Arc<dyn Sink>, 0), ask);
+    asked.map_err(|_| operation::overloaded("the node has too much to do"))?;
+    Ok(watch)
+}
+
+async fn follow(router: Router, observe: Observe, outgoing: mpsc::Sender<Result<ObserveResponse, Status>>) {
+    let (changed, group) = (Arc::new(Changed::default()), observe.group);
+    let mut watched = watch(&router, &observe, &changed);
     let mut told = None;
     loop {
+        if let Err(error) = &watched {
+            // Its reader may be gone.
+            let _ = outgoing.send(Err(error.clone().into())).await;
+            return;
+        }
         tokio::select! {
-            () = changed.0.notified() => {}
+            () = changed.told.notified() => {}
             () = outgoing.closed() => break,
+        }
+        // What happened in between is seen by the read below, or told by the new watch.
+        if changed.over.swap(false, Ordering::Relaxed) {
+            tokio::time::sleep(AGAIN_AFTER).await;
+            watched = watch(&router, &observe, &changed);
         }
         let query = observe.query();
         let look = move |state: &tollgate_core::State| query.look(state);
@@ -80,5 +112,7 @@ async fn follow(router: Router, observe: Observe, outgoing: mpsc::Sender<Result<
             break;
         }
     }
-    router.node().tell(Ask::Unwatch { watch });
+    if let Ok(watch) = watched {
+        router.node().tell(Ask::Unwatch { watch });
+    }
 }

@@ -1,6 +1,6 @@
 //! `LockService`: locks and leases; watches are in `watch`.
 
-use crate::grpc::{address_of, rpc, watch};
+use crate::grpc::{Watchers, address_of, rpc, watch};
 use crate::lists;
 use crate::router::Router;
 use tokio::sync::mpsc;
@@ -22,7 +22,7 @@ const KEEPALIVES_MAX: usize = 1_024;
 
 pub(crate) struct Locks {
     pub(crate) router: Router,
-    pub(crate) watches_per_stream_max: usize,
+    pub(crate) watchers: Watchers,
 }
 
 #[tonic::async_trait]
@@ -75,7 +75,7 @@ impl LockService for Locks {
         &self,
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let answers = watch::serve(self.router.clone(), self.watches_per_stream_max, request.into_inner());
+        let answers = watch::serve(self.router.clone(), self.watchers.clone(), request.into_inner());
         Ok(Response::new(answers))
     }
 

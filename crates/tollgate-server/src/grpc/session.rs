@@ -1,6 +1,7 @@
 //! `SessionService`.
 
 use crate::grpc::address_of;
+use crate::link::Purpose;
 use crate::router::Router;
 use crate::session;
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,9 +21,9 @@ impl SessionService for Sessions {
         &self,
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let (from, forwarded) = (address_of(&request), session::is_forwarded(&request));
+        let (from, purpose) = (address_of(&request), Purpose::of(&request));
         let (outgoing, frames) = session::frames_channel();
-        tokio::spawn(session::serve(self.router.clone(), from, forwarded, request.into_inner(), outgoing));
+        tokio::spawn(session::serve(self.router.clone(), from, purpose, request.into_inner(), outgoing));
         Ok(Response::new(ReceiverStream::new(frames)))
     }
 }

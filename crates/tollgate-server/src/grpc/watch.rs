@@ -6,16 +6,17 @@
 
 use crate::operation::{self, WatchOpen, WatchOrder};
 use crate::router::Router;
+use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tollgate_core::Event;
 use tollgate_node::{Answer, Ask, Caller, NodeHandle, Sink};
 use tollgate_proto::BadField;
 use tollgate_proto::convert::WatchFilters;
-use tollgate_proto::v1::{Error, ErrorReason, WatchRequest, WatchResponse};
+use tollgate_proto::v1::{self, Error, ErrorReason, WatchRequest, WatchResponse};
 use tollgate_replica::WatchNumber;
 use tollgate_types::{GroupId, Revision};
 use tonic::{Status, Streaming};
@@ -25,6 +26,30 @@ const CREDIT: u64 = 256;
 
 /// Answers that wait for a client that does not read.
 const ANSWERS_MAX: usize = 16;
+
+/// Events in one answer, in bytes; a longer one goes alone.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Room for the watches of all clients of a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Watchers {
+    places: Arc<Semaphore>,
+    max: usize,
+}
+
+impl Watchers {
+    pub(crate) fn new(max: usize) -> Watchers {
+        Watchers { places: Arc::new(Semaphore::new(max)), max }
+    }
+
+    /// A place for one more, free again when it is dropped.
+    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let says = format!("the node has {} watches already: watch at another node", self.max);
+            Error { limit_value: self.max as u64, ..operation::overloaded(says) }
+        })
+    }
+}
 
 /// What the node has to tell the stream's watches.
 #[derive(Default)]
@@ -54,26 +79,30 @@ impl Sink for Mailbox {
 
 /// A watch of the stream, over the groups that it follows.
 struct Watch {
+    filter: tollgate_core::Watch,
     filters: WatchFilters,
     prev_kv: bool,
     /// The node's number of it in each group.
     numbers: BTreeMap<GroupId, WatchNumber>,
+    /// The numbers that it will have once their first answers are there: see [`Stream::progress`].
+    probes: BTreeMap<GroupId, WatchNumber>,
     /// What it wants next of each group; as far as it is known.
     next: BTreeMap<GroupId, Revision>,
     created: bool,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Serves a stream until either side ends it.
 pub(super) fn serve(
     router: Router,
-    watches_max: usize,
+    watchers: Watchers,
     incoming: Streaming<WatchRequest>,
 ) -> ReceiverStream<Result<WatchResponse, Status>> {
     let (outgoing, answers) = mpsc::channel(ANSWERS_MAX);
     let mailbox = Arc::new(Mailbox::default());
     let stream = Stream {
         router,
-        watches_max,
+        watchers,
         outgoing,
         mailbox,
         watches: BTreeMap::new(),
@@ -86,7 +115,7 @@ pub(super) fn serve(
 
 struct Stream {
     router: Router,
-    watches_max: usize,
+    watchers: Watchers,
     outgoing: mpsc::Sender<Result<WatchResponse, Status>>,
     mailbox: Arc<Mailbox>,
     /// By the client's number.
@@ -130,11 +159,15 @@ impl Stream {
             Ok(WatchOrder::Open(open)) => self.open(open).await,
             Ok(WatchOrder::Cancel { watch_id }) => self.cancel(watch_id).await,
             Ok(WatchOrder::Progress { watch_id }) => self.progress(watch_id).await,
-            Err(error) => self.refuse(request.watch_id, error).await,
+            Err(error) => {
+                let living = self.watches.contains_key(&request.watch_id);
+                self.refuse(if living { 0 } else { request.watch_id }, error).await
+            }
         }
     }
 
-    /// The last answer of a watch that never was, or is no more.
+    /// The last answer of a watch that never was, or is no more. Never of one that goes on: that would end it for its
+    /// client, so what was wrong with its number is told without one.
     async fn refuse(&self, watch_id: u64, error: Error) -> Result<(), Gone> {
         let header = self.router.header(GroupId::new(0), None);
         let compact_revision = error.compact_revision;
@@ -153,17 +186,21 @@ impl Stream {
 
     async fn open(&mut self, open: WatchOpen) -> Result<(), Gone> {
         let WatchOpen { mut watch_id, filter, groups, filters, prev_kv } = open;
-        if self.watches.len() >= self.watches_max {
-            let says = format!("a stream has at most {} watches: open another", self.watches_max);
-            return self.refuse(watch_id, operation::overloaded(says)).await;
-        }
-        if watch_id == 0 {
-            self.next_id += 1;
-            watch_id = self.next_id;
-        }
         if self.watches.contains_key(&watch_id) {
-            let says = "the stream has a watch with this number: cancel that first, or choose another";
-            return self.refuse(watch_id, BadField::new("watch_id", says).into()).await;
+            let says =
+                format!("the stream has a watch {watch_id}: cancel that first, or choose another number");
+            return self.refuse(0, BadField::new("watch_id", says).into()).await;
+        }
+        let place = match self.watchers.place() {
+            Ok(place) => place,
+            Err(error) => return self.refuse(watch_id, error).await,
+        };
+        if watch_id == 0 {
+            while self.watches.contains_key(&self.next_id) {
+                self.next_id += 1;
+            }
+            watch_id = self.next_id;
+            self.next_id += 1;
         }
         let mut numbers = BTreeMap::new();
         for (group, from) in &groups {
@@ -179,7 +216,17 @@ impl Stream {
             numbers.insert(group, watch);
         }
         self.ids.extend(numbers.iter().map(|(group, number)| (*number, (watch_id, *group))));
-        let watch = Watch { filters, prev_kv, numbers, next: BTreeMap::new(), created: false };
+        let probes = BTreeMap::new();
+        let watch = Watch {
+            filter,
+            filters,
+            prev_kv,
+            numbers,
+            probes,
+            next: BTreeMap::new(),
+            created: false,
+            _place: place,
+        };
         self.watches.insert(watch_id, watch);
         Ok(())
     }
@@ -191,7 +238,7 @@ impl Stream {
     /// Forgets a watch; false if there is none of this number.
     fn forget(&mut self, watch_id: u64) -> bool {
         let Some(watch) = self.watches.remove(&watch_id) else { return false };
-        for number in watch.numbers.values() {
+        for number in watch.numbers.values().chain(watch.probes.values()) {
             self.ids.remove(number);
             self.node().tell(Ask::Unwatch { watch: *number });
         }
@@ -209,6 +256,9 @@ impl Stream {
     }
 
     /// Says how far watches have come.
+    ///
+    /// The node tells a watch nothing of revisions in which nothing happened for it. So the watch begins anew where it
+    /// is: the first answer tells how far there is nothing more. Until then the old one goes on.
     async fn progress(&mut self, watch_id: u64) -> Result<(), Gone> {
         let wanted: Vec<u64> =
             self.watches.keys().copied().filter(|id| watch_id == 0 || *id == watch_id).collect();
@@ -217,13 +267,66 @@ impl Stream {
             return self.refuse(watch_id, BadField::new("watch_id", says).into()).await;
         }
         for watch_id in wanted {
-            let Some(watch) = self.watches.get(&watch_id) else { continue };
-            let Some((group, next)) = watch.next.first_key_value() else { continue };
-            let cursor = operation::write_cursor(&watch.next);
-            let header = self.router.header(*group, None).at(next.previous());
-            self.send(WatchResponse { header, watch_id, cursor, ..WatchResponse::default() }).await?;
+            self.probe(watch_id);
+            self.probed(watch_id).await?;
         }
         Ok(())
+    }
+
+    /// Begins a watch anew where it is, in all its groups; not one whose first answer is still to come.
+    fn probe(&mut self, watch_id: u64) {
+        let Some(watch) = self.watches.get(&watch_id).filter(|watch| watch.created) else { return };
+        let mut probes = BTreeMap::new();
+        for (group, next) in watch.next.iter().filter(|(group, _)| !watch.probes.contains_key(group)) {
+            let (number, group, filter) = (self.node().fresh_watch(), *group, watch.filter.clone());
+            let ask = Ask::Watch { watch: number, group, from: Some(*next), filter, credit: CREDIT };
+            // Where the node has too much to do, what is known is told.
+            if self.node().ask(self.caller(number), ask).is_ok() {
+                probes.insert(group, number);
+            }
+        }
+        self.ids.extend(probes.iter().map(|(group, number)| (*number, (watch_id, *group))));
+        if let Some(watch) = self.watches.get_mut(&watch_id) {
+            watch.probes.extend(probes);
+        }
+    }
+
+    /// Says how far a watch has come, once that is known of all its groups.
+    async fn probed(&self, watch_id: u64) -> Result<(), Gone> {
+        let watch = self.watches.get(&watch_id).filter(|watch| watch.created && watch.probes.is_empty());
+        let Some((watch, (group, next))) =
+            watch.and_then(|watch| Some((watch, watch.next.first_key_value()?)))
+        else {
+            return Ok(());
+        };
+        let cursor = operation::write_cursor(&watch.next);
+        let header = self.router.header(*group, None).at(next.previous());
+        self.send(WatchResponse { header, watch_id, cursor, ..WatchResponse::default() }).await
+    }
+
+    /// Whether this is a probe of the watch, which ends with this.
+    fn end_probe(&mut self, watch_id: u64, group: GroupId, number: WatchNumber) -> bool {
+        let Some(watch) = self.watches.get_mut(&watch_id) else { return false };
+        let is_probe = watch.probes.get(&group) == Some(&number);
+        if is_probe {
+            watch.probes.remove(&group);
+        }
+        is_probe
+    }
+
+    /// Puts a probe in the place of the watch that it looked after, and leaves out what that one has told already.
+    fn adopt(&mut self, watch_id: u64, group: GroupId, number: WatchNumber, events: &mut Vec<Event>) {
+        let Some(watch) = self.watches.get_mut(&watch_id) else { return };
+        let (count, told) = (events.len(), watch.next.get(&group).copied());
+        events.retain(|event| told.is_none_or(|told| event.revision >= told));
+        let left_out = (count - events.len()) as u64;
+        if let Some(old) = watch.numbers.insert(group, number) {
+            self.ids.remove(&old);
+            self.node().tell(Ask::Unwatch { watch: old });
+        }
+        if left_out > 0 {
+            self.node().tell(Ask::WatchCredit { watch: number, events: left_out });
+        }
     }
 
     /// Passes on what the node told.
@@ -232,8 +335,22 @@ impl Stream {
         for (number, answer) in answers {
             let Some((watch_id, group)) = self.ids.get(&number).copied() else { continue };
             match answer {
-                Answer::Events { events, next, .. } => {
+                Answer::Events { mut events, next, .. } => {
+                    let probed = self.end_probe(watch_id, group, number);
+                    if probed {
+                        self.adopt(watch_id, group, number, &mut events);
+                    }
                     self.events(watch_id, group, number, &events, next).await?;
+                    if probed {
+                        self.probed(watch_id).await?;
+                    }
+                }
+                // The watch itself goes on: it knows that nothing happened for it in what is gone.
+                Answer::Compacted { .. } | Answer::NotRead { .. }
+                    if self.end_probe(watch_id, group, number) =>
+                {
+                    self.ids.remove(&number);
+                    self.probed(watch_id).await?;
                 }
                 Answer::Compacted { min_revision, .. } => {
                     self.forget(watch_id);
@@ -260,19 +377,32 @@ impl Stream {
         events: &[Event],
         next: Revision,
     ) -> Result<(), Gone> {
-        let Some(watch) = self.watches.get_mut(&watch_id) else { return Ok(()) };
-        watch.next.insert(group, next);
+        let Some(watch) = self.watches.get(&watch_id) else { return Ok(()) };
+        // A probe may have less to tell than the watch told in the meantime.
+        let next = watch.next.get(&group).map_or(next, |told| next.max(*told));
         let told: Vec<_> =
             events.iter().filter_map(|event| operation::event(event, watch.filters, watch.prev_kv)).collect();
-        let complete = watch.next.len() == watch.numbers.len();
-        let created = complete && !watch.created;
-        watch.created |= complete;
-        if created || !told.is_empty() {
-            let cursor = if complete { operation::write_cursor(&watch.next) } else { String::new() };
-            let header = self.router.header(group, None).at(next.previous());
-            let response =
-                WatchResponse { header, watch_id, events: told, created, cursor, ..WatchResponse::default() };
-            self.send(response).await?;
+        let mut pieces = cut(told);
+        let last = pieces.pop().unwrap_or_default();
+        // Each piece goes on at the first event of the next: one who resumes inside a revision sees that again.
+        let nexts =
+            pieces.iter().skip(1).chain([&last]).map(|piece| piece.first().map(|first| first.revision));
+        let nexts: Vec<_> =
+            nexts.map(|at| at.and_then(|at| Revision::new(at).ok()).unwrap_or(next)).collect();
+        let pieces = pieces.into_iter().zip(nexts).chain([(last, next)]);
+        for (events, next) in pieces {
+            let Some(watch) = self.watches.get_mut(&watch_id) else { return Ok(()) };
+            watch.next.insert(group, next);
+            let complete = watch.next.len() == watch.numbers.len();
+            let created = complete && !watch.created;
+            watch.created |= complete;
+            if created || !events.is_empty() {
+                let cursor = if complete { operation::write_cursor(&watch.next) } else { String::new() };
+                let header = self.router.header(group, None).at(next.previous());
+                let response =
+                    WatchResponse { header, watch_id, events, created, cursor, ..WatchResponse::default() };
+                self.send(response).await?;
+            }
         }
         if !events.is_empty() {
             self.node().tell(Ask::WatchCredit { watch: number, events: events.len() as u64 });
@@ -281,10 +411,56 @@ impl Stream {
     }
 }
 
+/// Events as they go into answers.
+fn cut(events: Vec<v1::Event>) -> Vec<Vec<v1::Event>> {
+    let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for event in events {
+        let length = event.encoded_len();
+        if !piece.is_empty() && bytes + length > ANSWER_BYTES_MAX {
+            pieces.push(std::mem::take(&mut piece));
+            bytes = 0;
+        }
+        bytes += length;
+        piece.push(event);
+    }
+    pieces.push(piece);
+    pieces
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         for number in self.ids.keys() {
             self.router.node().tell(Ask::Unwatch { watch: *number });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_cut_by_bytes_and_a_long_one_goes_alone() {
+        let event = |revision, bytes: usize| {
+            let register = v1::Register { value: vec![7; bytes], ..Default::default() };
+            let kv = Some(v1::KeyValue { kv: Some(v1::key_value::Kv::Register(register)) });
+            v1::Event { revision, kv, ..Default::default() }
+        };
+        let lengths = [10, ANSWER_BYTES_MAX / 2, ANSWER_BYTES_MAX / 2, 2 * ANSWER_BYTES_MAX, 10, 10];
+        let events: Vec<_> = (1_u64..).zip(lengths).map(|(at, bytes)| event(at, bytes)).collect();
+        let pieces = cut(events.clone());
+        assert_eq!(pieces.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1, 2]);
+        assert_eq!(pieces.concat(), events);
+        assert_eq!(cut(Vec::new()), [Vec::new()]);
+    }
+
+    #[test]
+    fn watches_of_all_streams_share_one_limit() {
+        let watchers = Watchers::new(1);
+        let first = watchers.clone().place();
+        assert!(first.is_ok());
+        assert_eq!(watchers.place().unwrap_err().reason(), ErrorReason::Overloaded);
+        drop(first);
+        assert!(watchers.place().is_ok());
     }
 }

@@ -52,6 +52,9 @@ pub(super) enum About {
     },
     CancelWait {
         lease: LeaseId,
+        /// Whether a second one has no further effect. One that names no request could give back a grant that was made
+        /// after the first.
+        repeats: bool,
     },
     ForceRelease,
     GetLock(Name),
@@ -176,8 +179,8 @@ impl Context {
             About::Unlock { seq, .. } | About::Resign { seq, .. } | About::Write { seq, .. } => seq.is_some(),
             About::LeaseGrant(chosen) => chosen.is_some(),
             About::ForceRelease => false,
+            About::CancelWait { repeats, .. } => *repeats,
             About::Lock(_)
-            | About::CancelWait { .. }
             | About::GetLock(_)
             | About::LeaseRevoke(_)
             | About::KeepAlive { .. }
@@ -199,8 +202,9 @@ impl Context {
             Some(seq) => CancelTarget::Seq(seq),
             None => CancelTarget::Waiter { name: asked.first_name().clone(), owner: asked.owner.clone() },
         };
-        // Without a seq nothing tells a converted grant from the one before, which its holder wants to keep.
-        let release_if_granted = asked.seq.is_some() || !asked.is_convert();
+        // Without a seq nothing tells a grant from the one that its owner held before it asked again, and one who
+        // converts keeps what it holds.
+        let release_if_granted = asked.seq.is_some() && !asked.is_convert();
         let lease = asked.lease;
         let cancel = CancelWait { lease, target, release_if_granted, acked: SeqRanges::default() };
         Some(Command::CancelWait(cancel))
@@ -224,7 +228,7 @@ impl Context {
     pub fn lease(&self) -> Option<LeaseId> {
         match &self.about {
             About::Lock(asked) => Some(asked.lease),
-            About::CancelWait { lease }
+            About::CancelWait { lease, .. }
             | About::LeaseRevoke(lease)
             | About::KeepAlive { lease, .. }
             | About::LeaseTimeToLive(lease) => Some(*lease),

@@ -3,7 +3,7 @@
 //! Invariant: `may_have_happened` is false only where the operation has not happened and never will. Not here:
 //! refusals by the state machine (`rejection`), and the address of a leader, which the router knows.
 
-use tollgate_node::NotAnswered;
+use tollgate_node::{NotAnswered, NotTaken};
 use tollgate_proto::v1::{Error, ErrorReason};
 use tollgate_replica::{ProposeError, ReadError};
 use tollgate_types::{GroupId, NodeId};
@@ -73,7 +73,7 @@ fn indeterminate(group: GroupId, may_repeat: bool) -> Error {
 }
 
 /// It waits in a queue still, but how that ends will not be told here.
-pub(super) fn left_waiting(group: GroupId, leader: Option<NodeId>) -> Error {
+pub fn left_waiting(group: GroupId, leader: Option<NodeId>) -> Error {
     let says = format!(
         "group {group} changed its leader while the request waited in line, where it still is: send it again as it is"
     );
@@ -104,9 +104,13 @@ pub fn error_of_read(error: &ReadError) -> Error {
 /// Why a node has not answered at all.
 pub fn error_of_not_answered(error: NotAnswered, group: GroupId) -> Error {
     match error {
-        NotAnswered::Full(full) => {
-            let says = format!("{full}: nothing was done; wait a little and try again, or ask another node");
+        NotAnswered::NotTaken(NotTaken::Full) => {
+            let says = format!("{error}: nothing was done; wait a little and try again, or ask another node");
             Error { group_id: group.number(), ..overloaded(says) }
+        }
+        NotAnswered::NotTaken(NotTaken::Stopped) => {
+            let says = format!("{error}: nothing was done");
+            Error { group_id: group.number(), ..Error::new(ErrorReason::ShuttingDown, says) }
         }
         NotAnswered::Stopped => {
             let says = format!("{error}: ask another node, with the same seq if there is one");
@@ -118,7 +122,6 @@ pub fn error_of_not_answered(error: NotAnswered, group: GroupId) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_node::Full;
     use tollgate_replica::MemberRefusal;
 
     const GROUP: GroupId = GroupId::new(3);
@@ -178,7 +181,7 @@ mod tests {
     #[test]
     fn a_node_that_stopped_may_have_done_it_and_a_full_one_has_not() {
         assert!(error_of_not_answered(NotAnswered::Stopped, GROUP).may_have_happened);
-        let full = error_of_not_answered(NotAnswered::Full(Full), GROUP);
+        let full = error_of_not_answered(NotAnswered::NotTaken(NotTaken::Full), GROUP);
         assert!(!full.may_have_happened && full.retry_after_ms > 0);
     }
 

@@ -165,8 +165,10 @@ fn cancel_in(
 ) -> Result<Prepared, v1::Error> {
     let lease = convert::read_lease_id("lease_id", cancel.lease_id)?;
     let acked = convert::read_seq_ranges("acked", &cancel.acked)?;
-    let command = CancelWait { lease, target, release_if_granted: cancel.release_if_granted, acked };
-    Ok(Prepared::command(group, Command::CancelWait(command), About::CancelWait { lease }))
+    let release_if_granted = cancel.release_if_granted;
+    let repeats = matches!(target, CancelTarget::Seq(_)) || !release_if_granted;
+    let command = CancelWait { lease, target, release_if_granted, acked };
+    Ok(Prepared::command(group, Command::CancelWait(command), About::CancelWait { lease, repeats }))
 }
 
 /// Leaves the queue of a lock, or gives it back.

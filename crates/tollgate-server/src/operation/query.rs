@@ -97,6 +97,20 @@ impl Seen {
         self.now
     }
 
+    /// About how many bytes it takes.
+    pub(crate) fn length(&self) -> usize {
+        /// One holder, waiter or claim.
+        const ONE: usize = 256;
+        let of_register = |register: &RegisterView| register.key.len() + register.value.len() + 64;
+        match &self.found {
+            Found::Lock(Some(view), _) => ONE * (view.holders.len() + view.waiters.len()),
+            Found::Lease(_, Some((_, claims))) => ONE * (1 + claims.len()),
+            Found::Register(Some(register)) => of_register(register),
+            Found::Registers(Ok((registers, _))) => registers.iter().map(of_register).sum(),
+            _ => ONE,
+        }
+    }
+
     /// Who holds the lock that was looked at, as many as a busy answer tells of.
     pub fn holders(&self) -> Vec<v1::Holder> {
         let Found::Lock(Some(view), addresses) = &self.found else { return Vec::new() };

@@ -379,16 +379,29 @@ fn a_cancel_for_a_caller_that_is_gone_takes_it_out_of_the_queue() {
             group.queue(Op::Lock(v1::LockRequest { request: seq.clone(), ..lock_request("jobs", 2, -1) }));
         group.apply(context.cancel().unwrap());
         assert_eq!(locked(group.resolve(&context, queued)).end_reason(), EndReason::Cancelled);
-        // Had it been granted, it would be given back.
+        // Had it been granted, it would be given back, if it is known that it was not held before.
         let op = Op::Lock(v1::LockRequest {
-            request: seq.map(|seq| v1::Request { seq: 5, ..seq }),
+            request: seq.clone().map(|seq| v1::Request { seq: 5, ..seq }),
             ..lock_request("free", 2, -1)
         });
         let (context, _) = group.answer(op);
         group.apply(context.cancel().unwrap());
-        assert!(group.state.lock(&tollgate_types::Name::new("free").unwrap()).is_none());
+        let held = group.state.lock(&tollgate_types::Name::new("free").unwrap()).is_some();
+        assert_eq!(held, seq.is_none());
     }
     assert!(prepared(lock("jobs", 1, 0)).context.cancel().is_none());
+}
+
+#[test]
+fn only_a_cancel_that_can_give_back_nothing_new_is_repeated() {
+    let may_repeat = |seq: u64, release_if_granted| {
+        let name = if seq == 0 { "jobs".to_owned() } else { String::new() };
+        let cancel =
+            v1::CancelWaitRequest { lease_id: 1, seq, name, release_if_granted, ..Default::default() };
+        prepared(Op::CancelWait(cancel)).context.may_repeat()
+    };
+    assert!(may_repeat(3, true) && may_repeat(0, false));
+    assert!(!may_repeat(0, true));
 }
 
 #[test]

@@ -117,6 +117,14 @@ async fn garbage_gets_an_error_in_json() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_is_not_the_clusters_is_refused() {
+    let served = Served::start().await;
+    for (host, status) in [("evil.example:7402", 403), ("localhost:7402", 200)] {
+        assert_eq!(served.get_as(host, "/v1/locks").await.status, status, "{host}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_described_route_exists() {
     let served = Served::start().await;
     let document = served.get("/openapi.json").await.json();
@@ -145,6 +153,16 @@ async fn a_node_is_ready_while_it_leads_and_not_when_it_has_stopped() {
     assert_eq!((not_ready.status, &not_ready.json()["ready"]), (503, &json!(false)));
     assert!(not_ready.json()["groups"][0]["why"].is_string(), "{not_ready:?}");
     assert_eq!(served.get("/livez").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_stopped_says_so_at_once() {
+    let served = Served::start().await;
+    served.stop_node().await;
+    let grant = json!({ "id": "7", "ttl_ms": 60_000 });
+    let asked = served.post("/v1/lease/grant", &grant);
+    let refused = tokio::time::timeout(Duration::from_secs(5), asked).await.expect("no waiting for a leader");
+    assert_ne!(refused.status, 200, "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,3 +4,4 @@
 
 mod config;
 mod http;
+mod sessions;

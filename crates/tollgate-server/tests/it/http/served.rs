@@ -33,6 +33,16 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
+    async fn read(mut stream: TcpStream) -> Answered {
+        let mut bytes = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(40), stream.read_to_end(&mut bytes)).await;
+        read.expect("an answer in time").unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        Answered { status, head: head.to_owned(), body: body.to_owned() }
+    }
+
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -90,6 +100,14 @@ impl Served {
         self.send("POST", path, "", body.to_string().as_bytes()).await
     }
 
+    /// As one who believes that the node is called so.
+    pub(crate) async fn get_as(&self, host: &str, path: &str) -> Answered {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        Answered::read(stream).await
+    }
+
     /// Sends a request and leaves it open.
     pub(crate) async fn begin_post(&self, path: &str, body: &Value) -> TcpStream {
         self.begin("POST", path, "", body.to_string().as_bytes()).await
@@ -108,13 +126,7 @@ impl Served {
     }
 
     pub(crate) async fn send(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answered {
-        let mut stream = self.begin(method, path, headers, body).await;
-        let mut bytes = Vec::new();
-        let read = tokio::time::timeout(Duration::from_secs(40), stream.read_to_end(&mut bytes)).await;
-        read.expect("an answer in time").unwrap();
-        let text = String::from_utf8(bytes).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        Answered { status, head: head.to_owned(), body: body.to_owned() }
+        let stream = self.begin(method, path, headers, body).await;
+        Answered::read(stream).await
     }
 }

@@ -1,0 +1,266 @@
+//! Sessions as clients have them, with three servers in this process.
+
+use std::fmt::Write;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tollgate_proto::v1::lock_service_client::LockServiceClient;
+use tollgate_proto::v1::session_service_client::SessionServiceClient;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_server::config::{Config, ListenConfig, Sources};
+use tollgate_server::{Addresses, Listeners, Server};
+use tollgate_types::{Address, GroupId};
+use tonic::Streaming;
+use tonic::transport::Endpoint;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Cluster {
+    servers: Vec<Server>,
+    _dir: TempDir,
+}
+
+impl Cluster {
+    async fn start() -> Cluster {
+        let dir = TempDir::new().unwrap();
+        let any = || ([127, 0, 0, 1], 0).into();
+        let listen = || ListenConfig { client: any(), peer: any(), http: any(), insecure: false };
+        let bound: Vec<Listeners> = (0..3).map(|_| Listeners::bind(&listen()).unwrap()).collect();
+        let addresses: Vec<Addresses> =
+            bound.iter().map(|listeners| listeners.addresses().unwrap()).collect();
+        let members = (1..).zip(&addresses).fold(String::new(), |mut text, (id, its)| {
+            write!(text, "{{id = {id}, peer = \"{}\", client = \"{}\"}}, ", its.peer, its.client).unwrap();
+            text
+        });
+        let mut servers = Vec::new();
+        for ((id, own), listeners) in (1..).zip(&addresses).zip(bound) {
+            let flags = [
+                ("node.id", id.to_string()),
+                ("node.data_dir", dir.path().join(format!("node-{id}")).display().to_string()),
+                ("cluster.name", "test".to_owned()),
+                ("cluster.members", format!("[{members}]")),
+                ("cluster.bootstrap", "true".to_owned()),
+                ("server.shutdown_grace_ms", "100".to_owned()),
+                ("listen.client", own.client.to_string()),
+                ("listen.peer", own.peer.to_string()),
+                ("listen.http", own.http.to_string()),
+            ];
+            let flags = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
+            let loaded = Config::load(&Sources { file: None, env: Vec::new(), flags }).unwrap();
+            servers.push(Server::start(&loaded.config, loaded.settings, listeners).unwrap());
+        }
+        let cluster = Cluster { servers, _dir: dir };
+        cluster.leader().await;
+        cluster
+    }
+
+    /// The place of the server that leads.
+    async fn leader(&self) -> usize {
+        let found = async {
+            loop {
+                let leads = |server: &Server| server.router().serves(GroupId::new(0));
+                if let Some(leader) = self.servers.iter().position(leads) {
+                    return leader;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.unwrap()
+    }
+
+    async fn lives(&self, lease: u64) -> bool {
+        let asked = v1::LeaseTimeToLiveRequest { id: lease, ..Default::default() };
+        let router = self.servers[0].router();
+        match router.execute(Op::LeaseTimeToLive(asked), &Address::NONE).await {
+            OpResult::LeaseTimeToLive(_) => true,
+            OpResult::Error(error) if error.reason() == v1::ErrorReason::LeaseNotFound => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn session(&self, server: usize) -> Session {
+        let address = self.servers[server].addresses().client;
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        let (requests, outgoing) = mpsc::channel(16);
+        let request = ReceiverStream::new(outgoing);
+        let answers = SessionServiceClient::new(channel).session(request).await.unwrap().into_inner();
+        Session { requests, answers, next: 0 }
+    }
+
+    async fn watch(&self, server: usize) -> Watching {
+        let address = self.servers[server].addresses().client;
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        let (requests, outgoing) = mpsc::channel(16);
+        let request = ReceiverStream::new(outgoing);
+        let answers = LockServiceClient::new(channel).watch(request).await.unwrap().into_inner();
+        Watching { requests, answers }
+    }
+
+    async fn stop(self) {
+        for server in self.servers {
+            server.stop().await;
+        }
+    }
+}
+
+struct Session {
+    requests: mpsc::Sender<v1::SessionRequest>,
+    answers: Streaming<v1::SessionResponse>,
+    next: u64,
+}
+
+impl Session {
+    async fn send(&mut self, id: u64, op: Option<Op>) {
+        let operations = vec![v1::Operation { id, op }];
+        self.requests.send(v1::SessionRequest { operations }).await.unwrap();
+    }
+
+    /// The next results; none at the end.
+    async fn results(&mut self) -> Option<Vec<v1::OperationResult>> {
+        loop {
+            let frame = tokio::time::timeout(PATIENCE, self.answers.next()).await.unwrap()?.unwrap();
+            if !frame.results.is_empty() {
+                return Some(frame.results);
+            }
+        }
+    }
+
+    async fn ask(&mut self, op: Op) -> OpResult {
+        self.next += 1;
+        self.send(self.next, Some(op)).await;
+        let results = self.results().await.unwrap();
+        assert_eq!((results.len(), results[0].id), (1, self.next), "{results:?}");
+        results.into_iter().next().unwrap().result.unwrap()
+    }
+
+    /// A lease of ten minutes, whose id the server chooses.
+    async fn grant(&mut self, revoke_on_disconnect: bool) -> u64 {
+        let grant = v1::LeaseGrantRequest { ttl_ms: 600_000, revoke_on_disconnect, ..Default::default() };
+        match self.ask(Op::LeaseGrant(grant)).await {
+            OpResult::LeaseGrant(granted) => granted.id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn keep_alive(&mut self, lease: u64) {
+        let keep = v1::LeaseKeepAliveRequest { id: lease, ..Default::default() };
+        match self.ask(Op::LeaseKeepAlive(keep)).await {
+            OpResult::LeaseKeepAlive(kept) => assert!(kept.ttl_ms > 0),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_ends_with_its_connection_does_so_at_any_node_with_its_last_session() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    for server in [leader, (leader + 1) % 3] {
+        let mut first = cluster.session(server).await;
+        let (ends, moves, stays) =
+            (first.grant(true).await, first.grant(true).await, first.grant(false).await);
+        let mut second = cluster.session(server).await;
+        second.keep_alive(moves).await;
+        drop(first);
+        let ended = async |lease| {
+            while cluster.lives(lease).await {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended(ends)).await.expect("the lease ends with its session");
+        assert!(cluster.lives(moves).await && cluster.lives(stays).await);
+        drop(second);
+        tokio::time::timeout(PATIENCE, ended(moves)).await.expect("it ends with the last session");
+        assert!(cluster.lives(stays).await);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_asks_for_nothing_more_still_gets_its_answers() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    for server in [leader, (leader + 1) % 3] {
+        let mut session = cluster.session(server).await;
+        let (first, second) = (session.grant(false).await, session.grant(false).await);
+        let lock = |lease_id, timeout_ms| {
+            Op::Lock(v1::LockRequest { name: "jobs".into(), lease_id, timeout_ms, ..Default::default() })
+        };
+        assert!(matches!(session.ask(lock(first, 0)).await, OpResult::Lock(it) if it.acquired));
+        session.send(100, Some(lock(second, 200))).await;
+        // Refused, and not mistaken for the one that is under way.
+        session.send(100, None).await;
+        let Session { requests, answers, next } = session;
+        drop(requests);
+        let (requests, _) = mpsc::channel(1);
+        let mut session = Session { requests, answers, next };
+        let mut told = Vec::new();
+        while let Some(results) = session.results().await {
+            told.extend(results.into_iter().filter_map(|result| result.result));
+        }
+        let refused = |result: &OpResult| matches!(result, OpResult::Error(it) if it.field == "op");
+        assert!(told.iter().any(refused), "{told:?}");
+        assert!(matches!(told.last(), Some(OpResult::Lock(it)) if !it.acquired), "{told:?}");
+        let unlock = v1::UnlockRequest { name: "jobs".into(), lease_id: first, ..Default::default() };
+        let unlocked = cluster.servers[server].router().execute(Op::Unlock(unlock), &Address::NONE).await;
+        assert!(matches!(unlocked, OpResult::Unlock(_)), "{unlocked:?}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_says_how_far_it_has_come_without_events_and_tells_each_event_once() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    let router = cluster.servers[leader].router();
+    let mut watching = cluster.watch(leader).await;
+    let key = || Some(v1::watch_request::Target::Key("jobs".into()));
+    watching.send(v1::WatchRequest { target: key(), watch_id: 7, ..Default::default() }).await;
+    assert!(watching.next().await.created);
+    // A second one of that number is refused, and the first goes on.
+    watching.send(v1::WatchRequest { target: key(), watch_id: 7, ..Default::default() }).await;
+    let refused = watching.next().await;
+    assert_eq!((refused.watch_id, refused.error.unwrap().field.as_str()), (0, "watch_id"));
+    let grant = v1::LeaseGrantRequest { id: 1, ttl_ms: 600_000, ..Default::default() };
+    router.execute(Op::LeaseGrant(grant), &Address::NONE).await;
+    let lock = |name: &str| v1::LockRequest { name: name.into(), lease_id: 1, ..Default::default() };
+    for round in 0..3 {
+        let other = router.execute(Op::Lock(lock(&format!("other-{round}"))), &Address::NONE).await;
+        let OpResult::Lock(v1::LockResponse { header: Some(header), .. }) = other else {
+            panic!("{other:?}")
+        };
+        watching.send(v1::WatchRequest { progress: true, watch_id: 7, ..Default::default() }).await;
+        let progress = watching.next().await;
+        assert!(progress.events.is_empty() && !progress.canceled, "{progress:?}");
+        assert!(progress.header.unwrap().revision >= header.revision);
+    }
+    router.execute(Op::Lock(lock("jobs")), &Address::NONE).await;
+    watching.send(v1::WatchRequest { progress: true, ..Default::default() }).await;
+    let (mut events, mut last) = (0, watching.next().await);
+    while !last.events.is_empty() {
+        events += last.events.len();
+        last = watching.next().await;
+    }
+    if events == 0 {
+        events = watching.next().await.events.len();
+    }
+    assert_eq!(events, 1);
+    cluster.stop().await;
+}
+
+struct Watching {
+    requests: mpsc::Sender<v1::WatchRequest>,
+    answers: Streaming<v1::WatchResponse>,
+}
+
+impl Watching {
+    async fn send(&mut self, request: v1::WatchRequest) {
+        self.requests.send(request).await.unwrap();
+    }
+
+    async fn next(&mut self) -> v1::WatchResponse {
+        tokio::time::timeout(PATIENCE, self.answers.next()).await.unwrap().unwrap().unwrap()
+    }
+}
