@@ -82,8 +82,8 @@ pub fn routes(state: HttpState) -> axum::Router {
     routes.layer(from_fn_with_state(state.clone(), of_our_host)).with_state(state)
 }
 
-/// Lets only those pass who ask for this cluster. A web page could have the name of its own site point to this node, and
-/// its readers' browsers would let it see and do everything here.
+/// Lets only those pass who ask for this cluster. A web page could have the name of its own site point to this node,
+/// and its readers' browsers would let it see and do everything here.
 async fn of_our_host(State(state): State<HttpState>, request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
     // Only browsers matter, and all of them say it.

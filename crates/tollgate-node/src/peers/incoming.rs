@@ -1,8 +1,8 @@
 //! Listens to peers: whoever says hello rightly is read from, frame by frame.
 //!
 //! Strangers have a limit of their own and a moment to say who they are. A peer has one connection: a new one takes the
-//! place of the old. What has arrived and waits for the driver is bounded in bytes, and past that peers are read from no
-//! further. All of it ends with the node.
+//! place of the old. What has arrived and waits for the driver is bounded in bytes, and past that peers are read from
+//! no further. All of it ends with the node.
 
 use super::{FRAME_BYTES_MAX, hello};
 use crate::driver::Input;
