@@ -16,6 +16,9 @@ use tokio::time::timeout;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// A connection that lasted this long worked.
+const LIVED: Duration = Duration::from_millis(50);
+
 /// Frames are gathered into writes of about this size.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -48,8 +51,9 @@ impl Dialler {
                         Ok(()) => return,
                         Err(error) => tracing::info!(%peer, %error, "connection lost"),
                     }
-                    // Dialled again at once, unless it was lost at once: then that would go on for ever.
-                    if began.elapsed() > PAUSE_MAX {
+                    // Dialled again at once, because failover waits for how that ends; unless it was lost at once: then
+                    // that would go on for ever.
+                    if began.elapsed() >= LIVED {
                         pause = PAUSE_MIN;
                     } else {
                         tokio::time::sleep(pause).await;
