@@ -8,6 +8,8 @@
 
 pub mod config;
 mod connections;
+mod counted;
+mod deadlocks;
 mod grpc;
 pub mod http;
 mod link;

@@ -38,7 +38,6 @@ pub use error::{
 pub use event::event;
 pub use explain::{Explain, explain_lines};
 pub use listing::{LeaseList, ListLocks};
-pub use lock::prepare_cancel_of_seq;
 pub use query::{Query, Seen};
 pub use rejection::error_of_rejection;
 pub use route::group_of;

@@ -4,11 +4,13 @@
 //! one effect and one answer through changes of leaders. A caller that goes away while its request waits takes it out
 //! of the queue. Not here: what an operation means (`operation`), the streams of sessions (`session`).
 
+use crate::counted::Counted;
+use crate::deadlocks::Deadlocks;
 use crate::link::{Links, Lost, Purpose};
 use crate::metrics::{Asked, Metrics};
 use crate::operation::{self, Context, HeaderInfo, Kind, Prepared, Query};
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch::error::RecvError;
 use tollgate_core::{Renewal, State};
@@ -41,24 +43,14 @@ struct Shared {
     links: Links,
     metrics: Arc<Metrics>,
     /// How many callers wait for the same: the last one that goes takes the request with it.
-    waiting: Mutex<HashMap<WaitKey, u32>>,
-    deadlocks: Mutex<Deadlocks>,
+    waiting: Counted<WaitKey>,
+    deadlocks: Deadlocks,
     /// How many of this node's sessions keep a lease alive: only the last one that goes ends it.
-    kept: Mutex<HashMap<LeaseId, u32>>,
+    kept: Counted<LeaseId>,
 }
 
-/// The last deadlocks that this node refused.
-#[derive(Default)]
-struct Deadlocks {
-    found: u64,
-    last: VecDeque<(Instant, v1::Error)>,
-}
-
-/// How many deadlocks are remembered.
-const DEADLOCKS_MAX: usize = 1_000;
-
-/// Lease, owner, names and seq of a request that waits.
-type WaitKey = (u64, String, Vec<String>, u64);
+/// By what a request that waits is known: lease and seq, or without one lease, name and owner.
+type WaitKey = (u64, u64, String, String);
 
 /// What became of one attempt.
 enum Attempt {
@@ -92,8 +84,8 @@ impl Router {
         clients: BTreeMap<NodeId, String>,
         metrics: Arc<Metrics>,
     ) -> Router {
-        let (links, waiting, deadlocks) = (Links::default(), Mutex::default(), Mutex::default());
-        let kept = Mutex::default();
+        let (links, deadlocks) = (Links::default(), Deadlocks::default());
+        let (waiting, kept) = (Counted::default(), Counted::default());
         Router {
             shared: Arc::new(Shared { node, groups, clients, links, metrics, waiting, deadlocks, kept }),
         }
@@ -140,30 +132,27 @@ impl Router {
     ///
     /// Dropped before that, a request that waits in line leaves it.
     pub async fn execute(&self, op: Op, from: &Address) -> OpResult {
-        let leaves = self.leave_on_drop(&op, from);
-        self.carry_out(op, leaves, from).await
+        self.carry_out(op, true, from).await
     }
 
     /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere.
     pub(crate) async fn execute_for_session(&self, op: Op, from: &Address) -> OpResult {
-        self.carry_out(op, None, from).await
+        self.carry_out(op, false, from).await
     }
 
-    async fn carry_out(&self, op: Op, leaves: Option<LeaveOnDrop>, from: &Address) -> OpResult {
+    async fn carry_out(&self, op: Op, leaves: bool, from: &Address) -> OpResult {
         let (asked, began) = (Asked::from(&op), Instant::now());
         let result = self.until_settled(op, leaves, from).await;
         self.shared.metrics.operation(asked, &result, began.elapsed());
         result
     }
 
-    async fn until_settled(&self, op: Op, leaves: Option<LeaveOnDrop>, from: &Address) -> OpResult {
+    async fn until_settled(&self, op: Op, leaves: bool, from: &Address) -> OpResult {
         let prepared = match operation::prepare(op.clone(), self.shared.groups, from) {
             Ok(prepared) => prepared,
-            Err(error) => {
-                leaves.into_iter().for_each(LeaveOnDrop::disarm);
-                return OpResult::Error(error);
-            }
+            Err(error) => return OpResult::Error(error),
         };
+        let leaves = if leaves { self.leave_on_drop(&prepared.context, from) } else { None };
         let result = self.until_done(op, prepared, Errand::of_client(from)).await;
         // What is not known to be over may still wait in line: that ends with its caller.
         if let (Some(leaves), false) = (leaves, may_have_happened(&result)) {
@@ -182,7 +171,7 @@ impl Router {
                 Ok(prepared) => prepared,
                 Err(error) => return OpResult::Error(unsure.unwrap_or(error)),
             };
-            if errand.unless.is_some_and(|key| self.is_awaited(key)) {
+            if errand.unless.is_some_and(|key| self.shared.waiting.contains(key)) {
                 return OpResult::Error(wanted_again(group));
             }
             match self.attempt(&op, prepared, hint, errand.purpose).await {
@@ -395,26 +384,14 @@ impl Router {
 
     /// Notes what operators ask about later.
     pub(crate) fn note(&self, result: &OpResult) {
-        let OpResult::Error(error) = result else { return };
-        if error.cause() == v1::ErrorReason::Deadlock {
-            let mut deadlocks = self.shared.deadlocks.lock().expect("nobody panics with it");
-            deadlocks.found += 1;
-            deadlocks.last.push_back((Instant::now(), error.clone()));
-            if deadlocks.last.len() > DEADLOCKS_MAX {
-                deadlocks.last.pop_front();
-            }
+        if let OpResult::Error(error) = result {
+            self.shared.deadlocks.note(error);
         }
     }
 
     /// How many deadlocks this node refused since it started, and the last of them, newest first.
     pub fn deadlocks(&self, limit: usize) -> (u64, Vec<v1::Deadlock>) {
-        let deadlocks = self.shared.deadlocks.lock().expect("nobody panics with it");
-        let worded = deadlocks.last.iter().rev().take(limit).map(|(at, error)| v1::Deadlock {
-            cycle: error.cycle.clone(),
-            ago_ms: i64::try_from(at.elapsed().as_millis()).unwrap_or(i64::MAX),
-            group_id: error.group_id,
-        });
-        (deadlocks.found, worded.collect())
+        self.shared.deadlocks.list(limit)
     }
 
     /// The error of one who asked a node that does not lead.
@@ -433,14 +410,11 @@ impl Router {
         self.not_leader(group, None)
     }
 
-    fn leave_on_drop(&self, op: &Op, from: &Address) -> Option<LeaveOnDrop> {
-        let (key, cancel) = leaving(op)?;
-        *self.shared.waiting.lock().expect("nobody panics with it").entry(key.clone()).or_default() += 1;
+    fn leave_on_drop(&self, context: &Context, from: &Address) -> Option<LeaveOnDrop> {
+        let cancel = context.cancel()?;
+        let key = (cancel.lease_id, cancel.seq, cancel.name.clone(), cancel.owner.clone());
+        self.shared.waiting.add(key.clone());
         Some(LeaveOnDrop { router: self.clone(), key, cancel: Some(cancel), from: from.clone() })
-    }
-
-    fn is_awaited(&self, key: &WaitKey) -> bool {
-        self.shared.waiting.lock().expect("nobody panics with it").contains_key(key)
     }
 
     /// Takes a request out of its queue, unless somebody waits for the same again.
@@ -453,23 +427,12 @@ impl Router {
 
     /// A session keeps a lease alive from now on.
     pub(crate) fn keep(&self, lease: LeaseId) {
-        *self.kept().entry(lease).or_default() += 1;
+        self.shared.kept.add(lease);
     }
 
     /// A session does so no longer. Whether it was the last one.
     pub(crate) fn unkeep(&self, lease: LeaseId) -> bool {
-        let mut kept = self.kept();
-        let Some(sessions) = kept.get_mut(&lease) else { return true };
-        *sessions -= 1;
-        let last = *sessions == 0;
-        if last {
-            kept.remove(&lease);
-        }
-        last
-    }
-
-    fn kept(&self) -> MutexGuard<'_, HashMap<LeaseId, u32>> {
-        self.shared.kept.lock().expect("nobody panics with it")
+        self.shared.kept.remove(&lease)
     }
 
     /// Ends a lease whose client wanted it to end with its connection, unless a session has come to keep it alive.
@@ -479,7 +442,7 @@ impl Router {
         let errand = Errand { purpose: Purpose::Disconnected, ..Errand::of_client(&from) };
         let Ok(mut prepared) = operation::prepare(op.clone(), self.shared.groups, &from) else { return };
         errand.purpose.apply(&mut prepared);
-        if self.kept().contains_key(&lease) {
+        if self.shared.kept.contains(&lease) {
             return;
         }
         // It ends by itself if this fails.
@@ -500,23 +463,11 @@ impl LeaveOnDrop {
     fn disarm(mut self) {
         self.cancel = None;
     }
-
-    /// Whether this was the last who waited for it.
-    fn was_last(&self) -> bool {
-        let mut waiting = self.router.shared.waiting.lock().expect("nobody panics with it");
-        let Some(count) = waiting.get_mut(&self.key) else { return true };
-        *count -= 1;
-        let last = *count == 0;
-        if last {
-            waiting.remove(&self.key);
-        }
-        last
-    }
 }
 
 impl Drop for LeaveOnDrop {
     fn drop(&mut self) {
-        let last = self.was_last();
+        let last = self.router.shared.waiting.remove(&self.key);
         let Some(cancel) = self.cancel.take().filter(|_| last) else { return };
         let (router, from, key) = (self.router.clone(), self.from.clone(), self.key.clone());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -525,39 +476,6 @@ impl Drop for LeaveOnDrop {
             });
         }
     }
-}
-
-static NO_NAMES: Vec<String> = Vec::new();
-
-/// How a request that waits in line is known, and what takes it out; none for one that does not wait.
-fn leaving(op: &Op) -> Option<(WaitKey, v1::CancelWaitRequest)> {
-    let (name, names, lease_id, owner, request) = match op {
-        Op::Lock(lock) if lock.timeout_ms != 0 => {
-            (&lock.name, &lock.names, lock.lease_id, &lock.owner, &lock.request)
-        }
-        Op::Convert(convert) if convert.timeout_ms != 0 => {
-            (&convert.name, &convert.names, convert.lease_id, &convert.owner, &convert.request)
-        }
-        Op::Campaign(campaign) if campaign.timeout_ms != 0 => {
-            (&campaign.name, &NO_NAMES, campaign.lease_id, &campaign.owner, &campaign.request)
-        }
-        _ => return None,
-    };
-    let names: Vec<String> = if name.is_empty() { names.clone() } else { vec![name.clone()] };
-    let seq = request.as_ref().map_or(0, |request| request.seq);
-    let name = if seq == 0 { names.first().cloned().unwrap_or_default() } else { String::new() };
-    let owner_named = if seq == 0 { owner.clone() } else { String::new() };
-    let cancel = v1::CancelWaitRequest {
-        lease_id,
-        seq,
-        name,
-        owner: owner_named,
-        // A grant on its way to nobody must not stay. Without a seq nothing tells it from the one that the owner held
-        // before it asked again, and one who converts keeps what it holds.
-        release_if_granted: seq != 0 && !matches!(op, Op::Convert(_)),
-        acked: Vec::new(),
-    };
-    Some(((lease_id, owner.clone(), names, seq), cancel))
 }
 
 /// How long an operation wants to wait in line.
@@ -672,11 +590,15 @@ mod tests {
 
     #[test]
     fn one_who_hangs_up_gives_back_only_what_is_known_to_be_that_requests() {
-        let released = |op| leaving(&op).unwrap().1.release_if_granted;
+        let released = |op| {
+            let prepared = operation::prepare(op, 1, &Address::NONE).unwrap();
+            prepared.context.cancel().unwrap().release_if_granted
+        };
         assert!(released(Op::Lock(lock(3))));
         assert!(!released(Op::Lock(lock(0))), "it may have been held before");
         let convert = v1::ConvertRequest {
             name: "jobs".into(),
+            lease_id: 1,
             timeout_ms: -1,
             request: lock(3).request,
             ..Default::default()

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn p11_a_watch_whose_credit_is_used_up_exactly_goes_on_where_it_stopped() {
+    fn p11_a_watch_without_credit_is_told_when_history_has_passed_it_and_is_over() {
         let mut state = State::new(Limits { ring_bytes_max: 4_096, ..Limits::DEFAULT });
         grant_lease(&mut state);
         let mut watchers = Watchers::default();

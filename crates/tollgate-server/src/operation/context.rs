@@ -6,11 +6,11 @@ use super::error::{error_of_propose, error_of_read, left_waiting, unexpected};
 use super::lock_answer::Asked;
 use super::rejection::error_of_rejection;
 use super::{lease, lock_answer, register};
-use tollgate_core::{CancelTarget, CancelWait, Command, EndReason, Reply, WaitOutcome};
+use tollgate_core::{EndReason, Reply, WaitOutcome};
 use tollgate_node::Answer;
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_proto::{BadField, convert};
-use tollgate_types::{ClusterId, GroupId, LeaseId, Name, NodeId, Revision, Seq, SeqRanges};
+use tollgate_types::{ClusterId, GroupId, LeaseId, Name, NodeId, Revision, Seq};
 
 /// Where an answer comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,23 +191,22 @@ impl Context {
         }
     }
 
-    /// For what can wait in a queue: the command that takes it out again, or gives back what it got, when its caller is
-    /// gone. It goes to the same group.
-    pub fn cancel(&self) -> Option<Command> {
+    /// For what can wait in a queue: what takes it out again, or gives back what it got, when its caller is gone. It goes
+    /// to the same group.
+    pub fn cancel(&self) -> Option<v1::CancelWaitRequest> {
         let About::Lock(asked) = &self.about else { return None };
         if !asked.waits {
             return None;
         }
-        let target = match asked.seq {
-            Some(seq) => CancelTarget::Seq(seq),
-            None => CancelTarget::Waiter { name: asked.first_name().clone(), owner: asked.owner.clone() },
+        let (seq, name, owner) = match asked.seq {
+            Some(seq) => (seq.get(), String::new(), String::new()),
+            None => (0, asked.first_name().to_string(), asked.owner.to_string()),
         };
         // Without a seq nothing tells a grant from the one that its owner held before it asked again, and one who
         // converts keeps what it holds.
         let release_if_granted = asked.seq.is_some() && !asked.is_convert();
-        let lease = asked.lease;
-        let cancel = CancelWait { lease, target, release_if_granted, acked: SeqRanges::default() };
-        Some(Command::CancelWait(cancel))
+        let lease_id = asked.lease.get();
+        Some(v1::CancelWaitRequest { lease_id, seq, name, owner, release_if_granted, ..Default::default() })
     }
 
     /// Whether the answer says that the owner held the lock already, so that its lease should be renewed along with it.

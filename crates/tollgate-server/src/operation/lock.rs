@@ -145,11 +145,6 @@ pub(super) fn prepare_cancel(cancel: &v1::CancelWaitRequest, groups: u32) -> Res
     }
 }
 
-/// A cancel of a request by its seq, for a caller that knows the group to which that request went.
-pub fn prepare_cancel_of_seq(cancel: &v1::CancelWaitRequest, group: GroupId) -> Result<Prepared, v1::Error> {
-    cancel_in(group, cancel, read_target(cancel)?)
-}
-
 fn read_target(cancel: &v1::CancelWaitRequest) -> Result<CancelTarget, BadField> {
     let target = convert::read_cancel_target(cancel.seq, &cancel.name, &cancel.owner)?;
     Ok(match target {
@@ -301,8 +296,6 @@ mod tests {
         assert_eq!(prepare_cancel(&cancel, 1).unwrap().group, GroupId::MAP);
         let error = prepare_cancel(&cancel, 2).unwrap_err();
         assert_eq!((error.reason(), error.field.as_str()), (v1::ErrorReason::NotSupported, "seq"));
-        let group = GroupId::new(1);
-        assert_eq!(prepare_cancel_of_seq(&cancel, group).unwrap().group, group);
     }
 
     #[test]

@@ -104,6 +104,14 @@ fn prepared(op: Op) -> Prepared {
     prepare(op, 1, &Address::new("10.0.0.9:1").unwrap()).unwrap()
 }
 
+/// What a caller that is gone has done.
+fn leaving(context: &Context) -> Command {
+    match prepared(Op::CancelWait(context.cancel().unwrap())).kind {
+        Kind::Command { command, .. } => command,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn grant(id: u64) -> Op {
     Op::LeaseGrant(v1::LeaseGrantRequest {
         id,
@@ -377,7 +385,7 @@ fn a_cancel_for_a_caller_that_is_gone_takes_it_out_of_the_queue() {
         group.run(lock("jobs", 1, 0));
         let (context, queued) =
             group.queue(Op::Lock(v1::LockRequest { request: seq.clone(), ..lock_request("jobs", 2, -1) }));
-        group.apply(context.cancel().unwrap());
+        group.apply(leaving(&context));
         assert_eq!(locked(group.resolve(&context, queued)).end_reason(), EndReason::Cancelled);
         // Had it been granted, it would be given back, if it is known that it was not held before.
         let op = Op::Lock(v1::LockRequest {
@@ -385,7 +393,7 @@ fn a_cancel_for_a_caller_that_is_gone_takes_it_out_of_the_queue() {
             ..lock_request("free", 2, -1)
         });
         let (context, _) = group.answer(op);
-        group.apply(context.cancel().unwrap());
+        group.apply(leaving(&context));
         let held = group.state.lock(&tollgate_types::Name::new("free").unwrap()).is_some();
         assert_eq!(held, seq.is_none());
     }
@@ -412,7 +420,7 @@ fn a_cancel_of_a_convert_without_seq_leaves_the_grant() {
     let convert =
         v1::ConvertRequest { name: "jobs".into(), lease_id: 1, timeout_ms: -1, ..Default::default() };
     let (context, _) = group.answer(Op::Convert(convert));
-    group.apply(context.cancel().unwrap());
+    group.apply(leaving(&context));
     assert!(group.state.lock(&tollgate_types::Name::new("jobs").unwrap()).is_some());
 }
 
