@@ -191,8 +191,8 @@ impl Context {
         }
     }
 
-    /// For what can wait in a queue: what takes it out again, or gives back what it got, when its caller is gone. It goes
-    /// to the same group.
+    /// For what can wait in a queue: what takes it out again, or gives back what it got, when its caller is gone. It
+    /// goes to the same group.
     pub fn cancel(&self) -> Option<v1::CancelWaitRequest> {
         let About::Lock(asked) = &self.about else { return None };
         if !asked.waits {
