@@ -10,6 +10,7 @@ SEED =
 
 CORE_BUGS = --features tollgate-core/planted-bugs
 SIM_BUGS = --features tollgate-sim/planted-bugs
+FENCE_BUGS = --features tollgate-fence/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
@@ -22,7 +23,7 @@ run: ## Start a three-node cluster on this machine, ready to lock (ARGS="--nodes
 	cargo run --profile quick -p tollgate -- dev $(ARGS)
 
 test: ## Run every test, then the core's once more with small sizes
-	cargo test --workspace $(CORE_BUGS) --features tollgate-replica/planted-bugs
+	cargo test --workspace $(CORE_BUGS) $(FENCE_BUGS) --features tollgate-replica/planted-bugs
 	SEQUENCES=5000 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
 
 test-slow: ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
@@ -31,7 +32,7 @@ test-slow: ## Compare the core with its oracle on SEQUENCES=1000000 histories; r
 
 lint: ## Check format, lints, docs and the rules of the house
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(CORE_BUGS) $(SIM_BUGS) $(SMALL_SIZES) -- -D warnings
+	cargo clippy --workspace --all-targets $(CORE_BUGS) $(SIM_BUGS) $(FENCE_BUGS) $(SMALL_SIZES) -- -D warnings
 	cargo clippy --workspace -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo xtask tidy
