@@ -17,4 +17,5 @@ mod wire;
 
 pub use command::{ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_entry};
 pub(crate) use events::{LockChanged, reason_from, reason_number};
+pub(crate) use record::KeptOutcome;
 pub use wire::{DecodeError, Reader, Writer};

@@ -97,5 +97,6 @@ bugs! {
     NewerStubTakesOver: "a lease granted anew takes over the claims on the stub of its predecessor",
     EndedLeaseRegistered: "a group is registered with a lease that has ended",
     UnackedEndsLostInSnapshot: "a snapshot forgets which groups must be told of a lease's end",
+    WaitsJamTheirLease: "requests that wait count as operations in flight: a holder that waits elsewhere can't unlock",
     OneAckForAll: "the first group that acknowledges a lease's end acknowledges it for all",
 }

@@ -1,7 +1,7 @@
 //! What a lease remembers of its requests, so that a repeat has one effect and one answer (P10).
 //!
-//! Bounded by the operations in flight: an acknowledged request leaves only its number behind, and numbers given out
-//! in order collapse into one range.
+//! Bounded by the operations in flight and, apart from them, by the requests that had to wait: an acknowledged request
+//! leaves only its number behind, and numbers given out in order collapse into one range.
 
 use crate::claim::Claim;
 use crate::reply::{EndReason, RejectionCode};
@@ -13,7 +13,19 @@ use tollgate_types::{Mode, Revision, SEQ_RANGES_MAX, Seq, SeqRanges, Token};
 pub(crate) struct Requests {
     seen: SeqRanges,
     /// Sorted by seq: those seen and not acknowledged.
-    kept: SmallVec<[(Seq, Kept); 1]>,
+    kept: SmallVec<[KeptFor; 1]>,
+    /// How many of them had to wait.
+    waited: u32,
+}
+
+/// A request seen and not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptFor {
+    pub(crate) seq: Seq,
+    pub(crate) kept: Kept,
+    /// Whether it had to wait, once: it counts among the waits until it is acknowledged, so that however many end at
+    /// once they leave room for other requests.
+    pub(crate) waited: bool,
 }
 
 /// What answers a repeat.
@@ -46,25 +58,31 @@ pub(crate) enum Outcome {
 
 impl Requests {
     pub(crate) fn from_parts(seen: SeqRanges) -> Requests {
-        Requests { seen, kept: SmallVec::new() }
+        Requests { seen, kept: SmallVec::new(), waited: 0 }
     }
 
     pub(crate) fn seen(&self) -> &SeqRanges {
         &self.seen
     }
 
-    pub(crate) fn kept(&self) -> &[(Seq, Kept)] {
+    pub(crate) fn kept(&self) -> &[KeptFor] {
         &self.kept
     }
 
+    /// Those that never waited: what bounds the operations in flight.
     pub(crate) fn in_flight(&self) -> u64 {
-        self.kept.len() as u64
+        self.kept.len() as u64 - self.waits()
+    }
+
+    /// Those that wait, or did.
+    pub(crate) fn waits(&self) -> u64 {
+        u64::from(self.waited)
     }
 
     /// How many ranges taking in `acked` would leave, if that is more than before and more than a client with so many
     /// open requests can need.
-    pub(crate) fn too_scattered(&self, acked: &SeqRanges, in_flight_max: u64) -> Option<u64> {
-        let most = usize::try_from(in_flight_max).expect("limits fit in memory") + SEQ_RANGES_MAX + 1;
+    pub(crate) fn too_scattered(&self, acked: &SeqRanges, open_max: u64) -> Option<u64> {
+        let most = usize::try_from(open_max).expect("limits fit in memory") + SEQ_RANGES_MAX + 1;
         let before = self.seen.ranges().len();
         if before + acked.ranges().len() <= most {
             return None;
@@ -80,15 +98,28 @@ impl Requests {
     }
 
     pub(crate) fn get(&self, seq: Seq) -> Option<Kept> {
-        self.place(seq).ok().map(|at| self.kept[at].1)
+        self.place(seq).ok().map(|at| self.kept[at].kept)
     }
 
-    /// Remembers a request, or changes what answers it.
+    /// Whether a request that is kept had to wait.
+    pub(crate) fn has_waited(&self, seq: Seq) -> bool {
+        self.place(seq).is_ok_and(|at| self.kept[at].waited)
+    }
+
+    /// Remembers a request that did not wait, or changes what answers one.
     pub(crate) fn keep(&mut self, seq: Seq, kept: Kept) {
-        self.seen.insert(seq);
-        match self.place(seq) {
-            Ok(at) => self.kept[at].1 = kept,
-            Err(at) => self.kept.insert(at, (seq, kept)),
+        self.keep_for(KeptFor { seq, kept, waited: false });
+    }
+
+    /// Remembers a request, or changes what answers it; whether it waited stays as it was.
+    pub(crate) fn keep_for(&mut self, new: KeptFor) {
+        self.seen.insert(new.seq);
+        match self.place(new.seq) {
+            Ok(at) => self.kept[at].kept = new.kept,
+            Err(at) => {
+                self.waited += u32::from(new.waited);
+                self.kept.insert(at, new);
+            }
         }
     }
 
@@ -99,11 +130,12 @@ impl Requests {
         }
         self.seen.merge(acked);
         for &(from, to) in acked.ranges() {
-            let first = self.kept.partition_point(|(seq, _)| seq.get() < from);
-            let end = self.kept.partition_point(|(seq, _)| seq.get() <= to);
-            for (seq, kept) in &self.kept[first..end] {
-                if let Kept::Claim { claim, .. } = kept {
-                    forget_claim(*claim, *seq);
+            let first = self.kept.partition_point(|kept| kept.seq.get() < from);
+            let end = self.kept.partition_point(|kept| kept.seq.get() <= to);
+            for acked in &self.kept[first..end] {
+                self.waited -= u32::from(acked.waited);
+                if let Kept::Claim { claim, .. } = acked.kept {
+                    forget_claim(claim, acked.seq);
                 }
             }
             if end - first == self.kept.len() {
@@ -118,8 +150,8 @@ impl Requests {
         // Most requests are the newest.
         match self.kept.last() {
             None => Err(0),
-            Some((last, _)) if *last < seq => Err(self.kept.len()),
-            _ => self.kept.binary_search_by_key(&seq, |(seq, _)| *seq),
+            Some(last) if last.seq < seq => Err(self.kept.len()),
+            _ => self.kept.binary_search_by_key(&seq, |kept| kept.seq),
         }
     }
 }

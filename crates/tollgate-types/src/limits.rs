@@ -69,7 +69,7 @@ limits! {
     waiters_per_lock_max, WaitersPerLock, 10_000, 0..=100_000;
     /// Names in one request.
     names_per_request_max, NamesPerRequest, 16, 1..=64;
-    /// Requests of one lease whose outcome the client has not acknowledged.
+    /// Requests of one lease that never waited and whose outcome the client has not acknowledged.
     ops_in_flight_per_lease_max, OpsInFlightPerLease, 1_024, 1..=65_536;
     /// The shortest time to live of a lease.
     ttl_ms_min, TtlMin, 100, 1..=86_400_000;
@@ -93,6 +93,8 @@ limits! {
     reaps_per_entry_max, ReapsPerEntry, 1_000, 1..=100_000;
     /// Waiters and holders that one search for a deadlock looks at; past it the request queues unsearched.
     deadlock_visits_max, DeadlockVisits, 20_000, 1..=1_000_000;
+    /// Requests of one lease that wait, or did, and whose outcome the client has not acknowledged.
+    waits_per_lease_max, WaitsPerLease, 10_000, 1..=65_536;
 }
 
 impl Limits {

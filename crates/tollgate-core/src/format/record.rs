@@ -16,8 +16,11 @@ use crate::requests::{Kept, Outcome, Part, Requests};
 use crate::state::Restore;
 use tollgate_types::{GroupId, Key, LogTime, Name, Revision, Seq};
 
-/// The most seqs that any limit can leave on one claim or in one lease.
-const SEQS_MAX: usize = 65_536 + 64;
+/// The most seqs that the limits can leave on one claim or in one lease: those in flight, and those that waited.
+const SEQS_MAX: usize = 2 * 65_536 + 64;
+
+/// On what is kept for a request that had to wait.
+const WAITED: u8 = 0x80;
 
 /// No event is larger: a register's value before and after.
 const EVENT_BYTES_MAX: usize = 256 * 1024;
@@ -117,8 +120,9 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
         Record::Unacked(unacked) => stubs::write_unacked(&mut writer, unacked),
         Record::Claim(claim) => {
             writer.u8(Tag::Claim as u8);
-            writer.revision(snapshot.leases.get(claim.lease).incarnation);
-            write_claim(&mut writer, claim);
+            let lease = snapshot.leases.get(claim.lease);
+            writer.revision(lease.incarnation);
+            write_claim(&mut writer, claim, &lease.requests);
         }
         Record::Closure(closure) => {
             writer.u8(Tag::Closure as u8);
@@ -143,13 +147,16 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
     }
 }
 
+/// What a lease keeps for a request that has no claim, and whether it had to wait.
+pub(crate) type KeptOutcome = (Seq, Outcome, bool);
+
 /// A record that was read.
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum Parsed {
-    Lease { lease: Lease, kept: Vec<(Seq, Outcome)> },
+    Lease { lease: Lease, kept: Vec<KeptOutcome> },
     Groups { incarnation: Revision, groups: Vec<GroupId> },
     Unacked(Unacked),
-    Claim { incarnation: Revision, claim: ClaimParts },
+    Claim { incarnation: Revision, claim: ClaimParts, waited: Vec<Seq> },
     Closure { name: Name, until: LogTime },
     Register { key: Key, lease: Option<Revision>, state: RegisterState },
     Dirty(Name),
@@ -178,7 +185,7 @@ impl Parsed {
             Parsed::Lease { lease, kept } => restore.lease(lease, kept),
             Parsed::Groups { incarnation, groups } => restore.groups(incarnation, groups),
             Parsed::Unacked(unacked) => restore.unacked(unacked),
-            Parsed::Claim { incarnation, claim } => restore.claim(incarnation, claim),
+            Parsed::Claim { incarnation, claim, waited } => restore.claim(incarnation, claim, &waited),
             Parsed::Closure { name, until } => restore.closure(&name, until),
             Parsed::Register { key, lease, state } => restore.register(key, state, lease),
             Parsed::Dirty(name) => restore.dirty(name),
@@ -195,7 +202,11 @@ pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>) -> Result<Parsed, DecodeE
             Parsed::Groups { incarnation: reader.revision()?, groups: stubs::read_groups(reader)? }
         }
         Tag::Unacked => Parsed::Unacked(stubs::read_unacked(reader)?),
-        Tag::Claim => Parsed::Claim { incarnation: reader.revision()?, claim: read_claim(reader)? },
+        Tag::Claim => {
+            let incarnation = reader.revision()?;
+            let (claim, waited) = read_claim(reader)?;
+            Parsed::Claim { incarnation, claim, waited }
+        }
         Tag::Closure => Parsed::Closure { name: reader.name()?, until: reader.log_time()? },
         Tag::Register => Parsed::Register {
             key: reader.key()?,
@@ -239,14 +250,14 @@ fn write_lease(writer: &mut Writer<'_>, lease: &Lease) {
 /// What leases and stubs remember of their requests, but for what their claims carry.
 fn write_requests(writer: &mut Writer<'_>, lease: &Lease, with_kept: bool) {
     writer.seq_ranges_unbounded(lease.requests.seen());
-    let outcomes = lease.requests.kept().iter().filter_map(|(seq, kept)| match kept {
-        Kept::Outcome(outcome) if with_kept => Some((*seq, *outcome)),
+    let outcomes = lease.requests.kept().iter().filter_map(|kept| match kept.kept {
+        Kept::Outcome(outcome) if with_kept => Some((kept.seq, outcome, kept.waited)),
         _ => None,
     });
-    let outcomes: Vec<(Seq, Outcome)> = outcomes.collect();
-    writer.list("kept outcomes", SEQS_MAX, &outcomes, |w, (seq, outcome)| {
+    let outcomes: Vec<KeptOutcome> = outcomes.collect();
+    writer.list("kept outcomes", SEQS_MAX, &outcomes, |w, (seq, outcome, waited)| {
         w.seq(*seq);
-        write_outcome(w, outcome);
+        write_outcome(w, outcome, if *waited { WAITED } else { 0 });
     });
 }
 
@@ -276,43 +287,50 @@ fn read_requests(
 ) -> Result<Parsed, DecodeError> {
     let mut lease = read(reader)?;
     lease.requests = Requests::from_parts(reader.seq_ranges_unbounded()?);
-    let kept = reader.list("kept outcomes", SEQS_MAX, 2, |r| Ok((r.seq()?, read_outcome(r)?)))?;
+    let read = |r: &mut Reader<'_>| {
+        let seq = r.seq()?;
+        let (outcome, waited) = read_outcome(r)?;
+        Ok((seq, outcome, waited))
+    };
+    let kept = reader.list("kept outcomes", SEQS_MAX, 2, read)?;
     Ok(Parsed::Lease { lease, kept })
 }
 
-fn write_outcome(writer: &mut Writer<'_>, outcome: &Outcome) {
+/// `waited` is the flag of a request that had to wait, or 0.
+fn write_outcome(writer: &mut Writer<'_>, outcome: &Outcome, waited: u8) {
     match outcome {
         Outcome::Acquired { token, create_revision, mode } => {
-            writer.u8(1);
+            writer.u8(waited | 1);
             writer.token(*token);
             writer.revision(*create_revision);
             writer.mode(*mode);
         }
-        Outcome::Busy => writer.u8(2),
+        Outcome::Busy => writer.u8(waited | 2),
         Outcome::Released { revision } => {
-            writer.u8(3);
+            writer.u8(waited | 3);
             writer.revision(*revision);
         }
         Outcome::Ended { token, reason } => {
-            writer.u8(4);
+            writer.u8(waited | 4);
             writer.token_option(*token);
             writer.u8(reason_number(*reason));
         }
         Outcome::TxnDone { succeeded, revision } => {
-            writer.u8(5);
+            writer.u8(waited | 5);
             writer.bool(*succeeded);
             writer.revision(*revision);
         }
         Outcome::Rejected(code) => {
-            writer.u8(6);
+            writer.u8(waited | 6);
             writer.u8(*code as u8);
         }
     }
 }
 
-fn read_outcome(reader: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
+fn read_outcome(reader: &mut Reader<'_>) -> Result<(Outcome, bool), DecodeError> {
     let at = reader.at();
-    Ok(match reader.u8()? {
+    let tag = reader.u8()?;
+    let outcome = match tag & !WAITED {
         1 => Outcome::Acquired {
             token: reader.token()?,
             create_revision: reader.revision()?,
@@ -323,14 +341,15 @@ fn read_outcome(reader: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
         4 => Outcome::Ended { token: reader.token_option()?, reason: reader.tag("end reason", reason_from)? },
         5 => Outcome::TxnDone { succeeded: reader.bool("succeeded")?, revision: reader.revision()? },
         6 => Outcome::Rejected(reader.tag("rejection", RejectionCode::from_number)?),
-        tag => return Err(DecodeError::UnknownTag { what: "outcome", tag, at }),
-    })
+        _ => return Err(DecodeError::UnknownTag { what: "outcome", tag, at }),
+    };
+    Ok((outcome, tag & WAITED != 0))
 }
 
 /// A claim as read: without the records that only a state can give it.
 pub(crate) type ClaimParts = Box<Claim>;
 
-fn write_claim(writer: &mut Writer<'_>, claim: &Claim) {
+fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests) {
     writer.lease_id(claim.lease_id);
     writer.names(&claim.names);
     writer.owner(&claim.owner);
@@ -345,7 +364,8 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim) {
     writer.duration(claim.lock_delay);
     writer.list("seqs", SEQS_MAX, &claim.seqs, |w, (seq, part)| {
         w.seq(*seq);
-        w.bool(*part == Part::Convert);
+        let waited = if requests.has_waited(*seq) { WAITED } else { 0 };
+        w.u8(waited | u8::from(*part == Part::Convert));
     });
     writer.bool(claim.anonymous);
     writer.option(claim.upgrade.as_ref(), |w, upgrade| {
@@ -357,7 +377,9 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim) {
     });
 }
 
-fn read_claim(reader: &mut Reader<'_>) -> Result<ClaimParts, DecodeError> {
+/// The claim, and those of its seqs that had to wait.
+fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeError> {
+    let mut waited = Vec::new();
     let claim = Claim {
         lease_id: reader.lease_id()?,
         names: reader.names()?,
@@ -371,7 +393,7 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<ClaimParts, DecodeError> {
         until: reader.log_time()?,
         max_hold: reader.duration()?,
         lock_delay: reader.duration()?,
-        seqs: reader.list("seqs", SEQS_MAX, 2, |r| Ok((r.seq()?, read_part(r)?)))?.into(),
+        seqs: reader.list("seqs", SEQS_MAX, 2, |r| read_part(r, &mut waited))?.into(),
         anonymous: reader.bool("anonymous")?,
         upgrade: reader.option("upgrade", read_upgrade)?.map(Box::new),
         locks: Locks::new(Vec::new()),
@@ -379,11 +401,20 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<ClaimParts, DecodeError> {
         older: None,
         younger: None,
     };
-    Ok(Box::new(claim))
+    Ok((Box::new(claim), waited))
 }
 
-fn read_part(reader: &mut Reader<'_>) -> Result<Part, DecodeError> {
-    Ok(if reader.bool("part")? { Part::Convert } else { Part::Acquire })
+fn read_part(reader: &mut Reader<'_>, waited: &mut Vec<Seq>) -> Result<(Seq, Part), DecodeError> {
+    let (seq, at) = (reader.seq()?, reader.at());
+    let tag = reader.u8()?;
+    if tag & WAITED != 0 {
+        waited.push(seq);
+    }
+    match tag & !WAITED {
+        0 => Ok((seq, Part::Acquire)),
+        1 => Ok((seq, Part::Convert)),
+        _ => Err(DecodeError::UnknownTag { what: "part", tag, at }),
+    }
 }
 
 fn read_upgrade(reader: &mut Reader<'_>) -> Result<Upgrade, DecodeError> {

@@ -94,7 +94,7 @@ impl State {
             return Err(Rejection::Overlap { name: acquire.names.as_slice()[0].clone() });
         }
         let stronger = claim.mode.join(acquire.mode).expect("permits were dealt with above");
-        self.convert(id, stronger, acquire.wait)
+        self.convert(id, stronger, acquire.wait, acquire.request.as_ref())
     }
 
     /// The owner waits for the names already.
@@ -106,6 +106,7 @@ impl State {
         if self.wait_until(acquire.wait).is_none() {
             return Ok(self.busy(&acquire.names).into());
         }
+        self.room_to_wait(claim.lease, acquire.request.as_ref())?;
         Ok(Answer::Claim(id, Part::Acquire))
     }
 
@@ -133,6 +134,7 @@ impl State {
             self.check(Limit::HoldersPerLock, members as u64 + 1)?;
         }
         self.check_queues(places.iter().map(|(_, lock)| *lock))?;
+        self.room_to_wait(lease, acquire.request.as_ref())?;
         self.check_deadlock_of_waiter(acquire, lease, places)?;
         Ok(Answer::Made(self.make_claim(acquire, lease, places, false, wait_until)))
     }

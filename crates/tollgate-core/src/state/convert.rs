@@ -5,7 +5,7 @@ use super::acquire::check_kind;
 use super::identity::Answer;
 use super::settle::Place;
 use crate::claim::Claim;
-use crate::command::{ConvertLock, Wait};
+use crate::command::{ConvertLock, Request, Wait};
 use crate::lease::Lease;
 use crate::planted::Bug;
 use crate::reply::{Rejection, Reply};
@@ -49,11 +49,17 @@ impl State {
             return Err(Rejection::Overlap { name: names[0].clone() });
         }
         check_kind(&names[0], claim.mode, convert.mode)?;
-        self.convert(claims[0], convert.mode, convert.wait)
+        self.convert(claims[0], convert.mode, convert.wait, convert.request.as_ref())
     }
 
     /// Changes a holder's mode, or lets it wait for that.
-    pub(super) fn convert(&mut self, id: Id<Claim>, mode: Mode, wait: Wait) -> Result<Answer, Rejection> {
+    pub(super) fn convert(
+        &mut self,
+        id: Id<Claim>,
+        mode: Mode,
+        wait: Wait,
+        request: Option<&Request>,
+    ) -> Result<Answer, Rejection> {
         let wait_until = self.wait_until(wait);
         let claim = self.claims.get(id);
         let (names, prev) = (claim.names.clone(), claim.state());
@@ -61,8 +67,11 @@ impl State {
             if upgrade.mode != mode {
                 return Err(Rejection::AlreadyWaiting { name: names.as_slice()[0].clone() });
             }
-            let busy = wait_until.is_none();
-            return Ok(if busy { self.busy(&names).into() } else { Answer::Claim(id, Part::Convert) });
+            if wait_until.is_none() {
+                return Ok(self.busy(&names).into());
+            }
+            self.room_to_wait(claim.lease, request)?;
+            return Ok(Answer::Claim(id, Part::Convert));
         }
         if claim.mode.covers(mode) {
             if claim.mode != mode {
@@ -81,6 +90,7 @@ impl State {
         }
         let Some(wait_until) = wait_until else { return Ok(self.busy(&names).into()) };
         self.check_queues(claim.locks.as_slice().iter().map(|lock| Some(*lock)))?;
+        self.room_to_wait(claim.lease, request)?;
         self.check_deadlock_of_upgrade(id, mode)?;
         self.queue_upgrade(id, mode, wait_until);
         Ok(Answer::Claim(id, Part::Convert))

@@ -6,7 +6,7 @@ use crate::command::Request;
 use crate::lease::{Lease, Residence};
 use crate::planted::Bug;
 use crate::reply::{Rejection, Reply};
-use crate::requests::{Kept, Outcome, Part};
+use crate::requests::{Kept, KeptFor, Outcome, Part};
 use crate::slab::Id;
 use tollgate_types::{LeaseId, Limit, Names, Seq, SeqRanges};
 
@@ -79,9 +79,9 @@ impl State {
         if acked.is_empty() {
             return Ok(());
         }
-        let max = self.limits.ops_in_flight_per_lease_max;
+        let (max, open_max) = (self.limits.ops_in_flight_per_lease_max, self.open_max());
         let requests = &mut self.leases.get_mut(lease).requests;
-        if let Some(ranges) = requests.too_scattered(acked, max) {
+        if let Some(ranges) = requests.too_scattered(acked, open_max) {
             return Err(over(Limit::OpsInFlightPerLease, max, ranges));
         }
         let claims = &mut self.claims;
@@ -109,12 +109,25 @@ impl State {
     pub(super) fn would_run(&self, lease: Id<Lease>, request: &Request) -> bool {
         let (requests, acked) = (&self.leases.get(lease).requests, &request.acked);
         let seen = requests.is_seen(request.seq) || acked.contains(request.seq);
-        let max = self.limits.ops_in_flight_per_lease_max;
-        !seen && requests.too_scattered(acked, max).is_none() && self.room_for_one(lease).is_ok()
+        !seen && requests.too_scattered(acked, self.open_max()).is_none() && self.room_for_one(lease).is_ok()
+    }
+
+    /// How many requests of a lease can be open at once: those in flight, and those that wait.
+    fn open_max(&self) -> u64 {
+        self.limits.ops_in_flight_per_lease_max + self.limits.waits_per_lease_max
     }
 
     pub(super) fn room_for_one(&self, lease: Id<Lease>) -> Result<(), Rejection> {
-        self.check(Limit::OpsInFlightPerLease, self.leases.get(lease).requests.in_flight() + 1)
+        let requests = &self.leases.get(lease).requests;
+        let jams = self.planted(Bug::WaitsJamTheirLease);
+        let in_flight = if jams { requests.kept().len() as u64 } else { requests.in_flight() };
+        self.check(Limit::OpsInFlightPerLease, in_flight + 1)
+    }
+
+    /// Refuses to let one more request wait. One without a seq leaves nothing behind.
+    pub(super) fn room_to_wait(&self, lease: Id<Lease>, request: Option<&Request>) -> Result<(), Rejection> {
+        let waits = self.leases.get(lease).requests.waits();
+        request.map_or(Ok(()), |_| self.check(Limit::WaitsPerLease, waits + 1))
     }
 
     /// Keeps what answers a repeat, and answers.
@@ -127,28 +140,27 @@ impl State {
         let seq = request.map(|request| request.seq);
         let reply = match result {
             Ok(Answer::Made(claim)) => {
+                let waits = !self.claims.get(claim).holds();
                 if let Some(seq) = seq {
-                    let kept = Kept::Claim { claim, part: Part::Acquire };
-                    self.leases.get_mut(lease).requests.keep(seq, kept);
+                    self.keep_claim(lease, claim, seq, Part::Acquire, waits);
                 }
-                return self.claim_reply(claim, !self.claims.get(claim).holds());
+                return self.claim_reply(claim, waits);
             }
             Ok(Answer::Has(claim)) => {
                 if let Some(seq) = seq {
                     // As a Convert that was granted: it never waits, and a cancel of it releases nothing.
                     self.claims.get_mut(claim).seqs.push((seq, Part::Convert));
-                    let kept = Kept::Claim { claim, part: Part::Convert };
-                    self.leases.get_mut(lease).requests.keep(seq, kept);
+                    self.keep_claim(lease, claim, seq, Part::Convert, false);
                 }
                 return self.claim_reply(claim, false);
             }
             Ok(Answer::Claim(claim, part)) => {
                 self.attach(claim, part, seq);
-                if let Some(seq) = seq {
-                    self.leases.get_mut(lease).requests.keep(seq, Kept::Claim { claim, part });
-                }
                 let record = self.claims.get(claim);
                 let waits = !record.holds() || (record.upgrade.is_some() && part == Part::Convert);
+                if let Some(seq) = seq {
+                    self.keep_claim(lease, claim, seq, part, waits);
+                }
                 return self.claim_reply(claim, waits);
             }
             Ok(Answer::Reply(reply)) => reply,
@@ -158,6 +170,11 @@ impl State {
             self.leases.get_mut(lease).requests.keep(seq, Kept::Outcome(outcome_of(&reply)));
         }
         reply
+    }
+
+    fn keep_claim(&mut self, lease: Id<Lease>, claim: Id<Claim>, seq: Seq, part: Part, waited: bool) {
+        let kept = KeptFor { seq, kept: Kept::Claim { claim, part }, waited };
+        self.leases.get_mut(lease).requests.keep_for(kept);
     }
 
     /// Notes on the claim who asked for it.

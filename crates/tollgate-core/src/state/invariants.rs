@@ -8,7 +8,7 @@ use crate::lease::Lease;
 use crate::lock::{Held, Lock};
 use crate::owners::WALKED_MAX;
 use crate::reply::Kind;
-use crate::requests::Kept;
+use crate::requests::{Kept, KeptFor};
 use crate::slab::Id;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_types::{LogTime, Owner, Revision};
@@ -213,11 +213,15 @@ impl State {
 
     fn check_requests(&self, lease: &Lease) -> Checked {
         let kept = lease.requests.kept();
-        must!(kept.is_sorted_by(|a, b| a.0 < b.0), "{:?} keeps requests out of order", lease.id);
+        must!(kept.is_sorted_by(|a, b| a.seq < b.seq), "{:?} keeps requests out of order", lease.id);
+        let waits = kept.iter().filter(|kept| kept.waited).count() as u64;
+        must!(lease.requests.waits() == waits, "{:?} miscounts its waits", lease.id);
         let mut by_lease = 0;
-        for (seq, kept) in kept {
+        for KeptFor { seq, kept, waited } in kept {
             must!(lease.requests.is_seen(*seq), "{:?} keeps {seq:?} unseen", lease.id);
-            if let Kept::Claim { claim, .. } = kept {
+            if let Kept::Claim { claim, part } = kept {
+                let waits = self.seq_waits(*claim, *part, *seq);
+                must!(*waited || !waits, "{seq:?} of {:?} waits and does not count so", lease.id);
                 let claim = self.claims.get(*claim);
                 let upgrade = claim.upgrade.as_ref().is_some_and(|upgrade| upgrade.seqs.contains(seq));
                 let known = upgrade || claim.seqs.iter().any(|(s, _)| s == seq);

@@ -6,12 +6,13 @@
 use super::{APPLY_VERSION_SUPPORTED, State};
 use crate::claim::{Claim, Locks};
 use crate::event::{Change, RegisterState};
+use crate::format::KeptOutcome;
 use crate::format::snapshot::{Header, Snapshot};
 use crate::index::hash_number;
 use crate::lease::{Lease, Residence, Unacked};
 use crate::register::Register;
 use crate::reply::{Kind, LeaseEnd};
-use crate::requests::{Kept, Outcome, Part};
+use crate::requests::{Kept, KeptFor, Part};
 use crate::ring::Ring;
 use crate::slab::Id;
 use std::collections::BTreeMap;
@@ -76,7 +77,7 @@ impl Restore {
         if past { Ok(()) } else { Err(format!("{revision:?} is not a revision of the past")) }
     }
 
-    pub(crate) fn lease(&mut self, lease: Lease, kept: Vec<(Seq, Outcome)>) -> Restored {
+    pub(crate) fn lease(&mut self, lease: Lease, kept: Vec<KeptOutcome>) -> Restored {
         self.past(lease.incarnation)?;
         if lease.ttl.ms() == 0 && lease.stub().is_none() {
             return Err(format!("lease {:?} lives for no time", lease.id));
@@ -99,11 +100,11 @@ impl Restore {
         if !kept.is_sorted_by(|a, b| a.0 < b.0) {
             return Err(format!("lease {:?} keeps requests out of order", lease.id));
         }
-        for (seq, outcome) in kept {
+        for (seq, outcome, waited) in kept {
             if !lease.requests.is_seen(seq) || lease.requests.get(seq).is_some() {
                 return Err(format!("{seq:?} of lease {:?} is kept without having been seen once", lease.id));
             }
-            lease.requests.keep(seq, Kept::Outcome(outcome));
+            lease.requests.keep_for(KeptFor { seq, kept: Kept::Outcome(outcome), waited });
         }
         let id = self.state.insert_lease(lease);
         self.incarnations.insert(incarnation, id);
@@ -133,8 +134,9 @@ impl Restore {
         Ok(())
     }
 
-    /// `claim.locks`, `claim.lease` and the neighbours are filled in here.
-    pub(crate) fn claim(&mut self, incarnation: Revision, claim: Box<Claim>) -> Restored {
+    /// `claim.locks`, `claim.lease` and the neighbours are filled in here. `waited` are those of its seqs that had to
+    /// wait, in their order.
+    pub(crate) fn claim(&mut self, incarnation: Revision, claim: Box<Claim>, waited: &[Seq]) -> Restored {
         let mut claim = *claim;
         claim.lease = self.lease_of(incarnation)?;
         if claim.lease_id != self.state.leases.get(claim.lease).id {
@@ -172,7 +174,7 @@ impl Restore {
         }
         claim.locks = Locks::new(locks);
         let id = self.state.insert_claim(claim);
-        self.keep_claim(id)
+        self.keep_claim(id, waited)
     }
 
     fn lease_of(&self, incarnation: Revision) -> Result<Id<Lease>, String> {
@@ -206,17 +208,21 @@ impl Restore {
     }
 
     /// A claim carries its seqs; the lease finds it by them.
-    fn keep_claim(&mut self, id: Id<Claim>) -> Restored {
+    fn keep_claim(&mut self, id: Id<Claim>, waited: &[Seq]) -> Restored {
         let claim = self.state.claims.get(id);
-        let upgrade =
-            claim.upgrade.iter().flat_map(|upgrade| upgrade.seqs.iter().map(|seq| (*seq, Part::Convert)));
-        let seqs: Vec<(Seq, Part)> = claim.seqs.iter().copied().chain(upgrade).collect();
+        let mut waited = waited.iter().peekable();
+        let own = claim.seqs.iter().map(|(seq, part)| (*seq, *part, waited.next_if_eq(&seq).is_some()));
+        let upgrade = claim.upgrade.iter().flat_map(|upgrade| upgrade.seqs.iter());
+        let seqs: Vec<_> = own.chain(upgrade.map(|seq| (*seq, Part::Convert, true))).collect();
         let requests = &mut self.state.leases.get_mut(claim.lease).requests;
-        for (seq, part) in seqs {
+        for (seq, part, waited) in seqs {
             if !requests.is_seen(seq) || requests.get(seq).is_some() {
                 return Err(format!("{seq:?} of {:?} is kept twice or unseen", claim.lease_id));
             }
-            requests.keep(seq, Kept::Claim { claim: id, part });
+            if !claim.holds() && !waited {
+                return Err(format!("{seq:?} of {:?} waits without having waited", claim.lease_id));
+            }
+            requests.keep_for(KeptFor { seq, kept: Kept::Claim { claim: id, part }, waited });
         }
         Ok(())
     }

@@ -248,8 +248,8 @@ fn golden() -> Vec<(&'static str, Entry)> {
             at(0, Command::Txn(Txn { request: None, compares: vec![], then: vec![], otherwise: vec![] })),
         ),
         (
-            "01 00 0b 14 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 64 \
-             c0cf24 e0d403 904e c0843d 808004 8001 904e 80808020 e807 a09c01",
+            "01 00 0b 15 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 64 \
+             c0cf24 e0d403 904e c0843d 808004 8001 904e 80808020 e807 a09c01 904e",
             at(0, Command::SetLimits(Box::new(Limits::DEFAULT))),
         ),
         ("01 00 0c 02", at(0, Command::RaiseApplyVersion(2))),

@@ -71,6 +71,8 @@ struct Lease {
     revoked: Option<EndReason>,
     seen: SeqRanges,
     kept: BTreeMap<u64, Kept>,
+    /// Those of them that were answered `Queued`.
+    waited: BTreeSet<u64>,
     /// The registered groups.
     groups: BTreeSet<GroupId>,
     stub: Option<Stub>,

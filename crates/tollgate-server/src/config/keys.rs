@@ -362,7 +362,7 @@ pub static KEYS: &[Key] = &[
     limit(Limit::HoldersPerLock, "Holders of one lock"),
     limit(Limit::WaitersPerLock, "Waiters of one lock"),
     limit(Limit::NamesPerRequest, "Names in one request"),
-    limit(Limit::OpsInFlightPerLease, "Requests of one lease whose outcome the client has not acknowledged"),
+    limit(Limit::OpsInFlightPerLease, "Requests of one lease that never waited and are not acknowledged"),
     limit(Limit::TtlMin, "The shortest time to live of a lease"),
     limit(Limit::TtlMax, "The longest time to live of a lease"),
     limit(Limit::LockDelay, "The longest lock-delay"),
@@ -374,6 +374,7 @@ pub static KEYS: &[Key] = &[
     limit(Limit::RingBytes, "Bytes of history kept for watches"),
     limit(Limit::ReapsPerEntry, "Ends and grants that one entry of the log makes because time has passed"),
     limit(Limit::DeadlockVisits, "Waiters and holders that one search for a deadlock looks at"),
+    limit(Limit::WaitsPerLease, "Requests of one lease that wait, or did, and are not acknowledged"),
     number(
         "server",
         "connections_max",

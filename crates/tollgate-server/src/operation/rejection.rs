@@ -61,7 +61,7 @@ const fn what_next(rejection: &Rejection) -> &'static str {
         Rejection::StaleToken { .. } => "; nothing was freed: whoever has the old token must stop",
         Rejection::NotWaiting { .. } => ": it was granted, has ended or never queued; read the lock to know",
         Rejection::Deadlock { .. } => "; release what you hold, and start again",
-        Rejection::LimitExceeded { limit: Limit::OpsInFlightPerLease, .. } => {
+        Rejection::LimitExceeded { limit: Limit::OpsInFlightPerLease | Limit::WaitsPerLease, .. } => {
             "; acknowledge the answers that you have (request.acked), and try again"
         }
         Rejection::LimitExceeded { limit, .. } if counts_records(*limit) => {
@@ -86,6 +86,7 @@ const fn counts_records(limit: Limit) -> bool {
             | Limit::HoldersPerLock
             | Limit::WaitersPerLock
             | Limit::OpsInFlightPerLease
+            | Limit::WaitsPerLease
             | Limit::Registers
     )
 }

@@ -94,6 +94,9 @@ impl Oracle {
         });
         if let Some(request) = request {
             self.keep(incarnation, request.seq, answer.kept);
+            if matches!(answer.reply, Reply::Queued { .. }) {
+                self.lease_of_mut(incarnation).waited.insert(request.seq.get());
+            }
         }
         answer.reply
     }
@@ -122,14 +125,16 @@ impl Oracle {
     /// Rules 1 and 2.
     pub(super) fn take_acks(&mut self, incarnation: Revision, acked: &SeqRanges) -> Result<(), Rejection> {
         let max = self.limits.ops_in_flight_per_lease_max;
+        let open = max + self.limits.waits_per_lease_max;
         let lease = self.lease_of_mut(incarnation);
         let mut merged = lease.seen.clone();
         merged.merge(acked);
         let (before, after) = (lease.seen.ranges().len(), merged.ranges().len());
-        if after > before && after as u64 > max + SPARE_RANGES {
+        if after > before && after as u64 > open + SPARE_RANGES {
             return Err(too_many_in_flight(max, after - 1));
         }
         lease.kept.retain(|seq, _| !acked.contains(Seq::new(*seq).expect("it was a seq")));
+        lease.waited.retain(|seq| lease.kept.contains_key(seq));
         lease.seen.merge(acked);
         Ok(())
     }
@@ -137,8 +142,17 @@ impl Oracle {
     /// Rule 4.
     pub(super) fn check_room(&self, incarnation: Revision) -> Result<(), Rejection> {
         let max = self.limits.ops_in_flight_per_lease_max;
-        let kept = self.lease_of(incarnation).kept.len();
+        let lease = self.lease_of(incarnation);
+        let kept = lease.kept.keys().filter(|seq| !lease.waited.contains(seq)).count();
         if kept as u64 >= max { Err(too_many_in_flight(max, kept)) } else { Ok(()) }
+    }
+
+    /// Whether one more request of the lease may wait; only one with a seq counts.
+    pub(super) fn check_waits(&self, incarnation: Revision, has_seq: bool) -> Result<(), Rejection> {
+        if !has_seq {
+            return Ok(());
+        }
+        self.check_limit(Limit::WaitsPerLease, self.lease_of(incarnation).waited.len() as u64 + 1)
     }
 
     pub(super) fn keep(&mut self, incarnation: Revision, seq: Seq, kept: Kept) {

@@ -48,6 +48,7 @@ impl Oracle {
             revoked: None,
             seen: SeqRanges::default(),
             kept: BTreeMap::new(),
+            waited: BTreeSet::new(),
             groups: BTreeSet::new(),
             stub: None,
         });

@@ -80,7 +80,9 @@ impl Oracle {
         if wait_for(acquire.wait).is_none() {
             return Ok(self.busy_answer(&acquire.names));
         }
-        claim.asked_without_seq |= acquire.request.is_none();
+        let incarnation = claim.incarnation;
+        self.check_waits(incarnation, acquire.request.is_some())?;
+        self.claim_mut(id).asked_without_seq |= acquire.request.is_none();
         let reply = self.queued(Place { claim: id, upgrade: false });
         Ok(Answer { reply, kept: Kept::Acquire(id) })
     }
@@ -152,6 +154,7 @@ impl Oracle {
             self.check_limit(Limit::HoldersPerLock, members as u64 + 1)?;
         }
         self.check_waiters(&acquire.names)?;
+        self.check_waits(claim.incarnation, acquire.request.is_some())?;
         let wish = Wish {
             claim: None,
             lease: claim.lease,
@@ -197,7 +200,7 @@ impl Oracle {
             if upgrade.mode != mode {
                 return Err(Rejection::AlreadyWaiting { name: first.clone() });
             }
-            return Ok(self.reattach_upgrade(id, upgrade.queued_at, wait, has_seq));
+            return self.reattach_upgrade(id, upgrade.queued_at, wait, has_seq);
         }
         if claim.mode == mode {
             return Ok(self.has(id));
@@ -238,14 +241,21 @@ impl Oracle {
         !claim.owner.is_empty() && self.claims.iter().filter(same).any(waits)
     }
 
-    fn reattach_upgrade(&mut self, id: Revision, queued_at: Revision, wait: Wait, has_seq: bool) -> Answer {
+    fn reattach_upgrade(
+        &mut self,
+        id: Revision,
+        queued_at: Revision,
+        wait: Wait,
+        has_seq: bool,
+    ) -> Result<Answer, Rejection> {
         if wait_for(wait).is_none() {
-            return self.busy_answer(&self.claim(id).names);
+            return Ok(self.busy_answer(&self.claim(id).names));
         }
+        self.check_waits(self.claim(id).incarnation, has_seq)?;
         let upgrade = self.claim_mut(id).upgrade.as_mut().expect("it is pending");
         upgrade.asked_without_seq |= !has_seq;
         let reply = self.queued(Place { claim: id, upgrade: true });
-        Answer { reply, kept: Kept::Convert { claim: id, queued_at: Some(queued_at) } }
+        Ok(Answer { reply, kept: Kept::Convert { claim: id, queued_at: Some(queued_at) } })
     }
 
     fn join_upgrades(
@@ -260,6 +270,7 @@ impl Oracle {
             return Ok(self.busy_answer(&claim.names));
         };
         self.check_waiters(&claim.names)?;
+        self.check_waits(claim.incarnation, has_seq)?;
         let wish =
             Wish { claim: Some(id), lease: claim.lease, owner: &claim.owner, names: &claim.names, mode };
         self.check_deadlock(&wish)?;

@@ -49,6 +49,7 @@ impl Oracle {
             revoked: None,
             seen: SeqRanges::default(),
             kept: BTreeMap::new(),
+            waited: BTreeSet::new(),
             groups: BTreeSet::new(),
             stub: Some(Stub { home: add.home, incarnation: add.incarnation, pending: true }),
         });

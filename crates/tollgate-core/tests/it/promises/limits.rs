@@ -48,6 +48,7 @@ fn drive(limit: Limit, bug: Option<Bug>) -> Result<(), String> {
             })?;
             drive.count(&[], |i| cancel_seq(1, i))
         }
+        Limit::WaitsPerLease => waits(drive),
         Limit::TtlMin | Limit::TtlMax => ttls(bug),
         Limit::RenewalsPerEntry => drive.size(|count| renew(1..=count)),
         Limit::Registers => drive.count(&[], |i| txn(vec![put(&format!("k{i}"), b"", None)])),
@@ -128,6 +129,26 @@ impl Drive {
         let fine: Vec<Command> = before.iter().cloned().chain((1..=VALUE).map(&command)).collect();
         self.refuses(&fine, command(VALUE + 1))
     }
+}
+
+/// Waits have a limit of their own: a lease that has as many as it may goes on with everything else. A refusal is kept
+/// for its seq, so it leaves that trace.
+fn waits(drive: Drive) -> Result<(), String> {
+    let wait = |i: u64| {
+        let owner = owner(&format!("o{i}"));
+        Command::AcquireLock(AcquireLock { request: request(i), owner, ..acquire(1, &["jobs"]) })
+    };
+    let before = std::iter::once(lock(LEASES, "jobs")).chain((1..=VALUE).map(wait));
+    let mut replica = drive.accepted(&before.collect::<Vec<_>>())?;
+    let reply = replica.at(0, wait(VALUE + 1)).reply;
+    let over = Rejection::LimitExceeded { limit: drive.limit, max: VALUE, got: VALUE + 1 };
+    ensure!(reply == Reply::Rejected(over), "{}: {reply:?} past the limit", drive.limit);
+    let limits = Limits { ops_in_flight_per_lease_max: 2, ..replica.state.limits().clone() };
+    replica.at(0, Command::SetLimits(Box::new(limits)));
+    let free = AcquireLock { request: request(VALUE + 2), ..acquire(1, &["free"]) };
+    let reply = replica.at(0, Command::AcquireLock(free)).reply;
+    ensure!(matches!(reply, Reply::Acquired { .. }), "the waits of a lease jam it: {reply:?}");
+    Ok(())
 }
 
 /// Both ends of the range at once: one limits the other.
@@ -226,6 +247,7 @@ fn p16_every_limit_refuses_or_bounds() {
     must_hold(every_limit_holds);
     must_fail(every_limit_holds, Bug::RingSplitsRevision);
     must_fail(every_limit_holds, Bug::LimitOneTooMany);
+    must_fail(every_limit_holds, Bug::WaitsJamTheirLease);
 }
 
 #[test]

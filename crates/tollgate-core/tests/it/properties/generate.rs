@@ -59,12 +59,14 @@ impl Generator {
         let mut rng = Rng::new(seed);
         let reaps_per_entry_max = *rng.pick(&[1, 2, 3, 1_000]);
         let ops_in_flight_per_lease_max = *rng.pick(&[2, 4, 8, 1_024, 1_024, 1_024]);
+        let waits_per_lease_max = *rng.pick(&[1, 2, 10_000, 10_000, 10_000]);
         let range_max = *rng.pick(&[1, 2, 10_000, 10_000, 10_000, 10_000, 10_000]);
         let ring_bytes_max = *rng.pick(&[4_096, 4_096, Limits::DEFAULT.ring_bytes_max]);
         let limits = Limits {
             ttl_ms_min: 1,
             reaps_per_entry_max,
             ops_in_flight_per_lease_max,
+            waits_per_lease_max,
             range_max,
             ring_bytes_max,
             ..Limits::DEFAULT

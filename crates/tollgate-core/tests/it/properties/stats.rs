@@ -188,7 +188,7 @@ const ENDS: [EndReason; 8] = [
 ];
 
 /// The limits that a request can exceed; the others bound time and the ring.
-const LIMITS: [Limit; 15] = [
+const LIMITS: [Limit; 16] = [
     Limit::NameBytes,
     Limit::MetadataBytes,
     Limit::Locks,
@@ -198,6 +198,7 @@ const LIMITS: [Limit; 15] = [
     Limit::WaitersPerLock,
     Limit::NamesPerRequest,
     Limit::OpsInFlightPerLease,
+    Limit::WaitsPerLease,
     Limit::LockDelay,
     Limit::RenewalsPerEntry,
     Limit::Registers,

@@ -129,9 +129,13 @@ fn a_waiter_that_was_converted_is_refused() {
     let waits = AcquireLock { request: request(1), ..acquire(2, &["jobs"]) };
     replica.at(0, Command::AcquireLock(waits));
     let records = records_of(&bytes_of(&replica.state));
-    // Without a deadline, max hold or lock-delay; one seq, 1, of its Acquire (0); not anonymous, no upgrade.
+    // Without a deadline, max hold or lock-delay; one seq, 1, of its Acquire (0), that waited (128); not anonymous, no
+    // upgrade.
     let tail = |part: u8| [&[255; 9][..], &[1, 0, 0, 1, 1, part, 0, 0]].concat();
-    assert!(load(&framed(&with(&records, &tail(0), &tail(1)))).is_err());
+    assert!(load(&framed(&with(&records, &tail(128), &tail(129)))).is_err());
+    // One that waits without counting as a wait would not be bounded.
+    assert!(load(&framed(&with(&records, &tail(128), &tail(0)))).is_err());
+    assert!(load(&framed(&with(&records, &tail(128), &tail(2)))).is_err());
 }
 
 /// The next put would count past the end of numbers.
