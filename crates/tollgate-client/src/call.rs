@@ -1,0 +1,277 @@
+//! One operation from its caller to its final answer, through broken lines and changes of leaders.
+//!
+//! Invariant: what may be repeated without harm (it carries a seq, or a second time changes nothing) is repeated until
+//! it is answered for good or its time is up; what may not is given up once it may have happened. An error tells whether
+//! any attempt may have. Dropped, a call stops here; what it started goes on. Not here: what to do about that (`acquire`).
+
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
+use crate::line::{Broken, Urgency};
+use crate::pilot::{Pause, Pilot};
+use crate::seqs::{Acks, Seqs};
+use std::time::Duration;
+use tokio::time::Instant;
+use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
+
+/// An operation to be carried out.
+pub(crate) struct Call<'a> {
+    pub(crate) op: Op,
+    /// When its caller wants no answer any more; never if none.
+    pub(crate) until: Option<Instant>,
+    pub(crate) urgency: Urgency,
+    /// Whose acknowledgements it carries along.
+    pub(crate) seqs: Option<&'a Seqs>,
+}
+
+/// The final answer to an operation, never an error.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) result: OpResult,
+    /// When the first attempt was sent, by the client's clock.
+    pub(crate) first_sent: Duration,
+    /// When the attempt was sent that was answered.
+    pub(crate) last_sent: Duration,
+    /// How often it was sent before.
+    pub(crate) repeats: u32,
+}
+
+/// Has a call carried out over the pilot's lines.
+pub(crate) async fn call(pilot: &Pilot, clock: &dyn Clock, call: Call<'_>) -> Result<Answered, Error> {
+    let until = call.until;
+    let mut state = Calling { pilot, clock, call, attempt: 0, unsure: false, first_sent: None };
+    let carried_out = state.run();
+    let Some(until) = until else { return carried_out.await };
+    match tokio::time::timeout_at(until, carried_out).await {
+        Ok(answered) => answered,
+        Err(_) => Err(state.too_late()),
+    }
+}
+
+/// A call under way.
+struct Calling<'a> {
+    pilot: &'a Pilot,
+    clock: &'a dyn Clock,
+    call: Call<'a>,
+    attempt: u32,
+    /// Whether an attempt may have happened that was not answered.
+    unsure: bool,
+    first_sent: Option<Duration>,
+}
+
+/// What an error means for the next attempt.
+enum Verdict {
+    /// It stands.
+    Final,
+    /// Nothing happened: ask again.
+    Again,
+    /// Something may have happened.
+    Unsure,
+}
+
+impl Calling<'_> {
+    async fn run(&mut self) -> Result<Answered, Error> {
+        let may_repeat = may_repeat(&self.call.op);
+        let mut pause = Pause::new();
+        loop {
+            let line = self.pilot.line().await;
+            let acks = self.call.seqs.map(Seqs::take);
+            let mut op = self.call.op.clone();
+            identify(&mut op, self.attempt, acks.as_ref().map_or_else(Vec::new, Acks::ranges));
+            let sent = self.clock.now();
+            let first_sent = *self.first_sent.get_or_insert(sent);
+            // Should the caller give up now, it may have happened.
+            let unsure_before = std::mem::replace(&mut self.unsure, true);
+            let answer = line.ask(op, self.call.urgency).await;
+            self.attempt += 1;
+            let error = match answer {
+                Ok(OpResult::Error(error)) => error,
+                Ok(result) => {
+                    if let Some(acks) = acks {
+                        acks.done();
+                    }
+                    let repeats = self.attempt - 1;
+                    return Ok(Answered { result, first_sent, last_sent: sent, repeats });
+                }
+                Err(Broken { sent }) => {
+                    self.unsure = unsure_before || sent;
+                    if sent && !may_repeat {
+                        return Err(broke());
+                    }
+                    continue;
+                }
+            };
+            drop(acks);
+            match verdict(&self.call.op, &error) {
+                Verdict::Final => {
+                    return Err(Error::from(error.clone()).unsure(unsure_before && knows_little(&error)));
+                }
+                Verdict::Again => self.unsure = unsure_before,
+                Verdict::Unsure if !may_repeat => return Err(Error::from(error)),
+                Verdict::Unsure => {}
+            }
+            self.follow(&error);
+            let hint = u64::try_from(error.retry_after_ms).unwrap_or(0);
+            pause.wait(Duration::from_millis(hint)).await;
+        }
+    }
+
+    /// Goes where the error points.
+    fn follow(&self, error: &v1::Error) {
+        match error.reason() {
+            ErrorReason::NotLeader | ErrorReason::Indeterminate if !error.leader_address.is_empty() => {
+                self.pilot.hint(&error.leader_address);
+            }
+            ErrorReason::NotLeader
+            | ErrorReason::NoLeader
+            | ErrorReason::ShuttingDown
+            | ErrorReason::Indeterminate => self.pilot.look_again(),
+            _ => {}
+        }
+    }
+
+    fn too_late(&self) -> Error {
+        if self.pilot.line_now().is_none() {
+            return self.pilot.endpoints().unreachable(self.unsure);
+        }
+        let says = "no answer in time: the cluster may have no leader, or too much to do";
+        Error::new(ErrorKind::TimedOut, says, self.unsure)
+    }
+}
+
+fn broke() -> Error {
+    Error::new(ErrorKind::TimedOut, "the connection broke before the answer came", true)
+}
+
+fn verdict(op: &Op, error: &v1::Error) -> Verdict {
+    use ErrorReason as R;
+    match error.reason() {
+        R::NotLeader
+        | R::NoLeader
+        | R::ShuttingDown
+        | R::WrongGroup
+        | R::StubPending
+        | R::NotHome
+        | R::Overloaded => Verdict::Again,
+        // More requests of the lease are under way than their acknowledgements could keep up with.
+        R::LimitExceeded if error.limit == "ops_in_flight_per_lease_max" && has_seq(op) => Verdict::Again,
+        R::Indeterminate | R::TimedOut | R::Cancelled => Verdict::Unsure,
+        _ => Verdict::Final,
+    }
+}
+
+/// Whether an error says nothing of attempts before the one that it answers.
+fn knows_little(error: &v1::Error) -> bool {
+    matches!(
+        error.reason(),
+        ErrorReason::DiskFull
+            | ErrorReason::NoSuchGroup
+            | ErrorReason::LeaseNotFound
+            | ErrorReason::NotWaiting
+    )
+}
+
+/// Whether a second attempt after an unknown outcome does no harm.
+fn may_repeat(op: &Op) -> bool {
+    match op {
+        Op::Unlock(_) | Op::Put(_) | Op::Delete(_) | Op::Txn(_) | Op::Resign(_) | Op::Proclaim(_) => {
+            has_seq(op)
+        }
+        Op::LeaseGrant(grant) => grant.id != 0,
+        Op::CancelWait(cancel) => cancel.seq != 0 || !cancel.release_if_granted,
+        Op::ForceRelease(_) => false,
+        Op::Lock(_)
+        | Op::TryLock(_)
+        | Op::Convert(_)
+        | Op::Campaign(_)
+        | Op::LeaseKeepAlive(_)
+        | Op::LeaseRevoke(_)
+        | Op::LeaseTimeToLive(_)
+        | Op::GetLock(_)
+        | Op::Get(_)
+        | Op::Range(_)
+        | Op::Leader(_) => true,
+    }
+}
+
+fn has_seq(op: &Op) -> bool {
+    let request = match op {
+        Op::Lock(it) | Op::TryLock(it) => &it.request,
+        Op::Unlock(it) => &it.request,
+        Op::Convert(it) => &it.request,
+        Op::Put(it) => &it.request,
+        Op::Delete(it) => &it.request,
+        Op::Txn(it) => &it.request,
+        Op::Campaign(it) => &it.request,
+        Op::Proclaim(it) => &it.request,
+        Op::Resign(it) => &it.request,
+        _ => return false,
+    };
+    request.is_some()
+}
+
+/// Says which attempt it is, and which answers the client has.
+fn identify(op: &mut Op, attempt: u32, acked: Vec<v1::SeqRange>) {
+    let request = match op {
+        Op::Lock(it) | Op::TryLock(it) => &mut it.request,
+        Op::Unlock(it) => &mut it.request,
+        Op::Convert(it) => &mut it.request,
+        Op::Put(it) => &mut it.request,
+        Op::Delete(it) => &mut it.request,
+        Op::Txn(it) => &mut it.request,
+        Op::Campaign(it) => &mut it.request,
+        Op::Proclaim(it) => &mut it.request,
+        Op::Resign(it) => &mut it.request,
+        Op::LeaseKeepAlive(it) => {
+            it.acked = acked;
+            return;
+        }
+        Op::CancelWait(it) => {
+            it.acked = acked;
+            return;
+        }
+        _ => return,
+    };
+    if let Some(request) = request {
+        (request.acked, request.attempt) = (acked, attempt);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(seq: u64) -> Op {
+        let request = (seq != 0).then(|| v1::Request { seq, ..Default::default() });
+        Op::Lock(v1::LockRequest { name: "jobs".into(), lease_id: 1, request, ..Default::default() })
+    }
+
+    #[test]
+    fn p10_a_repeat_counts_its_attempts_and_keeps_its_seq() {
+        let mut op = lock(7);
+        identify(&mut op, 3, vec![v1::SeqRange { first: 1, last: 6 }]);
+        let Op::Lock(lock) = op else { panic!() };
+        let request = lock.request.unwrap();
+        assert_eq!((request.seq, request.attempt, request.acked.len()), (7, 3, 1));
+    }
+
+    #[test]
+    fn only_what_is_known_by_its_seq_or_changes_nothing_is_repeated() {
+        assert!(may_repeat(&lock(1)));
+        let put = |request| Op::Put(v1::PutRequest { request, ..Default::default() });
+        assert!(!may_repeat(&put(None)));
+        assert!(may_repeat(&put(Some(v1::Request::default()))));
+        assert!(!may_repeat(&Op::ForceRelease(v1::ForceReleaseRequest::default())));
+        assert!(!may_repeat(&Op::LeaseGrant(v1::LeaseGrantRequest::default())));
+        assert!(may_repeat(&Op::LeaseGrant(v1::LeaseGrantRequest { id: 9, ..Default::default() })));
+    }
+
+    #[test]
+    fn a_full_pipe_of_a_lease_is_waited_out_and_other_limits_are_told() {
+        let error = |limit: &str| v1::Error {
+            limit: limit.into(),
+            ..v1::Error::new(ErrorReason::LimitExceeded, "too many")
+        };
+        assert!(matches!(verdict(&lock(1), &error("ops_in_flight_per_lease_max")), Verdict::Again));
+        assert!(matches!(verdict(&lock(1), &error("locks_max")), Verdict::Final));
+    }
+}

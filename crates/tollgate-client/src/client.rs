@@ -1,0 +1,113 @@
+//! A client: its endpoints, its line to the cluster, and the way that every operation takes.
+
+mod builder;
+
+pub use builder::ClientBuilder;
+
+use crate::call::{self, Answered, Call};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::line::Urgency;
+use crate::pilot::Pilot;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tollgate_proto::v1::{operation::Op, operation_result::Result as OpResult};
+use tonic::transport::Channel;
+
+/// A connection to a cluster. Cheap to clone; all clones share it.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), tollgate_client::Error> {
+/// use tollgate_client::Client;
+///
+/// let client = Client::connect(["http://127.0.0.1:7400"]).await?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pilot: Pilot,
+    clock: Arc<dyn Clock>,
+    runtime: Handle,
+    client_id: String,
+    call_timeout: Duration,
+}
+
+impl Client {
+    /// Connects to a cluster by the addresses of some of its nodes; the others are learned from them.
+    ///
+    /// An address is `http://host:port` or `host:port`. The first node that answers is used, then the leader.
+    pub async fn connect<I, S>(endpoints: I) -> Result<Client, Error>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<str>,
+    {
+        Client::builder().endpoints(endpoints).connect().await
+    }
+
+    /// A client with settings of its own.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new()
+    }
+
+    /// The addresses of the nodes that are known, given ones first.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.inner.pilot.endpoints().all().iter().map(ToString::to_string).collect()
+    }
+
+    /// What the client calls itself in listings.
+    pub fn client_id(&self) -> &str {
+        &self.inner.client_id
+    }
+
+    /// Has an operation carried out within the time that calls get.
+    pub(crate) async fn call(&self, op: Op) -> Result<OpResult, Error> {
+        let until = Some(Instant::now() + self.inner.call_timeout);
+        let call = Call { op, until, urgency: Urgency::Ordinary, seqs: None };
+        Ok(self.carry_out(call).await?.result)
+    }
+
+    /// Has a call carried out.
+    pub(crate) async fn carry_out(&self, call: Call<'_>) -> Result<Answered, Error> {
+        call::call(&self.inner.pilot, &*self.inner.clock, call).await
+    }
+
+    /// A connection to the node that the session stream goes to, for calls that have no place on it.
+    pub(crate) async fn channel(&self) -> Result<Channel, Error> {
+        match tokio::time::timeout(self.inner.call_timeout, self.inner.pilot.line()).await {
+            Ok(line) => Ok(line.channel()),
+            Err(_) => Err(self.inner.pilot.endpoints().unreachable(false)),
+        }
+    }
+
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.inner.call_timeout
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.inner.clock
+    }
+
+    /// Where background work runs, also for what is dropped outside a runtime.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.inner.runtime
+    }
+
+    pub(crate) fn pilot(&self) -> &Pilot {
+        &self.inner.pilot
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("endpoints", &self.endpoints()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! The settings of a client.
+
+use super::{Client, Inner};
+use crate::clock::{BootClock, Clock};
+use crate::endpoint::Endpoint;
+use crate::endpoints::Endpoints;
+use crate::error::Error;
+use crate::pilot::Pilot;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tollgate_types::ClientId;
+
+/// How long [`ClientBuilder::connect`] tries.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an operation is tried that has no deadline of its own: longer than a change of leaders takes.
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Makes a [`Client`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), tollgate_client::Error> {
+/// use std::time::Duration;
+/// use tollgate_client::Client;
+///
+/// let client = Client::builder()
+///     .endpoints(["10.0.0.1:7400", "10.0.0.2:7400", "10.0.0.3:7400"])
+///     .client_id("billing-7")
+///     .connect_timeout(Duration::from_secs(2))
+///     .connect()
+///     .await?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
+pub struct ClientBuilder {
+    endpoints: Vec<String>,
+    client_id: Option<String>,
+    connect_timeout: Duration,
+    call_timeout: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl ClientBuilder {
+    pub(super) fn new() -> ClientBuilder {
+        ClientBuilder {
+            endpoints: Vec::new(),
+            client_id: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            call_timeout: CALL_TIMEOUT,
+            clock: Arc::new(BootClock),
+        }
+    }
+
+    /// Nodes to connect to, in addition to those given before: `http://host:port` or `host:port`.
+    #[must_use]
+    pub fn endpoints<I, S>(mut self, endpoints: I) -> ClientBuilder
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<str>,
+    {
+        self.endpoints.extend(endpoints.into_iter().map(|endpoint| endpoint.as_ref().to_owned()));
+        self
+    }
+
+    /// What the client calls itself in listings: at most 128 bytes. By default host name and process id.
+    #[must_use]
+    pub fn client_id(mut self, client_id: impl Into<String>) -> ClientBuilder {
+        self.client_id = Some(client_id.into());
+        self
+    }
+
+    /// How long to try until some node answers; 5 s by default.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long to try an operation that has no deadline of its own; 15 s by default. Keep it above the two seconds that
+    /// electing a leader may take.
+    #[must_use]
+    pub fn call_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.call_timeout = timeout;
+        self
+    }
+
+    /// Where the client takes its time from; [`BootClock`] by default.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> ClientBuilder {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Connects. Must be called within a tokio runtime, which then does the client's background work.
+    pub async fn connect(self) -> Result<Client, Error> {
+        let endpoints: Result<Vec<Endpoint>, Error> =
+            self.endpoints.iter().map(|endpoint| Endpoint::parse(endpoint)).collect();
+        let client_id = self.client_id.unwrap_or_else(default_client_id);
+        if let Err(invalid) = ClientId::new(&client_id) {
+            return Err(Error::invalid("client_id", invalid));
+        }
+        let pilot = Pilot::start(Endpoints::new(endpoints?)?);
+        if tokio::time::timeout(self.connect_timeout, pilot.line()).await.is_err() {
+            return Err(pilot.endpoints().unreachable(false));
+        }
+        let (clock, call_timeout) = (self.clock, self.call_timeout);
+        let runtime = Handle::current();
+        Ok(Client { inner: Arc::new(Inner { pilot, clock, runtime, client_id, call_timeout }) })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("endpoints", &self.endpoints).finish_non_exhaustive()
+    }
+}
+
+/// Tells people where a lock's holder runs.
+fn default_client_id() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host.trim().chars().filter(|letter| !letter.is_control()).take(64).collect();
+    let host = if host.is_empty() { "client".to_owned() } else { host };
+    format!("{host}:{}", std::process::id())
+}

@@ -1,0 +1,238 @@
+//! Why an operation failed, and whether it may have happened all the same.
+//!
+//! One type for everything that can go wrong between a client and its cluster. Invariant: an error that says it has not
+//! happened is right for ever; one that can't know says so. Not here: locks that are busy (`acquire_error`) or lost
+//! (`lost`).
+
+use std::fmt;
+use tollgate_proto::v1;
+use tonic::{Code, Status};
+
+/// What kind of failure it is: what a program decides on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No endpoint could be reached, or none of them found a leader in time.
+    Unreachable,
+    /// No answer within the time that the call was given.
+    TimedOut,
+    /// The request is wrong as it is; [`Error::field`] says where.
+    Invalid,
+    /// What it names is not there: a lease that has ended, a group that is not served.
+    NotFound,
+    /// It is there, but not as the request says: a stale token, a lock that is not held, an id that is taken.
+    Conflict,
+    /// Refused because the wait would never end.
+    Deadlock,
+    /// A limit of the cluster was reached.
+    Limit,
+    /// The caller may not do this, or did not prove who it is.
+    Denied,
+    /// This version of the server can't do it.
+    Unsupported,
+    /// The lease was lost, and with it whatever was under way.
+    Lost,
+    /// A watch asked for history that is gone.
+    Compacted,
+    /// A bug on one of the two sides.
+    Internal,
+}
+
+impl ErrorKind {
+    fn of(reason: v1::ErrorReason, code: Code) -> ErrorKind {
+        use v1::ErrorReason as R;
+        match reason {
+            R::Deadlock => ErrorKind::Deadlock,
+            R::Compacted => ErrorKind::Compacted,
+            R::NotLeader | R::NoLeader | R::ShuttingDown | R::WrongGroup => ErrorKind::Unreachable,
+            R::Indeterminate => ErrorKind::TimedOut,
+            _ => ErrorKind::of_code(code),
+        }
+    }
+
+    fn of_code(code: Code) -> ErrorKind {
+        match code {
+            Code::Unavailable => ErrorKind::Unreachable,
+            Code::DeadlineExceeded | Code::Cancelled => ErrorKind::TimedOut,
+            Code::InvalidArgument | Code::OutOfRange => ErrorKind::Invalid,
+            Code::NotFound => ErrorKind::NotFound,
+            Code::FailedPrecondition | Code::AlreadyExists | Code::Aborted => ErrorKind::Conflict,
+            Code::ResourceExhausted => ErrorKind::Limit,
+            Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
+            Code::Unimplemented => ErrorKind::Unsupported,
+            Code::Ok | Code::Unknown | Code::Internal | Code::DataLoss => ErrorKind::Internal,
+        }
+    }
+}
+
+/// Why an operation failed.
+///
+/// ```
+/// # use tollgate_client::{Error, ErrorKind};
+/// fn advice(error: &Error) -> &'static str {
+///     match error.kind() {
+///         ErrorKind::Unreachable => "is the cluster up?",
+///         _ if error.may_have_happened() => "look before you do it again",
+///         _ => "it did not happen",
+///     }
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    may_have_happened: bool,
+    /// What the cluster said, if it was the cluster that refused.
+    wire: Option<v1::Error>,
+}
+
+impl Error {
+    /// What kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.inner.kind
+    }
+
+    /// What happened and what to do next, for people.
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// Whether the operation may have taken effect, or still may. False means that it has not and never will.
+    pub fn may_have_happened(&self) -> bool {
+        self.inner.may_have_happened
+    }
+
+    /// The reason that the cluster gave, as its API spells it, for example `STALE_TOKEN`. None if the failure was found
+    /// on this side.
+    pub fn reason(&self) -> Option<&'static str> {
+        let name = self.inner.wire.as_ref()?.cause().as_str_name();
+        Some(name.strip_prefix("ERROR_REASON_").unwrap_or(name))
+    }
+
+    /// The field of the request that is wrong, if one is.
+    pub fn field(&self) -> Option<&str> {
+        let field = self.inner.wire.as_ref()?.field.as_str();
+        (!field.is_empty()).then_some(field)
+    }
+
+    /// The oldest revision that can still be read, of an error of kind [`ErrorKind::Compacted`].
+    pub fn compact_revision(&self) -> Option<u64> {
+        self.inner.wire.as_ref().map(|wire| wire.compact_revision).filter(|revision| *revision > 0)
+    }
+
+    /// What the cluster said.
+    pub(crate) fn wire(&self) -> Option<&v1::Error> {
+        self.inner.wire.as_ref()
+    }
+
+    /// The cluster's reason for it, if it has one.
+    pub(crate) fn cause(&self) -> Option<v1::ErrorReason> {
+        self.inner.wire.as_ref().map(v1::Error::cause)
+    }
+
+    /// A failure found on this side.
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>, may_have_happened: bool) -> Error {
+        Error { inner: Box::new(Inner { kind, message: message.into(), may_have_happened, wire: None }) }
+    }
+
+    /// An argument that no cluster would take.
+    pub(crate) fn invalid(field: &'static str, says: impl fmt::Display) -> Error {
+        Error::from(v1::Error::from(tollgate_proto::BadField::new(field, says.to_string())))
+    }
+
+    /// An answer that belongs to another question.
+    pub(crate) fn unexpected(asked: &str) -> Error {
+        let says = format!("the answer to {asked} is of another kind: client and server don't fit together");
+        Error::new(ErrorKind::Internal, says, true)
+    }
+
+    /// The same, of an operation of which an earlier attempt may have happened.
+    #[must_use]
+    pub(crate) fn unsure(mut self, unsure: bool) -> Error {
+        self.inner.may_have_happened |= unsure;
+        self
+    }
+
+    /// What a failed unary call says.
+    pub(crate) fn of_status(status: &Status) -> Error {
+        if let Some(wire) = tollgate_proto::error_of_status(status) {
+            return Error::from(wire);
+        }
+        let kind = ErrorKind::of_code(status.code());
+        // Only a refusal by a server's own words is known to have had no effect.
+        Error::new(kind, status.message(), true)
+    }
+}
+
+impl From<v1::Error> for Error {
+    fn from(wire: v1::Error) -> Error {
+        let kind = ErrorKind::of(wire.cause(), Code::from(wire.code));
+        let (message, may_have_happened) = (wire.message.clone(), wire.may_have_happened);
+        Error { inner: Box::new(Inner { kind, message, may_have_happened, wire: Some(wire) }) }
+    }
+}
+
+impl From<tollgate_proto::BadField> for Error {
+    fn from(bad: tollgate_proto::BadField) -> Error {
+        Error::from(v1::Error::from(bad))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.inner.message)?;
+        if self.inner.may_have_happened {
+            f.write_str(" (it may have happened)")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.inner.kind)
+            .field("reason", &self.reason())
+            .field("message", &self.inner.message)
+            .field("may_have_happened", &self.inner.may_have_happened)
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_the_cluster_said() {
+        let mut wire = v1::Error::new(v1::ErrorReason::StaleToken, "the token is stale");
+        wire.field = "fencing_token".into();
+        let error = Error::from(wire);
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert_eq!(error.reason(), Some("STALE_TOKEN"));
+        assert_eq!(error.field(), Some("fencing_token"));
+        assert!(!error.may_have_happened());
+        assert_eq!(error.to_string(), "the token is stale");
+    }
+
+    #[test]
+    fn a_repeat_of_a_refused_request_has_the_first_reason() {
+        let error = Error::from(v1::Error::rejected_before(v1::ErrorReason::Deadlock, "as before"));
+        assert_eq!((error.kind(), error.reason()), (ErrorKind::Deadlock, Some("DEADLOCK")));
+    }
+
+    #[test]
+    fn what_a_proxy_says_may_have_happened() {
+        let error = Error::of_status(&Status::unavailable("bad gateway"));
+        assert_eq!((error.kind(), error.may_have_happened()), (ErrorKind::Unreachable, true));
+        let ours = v1::Error::new(v1::ErrorReason::NotLeader, "ask another");
+        assert!(!Error::of_status(&ours.into()).may_have_happened());
+    }
+}

@@ -1,0 +1,286 @@
+//! Keeps a line to the leader, or to a node that passes things on to it.
+//!
+//! Any node will do: one that does not lead forwards. So the first that answers is taken, and then exchanged for the
+//! leader once it is known. Invariant: while any endpoint can be reached there is a line, or one is being opened; a
+//! line that was exchanged is kept until what is under way on it is answered. All groups share the line today: nodes
+//! forward to the leaders of the others. Not here: what is said on it (`line`), what is repeated (`call`).
+
+use crate::endpoint::Endpoint;
+use crate::endpoints::Endpoints;
+use crate::error::Error;
+use crate::line::Line;
+use crate::random;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+use tollgate_proto::v1::admin_service_client::AdminServiceClient;
+use tollgate_proto::v1::{Consistency, GroupsRequest, MembersRequest};
+use tonic::transport::Channel;
+
+/// How long opening one line may take.
+const OPEN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The next endpoint is tried beside the one before it after so long.
+const STAGGER: Duration = Duration::from_millis(100);
+
+/// Between two rounds over all endpoints: doubles from the first to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Between two looks for the leader, likewise; the second also while all is well.
+const LOOK_MIN: Duration = Duration::from_millis(30);
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// How long a node may take to say who leads.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Keeps a line as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Pilot {
+    endpoints: Arc<Endpoints>,
+    current: watch::Receiver<Option<Arc<Line>>>,
+    hints: Arc<Hints>,
+    task: JoinHandle<()>,
+}
+
+/// What callers were told about the leader.
+#[derive(Debug, Default)]
+struct Hints {
+    leader: Mutex<Option<Endpoint>>,
+    told: Notify,
+}
+
+impl Hints {
+    fn take(&self) -> Option<Endpoint> {
+        self.leader.lock().expect("nobody panics with it").take()
+    }
+}
+
+impl Pilot {
+    /// Starts looking for a line.
+    pub(crate) fn start(endpoints: Endpoints) -> Pilot {
+        let endpoints = Arc::new(endpoints);
+        let (publish, current) = watch::channel(None);
+        let hints = Arc::new(Hints::default());
+        let helm = Helm {
+            endpoints: Arc::clone(&endpoints),
+            hints: Arc::clone(&hints),
+            publish,
+            retired: Vec::new(),
+        };
+        Pilot { endpoints, current, hints, task: tokio::spawn(helm.run()) }
+    }
+
+    pub(crate) fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// A line, once there is one.
+    pub(crate) async fn line(&self) -> Arc<Line> {
+        let mut current = self.current.clone();
+        let works = |line: &Option<Arc<Line>>| line.as_ref().is_some_and(|line| !line.is_broken());
+        let Ok(line) = current.wait_for(works).await else {
+            // Only where the runtime is going down.
+            return std::future::pending().await;
+        };
+        line.clone().expect("that is what was waited for")
+    }
+
+    /// The line, if there is one now.
+    pub(crate) fn line_now(&self) -> Option<Arc<Line>> {
+        self.current.borrow().clone().filter(|line| !line.is_broken())
+    }
+
+    /// A node said who leads, or that nobody does as far as it knows.
+    pub(crate) fn hint(&self, leader: &str) {
+        let Ok(leader) = Endpoint::parse(leader) else { return self.look_again() };
+        *self.hints.leader.lock().expect("nobody panics with it") = Some(leader);
+        self.hints.told.notify_one();
+    }
+
+    /// The present line's node may not be the one to ask.
+    pub(crate) fn look_again(&self) {
+        self.hints.told.notify_one();
+    }
+}
+
+impl Drop for Pilot {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The task behind a pilot.
+struct Helm {
+    endpoints: Arc<Endpoints>,
+    hints: Arc<Hints>,
+    publish: watch::Sender<Option<Arc<Line>>>,
+    /// Lines to nodes that turned out not to lead, with operations under way.
+    retired: Vec<Arc<Line>>,
+}
+
+impl Helm {
+    async fn run(mut self) {
+        loop {
+            let line = self.open_any().await;
+            self.publish.send_replace(Some(Arc::clone(&line)));
+            self.hold(line).await;
+            self.publish.send_replace(None);
+        }
+    }
+
+    /// A line to whichever endpoint answers first, however long that takes.
+    async fn open_any(&self) -> Arc<Line> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            if let Some(line) = self.race().await {
+                return line;
+            }
+            tokio::time::sleep(random::jittered(pause)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Tries all endpoints, each a little after the one before or once that has failed.
+    async fn race(&self) -> Option<Arc<Line>> {
+        let mut order = self.endpoints.to_try();
+        if let Some(leader) = self.hints.take() {
+            order.retain(|endpoint| *endpoint != leader);
+            order.insert(0, leader);
+        }
+        let mut order = order.into_iter();
+        let mut opening = JoinSet::new();
+        loop {
+            if let Some(endpoint) = order.next() {
+                opening.spawn(open(endpoint));
+            } else if opening.is_empty() {
+                return None;
+            }
+            let next_in = if order.len() > 0 { STAGGER } else { OPEN_PATIENCE * 2 };
+            let opened = tokio::time::timeout(next_in, opening.join_next()).await;
+            let Ok(Some(Ok((endpoint, opened)))) = opened else { continue };
+            match opened {
+                Ok(line) => {
+                    self.endpoints.note(&endpoint, None);
+                    return Some(line);
+                }
+                Err(error) => self.endpoints.note(&endpoint, Some(error.message().to_owned())),
+            }
+        }
+    }
+
+    /// Until the line breaks: sees whether it goes to the leader, and exchanges it if it does not.
+    async fn hold(&mut self, mut line: Arc<Line>) {
+        let mut look_in = Duration::ZERO;
+        loop {
+            let told = tokio::select! {
+                () = line.until_broken() => {
+                    self.endpoints.note(line.endpoint(), Some("the connection broke".to_owned()));
+                    return;
+                }
+                () = self.hints.told.notified() => true,
+                () = tokio::time::sleep(random::jittered(look_in)) => false,
+            };
+            if told {
+                look_in = LOOK_MIN;
+            }
+            self.retired.retain(|line| line.under_way() > 0 && !line.is_broken());
+            let hint = self.hints.take();
+            let found = match hint {
+                Some(leader) => Found::Elsewhere(leader),
+                None => self.look(&line).await,
+            };
+            match found {
+                Found::Here => look_in = LOOK_MAX,
+                Found::Nowhere => look_in = (look_in * 2).clamp(LOOK_MIN, LOOK_MAX),
+                Found::Elsewhere(leader) if leader == *line.endpoint() => look_in = LOOK_MAX,
+                Found::Elsewhere(leader) => {
+                    look_in = (look_in * 2).clamp(LOOK_MIN, LOOK_MAX);
+                    if let Some(better) = self.reach(leader).await {
+                        look_in = Duration::ZERO;
+                        self.publish.send_replace(Some(Arc::clone(&better)));
+                        self.retired.push(std::mem::replace(&mut line, better));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A line to this endpoint: one that was retired, or a new one.
+    async fn reach(&mut self, endpoint: Endpoint) -> Option<Arc<Line>> {
+        let kept = self.retired.iter().position(|line| *line.endpoint() == endpoint && !line.is_broken());
+        if let Some(place) = kept {
+            return Some(self.retired.swap_remove(place));
+        }
+        let (endpoint, opened) = open(endpoint).await;
+        let trouble = opened.as_ref().err().map(|error| error.message().to_owned());
+        self.endpoints.note(&endpoint, trouble);
+        opened.ok()
+    }
+
+    /// Asks the line's node who leads; and who its fellow nodes are.
+    async fn look(&self, line: &Line) -> Found {
+        let asked = tokio::time::timeout(LOOK_PATIENCE, ask_who_leads(line.channel(), &self.endpoints)).await;
+        asked.unwrap_or(Found::Nowhere)
+    }
+}
+
+async fn open(endpoint: Endpoint) -> (Endpoint, Result<Arc<Line>, Error>) {
+    let opened = Line::open(endpoint.clone(), OPEN_PATIENCE).await;
+    (endpoint, opened)
+}
+
+/// Who leads, from a node's point of view.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Here,
+    Elsewhere(Endpoint),
+    Nowhere,
+}
+
+async fn ask_who_leads(channel: Channel, endpoints: &Endpoints) -> Found {
+    let mut admin = AdminServiceClient::new(channel);
+    let consistency = Consistency::Stale.into();
+    if let Ok(members) = admin.members(MembersRequest { consistency }).await {
+        let members = members.into_inner().members;
+        let members: Vec<Endpoint> =
+            members.iter().filter_map(|member| Endpoint::parse(&member.client_address).ok()).collect();
+        if !members.is_empty() {
+            endpoints.learn(&members);
+        }
+    }
+    let Ok(groups) = admin.groups(GroupsRequest { consistency }).await else { return Found::Nowhere };
+    let groups = groups.into_inner();
+    let here = groups.header.map_or(0, |header| header.member_id);
+    match groups.groups.first() {
+        Some(group) if group.leader_id != 0 && group.leader_id == here => Found::Here,
+        Some(group) => Endpoint::parse(&group.leader_address).map_or(Found::Nowhere, Found::Elsewhere),
+        None => Found::Nowhere,
+    }
+}
+
+/// How long until something is tried again that found no leader.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    next: Duration,
+}
+
+impl Pause {
+    /// The first is short.
+    pub(crate) fn new() -> Pause {
+        Pause { next: Duration::from_millis(2) }
+    }
+
+    /// Waits; longer each time, but never long: somebody is elected soon.
+    pub(crate) async fn wait(&mut self, at_least: Duration) {
+        tokio::time::sleep(random::jittered(self.next).max(at_least.min(PAUSE_MAX))).await;
+        self.next = (self.next * 2).min(Duration::from_millis(100));
+    }
+
+    /// When the next attempt would be at the latest.
+    pub(crate) fn ends(&self) -> Instant {
+        Instant::now() + self.next
+    }
+}

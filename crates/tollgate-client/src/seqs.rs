@@ -1,0 +1,124 @@
+//! The numbers of a lease's requests, and which answers the cluster may forget.
+//!
+//! A request carries only what was answered since the last one that carried something: the cluster adds them up.
+//! Invariant: a number is given out once; an answer is acknowledged only after it was received, and again if the
+//! request that carried the acknowledgement was not answered.
+
+use std::sync::{Mutex, MutexGuard};
+use tollgate_proto::{convert, v1};
+use tollgate_types::{SEQ_RANGES_MAX, Seq, SeqRanges};
+
+/// The numbers of one lease's requests.
+#[derive(Debug)]
+pub(crate) struct Seqs {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    next: u64,
+    to_ack: SeqRanges,
+}
+
+impl Seqs {
+    /// Numbers from `first` on.
+    pub(crate) fn from(first: u64) -> Seqs {
+        Seqs { inner: Mutex::new(Inner { next: first, to_ack: SeqRanges::default() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nobody panics with it")
+    }
+
+    /// A number that no request of the lease has.
+    pub(crate) fn next(&self) -> Seq {
+        let mut inner = self.lock();
+        let seq = Seq::new(inner.next).expect("a session makes fewer than 2^52 requests");
+        inner.next += 1;
+        seq
+    }
+
+    /// The final answer to this request is there.
+    pub(crate) fn answered(&self, seq: Seq) {
+        self.lock().to_ack.insert(seq);
+    }
+
+    /// What to acknowledge with the next request.
+    pub(crate) fn take(&self) -> Acks<'_> {
+        let mut inner = self.lock();
+        let ranges = inner.to_ack.ranges();
+        let taken = if ranges.len() <= SEQ_RANGES_MAX {
+            std::mem::take(&mut inner.to_ack)
+        } else {
+            let (now, later) = ranges.split_at(SEQ_RANGES_MAX);
+            let (now, later) = (now.to_vec(), later.to_vec());
+            inner.to_ack = SeqRanges::from_sorted(later).expect("part of a set is one");
+            SeqRanges::new(now).expect("part of a set is one")
+        };
+        Acks { of: self, taken }
+    }
+}
+
+/// Acknowledgements under way with a request. Dropped before the request was answered, they go with a later one.
+#[derive(Debug)]
+pub(crate) struct Acks<'a> {
+    of: &'a Seqs,
+    taken: SeqRanges,
+}
+
+impl Acks<'_> {
+    /// For the wire.
+    pub(crate) fn ranges(&self) -> Vec<v1::SeqRange> {
+        convert::write_seq_ranges(&self.taken)
+    }
+
+    /// The cluster has them.
+    pub(crate) fn done(mut self) {
+        self.taken = SeqRanges::default();
+    }
+}
+
+impl Drop for Acks<'_> {
+    fn drop(&mut self) {
+        if !self.taken.is_empty() {
+            self.of.lock().to_ack.merge(&self.taken);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(acks: &Acks<'_>) -> Vec<(u64, u64)> {
+        acks.ranges().iter().map(|range| (range.first, range.last)).collect()
+    }
+
+    #[test]
+    fn what_was_answered_is_acknowledged_once_unless_that_got_lost() {
+        let seqs = Seqs::from(1);
+        let all: Vec<Seq> = (0..5).map(|_| seqs.next()).collect();
+        assert_eq!(all[4].get(), 5);
+        seqs.answered(all[0]);
+        seqs.answered(all[2]);
+        let acks = seqs.take();
+        assert_eq!(pairs(&acks), [(1, 1), (3, 3)]);
+        assert!(seqs.take().ranges().is_empty());
+        drop(acks);
+        seqs.answered(all[1]);
+        let acks = seqs.take();
+        assert_eq!(pairs(&acks), [(1, 3)]);
+        acks.done();
+        assert!(seqs.take().ranges().is_empty());
+    }
+
+    #[test]
+    fn no_more_ranges_are_sent_than_a_request_may_carry() {
+        let seqs = Seqs::from(1);
+        for number in 1..=100 {
+            seqs.answered(Seq::new(number * 2).unwrap());
+        }
+        let (first, second) = (seqs.take(), seqs.take());
+        assert_eq!((first.ranges().len(), second.ranges().len()), (SEQ_RANGES_MAX, 36));
+    }
+}
