@@ -1,8 +1,8 @@
 //! Until when a client believes in its lease (P7).
 //!
-//! Invariant: never past (the clock when the last acknowledged keepalive or grant was sent) + (TTL - 1 ms) x (1 - 2 rho),
-//! on a clock that counts suspend; and once it has ended it never begins again. The millisecond is the grain of the
-//! cluster's time. Not here: who sends keepalives (`session`), and what is lost with the lease (`grant`).
+//! Invariant: never past (the clock when the last acknowledged keepalive or grant was sent) + (TTL - 1 ms) x
+//! (1 - 2 rho), on a clock that counts suspend; and once it has ended it never begins again. The millisecond is the
+//! grain of the cluster's time. Not here: who sends keepalives (`session`), and what is lost with the lease (`grant`).
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! One operation from its caller to its final answer, through broken lines and changes of leaders.
 //!
 //! Invariant: what may be repeated without harm (it carries a seq, or a second time changes nothing) is repeated until
-//! it is answered for good or its time is up; what may not is given up once it may have happened. An error tells whether
-//! any attempt may have. Dropped, a call stops here; what it started goes on. Not here: what to do about that (`acquire`).
+//! it is answered for good or its time is up; what may not is given up once it may have happened. An error tells
+//! whether any attempt may have. Dropped, a call stops here; what it started goes on. Not here: what to do about that
+//! (`acquire`).
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};

@@ -3,7 +3,8 @@
 //! A [`Client`] is a connection to a cluster. It finds the leader, follows it when it changes, and repeats what was
 //! under way, so that callers notice a pause at most.
 //!
-//! Not here: what locks promise (`docs/semantics.md`), and the wire types, which never appear in this crate's interface.
+//! Not here: what locks promise (`docs/semantics.md`), and the wire types, which never appear in this crate's
+//! interface.
 
 #![allow(dead_code, reason = "sessions and reads use it, and come next")]
 

@@ -79,8 +79,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long to try an operation that has no deadline of its own; 15 s by default. Keep it above the two seconds that
-    /// electing a leader may take.
+    /// How long to try an operation that has no deadline of its own; 15 s by default. Keep it above the two seconds
+    /// that electing a leader may take.
     #[must_use]
     pub fn call_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.call_timeout = timeout;
