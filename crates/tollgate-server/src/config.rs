@@ -132,6 +132,8 @@ pub struct ServerConfig {
     pub frame_bytes_max: usize,
     /// Watches of all clients.
     pub watchers_max: usize,
+    /// Time for a client to begin.
+    pub handshake_timeout_ms: u64,
     /// Silence after which a client is pinged.
     pub keepalive_interval_ms: u64,
     /// Time to answer the ping.
@@ -260,6 +262,7 @@ impl ServerConfig {
             operations_in_flight_max: settings.size("server.operations_in_flight_max"),
             frame_bytes_max: settings.size("server.frame_bytes_max"),
             watchers_max: settings.size("server.watchers_max"),
+            handshake_timeout_ms: settings.number("server.handshake_timeout_ms"),
             keepalive_interval_ms: settings.number("server.keepalive_interval_ms"),
             keepalive_timeout_ms: settings.number("server.keepalive_timeout_ms"),
             shutdown_grace_ms: settings.number("server.shutdown_grace_ms"),

@@ -1,8 +1,11 @@
-//! Connections of clients: accepted up to a limit, counted while they live.
+//! Connections of clients: accepted up to a limit, counted while they live, cut when they say nothing.
 //!
-//! Past the limit a newcomer is accepted and closed at once: a clear cut, where a full backlog would let it hang. Not
-//! here: what is said on them.
+//! Past the limit a newcomer is accepted and closed at once: a clear cut, where a full backlog would let it hang.
+//! Invariant: a connection whose other side is gone, or never says what it came for, ends by itself. Not here: what is
+//! said on them (`grpc`, `http`), connections of other nodes (`tollgate_node`).
 
+use crate::metrics::{Metrics, Open};
+use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -12,102 +15,127 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_stream::StreamExt;
+use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
+
+/// How long data may stay unacknowledged, and how long a window may stay shut, before the other side counts as gone.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How often a connection that could not be accepted is tried again, and how often that is told.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSES_PER_LINE: u64 = 200;
+
+/// A port where clients knock.
+pub(crate) struct Door {
+    /// As metrics and log lines call it.
+    pub(crate) name: &'static str,
+    /// Connections at once.
+    pub(crate) connections_max: usize,
+    /// How much a client says first, whatever it wants, and by when. None where the protocol above sees to it.
+    pub(crate) first_words: Option<(usize, Duration)>,
+    pub(crate) metrics: Arc<Metrics>,
+}
 
 /// A client's connection; its place is free again when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
+    from: SocketAddr,
+    /// None once they were said.
+    first_words: Option<FirstWords>,
     _place: OwnedSemaphorePermit,
+    _open: Open,
 }
 
-/// Connections as they come in.
-pub(crate) fn accept(
-    listener: TcpListener,
-    connections_max: usize,
-) -> ReceiverStream<io::Result<Connection>> {
-    let places = Arc::new(Semaphore::new(connections_max));
+#[derive(Debug)]
+struct FirstWords {
+    bytes_left: usize,
+    deadline: Pin<Box<Sleep>>,
+}
+
+/// Connections as they come in. Never an error.
+pub(crate) fn accept(listener: TcpListener, door: Door) -> ReceiverStream<io::Result<Connection>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(64);
     tokio::spawn(async move {
-        let mut refused: u64 = 0;
+        let places = Arc::new(Semaphore::new(door.connections_max));
+        let mut refusals = Refusals { door: door.name, connections_max: door.connections_max, count: 0 };
+        let mut failures: u64 = 0;
         loop {
-            let stream = tokio::select! {
+            let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = sender.closed() => return,
             };
-            match (stream, Arc::clone(&places).try_acquire_owned()) {
-                (Ok((stream, _)), Ok(place)) => {
-                    // Small frames must not wait for more; a connection where that fails is as good as gone.
-                    let _ = stream.set_nodelay(true);
-                    if sender.send(Ok(Connection { stream, _place: place })).await.is_err() {
-                        return;
-                    }
-                }
-                (Ok((stream, from)), Err(_)) => {
-                    drop(stream);
-                    refused += 1;
-                    if refused.is_power_of_two() {
-                        tracing::warn!(%from, refused, "too many connections: raise server.connections_max");
-                    }
-                }
-                (Err(error), _) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+            let (stream, from) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
                     // Out of file descriptors, most likely: let some end.
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    if failures.is_multiple_of(ACCEPT_PAUSES_PER_LINE) {
+                        tracing::warn!(%error, door = door.name, "a connection could not be accepted");
+                    }
+                    failures += 1;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
                 }
+            };
+            failures = 0;
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                drop(stream);
+                refusals.refused(from);
+                continue;
+            };
+            refusals.accepted(places.available_permits());
+            // A connection where that fails is as good as gone, and what reads it will notice.
+            let _ = tune(&stream);
+            let first_words = door.first_words.map(|(bytes_left, patience)| FirstWords {
+                bytes_left,
+                deadline: Box::pin(tokio::time::sleep(patience)),
+            });
+            let open = door.metrics.connection(door.name);
+            let connection = Connection { stream, from, first_words, _place: place, _open: open };
+            if sender.send(Ok(connection)).await.is_err() {
+                return;
             }
         }
     });
     ReceiverStream::new(receiver)
 }
 
-/// Connections as HTTP wants them.
-pub(crate) struct HttpListener {
-    incoming: ReceiverStream<io::Result<Connection>>,
-    address: SocketAddr,
+/// Small frames don't wait for more, and a connection that silently broke is noticed.
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_user_timeout(Some(SILENCE_MAX))?;
+    let probes = TcpKeepalive::new().with_time(SILENCE_MAX / 2).with_interval(SILENCE_MAX / 6);
+    socket.set_tcp_keepalive(&probes)
 }
 
-impl HttpListener {
-    /// Accepts so many at most.
-    pub(crate) fn new(listener: TcpListener, connections_max: usize) -> io::Result<HttpListener> {
-        let address = listener.local_addr()?;
-        Ok(HttpListener { incoming: accept(listener, connections_max), address })
-    }
+/// Says once that a door is full, and once that it no longer is.
+struct Refusals {
+    door: &'static str,
+    connections_max: usize,
+    /// Since it was full.
+    count: u64,
 }
 
-impl axum::serve::Listener for HttpListener {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        loop {
-            match self.incoming.next().await {
-                // One that is gone already has no address.
-                Some(Ok(connection)) => {
-                    if let Ok(from) = connection.stream.peer_addr() {
-                        return (connection, from);
-                    }
-                }
-                Some(Err(_)) => {}
-                None => std::future::pending().await,
-            }
+impl Refusals {
+    fn refused(&mut self, from: SocketAddr) {
+        self.count += 1;
+        if self.count == 1 {
+            let Refusals { door, connections_max, .. } = *self;
+            tracing::warn!(
+                door, connections_max, %from,
+                "too many connections, new ones are closed: let some end, or raise server.connections_max"
+            );
         }
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
-    }
-}
-
-/// Where a connection of an [`HttpListener`] comes from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HttpPeer(pub(crate) SocketAddr);
-
-impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, HttpListener>> for HttpPeer {
-    fn connect_info(stream: axum::serve::IncomingStream<'_, HttpListener>) -> HttpPeer {
-        HttpPeer(*stream.remote_addr())
+    /// One was accepted and so many places are left: enough of them, and the next shortage is news again.
+    fn accepted(&mut self, places: usize) {
+        if self.count > 0 && places >= self.connections_max / 16 {
+            tracing::info!(door = self.door, refused = self.count, "connections are accepted again");
+            self.count = 0;
+        }
     }
 }
 
@@ -120,6 +148,11 @@ impl Connected for Connection {
 }
 
 impl Connection {
+    /// Where it comes from.
+    pub(crate) fn from(&self) -> SocketAddr {
+        self.from
+    }
+
     fn stream(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
         Pin::new(&mut self.get_mut().stream)
     }
@@ -127,7 +160,18 @@ impl Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_read(cx, buf)
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(cx, buf);
+        if let Some(first_words) = &mut this.first_words {
+            first_words.bytes_left = first_words.bytes_left.saturating_sub(buf.filled().len() - before);
+            if first_words.bytes_left == 0 {
+                this.first_words = None;
+            } else if read.is_pending() && first_words.deadline.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        read
     }
 }
 

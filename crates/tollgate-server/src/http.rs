@@ -3,14 +3,17 @@
 //! Invariant: every route stands in one of two tables, from which the description at `/openapi.json` is made as well;
 //! whatever is sent gets an answer in JSON that says what to do. A lock request that waits keeps its request open, and
 //! one who hangs up leaves the queue. Not here: what an operation means (`operation`), who accepts connections
-//! (`server`), a web page.
+//! (`crate::connections`), a web page.
 
+mod connections;
 mod endpoint;
 mod error;
 mod json;
 mod openapi;
 mod page;
 mod ready;
+
+pub(crate) use connections::serve;
 
 use crate::metrics::Metrics;
 use crate::router::Router;
@@ -58,8 +61,8 @@ impl HttpState {
     }
 }
 
-/// All routes. Serve them with `into_make_service_with_connect_info::<SocketAddr>()`: otherwise nobody knows where the
-/// clients of leases are.
+/// All routes. Serve them with a `ConnectInfo<SocketAddr>` in each request: otherwise nobody knows where the clients of
+/// leases are.
 pub fn routes(state: HttpState) -> axum::Router {
     let mut routes = axum::Router::new();
     for page in &PAGES {

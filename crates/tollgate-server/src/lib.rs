@@ -15,6 +15,7 @@ pub mod http;
 mod link;
 pub mod lists;
 pub mod metrics;
+pub mod open_files;
 pub mod operation;
 mod router;
 mod server;

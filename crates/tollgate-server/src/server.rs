@@ -3,13 +3,13 @@
 //! Invariant: a server that stops is first no longer ready, then hands leadership on, then answers what is under way,
 //! and only then closes. Not here: what is served (`grpc`, `http`), what is decided (`tollgate_node`).
 
-use crate::config::{Config, ListenConfig, Settings};
-use crate::connections::{self, HttpListener, HttpPeer};
+use crate::config::{Config, ListenConfig, ServerConfig, Settings};
+use crate::connections::{self, Door};
 use crate::grpc::{Admin, Election, Locks, Registers, Sessions, Watchers};
 use crate::http::{self, HttpState};
 use crate::metrics::Metrics;
+use crate::open_files;
 use crate::router::Router;
-use axum::extract::{ConnectInfo, Request};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -30,6 +30,20 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What the longest message of a client grows by when another node forwards it.
 const FORWARDING_BYTES_MAX: usize = 1_024;
+
+/// What every HTTP/2 client says first. Afterwards pings find out whether it is there.
+const PREFACE_BYTES: usize = 24;
+
+/// What a client may send on one stream, and on one connection, that no call has read yet.
+const STREAM_WINDOW_BYTES: u32 = 512 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+
+/// All headers of one call.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+
+/// Streams that a client opens and resets before they are looked at, or that break the protocol; past it the connection
+/// is closed.
+const RESETS_MAX: usize = 64;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -108,9 +122,10 @@ impl Server {
         let state = HttpState::new(router.clone(), Arc::clone(&metrics))
             .with_admin(Arc::clone(&admin) as _)
             .with_hosts(hosts.cloned());
+        let doors = open_files::doors(config.server.connections_max);
         let tasks = vec![
-            serve_http(http, config.server.connections_max, state, closed.clone())?,
-            serve_grpc(client, config, &admin, &router, &metrics, closed)?,
+            serve_http(http, doors.http, &config.server, &metrics, state, closed.clone())?,
+            serve_grpc(client, doors.client, config, &admin, &router, &metrics, closed)?,
         ];
         let samples = metrics.sample(node.handle().clone());
         tracing::info!(node = %config.node.id, client = %addresses.client, http = %addresses.http, "serving");
@@ -164,29 +179,20 @@ fn node_settings(config: &Config) -> NodeSettings {
 fn serve_http(
     listener: TcpListener,
     connections_max: usize,
+    server: &ServerConfig,
+    metrics: &Arc<Metrics>,
     state: HttpState,
     closed: watch::Receiver<bool>,
 ) -> Result<JoinHandle<()>, ServeError> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Listen)?;
-    let listener = HttpListener::new(listener, connections_max).map_err(ServeError::Listen)?;
-    let routes = http::routes(state).layer(axum::middleware::map_request(with_address));
-    Ok(tokio::spawn(async move {
-        let served = axum::serve(listener, routes.into_make_service_with_connect_info::<HttpPeer>())
-            .with_graceful_shutdown(until(closed));
-        if let Err(error) = served.await {
-            tracing::error!(%error, "HTTP is no longer served");
-        }
-    }))
-}
-
-/// Says where a request comes from in the way that the routes expect, whatever listened.
-async fn with_address(ConnectInfo(HttpPeer(from)): ConnectInfo<HttpPeer>, mut request: Request) -> Request {
-    request.extensions_mut().insert(ConnectInfo(from));
-    request
+    let door = Door { name: "http", connections_max, first_words: None, metrics: Arc::clone(metrics) };
+    let patience = Duration::from_millis(server.handshake_timeout_ms);
+    Ok(tokio::spawn(http::serve(listener, door, patience, http::routes(state), closed)))
 }
 
 fn serve_grpc(
     listener: TcpListener,
+    connections_max: usize,
     config: &Config,
     admin: &Arc<Admin>,
     router: &Router,
@@ -206,12 +212,14 @@ fn serve_grpc(
     let watchers = Watchers::new(server.watchers_max);
     let locks = Locks { router: router.clone(), watchers: watchers.clone() };
     let services = tonic::transport::Server::builder()
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_millis(server.keepalive_interval_ms)))
         .http2_keepalive_timeout(Some(Duration::from_millis(server.keepalive_timeout_ms)))
         .max_concurrent_streams(server.streams_per_connection_max)
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(RESETS_MAX))
         .layer(metrics.grpc_layer())
         .add_service(LockServiceServer::new(locks).max_decoding_message_size(bytes_max))
         .add_service(
@@ -229,7 +237,9 @@ fn serve_grpc(
         )
         .add_service(health)
         .add_service(reflection);
-    let incoming = connections::accept(listener, server.connections_max);
+    let first_words = Some((PREFACE_BYTES, Duration::from_millis(server.handshake_timeout_ms)));
+    let door = Door { name: "grpc", connections_max, first_words, metrics: Arc::clone(metrics) };
+    let incoming = connections::accept(listener, door);
     Ok(tokio::spawn(async move {
         if let Err(error) = services.serve_with_incoming_shutdown(incoming, until(closed)).await {
             tracing::error!(%error, "gRPC is no longer served");

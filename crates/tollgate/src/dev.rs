@@ -65,6 +65,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     };
     let given = matches.get_one::<PathBuf>("data-dir").map(PathBuf::as_path);
     let dir = given.or(temporary.as_ref().map(tempfile::TempDir::path)).expect("one of the two");
+    tollgate_server::open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(nodes, port_base, dir))
 }

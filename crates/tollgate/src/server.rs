@@ -23,6 +23,7 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     let Loaded { config, settings } = config::load(matches)?;
     logging::start(config.log.format, &config.log.level)?;
+    tollgate_server::open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;

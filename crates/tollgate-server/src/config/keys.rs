@@ -400,6 +400,13 @@ pub static KEYS: &[Key] = &[
     number("server", "watchers_max", (1, 16_777_216), 100_000, "Watches of all clients"),
     millis(
         "server",
+        "handshake_timeout_ms",
+        (100, HOUR_MS),
+        20_000,
+        "Time for a client to begin: the HTTP/2 preface, or the head of its next HTTP request",
+    ),
+    millis(
+        "server",
         "keepalive_interval_ms",
         (100, HOUR_MS),
         10_000,

@@ -8,6 +8,7 @@
 
 mod cluster;
 mod connection;
+mod connections;
 mod crashes;
 mod disk_full;
 mod failover;
@@ -18,6 +19,7 @@ mod partitions;
 mod pauses;
 mod ports;
 mod proxy;
+mod raw_http2;
 mod record;
 mod restarts;
 mod rng;
