@@ -1,4 +1,6 @@
-//! Connections that are many, say nothing, break off or flood: each is served or cut cleanly, and leaves nothing behind.
+//! Connections that are many, say nothing, break off or flood: each is served or cut cleanly.
+//!
+//! Not here: what a wrong request is told (`input`), how frames are made by hand (`raw_http2`).
 
 use crate::cluster::{self, Cluster, Making, Node, PATIENCE};
 use crate::raw_http2::{self as h2, Raw, call, frame};
