@@ -66,7 +66,7 @@ fn everything_has_a_comment_of_whole_sentences() {
 }
 
 /// As the comments spell it.
-fn spelled(code: Code) -> String {
+pub(crate) fn spelled(code: Code) -> String {
     let camel = format!("{code:?}");
     let mut out = String::new();
     for letter in camel.chars() {

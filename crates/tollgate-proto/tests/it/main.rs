@@ -2,5 +2,6 @@
 
 mod comments;
 mod descriptors;
+mod error_page;
 mod frames;
 mod names;
