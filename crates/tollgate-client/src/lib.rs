@@ -8,22 +8,56 @@
 
 #![allow(dead_code, reason = "sessions and reads use it, and come next")]
 
+mod admin;
 mod belief;
 mod call;
 mod client;
 mod clock;
+mod cluster_info;
+mod consistency;
+mod convert;
+mod election;
 mod endpoint;
 mod endpoints;
 mod error;
+mod event;
+mod leader;
+mod lease_info;
+mod leases;
 mod line;
+mod lock_info;
 mod lost;
 mod pilot;
 mod random;
+mod reads;
+mod register;
+mod registers;
 mod seqs;
 mod slots;
+mod trouble;
+mod unary;
+mod watch;
 
+pub use admin::Admin;
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock};
+pub use cluster_info::{
+    DeadlockFound, DeadlockStep, Deadlocks, EndpointStatus, Group, Groups, LimitInfo, Member, MemberKind,
+    NodeStatus, ReplicaStatus, Role, Setting, SettingOrigin, SnapshotTaken,
+};
+pub use consistency::Consistency;
+pub use election::{Election, Observe};
 pub use error::{Error, ErrorKind};
+pub use event::{Change, Claim, EndReason, Event};
+pub use leader::Leader;
+pub use lease_info::{LeaseClaim, LeaseDetail, LeaseGranted, LeaseInfo, LeasesPage};
+pub use leases::{GrantLease, Leases, ListLeases};
+pub use lock_info::{Explanation, Holder, LockInfo, LocksPage, Waiter};
 pub use lost::{Lost, LostReason};
-pub use tollgate_types::{LeaseId, Mode, Revision, Token};
+pub use reads::ListLocks;
+pub use register::Register;
+pub use registers::{
+    Compare, CompareWith, Found, Put, Range, Registers, Relation, Sort, Txn, TxnOp, TxnOutcome, TxnResult,
+};
+pub use tollgate_types::{ClusterId, GroupId, LeaseId, Mode, NodeId, Revision, Slot, Token};
+pub use watch::{Watch, WatchBuilder, WatchItem};

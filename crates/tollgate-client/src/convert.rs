@@ -1,0 +1,94 @@
+//! From the wire to this crate's own types: the only place where both are named.
+//!
+//! A server is trusted no more than a client is: what it says is read with the same care, and what no server of ours
+//! would say becomes an error that says so.
+
+mod claim;
+mod cluster;
+mod leader;
+mod lease;
+mod lock;
+mod register;
+
+pub(crate) use claim::event;
+pub(crate) use cluster::{config, deadlocks, groups, limits, members, node_status, snapshots};
+pub(crate) use leader::leader;
+pub(crate) use lease::{lease_claim, lease_granted, lease_info};
+pub(crate) use lock::{explanation, lock_info};
+pub(crate) use register::{compare, register, sort, txn_op, txn_outcome};
+
+#[allow(unused_imports, reason = "for what came of a request for locks")]
+pub(crate) use {cluster::deadlock_cycle, lock::holders};
+
+use crate::consistency::Consistency;
+use crate::error::Error;
+use std::time::Duration;
+use tollgate_proto::{convert, v1};
+use tollgate_types::{LeaseId, Mode, NodeId, Revision, Token};
+
+/// The wire's word for how fresh a read must be.
+pub(crate) fn consistency(consistency: Consistency) -> i32 {
+    match consistency {
+        Consistency::Linearizable => v1::Consistency::Linearizable,
+        Consistency::Leader => v1::Consistency::Leader,
+        Consistency::Stale => v1::Consistency::Stale,
+    }
+    .into()
+}
+
+/// Milliseconds for the wire. What is longer than it can say is as good as for ever.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A cursor to go on with, if there is one.
+pub(crate) fn cursor(cursor: String) -> Option<String> {
+    (!cursor.is_empty()).then_some(cursor)
+}
+
+/// The revision that a header tells.
+pub(crate) fn header_revision(header: Option<&v1::Header>) -> Result<Revision, Error> {
+    revision(header.map_or(0, |header| header.revision))
+}
+
+fn strange<E>(_: E) -> Error {
+    Error::unexpected("a read")
+}
+
+fn lease_id(number: u64) -> Result<LeaseId, Error> {
+    LeaseId::new(number).map_err(strange)
+}
+
+fn lease_id_or_none(number: u64) -> Result<Option<LeaseId>, Error> {
+    if number == 0 { Ok(None) } else { lease_id(number).map(Some) }
+}
+
+pub(crate) fn revision(number: u64) -> Result<Revision, Error> {
+    Revision::new(number).map_err(strange)
+}
+
+fn token(number: u64) -> Result<Token, Error> {
+    Token::new(number).map_err(strange)
+}
+
+fn token_or_none(number: u64) -> Result<Option<Token>, Error> {
+    if number == 0 { Ok(None) } else { token(number).map(Some) }
+}
+
+fn mode(mode: i32, permits: u32, of: u32) -> Result<Mode, Error> {
+    convert::read_mode(mode, permits, of).map_err(strange)
+}
+
+fn node(number: u64) -> Option<NodeId> {
+    NodeId::new(number)
+}
+
+/// What the wire says in milliseconds; nothing is below zero.
+fn duration(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// The same, where a negative number stands for "not known" or "never".
+fn duration_or_none(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}

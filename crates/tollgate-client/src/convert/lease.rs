@@ -1,0 +1,40 @@
+//! Leases and what hangs on them.
+
+use super::{duration, lease_id, mode, revision, token_or_none};
+use crate::error::Error;
+use crate::lease_info::{LeaseClaim, LeaseGranted, LeaseInfo};
+use tollgate_proto::v1;
+use tollgate_types::GroupId;
+
+pub(crate) fn lease_granted(wire: &v1::LeaseGrantResponse) -> Result<LeaseGranted, Error> {
+    Ok(LeaseGranted {
+        id: lease_id(wire.id)?,
+        ttl: duration(wire.ttl_ms),
+        renewed: wire.renewed,
+        incarnation: revision(wire.incarnation)?,
+    })
+}
+
+pub(crate) fn lease_info(wire: v1::Lease) -> Result<LeaseInfo, Error> {
+    Ok(LeaseInfo {
+        id: lease_id(wire.id)?,
+        ttl: duration(wire.granted_ttl_ms),
+        remaining: duration(wire.remaining_ms),
+        client_id: wire.client_id,
+        address: wire.address,
+        last_seen: duration(wire.last_seen_ms),
+        revoke_on_disconnect: wire.revoke_on_disconnect,
+        claims: wire.claims,
+        incarnation: revision(wire.incarnation)?,
+        group: GroupId::new(wire.group_id),
+    })
+}
+
+pub(crate) fn lease_claim(wire: v1::LeaseClaim) -> Result<LeaseClaim, Error> {
+    Ok(LeaseClaim {
+        mode: mode(wire.mode, wire.permits, wire.of)?,
+        token: token_or_none(wire.fencing_token)?,
+        name: wire.name,
+        owner: wire.owner,
+    })
+}

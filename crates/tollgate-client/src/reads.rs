@@ -1,0 +1,176 @@
+//! Reads of locks, and what tools do to them without a session.
+//!
+//! Invariant: nothing here needs or makes a lease. Not here: taking locks (`acquire`), following them (`watch`).
+
+use crate::client::Client;
+use crate::consistency::Consistency;
+use crate::convert;
+use crate::error::{Error, ErrorKind};
+use crate::lock_info::{Explanation, LockInfo, LocksPage};
+use crate::unary::{ANSWER_BYTES_MAX, Repeat};
+use tollgate_proto::v1::lock_service_client::LockServiceClient;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::{LeaseId, Token};
+use tonic::transport::Channel;
+
+/// The most that a list of everything gathers.
+pub(crate) const ALL_MAX: usize = 100_000;
+
+/// The service of locks, of a size of answers that we bound ourselves.
+pub(crate) fn lock_service(channel: Channel) -> LockServiceClient<Channel> {
+    LockServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
+}
+
+impl Client {
+    /// One lock: who holds it, who waits, why. A lock that nobody holds or awaits is free, not missing.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
+    /// let lock = client.get_lock("db/migrate").await?;
+    /// for holder in &lock.holders {
+    ///     println!("held by {} with token {}: {}", holder.client_id, holder.token, holder.why);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn get_lock(&self, name: &str) -> Result<LockInfo, Error> {
+        self.get_lock_with(name, Consistency::Linearizable).await
+    }
+
+    /// One lock, read as fresh as asked for.
+    pub async fn get_lock_with(&self, name: &str, consistency: Consistency) -> Result<LockInfo, Error> {
+        let consistency = convert::consistency(consistency);
+        let asked = self.call(Op::GetLock(v1::GetLockRequest { name: name.to_owned(), consistency })).await?;
+        let OpResult::GetLock(response) = asked else { return Err(Error::unexpected("GetLock")) };
+        let at = convert::header_revision(response.header.as_ref())?;
+        convert::lock_info(response.lock.unwrap_or_default(), at)
+    }
+
+    /// The locks that somebody holds or awaits and whose name begins with `prefix`; empty for all.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
+    /// for lock in client.list_locks("db/").all().await? {
+    ///     println!("{}: {} hold it, {} wait", lock.name, lock.holder_count, lock.waiter_count);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn list_locks(&self, prefix: &str) -> ListLocks {
+        let request = v1::ListLocksRequest { prefix: prefix.to_owned(), ..Default::default() };
+        ListLocks { client: self.clone(), request }
+    }
+
+    /// Why a lock is busy, in sentences: who holds it and why, who waits for whom, what will happen next.
+    pub async fn explain(&self, name: &str) -> Result<Explanation, Error> {
+        let request = v1::ExplainRequest { name: name.to_owned() };
+        let ask = |channel| {
+            let request = request.clone();
+            async move { lock_service(channel).explain(request).await }
+        };
+        convert::explanation(self.unary(Repeat::Harmless, ask).await?)
+    }
+
+    /// Takes a lock away from the holder of `token`, whoever that is: for operators.
+    ///
+    /// The holder may not notice before its next call: only a store that checks tokens keeps it from writing then.
+    /// `reason` is for the holder and for the audit, and must say something.
+    ///
+    /// This is not numbered, so an error may say that it [may have happened](Error::may_have_happened). Doing it again
+    /// with the same token is safe: it frees that grant or nothing.
+    pub async fn force_release(&self, name: &str, token: Token, reason: &str) -> Result<(), Error> {
+        let request = v1::ForceReleaseRequest {
+            name: name.to_owned(),
+            fencing_token: token.get(),
+            reason: reason.to_owned(),
+        };
+        match self.call(Op::ForceRelease(request)).await? {
+            OpResult::ForceRelease(_) => Ok(()),
+            _ => Err(Error::unexpected("ForceRelease")),
+        }
+    }
+
+    /// Releases a lock that a lease and owner hold, for tools that are not the holder's program. With a token, only if
+    /// that is the grant's.
+    ///
+    /// It is not numbered: repeated after an unknown outcome, it may say `NOT_HELD` because the first attempt was made.
+    pub async fn unlock(
+        &self,
+        name: &str,
+        lease: LeaseId,
+        owner: &str,
+        token: Option<Token>,
+    ) -> Result<(), Error> {
+        let request = v1::UnlockRequest {
+            name: name.to_owned(),
+            lease_id: lease.get(),
+            owner: owner.to_owned(),
+            fencing_token: token.map_or(0, Token::get),
+            ..Default::default()
+        };
+        match self.call(Op::Unlock(request)).await? {
+            OpResult::Unlock(_) => Ok(()),
+            _ => Err(Error::unexpected("Unlock")),
+        }
+    }
+}
+
+/// A list of locks, in pages.
+#[derive(Debug, Clone)]
+#[must_use = "a list is read by `page` or `all`"]
+pub struct ListLocks {
+    client: Client,
+    request: v1::ListLocksRequest,
+}
+
+impl ListLocks {
+    /// How many a page has at most; the server's choice is 1,000.
+    pub fn limit(mut self, locks: u32) -> ListLocks {
+        self.request.limit = locks;
+        self
+    }
+
+    /// How fresh each page must be.
+    pub fn consistency(mut self, consistency: Consistency) -> ListLocks {
+        self.request.consistency = convert::consistency(consistency);
+        self
+    }
+
+    /// One page: the first, or the one after [`LocksPage::next`].
+    ///
+    /// Each page is read at a moment of its own: a lock that comes or goes between two pages may be missed.
+    pub async fn page(&self, after: Option<&str>) -> Result<LocksPage, Error> {
+        let request = v1::ListLocksRequest { cursor: after.unwrap_or("").to_owned(), ..self.request.clone() };
+        let ask = |channel| {
+            let request = request.clone();
+            async move { lock_service(channel).list_locks(request).await }
+        };
+        let response = self.client.unary(Repeat::Harmless, ask).await?;
+        let at = convert::header_revision(response.header.as_ref())?;
+        let locks = response.locks.into_iter().map(|lock| convert::lock_info(lock, at));
+        Ok(LocksPage { locks: locks.collect::<Result<_, _>>()?, next: convert::cursor(response.cursor) })
+    }
+
+    /// All of them, page by page. An error of kind [`ErrorKind::Limit`] beyond 100,000: go by pages then.
+    pub async fn all(&self) -> Result<Vec<LockInfo>, Error> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.page(after.as_deref()).await?;
+            all.extend(page.locks);
+            after = page.next;
+            if after.is_none() {
+                return Ok(all);
+            }
+            bounded(all.len())?;
+        }
+    }
+}
+
+/// Refuses to gather more than a client should hold in memory.
+pub(crate) fn bounded(gathered: usize) -> Result<(), Error> {
+    if gathered < ALL_MAX {
+        return Ok(());
+    }
+    let says = format!("there are more than {ALL_MAX}: narrow the prefix, or read them page by page");
+    Err(Error::new(ErrorKind::Limit, says, false))
+}

@@ -1,0 +1,110 @@
+//! Calls that have no place on a session stream: lists, explanations, administration.
+//!
+//! Invariant: such a call is repeated only where nothing happened or a repeat does no harm, until the time of a call is
+//! up. Not here: operations of the stream (`call`).
+
+use crate::client::Client;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, ErrorKind};
+use crate::pilot::Pause;
+use std::future::Future;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+use tollgate_proto::v1::ErrorReason;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+/// The longest answer: lists are cut to pages by the server, far below this.
+pub(crate) const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// What a second attempt after an unknown outcome may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// No harm.
+    Harmless,
+    /// Harm: whoever asked must decide.
+    Never,
+}
+
+impl Client {
+    /// Makes a unary call, at the leader if the node says that only it will do.
+    pub(crate) async fn unary<T, F>(&self, repeat: Repeat, ask: impl Fn(Channel) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let until = Instant::now() + self.call_timeout();
+        let (mut pause, mut elsewhere, mut last) = (Pause::new(), None::<Channel>, None);
+        loop {
+            let channel = match elsewhere.take() {
+                Some(channel) => channel,
+                None => match timeout_at(until, self.channel()).await {
+                    Ok(channel) => channel?,
+                    Err(_) => return Err(last.unwrap_or_else(|| self.pilot().endpoints().unreachable(false))),
+                },
+            };
+            let error = match timeout_at(until, ask(channel)).await {
+                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Err(status)) => Error::of_status(&status),
+                Err(_) => return Err(last.unwrap_or_else(no_answer)),
+            };
+            let again = match error.cause() {
+                Some(ErrorReason::NotLeader) => {
+                    elsewhere = self.leader_of(&error, until).await;
+                    true
+                }
+                Some(
+                    ErrorReason::NoLeader
+                    | ErrorReason::ShuttingDown
+                    | ErrorReason::WrongGroup
+                    | ErrorReason::Overloaded
+                    | ErrorReason::StubPending,
+                ) => true,
+                Some(ErrorReason::Indeterminate | ErrorReason::TimedOut) => repeat == Repeat::Harmless,
+                Some(_) => false,
+                // The connection broke, or something between here and there did.
+                None => repeat == Repeat::Harmless && error.kind() != ErrorKind::Unsupported,
+            };
+            if !again || Instant::now() >= until {
+                return Err(error);
+            }
+            self.pilot().look_again();
+            last = Some(error);
+            pause.wait(Duration::ZERO).await;
+        }
+    }
+
+    /// Makes a unary call at one node, and no other.
+    pub(crate) async fn unary_at<T, F>(
+        &self,
+        endpoint: &str,
+        ask: impl FnOnce(Channel) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let until = Instant::now() + self.call_timeout();
+        let endpoint = Endpoint::parse(endpoint)?;
+        let channel = endpoint.dial(self.call_timeout()).await?;
+        match timeout_at(until, ask(channel)).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(Error::of_status(&status)),
+            Err(_) => Err(no_answer()),
+        }
+    }
+
+    /// A connection to the leader that an error names.
+    async fn leader_of(&self, error: &Error, until: Instant) -> Option<Channel> {
+        let address = &error.wire()?.leader_address;
+        self.pilot().hint(address);
+        let endpoint = Endpoint::parse(address).ok()?;
+        timeout_at(until, endpoint.dial(self.call_timeout())).await.ok()?.ok()
+    }
+}
+
+fn no_answer() -> Error {
+    Error::new(
+        ErrorKind::TimedOut,
+        "no answer in time: the cluster may have no leader, or too much to do",
+        true,
+    )
+}

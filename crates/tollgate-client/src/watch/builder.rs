@@ -1,0 +1,152 @@
+//! What to watch, and from where.
+
+use super::Watch;
+use super::follower::Follower;
+use crate::client::Client;
+use crate::error::Error;
+use tollgate_proto::v1::{self, WatchFilter, watch_request::Target};
+use tollgate_types::Revision;
+
+/// A watch to be opened.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is watched until it is opened"]
+pub struct WatchBuilder {
+    client: Client,
+    kind: Kind,
+    what: What,
+    request: v1::WatchRequest,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Locks; and registers as well, if nothing is said about names.
+    Any,
+    Locks,
+    Registers,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    All,
+    One(Vec<u8>),
+    Prefix(Vec<u8>),
+}
+
+impl Client {
+    /// Follows changes of locks and registers.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
+    /// use tokio_stream::StreamExt;
+    /// use tollgate_client::WatchItem;
+    ///
+    /// let mut watch = client.watch().prefix("db/").open().await?;
+    /// while let Some(item) = watch.next().await {
+    ///     match item? {
+    ///         WatchItem::Event(event) => println!("{}: {:?}", event.revision, event.change),
+    ///         WatchItem::Compacted { oldest } => println!("history before {oldest} is gone: read the locks again"),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch(&self) -> WatchBuilder {
+        WatchBuilder {
+            client: self.clone(),
+            kind: Kind::Any,
+            what: What::All,
+            request: v1::WatchRequest { watch_id: 1, ..Default::default() },
+        }
+    }
+}
+
+impl WatchBuilder {
+    /// The lock with this name, or with [`WatchBuilder::registers`] the register with this key, and nothing else.
+    pub fn name(mut self, name: impl Into<Vec<u8>>) -> WatchBuilder {
+        self.what = What::One(name.into());
+        self
+    }
+
+    /// All whose name or key begins with this.
+    pub fn prefix(mut self, prefix: impl Into<Vec<u8>>) -> WatchBuilder {
+        self.what = What::Prefix(prefix.into());
+        self
+    }
+
+    /// Locks only. Without this and [`WatchBuilder::registers`], names mean locks, and no name means everything.
+    pub fn locks(mut self) -> WatchBuilder {
+        self.kind = Kind::Locks;
+        self
+    }
+
+    /// Registers only.
+    pub fn registers(mut self) -> WatchBuilder {
+        self.kind = Kind::Registers;
+        self
+    }
+
+    /// From this revision on, which may lie in the past; otherwise from now on.
+    pub fn from_revision(mut self, revision: Revision) -> WatchBuilder {
+        self.request.start_revision = revision.get();
+        self
+    }
+
+    /// From where another watch stopped: see [`Watch::cursor`]. Wins over a revision.
+    pub fn cursor(mut self, cursor: impl Into<String>) -> WatchBuilder {
+        self.request.cursor = cursor.into();
+        self
+    }
+
+    /// Whether events tell what was there before.
+    pub fn prev(mut self, prev: bool) -> WatchBuilder {
+        self.request.prev_kv = prev;
+        self
+    }
+
+    /// Leaves out those who only wait: their joining a queue, and their leaving it without a grant.
+    pub fn without_waiters(mut self) -> WatchBuilder {
+        self.request.filters.push(WatchFilter::NoWaiters.into());
+        self
+    }
+
+    /// Opens the watch. When this returns, everything that happens from now on will be told.
+    pub async fn open(mut self) -> Result<Watch, Error> {
+        self.request.target = target(self.kind, self.what)?;
+        Follower::start(self.client, self.request).await
+    }
+}
+
+fn target(kind: Kind, what: What) -> Result<Option<Target>, Error> {
+    let text = |field, bytes| {
+        String::from_utf8(bytes).map_err(|_| {
+            Error::invalid(field, "names of locks are UTF-8; registers are watched with registers()")
+        })
+    };
+    Ok(Some(match (kind, what) {
+        (Kind::Any, What::All) => return Ok(None),
+        (Kind::Locks, What::All) => Target::Prefix(String::new()),
+        (Kind::Registers, What::All) => Target::RegisterPrefix(Vec::new()),
+        (Kind::Registers, What::One(key)) => Target::RegisterKey(key),
+        (Kind::Registers, What::Prefix(prefix)) => Target::RegisterPrefix(prefix),
+        (_, What::One(name)) => Target::Key(text("name", name)?),
+        (_, What::Prefix(prefix)) => Target::Prefix(text("prefix", prefix)?),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_mean_locks_unless_registers_are_asked_for() {
+        let name = || What::One(b"a".to_vec());
+        assert_eq!(target(Kind::Any, What::All).unwrap(), None);
+        assert_eq!(target(Kind::Any, name()).unwrap(), Some(Target::Key("a".into())));
+        assert_eq!(target(Kind::Registers, name()).unwrap(), Some(Target::RegisterKey(b"a".to_vec())));
+        let all = What::Prefix(Vec::new());
+        assert_eq!(target(Kind::Locks, all).unwrap(), Some(Target::Prefix(String::new())));
+        let error = target(Kind::Any, What::One(vec![0xff])).unwrap_err();
+        assert_eq!(error.field(), Some("name"));
+    }
+}

@@ -1,0 +1,221 @@
+//! The task behind a watch: opens streams, one after the other, and passes on what is new.
+//!
+//! Invariant: where to go on moves only after everything before it was passed on. What waits for a reader is bounded;
+//! past that the stream is not read, and the server holds back.
+
+use super::position::Position;
+use super::{Told, Watch, WatchItem};
+use crate::client::Client;
+use crate::convert;
+use crate::error::{Error, ErrorKind};
+use crate::pilot::Pause;
+use crate::reads::lock_service;
+use crate::trouble::{Trouble, trouble};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tollgate_proto::v1::{WatchRequest, WatchResponse};
+use tonic::Streaming;
+
+/// Items that wait for a reader.
+const ITEMS_MAX: usize = 256;
+
+/// How often a silent watch asks how far it has come, so that what is resumed lies not too far back; and looks
+/// whether its node is still the one that others are asked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a node may take to begin a watch.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A stream that has begun.
+struct Open {
+    answers: Streaming<WatchResponse>,
+    requests: mpsc::Sender<WatchRequest>,
+    endpoint: String,
+}
+
+pub(super) struct Follower {
+    client: Client,
+    request: WatchRequest,
+    position: Position,
+    told: mpsc::Sender<Told>,
+}
+
+/// Why a stream is read no more.
+enum Stop {
+    /// It broke: another goes on.
+    Broke,
+    /// Everything is told, or nobody reads it.
+    Over,
+}
+
+impl Follower {
+    /// Begins the watch; from then on nothing is missed.
+    pub(super) async fn start(client: Client, request: WatchRequest) -> Result<Watch, Error> {
+        let (told, items) = mpsc::channel(ITEMS_MAX);
+        let runtime = client.runtime().clone();
+        let mut follower = Follower { client, request, position: Position::default(), told };
+        let (open, first) = follower.begin_in_time().await?;
+        // Until the events of the first answer are told, what it says is not where to go on.
+        let known = first.events.is_empty() && !first.cursor.is_empty();
+        let cursor = if known { &first.cursor } else { &follower.request.cursor }.clone();
+        let task = runtime.spawn(follower.run(open, first));
+        Ok(Watch { told: items, cursor, task })
+    }
+
+    /// The first stream, whose trouble the caller is told.
+    async fn begin_in_time(&mut self) -> Result<(Open, WatchResponse), Error> {
+        let until = Instant::now() + self.client.call_timeout();
+        let mut pause = Pause::new();
+        loop {
+            match timeout_at(until, self.begin()).await {
+                Ok(Ok(begun)) => return Ok(begun),
+                Ok(Err(Trouble::Lasting(error))) => return Err(error),
+                Ok(Err(Trouble::Passing)) if Instant::now() < until => pause.wait(Duration::ZERO).await,
+                _ if self.client.pilot().line_now().is_none() => {
+                    return Err(self.client.pilot().endpoints().unreachable(false));
+                }
+                _ => {
+                    let says = "no node began the watch in time: does the cluster have a leader?";
+                    return Err(Error::new(ErrorKind::TimedOut, says, false));
+                }
+            }
+        }
+    }
+
+    /// Opens a stream where the last one ended, and waits for its first answer.
+    async fn begin(&mut self) -> Result<(Open, WatchResponse), Trouble> {
+        let line = self.client.pilot().line().await;
+        let (requests, outgoing) = mpsc::channel(1);
+        requests.try_send(self.position.resume(&self.request)).expect("there is room for one");
+        let endpoint = line.endpoint().to_string();
+        let begun = async {
+            let mut service = lock_service(line.channel());
+            let opened = service.watch(ReceiverStream::new(outgoing)).await;
+            let mut answers = opened.map_err(|status| trouble(&status))?.into_inner();
+            match answers.next().await {
+                Some(Ok(first)) => Ok((Open { answers, requests, endpoint }, first)),
+                Some(Err(status)) => Err(trouble(&status)),
+                None => Err(Trouble::Passing),
+            }
+        };
+        let begun = tokio::time::timeout(BEGIN_PATIENCE, begun).await;
+        let (open, first) = begun.unwrap_or(Err(Trouble::Passing))?;
+        // Refused: told as the end of a watch that never began, which is for the caller to hear at once.
+        match (first.canceled && first.compact_revision == 0, first.error.clone()) {
+            (false, _) => {}
+            (true, Some(error)) => return Err(Trouble::told(error)),
+            (true, None) => return Err(Trouble::Passing),
+        }
+        self.position.begin_stream();
+        Ok((open, first))
+    }
+
+    async fn run(mut self, open: Open, first: WatchResponse) {
+        let (mut open, mut first) = (open, Some(first));
+        loop {
+            let stop = match first.take() {
+                Some(first) => match self.pass_on(first).await {
+                    Ok(()) => self.follow(&mut open).await,
+                    Err(stop) => stop,
+                },
+                None => self.follow(&mut open).await,
+            };
+            let Stop::Broke = stop else { return };
+            match self.begin_again().await {
+                Ok((next, answer)) => (open, first) = (next, Some(answer)),
+                Err(error) => {
+                    // Its reader may be gone.
+                    let _ = self.told.send(Told { item: Err(error), cursor: None }).await;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// However long it takes, as long as somebody reads.
+    async fn begin_again(&mut self) -> Result<(Open, WatchResponse), Error> {
+        let mut pause = Pause::new();
+        loop {
+            match self.begin().await {
+                Ok(begun) => return Ok(begun),
+                Err(Trouble::Lasting(error)) => return Err(error),
+                Err(Trouble::Passing) => pause.wait(Duration::ZERO).await,
+            }
+        }
+    }
+
+    /// Passes on answers until the stream breaks.
+    async fn follow(&mut self, open: &mut Open) -> Stop {
+        loop {
+            let answer = tokio::select! {
+                answer = open.answers.next() => answer,
+                () = tokio::time::sleep(LOOK_EVERY) => {
+                    if self.is_elsewhere(open) {
+                        return Stop::Broke;
+                    }
+                    let watch_id = self.request.watch_id;
+                    let progress = WatchRequest { watch_id, progress: true, ..Default::default() };
+                    // One that is still under way will do.
+                    let _ = open.requests.try_send(progress);
+                    continue;
+                }
+            };
+            let Some(Ok(answer)) = answer else { return Stop::Broke };
+            if let Err(stop) = self.pass_on(answer).await {
+                return stop;
+            }
+        }
+    }
+
+    /// Whether the client has left the watch's node for another: the node may be cut off from the cluster.
+    fn is_elsewhere(&self, open: &Open) -> bool {
+        self.client.pilot().line_now().is_some_and(|line| line.endpoint().to_string() != open.endpoint)
+    }
+
+    async fn pass_on(&mut self, answer: WatchResponse) -> Result<(), Stop> {
+        let group = answer.header.as_ref().map_or(0, |header| header.group_id);
+        let new: Vec<_> =
+            answer.events.into_iter().filter(|event| self.position.take(group, event.revision)).collect();
+        let mut left = new.len();
+        for event in new {
+            left -= 1;
+            let cursor = (left == 0 && !answer.cursor.is_empty()).then(|| answer.cursor.clone());
+            let item = convert::event(event).map(WatchItem::Event);
+            let failed = item.is_err();
+            self.tell(Told { item, cursor }).await?;
+            if failed {
+                return Err(Stop::Over);
+            }
+        }
+        self.position.advance(&answer.cursor);
+        if answer.compact_revision != 0 {
+            let oldest = convert::revision(answer.compact_revision);
+            let item = oldest.map(|oldest| WatchItem::Compacted { oldest });
+            self.tell(Told { item, cursor: None }).await?;
+            return Err(Stop::Over);
+        }
+        if answer.canceled {
+            return Err(self.canceled(answer.error).await);
+        }
+        Ok(())
+    }
+
+    /// The server ended the watch.
+    async fn canceled(&mut self, error: Option<tollgate_proto::v1::Error>) -> Stop {
+        match error.map(Trouble::told) {
+            Some(Trouble::Lasting(error)) => {
+                // Its reader may be gone.
+                let _ = self.told.send(Told { item: Err(error), cursor: None }).await;
+                Stop::Over
+            }
+            Some(Trouble::Passing) | None => Stop::Broke,
+        }
+    }
+
+    async fn tell(&self, told: Told) -> Result<(), Stop> {
+        self.told.send(told).await.map_err(|_| Stop::Over)
+    }
+}
