@@ -26,6 +26,8 @@ pub(crate) enum Input {
     Frame(NodeId, Vec<u8>, OwnedSemaphorePermit),
     Lost(NodeId),
     Regained(NodeId),
+    /// Every first member knows this node's disk.
+    TakePart,
     Persisted(WriteNumber),
     DiskFull(bool),
     JobDone(Box<Done>),
@@ -130,6 +132,7 @@ impl Driver {
             }
             Input::Lost(peer) => self.host.connection_lost(peer),
             Input::Regained(peer) => self.host.connection_regained(peer),
+            Input::TakePart => self.host.take_part(true),
             Input::Persisted(number) => self.host.persisted(number),
             Input::DiskFull(full) => {
                 self.disk_full = full;

@@ -1,6 +1,7 @@
 //! Why a node stopped by itself. The process goes with it: what a disk may have lost must not be voted on.
 
 use tollgate_replica::StorageError;
+use tollgate_types::NodeId;
 
 /// Something that a node does not go on after.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -11,6 +12,16 @@ pub enum Fault {
     /// A thread of the node found a broken invariant; it has said which.
     #[error("the {0} thread stopped on a broken invariant: please report what it printed")]
     Panicked(&'static str),
+    /// The data directory is not the one that the node voted with.
+    #[error(
+        "node {known_by} knows this node by another disk: its data directory was founded anew, and what it \
+             voted for and acknowledged before is gone. Remove the node from the cluster and let it join under a new \
+             id; or, if the whole cluster is to begin anew, wipe the data directories of all its members"
+    )]
+    FoundedAnew {
+        /// Who said so.
+        known_by: NodeId,
+    },
 }
 
 impl From<StorageError> for Fault {

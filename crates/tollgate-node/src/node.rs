@@ -21,10 +21,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tollgate_core::State;
 use tollgate_replica::{
-    DataDir, DataDirError, Engine, Host, InvalidConfig, Moment, Randomness, ReadError, Role, Storage,
-    StorageError, WatchNumber,
+    DataDir, DataDirError, Engine, Host, InvalidConfig, Moment, PeerDisks, Randomness, ReadError, Role,
+    Storage, StorageError, WatchNumber,
 };
-use tollgate_types::{ClusterId, GroupId, NodeId, Revision};
+use tollgate_types::{ClusterId, DiskId, GroupId, NodeId, Revision};
 
 /// Why a node did not start. Nothing was changed that a second attempt would stumble over.
 #[derive(Debug, thiserror::Error)]
@@ -78,11 +78,17 @@ impl Node {
         runtime: &tokio::runtime::Handle,
     ) -> Result<Node, StartError> {
         let (cluster, node) = (settings.host.cluster, settings.host.node);
-        let (data_dir, mut engine) = open(settings)?;
+        let (data_dir, mut engine) = open(settings, &mut SystemRandomness)?;
+        let disks = PeerDisks::open(&data_dir)?;
         let groups = engine.load()?;
         let snapshots = engine.take_jobs();
         let started = Instant::now();
-        let host = Host::open(settings.host.clone(), groups, Box::new(SystemRandomness), Moment::from_us(0))?;
+        let mut host =
+            Host::open(settings.host.clone(), groups, Box::new(SystemRandomness), Moment::from_us(0))?;
+        if !disks.awaited().is_empty() {
+            tracing::info!(nodes = ?disks.awaited(), "waiting until every first member knows this node's disk");
+            host.take_part(false);
+        }
         let inbox = Arc::new(Inbox::new(settings.operations_waiting_max));
         let mut tasks = JoinSet::new();
         let listener = {
@@ -91,7 +97,8 @@ impl Node {
             listener.set_nonblocking(true).map_err(system)?;
             tokio::net::TcpListener::from_std(listener).map_err(system)?
         };
-        let outboxes = peers::start((cluster, node), &settings.peers, listener, &inbox, &mut tasks, runtime);
+        let outboxes =
+            peers::start(data_dir.identity(), disks, &settings.peers, listener, &inbox, &mut tasks, runtime);
         let (writes, writes_out) = mpsc::channel();
         let (jobs, jobs_out) = mpsc::channel();
         let (status, status_out) = watch::channel(NodeStatus::of(&host, false, false));
@@ -201,13 +208,13 @@ fn spawn(
 }
 
 /// Opens the data directory, or founds it if told to and there is nothing.
-fn open(settings: &NodeSettings) -> Result<(DataDir, Engine), StartError> {
+fn open(settings: &NodeSettings, randomness: &mut dyn Randomness) -> Result<(DataDir, Engine), StartError> {
     let (cluster, node) = (settings.host.cluster, settings.host.node);
     let path = &settings.data_dir;
     let data_dir = match (DataDir::open(path, Some((cluster, node))), &settings.bootstrap) {
         (Err(DataDirError::Empty { .. } | DataDirError::Unfinished { .. }), Some(bootstrap)) => {
             tracing::info!(path = %path.display(), %cluster, %node, "founding a new data directory");
-            found(settings, bootstrap)?
+            found(settings, bootstrap, DiskId::new(randomness.next_u64()))?
         }
         (opened, _) => opened?,
     };
@@ -215,15 +222,16 @@ fn open(settings: &NodeSettings) -> Result<(DataDir, Engine), StartError> {
     Ok((data_dir, engine))
 }
 
-fn found(settings: &NodeSettings, bootstrap: &Bootstrap) -> Result<DataDir, StartError> {
+fn found(settings: &NodeSettings, bootstrap: &Bootstrap, disk: DiskId) -> Result<DataDir, StartError> {
     let (cluster, node) = (settings.host.cluster, settings.host.node);
-    let founding = DataDir::create(&settings.data_dir, cluster, node)?;
+    let founding = DataDir::create(&settings.data_dir, cluster, node, disk)?;
     let mut engine = Engine::create(founding.path(), settings.engine.clone())?;
     for group in &bootstrap.groups {
         tollgate_replica::bootstrap(&mut engine, node, *group, &bootstrap.members, bootstrap.limits.clone())?;
     }
     drop(engine);
-    Ok(founding.finish()?)
+    let others = bootstrap.members.voters.iter().copied().filter(|other| *other != node);
+    Ok(founding.finish(others.collect())?)
 }
 
 /// The operating system's.

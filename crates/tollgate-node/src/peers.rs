@@ -4,12 +4,14 @@
 //! and past it frames are dropped: Raft sends again. A broken connection is dialled again at once; if that fails the
 //! host is told, which may campaign then. Not here: what is in a frame (`tollgate_replica`).
 
+mod disks;
 mod hello;
 mod incoming;
 mod outgoing;
 
 use crate::driver::Input;
 use crate::inbox::Inbox;
+use disks::Disks;
 use hello::Hello;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::BTreeMap;
@@ -20,7 +22,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tollgate_types::{ClusterId, NodeId};
+use tollgate_replica::{Identity, PeerDisks};
+use tollgate_types::NodeId;
 
 /// The longest frame that is read. Far above what a host sends.
 const FRAME_BYTES_MAX: usize = 32 << 20;
@@ -67,7 +70,8 @@ impl Outboxes {
 
 /// Begins to listen to peers and to dial them. The tasks end when the set is dropped.
 pub(crate) fn start(
-    (cluster, node): (ClusterId, NodeId),
+    Identity { cluster, node, disk, .. }: Identity,
+    books: PeerDisks,
     addresses: &BTreeMap<NodeId, String>,
     listener: tokio::net::TcpListener,
     inbox: &Arc<Inbox<Input>>,
@@ -75,18 +79,22 @@ pub(crate) fn start(
     runtime: &tokio::runtime::Handle,
 ) -> Outboxes {
     let known = addresses.keys().copied().collect();
-    tasks.spawn_on(incoming::listen(listener, cluster, node, known, Arc::clone(inbox)), runtime);
+    let disks = Disks::new(books, Arc::clone(inbox));
+    let ear = incoming::listen(listener, (cluster, node), known, disks.clone(), Arc::clone(inbox));
+    tasks.spawn_on(ear, runtime);
     let mut peers = BTreeMap::new();
     for (peer, address) in addresses.iter().filter(|(peer, _)| **peer != node) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let queued = Arc::new(AtomicUsize::new(0));
-        let hello = Hello { cluster, from: node, to: *peer };
+        let hello = Hello { cluster, from: node, to: *peer, disk };
         let dialler = outgoing::Dialler {
             hello,
             address: address.clone(),
+            disks: disks.clone(),
             frames: receiver,
             queued: Arc::clone(&queued),
             inbox: Arc::clone(inbox),
+            founded_anew: false,
         };
         tasks.spawn_on(dialler.run(), runtime);
         peers.insert(*peer, Outbox { frames: sender, queued });

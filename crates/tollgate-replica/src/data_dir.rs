@@ -2,25 +2,32 @@
 //!
 //! ```text
 //! <dir>/lock        locked by the process that uses it
-//! <dir>/identity    format, cluster, node, and whether the founding was finished; with a checksum
+//! <dir>/identity    format, cluster, node, disk, and whether the founding was finished; with a checksum
+//! <dir>/peers       which disk each peer came with, and which peers have not heard of this one (`peer_disks`)
 //! ```
 //!
 //! The identity is written twice. [`DataDir::create`] writes that a founding is under way; the caller then makes the
 //! storage and the first writes; [`Founding::finish`] writes that it is complete. A node of a directory that was not
 //! finished has never voted nor promised anything, so the founding may simply begin anew. A node of a complete one
-//! may have, so nothing but its own files will do: an empty or a foreign directory is refused.
+//! may have, so nothing but its own files will do: an empty or a foreign directory is refused. Each founding draws a
+//! new disk id, so that peers can tell a directory that was founded anew from the one they knew.
 //!
 //! Not here: what else is in it (`engine`).
 
 use crate::engine::durable::{replace_file, sync_dir, sync_parent};
+use crate::peer_disks::PeerDisks;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use tollgate_core::{DecodeError, Reader, Writer};
-use tollgate_types::{ClusterId, NodeId};
+use tollgate_types::{ClusterId, DiskId, NodeId};
 
 /// The format of data directories that this binary writes, and the newest that it reads.
-pub const DATA_FORMAT: u64 = 1;
+pub const DATA_FORMAT: u64 = 2;
+
+/// The oldest format that this binary reads. The one before had no disk id; no release wrote it.
+const DATA_FORMAT_MIN: u64 = 2;
 
 const LOCK: &str = "lock";
 const IDENTITY: &str = "identity";
@@ -36,6 +43,8 @@ pub struct Identity {
     pub cluster: ClusterId,
     /// The node.
     pub node: NodeId,
+    /// The directory itself: drawn when it was founded.
+    pub disk: DiskId,
     /// The format of what is inside.
     pub format: u64,
 }
@@ -108,6 +117,18 @@ pub enum DataDirError {
         /// The newest known one.
         supported: u64,
     },
+    /// A binary from before the first release wrote it.
+    #[error(
+        "{path} has format {found}, this binary reads from {supported} on: begin with an empty directory"
+    )]
+    TooOld {
+        /// The directory.
+        path: String,
+        /// Its format.
+        found: u64,
+        /// The oldest known one.
+        supported: u64,
+    },
     /// The identity is not what was written.
     #[error(
         "{path} is corrupt ({what}): remove the node, wipe its data directory and add it again as a new member"
@@ -153,8 +174,13 @@ impl DataDir {
     /// Begins a data directory, for a node that bootstraps a cluster or joins one.
     ///
     /// The directory is made if it is missing, and must be empty if not; what is left of a founding by the same node
-    /// that was not finished is removed.
-    pub fn create(path: &Path, cluster: ClusterId, node: NodeId) -> Result<Founding, DataDirError> {
+    /// that was not finished is removed. `disk` must be random: no directory that was ever founded may have the same.
+    pub fn create(
+        path: &Path,
+        cluster: ClusterId,
+        node: NodeId,
+        disk: DiskId,
+    ) -> Result<Founding, DataDirError> {
         if fs::exists(path).map_err(failed(path))? {
             refuse_used(path, cluster, node)?;
         } else {
@@ -164,7 +190,7 @@ impl DataDir {
         // Somebody may have founded it before it was locked.
         refuse_used(path, cluster, node)?;
         clear(path).map_err(failed(path))?;
-        let identity = Identity { cluster, node, format: DATA_FORMAT };
+        let identity = Identity { cluster, node, disk, format: DATA_FORMAT };
         write_identity(path, &identity, false)?;
         Ok(Founding { dir: DataDir { path: path.to_path_buf(), identity, _lock: lock } })
     }
@@ -205,7 +231,11 @@ impl Founding {
     }
 
     /// Makes it complete. Everything else in it must be durable by now.
-    pub fn finish(self) -> Result<DataDir, DataDirError> {
+    ///
+    /// `awaited` are the nodes that must hear of this disk before the node takes part: on a first member all the other
+    /// first members, on one that joins nobody.
+    pub fn finish(self, awaited: BTreeSet<NodeId>) -> Result<DataDir, DataDirError> {
+        PeerDisks::found(&self.dir.path, awaited)?;
         write_identity(&self.dir.path, &self.dir.identity, true)?;
         Ok(self.dir)
     }
@@ -293,6 +323,7 @@ fn write_identity(dir: &Path, identity: &Identity, finished: bool) -> Result<(),
     writer.bool(finished);
     writer.varint(identity.cluster.number());
     writer.varint(identity.node.number());
+    writer.varint(identity.disk.number());
     bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
     let path = dir.join(IDENTITY);
     replace_file(&path, &bytes).map_err(failed(&path))
@@ -321,6 +352,9 @@ fn read_identity(dir: &Path) -> Result<Option<(Identity, bool)>, DataDirError> {
     if format > DATA_FORMAT {
         return Err(DataDirError::TooNew { path: shown(dir), found: format, supported: DATA_FORMAT });
     }
+    if format < DATA_FORMAT_MIN {
+        return Err(DataDirError::TooOld { path: shown(dir), found: format, supported: DATA_FORMAT_MIN });
+    }
     decode(reader, format).map(Some).map_err(|error| damaged(error.to_string()))
 }
 
@@ -328,14 +362,15 @@ fn decode(mut reader: Reader<'_>, format: u64) -> Result<(Identity, bool), Decod
     let finished = reader.bool("state of the founding")?;
     let cluster = ClusterId::new(reader.varint()?);
     let node = crate::members::decode_node(&mut reader)?;
+    let disk = DiskId::new(reader.varint()?);
     reader.finish()?;
-    Ok((Identity { cluster, node, format }, finished))
+    Ok((Identity { cluster, node, disk, format }, finished))
 }
 
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn failed(path: &Path) -> impl Fn(io::Error) -> DataDirError {
+pub(crate) fn failed(path: &Path) -> impl Fn(io::Error) -> DataDirError {
     move |source| DataDirError::Io { path: shown(path), source }
 }

@@ -171,21 +171,30 @@ const TAG_LETTER: u8 = 7;
 /// The header and parts of a frame, all of them or an error.
 pub(crate) fn decode(frame: &[u8]) -> Result<(Header, Vec<Part>), DecodeError> {
     let reader = &mut Reader::new(frame);
-    let found = reader.u8()?;
-    if found != FRAME_VERSION {
-        return Err(DecodeError::UnsupportedVersion { what: "frame", found, supported: FRAME_VERSION });
-    }
-    let header = Header {
-        cluster: ClusterId::new(reader.varint()?),
-        from: decode_node(reader)?,
-        to: decode_node(reader)?,
-        apply_version: reader.u32("apply version")?,
-    };
+    let header = read_header(reader)?;
     let mut parts = Vec::new();
     while reader.remaining() > 0 {
         parts.push(read_part(reader, header)?);
     }
     Ok((header, parts))
+}
+
+/// Who a frame says it is from: whoever carries it knows who that can be.
+pub fn sender(frame: &[u8]) -> Result<NodeId, FrameError> {
+    Ok(read_header(&mut Reader::new(frame))?.from)
+}
+
+fn read_header(reader: &mut Reader<'_>) -> Result<Header, DecodeError> {
+    let found = reader.u8()?;
+    if found != FRAME_VERSION {
+        return Err(DecodeError::UnsupportedVersion { what: "frame", found, supported: FRAME_VERSION });
+    }
+    Ok(Header {
+        cluster: ClusterId::new(reader.varint()?),
+        from: decode_node(reader)?,
+        to: decode_node(reader)?,
+        apply_version: reader.u32("apply version")?,
+    })
 }
 
 fn read_part(reader: &mut Reader<'_>, header: Header) -> Result<Part, DecodeError> {

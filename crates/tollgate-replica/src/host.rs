@@ -120,6 +120,9 @@ impl Host {
         if header.to != config.node || header.from == config.node {
             return Err(FrameError::OtherNode { to: header.to, here: config.node });
         }
+        if !self.turn.takes_part {
+            return Ok(());
+        }
         let peer = Peer { heard: self.turn.now, apply_version: header.apply_version };
         if self.turn.peers.len() < PEERS_MAX || self.turn.peers.contains_key(&header.from) {
             self.turn.peers.insert(header.from, peer);
@@ -255,6 +258,13 @@ impl Host {
     /// May be called between turns as well.
     pub fn disk_full(&mut self, full: bool) {
         self.turn.disk_full = full;
+    }
+
+    /// Whether this node takes part in its groups. While it does not, it hears nobody, gives no vote and asks for none:
+    /// it may not until the other first members know its disk ([`crate::PeerDisks`]). A host takes part unless it is
+    /// told otherwise. May be called between turns as well.
+    pub fn take_part(&mut self, takes_part: bool) {
+        self.turn.takes_part = takes_part;
     }
 
     /// The process is about to stop: leadership is handed on, and nothing more is proposed. May be called between

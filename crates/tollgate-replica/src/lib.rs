@@ -41,6 +41,7 @@ mod log_time;
 mod members;
 mod moment;
 mod output;
+mod peer_disks;
 mod planted;
 mod proposals;
 mod randomness;
@@ -55,7 +56,7 @@ pub use config::{HostConfig, InvalidConfig};
 pub use data_dir::{DATA_FORMAT, DataDir, DataDirError, Founding, Identity};
 pub use desk::{Answer, Caller, Desk, DeskCounts, WatchNumber};
 pub use engine::{Engine, EngineConfig, SnapshotJobs};
-pub use frame::FrameError;
+pub use frame::{FrameError, sender};
 pub use host::{Host, bootstrap, join};
 pub use log_entry::{EntryKind, LogEntry};
 pub use members::{MEMBERS_MAX, MemberChange, MemberRefusal, Members};
@@ -64,6 +65,7 @@ pub use output::{
     AppliedEntry, HostEvent, Output, ProposalId, ProposalOutcome, ProposalReply, ProposeError, ReadError,
     ReadId, ReadReply,
 };
+pub use peer_disks::{Meeting, PeerDisks};
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
 pub use randomness::Randomness;

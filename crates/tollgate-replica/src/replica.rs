@@ -316,7 +316,7 @@ impl Replica {
 
     /// One heartbeat interval has passed.
     pub(crate) fn tick(&mut self, turn: &mut Turn) {
-        if self.removed {
+        if self.removed || !turn.takes_part {
             return;
         }
         if self.leads() || self.may_campaign() {

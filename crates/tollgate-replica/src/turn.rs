@@ -24,6 +24,8 @@ pub(crate) struct Turn {
     pub(crate) peers: BTreeMap<NodeId, Peer>,
     pub(crate) disk_full: bool,
     pub(crate) shutting_down: bool,
+    /// Whether the replicas speak and listen at all.
+    pub(crate) takes_part: bool,
     pub(crate) planted: Planted,
     /// Letters of this turn, and the groups to whose leaders they go.
     letters: Vec<(GroupId, Letter)>,
@@ -51,6 +53,7 @@ impl Turn {
             peers: BTreeMap::new(),
             disk_full: false,
             shutting_down: false,
+            takes_part: true,
             planted: Planted::default(),
             letters: Vec::new(),
             frames: BTreeMap::new(),

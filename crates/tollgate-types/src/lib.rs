@@ -34,7 +34,7 @@ pub use lease_id::LeaseId;
 pub use limits::{Limit, Limits};
 pub use mode::Mode;
 pub use names::{NAMES_MAX, Names};
-pub use node::{ClusterId, NodeId};
+pub use node::{ClusterId, DiskId, NodeId};
 pub use revision::{REVISION_END, Revision, Token};
 pub use seq::{SEQ_RANGES_MAX, Seq, SeqRanges};
 pub use slot::{SLOTS, Slot};

@@ -1,4 +1,4 @@
-//! Who a process is: its node id, and the cluster that it belongs to.
+//! Who a process is: its node id, the cluster that it belongs to, and the disk that it remembers things on.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -52,6 +52,35 @@ impl fmt::Display for ClusterId {
 }
 
 impl fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A data directory, by a number that is drawn when it is founded: a node that comes back with another one has
+/// forgotten its promises.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskId(u64);
+
+impl DiskId {
+    /// A disk by number.
+    pub const fn new(number: u64) -> DiskId {
+        DiskId(number)
+    }
+
+    /// The disk's number.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for DiskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -1,6 +1,6 @@
 //! `tollgate dev`: a whole cluster in this process, with real sockets, real Raft and real disks.
 
-use crate::exit::Exit;
+use crate::exit::{Exit, WithExit};
 use crate::signals::Signals;
 use crate::{log_arguments, logging};
 use anyhow::{Context, bail};
@@ -75,6 +75,8 @@ async fn serve(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
     let mut signals = Signals::new()?;
     let mut servers = start(nodes, port_base, dir)?;
     tokio::select! {
+        biased;
+        fault = first_fault(&servers) => return Err(WithExit(Exit::Fault, fault).into()),
         ready = until_ready(&servers) => ready?,
         number = signals.next() => std::process::exit(128 + number),
     }

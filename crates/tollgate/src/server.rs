@@ -7,7 +7,9 @@ use clap::{ArgMatches, Command};
 use tollgate_server::config::Loaded;
 use tollgate_server::{Listeners, Server};
 
-const HELP: &str = "The first time, every first member is started with --bootstrap; afterwards never again.
+const HELP: &str =
+    "The first time, every first member is started with --bootstrap; afterwards never again. They begin
+when all of them have met. One whose disk is gone can't be bootstrapped again: the others refuse it.
 SIGTERM or SIGINT stop it: leadership is handed on first. A second signal stops it at once.
 Ends with 0 after a signal, 1 if it could not start, 64 for a wrong command line, 70 if the
 node could not go on (the log says why), 78 for a wrong configuration.

@@ -1,10 +1,13 @@
-//! Listens to peers: whoever says hello rightly is read from, frame by frame.
+//! Listens to peers: whoever says hello rightly, and with the disk it always had, is read from, frame by frame.
 //!
+//! Invariant: a frame is from whom its connection is from; one that says otherwise cuts it.
 //! Strangers have a limit of their own and a moment to say who they are. A peer has one connection: a new one takes the
 //! place of the old. What has arrived and waits for the driver is bounded in bytes, and past that peers are read from
 //! no further. All of it ends with the node.
 
-use super::{FRAME_BYTES_MAX, hello};
+use super::FRAME_BYTES_MAX;
+use super::disks::Disks;
+use super::hello::{self, Hello, Refusal};
 use crate::driver::Input;
 use crate::inbox::Inbox;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tollgate_types::{ClusterId, NodeId};
+use tollgate_replica::Meeting;
+use tollgate_types::{ClusterId, DiskId, NodeId};
 
 /// Connections that have not said who they are.
 const STRANGERS_MAX: usize = 64;
@@ -28,21 +32,25 @@ const WAITING_KIB_MAX: usize = 128 << 10;
 struct Ear {
     me: (ClusterId, NodeId),
     known: BTreeSet<NodeId>,
+    disks: Disks,
     inbox: Arc<Inbox<Input>>,
     room: Arc<Semaphore>,
     /// Ends the connection that a peer has now.
     present: Mutex<BTreeMap<NodeId, oneshot::Sender<()>>>,
+    /// With which wrong disk each peer came last: it comes again and again, and is told of once.
+    wrong: Mutex<BTreeMap<NodeId, DiskId>>,
 }
 
 pub(super) async fn listen(
     listener: TcpListener,
-    cluster: ClusterId,
-    node: NodeId,
+    me: (ClusterId, NodeId),
     known: BTreeSet<NodeId>,
+    disks: Disks,
     inbox: Arc<Inbox<Input>>,
 ) {
-    let (room, present) = (Arc::new(Semaphore::new(WAITING_KIB_MAX)), Mutex::default());
-    let ear = Arc::new(Ear { me: (cluster, node), known, inbox, room, present });
+    let room = Arc::new(Semaphore::new(WAITING_KIB_MAX));
+    let (present, wrong) = (Mutex::default(), Mutex::default());
+    let ear = Arc::new(Ear { me, known, disks, inbox, room, present, wrong });
     let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
     // Connections end with this task, and so with the node.
     let mut connections = JoinSet::new();
@@ -74,15 +82,8 @@ impl Ear {
         stranger: tokio::sync::OwnedSemaphorePermit,
     ) -> io::Result<()> {
         super::tune(&stream)?;
-        let is_known = |node| self.known.contains(&node);
-        let met = timeout(hello::PATIENCE, hello::answer(&mut stream, self.me, is_known)).await;
-        let from = match met.map_err(|_| io::ErrorKind::TimedOut)?? {
-            Ok(from) => from,
-            Err(refusal) => {
-                tracing::warn!(reason = ?refusal, "a connection to the peer port was refused");
-                return Ok(());
-            }
-        };
+        let met = timeout(hello::PATIENCE, self.greeted(&mut stream)).await;
+        let Some(from) = met.map_err(|_| io::ErrorKind::TimedOut)?? else { return Ok(()) };
         drop(stranger);
         let (end, ended) = oneshot::channel();
         self.present.lock().expect("nobody panics with it").insert(from, end);
@@ -90,6 +91,45 @@ impl Ear {
             read = self.read(from, stream) => read,
             // A newer connection has its place.
             _ = ended => Ok(()),
+        }
+    }
+
+    /// Hears a hello and answers it: who it is, unless it was refused.
+    async fn greeted(&self, stream: &mut TcpStream) -> io::Result<Option<NodeId>> {
+        let (from, refusal) = match hello::hear(stream).await? {
+            Ok(hello) => (Some(hello.from), self.refusal(&hello).await?),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        if let Some(refusal) = refusal.filter(|refusal| *refusal != Refusal::OtherDisk) {
+            tracing::warn!(reason = ?refusal, "a connection to the peer port was refused");
+        }
+        hello::answer(stream, refusal).await?;
+        Ok(from.filter(|_| refusal.is_none()))
+    }
+
+    async fn refusal(&self, hello: &Hello) -> io::Result<Option<Refusal>> {
+        if let Some(refusal) = hello.refusal(self.me, |node| self.known.contains(&node)) {
+            return Ok(Some(refusal));
+        }
+        match self.disks.meet(hello.from, hello.disk).await {
+            Some(Meeting::First | Meeting::Again) => Ok(None),
+            Some(Meeting::OtherDisk(known)) => {
+                self.tell_of_wrong_disk(hello, known);
+                Ok(Some(Refusal::OtherDisk))
+            }
+            // It has been said why. The peer dials again.
+            None => Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
+
+    fn tell_of_wrong_disk(&self, Hello { from, disk, .. }: &Hello, known: DiskId) {
+        let last = self.wrong.lock().expect("nobody panics with it").insert(*from, *disk);
+        if last != Some(*disk) {
+            tracing::error!(
+                node = %from, %disk, %known,
+                "a node came back with another disk and is not listened to: what it voted for and acknowledged is gone \
+                 with the disk that is known; remove it, and let it join under a new id"
+            );
         }
     }
 
@@ -105,6 +145,15 @@ impl Ear {
             let room = Arc::clone(&self.room).acquire_many_owned(kib).await.expect("never closed");
             let mut frame = vec![0; length];
             stream.read_exact(&mut frame).await?;
+            let says = tollgate_replica::sender(&frame);
+            if says != Ok(from) {
+                tracing::error!(
+                    %from, ?says,
+                    "a peer's frame says that it is from another node: its connection is cut; check that no two nodes \
+                     share an address or a proxy"
+                );
+                return Ok(());
+            }
             self.inbox.put(Input::Frame(from, frame, room));
         }
     }

@@ -1,7 +1,9 @@
 //! Dials one peer, again and again, and writes frames to it.
 
-use super::hello::{self, Hello};
+use super::disks::Disks;
+use super::hello::{self, Hello, Refusal};
 use crate::driver::Input;
+use crate::fault::Fault;
 use crate::inbox::Inbox;
 use std::io;
 use std::sync::Arc;
@@ -25,9 +27,12 @@ const WRITE_BYTES: usize = 256 << 10;
 pub(super) struct Dialler {
     pub(super) hello: Hello,
     pub(super) address: String,
+    pub(super) disks: Disks,
     pub(super) frames: UnboundedReceiver<Vec<u8>>,
     pub(super) queued: Arc<AtomicUsize>,
     pub(super) inbox: Arc<Inbox<Input>>,
+    /// The peer knows this node by another disk, and nobody has ever counted on this one.
+    pub(super) founded_anew: bool,
 }
 
 impl Dialler {
@@ -61,6 +66,9 @@ impl Dialler {
                     }
                 }
                 Err(error) => {
+                    if self.founded_anew {
+                        return self.inbox.put(Input::Fault(Fault::FoundedAnew { known_by: peer }));
+                    }
                     if !std::mem::replace(&mut lost, true) {
                         self.inbox.put(Input::Lost(peer));
                     }
@@ -77,16 +85,25 @@ impl Dialler {
         }
     }
 
-    async fn dial(&self) -> io::Result<TcpStream> {
+    async fn dial(&mut self) -> io::Result<TcpStream> {
         let dialled = async {
             let mut stream = TcpStream::connect(&self.address).await?;
             super::tune(&stream)?;
-            match hello::greet(&mut stream, self.hello).await? {
-                Ok(()) => Ok(stream),
-                Err(refusal) => Err(io::Error::other(refusal)),
-            }
+            io::Result::Ok((hello::greet(&mut stream, self.hello).await?, stream))
         };
-        timeout(hello::PATIENCE, dialled).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        let dialled = timeout(hello::PATIENCE, dialled).await;
+        match dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
+            (Ok(()), stream) => {
+                self.disks.accepted_by(self.hello.to).await;
+                Ok(stream)
+            }
+            (Err(refusal), _) => {
+                // A node that does not take part yet, and has another disk than a peer knows, will never take part. One
+                // that does was accepted by all, so it is the peer that has been told something wrong.
+                self.founded_anew = refusal == Refusal::OtherDisk && self.disks.waits();
+                Err(io::Error::other(refusal))
+            }
+        }
     }
 
     /// Writes until the node stops (`Ok`) or the connection breaks.

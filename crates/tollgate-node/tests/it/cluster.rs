@@ -22,6 +22,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: BTreeMap<u64, Node>,
     settings: BTreeMap<u64, NodeSettings>,
     ports: BTreeMap<u64, u16>,
+    /// Of nodes that were not started yet.
+    listeners: BTreeMap<u64, TcpListener>,
     _dirs: Vec<TempDir>,
 }
 
@@ -31,6 +33,15 @@ pub(crate) fn node(number: u64) -> NodeId {
 
 impl Cluster {
     pub(crate) fn start(count: u64) -> Cluster {
+        let mut cluster = Cluster::prepare(count);
+        for number in 1..=count {
+            cluster.begin(number);
+        }
+        cluster
+    }
+
+    /// A cluster of which no node runs.
+    pub(crate) fn prepare(count: u64) -> Cluster {
         let listeners: BTreeMap<u64, TcpListener> =
             (1..=count).map(|number| (number, TcpListener::bind("127.0.0.1:0").unwrap())).collect();
         let ports: BTreeMap<u64, u16> =
@@ -54,11 +65,13 @@ impl Cluster {
             settings.insert(number, of);
             dirs.push(dir);
         }
-        let mut cluster = Cluster { nodes: BTreeMap::new(), settings, ports, _dirs: dirs };
-        for (number, listener) in listeners {
-            cluster.start_on(number, listener);
-        }
-        cluster
+        Cluster { nodes: BTreeMap::new(), settings, ports, listeners, _dirs: dirs }
+    }
+
+    /// Starts a node of a cluster that was only prepared.
+    pub(crate) fn begin(&mut self, number: u64) {
+        let listener = self.listeners.remove(&number).expect("it was not started");
+        self.start_on(number, listener);
     }
 
     fn start_on(&mut self, number: u64, listener: TcpListener) {

@@ -3,13 +3,14 @@
 use crate::world::{dir, node};
 use std::fs;
 use std::path::Path;
-use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Storage};
-use tollgate_types::ClusterId;
+use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Identity, Meeting, PeerDisks, Storage};
+use tollgate_types::{ClusterId, DiskId};
 
 const CLUSTER: ClusterId = ClusterId::new(77);
+const DISK: DiskId = DiskId::new(u64::MAX);
 
 fn founded(path: &Path) {
-    DataDir::create(path, CLUSTER, node(3)).unwrap().finish().unwrap();
+    DataDir::create(path, CLUSTER, node(3), DISK).unwrap().finish([].into()).unwrap();
 }
 
 fn refusal(path: &Path) -> DataDirError {
@@ -20,12 +21,13 @@ fn refusal(path: &Path) -> DataDirError {
 fn a_directory_that_was_founded_opens_for_its_node() {
     let parent = dir();
     let path = parent.path().join("new");
-    let founding = DataDir::create(&path, CLUSTER, node(3)).unwrap();
+    let founding = DataDir::create(&path, CLUSTER, node(3), DISK).unwrap();
     drop(Engine::create(founding.path(), EngineConfig::default()).unwrap());
-    drop(founding.finish().unwrap());
+    drop(founding.finish([].into()).unwrap());
     for expected in [None, Some((CLUSTER, node(3)))] {
         let dir = DataDir::open(&path, expected).unwrap();
-        assert_eq!((dir.identity().cluster, dir.identity().node), (CLUSTER, node(3)));
+        let Identity { cluster, node: of, disk, .. } = dir.identity();
+        assert_eq!((cluster, of, disk), (CLUSTER, node(3), DISK));
         assert!(Engine::open(dir.path(), EngineConfig::default()).unwrap().load().unwrap().is_empty());
     }
 }
@@ -57,30 +59,30 @@ fn another_nodes_or_clusters_directory_is_refused() {
 fn a_directory_that_has_something_is_not_founded() {
     let dir = dir();
     fs::write(dir.path().join("photo.jpg"), b"dear").unwrap();
-    let refusal = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap_err();
+    let refusal = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap_err();
     assert!(refusal.to_string().contains("not empty (it has photo.jpg)"), "{refusal}");
     assert!(matches!(self::refusal(dir.path()), DataDirError::NoIdentity { .. }));
     assert_eq!(fs::read(dir.path().join("photo.jpg")).unwrap(), b"dear");
 
     let dir = self::dir();
     founded(dir.path());
-    let refusal = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap_err();
+    let refusal = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap_err();
     assert!(matches!(refusal, DataDirError::NotEmpty { .. }), "{refusal}");
 }
 
 #[test]
 fn a_founding_that_was_not_finished_is_told_from_one_that_was_and_begins_anew() {
     let dir = dir();
-    let founding = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap();
+    let founding = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap();
     drop(Engine::create(founding.path(), EngineConfig::default()).unwrap());
     drop(founding);
     assert!(matches!(refusal(dir.path()), DataDirError::Unfinished { .. }));
-    let other = DataDir::create(dir.path(), CLUSTER, node(4)).unwrap_err();
+    let other = DataDir::create(dir.path(), CLUSTER, node(4), DISK).unwrap_err();
     assert!(matches!(other, DataDirError::ForeignNode { .. }), "{other}");
 
-    let founding = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap();
+    let founding = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap();
     drop(Engine::create(founding.path(), EngineConfig::default()).unwrap());
-    drop(founding.finish().unwrap());
+    drop(founding.finish([].into()).unwrap());
     assert!(DataDir::open(dir.path(), None).is_ok());
 }
 
@@ -98,10 +100,10 @@ fn a_crash_before_the_first_identity_leaves_an_empty_directory() {
 #[test]
 fn a_second_user_is_refused_while_the_first_lives() {
     let dir = dir();
-    let founding = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap();
-    let second = DataDir::create(dir.path(), CLUSTER, node(3)).unwrap_err();
+    let founding = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap();
+    let second = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap_err();
     assert!(matches!(second, DataDirError::InUse { .. }), "{second}");
-    let first = founding.finish().unwrap();
+    let first = founding.finish([].into()).unwrap();
     assert!(matches!(refusal(dir.path()), DataDirError::InUse { .. }));
     drop(first);
     assert!(DataDir::open(dir.path(), None).is_ok());
@@ -141,10 +143,70 @@ fn a_newer_directory_is_told_from_a_damaged_one() {
     }
     fs::write(&path, b"").unwrap();
     assert!(matches!(refusal(dir.path()), DataDirError::Damaged { .. }));
-    let mut newer = bytes[..bytes.len() - 4].to_vec();
-    newer[8] = 2;
-    newer.extend([1, 2, 3]);
-    newer.extend(crc32fast::hash(&newer).to_le_bytes());
-    fs::write(&path, newer).unwrap();
-    assert!(matches!(refusal(dir.path()), DataDirError::TooNew { found: 2, supported: 1, .. }));
+    for format in [1, 3] {
+        let mut other = bytes[..bytes.len() - 4].to_vec();
+        other[8] = format;
+        other.extend([1, 2, 3]);
+        other.extend(crc32fast::hash(&other).to_le_bytes());
+        fs::write(&path, other).unwrap();
+        let refusal = refusal(dir.path());
+        match format {
+            1 => assert!(matches!(refusal, DataDirError::TooOld { found: 1, supported: 2, .. }), "{refusal}"),
+            _ => assert!(matches!(refusal, DataDirError::TooNew { found: 3, supported: 2, .. }), "{refusal}"),
+        }
+    }
+}
+
+#[test]
+fn p4_a_peers_first_disk_is_remembered_and_another_is_told_from_it() {
+    let dir = dir();
+    drop(DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap().finish([].into()).unwrap());
+    let disk = DiskId::new;
+    for (peer, with, meeting) in [
+        (1, 11, Meeting::First),
+        (1, 11, Meeting::Again),
+        (1, 12, Meeting::OtherDisk(disk(11))),
+        (2, 12, Meeting::First),
+        // The other one took nobody's place.
+        (1, 11, Meeting::Again),
+    ] {
+        // Each time as after a restart.
+        let opened = DataDir::open(dir.path(), None).unwrap();
+        let mut disks = PeerDisks::open(&opened).unwrap();
+        assert_eq!(disks.meet(node(peer), disk(with)).unwrap(), meeting, "{peer} {with}");
+    }
+}
+
+#[test]
+fn a_founded_directory_remembers_who_has_not_heard_of_it() {
+    let dir = dir();
+    let founding = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap();
+    drop(founding.finish([node(1), node(2)].into()).unwrap());
+    for (peer, last) in [(1, false), (1, false), (4, false), (2, true), (2, false)] {
+        let opened = DataDir::open(dir.path(), None).unwrap();
+        let mut disks = PeerDisks::open(&opened).unwrap();
+        assert_eq!(disks.accepted_by(node(peer)).unwrap(), last, "{peer}");
+    }
+    let opened = DataDir::open(dir.path(), None).unwrap();
+    assert!(PeerDisks::open(&opened).unwrap().awaited().is_empty());
+}
+
+#[test]
+fn p15_what_is_known_of_peers_is_refused_when_it_is_damaged_or_gone() {
+    let dir = dir();
+    founded(dir.path());
+    let path = dir.path().join("peers");
+    let opened = DataDir::open(dir.path(), None).unwrap();
+    PeerDisks::open(&opened).unwrap().meet(node(1), DISK).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    for byte in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[byte] ^= 4;
+        fs::write(&path, damaged).unwrap();
+        let refusal = PeerDisks::open(&opened).unwrap_err();
+        assert!(matches!(refusal, DataDirError::Damaged { .. }), "byte {byte}: {refusal}");
+    }
+    fs::remove_file(&path).unwrap();
+    let refusal = PeerDisks::open(&opened).unwrap_err();
+    assert!(matches!(refusal, DataDirError::Damaged { .. }), "{refusal}");
 }

@@ -158,6 +158,11 @@ impl Cluster {
         self.nodes[index].start(&[]);
     }
 
+    /// Starts a node once more as a first member, whatever it has.
+    pub(crate) fn bootstrap(&mut self, index: usize) {
+        self.nodes[index].start(&["--bootstrap"]);
+    }
+
     /// Waits until the nodes that run are ready.
     pub(crate) async fn until_ready(&self) {
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.runs()) {

@@ -21,6 +21,7 @@ mod ports;
 mod proxy;
 mod raw_http2;
 mod record;
+mod refounding;
 mod restarts;
 mod rng;
 mod session;

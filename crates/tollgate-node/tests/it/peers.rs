@@ -1,0 +1,126 @@
+//! Who is listened to: nodes with the disk they always had, and frames from whom they say.
+
+use crate::cluster::{Cluster, GROUP, PATIENCE, acquire, grant, node};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tollgate_core::{Reply, Wait, Writer};
+use tollgate_node::Fault;
+use tollgate_replica::DataDir;
+use tollgate_types::DiskId;
+
+/// The disk of a node that does not run.
+fn disk_of(cluster: &Cluster, number: u64) -> DiskId {
+    DataDir::open(&cluster.settings_of(number).data_dir, None).unwrap().identity().disk
+}
+
+/// Says hello to node `to` as node `from` with this disk; the connection and what was answered.
+async fn hello(cluster: &Cluster, from: u64, to: u64, disk: DiskId) -> (TcpStream, u8) {
+    let mut bytes = b"TOLLGATE\x02\x00".to_vec();
+    for number in [7, from, to, disk.number()] {
+        bytes.extend(number.to_le_bytes());
+    }
+    let mut stream = TcpStream::connect(("127.0.0.1", cluster.peer_port(to))).await.unwrap();
+    stream.write_all(&bytes).await.unwrap();
+    let answer = stream.read_u8().await.unwrap();
+    (stream, answer)
+}
+
+/// A frame without anything in it, with its length in front.
+fn frame(from: u64, to: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes);
+    writer.u8(1);
+    for number in [7, from, to, 1] {
+        writer.varint(number);
+    }
+    let mut sent = u32::try_from(bytes.len()).unwrap().to_le_bytes().to_vec();
+    sent.extend(bytes);
+    sent
+}
+
+/// Whether the other side has closed it within a moment.
+async fn is_cut(stream: &mut TcpStream) -> bool {
+    let read = tokio::time::timeout(Duration::from_millis(500), stream.read_u8()).await;
+    read.is_ok_and(|read| read.is_err())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frame_from_another_than_who_said_hello_cuts_the_connection() {
+    let mut cluster = Cluster::start(3);
+    cluster.leader().await;
+    drop(cluster.nodes.remove(&3));
+    let disk = disk_of(&cluster, 3);
+    let (mut stream, answer) = hello(&cluster, 3, 1, disk).await;
+    assert_eq!(answer, 0);
+    stream.write_all(&frame(3, 1)).await.unwrap();
+    assert!(!is_cut(&mut stream).await, "its own frames are read");
+    stream.write_all(&frame(2, 1)).await.unwrap();
+    assert!(is_cut(&mut stream).await, "a frame in another's name is not");
+    let (mut stream, _) = hello(&cluster, 3, 1, disk).await;
+    stream.write_all(&[3, 0, 0, 0, 9, 9, 9]).await.unwrap();
+    assert!(is_cut(&mut stream).await, "nor is one in nobody's");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p4_a_node_with_another_disk_than_it_had_is_refused() {
+    let mut cluster = Cluster::start(3);
+    cluster.leader().await;
+    drop(cluster.nodes.remove(&3));
+    let disk = disk_of(&cluster, 3);
+    for _ in 0..2 {
+        assert_eq!(hello(&cluster, 3, 1, DiskId::new(disk.number() ^ 1)).await.1, 6);
+        assert_eq!(hello(&cluster, 3, 1, disk).await.1, 0);
+        // It remembers over a restart.
+        drop(cluster.nodes.remove(&1));
+        cluster.restart(1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p4_a_voter_founded_anew_stops_and_never_makes_a_majority() {
+    let mut cluster = Cluster::start(3);
+    cluster.reply(grant(1, 600_000)).await;
+    let Reply::Acquired { token, .. } = cluster.reply(acquire("job", 1, Wait::No)).await else {
+        panic!("nobody else wants it")
+    };
+    // Two of three are gone, and one of them comes back on an empty disk: with the third it would be a majority that
+    // may know nothing of the lock.
+    let leader = cluster.leader().await;
+    let wiped = (1..=3).find(|number| *number != leader).unwrap();
+    drop(cluster.nodes.remove(&leader));
+    drop(cluster.nodes.remove(&wiped));
+    std::fs::remove_dir_all(&cluster.settings_of(wiped).data_dir).unwrap();
+    cluster.restart(wiped).await;
+    let fault = tokio::time::timeout(PATIENCE, cluster.nodes[&wiped].failed()).await.unwrap();
+    let third = (1..=3).find(|number| *number != leader && *number != wiped).unwrap();
+    assert_eq!(fault, Fault::FoundedAnew { known_by: node(third) });
+    assert!(fault.to_string().contains("join under a new id"), "{fault}");
+    assert_eq!(cluster.handle(third).status().borrow().groups[&GROUP].leader, None);
+    // With its own disk back, the old leader and the third go on.
+    drop(cluster.nodes.remove(&wiped));
+    cluster.restart(leader).await;
+    let Reply::Acquired { token: again, .. } = cluster.reply(acquire("job", 1, Wait::No)).await else {
+        panic!("it holds it still")
+    };
+    assert_eq!(again, token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p4_first_members_take_part_when_all_of_them_have_met_and_then_for_good() {
+    let mut cluster = Cluster::prepare(3);
+    cluster.begin(1);
+    cluster.begin(2);
+    // Longer than two nodes need for an election: they would be a majority, but of what the third may know nothing.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for number in [1, 2] {
+        assert_eq!(cluster.handle(number).status().borrow().groups[&GROUP].term, 1, "node {number}");
+    }
+    cluster.begin(3);
+    cluster.reply(grant(1, 600_000)).await;
+    // Once they have met, a majority is enough, over restarts too.
+    cluster.nodes.clear();
+    cluster.restart(1).await;
+    cluster.restart(3).await;
+    assert!(matches!(cluster.reply(acquire("job", 1, Wait::No)).await, Reply::Acquired { .. }));
+}

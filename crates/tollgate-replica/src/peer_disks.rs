@@ -1,0 +1,143 @@
+//! Which disk each peer came with, and which peers know this one: so that a voter that was founded anew is noticed.
+//!
+//! A voter whose directory is wiped and bootstrapped again has forgotten its votes and its log, and looks like one
+//! that is new. Two rules make that harmless (P4). A node writes down the disk of a peer when it first hears from it,
+//! before it listens to anything else, and from then on hears nobody who comes under that id with another disk. And a
+//! first member takes part only when every other first member has written down its disk. So a disk that was ever
+//! counted on is known to all the others, and one that replaces it is refused by each that has kept its own.
+//!
+//! Not here: what is said when peers meet (`tollgate-node`), and why it is done so (docs/decisions/0007).
+
+use crate::data_dir::{DataDir, DataDirError, failed, shown};
+use crate::engine::durable::{fault, replace_file};
+use crate::members::decode_node;
+use crate::storage::StorageError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tollgate_core::{DecodeError, Reader, Writer};
+use tollgate_types::{DiskId, NodeId};
+
+const FILE: &str = "peers";
+const MAGIC: [u8; 8] = *b"TGPEERS1";
+const CRC_BYTES: usize = 4;
+
+/// Far more than there are nodes in any configuration.
+const PEERS_MAX: usize = 65_536;
+
+/// What a node remembers of its peers' disks, durably.
+#[derive(Debug)]
+pub struct PeerDisks {
+    path: PathBuf,
+    known: BTreeMap<NodeId, DiskId>,
+    /// Who has not written down this node's disk yet.
+    awaited: BTreeSet<NodeId>,
+}
+
+/// How it went when a peer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meeting {
+    /// It was never seen before; now it is known.
+    First,
+    /// It has the disk that it always had.
+    Again,
+    /// It has another disk than this one, which it had: it must not be listened to.
+    OtherDisk(DiskId),
+}
+
+impl PeerDisks {
+    /// Writes down that nobody is known yet.
+    pub(crate) fn found(dir: &Path, awaited: BTreeSet<NodeId>) -> Result<(), DataDirError> {
+        let disks = PeerDisks { path: dir.join(FILE), known: BTreeMap::new(), awaited };
+        replace_file(&disks.path, &disks.encode()).map_err(failed(&disks.path))
+    }
+
+    /// Reads what this directory remembers.
+    pub fn open(dir: &DataDir) -> Result<PeerDisks, DataDirError> {
+        let path = dir.path().join(FILE);
+        let damaged = |what: String| DataDirError::Damaged { path: shown(&path), what };
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            // It was written before the founding was finished.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(damaged("it is gone".to_owned()));
+            }
+            Err(error) => return Err(failed(&path)(error)),
+        };
+        let Some((fields, crc)) = bytes.split_last_chunk::<CRC_BYTES>() else {
+            return Err(damaged("it is cut off".to_owned()));
+        };
+        if crc32fast::hash(fields).to_le_bytes() != *crc {
+            return Err(damaged("it does not have its checksum".to_owned()));
+        }
+        let Some(body) = fields.strip_prefix(&MAGIC) else {
+            return Err(damaged("it is no list of peers".to_owned()));
+        };
+        let (known, awaited) = decode(body).map_err(|error| damaged(error.to_string()))?;
+        Ok(PeerDisks { path, known, awaited })
+    }
+
+    /// A peer says which disk it has. When this returns that it is known, that is durable.
+    pub fn meet(&mut self, peer: NodeId, disk: DiskId) -> Result<Meeting, StorageError> {
+        match self.known.get(&peer) {
+            Some(known) if *known == disk => return Ok(Meeting::Again),
+            Some(known) => return Ok(Meeting::OtherDisk(*known)),
+            None => {}
+        }
+        self.known.insert(peer, disk);
+        if let Err(error) = self.write() {
+            self.known.remove(&peer);
+            return Err(error);
+        }
+        Ok(Meeting::First)
+    }
+
+    /// A peer has written down this node's disk. Whether that was the last one that was awaited.
+    pub fn accepted_by(&mut self, peer: NodeId) -> Result<bool, StorageError> {
+        if !self.awaited.remove(&peer) {
+            return Ok(false);
+        }
+        if let Err(error) = self.write() {
+            self.awaited.insert(peer);
+            return Err(error);
+        }
+        Ok(self.awaited.is_empty())
+    }
+
+    /// Who must hear of this node's disk before the node takes part.
+    pub fn awaited(&self) -> &BTreeSet<NodeId> {
+        &self.awaited
+    }
+
+    fn write(&self) -> Result<(), StorageError> {
+        replace_file(&self.path, &self.encode()).map_err(|error| fault(&self.path, error))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        let mut writer = Writer::new(&mut bytes);
+        writer.varint(self.known.len() as u64);
+        for (node, disk) in &self.known {
+            writer.varint(node.number());
+            writer.varint(disk.number());
+        }
+        writer.varint(self.awaited.len() as u64);
+        for node in &self.awaited {
+            writer.varint(node.number());
+        }
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        bytes
+    }
+}
+
+type Fields = (BTreeMap<NodeId, DiskId>, BTreeSet<NodeId>);
+
+fn decode(body: &[u8]) -> Result<Fields, DecodeError> {
+    let mut reader = Reader::new(body);
+    let known = reader
+        .list("peers", PEERS_MAX, 2, |reader| Ok((decode_node(reader)?, DiskId::new(reader.varint()?))))?;
+    let awaited = reader.list("awaited peers", PEERS_MAX, 1, decode_node)?;
+    reader.finish()?;
+    Ok((known.into_iter().collect(), awaited.into_iter().collect()))
+}
