@@ -34,6 +34,10 @@ pub(crate) struct Claim {
     pub(crate) seqs: SmallVec<[(Seq, Part); 1]>,
     /// Whether a request without a seq asked for it too.
     pub(crate) anonymous: bool,
+    /// Whether all who wait for it stand by; means nothing once it holds.
+    pub(crate) attended: bool,
+    /// How often it was asked for, repeats and conversions included.
+    pub(crate) asks: u32,
     pub(crate) upgrade: Option<Box<Upgrade>>,
 
     // Derived, rebuilt on load: the records behind `names`, the lease, and the neighbours in the lease's list.
@@ -51,6 +55,8 @@ pub(crate) struct Upgrade {
     pub(crate) wait_until: LogTime,
     pub(crate) seqs: SmallVec<[Seq; 1]>,
     pub(crate) anonymous: bool,
+    /// Whether all who wait for it stand by.
+    pub(crate) attended: bool,
 }
 
 impl Claim {
@@ -71,6 +77,22 @@ impl Claim {
     /// The number by which its wait is known.
     pub(crate) fn wait_revision(&self) -> Revision {
         self.upgrade.as_ref().map_or(self.create_revision, |upgrade| upgrade.queued_at)
+    }
+
+    /// Whether all who wait stand by.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.upgrade.as_ref().map_or(self.attended, |upgrade| upgrade.attended)
+    }
+
+    /// It was asked for once more: by one who stands by or not, and who waits with it or not.
+    pub(crate) fn asked(&mut self, attended: bool, waits: bool) {
+        self.asks = self.asks.saturating_add(1);
+        if !attended && waits {
+            match &mut self.upgrade {
+                Some(upgrade) => upgrade.attended = false,
+                None => self.attended = false,
+            }
+        }
     }
 
     pub(crate) fn queue_key(&self) -> QueueKey {

@@ -203,6 +203,9 @@ pub struct AcquireLock {
     pub max_hold: Option<DurationMs>,
     /// Why, for people.
     pub metadata: Metadata,
+    /// Whether it comes from a caller that stands by while it waits: once nobody does, whoever leads may end the wait
+    /// ([`CancelTarget::Wait`]). A session's requests wait on without one.
+    pub attended: bool,
     /// By which a repeat is known.
     pub request: Option<Request>,
 }
@@ -247,6 +250,8 @@ pub struct ConvertLock {
     pub mode: Mode,
     /// How long to wait for it.
     pub wait: Wait,
+    /// As in [`AcquireLock::attended`].
+    pub attended: bool,
     /// By which a repeat is known.
     pub request: Option<Request>,
 }
@@ -260,6 +265,9 @@ pub struct CancelWait {
     pub target: CancelTarget,
     /// Whether a grant that came first is given back.
     pub release_if_granted: bool,
+    /// If given: does nothing to a claim that was asked for more often than that, repeats included. So one caller that
+    /// goes takes nothing from another that asked for the same.
+    pub asks_max: Option<u32>,
     /// As in [`Request::acked`].
     pub acked: SeqRanges,
 }
@@ -275,6 +283,13 @@ pub enum CancelTarget {
         name: Name,
         /// The waiter's owner.
         owner: Owner,
+    },
+    /// This very wait, and no later one of the same owner.
+    Wait {
+        /// One of its locks.
+        name: Name,
+        /// When it joined the queue; for an upgrade, when that did.
+        create_revision: Revision,
     },
 }
 

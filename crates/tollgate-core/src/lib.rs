@@ -53,6 +53,8 @@ pub use reply::{
 };
 pub use ring::{Compacted, EventBatch};
 pub use state::{APPLY_VERSION_SUPPORTED, STUB_GROUPS_MAX, State};
-pub use view::{HolderView, LeaseClaim, LeaseView, LockView, RegisterView, StubView, UnackedEnd, WaiterView};
+pub use view::{
+    HolderView, LeaseClaim, LeaseView, LockView, RegisterView, StubView, UnackedEnd, WaitView, WaiterView,
+};
 pub use watch::Watch;
 pub use watch_index::WatchIndex;

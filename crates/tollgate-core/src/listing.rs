@@ -74,6 +74,8 @@ fn waiter_view(name: &Name, (claim, lease): Member<'_>, position: u64) -> Waiter
         metadata: claim.metadata.clone(),
         create_revision: claim.wait_revision(),
         deadline: (deadline != LogTime::NEVER).then_some(deadline),
+        attended: claim.is_attended(),
+        asks: claim.asks,
     }
 }
 

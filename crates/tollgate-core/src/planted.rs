@@ -98,5 +98,6 @@ bugs! {
     EndedLeaseRegistered: "a group is registered with a lease that has ended",
     UnackedEndsLostInSnapshot: "a snapshot forgets which groups must be told of a lease's end",
     WaitsJamTheirLease: "requests that wait count as operations in flight: a holder that waits elsewhere can't unlock",
+    AsksNotCounted: "one caller that goes takes the wait, or the lock, of another that asked for the same",
     OneAckForAll: "the first group that acknowledges a lease's end acknowledges it for all",
 }

@@ -155,6 +155,18 @@ impl<T: Clone> Slab<T> {
         records(&self.directories)
     }
 
+    /// The records in about so many places from `from` on, and where to go on. A record keeps its place.
+    pub(crate) fn part(&self, from: usize, places: usize) -> (impl Iterator<Item = &T>, Option<usize>) {
+        let (first, count) = (from / PAGE, places.div_ceil(PAGE));
+        let pages = (first..first + count).map_while(|page| {
+            self.directories.get(page / DIRECTORY).and_then(|directory| directory.get(page % DIRECTORY))
+        });
+        let next = first + count;
+        let all = self.directories.len().saturating_sub(1) * DIRECTORY
+            + self.directories.last().map_or(0, |last| last.len());
+        (pages.flat_map(|page| page.iter().flatten()), (next < all).then_some(next * PAGE))
+    }
+
     /// The records as they are now, whatever is written later.
     pub(crate) fn freeze(&self) -> Frozen<T> {
         Frozen { directories: self.directories.clone() }
@@ -274,6 +286,13 @@ mod tests {
                 _ => {}
             }
         }
+        let (mut parts, mut from) = (Vec::new(), Some(0));
+        while let Some(at) = from {
+            let (part, next) = slab.part(at, 40);
+            parts.extend(part.copied());
+            from = next;
+        }
+        assert!(parts.iter().eq(slab.iter().map(|(_, record)| record)), "all of it, part by part");
         let read = |records: Vec<(Id<u64>, u64)>| records.into_iter().collect::<BTreeMap<_, _>>();
         assert_eq!(read(slab.iter().map(|(id, r)| (id, *r)).collect()), model);
         assert_eq!(slab.len(), model.len());

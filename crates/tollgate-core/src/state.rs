@@ -71,6 +71,7 @@ pub const APPLY_VERSION_SUPPORTED: u32 = 1;
 ///     lock_delay: DurationMs::ZERO,
 ///     max_hold: None,
 ///     metadata: Metadata::new("schema v42")?,
+///     attended: false,
 ///     request: None,
 /// };
 /// let applied = state.apply(Entry { at: LogTime::from_ms(5), command: Command::AcquireLock(acquire) });

@@ -72,6 +72,25 @@ pub struct WaiterView {
     pub create_revision: Revision,
     /// When it gives up.
     pub deadline: Option<LogTime>,
+    /// Whether all who wait stand by: single callers, none of them a session.
+    pub attended: bool,
+    /// How often its claim was asked for, repeats included.
+    pub asks: u32,
+}
+
+/// A wait, as whoever looks after those who stand by sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitView {
+    /// The first of its locks.
+    pub name: Name,
+    /// By which it is known.
+    pub create_revision: Revision,
+    /// Whose it is.
+    pub lease: LeaseId,
+    /// As in [`WaiterView::attended`].
+    pub attended: bool,
+    /// As in [`WaiterView::asks`].
+    pub asks: u32,
 }
 
 /// A lease.

@@ -258,6 +258,7 @@ const WAIT_FOR: u8 = 1;
 const WAIT_FOREVER: u8 = 2;
 const LOCK_MAX_HOLD: u8 = 1 << 2;
 const LOCK_REQUEST: u8 = 1 << 3;
+const LOCK_ATTENDED: u8 = 1 << 4;
 
 const RELEASE_BY_TOKEN: u8 = 1;
 const RELEASE_TOKEN_GIVEN: u8 = 1 << 1;
@@ -265,12 +266,26 @@ const RELEASE_REQUEST: u8 = 1 << 2;
 
 const CANCEL_RELEASE_IF_GRANTED: u8 = 1;
 const CANCEL_WAITER: u8 = 1 << 1;
+const CANCEL_ONE_WAIT: u8 = 1 << 2;
+const CANCEL_ASKS_MAX: u8 = 1 << 3;
 
 impl Writer<'_> {
     fn acquire_lock(&mut self, acquire: &AcquireLock) {
-        let AcquireLock { names, lease, owner, mode, wait, lock_delay, max_hold, metadata, request } =
-            acquire;
-        let flags = flag(max_hold.is_some(), LOCK_MAX_HOLD) | flag(request.is_some(), LOCK_REQUEST);
+        let AcquireLock {
+            names,
+            lease,
+            owner,
+            mode,
+            wait,
+            lock_delay,
+            max_hold,
+            metadata,
+            attended,
+            request,
+        } = acquire;
+        let flags = flag(max_hold.is_some(), LOCK_MAX_HOLD)
+            | flag(request.is_some(), LOCK_REQUEST)
+            | flag(*attended, LOCK_ATTENDED);
         self.u8(ACQUIRE_LOCK);
         self.u8(flags | wait_kind(*wait));
         self.names(names);
@@ -309,9 +324,10 @@ impl Writer<'_> {
     }
 
     fn convert_lock(&mut self, convert: &ConvertLock) {
-        let ConvertLock { names, lease, owner, mode, wait, request } = convert;
+        let ConvertLock { names, lease, owner, mode, wait, attended, request } = convert;
         self.u8(CONVERT_LOCK);
-        self.u8(flag(request.is_some(), LOCK_REQUEST) | wait_kind(*wait));
+        let flags = flag(request.is_some(), LOCK_REQUEST) | flag(*attended, LOCK_ATTENDED);
+        self.u8(flags | wait_kind(*wait));
         self.names(names);
         self.lease_id(*lease);
         self.owner(owner);
@@ -321,10 +337,16 @@ impl Writer<'_> {
     }
 
     fn cancel_wait(&mut self, cancel: &CancelWait) {
-        let CancelWait { lease, target, release_if_granted, acked } = cancel;
-        let by_waiter = matches!(target, CancelTarget::Waiter { .. });
+        let CancelWait { lease, target, release_if_granted, asks_max, acked } = cancel;
+        let kind = match target {
+            CancelTarget::Seq(_) => 0,
+            CancelTarget::Waiter { .. } => CANCEL_WAITER,
+            CancelTarget::Wait { .. } => CANCEL_ONE_WAIT,
+        };
         self.u8(CANCEL_WAIT);
-        self.u8(flag(*release_if_granted, CANCEL_RELEASE_IF_GRANTED) | flag(by_waiter, CANCEL_WAITER));
+        self.u8(kind
+            | flag(*release_if_granted, CANCEL_RELEASE_IF_GRANTED)
+            | flag(asks_max.is_some(), CANCEL_ASKS_MAX));
         self.lease_id(*lease);
         match target {
             CancelTarget::Seq(seq) => self.seq(*seq),
@@ -332,6 +354,13 @@ impl Writer<'_> {
                 self.name(name);
                 self.owner(owner);
             }
+            CancelTarget::Wait { name, create_revision } => {
+                self.name(name);
+                self.revision(*create_revision);
+            }
+        }
+        if let Some(asks_max) = asks_max {
+            self.varint(u64::from(*asks_max));
         }
         self.seq_ranges(acked);
     }
@@ -362,7 +391,8 @@ impl Writer<'_> {
 
 impl Reader<'_> {
     fn acquire_lock(&mut self) -> Result<AcquireLock, DecodeError> {
-        let flags = self.lock_flags("flags of an acquire", LOCK_MAX_HOLD | LOCK_REQUEST)?;
+        let known = LOCK_MAX_HOLD | LOCK_REQUEST | LOCK_ATTENDED;
+        let flags = self.lock_flags("flags of an acquire", known)?;
         Ok(AcquireLock {
             names: self.names()?,
             lease: self.lease_id()?,
@@ -372,6 +402,7 @@ impl Reader<'_> {
             lock_delay: self.duration()?,
             max_hold: self.given(flags & LOCK_MAX_HOLD, Reader::duration)?,
             metadata: self.metadata()?,
+            attended: flags & LOCK_ATTENDED != 0,
             request: self.given(flags & LOCK_REQUEST, Reader::request)?,
         })
     }
@@ -399,27 +430,33 @@ impl Reader<'_> {
     }
 
     fn convert_lock(&mut self) -> Result<ConvertLock, DecodeError> {
-        let flags = self.lock_flags("flags of a convert", LOCK_REQUEST)?;
+        let flags = self.lock_flags("flags of a convert", LOCK_REQUEST | LOCK_ATTENDED)?;
         Ok(ConvertLock {
             names: self.names()?,
             lease: self.lease_id()?,
             owner: self.owner()?,
             mode: self.mode()?,
             wait: self.wait(flags)?,
+            attended: flags & LOCK_ATTENDED != 0,
             request: self.given(flags & LOCK_REQUEST, Reader::request)?,
         })
     }
 
     fn cancel_wait(&mut self) -> Result<CancelWait, DecodeError> {
-        let flags = self.flags("flags of a cancel", CANCEL_RELEASE_IF_GRANTED | CANCEL_WAITER)?;
+        const WHAT: &str = "flags of a cancel";
+        let at = self.at();
+        let known = CANCEL_RELEASE_IF_GRANTED | CANCEL_WAITER | CANCEL_ONE_WAIT | CANCEL_ASKS_MAX;
+        let flags = self.flags(WHAT, known)?;
         let lease = self.lease_id()?;
-        let target = if flags & CANCEL_WAITER != 0 {
-            CancelTarget::Waiter { name: self.name()?, owner: self.owner()? }
-        } else {
-            CancelTarget::Seq(self.seq()?)
+        let target = match flags & (CANCEL_WAITER | CANCEL_ONE_WAIT) {
+            0 => CancelTarget::Seq(self.seq()?),
+            CANCEL_WAITER => CancelTarget::Waiter { name: self.name()?, owner: self.owner()? },
+            CANCEL_ONE_WAIT => CancelTarget::Wait { name: self.name()?, create_revision: self.revision()? },
+            _ => return Err(DecodeError::UnknownTag { what: WHAT, tag: flags, at }),
         };
         let release_if_granted = flags & CANCEL_RELEASE_IF_GRANTED != 0;
-        Ok(CancelWait { lease, target, release_if_granted, acked: self.seq_ranges()? })
+        let asks_max = self.given(flags & CANCEL_ASKS_MAX, |reader| reader.u32("asks of a cancel"))?;
+        Ok(CancelWait { lease, target, release_if_granted, asks_max, acked: self.seq_ranges()? })
     }
 
     fn force_release(&mut self) -> Result<ForceRelease, DecodeError> {

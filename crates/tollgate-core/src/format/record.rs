@@ -349,6 +349,16 @@ fn read_outcome(reader: &mut Reader<'_>) -> Result<(Outcome, bool), DecodeError>
 /// A claim as read: without the records that only a state can give it.
 pub(crate) type ClaimParts = Box<Claim>;
 
+/// Flags of a claim and of its upgrade: who asked for it.
+const ANONYMOUS: u8 = 1;
+const ATTENDED: u8 = 1 << 1;
+/// Of a claim: more than once, and then how often follows.
+const ASKED_AGAIN: u8 = 1 << 2;
+
+fn flag(set: bool, flag: u8) -> u8 {
+    if set { flag } else { 0 }
+}
+
 fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests) {
     writer.lease_id(claim.lease_id);
     writer.names(&claim.names);
@@ -367,20 +377,24 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests) {
         let waited = if requests.has_waited(*seq) { WAITED } else { 0 };
         w.u8(waited | u8::from(*part == Part::Convert));
     });
-    writer.bool(claim.anonymous);
+    let again = claim.asks != 1;
+    writer.u8(flag(claim.anonymous, ANONYMOUS) | flag(claim.attended, ATTENDED) | flag(again, ASKED_AGAIN));
+    if again {
+        writer.varint(u64::from(claim.asks));
+    }
     writer.option(claim.upgrade.as_ref(), |w, upgrade| {
         w.mode(upgrade.mode);
         w.revision(upgrade.queued_at);
         w.log_time(upgrade.wait_until);
         w.list("seqs", SEQS_MAX, &upgrade.seqs, |w, seq| w.seq(*seq));
-        w.bool(upgrade.anonymous);
+        w.u8(flag(upgrade.anonymous, ANONYMOUS) | flag(upgrade.attended, ATTENDED));
     });
 }
 
 /// The claim, and those of its seqs that had to wait.
 fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeError> {
     let mut waited = Vec::new();
-    let claim = Claim {
+    let mut claim = Claim {
         lease_id: reader.lease_id()?,
         names: reader.names()?,
         owner: reader.owner()?,
@@ -394,13 +408,25 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeE
         max_hold: reader.duration()?,
         lock_delay: reader.duration()?,
         seqs: reader.list("seqs", SEQS_MAX, 2, |r| read_part(r, &mut waited))?.into(),
-        anonymous: reader.bool("anonymous")?,
-        upgrade: reader.option("upgrade", read_upgrade)?.map(Box::new),
+        anonymous: false,
+        attended: false,
+        asks: 1,
+        upgrade: None,
         locks: Locks::new(Vec::new()),
         lease: crate::slab::Id::UNSET,
         older: None,
         younger: None,
     };
+    let flags = reader.flags("flags of a claim", ANONYMOUS | ATTENDED | ASKED_AGAIN)?;
+    (claim.anonymous, claim.attended) = (flags & ANONYMOUS != 0, flags & ATTENDED != 0);
+    if flags & ASKED_AGAIN != 0 {
+        let (what, at) = ("asks of a claim", reader.at());
+        claim.asks = reader.u32(what)?;
+        if claim.asks < 2 {
+            return Err(DecodeError::UnknownTag { what, tag: claim.asks.to_le_bytes()[0], at });
+        }
+    }
+    claim.upgrade = reader.option("upgrade", read_upgrade)?.map(Box::new);
     Ok((Box::new(claim), waited))
 }
 
@@ -418,11 +444,15 @@ fn read_part(reader: &mut Reader<'_>, waited: &mut Vec<Seq>) -> Result<(Seq, Par
 }
 
 fn read_upgrade(reader: &mut Reader<'_>) -> Result<Upgrade, DecodeError> {
-    Ok(Upgrade {
+    let mut upgrade = Upgrade {
         mode: reader.mode()?,
         queued_at: reader.revision()?,
         wait_until: reader.log_time()?,
         seqs: reader.list("seqs", SEQS_MAX, 1, Reader::seq)?.into(),
-        anonymous: reader.bool("anonymous")?,
-    })
+        anonymous: false,
+        attended: false,
+    };
+    let flags = reader.flags("flags of an upgrade", ANONYMOUS | ATTENDED)?;
+    (upgrade.anonymous, upgrade.attended) = (flags & ANONYMOUS != 0, flags & ATTENDED != 0);
+    Ok(upgrade)
 }

@@ -21,11 +21,13 @@ impl State {
             Ok(lease) => lease,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        if let Err(reply) = self.begin(lease, acquire.request.as_ref(), Some(&acquire.names)) {
+        if let Err(reply) =
+            self.begin(lease, acquire.request.as_ref(), Some(&acquire.names), acquire.attended)
+        {
             return reply;
         }
         let result = self.acquire(acquire, lease, &places);
-        self.finish(lease, acquire.request.as_ref(), result)
+        self.finish(lease, acquire.request.as_ref(), acquire.attended, result)
     }
 
     fn acquire(
@@ -94,7 +96,7 @@ impl State {
             return Err(Rejection::Overlap { name: acquire.names.as_slice()[0].clone() });
         }
         let stronger = claim.mode.join(acquire.mode).expect("permits were dealt with above");
-        self.convert(id, stronger, acquire.wait, acquire.request.as_ref())
+        self.convert(id, stronger, (acquire.wait, acquire.attended), acquire.request.as_ref())
     }
 
     /// The owner waits for the names already.

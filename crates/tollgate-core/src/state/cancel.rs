@@ -1,20 +1,20 @@
 //! Cancel: leaves a queue, or forbids a request that has not arrived yet.
 
 use super::State;
-use crate::claim::Claim;
+use crate::claim::{Claim, QueueKey};
 use crate::command::{CancelTarget, CancelWait};
 use crate::lease::Lease;
 use crate::planted::Bug;
 use crate::reply::{EndReason, Rejection, Reply};
 use crate::requests::{Kept, Outcome, Part};
 use crate::slab::Id;
-use tollgate_types::{Metadata, Name, Owner, Seq};
+use tollgate_types::{Metadata, Name, Owner, Revision, Seq};
 
 const CANCELLED: Outcome = Outcome::Ended { token: None, reason: EndReason::Cancelled };
 
 impl State {
     pub(super) fn cancel_wait(&mut self, cancel: &CancelWait) -> Reply {
-        if let CancelTarget::Waiter { name, .. } = &cancel.target {
+        if let CancelTarget::Waiter { name, .. } | CancelTarget::Wait { name, .. } = &cancel.target {
             self.settle_names(std::slice::from_ref(name));
         }
         let lease = match self.living_lease(cancel.lease) {
@@ -25,25 +25,62 @@ impl State {
             return Reply::Rejected(rejection);
         }
         match &cancel.target {
-            CancelTarget::Seq(seq) => self.cancel_seq(lease, *seq, cancel.release_if_granted),
-            CancelTarget::Waiter { name, owner } => {
-                self.cancel_waiter(lease, name, owner, cancel.release_if_granted)
+            CancelTarget::Seq(seq) => self.cancel_seq(lease, *seq, cancel),
+            CancelTarget::Waiter { name, owner } => self.cancel_waiter(lease, name, owner, cancel),
+            CancelTarget::Wait { name, create_revision } => {
+                self.cancel_one_wait(lease, name, *create_revision, cancel)
             }
         }
     }
 
-    fn cancel_waiter(&mut self, lease: Id<Lease>, name: &Name, owner: &Owner, release: bool) -> Reply {
-        let Some(claim) = self.claim_on(self.find_lock(name), lease, owner) else {
+    /// Whether somebody else asked for the claim too, and a cancel with that condition leaves it alone.
+    fn is_wanted_by_more(&self, id: Id<Claim>, cancel: &CancelWait) -> bool {
+        let more = cancel.asks_max.is_some_and(|max| self.claims.get(id).asks > max);
+        more && !self.planted(Bug::AsksNotCounted)
+    }
+
+    fn cancel_one_wait(
+        &mut self,
+        lease: Id<Lease>,
+        name: &Name,
+        create_revision: Revision,
+        cancel: &CancelWait,
+    ) -> Reply {
+        let Some(claim) = self.queued_claim(name, create_revision) else {
             return Reply::Rejected(Rejection::NotWaiting { name: name.clone() });
         };
-        if !self.claims.get(claim).is_queued() {
-            return self.cancel_granted(claim, release);
+        if self.claims.get(claim).lease != lease {
+            return Reply::Rejected(Rejection::NotWaiting { name: name.clone() });
+        }
+        if self.is_wanted_by_more(claim, cancel) {
+            return Reply::Done;
         }
         self.end_wait(claim);
         Reply::Cancelled
     }
 
-    fn cancel_seq(&mut self, lease: Id<Lease>, seq: Seq, release: bool) -> Reply {
+    /// The claim that joined the queue of a name at this revision, and stands there still.
+    pub(super) fn queued_claim(&self, name: &Name, create_revision: Revision) -> Option<Id<Claim>> {
+        let queue = &self.locks.get(self.find_lock(name).1?).queue;
+        let keys = [QueueKey::waiter(create_revision), QueueKey::upgrade(create_revision)];
+        keys.iter().find_map(|key| queue.get(key).copied())
+    }
+
+    fn cancel_waiter(&mut self, lease: Id<Lease>, name: &Name, owner: &Owner, cancel: &CancelWait) -> Reply {
+        let Some(claim) = self.claim_on(self.find_lock(name), lease, owner) else {
+            return Reply::Rejected(Rejection::NotWaiting { name: name.clone() });
+        };
+        if self.is_wanted_by_more(claim, cancel) {
+            return Reply::Done;
+        }
+        if !self.claims.get(claim).is_queued() {
+            return self.cancel_granted(claim, cancel.release_if_granted);
+        }
+        self.end_wait(claim);
+        Reply::Cancelled
+    }
+
+    fn cancel_seq(&mut self, lease: Id<Lease>, seq: Seq, cancel: &CancelWait) -> Reply {
         let requests = &self.leases.get(lease).requests;
         if !requests.is_seen(seq) {
             return self.leave_tombstone(lease, seq);
@@ -53,7 +90,10 @@ impl State {
             self.settle_names(names.as_slice());
         }
         match self.leases.get(lease).requests.get(seq) {
-            Some(Kept::Claim { claim, part }) => self.cancel_claim(lease, claim, part, seq, release),
+            Some(Kept::Claim { claim, .. }) if self.is_wanted_by_more(claim, cancel) => Reply::Done,
+            Some(Kept::Claim { claim, part }) => {
+                self.cancel_claim(lease, claim, part, seq, cancel.release_if_granted)
+            }
             Some(Kept::Outcome(CANCELLED)) => Reply::Cancelled,
             Some(Kept::Outcome(outcome)) => self.outcome_reply(seq, outcome, None),
             None => Reply::Rejected(Rejection::SeqAcked { seq }),

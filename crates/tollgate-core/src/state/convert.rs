@@ -20,11 +20,13 @@ impl State {
             Ok(lease) => lease,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        if let Err(reply) = self.begin(lease, convert.request.as_ref(), Some(&convert.names)) {
+        if let Err(reply) =
+            self.begin(lease, convert.request.as_ref(), Some(&convert.names), convert.attended)
+        {
             return reply;
         }
         let result = self.convert_held(convert, lease, &places);
-        let reply = self.finish(lease, convert.request.as_ref(), result);
+        let reply = self.finish(lease, convert.request.as_ref(), convert.attended, result);
         if !self.planted(Bug::DowngradeWakesNobody) {
             self.settle_names(convert.names.as_slice());
         }
@@ -49,15 +51,15 @@ impl State {
             return Err(Rejection::Overlap { name: names[0].clone() });
         }
         check_kind(&names[0], claim.mode, convert.mode)?;
-        self.convert(claims[0], convert.mode, convert.wait, convert.request.as_ref())
+        self.convert(claims[0], convert.mode, (convert.wait, convert.attended), convert.request.as_ref())
     }
 
-    /// Changes a holder's mode, or lets it wait for that.
+    /// Changes a holder's mode, or lets it wait for that; `attended`: by a caller that stands by.
     pub(super) fn convert(
         &mut self,
         id: Id<Claim>,
         mode: Mode,
-        wait: Wait,
+        (wait, attended): (Wait, bool),
         request: Option<&Request>,
     ) -> Result<Answer, Rejection> {
         let wait_until = self.wait_until(wait);
@@ -92,7 +94,7 @@ impl State {
         self.check_queues(claim.locks.as_slice().iter().map(|lock| Some(*lock)))?;
         self.room_to_wait(claim.lease, request)?;
         self.check_deadlock_of_upgrade(id, mode)?;
-        self.queue_upgrade(id, mode, wait_until);
+        self.queue_upgrade(id, mode, (wait_until, attended));
         Ok(Answer::Claim(id, Part::Convert))
     }
 

@@ -42,6 +42,8 @@ impl State {
             lock_delay: acquire.lock_delay,
             seqs: acquire.request.iter().map(|request| (request.seq, Part::Acquire)).collect(),
             anonymous: acquire.request.is_none(),
+            attended: acquire.attended,
+            asks: 1,
             upgrade: None,
             locks,
             lease,
@@ -200,11 +202,16 @@ impl State {
     }
 
     /// Lets a holder wait for a stronger mode, ahead of the queue.
-    pub(super) fn queue_upgrade(&mut self, id: Id<Claim>, mode: Mode, wait_until: LogTime) {
+    pub(super) fn queue_upgrade(
+        &mut self,
+        id: Id<Claim>,
+        mode: Mode,
+        (wait_until, attended): (LogTime, bool),
+    ) {
         let revision = self.bump();
         let prev = self.claims.get(id).state();
-        let upgrade =
-            Upgrade { mode, queued_at: revision, wait_until, seqs: SmallVec::new(), anonymous: false };
+        let (seqs, anonymous) = (SmallVec::new(), false);
+        let upgrade = Upgrade { mode, queued_at: revision, wait_until, seqs, anonymous, attended };
         let claim = self.claims.get_mut(id);
         claim.upgrade = Some(Box::new(upgrade));
         claim.mod_revision = revision;

@@ -61,6 +61,7 @@ impl State {
         lease: Id<Lease>,
         request: Option<&Request>,
         names: Option<&Names>,
+        attended: bool,
     ) -> Result<(), Reply> {
         let Some(request) = request else { return Ok(()) };
         self.acknowledge(lease, &request.acked).map_err(Reply::Rejected)?;
@@ -70,6 +71,7 @@ impl State {
             self.settle_names(names.as_slice());
         }
         if let Some(reply) = self.repeat(lease, request.seq, names) {
+            self.count_repeat(lease, request.seq, attended);
             return Err(reply);
         }
         self.room_for_one(lease).map_err(Reply::Rejected)
@@ -105,6 +107,14 @@ impl State {
         }
     }
 
+    /// Notes on the claim that answers a repeat that it was asked for again.
+    fn count_repeat(&mut self, lease: Id<Lease>, seq: Seq, attended: bool) {
+        if let Some(Kept::Claim { claim, part }) = self.leases.get(lease).requests.get(seq) {
+            let waits = self.seq_waits(claim, part, seq);
+            self.claims.get_mut(claim).asked(attended, waits);
+        }
+    }
+
     /// Whether a request is certainly new and would be let through by `begin`.
     pub(super) fn would_run(&self, lease: Id<Lease>, request: &Request) -> bool {
         let (requests, acked) = (&self.leases.get(lease).requests, &request.acked);
@@ -135,6 +145,7 @@ impl State {
         &mut self,
         lease: Id<Lease>,
         request: Option<&Request>,
+        attended: bool,
         result: Result<Answer, Rejection>,
     ) -> Reply {
         let seq = request.map(|request| request.seq);
@@ -147,6 +158,7 @@ impl State {
                 return self.claim_reply(claim, waits);
             }
             Ok(Answer::Has(claim)) => {
+                self.claims.get_mut(claim).asked(attended, false);
                 if let Some(seq) = seq {
                     // As a Convert that was granted: it never waits, and a cancel of it releases nothing.
                     self.claims.get_mut(claim).seqs.push((seq, Part::Convert));
@@ -156,8 +168,9 @@ impl State {
             }
             Ok(Answer::Claim(claim, part)) => {
                 self.attach(claim, part, seq);
-                let record = self.claims.get(claim);
+                let record = self.claims.get_mut(claim);
                 let waits = !record.holds() || (record.upgrade.is_some() && part == Part::Convert);
+                record.asked(attended, waits);
                 if let Some(seq) = seq {
                     self.keep_claim(lease, claim, seq, part, waits);
                 }

@@ -8,7 +8,7 @@ use crate::lock::Lock;
 use crate::reply::Reply;
 use crate::ring::{Compacted, EventBatch};
 use crate::slab::Id;
-use crate::view::{LeaseClaim, LeaseView, LockView, RegisterView};
+use crate::view::{LeaseClaim, LeaseView, LockView, RegisterView, WaitView};
 use crate::watch::Watch;
 use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Names, Revision};
 
@@ -98,6 +98,20 @@ impl State {
         members.view(&lock.name, self.now)
     }
 
+    /// The wait that joined the queue of a name at this revision; none if it is over.
+    pub fn wait(&self, name: &Name, create_revision: Revision) -> Option<WaitView> {
+        let id = self.queued_claim(name, create_revision).filter(|id| self.death(*id).is_none())?;
+        Some(wait_view(self.claims.get(id)))
+    }
+
+    /// The waits whose callers stand by, of a part of all claims: begin at 0, go on with the number given back until
+    /// there is none. A wait that is there from the first look to the last is seen; of others, some.
+    pub fn attended_waits(&self, from: usize, claims_max: usize) -> (Vec<WaitView>, Option<usize>) {
+        let (claims, next) = self.claims.part(from, claims_max);
+        let attended = |claim: &&Claim| claim.is_queued() && claim.is_attended();
+        (claims.filter(attended).map(wait_view).collect(), next)
+    }
+
     fn with_lease(&self, id: Id<Claim>) -> Member<'_> {
         let claim = self.claims.get(id);
         (claim, self.leases.get(claim.lease))
@@ -149,5 +163,15 @@ impl State {
     /// A register, unless its lease has ended.
     pub fn register(&self, key: &Key) -> Option<RegisterView> {
         Some(self.registers.get(self.living_register(key)?).view())
+    }
+}
+
+fn wait_view(claim: &Claim) -> WaitView {
+    WaitView {
+        name: claim.names.as_slice()[0].clone(),
+        create_revision: claim.wait_revision(),
+        lease: claim.lease_id,
+        attended: claim.is_attended(),
+        asks: claim.asks,
     }
 }

@@ -27,7 +27,7 @@ impl State {
                     Ok(lease) => lease,
                     Err(rejection) => return Reply::Rejected(rejection),
                 };
-                if let Err(reply) = self.begin(lease, request.as_ref(), Some(&release.names)) {
+                if let Err(reply) = self.begin(lease, request.as_ref(), Some(&release.names), true) {
                     return reply;
                 }
                 let pairs = names.iter().zip(&places);
@@ -35,7 +35,7 @@ impl State {
                     .map(|(name, place)| self.check_holder(name, self.claim_on(*place, lease, owner), *token))
                     .collect();
                 let result = self.release_claims(names, claims).map(Answer::from);
-                self.finish(lease, request.as_ref(), result)
+                self.finish(lease, request.as_ref(), true, result)
             }
         }
     }

@@ -26,11 +26,11 @@ impl State {
             Ok(lease) => lease,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        if let Err(reply) = self.begin(lease, Some(request), None) {
+        if let Err(reply) = self.begin(lease, Some(request), None, true) {
             return reply;
         }
         let result = self.run_txn(txn).map(Answer::from);
-        self.finish(lease, Some(request), result)
+        self.finish(lease, Some(request), true, result)
     }
 
     fn run_txn(&mut self, txn: &Txn) -> Result<Reply, Rejection> {

@@ -68,6 +68,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         lock_delay: DurationMs::ZERO,
         max_hold: Some(DurationMs::from_ms(60_000)),
         metadata: Metadata::new("why").unwrap(),
+        attended: false,
         request: Some(request(7, &[(1, 6)])),
     };
     let plain_acquire = |mode| {
@@ -75,7 +76,8 @@ fn golden() -> Vec<(&'static str, Entry)> {
         let (owner, metadata) = (Owner::LEASE, Metadata::NONE);
         let names = names(&["a"]);
         let (wait, max_hold, request) = (Wait::No, None, None);
-        AcquireLock { names, lease: lease(5), owner, mode, wait, lock_delay, max_hold, metadata, request }
+        let (lease, attended) = (lease(5), false);
+        AcquireLock { names, lease, owner, mode, wait, lock_delay, max_hold, metadata, attended, request }
     };
     let convert = |wait, request| ConvertLock {
         names: names(&["a"]),
@@ -83,6 +85,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         owner: Owner::LEASE,
         mode: Mode::permit(2, 3).unwrap(),
         wait,
+        attended: false,
         request,
     };
     let release = |token: Option<u64>, request| ReleaseLock {
@@ -98,6 +101,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         lease: lease(5),
         target,
         release_if_granted,
+        asks_max: None,
         acked: SeqRanges::new(acked.to_vec()).unwrap(),
     };
     let grant = |id, revoke_on_disconnect| GrantLease {
@@ -198,6 +202,28 @@ fn golden() -> Vec<(&'static str, Entry)> {
                     false,
                     &[(3, 3)],
                 )),
+            ),
+        ),
+        (
+            "01 00 05 10 01 0161 05 00 00 01 00",
+            at(0, Command::AcquireLock(AcquireLock { attended: true, ..plain_acquire(Mode::Exclusive) })),
+        ),
+        (
+            "01 00 07 12 01 0161 05 00 05 02 03",
+            at(0, Command::ConvertLock(ConvertLock { attended: true, ..convert(Wait::Forever, None) })),
+        ),
+        (
+            "01 01 08 0c 05 0161 09 02 00",
+            at(
+                1,
+                Command::CancelWait(CancelWait {
+                    asks_max: Some(2),
+                    ..cancel(
+                        CancelTarget::Wait { name: Name::new("a").unwrap(), create_revision: revision(9) },
+                        false,
+                        &[],
+                    )
+                }),
             ),
         ),
         (

@@ -158,6 +158,7 @@ pub(crate) fn acquire(id: u64, texts: &[&str]) -> AcquireLock {
         lock_delay: DurationMs::ZERO,
         max_hold: None,
         metadata: Metadata::NONE,
+        attended: false,
         request: None,
     }
 }
@@ -180,7 +181,8 @@ pub(crate) fn unlock(id: u64, text: &str) -> Command {
 /// By the lease itself, for as long as it takes.
 pub(crate) fn convert(id: u64, text: &str, mode: Mode) -> ConvertLock {
     let (names, wait) = (names(&[text]), Wait::Forever);
-    ConvertLock { names, lease: lease(id), owner: Owner::LEASE, mode, wait, request: None }
+    let (owner, attended, request) = (Owner::LEASE, false, None);
+    ConvertLock { names, lease: lease(id), owner, mode, wait, attended, request }
 }
 
 pub(crate) fn cancel_seq(id: u64, number: u64) -> Command {
@@ -188,6 +190,7 @@ pub(crate) fn cancel_seq(id: u64, number: u64) -> Command {
         lease: lease(id),
         target: CancelTarget::Seq(seq(number)),
         release_if_granted: false,
+        asks_max: None,
         acked: SeqRanges::default(),
     })
 }

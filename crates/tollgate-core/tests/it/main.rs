@@ -1,5 +1,6 @@
 //! The tests of the state machine from outside: one binary, so that it links once.
 
+mod attended;
 mod backlog;
 mod busy;
 mod codec;

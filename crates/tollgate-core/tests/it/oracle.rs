@@ -105,6 +105,8 @@ struct Claim {
     hold_until: Option<LogTime>,
     wait_until: Option<LogTime>,
     asked_without_seq: bool,
+    attended: bool,
+    asks: u32,
     upgrade: Option<Upgrade>,
 }
 
@@ -115,6 +117,7 @@ struct Upgrade {
     queued_at: Revision,
     wait_until: Option<LogTime>,
     asked_without_seq: bool,
+    attended: bool,
 }
 
 /// A place in a queue: that of a waiting claim, or that of a holding claim's upgrade.

@@ -7,6 +7,7 @@ mod hostile;
 mod rich;
 
 pub(crate) use damage::{corpus_of_bytes, is_refused_or_itself};
+pub(crate) use frames::state_records;
 pub(crate) use hostile::{corpus_of_records, is_refused_or_sound};
 
 use crate::commands::{Replica, at};

@@ -325,6 +325,7 @@ mod tests {
             lock_delay: DurationMs::ZERO,
             max_hold: None,
             metadata: Metadata::NONE,
+            attended: false,
             request: None,
         };
         apply(state, Command::AcquireLock(acquire));

@@ -33,6 +33,7 @@ pub(super) fn prepare_campaign(campaign: &v1::CampaignRequest, groups: u32) -> R
         lock_delay: DurationMs::ZERO,
         max_hold: None,
         metadata: value.clone(),
+        attended: false,
         request: identity.map(request),
     };
     prepare_acquire(acquire, fast, Purpose::Campaign { value }, groups)

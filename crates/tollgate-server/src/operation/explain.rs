@@ -172,6 +172,8 @@ mod tests {
             metadata: Metadata::NONE,
             create_revision: Revision::ZERO,
             deadline: Some(LogTime::from_ms(700)),
+            attended: false,
+            asks: 1,
         }
     }
 

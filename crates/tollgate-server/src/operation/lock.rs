@@ -3,7 +3,6 @@
 //! Not here: what came of them (`lock_answer`).
 
 use super::context::{About, Context};
-use super::error::not_supported;
 use super::lock_answer::{Asked, Purpose};
 use super::query::Query;
 use super::route::{group_of, group_of_names};
@@ -59,6 +58,7 @@ pub(super) fn prepare_lock(request: &v1::LockRequest, groups: u32) -> Result<Pre
         lock_delay: convert::read_duration("lock_delay_ms", request.lock_delay_ms)?,
         max_hold: convert::read_duration_or_none("max_hold_ms", request.max_hold_ms)?,
         metadata: convert::read_metadata("metadata", &request.metadata)?,
+        attended: false,
         request: identity.map(self::request),
     };
     let several = !request.names.is_empty();
@@ -100,7 +100,8 @@ pub(super) fn prepare_convert(convert: &v1::ConvertRequest, groups: u32) -> Resu
         waits: wait != Wait::No,
         purpose: Purpose::Convert { several: !convert.names.is_empty() },
     };
-    let command = ConvertLock { names, lease, owner, mode, wait, request: identity.map(request) };
+    let (attended, request) = (false, identity.map(request));
+    let command = ConvertLock { names, lease, owner, mode, wait, attended, request };
     Ok(Prepared::command(group, Command::ConvertLock(command), About::Lock(asked)))
 }
 
@@ -130,39 +131,27 @@ pub(super) fn release_command(
 }
 
 pub(super) fn prepare_cancel(cancel: &v1::CancelWaitRequest, groups: u32) -> Result<Prepared, v1::Error> {
-    match read_target(cancel)? {
-        CancelTarget::Waiter { name, owner } => {
-            let group = group_of(name.slot(), groups);
-            cancel_in(group, cancel, CancelTarget::Waiter { name, owner })
+    let (group, target) = match convert::read_cancel_target(cancel.seq, &cancel.name, &cancel.owner)? {
+        convert::CancelTarget::Waiter { name, owner } => {
+            (group_of(name.slot(), groups), CancelTarget::Waiter { name, owner })
         }
-        CancelTarget::Seq(seq) if groups == 1 => cancel_in(GroupId::MAP, cancel, CancelTarget::Seq(seq)),
+        convert::CancelTarget::Seq(seq, Some(name)) => {
+            (group_of(name.slot(), groups), CancelTarget::Seq(seq))
+        }
+        convert::CancelTarget::Seq(seq, None) if groups == 1 => (GroupId::MAP, CancelTarget::Seq(seq)),
         // Any group would say "cancelled" of a seq that it has not seen, while the request waits on in another.
-        CancelTarget::Seq(_) => {
-            let says = "where there are several groups, a seq does not say which of them has the request: name the \
-                        lock and its owner instead, or cancel on the session that sent the request";
-            Err(v1::Error { field: "seq".to_owned(), ..not_supported(says) })
+        convert::CancelTarget::Seq(..) => {
+            let says = "where there are several groups, a seq does not say which of them has the request: set name \
+                        to one of its locks as well";
+            return Err(BadField::new("name", says).into());
         }
-    }
-}
-
-fn read_target(cancel: &v1::CancelWaitRequest) -> Result<CancelTarget, BadField> {
-    let target = convert::read_cancel_target(cancel.seq, &cancel.name, &cancel.owner)?;
-    Ok(match target {
-        convert::CancelTarget::Seq(seq) => CancelTarget::Seq(seq),
-        convert::CancelTarget::Waiter { name, owner } => CancelTarget::Waiter { name, owner },
-    })
-}
-
-fn cancel_in(
-    group: GroupId,
-    cancel: &v1::CancelWaitRequest,
-    target: CancelTarget,
-) -> Result<Prepared, v1::Error> {
+    };
     let lease = convert::read_lease_id("lease_id", cancel.lease_id)?;
     let acked = convert::read_seq_ranges("acked", &cancel.acked)?;
     let release_if_granted = cancel.release_if_granted;
+    let asks_max = (cancel.asked_at_most != 0).then_some(cancel.asked_at_most);
     let repeats = matches!(target, CancelTarget::Seq(_)) || !release_if_granted;
-    let command = CancelWait { lease, target, release_if_granted, acked };
+    let command = CancelWait { lease, target, release_if_granted, asks_max, acked };
     Ok(Prepared::command(group, Command::CancelWait(command), About::CancelWait { lease, repeats }))
 }
 
@@ -170,7 +159,7 @@ fn cancel_in(
 pub(super) fn leave(name: Name, lease: LeaseId, owner: Owner) -> Command {
     let target = CancelTarget::Waiter { name, owner };
     let acked = tollgate_types::SeqRanges::default();
-    Command::CancelWait(CancelWait { lease, target, release_if_granted: true, acked })
+    Command::CancelWait(CancelWait { lease, target, release_if_granted: true, asks_max: None, acked })
 }
 
 pub(super) fn prepare_force_release(
@@ -294,8 +283,11 @@ mod tests {
     fn a_cancel_by_seq_needs_to_know_the_group() {
         let cancel = v1::CancelWaitRequest { lease_id: 7, seq: 4, ..Default::default() };
         assert_eq!(prepare_cancel(&cancel, 1).unwrap().group, GroupId::MAP);
-        let error = prepare_cancel(&cancel, 2).unwrap_err();
-        assert_eq!((error.reason(), error.field.as_str()), (v1::ErrorReason::NotSupported, "seq"));
+        assert_eq!(field(prepare_cancel(&cancel, 2)), "name");
+        let named = v1::CancelWaitRequest { name: "jobs".into(), ..cancel };
+        let group = group_of(Name::new("jobs").unwrap().slot(), 16);
+        let prepared = prepare_cancel(&named, 16).unwrap();
+        assert_eq!((prepared.group, prepared.context.group()), (group, group));
     }
 
     #[test]

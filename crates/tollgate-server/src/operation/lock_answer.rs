@@ -182,6 +182,7 @@ pub(super) fn wait_cancelled(replied: &Replied<'_>) -> Wire {
     let mut response = v1::CancelWaitResponse { header: replied.head(), ..Default::default() };
     let outcome = match replied.reply {
         Reply::Cancelled => v1::CancelOutcome::Cancelled,
+        Reply::Done => v1::CancelOutcome::Left,
         Reply::Released { revision } => {
             response.revision = revision.get();
             v1::CancelOutcome::Released

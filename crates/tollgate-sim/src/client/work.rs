@@ -118,6 +118,7 @@ impl Client {
             lock_delay: DurationMs::from_ms(lock_delay_ms),
             max_hold: max_hold_ms.map(DurationMs::from_ms),
             metadata: Metadata::NONE,
+            attended: false,
             request: Some(request.clone()),
         });
         let ask = Ask::Command(Box::new(command));
@@ -150,8 +151,8 @@ impl Client {
         locking.cancel = Cancel::Asked;
         let op = Op::Cancel { of, release_if_granted };
         let target = CancelTarget::Seq(seq);
-        let acked = SeqRanges::default();
-        let command = Command::CancelWait(CancelWait { lease, target, release_if_granted, acked });
+        let (acked, asks_max) = (SeqRanges::default(), None);
+        let command = Command::CancelWait(CancelWait { lease, target, release_if_granted, asks_max, acked });
         let why = Why::Cancel { task: index, of };
         self.make(group, Ask::Command(Box::new(command)), op, None, why, now);
         self.tasks[index].next_at = u64::MAX;
@@ -209,8 +210,16 @@ impl Client {
         let told = told_wait(wait);
         let op = Op::Convert { names: names.clone(), lease, owner: owner.clone(), mode, wait: told };
         let request_sent = Some(request.clone());
-        let command =
-            Command::ConvertLock(ConvertLock { names, lease, owner, mode, wait, request: request_sent });
+        let attended = false;
+        let command = Command::ConvertLock(ConvertLock {
+            names,
+            lease,
+            owner,
+            mode,
+            wait,
+            attended,
+            request: request_sent,
+        });
         let ask = Ask::Command(Box::new(command));
         let call = self.make(group, ask, op, Some(&request), Why::Task(index), now);
         self.tasks[index].take_step(Step::Converting { call, grant: place }, u64::MAX);

@@ -87,7 +87,9 @@ fn cancelled(response: &v1::CancelWaitResponse) -> Outcome {
             Outcome::Busy { holders: Vec::new() }
         }
         v1::CancelOutcome::Finished => Outcome::Ended { token, reason: end_reason(response.end_reason()) },
-        v1::CancelOutcome::Unspecified => panic!("a cancel found something: {response:?}"),
+        v1::CancelOutcome::Unspecified | v1::CancelOutcome::Left => {
+            panic!("a cancel without a condition found something: {response:?}")
+        }
     }
 }
 

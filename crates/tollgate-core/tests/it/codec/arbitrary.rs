@@ -197,6 +197,7 @@ fn arbitrary_acquire_lock(rng: &mut Rng) -> AcquireLock {
         lock_delay: arbitrary_duration(rng),
         max_hold: rng.maybe(arbitrary_duration),
         metadata: arbitrary_metadata(rng),
+        attended: rng.one_in(2),
         request: rng.maybe(arbitrary_request),
     }
 }
@@ -222,20 +223,22 @@ fn arbitrary_convert_lock(rng: &mut Rng) -> ConvertLock {
         owner: arbitrary_owner(rng),
         mode: arbitrary_mode(rng),
         wait: arbitrary_wait(rng),
+        attended: rng.one_in(2),
         request: rng.maybe(arbitrary_request),
     }
 }
 
 fn arbitrary_cancel_wait(rng: &mut Rng) -> CancelWait {
-    let target = if rng.one_in(2) {
-        CancelTarget::Seq(arbitrary_seq(rng))
-    } else {
-        CancelTarget::Waiter { name: arbitrary_name(rng), owner: arbitrary_owner(rng) }
+    let target = match rng.number(0, 2) {
+        0 => CancelTarget::Seq(arbitrary_seq(rng)),
+        1 => CancelTarget::Waiter { name: arbitrary_name(rng), owner: arbitrary_owner(rng) },
+        _ => CancelTarget::Wait { name: arbitrary_name(rng), create_revision: arbitrary_revision(rng) },
     };
     CancelWait {
         lease: arbitrary_lease(rng),
         target,
         release_if_granted: rng.one_in(2),
+        asks_max: rng.maybe(arbitrary_u32),
         acked: arbitrary_acked(rng),
     }
 }

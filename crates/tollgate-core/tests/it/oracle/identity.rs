@@ -77,6 +77,7 @@ impl Oracle {
         lease: LeaseId,
         request: Option<&Request>,
         names: Option<&Names>,
+        attended: bool,
         run: impl FnOnce(&mut Oracle, Revision) -> Result<Answer, Rejection>,
     ) -> Reply {
         let incarnation = match self.living(lease) {
@@ -84,7 +85,7 @@ impl Oracle {
             Err(rejection) => return Reply::Rejected(rejection),
         };
         if let Some(request) = request
-            && let Some(reply) = self.answer_without_running(incarnation, request, names)
+            && let Some(reply) = self.answer_without_running(incarnation, request, names, attended)
         {
             return reply;
         }
@@ -92,6 +93,9 @@ impl Oracle {
             kept: Kept::Outcome(Outcome::Rejected(rejection.code())),
             reply: Reply::Rejected(rejection),
         });
+        if let Kept::Acquire(claim) | Kept::Convert { claim, .. } = &answer.kept {
+            self.asked(*claim, attended, &answer.reply);
+        }
         if let Some(request) = request {
             self.keep(incarnation, request.seq, answer.kept);
             if matches!(answer.reply, Reply::Queued { .. }) {
@@ -101,12 +105,22 @@ impl Oracle {
         answer.reply
     }
 
+    /// A claim was asked for, and this is the answer. Who waits and does not stand by lets the wait go on without any.
+    fn asked(&mut self, claim: Revision, attended: bool, reply: &Reply) {
+        let claim = self.claim_mut(claim);
+        claim.asks += 1;
+        if let (Reply::Queued { .. }, false) = (reply, attended) {
+            *claim.upgrade.as_mut().map_or(&mut claim.attended, |upgrade| &mut upgrade.attended) = false;
+        }
+    }
+
     /// Rules 1 to 4.
     fn answer_without_running(
         &mut self,
         incarnation: Revision,
         request: &Request,
         names: Option<&Names>,
+        attended: bool,
     ) -> Option<Reply> {
         if let Err(rejection) = self.take_acks(incarnation, &request.acked) {
             return Some(Reply::Rejected(rejection));
@@ -117,7 +131,12 @@ impl Oracle {
             self.settle_all(of_claim.as_slice());
         }
         if self.lease_of(incarnation).seen.contains(request.seq) {
-            return Some(self.answer_repeat(incarnation, request.seq, names));
+            let reply = self.answer_repeat(incarnation, request.seq, names);
+            let kept = self.lease_of(incarnation).kept.get(&request.seq.get());
+            if let Some(Kept::Acquire(claim) | Kept::Convert { claim, .. }) = kept {
+                self.asked(*claim, attended, &reply);
+            }
+            return Some(reply);
         }
         self.check_room(incarnation).err().map(Reply::Rejected)
     }

@@ -21,6 +21,7 @@ impl Oracle {
             acquire.lease,
             acquire.request.as_ref(),
             Some(&acquire.names),
+            acquire.attended,
             |oracle, incarnation| oracle.acquire(acquire, incarnation),
         );
         self.settle_changed(before, names);
@@ -276,7 +277,9 @@ impl Oracle {
         self.check_deadlock(&wish)?;
         let wait_until = self.end_of(wait);
         // `queue_upgrade` fills in the revision at which it is queued.
-        let upgrade = Upgrade { mode, queued_at: Revision::ZERO, wait_until, asked_without_seq: !has_seq };
+        // Until somebody asks who does not stand by: `asked` sees to that, for the first as well.
+        let (asked_without_seq, attended) = (!has_seq, true);
+        let upgrade = Upgrade { mode, queued_at: Revision::ZERO, wait_until, asked_without_seq, attended };
         let queued_at = self.queue_upgrade(id, upgrade);
         let reply = self.queued(Place { claim: id, upgrade: true });
         Ok(Answer { reply, kept: Kept::Convert { claim: id, queued_at: Some(queued_at) } })
@@ -290,6 +293,7 @@ impl Oracle {
             convert.lease,
             convert.request.as_ref(),
             Some(&convert.names),
+            convert.attended,
             |oracle, incarnation| {
                 let held = oracle.held_by(incarnation, &convert.owner, names)?;
                 if held.iter().any(|id| *id != held[0]) || oracle.claim(held[0]).names != convert.names {
@@ -327,12 +331,16 @@ impl Oracle {
         let mut changed: BTreeSet<Name> = names.iter().cloned().collect();
         let reply = match &release.by {
             ReleaseBy::Token(token) => self.release_by_token(names, *token, &mut changed),
-            ReleaseBy::Holder { lease, owner, token, request } => {
-                self.identified(*lease, request.as_ref(), Some(&release.names), |oracle, incarnation| {
+            ReleaseBy::Holder { lease, owner, token, request } => self.identified(
+                *lease,
+                request.as_ref(),
+                Some(&release.names),
+                true,
+                |oracle, incarnation| {
                     let ids = oracle.find_held(incarnation, owner, names, *token)?;
                     Ok(Answer::outcome(oracle.release(names, &ids, &mut changed)))
-                })
-            }
+                },
+            ),
         };
         self.settle_changed(before, &Vec::from_iter(changed));
         reply
@@ -413,7 +421,7 @@ impl Oracle {
     }
 
     pub(super) fn cancel_wait(&mut self, cancel: &CancelWait) -> Reply {
-        if let CancelTarget::Waiter { name, .. } = &cancel.target {
+        if let CancelTarget::Waiter { name, .. } | CancelTarget::Wait { name, .. } = &cancel.target {
             self.settle_all(std::slice::from_ref(name));
         }
         self.try_cancel_wait(cancel).unwrap_or_else(Reply::Rejected)
@@ -423,11 +431,29 @@ impl Oracle {
         let incarnation = self.living(cancel.lease)?;
         self.take_acks(incarnation, &cancel.acked)?;
         match &cancel.target {
-            CancelTarget::Seq(seq) => self.cancel_seq(incarnation, *seq, cancel.release_if_granted),
+            CancelTarget::Seq(seq) => self.cancel_seq(incarnation, *seq, cancel),
+            CancelTarget::Wait { name, create_revision } => {
+                let number = |place: &Place| match &self.claim(place.claim).upgrade {
+                    Some(upgrade) => upgrade.queued_at,
+                    None => place.claim,
+                };
+                let mut queue = self.queue(name).into_iter();
+                let place = queue.find(|place| number(place) == *create_revision);
+                let place = place.filter(|place| self.claim(place.claim).incarnation == incarnation);
+                let place = place.ok_or_else(|| Rejection::NotWaiting { name: name.clone() })?;
+                if cancel.asks_max.is_some_and(|max| self.claim(place.claim).asks > max) {
+                    return Ok(Reply::Done);
+                }
+                self.end_wait(place);
+                Ok(Reply::Cancelled)
+            }
             CancelTarget::Waiter { name, owner } => {
                 let claim = self.claim_of(incarnation, owner, name);
                 let id = claim.ok_or_else(|| Rejection::NotWaiting { name: name.clone() })?;
                 let claim = self.claim(id);
+                if cancel.asks_max.is_some_and(|max| claim.asks > max) {
+                    return Ok(Reply::Done);
+                }
                 if claim.token.is_none() || claim.upgrade.is_some() {
                     self.end_wait(Place { claim: id, upgrade: claim.upgrade.is_some() });
                     return Ok(Reply::Cancelled);
@@ -458,7 +484,12 @@ impl Oracle {
         reply
     }
 
-    fn cancel_seq(&mut self, incarnation: Revision, seq: Seq, release: bool) -> Result<Reply, Rejection> {
+    fn cancel_seq(
+        &mut self,
+        incarnation: Revision,
+        seq: Seq,
+        cancel: &CancelWait,
+    ) -> Result<Reply, Rejection> {
         if !self.lease_of(incarnation).seen.contains(seq) {
             self.check_room(incarnation)?;
             self.keep(incarnation, seq, Kept::Outcome(Outcome::cancelled()));
@@ -473,8 +504,11 @@ impl Oracle {
             Some(Kept::Convert { claim, .. }) => Place { claim: *claim, upgrade: true },
             Some(Kept::Outcome(_)) | None => return Ok(self.cancel_outcome(incarnation, seq)),
         };
+        if cancel.asks_max.is_some_and(|max| self.claim(place.claim).asks > max) {
+            return Ok(Reply::Done);
+        }
         if !self.is_on_wait(self.kept(incarnation, seq), place) {
-            return Ok(self.cancel_granted(place.claim, release && !place.upgrade));
+            return Ok(self.cancel_granted(place.claim, cancel.release_if_granted && !place.upgrade));
         }
         self.keep(incarnation, seq, Kept::Outcome(Outcome::cancelled()));
         let claim = self.claim(place.claim);
@@ -556,6 +590,8 @@ fn new_claim(acquire: &AcquireLock, incarnation: Revision) -> Claim {
         hold_until: None,
         wait_until: None,
         asked_without_seq: acquire.request.is_none(),
+        attended: true,
+        asks: 0,
         upgrade: None,
     }
 }

@@ -14,7 +14,7 @@ impl Oracle {
     pub(super) fn txn(&mut self, txn: &Txn) -> Reply {
         match &txn.request {
             Some((lease, request)) => {
-                self.identified(*lease, Some(request), None, |oracle, _| oracle.run_txn(txn))
+                self.identified(*lease, Some(request), None, true, |oracle, _| oracle.run_txn(txn))
             }
             None => self.run_txn(txn).map_or_else(Reply::Rejected, |answer| answer.reply),
         }

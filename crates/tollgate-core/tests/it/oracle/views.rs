@@ -92,6 +92,8 @@ impl Oracle {
             metadata: claim.metadata.clone(),
             create_revision: upgrade.map_or(claim.create_revision, |upgrade| upgrade.queued_at),
             deadline: upgrade.map_or(claim.wait_until, |upgrade| upgrade.wait_until),
+            attended: upgrade.map_or(claim.attended, |upgrade| upgrade.attended),
+            asks: claim.asks,
         }
     }
 

@@ -228,7 +228,7 @@ fn names_of(command: &Command) -> String {
         Command::AcquireLock(acquire) => acquire.names.as_slice(),
         Command::ConvertLock(convert) => convert.names.as_slice(),
         Command::CancelWait(cancel) => match &cancel.target {
-            CancelTarget::Waiter { name, .. } => std::slice::from_ref(name),
+            CancelTarget::Waiter { name, .. } | CancelTarget::Wait { name, .. } => std::slice::from_ref(name),
             CancelTarget::Seq(_) => &[],
         },
         _ => &[],

@@ -10,8 +10,8 @@ use tollgate_core::{
     LeaseChoice, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Wait,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, Invalid, LeaseId, Limit, Limits, Metadata, Mode, Name, Names, Owner, Seq,
-    SeqRanges, Slot, Token,
+    Address, ClientId, DurationMs, Invalid, LeaseId, Limit, Limits, Metadata, Mode, Name, Names, Owner,
+    Revision, Seq, SeqRanges, Slot, Token,
 };
 
 /// What a line asks for.
@@ -137,6 +137,7 @@ fn lock(words: &mut Words, aliases: &mut Aliases, may_wait: bool) -> Result<Comm
         lock_delay: words.duration("delay")?.unwrap_or(DurationMs::ZERO),
         max_hold: words.duration("max-hold")?,
         metadata: valid(Metadata::new(words.flag("why").unwrap_or_default()))?,
+        attended: words.has("attended"),
         request: request(words)?,
     }))
 }
@@ -165,6 +166,7 @@ fn convert(words: &mut Words, aliases: &mut Aliases) -> Result<Command, String> 
         owner: owner(words)?,
         mode: mode(words)?.ok_or("mode= is missing")?,
         wait: wait(words)?,
+        attended: words.has("attended"),
         request: request(words)?,
     }))
 }
@@ -173,13 +175,18 @@ fn cancel(words: &mut Words, aliases: &mut Aliases) -> Result<Command, String> {
     let lease = aliases.lease(&words.required("lease")?)?;
     let release_if_granted = words.has("release");
     let acked = acked(words)?;
+    let asks_max = words.number("asks-max")?;
     let target = if let Some(seq) = words.number("seq")? {
         CancelTarget::Seq(valid(Seq::new(seq))?)
     } else {
-        let owner = owner(words)?;
-        CancelTarget::Waiter { name: valid(Name::new(words.next("a name or seq=")?))?, owner }
+        let (wait, owner) = (words.number("queued-at")?, owner(words)?);
+        let name = valid(Name::new(words.next("a name or seq=")?))?;
+        match wait {
+            Some(wait) => CancelTarget::Wait { name, create_revision: valid(Revision::new(wait))? },
+            None => CancelTarget::Waiter { name, owner },
+        }
     };
-    Ok(Command::CancelWait(CancelWait { lease, target, release_if_granted, acked }))
+    Ok(Command::CancelWait(CancelWait { lease, target, release_if_granted, asks_max, acked }))
 }
 
 fn force(words: &mut Words) -> Result<Command, String> {

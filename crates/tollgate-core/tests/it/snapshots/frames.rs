@@ -42,6 +42,11 @@ pub(super) fn records_of(bytes: &[u8]) -> Vec<u8> {
     records
 }
 
+/// All that a state is, as bytes: without frames and hash.
+pub(crate) fn state_records(state: &State) -> Vec<u8> {
+    records_of(&bytes_of(state))
+}
+
 /// A snapshot of one frame, with the checksum and hash that these records should have.
 pub(super) fn framed(records: &[u8]) -> Vec<u8> {
     let hash = xxhash_rust::xxh3::xxh3_64(records);

@@ -5,7 +5,7 @@ use super::{Generator, seq};
 use crate::oracle::Oracle;
 use tollgate_core::{
     AcquireLock, CancelTarget, CancelWait, Command, ConvertLock, ForceRelease, HolderView, LockView,
-    ReleaseBy, ReleaseLock, Wait,
+    ReleaseBy, ReleaseLock, Wait, WaiterView,
 };
 use tollgate_types::{DurationMs, LeaseId, Mode, Name, Names, Owner, Token};
 
@@ -23,6 +23,7 @@ impl Generator {
             lock_delay: self.lock_delay(),
             max_hold: self.rng.percent(20).then(|| DurationMs::from_ms(*self.rng.pick(&[0, 1, 3, 10, 40]))),
             metadata: self.rng.pick(&self.metadata).clone(),
+            attended: self.rng.percent(60),
             request: self.request(lease),
         })
     }
@@ -130,8 +131,8 @@ impl Generator {
         if self.rng.percent(25) {
             return self.acquire_again(names, lease, owner, mode, wait);
         }
-        let request = self.request(lease);
-        Command::ConvertLock(ConvertLock { names, lease, owner, mode, wait, request })
+        let (attended, request) = (self.rng.percent(60), self.request(lease));
+        Command::ConvertLock(ConvertLock { names, lease, owner, mode, wait, attended, request })
     }
 
     /// An Acquire of what is held already.
@@ -144,10 +145,20 @@ impl Generator {
         wait: Wait,
     ) -> Command {
         let (lock_delay, max_hold) = (DurationMs::ZERO, None);
-        let (metadata, request) = (self.metadata[0].clone(), self.request(lease));
-        let acquire =
-            AcquireLock { names, lease, owner, mode, wait, lock_delay, max_hold, metadata, request };
-        Command::AcquireLock(acquire)
+        let metadata = self.metadata[0].clone();
+        let (attended, request) = (self.rng.percent(60), self.request(lease));
+        Command::AcquireLock(AcquireLock {
+            names,
+            lease,
+            owner,
+            mode,
+            wait,
+            lock_delay,
+            max_hold,
+            metadata,
+            attended,
+            request,
+        })
     }
 
     pub(super) fn force(&mut self, oracle: &Oracle) -> Command {
@@ -164,7 +175,9 @@ impl Generator {
         let by_seq = self.rng.percent(55);
         let (lease, target) = if by_seq { self.cancel_seq(oracle) } else { self.cancel_waiter(oracle) };
         let release_if_granted = self.rng.percent(40);
-        Command::CancelWait(CancelWait { lease, target, release_if_granted, acked: self.acked(lease) })
+        let asks_max = self.rng.percent(50).then(|| u32::try_from(self.rng.between(0, 3)).expect("few"));
+        let acked = self.acked(lease);
+        Command::CancelWait(CancelWait { lease, target, release_if_granted, asks_max, acked })
     }
 
     /// A seq that was given out, the later the likelier, or one of the next: then its request comes too late.
@@ -181,12 +194,20 @@ impl Generator {
 
     fn cancel_waiter(&mut self, oracle: &Oracle) -> (LeaseId, CancelTarget) {
         let locks = Generator::locks(oracle);
+        let one_wait = self.rng.percent(50);
         let waiters: Vec<(LeaseId, CancelTarget)> = locks
             .into_iter()
             .flat_map(|lock| {
                 let name = lock.name;
-                let target = move |owner| CancelTarget::Waiter { name: name.clone(), owner };
-                lock.waiters.into_iter().map(move |waiter| (waiter.lease, target(waiter.owner)))
+                let target = move |waiter: WaiterView| {
+                    let (name, WaiterView { owner, create_revision, .. }) = (name.clone(), waiter);
+                    if one_wait {
+                        CancelTarget::Wait { name, create_revision }
+                    } else {
+                        CancelTarget::Waiter { name, owner }
+                    }
+                };
+                lock.waiters.into_iter().map(move |waiter| (waiter.lease, target(waiter)))
             })
             .collect();
         if !waiters.is_empty() && self.rng.percent(80) {
