@@ -25,11 +25,12 @@ pub(crate) struct Claim {
     pub(crate) create_revision: Revision,
     pub(crate) mod_revision: Revision,
     pub(crate) version: u64,
+    /// When it joined the queue or, once granted, when that was.
+    pub(crate) since: LogTime,
     /// When the wait ends or, once granted, the hold.
     pub(crate) until: LogTime,
-    /// 0 for none.
-    pub(crate) max_hold: DurationMs,
-    pub(crate) lock_delay: DurationMs,
+    /// What most claims don't have.
+    pub(crate) extras: Option<Box<Extras>>,
     /// The unacknowledged requests that it answers.
     pub(crate) seqs: SmallVec<[(Seq, Part); 1]>,
     /// Whether a request without a seq asked for it too.
@@ -47,11 +48,28 @@ pub(crate) struct Claim {
     pub(crate) younger: Option<Id<Claim>>,
 }
 
+/// What few claims have, kept apart so that the others don't pay for it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// 0 for none.
+    pub(crate) max_hold: DurationMs,
+    pub(crate) lock_delay: DurationMs,
+}
+
+impl Extras {
+    /// None if there is nothing in it.
+    pub(crate) fn packed(self) -> Option<Box<Extras>> {
+        (self != Extras::default()).then(|| Box::new(self))
+    }
+}
+
 /// A holder's wait for a stronger mode.
 #[derive(Clone)]
 pub(crate) struct Upgrade {
     pub(crate) mode: Mode,
     pub(crate) queued_at: Revision,
+    /// The log time of `queued_at`.
+    pub(crate) since: LogTime,
     pub(crate) wait_until: LogTime,
     pub(crate) seqs: SmallVec<[Seq; 1]>,
     pub(crate) anonymous: bool,
@@ -60,6 +78,15 @@ pub(crate) struct Upgrade {
 }
 
 impl Claim {
+    /// How long it may hold; 0 for ever.
+    pub(crate) fn max_hold(&self) -> DurationMs {
+        self.extras.as_ref().map_or(DurationMs::ZERO, |extras| extras.max_hold)
+    }
+
+    pub(crate) fn lock_delay(&self) -> DurationMs {
+        self.extras.as_ref().map_or(DurationMs::ZERO, |extras| extras.lock_delay)
+    }
+
     pub(crate) fn holds(&self) -> bool {
         self.token.is_some()
     }

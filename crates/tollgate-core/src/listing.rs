@@ -56,6 +56,7 @@ pub(crate) fn holder_view(name: &Name, (claim, lease): Member<'_>) -> HolderView
         create_revision: claim.create_revision,
         mod_revision: claim.mod_revision,
         version: claim.version,
+        since: claim.since,
         expiration: lease.deadline.min(claim.until),
     }
 }
@@ -73,6 +74,7 @@ fn waiter_view(name: &Name, (claim, lease): Member<'_>, position: u64) -> Waiter
         upgrade: claim.upgrade.is_some(),
         metadata: claim.metadata.clone(),
         create_revision: claim.wait_revision(),
+        since: claim.upgrade.as_ref().map_or(claim.since, |upgrade| upgrade.since),
         deadline: (deadline != LogTime::NEVER).then_some(deadline),
         attended: claim.is_attended(),
         asks: claim.asks,

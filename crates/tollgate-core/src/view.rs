@@ -42,6 +42,8 @@ pub struct HolderView {
     pub mod_revision: Revision,
     /// How many changes it has seen.
     pub version: u64,
+    /// The log time since which it holds the lock, in whatever mode.
+    pub since: LogTime,
     /// When the grant ends if nothing happens: the lease's deadline or the max hold, whichever is first. The deadline
     /// of a lease that lives in another group is not known here and counts as never.
     pub expiration: LogTime,
@@ -70,6 +72,8 @@ pub struct WaiterView {
     pub metadata: Metadata,
     /// When it joined the queue; the number by which its wait is known.
     pub create_revision: Revision,
+    /// The log time then.
+    pub since: LogTime,
     /// When it gives up.
     pub deadline: Option<LogTime>,
     /// Whether all who wait stand by: single callers, none of them a session.

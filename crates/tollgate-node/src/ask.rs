@@ -3,10 +3,20 @@
 use std::fmt;
 use tollgate_core::{Command, Renewal, State, Watch};
 use tollgate_replica::{Host, MemberChange, ReadError, WatchNumber};
-use tollgate_types::{GroupId, NodeId, Revision};
+use tollgate_types::{GroupId, LogTime, NodeId, Revision};
 
 /// Looks at a group's state, on the driver's thread: be quick, and answer whoever waits by yourself.
-pub type Look = Box<dyn FnOnce(Result<&State, ReadError>) + Send>;
+pub type Look = Box<dyn FnOnce(Result<Sight<'_>, ReadError>) + Send>;
+
+/// What a [`Look`] sees.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight<'a> {
+    /// The group's state, as of what is applied here.
+    pub state: &'a State,
+    /// The present log time: on the leader what its next entry would be stamped with, which is past the state's own
+    /// time by up to a tick. Elsewhere nobody knows it, and this is the state's.
+    pub now: LogTime,
+}
 
 /// How new the state must be that a [`Look`] sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

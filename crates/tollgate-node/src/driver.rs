@@ -3,7 +3,7 @@
 //! A turn takes all that has arrived, and gives out what came of it in the order that the host's contract has. Not
 //! here: waiting for disks (`disk`), sockets (`peers`), and who may ask what (`tollgate_server`).
 
-use crate::ask::{Ask, Consistency, Look};
+use crate::ask::{Ask, Consistency, Look, Sight};
 use crate::caller::{Answer, Caller, Sink};
 use crate::fault::Fault;
 use crate::inbox::Inbox;
@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tollgate_core::State;
 use tollgate_replica::{Desk, Done, Host, HostEvent, Job, Moment, Output, ReadError, Write, WriteNumber};
 use tollgate_types::{GroupId, NodeId};
 
@@ -194,8 +193,7 @@ impl Driver {
     fn answer(&mut self, caller: Caller, answer: Answer) {
         match answer {
             Answer::MayRead { group, what } => {
-                let state = self.host.state(group).expect("a confirmed read has a state to look at");
-                what(Ok(state));
+                what(Ok(sight(&self.host, group).expect("a confirmed read has a state to look at")));
             }
             Answer::NotRead { what: Some(look), error } => look(Err(error)),
             answer => {
@@ -237,12 +235,19 @@ impl Driver {
 }
 
 /// The state for a read that asks no quorum.
-fn at_once(host: &Host, group: GroupId, consistency: Consistency) -> Result<&State, ReadError> {
+fn at_once(host: &Host, group: GroupId, consistency: Consistency) -> Result<Sight<'_>, ReadError> {
     let serves = host.status(group).is_some_and(|status| status.serves);
     if consistency == Consistency::Leader && !serves {
         return Err(ReadError::TimedOut { group });
     }
-    host.state(group).ok_or(ReadError::NoState { group })
+    sight(host, group).ok_or(ReadError::NoState { group })
+}
+
+fn sight(host: &Host, group: GroupId) -> Option<Sight<'_>> {
+    let state = host.state(group)?;
+    // A leader's time may not have been stamped on anything yet.
+    let now = host.log_time(group).map_or(state.now(), |now| now.max(state.now()));
+    Some(Sight { state, now })
 }
 
 /// One line for each thing that an operator wants to know.

@@ -17,7 +17,7 @@ mod peers;
 mod settings;
 mod status;
 
-pub use ask::{Ask, Consistency, Look};
+pub use ask::{Ask, Consistency, Look, Sight};
 pub use caller::{Answer, Caller, Sink};
 pub use fault::Fault;
 pub use inbox::NotTaken;

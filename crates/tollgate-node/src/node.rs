@@ -3,7 +3,7 @@
 //! Invariant: a data directory is founded only when told to, by one process, and never taken over from another node.
 //! Not here: what the threads do (`driver`, `disk`, `peers`).
 
-use crate::ask::{Ask, Consistency};
+use crate::ask::{Ask, Consistency, Sight};
 use crate::caller::{Answer, Caller, Sink};
 use crate::disk;
 use crate::driver::{Driver, Ending, Input, Outlets};
@@ -19,7 +19,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tollgate_core::State;
 use tollgate_replica::{
     DataDir, DataDirError, Engine, Host, InvalidConfig, Moment, PeerDisks, Randomness, ReadError, Role,
     Storage, StorageError, WatchNumber,
@@ -318,12 +317,12 @@ impl NodeHandle {
         &self,
         group: GroupId,
         consistency: Consistency,
-        look: impl FnOnce(&State) -> T + Send + 'static,
+        look: impl FnOnce(Sight<'_>) -> T + Send + 'static,
     ) -> Result<T, ReadError> {
         let (sender, receiver) = oneshot::channel();
-        let look = Box::new(move |state: Result<&State, ReadError>| {
+        let look = Box::new(move |sight: Result<Sight<'_>, ReadError>| {
             // Nobody may wait any more.
-            let _ = sender.send(state.map(look));
+            let _ = sender.send(sight.map(look));
         });
         let asked = self.ask(Caller::Nobody, Ask::Read { group, consistency, look });
         asked.map_err(|_| ReadError::Overloaded { group })?;

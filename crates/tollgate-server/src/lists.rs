@@ -5,8 +5,8 @@
 
 use crate::operation::{self, Explain, LeaseList, ListLocks};
 use crate::router::Router;
-use tollgate_core::{Snapshot, State};
-use tollgate_node::Consistency;
+use tollgate_core::Snapshot;
+use tollgate_node::{Consistency, Sight};
 use tollgate_proto::v1::{
     Error, ErrorReason, ExplainRequest, ExplainResponse, LeaseListRequest, LeaseListResponse,
     ListLocksRequest, ListLocksResponse,
@@ -49,7 +49,7 @@ pub async fn leases(router: &Router, request: LeaseListRequest) -> Result<LeaseL
 pub async fn explain(router: &Router, request: ExplainRequest) -> Result<ExplainResponse, Error> {
     let explain = Explain::read(&request, router.groups())?;
     let query = explain.query();
-    let look = move |state: &State| query.look(state);
+    let look = move |sight: Sight<'_>| query.look(sight);
     let read = router.look(explain.group, Consistency::Linearizable, look).await;
     let (header, seen) = read.map_err(|error| operation::error_of_read(&error))?;
     let leader = router.node().status().borrow().leader(explain.group);
@@ -61,7 +61,7 @@ async fn snapshot(
     group: GroupId,
     consistency: Consistency,
 ) -> Result<(Option<tollgate_proto::v1::Header>, Snapshot), Error> {
-    let read = router.look(group, consistency, State::snapshot).await;
+    let read = router.look(group, consistency, |sight| sight.state.snapshot()).await;
     let (header, snapshot) = read.map_err(|error| operation::error_of_read(&error))?;
     Ok((header.at(snapshot.revision()), snapshot))
 }

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch::error::RecvError;
-use tollgate_core::{Renewal, State};
-use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NodeStatus, NotAnswered};
+use tollgate_core::Renewal;
+use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NodeStatus, NotAnswered, Sight};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
 use tollgate_types::{Address, GroupId, LeaseId, NodeId, SeqRanges};
@@ -342,7 +342,7 @@ impl Router {
     /// Who is in the way of one whose wait is over.
     async fn add_holders(&self, group: GroupId, context: &Context, response: &mut v1::LockResponse) {
         let Some(query) = context.holders_query() else { return };
-        let look = move |state: &State| query.look(state);
+        let look = move |sight: Sight<'_>| query.look(sight);
         if let Ok(seen) = self.shared.node.read(group, Consistency::Stale, look).await {
             response.holders = seen.holders();
         }
@@ -355,7 +355,7 @@ impl Router {
         query: Query,
         context: &Context,
     ) -> Attempt {
-        match self.look(group, consistency, move |state| query.look(state)).await {
+        match self.look(group, consistency, move |sight| query.look(sight)).await {
             Ok((header, seen)) => Attempt::Done(seen.result(context, &header)),
             Err(ReadError::TimedOut { .. }) => Attempt::Elsewhere(None),
             Err(error) => Attempt::Done(OpResult::Error(operation::error_of_read(&error))),
@@ -367,9 +367,9 @@ impl Router {
         &self,
         group: GroupId,
         consistency: Consistency,
-        look: impl FnOnce(&State) -> T + Send + 'static,
+        look: impl FnOnce(Sight<'_>) -> T + Send + 'static,
     ) -> Result<(HeaderInfo, T), ReadError> {
-        let both = move |state: &State| (state.revision(), look(state));
+        let both = move |sight: Sight<'_>| (sight.state.revision(), look(sight));
         let (revision, seen) = self.shared.node.read(group, consistency, both).await?;
         Ok((self.header(group, Some(revision)), seen))
     }

@@ -17,8 +17,7 @@ use std::time::Instant;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
-use tollgate_core::State;
-use tollgate_node::{Answer, Ask, Caller, Consistency, Sink};
+use tollgate_node::{Answer, Ask, Caller, Consistency, Sight, Sink};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
 use tollgate_types::{Address, GroupId, LeaseId, Revision};
@@ -348,8 +347,8 @@ impl Intake {
             Kind::KeepAlive(renewal) => Ask::KeepAlive { group, renewal },
             Kind::Read { consistency, query } => {
                 let mailbox = Arc::clone(&self.mailbox);
-                let look = move |state: Result<&State, ReadError>| {
-                    mailbox.seen(id, state.map(|state| query.look(state)));
+                let look = move |sight: Result<Sight<'_>, ReadError>| {
+                    mailbox.seen(id, sight.map(|sight| query.look(sight)));
                 };
                 Ask::Read { group, consistency, look: Box::new(look) }
             }
@@ -384,8 +383,9 @@ async fn disconnected(router: &Router, mailbox: &Mailbox) {
         }
     }
     for (group, leases) in unknown {
-        let look = move |state: &State| {
-            let ends = |lease: &LeaseId| state.lease(*lease).is_some_and(|view| view.revoke_on_disconnect);
+        let look = move |sight: Sight<'_>| {
+            let ends =
+                |lease: &LeaseId| sight.state.lease(*lease).is_some_and(|view| view.revoke_on_disconnect);
             leases.into_iter().filter(ends).collect::<Vec<LeaseId>>()
         };
         if let Ok((_, found)) = router.look(group, Consistency::Stale, look).await {

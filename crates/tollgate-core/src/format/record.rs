@@ -5,7 +5,7 @@ use super::events::{
 };
 use super::snapshot::{Header, Snapshot, write_header};
 use super::{DecodeError, Reader, Writer, stubs};
-use crate::claim::{Claim, Locks, Upgrade};
+use crate::claim::{Claim, Extras, Locks, Upgrade};
 use crate::event::{Change, Event, RegisterState};
 use crate::lease::{Lease, Residence, Unacked};
 use crate::lock::Closure;
@@ -369,9 +369,10 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests) {
     writer.revision(claim.create_revision);
     writer.revision(claim.mod_revision);
     writer.varint(claim.version);
+    writer.log_time(claim.since);
     writer.log_time(claim.until);
-    writer.duration(claim.max_hold);
-    writer.duration(claim.lock_delay);
+    writer.duration(claim.max_hold());
+    writer.duration(claim.lock_delay());
     writer.list("seqs", SEQS_MAX, &claim.seqs, |w, (seq, part)| {
         w.seq(*seq);
         let waited = if requests.has_waited(*seq) { WAITED } else { 0 };
@@ -385,6 +386,7 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests) {
     writer.option(claim.upgrade.as_ref(), |w, upgrade| {
         w.mode(upgrade.mode);
         w.revision(upgrade.queued_at);
+        w.log_time(upgrade.since);
         w.log_time(upgrade.wait_until);
         w.list("seqs", SEQS_MAX, &upgrade.seqs, |w, seq| w.seq(*seq));
         w.u8(flag(upgrade.anonymous, ANONYMOUS) | flag(upgrade.attended, ATTENDED));
@@ -404,9 +406,9 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeE
         create_revision: reader.revision()?,
         mod_revision: reader.revision()?,
         version: reader.varint()?,
+        since: reader.log_time()?,
         until: reader.log_time()?,
-        max_hold: reader.duration()?,
-        lock_delay: reader.duration()?,
+        extras: Extras { max_hold: reader.duration()?, lock_delay: reader.duration()? }.packed(),
         seqs: reader.list("seqs", SEQS_MAX, 2, |r| read_part(r, &mut waited))?.into(),
         anonymous: false,
         attended: false,
@@ -447,6 +449,7 @@ fn read_upgrade(reader: &mut Reader<'_>) -> Result<Upgrade, DecodeError> {
     let mut upgrade = Upgrade {
         mode: reader.mode()?,
         queued_at: reader.revision()?,
+        since: reader.log_time()?,
         wait_until: reader.log_time()?,
         seqs: reader.list("seqs", SEQS_MAX, 1, Reader::seq)?.into(),
         anonymous: false,

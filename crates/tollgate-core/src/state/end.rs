@@ -157,11 +157,11 @@ impl State {
     /// Closes a lock whose holder may still believe that it holds.
     fn close_after(&mut self, claim: &Claim, lock: Id<Lock>, reason: EndReason, due: LogTime) {
         let involuntary = reason.is_involuntary() || self.planted(Bug::LockDelayAfterRelease);
-        if !claim.holds() || !involuntary || claim.lock_delay.ms() == 0 {
+        if !claim.holds() || !involuntary || claim.lock_delay().ms() == 0 {
             return;
         }
         let due = if self.planted(Bug::LockDelayFromReaping) { self.now } else { due };
-        let until = due.after(claim.lock_delay);
+        let until = due.after(claim.lock_delay());
         let present = self.locks.get(lock).closure.map(|closure| self.closures.get(closure).until);
         if until <= self.now || present.is_some_and(|present| present >= until) {
             return;

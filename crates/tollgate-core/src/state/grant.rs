@@ -2,7 +2,7 @@
 
 use super::State;
 use super::settle::Place;
-use crate::claim::{Claim, Locks, QueueKey, Upgrade};
+use crate::claim::{Claim, Extras, Locks, QueueKey, Upgrade};
 use crate::command::AcquireLock;
 use crate::event::ClaimState;
 use crate::lease::Lease;
@@ -38,8 +38,8 @@ impl State {
             mod_revision: revision,
             version: 1,
             until: if granted { self.hold_until(max_hold) } else { wait_until },
-            max_hold,
-            lock_delay: acquire.lock_delay,
+            since: self.now,
+            extras: Extras { max_hold, lock_delay: acquire.lock_delay }.packed(),
             seqs: acquire.request.iter().map(|request| (request.seq, Part::Acquire)).collect(),
             anonymous: acquire.request.is_none(),
             attended: acquire.attended,
@@ -164,9 +164,11 @@ impl State {
         if at != LogTime::NEVER {
             self.claim_deadlines.remove(&(at, create));
         }
-        let hold_until = self.hold_until(self.claims.get(id).max_hold);
+        let hold_until = self.hold_until(self.claims.get(id).max_hold());
+        let now = self.now;
         let claim = self.claims.get_mut(id);
         claim.token = Some(Token::of_grant(revision));
+        claim.since = now;
         claim.until = hold_until;
         claim.mod_revision = revision;
         claim.version += 1;
@@ -210,8 +212,8 @@ impl State {
     ) {
         let revision = self.bump();
         let prev = self.claims.get(id).state();
-        let (seqs, anonymous) = (SmallVec::new(), false);
-        let upgrade = Upgrade { mode, queued_at: revision, wait_until, seqs, anonymous, attended };
+        let (since, seqs, anonymous) = (self.now, SmallVec::new(), false);
+        let upgrade = Upgrade { mode, queued_at: revision, since, wait_until, seqs, anonymous, attended };
         let claim = self.claims.get_mut(id);
         claim.upgrade = Some(Box::new(upgrade));
         claim.mod_revision = revision;

@@ -54,6 +54,9 @@ impl State {
                 "{at:?} changed in the future"
             );
             must!(claim.version >= 1, "{at:?} has no version");
+            let upgrading = claim.upgrade.as_ref().map_or(claim.since, |upgrade| upgrade.since);
+            let past = claim.since <= upgrading && upgrading <= self.now;
+            must!(past, "{at:?} holds or waits since the future");
             must!(claim.holds() || claim.upgrade.is_none(), "{at:?} upgrades what it does not hold");
             must!(
                 claim.names.as_slice().len() == claim.locks.as_slice().len(),

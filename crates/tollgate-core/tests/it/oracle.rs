@@ -102,6 +102,8 @@ struct Claim {
     mod_revision: Revision,
     version: u64,
     token: Option<Token>,
+    /// Since when it waits or, once it holds, holds.
+    since: LogTime,
     hold_until: Option<LogTime>,
     wait_until: Option<LogTime>,
     asked_without_seq: bool,
@@ -115,6 +117,7 @@ struct Claim {
 struct Upgrade {
     mode: Mode,
     queued_at: Revision,
+    since: LogTime,
     wait_until: Option<LogTime>,
     asked_without_seq: bool,
     attended: bool,

@@ -26,7 +26,7 @@ async fn three_nodes_elect_a_leader_grant_a_lock_and_hand_it_on() {
     let (called, ()) = tokio::join!(waits, async {
         let leader = cluster.leader().await;
         loop {
-            let look = |state: &tollgate_core::State| state.lock(&Name::new("job").unwrap());
+            let look = |sight: tollgate_node::Sight<'_>| sight.state.lock(&Name::new("job").unwrap());
             let view = cluster.handle(leader).read(GROUP, Consistency::Linearizable, look).await.unwrap();
             if view.is_some_and(|view| view.waiters.len() == 1) {
                 break;
@@ -74,7 +74,7 @@ async fn a_follower_refuses_proposals_and_says_who_leads_but_answers_reads() {
         panic!("a follower takes no proposals")
     };
     assert_eq!(known, Some(node(leader)));
-    let look = |state: &tollgate_core::State| state.lock(&Name::new("job").unwrap()).is_some();
+    let look = |sight: tollgate_node::Sight<'_>| sight.state.lock(&Name::new("job").unwrap()).is_some();
     let read = cluster.handle(follower).read(GROUP, Consistency::Linearizable, look).await;
     assert_eq!(read.ok(), Some(true));
     let read = cluster.handle(follower).read(GROUP, Consistency::Leader, |_| ()).await;
@@ -106,7 +106,7 @@ async fn a_node_that_is_restarted_alone_is_heard_again() {
     // Without the third, the two that are left need each other.
     drop(cluster.nodes.remove(&other));
     assert!(matches!(cluster.reply(acquire("job2", 1, Wait::No)).await, Reply::Acquired { .. }));
-    let look = |state: &tollgate_core::State| state.lock_count();
+    let look = |sight: tollgate_node::Sight<'_>| sight.state.lock_count();
     let read = cluster.handle(follower).read(GROUP, Consistency::Linearizable, look).await;
     assert_eq!(read.ok(), Some(2));
 }
@@ -134,8 +134,9 @@ async fn a_number_used_for_a_lock_that_waits_and_for_a_release_stops_nobody() {
     leader.ask(Caller::Nobody, ask(numbered(acquire("job", 2, Wait::Forever), 1))).unwrap();
     leader.ask(Caller::Nobody, ask(numbered(release("job", 2), 1))).unwrap();
     assert!(matches!(cluster.reply(release("job", 1)).await, Reply::Released { .. }));
-    let look =
-        |state: &tollgate_core::State| state.lock(&Name::new("job").unwrap()).unwrap().holders[0].lease;
+    let look = |sight: tollgate_node::Sight<'_>| {
+        sight.state.lock(&Name::new("job").unwrap()).unwrap().holders[0].lease
+    };
     assert_eq!(leader.read(GROUP, Consistency::Linearizable, look).await.ok(), Some(lease(2)));
 }
 

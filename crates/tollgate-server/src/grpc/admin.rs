@@ -9,7 +9,7 @@ use crate::router::Router;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tollgate_core::Command;
-use tollgate_node::{Answer, Ask, Consistency};
+use tollgate_node::{Answer, Ask, Consistency, Sight};
 use tollgate_proto::convert;
 use tollgate_proto::v1::admin_service_server::AdminService;
 use tollgate_proto::v1::{
@@ -237,7 +237,7 @@ impl AdminService for Admin {
         request: Request<GetLimitsRequest>,
     ) -> Result<Response<GetLimitsResponse>, Status> {
         let group = self.group(request.into_inner().group_id)?;
-        let look = |state: &tollgate_core::State| convert::write_limits(state.limits());
+        let look = |sight: Sight<'_>| convert::write_limits(sight.state.limits());
         let read = self.router.look(group, Consistency::Linearizable, look).await;
         let (header, limits) = read.map_err(|error| Status::from(operation::error_of_read(&error)))?;
         Ok(Response::new(GetLimitsResponse { header: header.at(header.revision), limits }))
@@ -254,7 +254,7 @@ impl AdminService for Admin {
         }
         let mut last = None;
         for group in groups {
-            let look = |state: &tollgate_core::State| state.limits().clone();
+            let look = |sight: Sight<'_>| sight.state.limits().clone();
             let read = self.router.look(group, Consistency::Linearizable, look).await;
             let (header, base) = read.map_err(|error| Status::from(operation::error_of_read(&error)))?;
             let limits = convert::read_limits("limits", &request.limits, &base)?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
-use tollgate_node::{Answer, Ask, Caller, Consistency, Sink};
+use tollgate_node::{Answer, Ask, Caller, Consistency, Sight, Sink};
 use tollgate_proto::v1::election_service_server::ElectionService;
 use tollgate_proto::v1::{
     CampaignRequest, CampaignResponse, Error, LeaderRequest, LeaderResponse, ObserveRequest, ObserveResponse,
@@ -100,7 +100,7 @@ async fn follow(router: Router, observe: Observe, outgoing: mpsc::Sender<Result<
             watched = watch(&router, &observe, &changed);
         }
         let query = observe.query();
-        let look = move |state: &tollgate_core::State| query.look(state);
+        let look = move |sight: Sight<'_>| query.look(sight);
         let Ok((header, seen)) = router.look(group, Consistency::Stale, look).await else { break };
         let response = seen.observed(&header);
         let token = response.leader.as_ref().map_or(0, |leader| leader.fencing_token);

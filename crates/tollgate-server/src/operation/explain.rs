@@ -80,7 +80,8 @@ fn held(name: &Name, holder: &HolderView, now: LogTime) -> String {
         until => format!("ends in {} unless its lease is renewed", span(now.until(until).ms())),
     };
     let (mode, token, why) = (holder.mode, holder.token, why(&holder.metadata));
-    format!("{name} is held ({mode}) by {who} with token {token}{why}; the grant {end}.")
+    let held = span(holder.since.until(now).ms());
+    format!("{name} has been held ({mode}) for {held} by {who} with token {token}{why}; the grant {end}.")
 }
 
 fn waits(waiter: &WaiterView, now: LogTime) -> String {
@@ -95,8 +96,10 @@ fn waits(waiter: &WaiterView, now: LogTime) -> String {
         None => "waits as long as its lease lives".to_owned(),
     };
     let (position, mode, why) = (waiter.position, waiter.mode, why(&waiter.metadata));
+    let for_long = span(waiter.since.until(now).ms());
     format!(
-        "Number {position} in line is {who}, which wants it ({mode}){why}{upgrade}; it waits {behind} and {end}."
+        "Number {position} in line is {who}, which wants it ({mode}){why}{upgrade}; it has waited for {for_long} \
+         {behind} and {end}."
     )
 }
 
@@ -155,6 +158,7 @@ mod tests {
             create_revision: Revision::ZERO,
             mod_revision: Revision::ZERO,
             version: 1,
+            since: LogTime::ZERO,
             expiration: LogTime::from_ms(9_500),
         }
     }
@@ -171,6 +175,7 @@ mod tests {
             upgrade: false,
             metadata: Metadata::NONE,
             create_revision: Revision::ZERO,
+            since: LogTime::ZERO,
             deadline: Some(LogTime::from_ms(700)),
             attended: false,
             asks: 1,
@@ -188,10 +193,10 @@ mod tests {
         let view =
             LockView { name: name(), holders: vec![holder()], waiters: vec![waiter()], closed_until: None };
         let expected = [
-            "jobs is held (exclusive) by w1 (lease 0000000000000001) with token 3, because \"schema v42\"; the grant \
-             ends in 9.5 s unless its lease is renewed.",
+            "jobs has been held (exclusive) for 0 ms by w1 (lease 0000000000000001) with token 3, because \
+             \"schema v42\"; the grant ends in 9.5 s unless its lease is renewed.",
             "Number 1 in line is a client without a name (lease 0000000000000002, owner t), which wants it (shared); \
-             it waits behind jobs/0000000000000001 and gives up in 700 ms.",
+             it has waited for 0 ms behind jobs/0000000000000001 and gives up in 700 ms.",
             "When those in its way release it, or their leases end, a client without a name (lease 0000000000000002, \
              owner t) is next.",
         ];

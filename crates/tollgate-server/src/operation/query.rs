@@ -10,6 +10,7 @@ use super::error::unexpected;
 use super::rejection::error_of_rejection;
 use super::view::{self, Addresses, Cut};
 use tollgate_core::{LeaseClaim, LeaseView, LockView, RangeQuery, RegisterView, Rejection, State};
+use tollgate_node::Sight;
 use tollgate_proto::convert::{write_duration, write_seconds};
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_types::{Key, LeaseId, LogTime, Name, Revision};
@@ -53,7 +54,8 @@ enum Found {
 
 impl Query {
     /// Looks. On the driver's thread: takes copies and nothing more.
-    pub fn look(self, state: &State) -> Seen {
+    pub fn look(self, sight: Sight<'_>) -> Seen {
+        let Sight { state, now } = sight;
         let found = match self {
             Query::Lock(name) => {
                 let view = state.lock(&name);
@@ -67,7 +69,7 @@ impl Query {
             Query::Register(key) => Found::Register(state.register(&key)),
             Query::Registers(query) => Found::Registers(state.range(&query)),
         };
-        Seen { revision: state.revision(), now: state.now(), found }
+        Seen { revision: state.revision(), now, found }
     }
 }
 
@@ -186,7 +188,7 @@ fn time_to_live(
         return Wire::Error(error_of_rejection(&rejection, header.group));
     }
     claims.sort_by(|a, b| (&a.name, &a.owner).cmp(&(&b.name, &b.owner)));
-    let ttl_ms = write_duration(view.remaining);
+    let ttl_ms = write_duration(now.until(view.deadline));
     Wire::LeaseTimeToLive(v1::LeaseTimeToLiveResponse {
         header: head,
         id: lease.get(),

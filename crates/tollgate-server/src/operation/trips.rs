@@ -4,12 +4,12 @@
 
 use super::*;
 use tollgate_core::{Applied, Entry, RenewLeases, Reply, State};
-use tollgate_node::Answer;
+use tollgate_node::{Answer, Sight};
 use tollgate_proto::v1::operation_result::Result as Wire;
 use tollgate_proto::v1::txn_op_result::Result as Step;
 use tollgate_proto::v1::{CancelOutcome, EndReason, ErrorReason};
 use tollgate_replica::ProposeError;
-use tollgate_types::{ClusterId, Limits, LogTime, NodeId, Revision};
+use tollgate_types::{ClusterId, DurationMs, Limits, LogTime, NodeId, Revision};
 
 const HEADER: HeaderInfo = HeaderInfo {
     cluster: ClusterId::new(5),
@@ -67,7 +67,7 @@ impl Group {
 
     fn run(&mut self, op: Op) -> Wire {
         if let Prepared { kind: Kind::Read { query, .. }, context, .. } = prepared(op.clone()) {
-            return query.look(&self.state).result(&context, &HEADER);
+            return query.look(Sight { state: &self.state, now: self.state.now() }).result(&context, &HEADER);
         }
         let (context, answer) = self.answer(op);
         context.finish(answer, &HEADER, None, 0)
@@ -486,8 +486,29 @@ fn a_lock_is_shown_with_all_who_hold_and_wait() {
     let lock = shown(group.run(get()));
     assert_eq!((lock.holder_count, lock.waiter_count, lock.closed_ms), (1, 1, 0));
     let (holder, waiter) = (&lock.holders[0], &lock.waiters[0]);
-    assert_eq!((holder.address.as_str(), holder.remaining_ms, holder.held_ms), ("10.0.0.9:1", 10_000, -1));
+    assert_eq!((holder.address.as_str(), holder.remaining_ms, holder.held_ms), ("10.0.0.9:1", 10_000, 0));
     assert_eq!((waiter.predecessor_key.as_str(), waiter.remaining_ms), (holder.key.as_str(), 700));
+}
+
+/// A leader's time goes on between two entries.
+#[test]
+fn times_are_told_as_of_the_present_not_of_the_last_entry() {
+    let mut group = Group::new();
+    group.run(lock("jobs", 1, 0));
+    group.queue(lock("jobs", 2, 700));
+    let now = group.state.now().after(DurationMs::from_ms(200));
+    let read = |op: Op| {
+        let Prepared { kind: Kind::Read { query, .. }, context, .. } = prepared(op) else { panic!("a read") };
+        query.look(Sight { state: &group.state, now }).result(&context, &HEADER)
+    };
+    let get = Op::GetLock(v1::GetLockRequest { name: "jobs".into(), consistency: 0 });
+    let Wire::GetLock(v1::GetLockResponse { lock: Some(shown), .. }) = read(get) else { panic!("a lock") };
+    let (holder, waiter) = (&shown.holders[0], &shown.waiters[0]);
+    assert_eq!((holder.held_ms, holder.remaining_ms), (200, 9_800));
+    assert_eq!((waiter.waited_ms, waiter.remaining_ms), (200, 500));
+    let ttl = Op::LeaseTimeToLive(v1::LeaseTimeToLiveRequest { id: 1, keys: false });
+    let Wire::LeaseTimeToLive(told) = read(ttl) else { panic!("a lease") };
+    assert_eq!((told.ttl_ms, told.lease.unwrap().remaining_ms), (9_800, 9_800));
 }
 
 #[test]

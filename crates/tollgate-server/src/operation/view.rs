@@ -14,7 +14,7 @@ use tollgate_types::{Address, GroupId, LeaseId, LogTime};
 /// Where the clients of some leases were last seen.
 pub type Addresses = BTreeMap<LeaseId, Address>;
 
-/// A time or age that the state does not keep.
+/// A time or age that is not known here.
 const NOT_KNOWN_MS: i64 = -1;
 
 /// How much of a lock is shown.
@@ -47,7 +47,7 @@ pub fn lock_state(view: &LockView, now: LogTime, cut: Cut, addresses: &Addresses
     }
 }
 
-/// A holder. Without `now`, what is left of its time is not known.
+/// A holder. Without `now`, how long it has held and what is left of its time are not known.
 pub fn holder(view: &HolderView, now: Option<LogTime>, addresses: &Addresses) -> v1::Holder {
     let ModeFields { mode, permits, of } = write_mode(view.mode);
     v1::Holder {
@@ -64,7 +64,7 @@ pub fn holder(view: &HolderView, now: Option<LogTime>, addresses: &Addresses) ->
         create_revision: view.create_revision.get(),
         mod_revision: view.mod_revision.get(),
         version: view.version,
-        held_ms: NOT_KNOWN_MS,
+        held_ms: now.map_or(NOT_KNOWN_MS, |now| write_duration(view.since.until(now))),
         remaining_ms: now.map_or(NOT_KNOWN_MS, |now| write_remaining(now, view.expiration)),
     }
 }
@@ -84,7 +84,7 @@ fn waiter(view: &WaiterView, now: LogTime, addresses: &Addresses) -> v1::Waiter 
         client_id: view.client_id.to_string(),
         metadata: view.metadata.to_string(),
         create_revision: view.create_revision.get(),
-        waited_ms: NOT_KNOWN_MS,
+        waited_ms: write_duration(view.since.until(now)),
         remaining_ms: view.deadline.map_or(-1, |deadline| write_remaining(now, deadline)),
         address: address(view.lease, addresses),
     }
@@ -99,7 +99,11 @@ pub fn lease(view: &LeaseView, now: LogTime, group: GroupId) -> v1::Lease {
     v1::Lease {
         id: view.lease.get(),
         granted_ttl_ms: write_duration(view.ttl),
-        remaining_ms: write_duration(view.remaining),
+        remaining_ms: write_duration(if view.stub.is_some() {
+            view.remaining
+        } else {
+            now.until(view.deadline)
+        }),
         client_id: view.client_id.to_string(),
         address: view.address.to_string(),
         last_seen_ms: write_duration(view.last_seen.until(now)),

@@ -103,6 +103,7 @@ impl Oracle {
         claim.create_revision = revision;
         claim.mod_revision = revision;
         claim.version = 1;
+        claim.since = self.now;
         if granted {
             claim.token = Some(Token::of_grant(revision));
             claim.hold_until = claim.max_hold.map(|max_hold| self.now.after(max_hold));
@@ -148,6 +149,7 @@ impl Oracle {
         let token = Token::of_grant(self.revision.next());
         self.change_claim(place.claim, None, |claim| {
             claim.token = Some(token);
+            claim.since = now;
             claim.hold_until = claim.max_hold.map(|max_hold| now.after(max_hold));
             claim.wait_until = None;
         });

@@ -278,8 +278,8 @@ impl Oracle {
         let wait_until = self.end_of(wait);
         // `queue_upgrade` fills in the revision at which it is queued.
         // Until somebody asks who does not stand by: `asked` sees to that, for the first as well.
-        let (asked_without_seq, attended) = (!has_seq, true);
-        let upgrade = Upgrade { mode, queued_at: Revision::ZERO, wait_until, asked_without_seq, attended };
+        let (queued_at, since, asked_without_seq, attended) = (Revision::ZERO, self.now, !has_seq, true);
+        let upgrade = Upgrade { mode, queued_at, since, wait_until, asked_without_seq, attended };
         let queued_at = self.queue_upgrade(id, upgrade);
         let reply = self.queued(Place { claim: id, upgrade: true });
         Ok(Answer { reply, kept: Kept::Convert { claim: id, queued_at: Some(queued_at) } })
@@ -587,6 +587,7 @@ fn new_claim(acquire: &AcquireLock, incarnation: Revision) -> Claim {
         mod_revision: Revision::ZERO,
         version: 0,
         token: None,
+        since: LogTime::ZERO,
         hold_until: None,
         wait_until: None,
         asked_without_seq: acquire.request.is_none(),

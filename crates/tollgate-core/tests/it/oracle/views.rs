@@ -64,6 +64,7 @@ impl Oracle {
             create_revision: claim.create_revision,
             mod_revision: claim.mod_revision,
             version: claim.version,
+            since: claim.since,
             expiration: claim.hold_until.map_or(lease.deadline, |until| until.min(lease.deadline)),
         }
     }
@@ -91,6 +92,7 @@ impl Oracle {
             upgrade: upgrade.is_some(),
             metadata: claim.metadata.clone(),
             create_revision: upgrade.map_or(claim.create_revision, |upgrade| upgrade.queued_at),
+            since: upgrade.map_or(claim.since, |upgrade| upgrade.since),
             deadline: upgrade.map_or(claim.wait_until, |upgrade| upgrade.wait_until),
             attended: upgrade.map_or(claim.attended, |upgrade| upgrade.attended),
             asks: claim.asks,

@@ -137,10 +137,11 @@ pub(super) fn lock(lock: &LockView) -> String {
 
 fn holder(holder: &HolderView) -> String {
     format!(
-        "{} holds{} token={} created=r{} changed=r{} version={} until={}{}{}",
+        "{} holds{} token={} since={} created=r{} changed=r{} version={} until={}{}{}",
         holder.key,
         mode(holder.mode),
         holder.token,
+        time(holder.since.ms()),
         holder.create_revision,
         holder.mod_revision,
         holder.version,
@@ -153,10 +154,11 @@ fn holder(holder: &HolderView) -> String {
 fn waiter(waiter: &WaiterView) -> String {
     let wanted = if waiter.upgrade { format!(" to upgrade to {}", waiter.mode) } else { mode(waiter.mode) };
     format!(
-        "{} waits{wanted} position={} behind={} since=r{}{}{}{}",
+        "{} waits{wanted} position={} behind={} since={} created=r{}{}{}{}",
         waiter.waiter_key,
         waiter.position,
         waiter.predecessor_key.as_deref().unwrap_or("nobody"),
+        time(waiter.since.ms()),
         waiter.create_revision,
         waiter.deadline.map(|deadline| format!(" until={}", time(deadline.ms()))).unwrap_or_default(),
         client(waiter.client_id.to_string()),

@@ -42,12 +42,12 @@ const GOLDEN: [&str; 22] = [
     "02 ac02 01 904e 954e 01 00 00 05 00 01 00 02 01 02 02",
     // Lease 2 has ended and is not forgotten yet.
     "02 02 06 01 08 01 00 00 07 00 00 00",
-    // Lease 300 holds jobs for seq 1.
-    "03 01 ac02 01 046a6f6273 00 00 00 02 02 02 01 ffffffffffffffffff01 00 00 01 01 00 00 00",
-    // It waits for e, for seq 3.
-    "03 01 ac02 01 0165 00 00 00 00 09 09 01 ffffffffffffffffff01 00 00 01 03 80 00 00",
-    // It holds d.
-    "03 01 ac02 01 0164 00 00 00 0c 0c 0c 01 ffffffffffffffffff01 00 00 00 01 00",
+    // Lease 300 holds jobs since 6, for seq 1.
+    "03 01 ac02 01 046a6f6273 00 00 00 02 02 02 01 06 ffffffffffffffffff01 00 00 01 01 00 00 00",
+    // It waits for e since 7, for seq 3.
+    "03 01 ac02 01 0165 00 00 00 00 09 09 01 07 ffffffffffffffffff01 00 00 01 03 80 00 00",
+    // It holds d since 8.
+    "03 01 ac02 01 0164 00 00 00 0c 0c 0c 01 08 ffffffffffffffffff01 00 00 00 01 00",
     // The name c is closed until 15.
     "04 0163 0f",
     // The register k is on the lease granted at revision 1.
@@ -78,7 +78,7 @@ const GOLDEN: [&str; 22] = [
     "07 0c 0e 01 0164 ac02 00 00 0c 00 0c 00 0c 01 00",
 ];
 
-const GOLDEN_HASH: u64 = 0x7da9_0100_ac2c_73ae;
+const GOLDEN_HASH: u64 = 0x0db4_2bc0_51c8_6e6b;
 
 fn golden_records() -> Vec<u8> {
     unhex(&GOLDEN.concat())

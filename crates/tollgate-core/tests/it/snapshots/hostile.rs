@@ -92,8 +92,8 @@ fn kept_outcomes_in_another_order_are_refused() {
     assert!(load(&framed(&swapped)).is_err());
 }
 
-/// The upgrade of the rich state: to exclusive, queued at revision 8, without a deadline, for seq 510.
-const UPGRADE: [u8; 17] = [1, 0, 8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 1, 254, 3, 0];
+/// The upgrade of the rich state: to exclusive, queued at revision 8 and time 0, without a deadline, for seq 510.
+const UPGRADE: [u8; 18] = [1, 0, 8, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 1, 254, 3, 0];
 
 /// Once granted, the lock would be of two kinds.
 #[test]
@@ -109,6 +109,9 @@ fn an_upgrade_from_the_future_is_refused() {
     let records = records_of(&bytes_of(&Rich::new().replica.state));
     let future = [&[1, 0, 127], &UPGRADE[3..]].concat();
     assert!(load(&framed(&with(&records, &UPGRADE, &future))).is_err());
+    // As long as it has waited would be less than nothing.
+    let since = [&[1, 0, 8, 0xff, 0xff, 0x7f], &UPGRADE[4..]].concat();
+    assert!(load(&framed(&with(&records, &UPGRADE, &since))).is_err());
 }
 
 /// Nothing would ever wake it, though something else is due.
