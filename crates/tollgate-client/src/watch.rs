@@ -13,6 +13,7 @@ pub use builder::WatchBuilder;
 use crate::error::Error;
 use crate::event::Event;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -42,6 +43,7 @@ pub enum WatchItem {
 pub struct Watch {
     told: mpsc::Receiver<Told>,
     cursor: String,
+    served_by: Arc<Mutex<String>>,
     task: JoinHandle<()>,
 }
 
@@ -59,6 +61,11 @@ impl Watch {
     /// Keep it after handling an item, not before.
     pub fn cursor(&self) -> &str {
         &self.cursor
+    }
+
+    /// The node that serves the watch now, or did at last: any node can.
+    pub fn endpoint(&self) -> String {
+        self.served_by.lock().expect("nobody panics with it").clone()
     }
 }
 

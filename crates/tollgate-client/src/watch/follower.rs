@@ -11,9 +11,10 @@ use crate::error::{Error, ErrorKind};
 use crate::pilot::Pause;
 use crate::reads::lock_service;
 use crate::trouble::{Trouble, trouble};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tollgate_proto::v1::{WatchRequest, WatchResponse};
@@ -22,8 +23,8 @@ use tonic::Streaming;
 /// Items that wait for a reader.
 const ITEMS_MAX: usize = 256;
 
-/// How often a silent watch asks how far it has come, so that what is resumed lies not too far back; and looks
-/// whether its node is still the one that others are asked at.
+/// How often a watch asks how far it has come, so that a silent one resumes from not too far back; and looks whether
+/// its node is still the one that others are asked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How long a node may take to begin a watch.
@@ -41,6 +42,7 @@ pub(super) struct Follower {
     request: WatchRequest,
     position: Position,
     told: mpsc::Sender<Told>,
+    served_by: Arc<Mutex<String>>,
 }
 
 /// Why a stream is read no more.
@@ -56,13 +58,14 @@ impl Follower {
     pub(super) async fn start(client: Client, request: WatchRequest) -> Result<Watch, Error> {
         let (told, items) = mpsc::channel(ITEMS_MAX);
         let runtime = client.runtime().clone();
-        let mut follower = Follower { client, request, position: Position::default(), told };
+        let (position, served_by) = (Position::default(), Arc::default());
+        let mut follower = Follower { client, request, position, told, served_by: Arc::clone(&served_by) };
         let (open, first) = follower.begin_in_time().await?;
         // Until the events of the first answer are told, what it says is not where to go on.
         let known = first.events.is_empty() && !first.cursor.is_empty();
         let cursor = if known { &first.cursor } else { &follower.request.cursor }.clone();
         let task = runtime.spawn(follower.run(open, first));
-        Ok(Watch { told: items, cursor, task })
+        Ok(Watch { told: items, cursor, served_by, task })
     }
 
     /// The first stream, whose trouble the caller is told.
@@ -110,6 +113,7 @@ impl Follower {
             (true, None) => return Err(Trouble::Passing),
         }
         self.position.begin_stream();
+        self.served_by.lock().expect("nobody panics with it").clone_from(&open.endpoint);
         Ok((open, first))
     }
 
@@ -149,10 +153,12 @@ impl Follower {
 
     /// Passes on answers until the stream breaks.
     async fn follow(&mut self, open: &mut Open) -> Stop {
+        let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let answer = tokio::select! {
                 answer = open.answers.next() => answer,
-                () = tokio::time::sleep(LOOK_EVERY) => {
+                _ = look.tick() => {
                     if self.is_elsewhere(open) {
                         return Stop::Broke;
                     }
