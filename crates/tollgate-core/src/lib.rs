@@ -6,11 +6,65 @@
 //! of the files.
 //!
 //! Not here: replication, clocks, sockets, waking callers.
-
-/// The example of the README is a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+//!
+//! # Example
+//!
+//! Everything that happens is an entry: a command and the time at which it counts.
+//!
+//! ```
+//! use tollgate_core::{
+//!     AcquireLock, Command, Entry, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, Reply, State, Wait,
+//! };
+//! use tollgate_types::{
+//!     Address, ClientId, DurationMs, Invalid, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner,
+//! };
+//!
+//! fn main() -> Result<(), Invalid> {
+//!     let mut state = State::new(Limits::DEFAULT);
+//!     let mut at_second = |second: u64, command: Command| {
+//!         state.apply(Entry { at: LogTime::from_ms(second * 1_000), command })
+//!     };
+//!     let names = Names::One(Name::new("db/migrate")?);
+//!     let (first, second) = (LeaseId::new(1)?, LeaseId::new(2)?);
+//!
+//!     // Two clients, each with a lease of 30 seconds.
+//!     for lease in [first, second] {
+//!         at_second(0, Command::GrantLease(GrantLease {
+//!             id: LeaseChoice::Chosen(lease),
+//!             ttl: DurationMs::from_secs(30),
+//!             client_id: ClientId::NONE,
+//!             address: Address::NONE,
+//!             revoke_on_disconnect: false,
+//!         }));
+//!     }
+//!     let lock = |lease| Command::AcquireLock(AcquireLock {
+//!         names: names.clone(),
+//!         lease,
+//!         owner: Owner::LEASE,
+//!         mode: Mode::Exclusive,
+//!         wait: Wait::Forever,
+//!         lock_delay: DurationMs::ZERO,
+//!         max_hold: None,
+//!         metadata: Metadata::NONE,
+//!         attended: false,
+//!         request: None,
+//!     });
+//!
+//!     // The first gets the lock and a fencing token, the second a place in the queue.
+//!     let Reply::Acquired { token, .. } = at_second(1, lock(first)).reply else { panic!("it was free") };
+//!     let Reply::Queued { position, .. } = at_second(2, lock(second)).reply else { panic!("it was held") };
+//!     println!("held with token {token}; the next waits at position {position}");
+//!
+//!     // The unlock passes it on: the answer to the waiter comes with this entry.
+//!     let unlocked = at_second(3, Command::ReleaseLock(ReleaseLock {
+//!         names: names.clone(),
+//!         by: ReleaseBy::Holder { lease: first, owner: Owner::LEASE, token: Some(token), request: None },
+//!     }));
+//!     assert_eq!(unlocked.resolved.len(), 1);
+//!     println!("passed on: {:?}", unlocked.resolved[0].outcome);
+//!     Ok(())
+//! }
+//! ```
 
 mod claim;
 mod command;
