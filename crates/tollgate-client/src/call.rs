@@ -32,8 +32,6 @@ pub(crate) struct Answered {
     pub(crate) first_sent: Duration,
     /// When the attempt was sent that was answered.
     pub(crate) last_sent: Duration,
-    /// How often it was sent before.
-    pub(crate) repeats: u32,
 }
 
 /// Has a call carried out over the pilot's lines.
@@ -90,8 +88,7 @@ impl Calling<'_> {
                     if let Some(acks) = acks {
                         acks.done();
                     }
-                    let repeats = self.attempt - 1;
-                    return Ok(Answered { result, first_sent, last_sent: sent, repeats });
+                    return Ok(Answered { result, first_sent, last_sent: sent });
                 }
                 Err(Broken { sent }) => {
                     self.unsure = unsure_before || sent;

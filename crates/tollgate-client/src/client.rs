@@ -6,9 +6,12 @@ pub use builder::ClientBuilder;
 
 use crate::call::{self, Answered, Call};
 use crate::clock::Clock;
+use crate::detours::Detours;
 use crate::error::Error;
 use crate::line::Urgency;
 use crate::pilot::Pilot;
+use crate::sentry::Sentry;
+use crate::session::SessionBuilder;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,9 +37,11 @@ pub struct Client {
 }
 
 struct Inner {
-    pilot: Pilot,
+    pilot: Arc<Pilot>,
+    sentry: Sentry,
     clock: Arc<dyn Clock>,
     runtime: Handle,
+    detours: Detours,
     client_id: String,
     call_timeout: Duration,
 }
@@ -56,6 +61,11 @@ impl Client {
     /// A client with settings of its own.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::new()
+    }
+
+    /// A session: a lease of its own, kept alive as long as the session lives.
+    pub fn session(&self) -> SessionBuilder {
+        SessionBuilder::new(self.clone())
     }
 
     /// The addresses of the nodes that are known, given ones first.
@@ -99,6 +109,14 @@ impl Client {
     /// Where background work runs, also for what is dropped outside a runtime.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.inner.runtime
+    }
+
+    pub(crate) fn sentry(&self) -> &Sentry {
+        &self.inner.sentry
+    }
+
+    pub(crate) fn detours(&self) -> &Detours {
+        &self.inner.detours
     }
 
     pub(crate) fn pilot(&self) -> &Pilot {

@@ -11,14 +11,13 @@ mod lock;
 mod register;
 
 pub(crate) use claim::event;
-pub(crate) use cluster::{config, deadlocks, groups, limits, members, node_status, snapshots};
+pub(crate) use cluster::{
+    config, deadlock_cycle, deadlocks, groups, limits, members, node_status, snapshots,
+};
 pub(crate) use leader::leader;
 pub(crate) use lease::{lease_claim, lease_granted, lease_info};
-pub(crate) use lock::{explanation, lock_info};
+pub(crate) use lock::{explanation, holders, lock_info};
 pub(crate) use register::{compare, register, sort, txn_op, txn_outcome};
-
-#[allow(unused_imports, reason = "for what came of a request for locks")]
-pub(crate) use {cluster::deadlock_cycle, lock::holders};
 
 use crate::consistency::Consistency;
 use crate::error::Error;
@@ -39,6 +38,11 @@ pub(crate) fn consistency(consistency: Consistency) -> i32 {
 /// Milliseconds for the wire. What is longer than it can say is as good as for ever.
 pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Milliseconds for the wire, rounded up: a wait that is not nothing does not become nothing.
+pub(crate) fn millis_at_least(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
 /// A cursor to go on with, if there is one.
@@ -67,7 +71,7 @@ pub(crate) fn revision(number: u64) -> Result<Revision, Error> {
     Revision::new(number).map_err(strange)
 }
 
-fn token(number: u64) -> Result<Token, Error> {
+pub(crate) fn token(number: u64) -> Result<Token, Error> {
     Token::new(number).map_err(strange)
 }
 
@@ -75,7 +79,7 @@ fn token_or_none(number: u64) -> Result<Option<Token>, Error> {
     if number == 0 { Ok(None) } else { token(number).map(Some) }
 }
 
-fn mode(mode: i32, permits: u32, of: u32) -> Result<Mode, Error> {
+pub(crate) fn mode(mode: i32, permits: u32, of: u32) -> Result<Mode, Error> {
     convert::read_mode(mode, permits, of).map_err(strange)
 }
 
@@ -84,11 +88,23 @@ fn node(number: u64) -> Option<NodeId> {
 }
 
 /// What the wire says in milliseconds; nothing is below zero.
-fn duration(ms: i64) -> Duration {
+pub(crate) fn duration(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
 /// The same, where a negative number stands for "not known" or "never".
 fn duration_or_none(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_is_not_nothing_does_not_become_nothing() {
+        assert_eq!(millis_at_least(Duration::ZERO), 0);
+        assert_eq!(millis_at_least(Duration::from_micros(1)), 1);
+        assert_eq!(millis_at_least(Duration::from_millis(2)), 2);
+    }
 }

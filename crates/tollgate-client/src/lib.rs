@@ -6,39 +6,51 @@
 //! Not here: what locks promise (`docs/semantics.md`), and the wire types, which never appear in this crate's
 //! interface.
 
-#![allow(dead_code, reason = "sessions and reads use it, and come next")]
-
+mod acquire;
+mod acquire_error;
 mod admin;
 mod belief;
 mod call;
+mod campaign;
+mod claim;
 mod client;
 mod clock;
 mod cluster_info;
 mod consistency;
 mod convert;
+mod detours;
 mod election;
 mod endpoint;
 mod endpoints;
 mod error;
 mod event;
+mod grant;
+mod guard;
 mod leader;
 mod lease_info;
 mod leases;
 mod line;
 mod lock_info;
 mod lost;
+mod owner;
 mod pilot;
 mod random;
 mod reads;
 mod register;
 mod registers;
+mod semaphore;
+mod sentry;
 mod seqs;
+mod session;
 mod slots;
 mod trouble;
 mod unary;
 mod watch;
 
+pub use acquire::Acquire;
+pub use acquire_error::AcquireError;
 pub use admin::Admin;
+pub use campaign::{Campaign, Leadership};
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock};
 pub use cluster_info::{
@@ -49,15 +61,19 @@ pub use consistency::Consistency;
 pub use election::{Election, Observe};
 pub use error::{Error, ErrorKind};
 pub use event::{Change, Claim, EndReason, Event};
+pub use guard::Guard;
 pub use leader::Leader;
 pub use lease_info::{LeaseClaim, LeaseDetail, LeaseGranted, LeaseInfo, LeasesPage};
 pub use leases::{GrantLease, Leases, ListLeases};
 pub use lock_info::{Explanation, Holder, LockInfo, LocksPage, Waiter};
 pub use lost::{Lost, LostReason};
+pub use owner::OwnerHandle;
 pub use reads::ListLocks;
 pub use register::Register;
 pub use registers::{
     Compare, CompareWith, Found, Put, Range, Registers, Relation, Sort, Txn, TxnOp, TxnOutcome, TxnResult,
 };
+pub use semaphore::Semaphore;
+pub use session::{Session, SessionBuilder};
 pub use tollgate_types::{ClusterId, GroupId, LeaseId, Mode, NodeId, Revision, Slot, Token};
 pub use watch::{Watch, WatchBuilder, WatchItem};

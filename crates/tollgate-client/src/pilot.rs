@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::Instant;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::{Consistency, GroupsRequest, MembersRequest};
 use tonic::transport::Channel;
@@ -91,6 +90,15 @@ impl Pilot {
     /// The line, if there is one now.
     pub(crate) fn line_now(&self) -> Option<Arc<Line>> {
         self.current.borrow().clone().filter(|line| !line.is_broken())
+    }
+
+    /// Completes when there is another line than this one.
+    pub(crate) async fn replaced(&self, line: &Arc<Line>) {
+        let mut current = self.current.clone();
+        let other = |now: &Option<Arc<Line>>| now.as_ref().is_some_and(|now| !Arc::ptr_eq(now, line));
+        if current.wait_for(other).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// A node said who leads, or that nobody does as far as it knows.
@@ -277,10 +285,5 @@ impl Pause {
     pub(crate) async fn wait(&mut self, at_least: Duration) {
         tokio::time::sleep(random::jittered(self.next).max(at_least.min(PAUSE_MAX))).await;
         self.next = (self.next * 2).min(Duration::from_millis(100));
-    }
-
-    /// When the next attempt would be at the latest.
-    pub(crate) fn ends(&self) -> Instant {
-        Instant::now() + self.next
     }
 }

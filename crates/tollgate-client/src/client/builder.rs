@@ -2,10 +2,12 @@
 
 use super::{Client, Inner};
 use crate::clock::{BootClock, Clock};
+use crate::detours::Detours;
 use crate::endpoint::Endpoint;
 use crate::endpoints::Endpoints;
 use crate::error::Error;
 use crate::pilot::Pilot;
+use crate::sentry::Sentry;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,13 +104,15 @@ impl ClientBuilder {
         if let Err(invalid) = ClientId::new(&client_id) {
             return Err(Error::invalid("client_id", invalid));
         }
-        let pilot = Pilot::start(Endpoints::new(endpoints?)?);
+        let pilot = Arc::new(Pilot::start(Endpoints::new(endpoints?)?));
         if tokio::time::timeout(self.connect_timeout, pilot.line()).await.is_err() {
             return Err(pilot.endpoints().unreachable(false));
         }
         let (clock, call_timeout) = (self.clock, self.call_timeout);
-        let runtime = Handle::current();
-        Ok(Client { inner: Arc::new(Inner { pilot, clock, runtime, client_id, call_timeout }) })
+        let (runtime, detours) = (Handle::current(), Detours::default());
+        let sentry = Sentry::start(Arc::clone(&pilot), Arc::clone(&clock));
+        let inner = Inner { pilot, sentry, clock, runtime, detours, client_id, call_timeout };
+        Ok(Client { inner: Arc::new(inner) })
     }
 }
 

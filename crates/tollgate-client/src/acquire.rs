@@ -1,0 +1,358 @@
+//! Takes locks.
+//!
+//! Invariant: an acquire that is dropped at any point leaves no lock and no waiter. Not here: how that is done
+//! (`claim`), what is held then (`grant`).
+
+use crate::acquire_error::AcquireError;
+use crate::call::Answered;
+use crate::claim::{self, Claim, Settled, Wait};
+use crate::convert;
+use crate::error::Error;
+use crate::grant::{About, Grant, Kind, State, wire_names};
+use crate::guard::{self, Guard};
+use crate::lost::{Lost, LostReason};
+use crate::owner::{Begun, Owners, Turn};
+use crate::session::{Core, Session};
+use std::fmt::Display;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tollgate_proto::convert::{ModeFields, write_mode};
+use tollgate_proto::v1::{self, EndReason, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::{Metadata, Mode, Name, Names, Owner, Token};
+
+/// A lock to be taken: wait for it, or set more first.
+///
+/// Cancel-safe: dropped at any point, by `timeout` or `select!` for example, it leaves no lock and no waiter behind.
+///
+/// ```no_run
+/// # async fn example(session: tollgate_client::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tollgate_client::AcquireError;
+///
+/// let reader = session.lock("config").shared().await?;
+/// match session.lock("db/migrate").why("schema v42").wait(Duration::from_secs(5)).acquire().await {
+///     Ok(guard) => guard.release().await?,
+///     Err(AcquireError::TimedOut { holders, .. }) => println!("still held by {holders:?}"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # drop(reader);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing happens until it is awaited"]
+pub struct Acquire {
+    session: Session,
+    names: Vec<String>,
+    owner: Option<String>,
+    mode: ModeAsked,
+    wait: Wait,
+    why: String,
+    lock_delay: Duration,
+    max_hold: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum ModeAsked {
+    Is(Mode),
+    Permits { n: u32, of: u32 },
+}
+
+impl Acquire {
+    pub(crate) fn new(session: Session, names: Vec<String>, owner: Option<String>) -> Acquire {
+        Acquire {
+            session,
+            names,
+            owner,
+            mode: ModeAsked::Is(Mode::Exclusive),
+            wait: Wait::Forever,
+            why: String::new(),
+            lock_delay: Duration::ZERO,
+            max_hold: None,
+        }
+    }
+
+    /// Waits in line at most so long.
+    pub fn wait(mut self, wait: Duration) -> Acquire {
+        self.wait = if wait.is_zero() { Wait::No } else { Wait::For(wait) };
+        self
+    }
+
+    /// Waits in line as long as the session lives; the default.
+    pub fn wait_forever(mut self) -> Acquire {
+        self.wait = Wait::Forever;
+        self
+    }
+
+    /// Why the lock is wanted, for people who look at it: at most 4 KiB.
+    pub fn why(mut self, why: impl Into<String>) -> Acquire {
+        self.why = why.into();
+        self
+    }
+
+    /// Holds it together with other readers.
+    pub fn shared(self) -> Acquire {
+        self.mode(Mode::Shared)
+    }
+
+    /// As [`Acquire::shared`].
+    pub fn read(self) -> Acquire {
+        self.shared()
+    }
+
+    /// Holds it alone; the default.
+    pub fn exclusive(self) -> Acquire {
+        self.mode(Mode::Exclusive)
+    }
+
+    /// As [`Acquire::exclusive`].
+    pub fn write(self) -> Acquire {
+        self.exclusive()
+    }
+
+    /// Holds it in this mode.
+    pub fn mode(mut self, mode: Mode) -> Acquire {
+        self.mode = ModeAsked::Is(mode);
+        self
+    }
+
+    /// Takes `n` of a semaphore's `of` permits; `of` must be the same for all who use the name.
+    pub fn permits(mut self, n: u32, of: u32) -> Acquire {
+        self.mode = ModeAsked::Permits { n, of };
+        self
+    }
+
+    /// How long the lock stays closed to others should it be lost against this program's will, so that what is still
+    /// under way under it can end.
+    pub fn lock_delay(mut self, delay: Duration) -> Acquire {
+        self.lock_delay = delay;
+        self
+    }
+
+    /// How long it is held at most, even if the session lives.
+    pub fn max_hold(mut self, max_hold: Duration) -> Acquire {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Takes it if it is free, without waiting.
+    pub async fn try_acquire(mut self) -> Result<Guard, AcquireError> {
+        self.wait = Wait::No;
+        self.acquire().await
+    }
+
+    /// Takes it, waiting in line as long as was set.
+    pub async fn acquire(self) -> Result<Guard, AcquireError> {
+        let began = Instant::now();
+        let asked = self.check()?;
+        let Some(owner) = &self.owner else { return asked.take(self.session, None, began).await };
+        let core = Arc::clone(self.session.core());
+        match within(&core, &asked.names[0], asked.wait, began, Owners::begin(&core, owner, &asked.names))
+            .await?
+        {
+            Begun::Held(grant) => asked.again(grant, began).await,
+            Begun::Asks(turn) => asked.take(self.session, Some(turn), began).await,
+        }
+    }
+
+    /// Checked here, so that what is wrong is told before anything is sent.
+    fn check(&self) -> Result<Asked, Error> {
+        let names: Result<Vec<Name>, _> = self.names.iter().map(Name::new).collect();
+        let names = names.and_then(Names::new).map_err(wrong("name"))?;
+        let mode = match self.mode {
+            ModeAsked::Is(mode) => mode,
+            ModeAsked::Permits { n, of } => Mode::permit(n, of).map_err(wrong("permits"))?,
+        };
+        Metadata::new(&self.why).map_err(wrong("metadata"))?;
+        if let Some(owner) = &self.owner {
+            Owner::new(owner).map_err(wrong("owner"))?;
+            if owner.is_empty() {
+                return Err(Error::invalid("owner", "it has no name: give it one, or leave the owner out"));
+            }
+        }
+        if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
+            return Err(Error::invalid("max_hold_ms", "it is zero: leave it out to hold without end"));
+        }
+        Ok(Asked {
+            names: names.as_slice().iter().map(ToString::to_string).collect(),
+            owner: self.owner.clone(),
+            mode,
+            wait: self.wait,
+            why: self.why.clone(),
+            lock_delay: self.lock_delay,
+            max_hold: self.max_hold,
+        })
+    }
+}
+
+impl IntoFuture for Acquire {
+    type Output = Result<Guard, AcquireError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}
+
+fn wrong<E: Display>(field: &'static str) -> impl Fn(E) -> Error {
+    move |invalid| Error::invalid(field, invalid)
+}
+
+/// What came before the deadline of a wait and the end of the session.
+async fn within<T>(
+    core: &Core,
+    name: &str,
+    wait: Wait,
+    began: Instant,
+    future: impl Future<Output = T>,
+) -> Result<T, AcquireError> {
+    let until = match wait {
+        Wait::For(wait) => began.checked_add(wait),
+        Wait::No => Some(began + core.client.call_timeout()),
+        Wait::Forever => None,
+    };
+    let too_late = async {
+        match until {
+            Some(until) => tokio::time::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        done = future => Ok(done),
+        lost = core.until_lost() => Err(AcquireError::Lost(lost)),
+        () = too_late => Err(AcquireError::TimedOut { name: name.to_owned(), holders: Vec::new(), position: 0 }),
+    }
+}
+
+/// An acquire that was checked.
+struct Asked {
+    /// In order.
+    names: Vec<String>,
+    owner: Option<String>,
+    mode: Mode,
+    wait: Wait,
+    why: String,
+    lock_delay: Duration,
+    max_hold: Option<Duration>,
+}
+
+impl Asked {
+    /// The owner holds it already: another guard, after an upgrade if it is to be held in a stronger mode.
+    async fn again(self, grant: Arc<Grant>, began: Instant) -> Result<Guard, AcquireError> {
+        let held = grant.state()?.mode;
+        if !held.covers(self.mode) {
+            let mode = held.join(self.mode).unwrap_or(self.mode);
+            guard::convert(&grant, mode, self.wait, began).await?;
+        }
+        Ok(Guard::new(grant))
+    }
+
+    async fn take(self, session: Session, turn: Option<Turn>, began: Instant) -> Result<Guard, AcquireError> {
+        let core = Arc::clone(session.core());
+        let inherited = turn.is_some() && core.joined && self.is_held_elsewhere(&core).await?;
+        let _place = claim::place(&core, self.wait, began).await?;
+        let settled = turn.clone().map(|turn| Box::new(move |_| drop(turn)) as Settled);
+        let mut claim = Claim::new(&core, !inherited, settled);
+        let owner = self.owner.clone().unwrap_or_else(|| format!("{:x}", claim.seq().get()));
+        let op = self.op(&core, &claim, &owner, began);
+        let answered = match claim.ask(op, self.wait, began).await {
+            Ok(answered) => answered,
+            Err(failed) => return Err(claim::given_up(failed, &self.names[0], self.wait)),
+        };
+        let OpResult::Lock(response) = &answered.result else {
+            return Err(Error::unexpected("a lock").into());
+        };
+        if !response.acquired {
+            let error = self.not_acquired(&core, response);
+            claim.disarm();
+            return Err(error);
+        }
+        let (state, create_revision) = (self.state(response, &answered)?, response.create_revision);
+        let waited = convert::duration(response.waited_ms);
+        let about = About { kind: Kind::Lock, names: self.names, owner, waited, create_revision, inherited };
+        let grant = Grant::new(session, about, state, turn);
+        claim.disarm();
+        Ok(Guard::new(grant))
+    }
+
+    /// Whether a process that shares the lease has it, under the same owner.
+    async fn is_held_elsewhere(&self, core: &Core) -> Result<bool, AcquireError> {
+        let look = v1::GetLockRequest { name: self.names[0].clone(), ..v1::GetLockRequest::default() };
+        let answered = core.ask(Op::GetLock(look), Some(Instant::now() + core.client.call_timeout())).await?;
+        let OpResult::GetLock(seen) = answered.result else {
+            return Err(Error::unexpected("a look at a lock").into());
+        };
+        let (lease, owner) = (core.lease.get(), self.owner.as_deref().unwrap_or_default());
+        let ours = |holder: &v1::Holder| holder.lease_id == lease && holder.owner == owner;
+        Ok(seen.lock.is_some_and(|lock| lock.holders.iter().any(ours)))
+    }
+
+    fn op(&self, core: &Core, claim: &Claim, owner: &str, began: Instant) -> Op {
+        let ModeFields { mode, permits, of } = write_mode(self.mode);
+        let (name, names) = wire_names(&self.names);
+        let lock = v1::LockRequest {
+            name,
+            names,
+            lease_id: core.lease.get(),
+            metadata: self.why.clone(),
+            timeout_ms: self.wait.timeout_ms(began.elapsed()),
+            mode: mode.into(),
+            owner: owner.to_owned(),
+            permits,
+            of,
+            lock_delay_ms: convert::millis_at_least(self.lock_delay),
+            max_hold_ms: self.max_hold.map_or(0, convert::millis_at_least),
+            tree: false,
+            request: Some(Core::request(claim.seq())),
+        };
+        if self.wait == Wait::No { Op::TryLock(lock) } else { Op::Lock(lock) }
+    }
+
+    fn state(&self, response: &v1::LockResponse, answered: &Answered) -> Result<State, Error> {
+        let token = convert::token(response.fencing_token)?;
+        let mode = convert::mode(response.mode, response.permits, response.of).unwrap_or(self.mode);
+        let named =
+            |named: &v1::NamedToken| Some((named.name.clone(), Token::new(named.fencing_token).ok()?));
+        let tokens = response.tokens.iter().filter_map(named).collect();
+        let waited = convert::duration(response.waited_ms);
+        let max_hold_until = self.max_hold.map(|max_hold| held_from(answered, waited) + max_hold);
+        Ok(State::new(mode, token, tokens, max_hold_until))
+    }
+
+    fn not_acquired(&self, core: &Core, response: &v1::LockResponse) -> AcquireError {
+        not_acquired(core, &self.names[0], response.end_reason(), &response.holders, response.position)
+    }
+}
+
+/// When a grant was made at the earliest. One that waited was in line when the last attempt arrived; one that did not
+/// may have been made by any attempt.
+fn held_from(answered: &Answered, waited: Duration) -> Duration {
+    if waited.is_zero() { answered.first_sent } else { answered.last_sent + waited }
+}
+
+/// Why a request that was answered has not got its lock.
+pub(crate) fn not_acquired(
+    core: &Core,
+    name: &str,
+    reason: EndReason,
+    holders: &[v1::Holder],
+    position: u64,
+) -> AcquireError {
+    let (name, holders) = (name.to_owned(), convert::holders(holders.to_vec()).unwrap_or_default());
+    match reason {
+        EndReason::Unspecified => AcquireError::Busy { name, holders },
+        EndReason::TimedOut | EndReason::Cancelled => AcquireError::TimedOut { name, holders, position },
+        EndReason::LeaseExpired | EndReason::LeaseRevoked | EndReason::Disconnected => {
+            core.lose(LostReason::of_end(reason));
+            AcquireError::Lost(core.check().err().unwrap_or(Lost::new(LostReason::of_end(reason))))
+        }
+        // It was granted, and taken away before the answer came.
+        EndReason::Forced | EndReason::MaxHold | EndReason::Released => {
+            AcquireError::Lost(Lost::new(LostReason::of_end(reason)))
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Why a lock was not acquired.
+
+use crate::cluster_info::DeadlockStep;
+use crate::error::{Error, ErrorKind};
+use crate::lock_info::Holder;
+use crate::lost::Lost;
+use crate::session::Failed;
+
+/// Why a lock was not acquired. Nothing is held and nothing waits, whichever it is.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Somebody holds the lock, and the request was not to wait.
+    #[error("{name} is busy{}", held_by(holders))]
+    Busy {
+        /// The lock; of several, the first.
+        name: String,
+        /// Who holds it, as far as the cluster told: at most eight.
+        holders: Vec<Holder>,
+    },
+    /// The wait was over before the lock was free.
+    #[error("{name} was not free in time{}", held_by(holders))]
+    TimedOut {
+        /// The lock; of several, the first.
+        name: String,
+        /// Who holds it, as far as the cluster told: at most eight.
+        holders: Vec<Holder>,
+        /// The place in the queue at last, 1 for the next in line; 0 if that is not known.
+        position: u64,
+    },
+    /// Waiting would never end: what this owner holds is awaited by those for whom it would wait. Release something, and
+    /// start again.
+    #[error("waiting would never end{}", circle(cycle))]
+    Deadlock {
+        /// Who waits for whom, from the refused request round to itself; empty if that is not known any more.
+        cycle: Vec<DeadlockStep>,
+    },
+    /// The session was lost, or the lock itself before this program learned that it had it.
+    #[error("{0}")]
+    Lost(Lost),
+    /// The request could not be made.
+    #[error("{0}")]
+    Failed(Error),
+}
+
+fn held_by(holders: &[Holder]) -> String {
+    let Some(first) = holders.first() else { return String::new() };
+    let why = if first.why.is_empty() { String::new() } else { format!(" ({})", first.why) };
+    let more = if holders.len() > 1 { format!(" and {} more", holders.len() - 1) } else { String::new() };
+    format!(": held by {} of lease {}{why}{more}", first.client_id, first.lease)
+}
+
+fn circle(cycle: &[DeadlockStep]) -> String {
+    let steps: Vec<String> = cycle.iter().map(step).collect();
+    if steps.is_empty() { String::new() } else { format!(": {}", steps.join("; ")) }
+}
+
+fn step(step: &DeadlockStep) -> String {
+    let DeadlockStep { lease, owner, name, blocker_lease, blocker_owner, .. } = step;
+    let does = if step.blocker_token.is_some() { "holds" } else { "waits ahead for" };
+    format!("{owner} of {lease} waits for {name}, which {blocker_owner} of {blocker_lease} {does}")
+}
+
+impl From<Failed> for AcquireError {
+    fn from(failed: Failed) -> AcquireError {
+        match failed {
+            Failed::Lost(lost) => AcquireError::Lost(lost),
+            Failed::Error(error) => AcquireError::from(error),
+        }
+    }
+}
+
+impl From<Error> for AcquireError {
+    fn from(error: Error) -> AcquireError {
+        match error.kind() {
+            ErrorKind::Deadlock => {
+                let cycle = error.wire().map_or_else(Vec::new, |wire| {
+                    crate::convert::deadlock_cycle(wire.cycle.clone()).unwrap_or_default()
+                });
+                AcquireError::Deadlock { cycle }
+            }
+            _ => AcquireError::Failed(error),
+        }
+    }
+}
+
+impl From<Lost> for AcquireError {
+    fn from(lost: Lost) -> AcquireError {
+        AcquireError::Lost(lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_proto::v1;
+
+    #[test]
+    fn an_error_names_the_lock_and_who_has_it() {
+        let wire = v1::Holder {
+            lease_id: 7,
+            fencing_token: 9,
+            client_id: "db1:77".into(),
+            metadata: "schema v42".into(),
+            ..v1::Holder::default()
+        };
+        let holders = crate::convert::holders(vec![wire.clone(), wire]).unwrap();
+        let error = AcquireError::Busy { name: "db/migrate".into(), holders };
+        assert_eq!(
+            error.to_string(),
+            "db/migrate is busy: held by db1:77 of lease 0000000000000007 (schema v42) and 1 more"
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! Elections: who leads is who holds the election's lock.
+//!
+//! Not here: reading and following elections of others (`election`).
+
+use crate::acquire::not_acquired;
+use crate::acquire_error::AcquireError;
+use crate::claim::{self, Claim, Wait};
+use crate::convert;
+use crate::error::Error;
+use crate::grant::{About, Grant, Kind, State};
+use crate::lost::Lost;
+use crate::session::{Core, Session};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::{Mode, Name, Token};
+
+/// A candidacy: stand, or set more first.
+///
+/// ```no_run
+/// # async fn lead() {}
+/// # async fn example(session: tollgate_client::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// let leadership = session.campaign("scheduler").value("10.0.0.2:9000").stand().await?;
+/// tokio::select! {
+///     () = lead() => leadership.resign().await?,
+///     lost = leadership.lost() => eprintln!("no longer leading: {lost}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing happens until it stands"]
+pub struct Campaign {
+    session: Session,
+    election: String,
+    value: Vec<u8>,
+    wait: Wait,
+}
+
+impl Campaign {
+    pub(crate) fn new(session: Session, election: String) -> Campaign {
+        Campaign { session, election, value: Vec::new(), wait: Wait::Forever }
+    }
+
+    /// What the leader says of itself from the moment of its election, for example its address.
+    pub fn value(mut self, value: impl Into<Vec<u8>>) -> Campaign {
+        self.value = value.into();
+        self
+    }
+
+    /// Waits in line at most so long; with zero, not at all. By default as long as the session lives.
+    pub fn wait(mut self, wait: Duration) -> Campaign {
+        self.wait = if wait.is_zero() { Wait::No } else { Wait::For(wait) };
+        self
+    }
+
+    /// Stands for election, and waits until elected. Cancel-safe: dropped, it is no candidate any more, and does not
+    /// lead.
+    pub async fn stand(self) -> Result<Leadership, AcquireError> {
+        let began = Instant::now();
+        Name::new(&self.election).map_err(|invalid| Error::invalid("name", invalid))?;
+        let core = Arc::clone(self.session.core());
+        let _place = claim::place(&core, self.wait, began).await?;
+        let mut claim = Claim::new(&core, true, None);
+        let owner = format!("{:x}", claim.seq().get());
+        let op = Op::Campaign(v1::CampaignRequest {
+            name: self.election.clone(),
+            lease_id: core.lease.get(),
+            owner: owner.clone(),
+            value: self.value.clone(),
+            timeout_ms: self.wait.timeout_ms(began.elapsed()),
+            request: Some(Core::request(claim.seq())),
+        });
+        let answered = match claim.ask(op, self.wait, began).await {
+            Ok(answered) => answered,
+            Err(failed) => return Err(claim::given_up(failed, &self.election, self.wait)),
+        };
+        let OpResult::Campaign(response) = answered.result else {
+            return Err(Error::unexpected("a campaign").into());
+        };
+        let end_reason = response.end_reason();
+        let Some(leader) = response.leader.filter(|_| response.elected) else {
+            claim.disarm();
+            return Err(not_acquired(&core, &self.election, end_reason, &[], 0));
+        };
+        let token = convert::token(leader.fencing_token)?;
+        let about = About {
+            kind: Kind::Election,
+            names: vec![self.election],
+            owner,
+            waited: convert::duration(response.waited_ms),
+            create_revision: leader.create_revision,
+            inherited: false,
+        };
+        let state = State::new(Mode::Exclusive, token, Vec::new(), None);
+        let grant = Grant::new(self.session, about, state, None);
+        claim.disarm();
+        Ok(Leadership { grant })
+    }
+}
+
+/// A won election, until it is resigned or lost. Dropped, it is resigned in the background.
+pub struct Leadership {
+    grant: Arc<Grant>,
+}
+
+impl Leadership {
+    /// The fencing token of the term of office: higher than that of every leader before. Checked against the clock at
+    /// every call.
+    pub fn token(&self) -> Result<Token, Lost> {
+        self.grant.state().map(|state| state.token)
+    }
+
+    /// The election.
+    pub fn election(&self) -> &str {
+        &self.grant.names[0]
+    }
+
+    /// How long it waited to be elected.
+    pub fn waited(&self) -> Duration {
+        self.grant.waited
+    }
+
+    /// How long it can be relied on if no more keepalives are answered; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.grant.remaining()
+    }
+
+    /// Whether somebody else may lead by now; checked against the clock at every call.
+    pub fn is_lost(&self) -> bool {
+        self.grant.state().is_err()
+    }
+
+    /// Completes when the leadership is lost, and says why.
+    pub async fn lost(&self) -> Lost {
+        self.grant.until_lost().await
+    }
+
+    /// Runs a future as long as it leads: dropped when the leadership is lost, and not begun if it is lost already.
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
+        self.grant.state()?;
+        tokio::select! {
+            biased;
+            lost = self.grant.until_lost() => Err(lost),
+            output = future => Ok(output),
+        }
+    }
+
+    /// Changes what the leader says of itself. Servers that can't yet answer with an error of kind
+    /// [`Unsupported`](crate::ErrorKind::Unsupported).
+    pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), Error> {
+        let core = self.grant.core();
+        let token = self.token().map_err(|lost| Error::from(crate::session::Failed::Lost(lost)))?;
+        let _place = core.place().await;
+        let seq = core.seqs.next();
+        let op = Op::Proclaim(v1::ProclaimRequest {
+            name: self.election().to_owned(),
+            lease_id: core.lease.get(),
+            owner: self.grant.owner.clone(),
+            fencing_token: token.get(),
+            value: value.into(),
+            request: Some(Core::request(seq)),
+        });
+        let answered = core.ask(op, Some(Instant::now() + core.client.call_timeout())).await;
+        core.seqs.answered(seq);
+        match answered?.result {
+            OpResult::Proclaim(_) => Ok(()),
+            _ => Err(Error::unexpected("a proclamation")),
+        }
+    }
+
+    /// Steps down, and waits until the cluster knows. Dropped before it has ended, it goes on in the background.
+    pub async fn resign(self) -> Result<(), Error> {
+        match Arc::into_inner(self.grant) {
+            Some(grant) => grant.release().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership")
+            .field("election", &self.election())
+            .field("token", &self.grant.last_known().token)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,278 @@
+//! Notices that a lock was taken away although its lease lives: by force, or by its own longest hold.
+//!
+//! Keepalives don't tell. So whatever is held for longer than a moment is watched, over one stream for all of a client's
+//! locks; what is held for less is given back sooner than its loss would be told. A watch begins at the grant, so
+//! nothing is missed, however late it is opened. Invariant: of every grant that was not released, the end is noticed
+//! within that moment and the way of an event, as long as some node can be reached. Not here: the end of a lease, which
+//! its keeper notices.
+
+use crate::call::{self, Answered, Call};
+use crate::clock::Clock;
+use crate::grant::Grant;
+use crate::line::{Line, Urgency};
+use crate::lost::{Lost, LostReason};
+use crate::pilot::Pilot;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tollgate_proto::v1::lock_service_client::LockServiceClient;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult, watch_request::Target};
+use tonic::Streaming;
+
+/// What is held for longer is watched, and so often it is looked for.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// Requests to the stream that wait to be sent.
+const REQUESTS_MAX: usize = 256;
+
+/// A grant of several names has so many watches at most.
+const NAMES_MAX: u64 = 64;
+
+/// How long to wait for an answer about one lock.
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Watches over the grants of a client.
+#[derive(Debug)]
+pub(crate) struct Sentry {
+    posts: Arc<Posts>,
+    task: JoinHandle<()>,
+}
+
+/// All grants, in the order in which they were made.
+#[derive(Debug, Default)]
+struct Posts {
+    inner: Mutex<(u64, BTreeMap<u64, Post>)>,
+    filled: Notify,
+}
+
+struct Post {
+    since: Instant,
+    grant: Weak<Grant>,
+}
+
+impl std::fmt::Debug for Post {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Post").field("since", &self.since).finish_non_exhaustive()
+    }
+}
+
+impl Posts {
+    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Post>)> {
+        self.inner.lock().expect("nobody panics with it")
+    }
+
+    fn get(&self, number: u64) -> Option<Arc<Grant>> {
+        let grant = self.lock().1.get(&number)?.grant.clone();
+        grant.upgrade()
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.lock().1.contains_key(&number)
+    }
+}
+
+impl Sentry {
+    pub(crate) fn start(pilot: Arc<Pilot>, clock: Arc<dyn Clock>) -> Sentry {
+        let posts = Arc::new(Posts::default());
+        let round = Round { posts: Arc::clone(&posts), pilot, clock, watched: BTreeMap::new() };
+        Sentry { posts, task: tokio::spawn(round.run()) }
+    }
+
+    /// Watches over a grant from now on. Its number here.
+    pub(crate) fn add(&self, grant: &Arc<Grant>) -> u64 {
+        let mut posts = self.posts.lock();
+        posts.0 += 1;
+        let number = posts.0;
+        posts.1.insert(number, Post { since: Instant::now(), grant: Arc::downgrade(grant) });
+        let first = posts.1.len() == 1;
+        drop(posts);
+        if first {
+            self.posts.filled.notify_one();
+        }
+        number
+    }
+
+    /// It is over.
+    pub(crate) fn remove(&self, number: u64) {
+        self.posts.lock().1.remove(&number);
+    }
+}
+
+impl Drop for Sentry {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The task behind a sentry.
+struct Round {
+    posts: Arc<Posts>,
+    pilot: Arc<Pilot>,
+    clock: Arc<dyn Clock>,
+    /// Grants that the present stream watches, and how many names each has.
+    watched: BTreeMap<u64, usize>,
+}
+
+type Requests = mpsc::Sender<v1::WatchRequest>;
+
+impl Round {
+    async fn run(mut self) {
+        loop {
+            self.until_needed().await;
+            let line = self.pilot.line().await;
+            self.watched.clear();
+            if let Some((requests, answers)) = open(&line).await {
+                self.watch(&line, &requests, answers).await;
+            }
+            // A broken stream and one that was never opened alike.
+            tokio::time::sleep(MOMENT).await;
+        }
+    }
+
+    /// Waits until something has been held for a moment.
+    async fn until_needed(&self) {
+        loop {
+            let oldest = self.posts.lock().1.first_key_value().map(|(_, post)| post.since);
+            match oldest {
+                None => self.posts.filled.notified().await,
+                Some(since) if since.elapsed() >= MOMENT => return,
+                Some(since) => tokio::time::sleep_until(since + MOMENT).await,
+            }
+        }
+    }
+
+    /// Until the stream breaks, or the client uses another node.
+    async fn watch(
+        &mut self,
+        line: &Arc<Line>,
+        requests: &Requests,
+        mut answers: Streaming<v1::WatchResponse>,
+    ) {
+        loop {
+            self.order(requests);
+            tokio::select! {
+                () = tokio::time::sleep(MOMENT) => {}
+                () = line.until_broken() => return,
+                () = self.pilot.replaced(line) => return,
+                answer = answers.next() => match answer {
+                    Some(Ok(answer)) => self.told(&answer),
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    /// Opens watches on what is held for long, and ends those on what is not held any more.
+    fn order(&mut self, requests: &Requests) {
+        let posts = &self.posts;
+        self.watched.retain(|number, names| {
+            // Without room, another time.
+            if posts.has(*number) || requests.capacity() < *names {
+                return true;
+            }
+            for watch_id in (number * NAMES_MAX..).take(*names) {
+                let cancel = v1::WatchRequest { watch_id, cancel: true, ..v1::WatchRequest::default() };
+                // There is room.
+                let _ = requests.try_send(cancel);
+            }
+            false
+        });
+        let due: Vec<(u64, Arc<Grant>)> = {
+            let posts = self.posts.lock();
+            let old_enough = posts.1.iter().take_while(|(_, post)| post.since.elapsed() >= MOMENT);
+            let unwatched = old_enough.filter(|(number, _)| !self.watched.contains_key(number));
+            unwatched.filter_map(|(number, post)| Some((*number, post.grant.upgrade()?))).collect()
+        };
+        for (number, grant) in due {
+            if requests.capacity() < grant.names.len() {
+                return;
+            }
+            for request in watches(number, &grant) {
+                // There is room.
+                let _ = requests.try_send(request);
+            }
+            self.watched.insert(number, grant.names.len());
+        }
+    }
+
+    fn told(&mut self, answer: &v1::WatchResponse) {
+        let number = answer.watch_id / NAMES_MAX;
+        let Some(grant) = self.posts.get(number) else { return };
+        for event in &answer.events {
+            if let Some(lost) = end_of(&grant, event) {
+                grant.lose(lost);
+                return;
+            }
+        }
+        if !answer.canceled {
+            return;
+        }
+        if answer.compact_revision == 0 {
+            // The node has no room, or stops: another time.
+            self.watched.remove(&number);
+        } else {
+            tokio::spawn(look(Arc::clone(&self.pilot), Arc::clone(&self.clock), Arc::downgrade(&grant)));
+        }
+    }
+}
+
+/// The watches on a grant, one for each name, from the grant on.
+fn watches(number: u64, grant: &Grant) -> Vec<v1::WatchRequest> {
+    let state = grant.last_known();
+    let token_of = |name: &String| {
+        let named = state.tokens.iter().find(|(of, _)| of == name);
+        named.map_or(state.token, |(_, token)| *token).get()
+    };
+    let filters = vec![v1::WatchFilter::NoPut.into(), v1::WatchFilter::NoWaiters.into()];
+    let request = |(place, name): (u64, &String)| v1::WatchRequest {
+        target: Some(Target::Key(name.clone())),
+        start_revision: token_of(name) + 1,
+        watch_id: number * NAMES_MAX + place,
+        filters: filters.clone(),
+        ..v1::WatchRequest::default()
+    };
+    (0..NAMES_MAX).zip(&grant.names).map(request).collect()
+}
+
+/// What the event says of the grant, if it is about its end.
+fn end_of(grant: &Grant, event: &v1::Event) -> Option<Lost> {
+    let Some(v1::KeyValue { kv: Some(v1::key_value::Kv::Claim(claim)) }) = &event.kv else { return None };
+    let is_it = event.r#type() == v1::EventType::Delete
+        && claim.lease_id == grant.core().lease.get()
+        && claim.owner == grant.owner
+        && claim.create_revision == grant.create_revision;
+    is_it.then(|| {
+        let note = (!event.note.is_empty()).then(|| event.note.clone());
+        Lost { reason: LostReason::of_end(event.end_reason()), note }
+    })
+}
+
+async fn open(line: &Line) -> Option<(Requests, Streaming<v1::WatchResponse>)> {
+    let (requests, outgoing) = mpsc::channel(REQUESTS_MAX);
+    let opened = LockServiceClient::new(line.channel()).watch(ReceiverStream::new(outgoing)).await;
+    Some((requests, opened.ok()?.into_inner()))
+}
+
+/// Looks whether a grant stands whose history is gone.
+async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
+    let Some(names) = grant.upgrade().map(|grant| grant.names.clone()) else { return };
+    for name in names {
+        let op = Op::GetLock(v1::GetLockRequest { name, ..v1::GetLockRequest::default() });
+        let until = Some(Instant::now() + LOOK_PATIENCE);
+        let looked =
+            call::call(&pilot, &*clock, Call { op, until, urgency: Urgency::Ordinary, seqs: None }).await;
+        let Ok(Answered { result: OpResult::GetLock(seen), .. }) = looked else { return };
+        let Some(grant) = grant.upgrade() else { return };
+        let is_it = |holder: &v1::Holder| {
+            holder.lease_id == grant.core().lease.get() && holder.create_revision == grant.create_revision
+        };
+        if !seen.lock.is_some_and(|lock| lock.holders.iter().any(is_it)) {
+            grant.lose(Lost::new(LostReason::Forced));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Opens sessions: with a lease of their own, or with one that another process granted.
+
+use super::core::{Core, Granted};
+use super::{Session, keeper};
+use crate::belief::Belief;
+use crate::call::{Answered, Call};
+use crate::client::Client;
+use crate::error::{Error, ErrorKind};
+use crate::line::Urgency;
+use crate::random;
+use std::time::Duration;
+use tokio::time::Instant;
+use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::{ClientId, LeaseId, Name};
+
+/// The time to live of a lease if nobody says otherwise.
+const TTL: Duration = Duration::from_secs(30);
+
+/// How often another id is chosen if one is taken.
+const IDS_MAX: u32 = 4;
+
+/// How a session is to be.
+///
+/// ```no_run
+/// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
+/// use std::time::Duration;
+///
+/// let session = client.session().ttl(Duration::from_secs(10)).open().await?;
+/// session.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing happens until it is opened"]
+pub struct SessionBuilder {
+    client: Client,
+    ttl: Duration,
+    client_id: Option<String>,
+    revoke_on_disconnect: bool,
+    lease_id: Option<LeaseId>,
+    near: Option<String>,
+}
+
+impl SessionBuilder {
+    pub(crate) fn new(client: Client) -> SessionBuilder {
+        SessionBuilder {
+            client,
+            ttl: TTL,
+            client_id: None,
+            revoke_on_disconnect: false,
+            lease_id: None,
+            near: None,
+        }
+    }
+
+    /// How long the lease lives after the last keepalive; 30 s by default. It is how long others wait for what this
+    /// program holds if it dies, and how long it can be cut off from the cluster without losing anything.
+    pub fn ttl(mut self, ttl: Duration) -> SessionBuilder {
+        self.ttl = ttl;
+        self
+    }
+
+    /// What the session is called in listings, if not as its client is: at most 128 bytes.
+    pub fn client_id(mut self, client_id: impl Into<String>) -> SessionBuilder {
+        self.client_id = Some(client_id.into());
+        self
+    }
+
+    /// Whether the cluster ends the lease as soon as the connection closes that kept it alive, instead of waiting for
+    /// the TTL. A short break of the network then costs the session; it ends as [`crate::LostReason::Disconnected`].
+    pub fn revoke_on_disconnect(mut self, revoke: bool) -> SessionBuilder {
+        self.revoke_on_disconnect = revoke;
+        self
+    }
+
+    /// The lease's id, if it is not to be a random one. It must not be another client's.
+    pub fn lease_id(mut self, lease_id: LeaseId) -> SessionBuilder {
+        self.lease_id = Some(lease_id);
+        self
+    }
+
+    /// The name of a lock near which the lease should live, so that locking it is a matter of one group.
+    pub fn near(mut self, name: impl Into<String>) -> SessionBuilder {
+        self.near = Some(name.into());
+        self
+    }
+
+    /// Grants the lease, and keeps it alive from now on.
+    pub async fn open(self) -> Result<Session, Error> {
+        let client_id = self.client_id.clone().unwrap_or_else(|| self.client.client_id().to_owned());
+        ClientId::new(&client_id).map_err(|invalid| Error::invalid("client_id", invalid))?;
+        let until = Instant::now() + self.client.call_timeout();
+        for _ in 0..IDS_MAX {
+            let lease = self.draw_id()?;
+            match self.grant(lease, &client_id, until).await {
+                Err(error) if error.cause() == Some(ErrorReason::LeaseTaken) && self.lease_id.is_none() => {}
+                granted => return Ok(self.start(&granted?)),
+            }
+        }
+        Err(Error::new(ErrorKind::Conflict, "every lease id that was tried is taken: try again", false))
+    }
+
+    /// Uses a lease that another process granted and will end, for example the parent of this one, and helps to keep it
+    /// alive. The session never revokes it.
+    pub async fn join(self, lease: LeaseId) -> Result<Session, Error> {
+        let known = v1::LeaseTimeToLiveRequest { id: lease.get(), keys: false };
+        let OpResult::LeaseTimeToLive(known) = self.client.call(Op::LeaseTimeToLive(known)).await? else {
+            return Err(Error::unexpected("a look at a lease"));
+        };
+        let revoke_on_disconnect = known.lease.is_some_and(|lease| lease.revoke_on_disconnect);
+        let keepalive = v1::LeaseKeepAliveRequest { id: lease.get(), ..Default::default() };
+        let until = Instant::now() + self.client.call_timeout();
+        let answered = self.ask(Op::LeaseKeepAlive(keepalive), until).await?;
+        let OpResult::LeaseKeepAlive(kept) = answered.result else {
+            return Err(Error::unexpected("a keepalive"));
+        };
+        let ttl = ttl_of(kept.ttl_ms).ok_or_else(|| {
+            let says = format!("lease {lease} has ended: start again with a new one");
+            Error::new(ErrorKind::NotFound, says, false)
+        })?;
+        let (sent, first_seq) = (answered.last_sent, seq_base());
+        Ok(self.start(&Granted { lease, ttl, sent, joined: true, revoke_on_disconnect, first_seq }))
+    }
+
+    fn start(&self, granted: &Granted) -> Session {
+        let core = Core::new(self.client.clone(), granted);
+        let keeper = self.client.runtime().spawn(keeper::keep(core.clone()));
+        Session::new(core, keeper)
+    }
+
+    /// An id that nobody else has; in the slot of `near`, if that is given.
+    fn draw_id(&self) -> Result<LeaseId, Error> {
+        if let Some(lease) = self.lease_id {
+            return Ok(lease);
+        }
+        match &self.near {
+            None => Ok(LeaseId::new((random::number() >> 1).max(1)).expect("from 1 to 2^63 - 1")),
+            Some(near) => {
+                let near = Name::new(near).map_err(|invalid| Error::invalid("near", invalid))?;
+                Ok(LeaseId::assigned(near.slot(), random::number()))
+            }
+        }
+    }
+
+    async fn grant(&self, lease: LeaseId, client_id: &str, until: Instant) -> Result<Granted, Error> {
+        let op = Op::LeaseGrant(v1::LeaseGrantRequest {
+            id: lease.get(),
+            ttl_ms: i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX),
+            client_id: client_id.to_owned(),
+            revoke_on_disconnect: self.revoke_on_disconnect,
+            ..v1::LeaseGrantRequest::default()
+        });
+        loop {
+            let answered = self.ask(op.clone(), until).await?;
+            let OpResult::LeaseGrant(granted) = answered.result else {
+                return Err(Error::unexpected("a grant of a lease"));
+            };
+            let ttl = ttl_of(granted.ttl_ms).ok_or_else(|| Error::unexpected("a grant of a lease"))?;
+            let sent = answered.last_sent;
+            if !Belief::new(sent, ttl).holds(self.client.clock().now()) {
+                // The answer took so long that the lease may have ended: the same again renews it.
+                continue;
+            }
+            // One that lived already may have numbers in use.
+            let first_seq = if granted.renewed { seq_base() } else { 1 };
+            let (joined, revoke_on_disconnect) = (false, self.revoke_on_disconnect);
+            return Ok(Granted { lease, ttl, sent, joined, revoke_on_disconnect, first_seq });
+        }
+    }
+
+    async fn ask(&self, op: Op, until: Instant) -> Result<Answered, Error> {
+        let call = Call { op, until: Some(until), urgency: Urgency::Urgent, seqs: None };
+        self.client.carry_out(call).await
+    }
+}
+
+fn ttl_of(ttl_ms: i64) -> Option<Duration> {
+    u64::try_from(ttl_ms).ok().filter(|ttl_ms| *ttl_ms > 0).map(Duration::from_millis)
+}
+
+/// Where to number requests from under a lease that others use as well: far from where they do.
+fn seq_base() -> u64 {
+    ((random::number() >> 33) + 1) << 21
+}

@@ -1,0 +1,216 @@
+//! What all parts of a session share: its lease, what it believes of it, and the numbers of its requests.
+//!
+//! Invariant: once the session is lost it stays lost, for the reason that came first; nothing is asked for under its
+//! lease from then on but its end. Not here: keepalives (`keeper`), what is held (`grant`).
+
+use crate::belief::Belief;
+use crate::call::{Answered, Call};
+use crate::client::Client;
+use crate::error::{Error, ErrorKind};
+use crate::line::Urgency;
+use crate::lost::{Lost, LostReason};
+use crate::owner::Owners;
+use crate::seqs::Seqs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::Instant;
+use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::{LeaseId, Seq};
+
+/// Requests of a session that may wait in line at once, and others that may be under way: together below what a cluster
+/// allows a lease by default. Releases have places of their own, or those who wait for them would keep them out.
+const WAITING_MAX: usize = 768;
+const PROMPT_MAX: usize = 192;
+
+/// How long the end of a lease is asked for once nobody keeps it alive: it ends by itself soon after.
+const REVOKE_PATIENCE: Duration = Duration::from_mins(1);
+
+/// What all parts of a session share.
+pub(crate) struct Core {
+    pub(crate) client: Client,
+    pub(crate) lease: LeaseId,
+    pub(crate) ttl: Duration,
+    /// Whether another session granted the lease, and ends it.
+    pub(crate) joined: bool,
+    pub(crate) revoke_on_disconnect: bool,
+    pub(crate) seqs: Seqs,
+    pub(crate) owners: Owners,
+    belief: Mutex<Belief>,
+    lost: watch::Sender<Option<Lost>>,
+    waiting: Semaphore,
+    prompt: Semaphore,
+}
+
+/// How a session comes by its lease.
+pub(crate) struct Granted {
+    pub(crate) lease: LeaseId,
+    pub(crate) ttl: Duration,
+    pub(crate) sent: Duration,
+    pub(crate) joined: bool,
+    pub(crate) revoke_on_disconnect: bool,
+    /// Its requests are numbered from here.
+    pub(crate) first_seq: u64,
+}
+
+impl Core {
+    pub(crate) fn new(client: Client, granted: &Granted) -> Arc<Core> {
+        let Granted { lease, ttl, sent, joined, revoke_on_disconnect, first_seq } = *granted;
+        Arc::new(Core {
+            client,
+            lease,
+            ttl,
+            joined,
+            revoke_on_disconnect,
+            seqs: Seqs::from(first_seq),
+            owners: Owners::default(),
+            belief: Mutex::new(Belief::new(sent, ttl)),
+            lost: watch::Sender::new(None),
+            waiting: Semaphore::new(WAITING_MAX),
+            prompt: Semaphore::new(PROMPT_MAX),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.client.clock().now()
+    }
+
+    fn belief(&self) -> Belief {
+        *self.belief.lock().expect("nobody panics with it")
+    }
+
+    /// When the client stops believing in the lease, unless a keepalive is acknowledged before.
+    pub(crate) fn believed_until(&self) -> Duration {
+        self.belief().until()
+    }
+
+    /// A keepalive sent at `sent` was acknowledged.
+    pub(crate) fn renewed(&self, sent: Duration, ttl: Duration) {
+        let now = self.now();
+        self.belief.lock().expect("nobody panics with it").acknowledged(sent, ttl, now);
+    }
+
+    /// That the session is lost, if it is; checked against the clock at every call.
+    pub(crate) fn check(&self) -> Result<(), Lost> {
+        if let Some(lost) = self.lost.borrow().clone() {
+            return Err(lost);
+        }
+        if !self.belief().holds(self.now()) {
+            self.lose(LostReason::Unreachable);
+            return Err(self.why());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.borrow().is_some()
+    }
+
+    /// The session is lost from now on.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        self.lost.send_if_modified(|lost| {
+            let first = lost.is_none();
+            lost.get_or_insert(Lost::new(reason));
+            first
+        });
+    }
+
+    fn why(&self) -> Lost {
+        self.lost.borrow().clone().unwrap_or(Lost::new(LostReason::Unreachable))
+    }
+
+    /// Completes once the session is lost.
+    pub(crate) async fn until_lost(&self) -> Lost {
+        let mut lost = self.lost.subscribe();
+        // The sender lives as long as `self`.
+        let _ = lost.wait_for(Option::is_some).await;
+        self.why()
+    }
+
+    /// How long the client still believes in the lease.
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.is_lost() { Duration::ZERO } else { self.believed_until().saturating_sub(self.now()) }
+    }
+
+    /// A place for a request that may wait in line.
+    pub(crate) async fn place_to_wait(&self) -> SemaphorePermit<'_> {
+        self.waiting.acquire().await.expect("never closed")
+    }
+
+    /// A place for a request that is answered soon.
+    pub(crate) async fn place(&self) -> SemaphorePermit<'_> {
+        self.prompt.acquire().await.expect("never closed")
+    }
+
+    /// Has an operation under this lease carried out. It ends with an error once the session is lost.
+    pub(crate) async fn ask(&self, op: Op, until: Option<Instant>) -> Result<Answered, Failed> {
+        self.check()?;
+        let call = Call { op, until, urgency: Urgency::Ordinary, seqs: Some(&self.seqs) };
+        let answered = tokio::select! {
+            biased;
+            answered = self.client.carry_out(call) => answered,
+            lost = self.until_lost() => return Err(Failed::Lost(lost)),
+        };
+        match answered {
+            Err(error) if error.cause() == Some(ErrorReason::LeaseNotFound) => {
+                // The cluster never ends a lease in which its client still believes (P5, P7): somebody did.
+                self.lose(self.ended_early());
+                Err(Failed::Lost(self.why()))
+            }
+            Err(error) => Err(Failed::Error(error)),
+            Ok(answered) => Ok(answered),
+        }
+    }
+
+    /// Why a lease is gone in which the client still believes.
+    pub(crate) fn ended_early(&self) -> LostReason {
+        if self.revoke_on_disconnect { LostReason::Disconnected } else { LostReason::Revoked }
+    }
+
+    /// The request part of an operation.
+    pub(crate) fn request(seq: Seq) -> v1::Request {
+        v1::Request { seq: seq.get(), ..v1::Request::default() }
+    }
+
+    /// Ends the lease. Whether it had ended before does not matter.
+    pub(crate) async fn revoke(&self) -> Result<(), Error> {
+        let until = Instant::now() + self.client.call_timeout().max(REVOKE_PATIENCE);
+        let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: self.lease.get() });
+        let call = Call { op, until: Some(until), urgency: Urgency::Ordinary, seqs: None };
+        match self.client.carry_out(call).await {
+            Ok(Answered { result: OpResult::LeaseRevoke(_), .. }) => Ok(()),
+            Ok(_) => Err(Error::unexpected("a revoke")),
+            Err(error) if error.cause() == Some(ErrorReason::LeaseNotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Why an operation under a lease has no answer.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The session was lost first.
+    Lost(Lost),
+    Error(Error),
+}
+
+impl From<Lost> for Failed {
+    fn from(lost: Lost) -> Failed {
+        Failed::Lost(lost)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Error(error)
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Error {
+        match failed {
+            Failed::Lost(lost) => Error::new(ErrorKind::Lost, format!("the lease is lost: {lost}"), true),
+            Failed::Error(error) => error,
+        }
+    }
+}

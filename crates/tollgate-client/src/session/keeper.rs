@@ -1,0 +1,135 @@
+//! Keeps a lease alive, and says when it can no longer be believed in.
+//!
+//! A keepalive goes out every third of the TTL, before all other traffic. If it is not answered soon, others follow over
+//! other nodes, until one is or the belief ends: a node that stands still must not cost the lease. Invariant: nothing
+//! is renewed once the belief has ended; the lease is revoked then, unless it is another session's. Not here: when the
+//! belief ends (`belief`).
+
+use super::core::Core;
+use crate::call::{Answered, Call};
+use crate::error::Error;
+use crate::line::Urgency;
+use crate::lost::LostReason;
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+
+/// How long a keepalive may be unanswered before another way is tried: a tenth of the TTL within these bounds.
+const PATIENCE_MIN: Duration = Duration::from_millis(20);
+const PATIENCE_MAX: Duration = Duration::from_millis(500);
+
+/// What became of a keepalive.
+enum Kept {
+    /// It was sent then, and the lease lives so long from there.
+    Alive { sent: Duration, ttl: Duration },
+    /// The lease is gone.
+    Gone,
+}
+
+/// Keeps the lease alive until the session is lost or closed, and then revokes it.
+pub(super) async fn keep(core: Arc<Core>) -> Result<(), Error> {
+    tokio::select! {
+        () = renew_for_ever(&core) => {}
+        () = until_disbelieved(&core) => core.lose(LostReason::Unreachable),
+        _ = core.until_lost() => {}
+    }
+    // One in which the client no longer believes may live on at the cluster: its locks need not wait for its end.
+    if core.joined { Ok(()) } else { core.revoke().await }
+}
+
+/// Completes when the belief in the lease is over.
+async fn until_disbelieved(core: &Core) {
+    loop {
+        let until = core.believed_until();
+        core.client.clock().sleep_until(until).await;
+        if core.believed_until() == until {
+            return;
+        }
+    }
+}
+
+/// Completes when the lease is gone.
+async fn renew_for_ever(core: &Core) {
+    let mut next = core.now() + core.ttl / 3;
+    loop {
+        core.client.clock().sleep_until(next).await;
+        match renew(core).await {
+            Kept::Alive { sent, ttl } => {
+                core.renewed(sent, ttl);
+                next = sent + core.ttl / 3;
+            }
+            Kept::Gone => {
+                core.lose(core.ended_early());
+                return;
+            }
+        }
+    }
+}
+
+/// One keepalive, by whichever way answers first, however long it takes.
+async fn renew(core: &Core) -> Kept {
+    let patience = (core.ttl / 10).clamp(PATIENCE_MIN, PATIENCE_MAX);
+    let straight = straight(core);
+    tokio::pin!(straight);
+    if let Ok(kept) = tokio::time::timeout(patience, &mut straight).await {
+        return kept;
+    }
+    tokio::select! {
+        kept = &mut straight => kept,
+        kept = by_detours(core, patience) => kept,
+    }
+}
+
+/// Over the line that everything takes.
+async fn straight(core: &Core) -> Kept {
+    loop {
+        let keepalive = v1::LeaseKeepAliveRequest { id: core.lease.get(), ..Default::default() };
+        let op = Op::LeaseKeepAlive(keepalive);
+        let call = Call { op, until: None, urgency: Urgency::Urgent, seqs: Some(&core.seqs) };
+        match core.client.carry_out(call).await {
+            Ok(Answered { result: OpResult::LeaseKeepAlive(kept), last_sent, .. }) => {
+                return kept_of(&kept, last_sent);
+            }
+            Ok(_) => return failed(core, &Error::unexpected("a keepalive")).await,
+            Err(error) => match error.cause() {
+                Some(v1::ErrorReason::LeaseNotFound) => return Kept::Gone,
+                _ => tokio::time::sleep(PATIENCE_MAX).await,
+            },
+        }
+    }
+}
+
+/// What can't be renewed this way may be by another; and if not, the belief ends by itself.
+async fn failed(core: &Core, error: &Error) -> Kept {
+    tracing::warn!(lease = %core.lease, %error, "a keepalive failed");
+    std::future::pending().await
+}
+
+/// Over one other node after the other.
+async fn by_detours(core: &Core, patience: Duration) -> Kept {
+    let line = core.client.pilot().line_now();
+    loop {
+        let mut others = core.client.pilot().endpoints().to_try();
+        if let Some(line) = line.as_ref().filter(|_| others.len() > 1) {
+            others.retain(|endpoint| endpoint != line.endpoint());
+        }
+        for endpoint in others {
+            let sent = core.now();
+            let asked = core.client.detours().keep_alive(&endpoint, core.lease);
+            let Ok(Ok(kept)) = tokio::time::timeout(patience, asked).await else { continue };
+            if let Some(line) = line.as_ref().filter(|line| line.silence() >= patience) {
+                // Others answer, and this one has been silent all the while.
+                line.abandon();
+            }
+            return kept_of(&kept, sent);
+        }
+        tokio::time::sleep(PATIENCE_MIN).await;
+    }
+}
+
+fn kept_of(kept: &v1::LeaseKeepAliveResponse, sent: Duration) -> Kept {
+    match u64::try_from(kept.ttl_ms) {
+        Ok(ttl_ms) if ttl_ms > 0 => Kept::Alive { sent, ttl: Duration::from_millis(ttl_ms) },
+        _ => Kept::Gone,
+    }
+}
