@@ -4,4 +4,5 @@
 //! claims use names of their own.
 
 mod calls;
+mod locks;
 mod watches;
