@@ -28,8 +28,8 @@ pub enum AcquireError {
         /// The place in the queue at last, 1 for the next in line; 0 if that is not known.
         position: u64,
     },
-    /// Waiting would never end: what this owner holds is awaited by those for whom it would wait. Release something, and
-    /// start again.
+    /// Waiting would never end: what this owner holds is awaited by those for whom it would wait. Release something,
+    /// and start again.
     #[error("waiting would never end{}", circle(cycle))]
     Deadlock {
         /// Who waits for whom, from the refused request round to itself; empty if that is not known any more.

@@ -153,7 +153,7 @@ pub(crate) async fn place(core: &Core, wait: Wait, began: Instant) -> Result<Sem
         place = place => Ok(place),
         lost = core.until_lost() => Err(Failed::Lost(lost)),
         () = too_late => {
-            let says = "the session has as many requests under way as it may: use more sessions, or ask for less at once";
+            let says = "the session has as many requests under way as it may: use more sessions";
             Err(Failed::Error(Error::new(ErrorKind::Limit, says, false)))
         }
     }

@@ -91,8 +91,8 @@ impl Guard {
         self.grant.waited
     }
 
-    /// Whether a process that shares the lease held the lock before, under the same owner. Releasing such a guard leaves
-    /// the lock to it.
+    /// Whether a process that shares the lease held the lock before, under the same owner. Releasing such a guard
+    /// leaves the lock to it.
     pub fn is_inherited(&self) -> bool {
         self.grant.inherited
     }
@@ -102,8 +102,8 @@ impl Guard {
         self.grant.remaining()
     }
 
-    /// When [`remaining`](Guard::remaining) would be over by the wall clock, in milliseconds since 1970: a hint for other
-    /// processes, no more, for wall clocks jump.
+    /// When [`remaining`](Guard::remaining) would be over by the wall clock, in milliseconds since 1970: a hint for
+    /// other processes, no more, for wall clocks jump.
     pub fn deadline_unix_ms(&self) -> u64 {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from((now + self.remaining()).as_millis()).unwrap_or(u64::MAX)
@@ -130,9 +130,9 @@ impl Guard {
     }
 
     /// Changes how it is held, waiting if others are in the way. A weaker mode is had at once and keeps the token; a
-    /// stronger one goes ahead of the queue and has a new token, and meanwhile the lock is held as before. Guards of the
-    /// same owner change with it. Cancel-safe: dropped, the lock is held in the old mode or, if it was too late, in the
-    /// new one.
+    /// stronger one goes ahead of the queue and has a new token, and meanwhile the lock is held as before. Guards of
+    /// the same owner change with it. Cancel-safe: dropped, the lock is held in the old mode or, if it was too late,
+    /// in the new one.
     pub async fn convert(&mut self, mode: Mode) -> Result<(), AcquireError> {
         convert(&self.grant, mode, Wait::Forever, Instant::now()).await
     }
@@ -143,7 +143,8 @@ impl Guard {
         convert(&self.grant, mode, wait, Instant::now()).await
     }
 
-    /// Holds it alone from now on, with a new token. Two readers that both wait for this are a deadlock: one is refused.
+    /// Holds it alone from now on, with a new token. Two readers that both wait for this are a deadlock: one is
+    /// refused.
     pub async fn upgrade(&mut self) -> Result<(), AcquireError> {
         self.convert(Mode::Exclusive).await
     }
@@ -156,7 +157,8 @@ impl Guard {
     /// Gives the lock back, and waits until the cluster has taken it. Of several guards of one owner and name, only the
     /// last does. Dropped before it has ended, it goes on in the background.
     ///
-    /// An error of kind [`Lost`](crate::ErrorKind::Lost), or with reason `NOT_HELD`, says that the lock was lost before.
+    /// An error of kind [`Lost`](crate::ErrorKind::Lost), or with reason `NOT_HELD`, says that the lock was lost
+    /// before.
     pub async fn release(self) -> Result<(), Error> {
         // None if another guard has it too.
         match Arc::into_inner(self.grant) {

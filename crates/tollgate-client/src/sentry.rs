@@ -1,10 +1,10 @@
 //! Notices that a lock was taken away although its lease lives: by force, or by its own longest hold.
 //!
-//! Keepalives don't tell. So whatever is held for longer than a moment is watched, over one stream for all of a client's
-//! locks; what is held for less is given back sooner than its loss would be told. A watch begins at the grant, so
-//! nothing is missed, however late it is opened. Invariant: of every grant that was not released, the end is noticed
-//! within that moment and the way of an event, as long as some node can be reached. Not here: the end of a lease, which
-//! its keeper notices.
+//! Keepalives don't tell. So whatever is held for longer than a moment is watched, over one stream for all of a
+//! client's locks; what is held for less is given back sooner than its loss would be told. A watch begins at the
+//! grant, so nothing is missed, however late it is opened. Invariant: of every grant that was not released, the end is
+//! noticed within that moment and the way of an event, as long as some node can be reached. Not here: the end of a
+//! lease, which its keeper notices.
 
 use crate::call::{self, Answered, Call};
 use crate::clock::Clock;

@@ -1,9 +1,9 @@
 //! Keeps a lease alive, and says when it can no longer be believed in.
 //!
-//! A keepalive goes out every third of the TTL, before all other traffic. If it is not answered soon, others follow over
-//! other nodes, until one is or the belief ends: a node that stands still must not cost the lease. Invariant: nothing
-//! is renewed once the belief has ended; the lease is revoked then, unless it is another session's. Not here: when the
-//! belief ends (`belief`).
+//! A keepalive goes out every third of the TTL, before all other traffic. If it is not answered soon, others follow
+//! over other nodes, until one is or the belief ends: a node that stands still must not cost the lease. Invariant:
+//! nothing is renewed once the belief has ended; the lease is revoked then, unless it is another session's. Not here:
+//! when the belief ends (`belief`).
 
 use super::core::Core;
 use crate::call::{Answered, Call};
