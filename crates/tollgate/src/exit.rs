@@ -6,14 +6,24 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done,
-    /// The command line is wrong.
-    Usage,
-    /// The node could not go on: the disk failed, or an invariant broke.
-    Fault,
-    /// The configuration is wrong.
-    Config,
     /// Anything else.
     Failed,
+    /// The command line is wrong.
+    Usage,
+    /// No node of the cluster could be reached, or none answered.
+    Unreachable,
+    /// The node could not go on: the disk failed, or an invariant broke.
+    Fault,
+    /// The lock is held by others, and the wait, if there was one, is over.
+    Busy,
+    /// The cluster does not let this caller do that.
+    Denied,
+    /// The configuration is wrong.
+    Config,
+    /// The lock was lost before the command had ended.
+    Lost,
+    /// That of a command that was run.
+    Code(u8),
 }
 
 /// An error that knows how the process ends.
@@ -29,20 +39,30 @@ impl std::fmt::Display for WithExit {
 impl std::error::Error for WithExit {}
 
 impl Exit {
-    /// How the process ends with this error.
-    pub(crate) fn of(error: &anyhow::Error) -> Exit {
-        error.downcast_ref::<WithExit>().map_or(Exit::Failed, |WithExit(exit, _)| *exit)
+    /// As a shell tells of a process that a signal ended.
+    pub(crate) fn signal(number: i32) -> Exit {
+        Exit::Code(u8::try_from(128 + number).unwrap_or(u8::MAX))
+    }
+
+    /// The number.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 64,
+            Exit::Unreachable => 69,
+            Exit::Fault => 70,
+            Exit::Busy => 75,
+            Exit::Denied => 77,
+            Exit::Config => 78,
+            Exit::Lost => 79,
+            Exit::Code(code) => code,
+        }
     }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(match exit {
-            Exit::Done => 0,
-            Exit::Failed => 1,
-            Exit::Usage => 64,
-            Exit::Fault => 70,
-            Exit::Config => 78,
-        })
+        ExitCode::from(exit.code())
     }
 }

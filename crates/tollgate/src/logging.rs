@@ -1,5 +1,6 @@
 //! Log lines, on stderr: for people, or one JSON object each.
 
+use clap::Arg;
 use std::io::IsTerminal;
 use tollgate_server::config::LogFormat;
 use tracing_subscriber::EnvFilter;
@@ -17,4 +18,17 @@ pub(crate) fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Where logs are shaped; all commands that run servers have them.
+pub(crate) fn log_arguments() -> [Arg; 2] {
+    [
+        Arg::new("log-format")
+            .long("log-format")
+            .value_parser(["pretty", "json"])
+            .help("How log lines look [default: pretty]"),
+        Arg::new("log-level").long("log-level").value_name("FILTER").help(
+            "What is logged: error, warn, info, debug, trace, or a filter such as tollgate_node=debug,info",
+        ),
+    ]
 }

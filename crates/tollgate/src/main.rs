@@ -1,39 +1,24 @@
-//! The command line. Each command is a file; this one only finds it.
+//! The command line. Each command is a file in `command/`; this one only finds it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is what a command line does")]
 
-mod config;
-mod dev;
+mod command;
 mod exit;
+mod failure;
+mod globals;
+mod lease_id;
 mod logging;
-mod server;
+mod output;
 mod signals;
+mod span;
+mod view;
 
-use clap::{Arg, ArgMatches, Command};
-use exit::Exit;
+use exit::{Exit, WithExit};
 use std::process::ExitCode;
 
-const ABOUT: &str = "Distributed locks with leases, fair queues and fencing tokens.";
-
-const EXAMPLES: &str = "Examples:
-  tollgate dev                              a three-node cluster on this machine, ready to lock
-  tollgate server --config tollgate.toml    one node of a real cluster
-  tollgate config check --config tollgate.toml";
-
-fn cli() -> Command {
-    Command::new("tollgate")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about(ABOUT)
-        .after_help(EXAMPLES)
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(dev::command())
-        .subcommand(server::command())
-        .subcommand(config::command())
-}
-
 fn main() -> ExitCode {
-    let matches = match cli().try_get_matches() {
+    command::complete_and_exit_if_asked();
+    let matches = match command::tree().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => {
             // Help and version are no mistakes.
@@ -43,35 +28,23 @@ fn main() -> ExitCode {
             return code.into();
         }
     };
-    match run(&matches) {
+    match command::run(&matches) {
         Ok(exit) => exit.into(),
-        Err(error) => {
-            let exit = Exit::of(&error);
-            // Problems of a configuration are many, and each says itself that it is one.
-            eprintln!("{}{error:#}", if exit == Exit::Config { "" } else { "error: " });
-            exit.into()
-        }
+        Err(error) => complain(&error).into(),
     }
 }
 
-fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
-    match matches.subcommand() {
-        Some(("dev", matches)) => dev::run(matches),
-        Some(("server", matches)) => server::run(matches),
-        Some(("config", matches)) => config::run(matches),
-        _ => unreachable!("clap knows no other command"),
+/// Says what went wrong, and how the process ends.
+fn complain(error: &anyhow::Error) -> Exit {
+    let known = error.downcast_ref::<WithExit>();
+    let exit = known.map_or(Exit::Failed, |WithExit(exit, _)| *exit);
+    let text = format!("{error:#}");
+    match exit {
+        // Problems of a configuration are many, and each says itself that it is one.
+        Exit::Config => output::say(&text),
+        // Somebody stopped reading: there is nothing to say, and nobody to say it to.
+        _ if text.is_empty() => {}
+        _ => output::say(&format!("error: {text}")),
     }
-}
-
-/// Where logs are shaped; all commands that run servers have them.
-fn log_arguments() -> [Arg; 2] {
-    [
-        Arg::new("log-format")
-            .long("log-format")
-            .value_parser(["pretty", "json"])
-            .help("How log lines look [default: pretty]"),
-        Arg::new("log-level").long("log-level").value_name("FILTER").help(
-            "What is logged: error, warn, info, debug, trace, or a filter such as tollgate_node=debug,info",
-        ),
-    ]
+    exit
 }

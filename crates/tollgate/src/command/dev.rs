@@ -1,8 +1,8 @@
 //! `tollgate dev`: a whole cluster in this process, with real sockets, real Raft and real disks.
 
 use crate::exit::{Exit, WithExit};
+use crate::logging::{self, log_arguments};
 use crate::signals::Signals;
-use crate::{log_arguments, logging};
 use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use std::fmt::Write;

@@ -1,8 +1,9 @@
 //! `tollgate server`: one node of a cluster, until a signal or a fault.
 
+use super::config;
 use crate::exit::{Exit, WithExit};
+use crate::logging;
 use crate::signals::Signals;
-use crate::{config, logging};
 use clap::{ArgMatches, Command};
 use tollgate_server::config::Loaded;
 use tollgate_server::{Listeners, Server};

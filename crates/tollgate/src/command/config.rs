@@ -15,7 +15,10 @@ pub(crate) fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(
             with_arguments(Command::new("check").about("Check a configuration; prints every problem"))
-                .after_help("Ends with 0 if a server would start with it, and with 78 if not."),
+                .after_help(
+                    "Ends with 0 if a server would start with it, and with 78 if not.\n\n\
+                     Examples:\n  tollgate config check --config tollgate.toml",
+                ),
         )
         .subcommand(
             with_arguments(Command::new("show").about("Print every setting as a server would use it"))
@@ -32,9 +35,14 @@ pub(crate) fn command() -> Command {
                         .value_parser(["table", "json"])
                         .default_value("table")
                         .help("How to print it"),
-                ),
+                )
+                .after_help("Examples:\n  tollgate config show --origin --config tollgate.toml"),
         )
-        .subcommand(Command::new("example").about("Print a commented example to start from"))
+        .subcommand(
+            Command::new("example")
+                .about("Print a commented example to start from")
+                .after_help("Examples:\n  tollgate config example > tollgate.toml"),
+        )
 }
 
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {

@@ -1,0 +1,126 @@
+//! All commands, and how one is found.
+//!
+//! A command is a file here with two functions: `command` says how it is called, `run` does it. Commands that talk to a
+//! cluster share some flags (`globals`), which may stand before the command's name or after it.
+
+mod completions;
+mod config;
+mod deadlocks;
+mod dev;
+mod explain;
+mod get;
+mod group;
+mod lease;
+mod limits;
+mod ls;
+mod member;
+mod redraw;
+mod reference;
+mod release;
+mod server;
+mod status;
+mod unlock;
+mod watch;
+
+use crate::exit::Exit;
+use crate::globals::Globals;
+use clap::{ArgMatches, Command};
+
+const ABOUT: &str = "Distributed locks with leases, fair queues and fencing tokens.";
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate dev                                      a three-node cluster on this machine, ready to lock
+  tollgate ls                                       who holds what
+  tollgate explain db/migrate                       why is this blocked?
+  tollgate server --config tollgate.toml            one node of a real cluster
+
+Exit codes: 0 done, 1 failed, 64 wrong usage, 69 cluster unreachable, 75 busy or timed out, 77 denied, 79 lock lost.
+`tollgate COMMAND --help` has examples of each command.";
+
+/// What carries a command out.
+#[derive(Clone, Copy)]
+enum Run {
+    /// Without a cluster to talk to.
+    Alone(fn(&ArgMatches) -> anyhow::Result<Exit>),
+    /// With one.
+    Client(fn(&Globals, &ArgMatches) -> anyhow::Result<Exit>),
+}
+
+use Run::{Alone, Client};
+
+/// Every command, in the order of the help.
+const COMMANDS: [(fn() -> Command, Run); 17] = [
+    (unlock::command, Client(unlock::run)),
+    (ls::command, Client(ls::run)),
+    (get::command, Client(get::run)),
+    (explain::command, Client(explain::run)),
+    (watch::command, Client(watch::run)),
+    (lease::command, Client(lease::run)),
+    (release::command, Client(release::run)),
+    (deadlocks::command, Client(deadlocks::run)),
+    (status::command, Client(status::run)),
+    (member::command, Client(member::run)),
+    (group::command, Client(group::run)),
+    (limits::command, Client(limits::run)),
+    (dev::command, Alone(dev::run)),
+    (server::command, Alone(server::run)),
+    (config::command, Alone(config::run)),
+    (completions::command, Alone(completions::run)),
+    (reference::command, Alone(reference::run)),
+];
+
+/// How the program is called.
+pub(crate) fn tree() -> Command {
+    let root = Command::new("tollgate")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(ABOUT)
+        .after_help(EXAMPLES)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .args(Globals::arguments());
+    COMMANDS.iter().fold(root, |root, (command, run)| {
+        let command = command();
+        root.subcommand(match run {
+            Alone(_) => command,
+            Client(_) => command.args(Globals::arguments().map(|argument| argument.global(true))),
+        })
+    })
+}
+
+/// Carries a command out.
+pub(crate) fn run(root: &ArgMatches) -> anyhow::Result<Exit> {
+    let (name, matches) = root.subcommand().expect("clap asks for one");
+    let (_, run) =
+        COMMANDS.iter().find(|(command, _)| command().get_name() == name).expect("clap knows no other");
+    match run {
+        Alone(run) => run(matches),
+        Client(run) => run(&Globals::read(root, matches)?, matches),
+    }
+}
+
+pub(crate) use completions::complete_and_exit_if_asked;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_sound() {
+        tree().debug_assert();
+    }
+
+    #[test]
+    fn every_command_teaches_by_example() {
+        fn check(command: &Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(|below| check(below, &path));
+            } else if !command.is_hide_set() {
+                assert!(help.contains(path.trim_start()), "{path} has no example of itself:\n{help}");
+            }
+        }
+        tree().get_subcommands().for_each(|command| check(command, "tollgate"));
+    }
+}

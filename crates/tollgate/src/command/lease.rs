@@ -1,0 +1,200 @@
+//! `tollgate lease`: leases by hand, for tools that keep them alive themselves.
+
+use crate::exit::{Exit, WithExit};
+use crate::failure::failed;
+use crate::globals::Globals;
+use crate::lease_id;
+use crate::output::{Look, Table, cell};
+use crate::span;
+use crate::view::{lease_json, ms, or_dash, text};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tollgate_client::{ErrorKind, LeaseClaim, LeaseDetail, LeaseId};
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make a lease; nobody keeps it alive but you
+    #[command(after_help = "\
+Examples:
+  tollgate lease grant --ttl 60s
+  tollgate lease grant --ttl 5m --id 0000000000000001")]
+    Grant(Grant),
+    /// End a lease now, and all locks that hang on it
+    #[command(after_help = "Examples:\n  tollgate lease revoke 0000000000000001")]
+    Revoke(Which),
+    /// Renew a lease: once, or until a signal ends it
+    #[command(after_help = "\
+Ends with 79 if the lease has ended.
+
+Examples:
+  tollgate lease keep-alive 0000000000000001           every third of its TTL, until Ctrl-C
+  tollgate lease keep-alive --once 0000000000000001")]
+    KeepAlive(KeepAlive),
+    /// What is left of a lease, and what hangs on it
+    #[command(after_help = "\
+Ends with 1 if there is no such lease.
+
+Examples:
+  tollgate lease ttl 0000000000000001
+  tollgate lease ttl --keys 0000000000000001")]
+    Ttl(Ttl),
+    /// The leases that live
+    #[command(after_help = "Examples:\n  tollgate lease ls\n  tollgate lease ls -o jsonl | jq -r .lease_id")]
+    Ls,
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// The lease
+    #[arg(value_name = "ID", value_parser = lease_id::parse)]
+    id: LeaseId,
+}
+
+#[derive(Debug, Args)]
+struct Grant {
+    /// How long it lives without being renewed
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "60s")]
+    ttl: Duration,
+
+    /// The id it is to have [default: chosen for you]
+    #[arg(long, value_name = "ID", value_parser = lease_id::parse)]
+    id: Option<LeaseId>,
+}
+
+#[derive(Debug, Args)]
+struct KeepAlive {
+    #[command(flatten)]
+    which: Which,
+
+    /// Renew it once
+    #[arg(long)]
+    once: bool,
+}
+
+#[derive(Debug, Args)]
+struct Ttl {
+    #[command(flatten)]
+    which: Which,
+
+    /// List the locks that it holds or waits for
+    #[arg(long)]
+    keys: bool,
+}
+
+pub(crate) fn command() -> Command {
+    let command = Command::new("lease").about("Make, renew, end and list leases by hand");
+    Action::augment_subcommands(command).subcommand_required(true).arg_required_else_help(true)
+}
+
+pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    match Action::from_arg_matches(matches)? {
+        Action::Grant(arguments) => grant(globals, &arguments),
+        Action::Revoke(which) => revoke(globals, which.id),
+        Action::KeepAlive(arguments) => keep_alive(globals, &arguments),
+        Action::Ttl(arguments) => ttl(globals, &arguments),
+        Action::Ls => ls(globals),
+    }
+}
+
+fn grant(globals: &Globals, arguments: &Grant) -> anyhow::Result<Exit> {
+    globals.with_client(async |client| {
+        let mut grant = client.leases().grant(arguments.ttl);
+        if let Some(id) = arguments.id {
+            grant = grant.id(id);
+        }
+        let granted = grant.await.map_err(failed)?;
+        let item =
+            json!({"lease_id": text(granted.id), "ttl_ms": ms(granted.ttl), "renewed": granted.renewed});
+        globals.output.one(&granted.id.to_string(), &item)?;
+        let ttl = span::text(granted.ttl);
+        globals.remark(&format!(
+            "tollgate: it ends in {ttl} unless renewed: tollgate lease keep-alive {}",
+            granted.id
+        ));
+        Ok(Exit::Done)
+    })
+}
+
+fn revoke(globals: &Globals, id: LeaseId) -> anyhow::Result<Exit> {
+    globals.with_client(async |client| {
+        client.leases().revoke(id).await.map_err(failed)?;
+        globals.output.one(&format!("revoked {id}"), &json!({"lease_id": text(id), "revoked": true}))?;
+        Ok(Exit::Done)
+    })
+}
+
+fn keep_alive(globals: &Globals, arguments: &KeepAlive) -> anyhow::Result<Exit> {
+    let id = arguments.which.id;
+    globals.with_client(async |client| {
+        loop {
+            let renewed = client.leases().keep_alive(id).await;
+            let ttl = renewed.map_err(|error| match error.kind() {
+                ErrorKind::NotFound => WithExit(Exit::Lost, format!("the lease {id} has ended")).into(),
+                _ => failed(error),
+            })?;
+            let item = json!({"lease_id": text(id), "ttl_ms": ms(ttl)});
+            globals.output.next(&format!("{id} lives for {}", span::text(ttl)), &item)?;
+            if arguments.once {
+                return Ok(Exit::Done);
+            }
+            tokio::time::sleep(ttl / 3).await;
+        }
+    })
+}
+
+fn ttl(globals: &Globals, arguments: &Ttl) -> anyhow::Result<Exit> {
+    globals.with_client(async |client| {
+        let detail = client.leases().time_to_live(arguments.which.id).await.map_err(failed)?;
+        let (paint, lease) = (globals.output.paint, &detail.lease);
+        let mut item = lease_json(lease);
+        let (left, of) = (span::text(lease.remaining), span::text(lease.ttl));
+        let mut says = format!("{} ends in {left} of {of}, client {}", lease.id, or_dash(&lease.client_id));
+        if arguments.keys {
+            item["keys"] = detail.claims.iter().map(claim_json).collect();
+            says = format!("{says}\n\n{}", claims(&detail).render(paint));
+        }
+        globals.output.one(says.trim_end(), &item)?;
+        Ok(Exit::Done)
+    })
+}
+
+fn claims(detail: &LeaseDetail) -> Table {
+    let mut table = Table::new(&["LOCK", "OWNER", "MODE", "TOKEN"]);
+    for claim in &detail.claims {
+        let token = claim.token.map_or(("waits".to_owned(), Look::Warning), cell);
+        table.row(vec![cell(&claim.name), cell(or_dash(&claim.owner)), cell(claim.mode), token]);
+    }
+    table
+}
+
+fn claim_json(claim: &LeaseClaim) -> Value {
+    json!({
+        "name": claim.name,
+        "owner": claim.owner,
+        "mode": text(claim.mode),
+        "fencing_token": claim.token.map(text),
+    })
+}
+
+fn ls(globals: &Globals) -> anyhow::Result<Exit> {
+    globals.with_client(async |client| {
+        let leases = client.leases().list().all().await.map_err(failed)?;
+        let mut table = Table::new(&["LEASE", "CLIENT", "TTL", "ENDS IN", "LOCKS", "ADDRESS"]);
+        for lease in &leases {
+            table.row(vec![
+                (lease.id.to_string(), Look::Strong),
+                cell(or_dash(&lease.client_id)),
+                cell(span::text(lease.ttl)),
+                cell(span::text(lease.remaining)),
+                cell(lease.claims),
+                cell(or_dash(&lease.address)),
+            ]);
+        }
+        if globals.output.is_table() && table.is_empty() {
+            globals.remark("tollgate: no lease lives");
+        }
+        globals.output.list(&table, leases.iter().map(lease_json).collect())?;
+        Ok(Exit::Done)
+    })
+}

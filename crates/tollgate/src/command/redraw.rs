@@ -1,0 +1,43 @@
+//! `--watch`: shows the same thing again and again.
+
+use crate::globals::Globals;
+use crate::output::{self, Output};
+use crate::span;
+use clap::Args;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// The flag.
+#[derive(Debug, Args)]
+pub(crate) struct Redraw {
+    /// Show it again every second, or every SPAN
+    #[arg(
+        short,
+        long,
+        value_name = "SPAN",
+        value_parser = span::parse,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1s"
+    )]
+    watch: Option<Duration>,
+}
+
+impl Redraw {
+    /// Shows it once, or until a signal or a failure ends the command.
+    pub(crate) async fn show<T>(
+        &self,
+        globals: &Globals,
+        mut once: impl AsyncFnMut(Output) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        loop {
+            let Some(pause) = self.watch else { return once(globals.output).await };
+            if globals.output.is_table() && std::io::stdout().is_terminal() {
+                // From the top left corner, over what was there.
+                output::text("\u{1b}[H\u{1b}[2J")?;
+            }
+            once(globals.output).await?;
+            tokio::time::sleep(pause.max(Duration::from_millis(100))).await;
+        }
+    }
+}

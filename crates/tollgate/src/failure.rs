@@ -1,0 +1,40 @@
+//! What a failed operation means to a command: how the process ends, and what the user can do.
+
+use crate::exit::{Exit, WithExit};
+use tollgate_client::{Error, ErrorKind};
+
+/// A failed operation as the end of the command.
+#[allow(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
+pub(crate) fn failed(error: Error) -> anyhow::Error {
+    let advice = advice(&error);
+    let says = if advice.is_empty() { error.to_string() } else { format!("{error}\n{advice}") };
+    WithExit(exit_of(&error), says).into()
+}
+
+/// How the process ends with this.
+pub(crate) fn exit_of(error: &Error) -> Exit {
+    match error.kind() {
+        ErrorKind::Unreachable | ErrorKind::TimedOut => Exit::Unreachable,
+        ErrorKind::Invalid => Exit::Usage,
+        ErrorKind::Denied => Exit::Denied,
+        ErrorKind::Deadlock => Exit::Busy,
+        ErrorKind::Lost => Exit::Lost,
+        _ => Exit::Failed,
+    }
+}
+
+fn advice(error: &Error) -> &'static str {
+    match (error.kind(), error.reason()) {
+        (ErrorKind::Unreachable, _) => {
+            "hint: is the cluster up? `tollgate dev` starts one on this machine; --endpoints or TOLLGATE_ENDPOINTS \
+             name another"
+        }
+        (ErrorKind::TimedOut, _) => "hint: see how the nodes are doing with `tollgate status`",
+        (_, Some("LEASE_NOT_FOUND")) => "hint: `tollgate lease ls` lists those that live",
+        (_, Some("STALE_TOKEN" | "NOT_HELD")) => {
+            "hint: `tollgate get NAME` shows who holds it, with which token"
+        }
+        (ErrorKind::Limit, Some("LIMIT_EXCEEDED")) => "hint: `tollgate limits` shows and changes the limits",
+        _ => "",
+    }
+}

@@ -1,0 +1,136 @@
+//! What all commands that talk to a cluster have in common: where it is, and how results are printed.
+
+use crate::exit::{Exit, WithExit};
+use crate::failure::failed;
+use crate::output::{Colour, Format, Output};
+use clap::builder::{EnumValueParser, NonEmptyStringValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tollgate_client::Client;
+
+/// Node 1 of `tollgate dev`, and a server with the usual port on this machine. A client learns of the other nodes.
+pub(crate) const ENDPOINT: &str = "http://127.0.0.1:7400";
+
+/// Where the addresses are looked for if no flag gives them; `run` sets it for its command.
+pub(crate) const ENDPOINTS_VARIABLE: &str = "TOLLGATE_ENDPOINTS";
+
+const HEADING: &str = "Cluster and output";
+
+/// Background work that is not done by then is given up when a command ends.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(200);
+
+/// The values of the common flags.
+#[derive(Debug)]
+pub(crate) struct Globals {
+    pub(crate) endpoints: Vec<String>,
+    pub(crate) output: Output,
+    /// Whether to keep remarks on stderr to oneself. Errors are told all the same.
+    pub(crate) quiet: bool,
+}
+
+impl Globals {
+    pub(crate) fn arguments() -> [Arg; 4] {
+        [
+            Arg::new("endpoints")
+                .long("endpoints")
+                .value_name("URL,...")
+                .env(ENDPOINTS_VARIABLE)
+                .hide_env_values(true)
+                .default_value(ENDPOINT)
+                .value_delimiter(',')
+                .value_parser(NonEmptyStringValueParser::new())
+                .help("Nodes of the cluster, some or all")
+                .help_heading(HEADING),
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_name("FORMAT")
+                .value_parser(EnumValueParser::<Format>::new())
+                .default_value("table")
+                .hide_possible_values(true)
+                .help("How results look: table, json, jsonl (one object a line); ids and tokens are strings")
+                .help_heading(HEADING),
+            Arg::new("color")
+                .long("color")
+                .value_name("WHEN")
+                .value_parser(EnumValueParser::<Colour>::new())
+                .default_value("auto")
+                .hide_possible_values(true)
+                .help("When to use colours: auto, always, never; auto means on a terminal without NO_COLOR")
+                .help_heading(HEADING),
+            Arg::new("quiet")
+                .short('q')
+                .long("quiet")
+                .action(ArgAction::SetTrue)
+                .help("Say nothing on stderr but errors")
+                .help_heading(HEADING),
+        ]
+    }
+
+    /// The flags may stand before the command or after it; the latter are nearer, and win.
+    pub(crate) fn read(root: &ArgMatches, matches: &ArgMatches) -> anyhow::Result<Globals> {
+        let leaf = leaf(matches);
+        let given = |of: &ArgMatches, id| of.value_source(id) == Some(ValueSource::CommandLine);
+        let choose = |id| if !given(leaf, id) && given(root, id) { root } else { leaf };
+        let endpoints: Vec<String> =
+            choose("endpoints").get_many("endpoints").into_iter().flatten().cloned().collect();
+        if endpoints.is_empty() {
+            let says = format!("--endpoints names no node: give at least one, such as {ENDPOINT}");
+            return Err(WithExit(Exit::Usage, says).into());
+        }
+        let format = *choose("output").get_one("output").expect("it has a default");
+        let colour = *choose("color").get_one("color").expect("it has a default");
+        Ok(Globals {
+            endpoints,
+            output: Output::new(format, colour),
+            quiet: choose("quiet").get_flag("quiet"),
+        })
+    }
+
+    /// Says something about what is going on, unless nobody wants to hear it.
+    pub(crate) fn remark(&self, text: &str) {
+        if !self.quiet {
+            crate::output::say(text);
+        }
+    }
+
+    /// Connects to the cluster and does something with it.
+    pub(crate) fn with_client<T>(
+        &self,
+        work: impl AsyncFnOnce(Client) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        Globals::block_on(async { work(self.connect().await?).await })
+    }
+
+    /// Runs work on a runtime of its own, on this thread.
+    pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        let runtime: Runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let done = runtime.block_on(work);
+        runtime.shutdown_timeout(SHUTDOWN_PATIENCE);
+        done
+    }
+
+    pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
+        let client = Client::builder().endpoints(&self.endpoints).client_id(own_name()).connect().await;
+        client.map_err(failed)
+    }
+}
+
+/// The last command of the line: `grant` of `lease grant`.
+fn leaf(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, below)| leaf(below))
+}
+
+/// What this process calls itself in listings: who, where, and which process.
+pub(crate) fn own_name() -> String {
+    let uid = nix::unistd::getuid();
+    let user = nix::unistd::User::from_uid(uid).ok().flatten();
+    let user = user.map_or_else(|| format!("uid-{uid}"), |user| user.name);
+    let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok());
+    let name = format!("{user}@{}:{}", host.unwrap_or_else(|| "localhost".into()), std::process::id());
+    // Names have a limit, and what is not text would be refused.
+    name.chars().filter(|letter| !letter.is_control()).take(100).collect()
+}

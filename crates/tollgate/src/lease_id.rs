@@ -1,0 +1,30 @@
+//! Lease ids as the command line writes and reads them: sixteen hex digits, as in the keys of holders.
+
+use tollgate_client::LeaseId;
+
+/// Reads an id: sixteen hex digits, hex digits after `0x`, or a decimal number as the JSON API prints it.
+pub(crate) fn parse(text: &str) -> Result<LeaseId, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None if text.len() == 16 => u64::from_str_radix(text, 16),
+        None => text.parse(),
+    };
+    let number = number
+        .map_err(|_| "is no lease id: copy its sixteen hex digits from `tollgate lease ls`".to_owned())?;
+    LeaseId::new(number).map_err(|invalid| invalid.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_is_printed() {
+        let id = LeaseId::new(0x1234_5678_9012_3456).unwrap();
+        assert_eq!(parse(&id.to_string()), Ok(id));
+        assert_eq!(parse("1"), Ok(LeaseId::new(1).unwrap()));
+        assert_eq!(parse("0x1f"), Ok(LeaseId::new(31).unwrap()));
+        assert!(parse("zzz").unwrap_err().contains("lease ls"));
+        assert!(parse("0").is_err());
+    }
+}

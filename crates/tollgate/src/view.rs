@@ -1,0 +1,150 @@
+//! How the client's types look: in words for people, as JSON for programs.
+//!
+//! In JSON ids, tokens and revisions are strings, since a double holds no 64-bit number; times are in milliseconds
+//! where the name says so, and null where they are not known. Names are added, never renamed.
+
+use crate::span;
+use serde_json::{Value, json};
+use std::fmt::Display;
+use std::time::Duration;
+use tollgate_client::{DeadlockStep, Holder, LeaseInfo, LockInfo, Mode, Waiter};
+
+/// A number that JSON must not make a double.
+pub(crate) fn text(number: impl Display) -> Value {
+    Value::String(number.to_string())
+}
+
+/// Milliseconds.
+pub(crate) fn ms(span: Duration) -> Value {
+    Value::from(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A time that may not be known, for people.
+pub(crate) fn span_or_dash(span: Option<Duration>) -> String {
+    span.map_or_else(|| "-".to_owned(), span::text)
+}
+
+/// Text that may be empty, for people.
+pub(crate) fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+/// A client by the name it has, or by its lease.
+pub(crate) fn client_text(client_id: &str, lease: impl Display) -> String {
+    if client_id.is_empty() { format!("lease {lease}") } else { client_id.to_owned() }
+}
+
+/// A circle of waits, a line each.
+pub(crate) fn cycle_text(cycle: &[DeadlockStep]) -> String {
+    let who = |lease: &dyn Display, owner: &str| {
+        if owner.is_empty() { format!("lease {lease}") } else { format!("{owner} (lease {lease})") }
+    };
+    let lines = cycle.iter().map(|step| {
+        let waiter = who(&step.lease, &step.owner);
+        let blocker = who(&step.blocker_lease, &step.blocker_owner);
+        let how = match step.blocker_token {
+            Some(token) => format!("held by {blocker} with token {token}"),
+            None => format!("for which {blocker} waits ahead"),
+        };
+        format!("  {waiter} waits for {} ({}), {how}", step.name, step.mode)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn mode_parts(mode: Mode) -> (Value, Value) {
+    match mode {
+        Mode::Permit { n, of } => (json!(n), json!(of)),
+        _ => (Value::Null, Value::Null),
+    }
+}
+
+/// The word for a mode; the permits are fields of their own.
+fn mode_json(mode: Mode) -> Value {
+    match mode {
+        Mode::Permit { .. } => json!("permit"),
+        plain => text(plain),
+    }
+}
+
+pub(crate) fn lock_json(lock: &LockInfo) -> Value {
+    json!({
+        "name": lock.name,
+        "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
+        "waiters": lock.waiters.iter().map(waiter_json).collect::<Vec<_>>(),
+        "holder_count": lock.holder_count,
+        "waiter_count": lock.waiter_count,
+        "closed_ms": ms(lock.closed_for),
+        "revision": text(lock.revision),
+    })
+}
+
+pub(crate) fn holder_json(holder: &Holder) -> Value {
+    let (permits, of) = mode_parts(holder.mode);
+    json!({
+        "key": holder.key,
+        "lease_id": text(holder.lease),
+        "owner": holder.owner,
+        "mode": mode_json(holder.mode),
+        "permits": permits,
+        "of": of,
+        "fencing_token": text(holder.token),
+        "client_id": holder.client_id,
+        "address": holder.address,
+        "why": holder.why,
+        "held_ms": holder.held.map(ms),
+        "remaining_ms": holder.remaining.map(ms),
+        "create_revision": text(holder.create_revision),
+        "mod_revision": text(holder.mod_revision),
+    })
+}
+
+pub(crate) fn waiter_json(waiter: &Waiter) -> Value {
+    let (permits, of) = mode_parts(waiter.mode);
+    json!({
+        "key": waiter.key,
+        "predecessor_key": waiter.predecessor_key,
+        "position": waiter.position,
+        "lease_id": text(waiter.lease),
+        "owner": waiter.owner,
+        "mode": mode_json(waiter.mode),
+        "permits": permits,
+        "of": of,
+        "upgrade": waiter.upgrade,
+        "client_id": waiter.client_id,
+        "address": waiter.address,
+        "why": waiter.why,
+        "waited_ms": waiter.waited.map(ms),
+        "remaining_ms": waiter.remaining.map(ms),
+        "create_revision": text(waiter.create_revision),
+    })
+}
+
+pub(crate) fn lease_json(lease: &LeaseInfo) -> Value {
+    json!({
+        "lease_id": text(lease.id),
+        "ttl_ms": ms(lease.ttl),
+        "remaining_ms": ms(lease.remaining),
+        "client_id": lease.client_id,
+        "address": lease.address,
+        "last_seen_ms": ms(lease.last_seen),
+        "revoke_on_disconnect": lease.revoke_on_disconnect,
+        "claims": lease.claims,
+        "incarnation": text(lease.incarnation),
+        "group_id": lease.group.number(),
+    })
+}
+
+pub(crate) fn cycle_json(cycle: &[DeadlockStep]) -> Value {
+    let steps = cycle.iter().map(|step| {
+        json!({
+            "lease_id": text(step.lease),
+            "owner": step.owner,
+            "name": step.name,
+            "mode": mode_json(step.mode),
+            "blocker_lease_id": text(step.blocker_lease),
+            "blocker_owner": step.blocker_owner,
+            "blocker_fencing_token": step.blocker_token.map(text),
+        })
+    });
+    Value::Array(steps.collect())
+}
