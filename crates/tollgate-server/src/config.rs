@@ -132,6 +132,8 @@ pub struct ServerConfig {
     pub frame_bytes_max: usize,
     /// Watches of all clients.
     pub watchers_max: usize,
+    /// Bytes of results that all sessions have unread.
+    pub unread_bytes_max: usize,
     /// Time for a client to begin.
     pub handshake_timeout_ms: u64,
     /// Silence after which a client is pinged.
@@ -262,6 +264,7 @@ impl ServerConfig {
             operations_in_flight_max: settings.size("server.operations_in_flight_max"),
             frame_bytes_max: settings.size("server.frame_bytes_max"),
             watchers_max: settings.size("server.watchers_max"),
+            unread_bytes_max: settings.size("server.unread_bytes_max"),
             handshake_timeout_ms: settings.number("server.handshake_timeout_ms"),
             keepalive_interval_ms: settings.number("server.keepalive_interval_ms"),
             keepalive_timeout_ms: settings.number("server.keepalive_timeout_ms"),

@@ -10,6 +10,7 @@ use crate::http::{self, HttpState};
 use crate::metrics::Metrics;
 use crate::open_files;
 use crate::router::Router;
+use crate::session::Unread;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -232,8 +233,11 @@ fn serve_grpc(
         )
         .add_service(AdminServiceServer::from_arc(Arc::clone(admin)).max_decoding_message_size(bytes_max))
         .add_service(
-            SessionServiceServer::new(Sessions { router: router.clone() })
-                .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),
+            SessionServiceServer::new(Sessions {
+                router: router.clone(),
+                unread: Unread::new(server.unread_bytes_max),
+            })
+            .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),
         )
         .add_service(health)
         .add_service(reflection);

@@ -3,25 +3,34 @@
 //! The fast path. At the leader an operation goes from its frame straight into the driver's inbox, together with the
 //! others of the frame, and the results of a turn leave in one frame. Elsewhere it is forwarded. Invariant: each
 //! operation has one final result, unless the stream ends first; its waiters live on, and are asked for again with
-//! their seqs. What a session has under way has a limit. Leases that shall end with their client's connection end when
+//! their seqs. What a session has under way has a limit, and so has what waits for a client that does not
+//! read it, here (`unread`) and on its way (`frames`). Leases that shall end with their client's connection end when
 //! the last session that kept them alive on this node is gone. Not here: what an operation means (`operation`).
+
+mod frames;
+mod unread;
+
+pub(crate) use frames::{FrameSender, FrameStream, frames as frames_queue};
+pub(crate) use unread::{OpenAccount, Unread};
 
 use crate::link::{ANSWER_BYTES_MAX, Purpose};
 use crate::metrics::Asked;
 use crate::operation::{self, Context, Kind, Prepared, Seen};
 use crate::router::{Router, is_incomplete, stopped};
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
+use tollgate_core::{OpResult as StepResult, Reply};
 use tollgate_node::{Answer, Ask, Caller, Consistency, Sight, Sink};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
 use tollgate_types::{Address, GroupId, LeaseId, Revision};
-use tonic::{Status, Streaming};
+use tonic::Streaming;
+use unread::{Account, Charge};
 
 /// Operations of one session that have no final result yet, waits in queues included.
 const UNDER_WAY_MAX: usize = 100_000;
@@ -32,6 +41,12 @@ const RESULTS_WAITING_MAX: usize = 10_000;
 /// Likewise, about how many bytes of them.
 const BYTES_WAITING_MAX: usize = 16 << 20;
 
+/// What of them is worded at once; the rest waits in the shorter form that the driver gave it.
+const WORDED_BYTES_MAX: usize = 1 << 20;
+
+/// About what an answer takes that carries no values; such a small one is told even past the limit.
+const SMALL_BYTES: usize = 256;
+
 /// Results in one frame at most, and their bytes; a longer one goes alone.
 const FRAME_RESULTS_MAX: usize = 4_096;
 const FRAME_BYTES_MAX: usize = 1 << 20;
@@ -40,17 +55,14 @@ const FRAME_BYTES_MAX: usize = 1 << 20;
 /// would end the stream with all that is under way on it.
 const RESULT_BYTES_MAX: usize = 3_584 << 10;
 
+/// What a read sees is not worded if it is far longer than that: about so long, as far as that can be told before.
+const SEEN_BYTES_MAX: usize = 8 * RESULT_BYTES_MAX;
+
 /// Leases of one session that are remembered, to end with it; more end by themselves.
 const LEASES_MAX: usize = 100_000;
 
 /// Leases that are ended at once when their session is gone.
 const REVOKES_AT_ONCE: usize = 64;
-
-/// Frames that wait for a client that does not read.
-const FRAMES_MAX: usize = 8;
-
-/// What is sent to a client at once.
-pub(crate) type Frame = Result<v1::SessionResponse, Status>;
 
 /// What a session's client is told next, and what it waits for.
 pub(crate) struct Mailbox {
@@ -62,13 +74,15 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct Inner {
     /// Answers of the driver, not worded yet.
-    answers: Vec<(u64, Answer)>,
+    answers: VecDeque<(u64, Answer)>,
     /// What reads saw, not worded yet.
-    seen: Vec<(u64, Result<Seen, ReadError>)>,
+    seen: VecDeque<(u64, Result<Seen, ReadError>)>,
     /// Results that are.
     results: Vec<v1::OperationResult>,
-    /// About how long results and what was seen are.
-    bytes: usize,
+    /// About how long all of these are.
+    unread: Charge,
+    /// Nobody will be told anything any more.
+    is_closed: bool,
     under_way: BTreeMap<u64, UnderWay>,
     /// Answers that are worded but for what another read has to tell.
     completing: usize,
@@ -84,7 +98,12 @@ struct Inner {
 impl Inner {
     fn is_full(&self) -> bool {
         let count = self.answers.len() + self.seen.len() + self.results.len();
-        count >= RESULTS_WAITING_MAX || self.bytes >= BYTES_WAITING_MAX
+        count >= RESULTS_WAITING_MAX || self.unread.bytes() >= BYTES_WAITING_MAX
+    }
+
+    /// Whether something of this length is too much for a client that does not read. One that does can ask for it.
+    fn has_no_room_for(&self, bytes: usize) -> bool {
+        bytes > SMALL_BYTES && self.unread.bytes() + bytes > BYTES_WAITING_MAX.max(bytes)
     }
 
     /// Whether the client will be told nothing more.
@@ -98,9 +117,11 @@ impl Inner {
     }
 
     fn push(&mut self, id: u64, result: OpResult) {
-        let result = v1::OperationResult { id, result: Some(result) };
-        self.bytes += result.encoded_len();
-        self.results.push(result);
+        if !self.is_closed {
+            let result = v1::OperationResult { id, result: Some(result) };
+            self.unread.add(result.encoded_len());
+            self.results.push(result);
+        }
     }
 
     /// Remembers a lease that the answer says lives on, and forgets one that it says has ended. `ends`: whether a lease
@@ -144,9 +165,9 @@ struct UnderWay {
 }
 
 impl Mailbox {
-    fn new(forwarded: bool) -> Arc<Mailbox> {
+    fn new(forwarded: bool, unread: Charge) -> Arc<Mailbox> {
         let leases = (!forwarded).then(BTreeMap::new);
-        let inner = Mutex::new(Inner { leases, ..Inner::default() });
+        let inner = Mutex::new(Inner { unread, leases, ..Inner::default() });
         Arc::new(Mailbox { inner, filled: Notify::new(), emptied: Notify::new() })
     }
 
@@ -166,6 +187,8 @@ impl Mailbox {
         let mut inner = self.lock();
         let ends = inner.under_way.remove(&id).is_some_and(|under_way| under_way.ends);
         inner.note_lease(router, ends, &result);
+        let length = result.encoded_len();
+        let result = if inner.has_no_room_for(length) { OpResult::Error(unread(&result)) } else { result };
         inner.push(id, result);
         drop(inner);
         self.filled.notify_one();
@@ -180,8 +203,21 @@ impl Mailbox {
     /// What a read saw. On the driver's thread: put away, and worded elsewhere.
     fn seen(&self, id: u64, seen: Result<Seen, ReadError>) {
         let mut inner = self.lock();
-        inner.bytes += seen.as_ref().map_or(0, Seen::length);
-        inner.seen.push((id, seen));
+        let length = length_of_seen(&seen);
+        if inner.is_closed {
+            return;
+        } else if length > SEEN_BYTES_MAX || inner.has_no_room_for(length) {
+            inner.under_way.remove(&id);
+            let error = if length > SEEN_BYTES_MAX {
+                too_long(length, RESULT_BYTES_MAX)
+            } else {
+                unread_error(false)
+            };
+            inner.push(id, OpResult::Error(error));
+        } else {
+            inner.unread.add(length);
+            inner.seen.push_back((id, seen));
+        }
         drop(inner);
         self.filled.notify_one();
     }
@@ -193,6 +229,17 @@ impl Mailbox {
         inner.push(id, result);
         drop(inner);
         self.filled.notify_one();
+    }
+
+    /// Nobody will be told anything any more: forgets what waits, and what comes late.
+    fn close(&self) {
+        let mut inner = self.lock();
+        inner.is_closed = true;
+        inner.answers = VecDeque::new();
+        inner.seen = VecDeque::new();
+        inner.results = Vec::new();
+        inner.under_way = BTreeMap::new();
+        inner.unread = Charge::default();
     }
 
     /// The client asks for nothing more.
@@ -228,7 +275,11 @@ impl Mailbox {
 impl Sink for Mailbox {
     fn answer(&self, operation: u64, answer: Answer) -> bool {
         let mut inner = self.lock();
-        inner.answers.push((operation, answer));
+        if inner.is_closed {
+            return false;
+        }
+        inner.unread.add(length_of_answer(&answer));
+        inner.answers.push_back((operation, answer));
         !std::mem::replace(&mut inner.touched, true)
     }
 
@@ -238,6 +289,42 @@ impl Sink for Mailbox {
     }
 }
 
+fn length_of_seen(seen: &Result<Seen, ReadError>) -> usize {
+    seen.as_ref().map_or(SMALL_BYTES, Seen::length)
+}
+
+/// About how much the answer makes a client read.
+fn length_of_answer(answer: &Answer) -> usize {
+    let Answer::Replied { reply: Reply::TxnDone { results, .. }, .. } = answer else { return SMALL_BYTES };
+    let of_step = |step: &StepResult| match step {
+        StepResult::Got { registers, .. } => {
+            registers.iter().map(|register| register.key.len() + register.value.len() + 64).sum()
+        }
+        StepResult::Put | StepResult::Deleted(_) => 16,
+    };
+    SMALL_BYTES + results.iter().map(of_step).sum::<usize>()
+}
+
+/// What to tell instead of a result that is too much for a client that does not read.
+fn unread(result: &OpResult) -> v1::Error {
+    unread_error(!has_only_looked(result))
+}
+
+fn unread_error(may_have_happened: bool) -> v1::Error {
+    let says = format!("{BYTES_WAITING_MAX} bytes of results are unread: read them before asking for more");
+    let error = operation::overloaded(says);
+    v1::Error { may_have_happened, limit_value: BYTES_WAITING_MAX as u64, ..error }
+}
+
+/// Why a session ended that had more unread than all others when it was too much.
+fn too_much_unread(bytes_max: usize) -> v1::Error {
+    let says = format!(
+        "this client does not read its results, and all sessions of the node together have more than {bytes_max} bytes \
+         unread: open a session anew, read what it answers, and ask again with the same seqs"
+    );
+    v1::Error { may_have_happened: true, limit_value: bytes_max as u64, ..operation::overloaded(says) }
+}
+
 /// Serves a session until either side ends it. `purpose`: of a stream of another node, which has looked for the leader
 /// already.
 pub(crate) async fn serve(
@@ -245,21 +332,27 @@ pub(crate) async fn serve(
     from: Address,
     purpose: Option<Purpose>,
     incoming: Streaming<v1::SessionRequest>,
-    outgoing: mpsc::Sender<Frame>,
+    (outgoing, opened): (FrameSender, OpenAccount),
 ) {
     let _open = router.metrics().session();
     let forwarded = purpose.is_some();
-    let mailbox = Mailbox::new(forwarded);
+    let mailbox = Mailbox::new(forwarded, opened.account().charge(0));
     let header = router.header(GroupId::new(0), None);
     let hello = v1::SessionResponse { results: Vec::new(), header: header.at(header.revision) };
-    if outgoing.send(Ok(hello)).await.is_err() {
+    if outgoing.send(hello, Charge::default()).await.is_err() {
         return;
     }
     let intake = Intake { router: router.clone(), from, purpose, mailbox: Arc::clone(&mailbox) };
     tokio::select! {
         () = intake.run(incoming) => {}
-        () = write(&router, &mailbox, forwarded, outgoing) => {}
+        () = write(&router, &mailbox, forwarded, &outgoing, opened.account()) => {}
+        () = opened.until_cut() => {
+            tracing::warn!(bytes = opened.account().bytes(), "a session whose client does not read was ended");
+            outgoing.cut(too_much_unread(opened.bytes_max()).into());
+        }
     }
+    mailbox.close();
+    drop(outgoing);
     disconnected(&router, &mailbox).await;
 }
 
@@ -412,9 +505,15 @@ fn operation_of(caller: &Caller) -> u64 {
 }
 
 /// Words answers, and sends frames as long as somebody reads them, until there is nothing more to tell.
-async fn write(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool, outgoing: mpsc::Sender<Frame>) {
+async fn write(
+    router: &Router,
+    mailbox: &Arc<Mailbox>,
+    forwarded: bool,
+    outgoing: &FrameSender,
+    account: &Arc<Account>,
+) {
     loop {
-        let results = gather(router, mailbox, forwarded);
+        let (results, _gathered) = gather(router, mailbox, forwarded);
         if results.is_empty() {
             if mailbox.lock().is_over() {
                 return;
@@ -425,19 +524,20 @@ async fn write(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool, outgoin
             }
         }
         let longest = if forwarded { ANSWER_BYTES_MAX - 1_024 } else { RESULT_BYTES_MAX };
-        for results in frames(results, longest) {
-            if outgoing.send(Ok(v1::SessionResponse { results, header: None })).await.is_err() {
+        for (bytes, results) in frames(results, longest) {
+            let frame = v1::SessionResponse { results, header: None };
+            if outgoing.send(frame, account.charge(bytes)).await.is_err() {
                 return;
             }
         }
     }
 }
 
-/// Results as they go into frames. One that is longer than `longest` is told as an error.
+/// Results as they go into frames, and how long those are. One that is longer than `longest` is told as an error.
 fn frames(
     results: Vec<v1::OperationResult>,
     longest: usize,
-) -> impl Iterator<Item = Vec<v1::OperationResult>> {
+) -> impl Iterator<Item = (usize, Vec<v1::OperationResult>)> {
     let mut results = results.into_iter().map(move |result| fit(result, longest)).peekable();
     std::iter::from_fn(move || {
         let (mut frame, mut bytes) = (Vec::new(), 0);
@@ -447,7 +547,7 @@ fn frames(
             bytes += length;
             frame.push(result);
         }
-        (!frame.is_empty()).then_some(frame)
+        (!frame.is_empty()).then_some((bytes, frame))
     })
 }
 
@@ -457,30 +557,36 @@ fn fit(result: v1::OperationResult, longest: usize) -> (usize, v1::OperationResu
     if length <= longest {
         return (length, result);
     }
-    let says =
-        format!("the answer has {length} bytes, and a session takes at most {longest}: ask for less at once");
-    let looked = matches!(
-        result.result,
-        Some(OpResult::Get(_) | OpResult::Range(_) | OpResult::GetLock(_) | OpResult::LeaseTimeToLive(_))
-    );
-    let error = v1::Error {
-        may_have_happened: !looked,
-        limit_value: longest as u64,
-        ..v1::Error::new(v1::ErrorReason::LimitExceeded, says)
-    };
+    let may_have_happened = !result.result.as_ref().is_some_and(has_only_looked);
+    let error = v1::Error { may_have_happened, ..too_long(length, longest) };
     let result = v1::OperationResult { id: result.id, result: Some(OpResult::Error(error)) };
     (result.encoded_len(), result)
 }
 
-/// Everything that there is to tell.
-fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> Vec<v1::OperationResult> {
+fn too_long(length: usize, longest: usize) -> v1::Error {
+    let says =
+        format!("the answer has {length} bytes, and a session takes at most {longest}: ask for less at once");
+    v1::Error { limit_value: longest as u64, ..v1::Error::new(v1::ErrorReason::LimitExceeded, says) }
+}
+
+fn has_only_looked(result: &OpResult) -> bool {
+    matches!(
+        result,
+        OpResult::Get(_) | OpResult::Range(_) | OpResult::GetLock(_) | OpResult::LeaseTimeToLive(_)
+    )
+}
+
+/// What there is to tell, or the first part of it, and what that took while it waited.
+fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> (Vec<v1::OperationResult>, Charge) {
     let mut inner = mailbox.lock();
     let mut results = std::mem::take(&mut inner.results);
-    inner.bytes = 0;
+    let mut bytes = results.iter().map(Message::encoded_len).sum();
     mailbox.emptied.notify_one();
-    let answers = std::mem::take(&mut inner.answers);
-    let mut finished = Vec::with_capacity(answers.len());
-    for (id, answer) in answers {
+    let mut finished = Vec::new();
+    while bytes < WORDED_BYTES_MAX
+        && let Some((id, answer)) = inner.answers.pop_front()
+    {
+        bytes += length_of_answer(&answer);
         if let Answer::Queued { create_revision, position } = answer {
             if let Some(under_way) = inner.under_way.get_mut(&id) {
                 under_way.queued = Some((create_revision, position));
@@ -491,11 +597,15 @@ fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> Vec<v1::O
             finished.push((id, Outcome::Answered(answer), under_way));
         }
     }
-    for (id, seen) in std::mem::take(&mut inner.seen) {
+    while bytes < WORDED_BYTES_MAX
+        && let Some((id, seen)) = inner.seen.pop_front()
+    {
+        bytes += length_of_seen(&seen);
         if let Some(under_way) = inner.under_way.remove(&id) {
             finished.push((id, Outcome::Seen(seen), under_way));
         }
     }
+    let gathered = inner.unread.split(bytes);
     drop(inner);
     for (id, outcome, under_way) in finished {
         let held_already = under_way.held_already(&outcome);
@@ -522,7 +632,7 @@ fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> Vec<v1::O
             }
         }
     }
-    results
+    (results, gathered)
 }
 
 /// Tells a lock request's answer once it has all that the driver's answer lacks.
@@ -578,11 +688,6 @@ fn finish(router: &Router, outcome: Outcome, under_way: &UnderWay) -> OpResult {
     result
 }
 
-/// The frames on their way to a client: few, so that one who does not read is not read from either.
-pub(crate) fn frames_channel() -> (mpsc::Sender<Frame>, mpsc::Receiver<Frame>) {
-    mpsc::channel(FRAMES_MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -599,15 +704,15 @@ mod tests {
         let results = (1_u64..).zip(lengths).map(|(id, bytes)| result(id, bytes)).collect();
         let frames: Vec<_> = frames(results, RESULT_BYTES_MAX).collect();
         let ids: Vec<Vec<u64>> =
-            frames.iter().map(|frame| frame.iter().map(|told| told.id).collect()).collect();
+            frames.iter().map(|(_, frame)| frame.iter().map(|told| told.id).collect()).collect();
         assert_eq!(ids, [vec![1], vec![2], vec![3, 4]]);
-        let Some(OpResult::Error(error)) = &frames[2][0].result else { panic!("{:?}", frames[2][0].id) };
+        let Some(OpResult::Error(error)) = &frames[2].1[0].result else { panic!("{:?}", frames[2]) };
         assert_eq!((error.reason(), error.may_have_happened), (v1::ErrorReason::LimitExceeded, false));
     }
 
     #[test]
     fn a_refusal_leaves_the_operation_alone_that_has_its_id() {
-        let mailbox = Mailbox::new(false);
+        let mailbox = Mailbox::new(false, Charge::default());
         let measured = (Asked::from(&Op::Get(v1::GetRequest::default())), false);
         assert!(mailbox.begin(1, GroupId::new(0), measured, None).is_ok());
         let again = mailbox.begin(1, GroupId::new(0), measured, None);
@@ -619,7 +724,7 @@ mod tests {
 
     #[test]
     fn a_client_that_does_not_read_is_not_read_from_by_count_or_bytes() {
-        let mailbox = Mailbox::new(false);
+        let mailbox = Mailbox::new(false, Charge::default());
         mailbox.lock().push(1, result(1, BYTES_WAITING_MAX).result.unwrap());
         assert!(mailbox.lock().is_full());
         let answers = (0..).map(|id| (id, Answer::Queued { create_revision: Revision::ZERO, position: 1 }));

@@ -398,6 +398,13 @@ pub static KEYS: &[Key] = &[
     ),
     bytes("server", "frame_bytes_max", (64 * KIB, 64 * MIB), 4 * MIB, "Bytes in one message of a client"),
     number("server", "watchers_max", (1, 16_777_216), 100_000, "Watches of all clients"),
+    bytes(
+        "server",
+        "unread_bytes_max",
+        (64 * KIB, 64 * GIB),
+        256 * MIB,
+        "Bytes of results that all sessions have unread; past it, the session with the most ends",
+    ),
     millis(
         "server",
         "handshake_timeout_ms",

@@ -27,6 +27,7 @@ mod restarts;
 mod rng;
 mod session;
 mod startup;
+mod unread;
 mod verdict;
 mod waits;
 mod watching;

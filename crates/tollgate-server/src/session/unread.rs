@@ -1,0 +1,206 @@
+//! How much waits on a node for sessions whose clients don't read, and who goes when it is too much.
+//!
+//! Each session has a limit of its own, past which nothing more is taken from its client. Many of them together would
+//! still be too much: past a limit for all, the session with the most unread ends, and others don't notice. Invariant:
+//! what sessions that go on have unread is within the limit whenever something was charged. Not here: what is unread.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+/// What all sessions of a node have unread.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    bytes_max: usize,
+    total: AtomicUsize,
+    accounts: Mutex<Accounts>,
+}
+
+#[derive(Debug, Default)]
+struct Accounts {
+    next: u64,
+    open: BTreeMap<u64, Arc<Account>>,
+}
+
+/// What one session has unread.
+#[derive(Debug)]
+pub(crate) struct Account {
+    unread: Arc<Unread>,
+    bytes: AtomicUsize,
+    is_cut: AtomicBool,
+    cut: Notify,
+}
+
+/// An account that takes part until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenAccount {
+    number: u64,
+    account: Arc<Account>,
+}
+
+/// Bytes on an account, until this is dropped. The default is on nobody's.
+#[derive(Debug, Default)]
+pub(crate) struct Charge {
+    account: Option<Arc<Account>>,
+    bytes: usize,
+}
+
+impl Unread {
+    pub(crate) fn new(bytes_max: usize) -> Arc<Unread> {
+        Arc::new(Unread { bytes_max, total: AtomicUsize::new(0), accounts: Mutex::default() })
+    }
+
+    /// For a new session. `may_be_cut`: not if it is another node's, which has many clients behind it and reads.
+    pub(crate) fn open(self: &Arc<Unread>, may_be_cut: bool) -> OpenAccount {
+        let account = Arc::new(Account {
+            unread: Arc::clone(self),
+            bytes: AtomicUsize::new(0),
+            is_cut: AtomicBool::new(false),
+            cut: Notify::new(),
+        });
+        let mut accounts = self.lock();
+        let number = accounts.next;
+        accounts.next += 1;
+        if may_be_cut {
+            accounts.open.insert(number, Arc::clone(&account));
+        }
+        OpenAccount { number, account }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().expect("nobody panics with it")
+    }
+
+    /// Cuts the largest, again and again, until the rest is within the limit. Those that are cut give back what they
+    /// have when they notice.
+    fn make_room(&self) {
+        let accounts = self.lock();
+        loop {
+            let standing = accounts.open.values().filter(|account| !account.is_cut());
+            let (mut sum, mut largest) = (0, None);
+            for (bytes, account) in standing.map(|account| (account.bytes(), account)) {
+                sum += bytes;
+                if largest.as_ref().is_none_or(|(most, _)| bytes > *most) {
+                    largest = Some((bytes, account));
+                }
+            }
+            match largest {
+                Some((_, account)) if sum > self.bytes_max => {
+                    account.is_cut.store(true, Ordering::Relaxed);
+                    account.cut.notify_one();
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Account {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Relaxed)
+    }
+
+    /// Charges it. May cut it, or another.
+    pub(crate) fn charge(self: &Arc<Account>, bytes: usize) -> Charge {
+        let mut charge = Charge { account: Some(Arc::clone(self)), bytes: 0 };
+        charge.add(bytes);
+        charge
+    }
+}
+
+impl OpenAccount {
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// What all sessions together may have.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.account.unread.bytes_max
+    }
+
+    pub(crate) async fn until_cut(&self) {
+        while !self.account.is_cut() {
+            self.account.cut.notified().await;
+        }
+    }
+}
+
+impl Drop for OpenAccount {
+    fn drop(&mut self) {
+        self.account.unread.lock().open.remove(&self.number);
+    }
+}
+
+impl Charge {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds to it.
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        let Some(account) = &self.account else { return };
+        account.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let total = account.unread.total.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if total > account.unread.bytes_max {
+            account.unread.make_room();
+        }
+    }
+
+    /// Takes part of it away, at most all.
+    pub(crate) fn split(&mut self, bytes: usize) -> Charge {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Charge { account: self.account.clone(), bytes }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let Some(account) = &self.account else { return };
+        account.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        account.unread.total.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p16_past_the_limit_the_one_with_the_most_unread_goes_and_only_that() {
+        let unread = Unread::new(1_000);
+        let [small, large, middle] = [unread.open(true), unread.open(true), unread.open(true)];
+        let mut charges = [(&small, 10), (&large, 600), (&middle, 390)]
+            .map(|(opened, bytes)| opened.account().charge(bytes));
+        let cut = || [&small, &large, &middle].map(|opened| opened.account().is_cut());
+        assert_eq!(cut(), [false; 3]);
+        charges[0].add(1);
+        assert_eq!(cut(), [false, true, false]);
+        // What was cut and not given back yet counts for nobody else.
+        charges[2].add(500);
+        assert_eq!(cut(), [false, true, false]);
+        charges[0].add(100);
+        assert_eq!(cut(), [false, true, true]);
+        drop(charges);
+        assert_eq!(unread.total.load(Ordering::Relaxed), 0);
+        drop([small, large, middle]);
+        assert!(unread.lock().open.is_empty());
+    }
+
+    #[test]
+    fn a_charge_can_be_given_back_in_parts() {
+        let unread = Unread::new(1_000);
+        let opened = unread.open(true);
+        let mut charge = opened.account().charge(100);
+        drop(charge.split(30));
+        assert_eq!((charge.bytes(), opened.account().bytes()), (70, 70));
+        drop(charge.split(1_000));
+        assert_eq!((charge.bytes(), opened.account().bytes()), (0, 0));
+    }
+}
