@@ -131,6 +131,19 @@ mod tests {
         run.breaks(P4, "the final state of a lacks an acknowledged grant");
     }
 
+    /// The first attempt of the cancel gave it back, and the answer to that was lost with a leader.
+    #[test]
+    fn a_grant_that_a_repeated_cancel_gave_back_is_not_lost() {
+        let run = |release_if_granted| {
+            let mut run = Scenario::with_leases(1);
+            let call = run.wait_for("a", 1, Mode::Exclusive);
+            run.cancel_told_released(call, 1, 10, release_if_granted).read("a", 11, &[]);
+            run
+        };
+        run(true).passes();
+        run(false).breaks(P13, "a read of a lacks an acknowledged grant");
+    }
+
     #[test]
     fn a_lost_release_is_a_violation() {
         let mut run = Scenario::with_leases(1);

@@ -177,6 +177,19 @@ impl Scenario {
         self.record(Event::Return { call, outcome: granted(with, queued, mode) }).wait_ms(1)
     }
 
+    /// A cancel, and then the request that it is about, hear that the claim was granted and given back.
+    pub(crate) fn cancel_told_released(
+        &mut self,
+        of: CallId,
+        client: u64,
+        with: u64,
+        release_if_granted: bool,
+    ) -> &mut Self {
+        let outcome = Outcome::Ended { token: Some(token(with)), reason: EndReason::Released };
+        self.call(client, Op::Cancel { of, release_if_granted }, Some(outcome.clone()));
+        self.record(Event::Return { call: of, outcome }).wait_ms(1)
+    }
+
     pub(crate) fn again(&mut self, call: CallId, outcome: Outcome) -> &mut Self {
         self.record(Event::AnsweredAgain { call, outcome }).wait_ms(1)
     }

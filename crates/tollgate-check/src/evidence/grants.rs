@@ -319,7 +319,9 @@ impl<'a> Draft<'a> {
         alone: bool,
     ) {
         match call.returned {
-            None if release_if_granted => {
+            // One that was repeated hears only that the claim is over: it may have been its own first attempt that gave
+            // it back.
+            None | Some((_, Outcome::Ended { .. })) if release_if_granted => {
                 self.may_end.push(MayEnd { who: Some(who), token: None, from: call.invoked });
             }
             Some((place, Outcome::Granted { token, mode, .. })) => {
