@@ -7,15 +7,16 @@
 //! ```
 //!
 //! All writes that come together are one batch and one fsync. raft-engine appends to the log and applies to its memory
-//! only what it could append, so a write that found no room can simply be written again. It **panics when an fsync
-//! fails**, and so does this: the process must end with the thread that it happens in, because what was written before
-//! may be gone from the page cache. Everything runs in the caller's one thread, the purge of old files too: raft-engine
-//! 0.4.2 can fail a read during a purge.
+//! only what it could append, so a write that found no room can simply be written again. After an **fsync that failed**
+//! every call fails: the process must end, because what was written before may be gone from the page cache
+//! (`log_files`). Everything runs in the caller's one thread, the purge of old files too: raft-engine 0.4.2 can fail a
+//! read during a purge.
 //!
 //! Not here: who may use the directory (`data_dir`), what the files of the log must look like (`scan`).
 
 mod acked;
 pub(crate) mod durable;
+mod log_files;
 mod scan;
 mod snapshots;
 mod values;
@@ -26,8 +27,9 @@ use crate::storage::{
 };
 use acked::AckedFile;
 use durable::{corrupt, fault, sync_dir};
+use log_files::LogFiles;
 use raft::eraftpb;
-use raft_engine::internals::{EventListener, FileBlockHandle, FileId, LogQueue};
+use raft_engine::internals::{EventListener, FileBlockHandle, FileId, FilePipeLog, LogQueue};
 use raft_engine::{Command, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 use snapshots::Marks;
 pub use snapshots::SnapshotJobs;
@@ -55,12 +57,15 @@ impl Default for EngineConfig {
     }
 }
 
+type Log = raft_engine::Engine<LogFiles, FilePipeLog<LogFiles>>;
+
 /// See the module.
 pub struct Engine {
     dir: PathBuf,
     config: EngineConfig,
     /// None if it was to be opened again and found no room.
-    log: Option<raft_engine::Engine>,
+    log: Option<Log>,
+    files: Arc<LogFiles>,
     tail: Arc<Tail>,
     acked: AckedFile,
     marks: Marks,
@@ -190,7 +195,17 @@ impl Engine {
         let marks = Marks::default();
         let jobs = Some(SnapshotJobs::new(snapshots_dir(dir), marks.clone()));
         let (dir, tail) = (dir.to_path_buf(), Arc::new(Tail::default()));
-        Engine { dir, config, log: None, tail, acked, marks, jobs, groups: BTreeMap::new() }
+        Engine {
+            dir,
+            config,
+            log: None,
+            files: Arc::default(),
+            tail,
+            acked,
+            marks,
+            jobs,
+            groups: BTreeMap::new(),
+        }
     }
 
     /// Checks the log's files and opens raft-engine on them.
@@ -200,8 +215,8 @@ impl Engine {
         self.log = None;
         self.acked.acked.batch = scan::check(&dir, &self.acked.acked)?;
         let tail = Arc::clone(&self.tail) as Arc<dyn EventListener>;
-        let log = raft_engine::Engine::open_with_listeners(self.log_config(&dir)?, vec![tail]);
-        self.log = Some(log.map_err(|error| self.log_error(error))?);
+        let log = Log::open_with(self.log_config(&dir)?, Arc::clone(&self.files), vec![tail]);
+        self.log = Some(self.done(log)?);
         self.acked_all()
     }
 
@@ -225,7 +240,7 @@ impl Engine {
         })
     }
 
-    fn log(&self) -> &raft_engine::Engine {
+    fn log(&self) -> &Log {
         self.log.as_ref().expect("every write opens it again if it has to")
     }
 
@@ -236,7 +251,7 @@ impl Engine {
         batch
             .put(SIGNATURE_GROUP, SIGNATURE_KEY.to_vec(), scan::signature(&self.acked.acked.secret, number))
             .expect("the key is none of raft-engine's own");
-        self.log().write(batch, true).map_err(|error| self.log_error(error))?;
+        self.done(self.log().write(batch, true))?;
         self.acked.acked.batch = number;
         (self.acked.acked.append.last, self.acked.acked.append.end) = self.tail.append.get();
         unless_full(self.acked.write())
@@ -254,6 +269,12 @@ impl Engine {
             later((acked.rewrite.last, acked.rewrite.end), self.tail.rewrite.get());
         acked.purging = false;
         unless_full(self.acked.write_durably())
+    }
+
+    /// What came of a call of raft-engine, which does not hear of an fsync that fails.
+    fn done<T>(&self, result: raft_engine::Result<T>) -> Result<T, StorageError> {
+        self.files.synced()?;
+        result.map_err(|error| self.log_error(error))
     }
 
     /// What raft-engine's error means. It rolls back what did not fit, and says so in two ways.
@@ -351,14 +372,12 @@ impl Engine {
             Err(StorageError::Full { .. }) => return Ok(()),
             result => result?,
         }
-        match self.log().purge_expired_files() {
+        match self.done(self.log().purge_expired_files()) {
             Ok(_) => self.acked_all(),
             // A purge that stops half-way has forgotten which groups were removed, and would let them come back.
             // What it forgot still stands in the files: read them again.
-            Err(error) => match self.log_error(error) {
-                StorageError::Full { .. } => unless_full(self.open_log()),
-                error => Err(error),
-            },
+            Err(StorageError::Full { .. }) => unless_full(self.open_log()),
+            Err(error) => Err(error),
         }
     }
 
