@@ -18,6 +18,10 @@ use std::collections::BTreeSet;
 use tollgate_core::{Command, Entry};
 use tollgate_types::{LogTime, NodeId};
 
+/// A leader whose disk is slower than those of the others waits for it only this part of an election timeout: handing
+/// leadership on costs a few round trips.
+const SLOWER_THAN_OTHERS: u64 = 4;
+
 impl Replica {
     pub(super) fn start_leading(&mut self, turn: &Turn) {
         let Some(state) = &self.state else { return };
@@ -222,7 +226,10 @@ impl Replica {
     fn should_hand_on(&self, turn: &Turn) -> bool {
         // What it can't write it can't apply, though others may commit it.
         let oldest = self.outstanding.front().map_or(Moment::NEVER, |outstanding| outstanding.since);
-        let hangs = turn.now >= oldest.after_ms(turn.config.election_timeout_ms);
+        // While the others have what it waits for, its disk is all that keeps callers waiting.
+        let log = &self.raw.raft.raft_log;
+        let patience = if log.committed > log.persisted { SLOWER_THAN_OTHERS } else { 1 };
+        let hangs = turn.now >= oldest.after_ms(turn.config.election_timeout_ms / patience);
         let unfit = self.kind == ReplicaKind::Witness || turn.disk_full || turn.shutting_down || hangs;
         unfit && self.raw.raft.lead_transferee.is_none() && self.raw.raft.commit_to_current_term()
     }

@@ -1,4 +1,4 @@
-//! A full disk.
+//! Disks that are full, slow or hang.
 
 use crate::cluster::{Cluster, GROUP, grant_lease, node};
 use tollgate_replica::{ProposeError, Role};
@@ -45,6 +45,30 @@ fn a_leader_whose_disk_hangs_hands_on() {
     let id = cluster.propose(old, grant_lease(2, 10_000));
     cluster.until("its caller is told that nobody knows", |cluster| cluster.replies.contains_key(&id));
     cluster.until("another leads", |cluster| cluster.leader_now().is_some_and(|leader| leader != old));
+}
+
+/// How long it takes until another leads, if the disks of these nodes hang.
+fn hands_on_after_ms(hang: impl Fn(u64, u64) -> bool) -> u64 {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let old = cluster.leader();
+    cluster.grant_lease(1, 600_000);
+    cluster.run_ms(300);
+    for number in (1..=3).filter(|number| hang(*number, old)) {
+        cluster.nodes.get_mut(&node(number)).unwrap().disk_held = true;
+    }
+    let began_us = cluster.now_us;
+    cluster.propose(old, grant_lease(2, 10_000));
+    cluster.until("it leads no more", |cluster| cluster.status(old).role != Role::Leader);
+    (cluster.now_us - began_us) / 1_000
+}
+
+#[test]
+fn a_leader_with_the_slowest_disk_hands_on_before_an_election_would_be_due() {
+    let alone = hands_on_after_ms(|number, leader| number == leader);
+    assert!((250..400).contains(&alone), "{alone} ms");
+    // Where nobody else is faster, there is nothing to gain in a hurry.
+    let with_another = hands_on_after_ms(|number, leader| number == leader || number == leader % 3 + 1);
+    assert!(with_another >= 1_000, "{with_another} ms");
 }
 
 #[test]
