@@ -14,7 +14,7 @@ FENCE_BUGS = --features tollgate-fence/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint sim mutants-core mutants-sim fuzz bench-core bench-replica bench-storage
+.PHONY: help run strace test test-slow lint sim mutants-core mutants-sim fuzz bench-core bench-replica bench-storage
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,11 +22,17 @@ help: ## List the targets
 run: ## Start a three-node cluster on this machine, ready to lock (ARGS="--nodes 5" and so on)
 	cargo run --profile quick -p tollgate -- dev $(ARGS)
 
-test: ## Run every test, then the core's once more with small sizes
+# Some tests tamper with a node's system calls. Without strace they fail, and say so.
+strace:
+	@command -v strace > /dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes strace; \
+	else echo "strace is missing: install it, or the tests of failing disks fail"; fi
+
+test: strace ## Run every test, then the core's once more with small sizes
 	cargo test --workspace $(CORE_BUGS) $(FENCE_BUGS) --features tollgate-replica/planted-bugs
 	SEQUENCES=5000 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
 
-test-slow: ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
+test-slow: strace ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
 	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties
 	cargo test -p tollgate --test it -- --ignored --skip known_gaps --nocapture --test-threads 1
 

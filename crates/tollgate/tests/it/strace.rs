@@ -1,0 +1,38 @@
+//! A disk that misbehaves, by strace: it stands between a running node and its system calls.
+//!
+//! Without strace, or without the right to trace, a test fails and says what to do: it would prove nothing.
+
+use crate::cluster::Node;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// While it lives, a node's calls are tampered with.
+pub(crate) struct Tampering(Child);
+
+impl Tampering {
+    /// Tampers with every fsync of a node from now on; `how` is what strace's `inject` takes: `error=EIO`,
+    /// `delay_enter=1000` (microseconds).
+    pub(crate) fn with_fsync(node: &Node, how: &str) -> Tampering {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-p", &node.pid().to_string(), "-o", "/dev/null", "-e", "trace=fsync,fdatasync"]);
+        command.args(["-e", &format!("inject=fsync,fdatasync:{how}")]);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let advice = "install it (apt-get install strace); it must be allowed to trace: as root, or with \
+                      kernel.yama.ptrace_scope = 0, and in a container with the capability SYS_PTRACE";
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("no strace: {error}: {advice}"));
+        let mut lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
+        let says = lines.next().and_then(Result::ok).unwrap_or_default();
+        assert!(says.contains("attached"), "strace says {says:?}: {advice}");
+        // Or it would stop when nobody reads what it says about new threads.
+        std::thread::spawn(move || lines.count());
+        Tampering(child)
+    }
+}
+
+impl Drop for Tampering {
+    fn drop(&mut self) {
+        // It lets go of the node.
+        let _ = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
+        let _ = self.0.wait();
+    }
+}
