@@ -175,7 +175,7 @@ impl Leadership {
     /// Steps down, and waits until the cluster knows. Dropped before it has ended, it goes on in the background.
     pub async fn resign(self) -> Result<(), Error> {
         match Arc::into_inner(self.grant) {
-            Some(grant) => grant.release().await,
+            Some(grant) => grant.release().await.map(drop),
             None => Ok(()),
         }
     }

@@ -5,6 +5,7 @@
 //! (`sentry`).
 
 use crate::call::Answered;
+use crate::convert;
 use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, LostReason};
 use crate::owner::Turn;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
-use tollgate_types::{Mode, Seq, Token};
+use tollgate_types::{Mode, Revision, Seq, Token};
 
 /// How it is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,10 +180,11 @@ impl Grant {
         held && !self.inherited && !self.core().is_lost()
     }
 
-    /// Gives it back, and waits until the cluster has taken it. Dropped, it goes on in the background.
-    pub(crate) async fn release(&self) -> Result<(), Error> {
+    /// Gives it back, and waits until the cluster has taken it; at which revision, unless it is another's. Dropped, it
+    /// goes on in the background.
+    pub(crate) async fn release(&self) -> Result<Option<Revision>, Error> {
         if self.inherited {
-            return Ok(());
+            return Ok(None);
         }
         // Not `state`: what is lost by the clock alone is still given back by the end of the lease.
         if let Some(lost) = self.lock().lost.clone() {
@@ -263,8 +265,9 @@ struct Release {
 }
 
 impl Release {
-    async fn run(mut self) -> Result<(), Error> {
-        let Some(op) = self.op.clone() else { return Ok(()) };
+    /// The revision of the release, if the cluster told it.
+    async fn run(mut self) -> Result<Option<Revision>, Error> {
+        let Some(op) = self.op.clone() else { return Ok(None) };
         let answered = {
             let _place = self.core.place().await;
             self.core.ask(op, None).await
@@ -272,9 +275,14 @@ impl Release {
         self.op = None;
         self.core.seqs.answered(self.seq);
         match answered {
-            Ok(Answered { result: OpResult::Unlock(_) | OpResult::Resign(_), .. })
+            Ok(Answered {
+                result:
+                    OpResult::Unlock(v1::UnlockResponse { revision, .. })
+                    | OpResult::Resign(v1::ResignResponse { revision, .. }),
+                ..
+            }) => convert::revision(revision).map(Some),
             // The end of the lease is the end of the lock.
-            | Err(Failed::Lost(Lost { reason: LostReason::SessionClosed, .. })) => Ok(()),
+            Err(Failed::Lost(Lost { reason: LostReason::SessionClosed, .. })) => Ok(None),
             Ok(_) => Err(Error::unexpected("a release")),
             Err(failed) => Err(Error::from(failed)),
         }

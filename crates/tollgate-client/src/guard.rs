@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tollgate_proto::convert::{ModeFields, write_mode};
 use tollgate_proto::v1::{self, CancelOutcome, operation::Op, operation_result::Result as OpResult};
-use tollgate_types::{LeaseId, Mode, Token};
+use tollgate_types::{LeaseId, Mode, Revision, Token};
 
 /// A lock that is held.
 ///
@@ -160,10 +160,15 @@ impl Guard {
     /// An error of kind [`Lost`](crate::ErrorKind::Lost), or with reason `NOT_HELD`, says that the lock was lost
     /// before.
     pub async fn release(self) -> Result<(), Error> {
-        // None if another guard has it too.
+        self.release_at().await.map(drop)
+    }
+
+    /// As [`release`](Guard::release), and tells the revision of the release. None if nothing was released: another
+    /// guard holds the lock, or it is inherited, or it ended with its session.
+    pub async fn release_at(self) -> Result<Option<Revision>, Error> {
         match Arc::into_inner(self.grant) {
             Some(grant) => grant.release().await,
-            None => Ok(()),
+            None => Ok(None),
         }
     }
 }

@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use tollgate_types::LeaseId;
+use tollgate_types::{LeaseId, Revision};
 
 /// A lease that is kept alive, and under which locks are taken. Cheap to clone.
 ///
@@ -76,6 +76,11 @@ impl Session {
     /// How long the lease lives after its last keepalive.
     pub fn ttl(&self) -> Duration {
         self.core().ttl
+    }
+
+    /// The revision at which the lease was granted: tells it from an earlier one with the same id.
+    pub fn incarnation(&self) -> Revision {
+        self.core().incarnation
     }
 
     /// How long the client believes in the lease if no more keepalives are answered; zero once it is lost.

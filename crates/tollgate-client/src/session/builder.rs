@@ -5,6 +5,7 @@ use super::{Session, keeper};
 use crate::belief::Belief;
 use crate::call::{Answered, Call};
 use crate::client::Client;
+use crate::convert;
 use crate::error::{Error, ErrorKind};
 use crate::line::Urgency;
 use crate::random;
@@ -107,7 +108,9 @@ impl SessionBuilder {
         let OpResult::LeaseTimeToLive(known) = self.client.call(Op::LeaseTimeToLive(known)).await? else {
             return Err(Error::unexpected("a look at a lease"));
         };
-        let revoke_on_disconnect = known.lease.is_some_and(|lease| lease.revoke_on_disconnect);
+        let known = known.lease.unwrap_or_default();
+        let (incarnation, revoke_on_disconnect) =
+            (convert::revision(known.incarnation)?, known.revoke_on_disconnect);
         let keepalive = v1::LeaseKeepAliveRequest { id: lease.get(), ..Default::default() };
         let until = Instant::now() + self.client.call_timeout();
         let answered = self.ask(Op::LeaseKeepAlive(keepalive), until).await?;
@@ -119,7 +122,15 @@ impl SessionBuilder {
             Error::new(ErrorKind::NotFound, says, false)
         })?;
         let (sent, first_seq) = (answered.last_sent, seq_base());
-        Ok(self.start(&Granted { lease, ttl, sent, joined: true, revoke_on_disconnect, first_seq }))
+        Ok(self.start(&Granted {
+            lease,
+            ttl,
+            incarnation,
+            sent,
+            joined: true,
+            revoke_on_disconnect,
+            first_seq,
+        }))
     }
 
     fn start(&self, granted: &Granted) -> Session {
@@ -163,8 +174,9 @@ impl SessionBuilder {
             }
             // One that lived already may have numbers in use.
             let first_seq = if granted.renewed { seq_base() } else { 1 };
+            let incarnation = convert::revision(granted.incarnation)?;
             let (joined, revoke_on_disconnect) = (false, self.revoke_on_disconnect);
-            return Ok(Granted { lease, ttl, sent, joined, revoke_on_disconnect, first_seq });
+            return Ok(Granted { lease, ttl, incarnation, sent, joined, revoke_on_disconnect, first_seq });
         }
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
-use tollgate_types::{LeaseId, Seq};
+use tollgate_types::{LeaseId, Revision, Seq};
 
 /// Requests of a session that may wait in line at once, and others that may be under way: together below what a cluster
 /// allows a lease by default. Releases have places of their own, or those who wait for them would keep them out.
@@ -31,6 +31,8 @@ pub(crate) struct Core {
     pub(crate) client: Client,
     pub(crate) lease: LeaseId,
     pub(crate) ttl: Duration,
+    /// The revision of its grant.
+    pub(crate) incarnation: Revision,
     /// Whether another session granted the lease, and ends it.
     pub(crate) joined: bool,
     pub(crate) revoke_on_disconnect: bool,
@@ -46,6 +48,7 @@ pub(crate) struct Core {
 pub(crate) struct Granted {
     pub(crate) lease: LeaseId,
     pub(crate) ttl: Duration,
+    pub(crate) incarnation: Revision,
     pub(crate) sent: Duration,
     pub(crate) joined: bool,
     pub(crate) revoke_on_disconnect: bool,
@@ -55,11 +58,12 @@ pub(crate) struct Granted {
 
 impl Core {
     pub(crate) fn new(client: Client, granted: &Granted) -> Arc<Core> {
-        let Granted { lease, ttl, sent, joined, revoke_on_disconnect, first_seq } = *granted;
+        let Granted { lease, ttl, incarnation, sent, joined, revoke_on_disconnect, first_seq } = *granted;
         Arc::new(Core {
             client,
             lease,
             ttl,
+            incarnation,
             joined,
             revoke_on_disconnect,
             seqs: Seqs::from(first_seq),

@@ -4,5 +4,8 @@
 //! claims use names of their own.
 
 mod calls;
+mod cancels;
+mod faults;
+mod history;
 mod locks;
 mod watches;

@@ -145,7 +145,7 @@ async fn keep_sessions(
 }
 
 /// What a linearizable read of everything sees, for the judge: at one revision, which two lists must agree on.
-async fn read_all(recorder: &Recorder, cluster: &Cluster) {
+pub(crate) async fn read_all(recorder: &Recorder, cluster: &Cluster) {
     let until = Instant::now() + PATIENCE;
     loop {
         let leader = cluster.leader().await;

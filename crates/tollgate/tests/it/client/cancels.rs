@@ -1,0 +1,120 @@
+//! Acquires that nobody waits for any more: given up at every point, they leave no lock and no waiter.
+
+use crate::cluster::{three, until};
+use crate::rng::Rng;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+use tollgate_client::{Client, Session};
+
+const TASKS: u64 = 40;
+const ROUNDS: u64 = 250;
+const NAMES: u64 = 6;
+
+#[derive(Default)]
+struct Counts {
+    granted: AtomicU64,
+    given_up: AtomicU64,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_acquires_given_up_at_random_points_leave_no_lock_and_no_waiter() {
+    assert_eq!(TASKS * ROUNDS, 10_000);
+    let cluster = three().await;
+    let client = Client::connect(cluster.endpoints()).await.unwrap();
+    let mut sessions = Vec::new();
+    for _ in 0..4 {
+        sessions.push(client.session().ttl(Duration::from_secs(30)).open().await.unwrap());
+    }
+    let counts = Arc::new(Counts::default());
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let session = sessions[usize::try_from(task).unwrap() % sessions.len()].clone();
+        let (counts, rng) = (Arc::clone(&counts), Rng::new(task ^ 0x00ca_11ed));
+        tasks.spawn(give_up_again_and_again(session, task, rng, counts));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    let (granted, given_up) =
+        (counts.granted.load(Ordering::Relaxed), counts.given_up.load(Ordering::Relaxed));
+    println!("{granted} granted, {given_up} given up");
+    assert!(granted > 500 && given_up > 2_000, "{granted} granted, {given_up} given up: neither may be rare");
+    until("nothing is held or awaited", || async { client.list_locks("").all().await.unwrap().is_empty() })
+        .await;
+    for session in &sessions {
+        session.check().expect("no lease was lost");
+    }
+    // A lease may have only so many requests whose answers are not acknowledged: none is left of all these.
+    for _ in 0..600 {
+        sessions[0].lock("after").acquire().await.unwrap().release().await.unwrap();
+    }
+    for session in sessions {
+        session.close().await.unwrap();
+    }
+}
+
+async fn give_up_again_and_again(session: Session, task: u64, mut rng: Rng, counts: Arc<Counts>) {
+    let worker = session.owner(format!("worker-{task}"));
+    for _ in 0..ROUNDS {
+        let name = format!("cancel/{}", rng.below(NAMES));
+        let acquire = match rng.below(10) {
+            0 => session.locks([name, format!("cancel/{}", NAMES + rng.below(NAMES))]),
+            1 => session.lock(name).wait(Duration::from_millis(1 + rng.below(20))),
+            2 | 3 => session.lock(name).shared(),
+            4 | 5 => worker.lock(name),
+            _ => session.lock(name),
+        };
+        let acquire = acquire.acquire();
+        let taken = if rng.percent(50) {
+            polled(acquire, rng.below(12)).await
+        } else {
+            tokio::time::timeout(Duration::from_micros(rng.below(15_000)), acquire).await.ok()
+        };
+        let Some(taken) = taken else {
+            counts.given_up.fetch_add(1, Ordering::Relaxed);
+            continue;
+        };
+        // A wait may be over, and a worker's own deadlock is found.
+        let Ok(mut guard) = taken else { continue };
+        counts.granted.fetch_add(1, Ordering::Relaxed);
+        guard.token().unwrap();
+        match rng.below(4) {
+            0 => drop(guard),
+            1 => {
+                // A change that is given up, too.
+                let change = guard.convert(if rng.percent(50) {
+                    tollgate_client::Mode::Exclusive
+                } else {
+                    tollgate_client::Mode::Shared
+                });
+                polled(change, rng.below(6)).await;
+            }
+            2 => {
+                polled(guard.release(), rng.below(6)).await;
+            }
+            _ => guard.release().await.unwrap(),
+        }
+    }
+}
+
+/// Polls a future at most so often, whenever it asks for it, and drops it then: at each of its awaits in turn.
+async fn polled<F: Future>(future: F, polls: u64) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    std::future::poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
