@@ -10,6 +10,7 @@ mod acquire;
 mod acquire_error;
 mod admin;
 mod belief;
+pub mod blocking;
 mod call;
 mod campaign;
 mod claim;

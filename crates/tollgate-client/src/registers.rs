@@ -12,18 +12,24 @@ use crate::consistency::Consistency;
 use crate::convert;
 use crate::error::Error;
 use crate::register::Register;
+use crate::seqs::Seqs;
+use crate::session::{Core, Session};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use tokio::time::Instant;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
-use tollgate_types::{LeaseId, Revision};
+use tollgate_types::{LeaseId, Revision, Seq};
 
 /// Registers.
 ///
 /// Those of a client write without a number: if a connection breaks at the wrong moment, the error says that the write
-/// [may have happened](Error::may_have_happened). Guard such writes with a compare ([`Registers::txn`]).
+/// [may have happened](Error::may_have_happened). Guard such writes with a compare ([`Registers::txn`]). Those of a
+/// session ([`Session::registers`]) write with numbers and have no such moment.
 #[derive(Debug, Clone)]
 pub struct Registers {
     client: Client,
+    /// Who numbers writes.
+    session: Option<Session>,
 }
 
 impl Client {
@@ -40,7 +46,22 @@ impl Client {
     /// # }
     /// ```
     pub fn registers(&self) -> Registers {
-        Registers { client: self.clone() }
+        Registers { client: self.clone(), session: None }
+    }
+}
+
+impl Session {
+    /// Registers whose writes are numbered by this session: made once, however often they are sent.
+    ///
+    /// ```no_run
+    /// # async fn example(session: tollgate_client::Session) -> Result<(), tollgate_client::Error> {
+    /// // Gone when the session is: who is here, and where.
+    /// session.registers().put("workers/7", "10.0.0.7:9000").lease(session.lease_id()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn registers(&self) -> Registers {
+        Registers { client: self.core().client.clone(), session: Some(self.clone()) }
     }
 }
 
@@ -106,7 +127,26 @@ impl Registers {
 
     /// Makes a write, with a number if there is a session to number it.
     async fn write(&self, op: impl FnOnce(Option<v1::Request>) -> Op) -> Result<OpResult, Error> {
-        self.client.call(op(None)).await
+        let Some(session) = &self.session else { return self.client.call(op(None)).await };
+        let core = session.core();
+        let _place = core.place().await;
+        let number = Number { seqs: &core.seqs, seq: core.seqs.next() };
+        let request = v1::Request { lease_id: core.lease.get(), ..Core::request(number.seq) };
+        let until = Instant::now() + self.client.call_timeout();
+        Ok(core.ask(op(Some(request)), Some(until)).await?.result)
+    }
+}
+
+/// The number of a write that is under way. Once nobody waits for the answer, the cluster need not keep it; should the
+/// write arrive later still, it is refused.
+struct Number<'a> {
+    seqs: &'a Seqs,
+    seq: Seq,
+}
+
+impl Drop for Number<'_> {
+    fn drop(&mut self) {
+        self.seqs.answered(self.seq);
     }
 }
 

@@ -66,10 +66,6 @@ impl Position {
             cursor.clone_into(&mut self.cursor);
         }
     }
-
-    pub(super) fn cursor(&self) -> &str {
-        &self.cursor
-    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 //! A cluster costs a second or two, so tests that disturb nobody share one: a test of several claims says so, and its
 //! claims use names of their own.
 
+mod blocking;
 mod calls;
 mod cancels;
 mod faults;
 mod history;
 mod locks;
+mod registers;
 mod watches;

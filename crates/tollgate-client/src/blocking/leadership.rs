@@ -1,0 +1,78 @@
+//! Elections with a blocking client.
+
+use super::engine::Engine;
+use crate::acquire_error::AcquireError;
+use crate::error::Error;
+use crate::lost::Lost;
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate_types::Token;
+
+/// A candidacy: see [`crate::Campaign`].
+#[must_use = "nobody stands for election until `stand` is called"]
+pub struct Campaign {
+    inner: crate::Campaign,
+    engine: Arc<Engine>,
+}
+
+impl Campaign {
+    pub(super) fn new(inner: crate::Campaign, engine: Arc<Engine>) -> Campaign {
+        Campaign { inner, engine }
+    }
+
+    /// What the candidate says of itself from the moment of its election.
+    pub fn value(self, value: impl Into<Vec<u8>>) -> Campaign {
+        Campaign { inner: self.inner.value(value), engine: self.engine }
+    }
+
+    /// Waits in line for at most so long.
+    pub fn wait(self, wait: Duration) -> Campaign {
+        Campaign { inner: self.inner.wait(wait), engine: self.engine }
+    }
+
+    /// Stands for election, and waits until elected.
+    pub fn stand(self) -> Result<Leadership, AcquireError> {
+        let inner = self.engine.wait(self.inner.stand())?;
+        Ok(Leadership { inner, engine: self.engine })
+    }
+}
+
+/// A term of office: see [`crate::Leadership`].
+#[derive(Debug)]
+pub struct Leadership {
+    // Before the engine, which waits for what this leaves behind.
+    inner: crate::Leadership,
+    engine: Arc<Engine>,
+}
+
+impl Leadership {
+    /// The fencing token of the term. Checked against the clock at every call.
+    pub fn token(&self) -> Result<Token, Lost> {
+        self.inner.token()
+    }
+
+    /// How long it can be relied on if no more keepalives are answered; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.inner.remaining()
+    }
+
+    /// Whether it is lost; checked against the clock at every call.
+    pub fn is_lost(&self) -> bool {
+        self.inner.is_lost()
+    }
+
+    /// Waits until the leadership is lost, and says why.
+    pub fn lost(&self) -> Lost {
+        self.engine.wait(self.inner.lost())
+    }
+
+    /// Changes what the leader says of itself.
+    pub fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), Error> {
+        self.engine.wait(self.inner.proclaim(value))
+    }
+
+    /// Steps down, and waits until the cluster knows.
+    pub fn resign(self) -> Result<(), Error> {
+        self.engine.wait(self.inner.resign())
+    }
+}

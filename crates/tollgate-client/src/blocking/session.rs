@@ -1,0 +1,171 @@
+//! Sessions of a blocking client.
+
+use super::acquire::{Acquire, Semaphore};
+use super::engine::Engine;
+use super::leadership::Campaign;
+use crate::error::Error;
+use crate::lost::Lost;
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate_types::LeaseId;
+
+/// A session to be opened.
+#[derive(Debug)]
+#[must_use = "nothing is opened until `open` or `join` is called"]
+pub struct SessionBuilder {
+    inner: crate::SessionBuilder,
+    engine: Arc<Engine>,
+}
+
+impl SessionBuilder {
+    pub(super) fn new(inner: crate::SessionBuilder, engine: Arc<Engine>) -> SessionBuilder {
+        SessionBuilder { inner, engine }
+    }
+
+    fn map(self, change: impl FnOnce(crate::SessionBuilder) -> crate::SessionBuilder) -> SessionBuilder {
+        SessionBuilder { inner: change(self.inner), engine: self.engine }
+    }
+
+    /// How long the lease lives after its last keepalive: see [`crate::SessionBuilder::ttl`].
+    pub fn ttl(self, ttl: Duration) -> SessionBuilder {
+        self.map(|inner| inner.ttl(ttl))
+    }
+
+    /// What the session is called in listings: see [`crate::SessionBuilder::client_id`].
+    pub fn client_id(self, client_id: impl Into<String>) -> SessionBuilder {
+        self.map(|inner| inner.client_id(client_id))
+    }
+
+    /// Whether the lease ends with the connection: see [`crate::SessionBuilder::revoke_on_disconnect`].
+    pub fn revoke_on_disconnect(self, revoke: bool) -> SessionBuilder {
+        self.map(|inner| inner.revoke_on_disconnect(revoke))
+    }
+
+    /// The lease's id: see [`crate::SessionBuilder::lease_id`].
+    pub fn lease_id(self, lease_id: LeaseId) -> SessionBuilder {
+        self.map(|inner| inner.lease_id(lease_id))
+    }
+
+    /// Where the lease lives: see [`crate::SessionBuilder::near`].
+    pub fn near(self, name: impl Into<String>) -> SessionBuilder {
+        self.map(|inner| inner.near(name))
+    }
+
+    /// Opens the session: see [`crate::SessionBuilder::open`].
+    pub fn open(self) -> Result<Session, Error> {
+        let inner = self.engine.wait(self.inner.open())?;
+        Ok(Session { inner, engine: self.engine })
+    }
+
+    /// Joins a lease that another program granted: see [`crate::SessionBuilder::join`].
+    pub fn join(self, lease: LeaseId) -> Result<Session, Error> {
+        let inner = self.engine.wait(self.inner.join(lease))?;
+        Ok(Session { inner, engine: self.engine })
+    }
+}
+
+/// A lease that is kept alive, and under which locks are taken: see [`crate::Session`]. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Session {
+    // Before the engine, which waits for what this leaves behind.
+    inner: crate::Session,
+    engine: Arc<Engine>,
+}
+
+impl Session {
+    /// The async session behind this one.
+    pub fn inner(&self) -> &crate::Session {
+        &self.inner
+    }
+
+    /// The lease's id.
+    pub fn lease_id(&self) -> LeaseId {
+        self.inner.lease_id()
+    }
+
+    /// How long the lease lives after its last keepalive.
+    pub fn ttl(&self) -> Duration {
+        self.inner.ttl()
+    }
+
+    /// How long the client believes in the lease if no more keepalives are answered; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.inner.remaining()
+    }
+
+    /// Takes a lock; two acquires of one session exclude each other: see [`crate::Session::lock`].
+    pub fn lock(&self, name: impl Into<String>) -> Acquire {
+        self.acquire(self.inner.lock(name))
+    }
+
+    /// Takes several locks, all together or none: see [`crate::Session::locks`].
+    pub fn locks<I, S>(&self, names: I) -> Acquire
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<String>,
+    {
+        self.acquire(self.inner.locks(names))
+    }
+
+    /// A thread of control inside the session: see [`crate::Session::owner`].
+    pub fn owner(&self, name: impl Into<String>) -> OwnerHandle {
+        OwnerHandle { inner: self.inner.owner(name), engine: Arc::clone(&self.engine) }
+    }
+
+    /// A semaphore with so many permits: see [`crate::Session::semaphore`].
+    pub fn semaphore(&self, name: impl Into<String>, of: u32) -> Semaphore {
+        Semaphore::new(self.inner.semaphore(name, of), Arc::clone(&self.engine))
+    }
+
+    /// Stands for election: see [`crate::Session::campaign`].
+    pub fn campaign(&self, election: impl Into<String>) -> Campaign {
+        Campaign::new(self.inner.campaign(election), Arc::clone(&self.engine))
+    }
+
+    /// That the lease is lost, if it is; checked against the clock at every call.
+    pub fn check(&self) -> Result<(), Lost> {
+        self.inner.check()
+    }
+
+    /// Waits until the lease is lost, and says why.
+    pub fn lost(&self) -> Lost {
+        self.engine.wait(self.inner.lost())
+    }
+
+    /// Ends the lease and all that hangs on it, and waits until the cluster has done so.
+    pub fn close(self) -> Result<(), Error> {
+        self.engine.wait(self.inner.close())
+    }
+
+    fn acquire(&self, inner: crate::Acquire) -> Acquire {
+        Acquire::new(inner, Arc::clone(&self.engine))
+    }
+}
+
+/// A thread of control inside a session: see [`crate::OwnerHandle`]. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct OwnerHandle {
+    inner: crate::OwnerHandle,
+    engine: Arc<Engine>,
+}
+
+impl OwnerHandle {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// Takes a lock; one that it holds already is counted.
+    pub fn lock(&self, name: impl Into<String>) -> Acquire {
+        Acquire::new(self.inner.lock(name), Arc::clone(&self.engine))
+    }
+
+    /// Takes several locks, all together or none.
+    pub fn locks<I, S>(&self, names: I) -> Acquire
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<String>,
+    {
+        Acquire::new(self.inner.locks(names), Arc::clone(&self.engine))
+    }
+}
