@@ -6,6 +6,7 @@
 mod blocking;
 mod calls;
 mod cancels;
+mod examples;
 mod faults;
 mod history;
 mod locks;
