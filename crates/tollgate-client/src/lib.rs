@@ -78,3 +78,8 @@ pub use semaphore::Semaphore;
 pub use session::{Session, SessionBuilder};
 pub use tollgate_types::{ClusterId, GroupId, LeaseId, Mode, NodeId, Revision, Slot, Token};
 pub use watch::{Watch, WatchBuilder, WatchItem};
+
+/// The guide, whose code is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/client.md")]
+struct Guide;
