@@ -6,6 +6,7 @@
 mod completions;
 mod config;
 mod deadlocks;
+mod demo;
 mod dev;
 mod explain;
 mod get;
@@ -31,6 +32,7 @@ const ABOUT: &str = "Distributed locks with leases, fair queues and fencing toke
 const EXAMPLES: &str = "\
 Examples:
   tollgate dev                                      a three-node cluster on this machine, ready to lock
+  tollgate demo                                     short plays that show what locks are good for
   tollgate ls                                       who holds what
   tollgate explain db/migrate                       why is this blocked?
   tollgate server --config tollgate.toml            one node of a real cluster
@@ -50,7 +52,7 @@ enum Run {
 use Run::{Alone, Client};
 
 /// Every command, in the order of the help.
-const COMMANDS: [(fn() -> Command, Run); 17] = [
+const COMMANDS: [(fn() -> Command, Run); 18] = [
     (unlock::command, Client(unlock::run)),
     (ls::command, Client(ls::run)),
     (get::command, Client(get::run)),
@@ -64,6 +66,7 @@ const COMMANDS: [(fn() -> Command, Run); 17] = [
     (group::command, Client(group::run)),
     (limits::command, Client(limits::run)),
     (dev::command, Alone(dev::run)),
+    (demo::command, Alone(demo::run)),
     (server::command, Alone(server::run)),
     (config::command, Alone(config::run)),
     (completions::command, Alone(completions::run)),
@@ -96,6 +99,17 @@ pub(crate) fn run(root: &ArgMatches) -> anyhow::Result<Exit> {
     match run {
         Alone(run) => run(matches),
         Client(run) => run(&Globals::read(root, matches)?, matches),
+    }
+}
+
+/// If this process is one that another of ours has started for its own purposes, it does that.
+pub(crate) fn run_internal() -> Option<Exit> {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let (first, rest) = arguments.split_first()?;
+    match first.to_str()? {
+        demo::node::NODE => Some(demo::node::run(rest)),
+        demo::holder::HOLDER => Some(demo::holder::run(rest)),
+        _ => None,
     }
 }
 

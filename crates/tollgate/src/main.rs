@@ -17,6 +17,10 @@ use exit::{Exit, WithExit};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Processes of our own come first: they are started on the way to a command, which waits for them.
+    if let Some(exit) = command::run_internal() {
+        return exit.into();
+    }
     command::complete_and_exit_if_asked();
     let matches = match command::tree().try_get_matches() {
         Ok(matches) => matches,

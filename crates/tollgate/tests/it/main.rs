@@ -11,6 +11,7 @@ mod cluster;
 mod connection;
 mod connections;
 mod crashes;
+mod demo;
 mod disk_faults;
 mod disk_full;
 mod failover;
