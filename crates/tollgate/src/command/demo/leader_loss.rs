@@ -41,8 +41,8 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<Verdict> {
     tell.who("bob", &format!("waits in line for {}", LOCKS[0]))?;
 
     let old_leader = stage.leader().await.context("nobody leads")?;
-    let pid = stage.cluster.kill(old_leader)?;
     let killed = tell.now();
+    let pid = stage.cluster.kill(old_leader)?;
     tell.say(&format!("kill -9 {pid}: node {old_leader}, the leader, is gone"))?;
     let fresh = cid.lock("job/5").acquire().await?;
     let next_grant_after = tell.now().saturating_sub(killed);
