@@ -212,6 +212,9 @@ impl Driver {
             log(event);
         }
         for entry in &output.applied {
+            if let Some(took_us) = entry.took_us {
+                self.outlets.meter.committed(entry.commands, Duration::from_micros(took_us));
+            }
             let leads = !entry.ended_leases.is_empty() && self.host.leads(entry.group);
             for ended in entry.ended_leases.iter().filter(|_| leads) {
                 self.outlets.meter.lease_ended(ended.reason);

@@ -10,6 +10,8 @@ pub trait Meter: Send + Sync {
     fn turn(&self, inputs: usize);
     /// A write became durable.
     fn fsync(&self, took: Duration);
+    /// An entry of so many commands, which this node proposed, was committed and applied.
+    fn committed(&self, commands: usize, took: Duration);
     /// A lease ended; told on the leader of its group only.
     fn lease_ended(&self, reason: EndReason);
     /// Something happened in the host.
@@ -27,6 +29,7 @@ pub struct NoMeter;
 impl Meter for NoMeter {
     fn turn(&self, _: usize) {}
     fn fsync(&self, _: Duration) {}
+    fn committed(&self, _: usize, _: Duration) {}
     fn lease_ended(&self, _: EndReason) {}
     fn event(&self, _: &HostEvent) {}
     fn fast_answers(&self, _: u64, _: u64) {}

@@ -164,6 +164,10 @@ pub struct AppliedEntry {
     pub resolved: Vec<Resolution>,
     /// Leases that it ended.
     pub ended_leases: Vec<tollgate_core::EndedLease>,
+    /// How many commands it has.
+    pub commands: usize,
+    /// How long ago it was proposed, if this node did that.
+    pub took_us: Option<u64>,
 }
 
 /// Something that happened in a host.

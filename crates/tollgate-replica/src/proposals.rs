@@ -4,6 +4,7 @@
 //! The commands are kept beside, so that a leader need not decode what it encoded itself.
 
 use crate::letter::Letter;
+use crate::moment::Moment;
 use crate::output::ProposalId;
 use std::collections::VecDeque;
 use tollgate_core::Entry;
@@ -23,6 +24,8 @@ pub(crate) enum Asker {
 pub(crate) struct Waiting {
     index: u64,
     term: u64,
+    /// When it was proposed.
+    pub(crate) since: Moment,
     pub(crate) askers: Vec<Asker>,
     pub(crate) batch: Vec<Entry>,
 }
@@ -48,10 +51,16 @@ impl Proposals {
         self.count
     }
 
-    pub(crate) fn push(&mut self, index: u64, term: u64, askers: Vec<Asker>, batch: Vec<Entry>) {
+    pub(crate) fn push(
+        &mut self,
+        (index, term): (u64, u64),
+        since: Moment,
+        askers: Vec<Asker>,
+        batch: Vec<Entry>,
+    ) {
         assert!(self.waiting.back().is_none_or(|last| last.index < index), "a log grows at its end");
         self.count += askers.len();
-        self.waiting.push_back(Waiting { index, term, askers, batch });
+        self.waiting.push_back(Waiting { index, term, since, askers, batch });
     }
 
     /// The entry at (index, term) is being applied.

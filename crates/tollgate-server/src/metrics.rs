@@ -60,6 +60,8 @@ pub struct Metrics {
     hold_seconds: Histogram,
     held: Held,
     lease_ends: Family<Reason, Counter>,
+    proposals: Counter,
+    commit_seconds: Histogram,
     turns: Counter,
     turn_inputs: Histogram,
     fsync_seconds: Histogram,
@@ -136,6 +138,8 @@ impl Metrics {
         let mut counter = |name: &str, help: &str| add(ours, name, help, Counter::default());
         let grants = counter("grants", "Locks granted through this server");
         let releases = counter("releases", "Grants given back or taken away through this server");
+        let proposals =
+            counter("proposals", "Commands that this node proposed as leader, and that were committed");
         let turns = counter("driver_turns", "Turns taken by the thread that drives all groups");
         let fast_hits =
             counter("fast_answers", "Requests told that a lock is busy without an entry in the log");
@@ -166,6 +170,8 @@ impl Metrics {
         let hold_seconds = histogram("hold_seconds", says, &LONG_SECONDS);
         let fsync: Vec<f64> = exponential_buckets(0.000_1, 2.0, 15).collect();
         let fsync_seconds = histogram("fsync_seconds", "How long a write took to become durable", &fsync);
+        let says = "From the proposal of an entry by this node to its application, a quorum's disks included";
+        let commit_seconds = histogram("commit_seconds", says, &fsync);
         let inputs: Vec<f64> = exponential_buckets(1.0, 4.0, 9).collect();
         let turn_inputs = histogram("driver_turn_inputs", "Inputs dealt with in one turn", &inputs);
         let groups = Groups::register(ours);
@@ -179,6 +185,8 @@ impl Metrics {
             hold_seconds,
             held: Held::new(GRANTS_REMEMBERED_MAX),
             lease_ends,
+            proposals,
+            commit_seconds,
             turns,
             turn_inputs,
             fsync_seconds,
@@ -321,6 +329,11 @@ impl Meter for Metrics {
 
     fn fsync(&self, took: Duration) {
         self.fsync_seconds.observe(took.as_secs_f64());
+    }
+
+    fn committed(&self, commands: usize, took: Duration) {
+        self.proposals.inc_by(commands as u64);
+        self.commit_seconds.observe(took.as_secs_f64());
     }
 
     fn lease_ended(&self, reason: EndReason) {

@@ -29,7 +29,7 @@ mod trips;
 mod view;
 mod watch;
 
-pub use context::{Context, HeaderInfo};
+pub use context::{Context, ForcedRelease, HeaderInfo};
 pub use election::{Observe, leader_of_lock};
 pub use error::{
     error_of_not_answered, error_of_propose, error_of_read, left_waiting, not_supported, overloaded,
@@ -93,7 +93,7 @@ pub fn prepare(op: Op, groups: u32, from: &Address) -> Result<Prepared, v1::Erro
         Op::Convert(request) => lock::prepare_convert(&request, groups),
         Op::Unlock(request) => lock::prepare_unlock(&request, groups),
         Op::CancelWait(request) => lock::prepare_cancel(&request, groups),
-        Op::ForceRelease(request) => lock::prepare_force_release(&request, groups),
+        Op::ForceRelease(request) => lock::prepare_force_release(&request, groups, from),
         Op::GetLock(request) => lock::prepare_get(&request, groups),
         Op::LeaseGrant(request) => lease::prepare_grant(&request, groups, from),
         Op::LeaseRevoke(request) => lease::prepare_revoke(request, groups),

@@ -8,7 +8,7 @@ use crate::counted::Counted;
 use crate::deadlocks::Deadlocks;
 use crate::link::{Links, Lost, Purpose};
 use crate::metrics::{Asked, Metrics};
-use crate::operation::{self, Context, HeaderInfo, Kind, Prepared, Query};
+use crate::operation::{self, Context, ForcedRelease, HeaderInfo, Kind, Prepared, Query};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a keepalive is tried: its client sends the next one soon, and must hear in time that this one failed.
 const KEEPALIVE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long another node has to take over from a leader whose disk is full, before callers are told that it is.
+const DISK_FULL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two attempts: doubles from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -162,7 +165,8 @@ impl Router {
     }
 
     async fn until_done(&self, op: Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
-        let until = Instant::now() + patience_of(&op) + wait_of(&op);
+        let began = Instant::now();
+        let until = began + patience_of(&op) + wait_of(&op);
         let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
         let (mut op, mut next, mut hint) = (op, Some(prepared), None);
         let (mut pause, mut unsure) = (PAUSE_MIN, None);
@@ -182,6 +186,10 @@ impl Router {
                     unsure = Some(error);
                 }
                 Attempt::Elsewhere(leader) => hint = leader.filter(|leader| Some(*leader) != hint),
+            }
+            if began.elapsed() >= DISK_FULL_PATIENCE && self.leads_with_full_disk(group) {
+                let full = operation::error_of_propose(&ProposeError::DiskFull, may_repeat);
+                return OpResult::Error(unsure.unwrap_or(full));
             }
             if Instant::now() >= until {
                 return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
@@ -306,7 +314,7 @@ impl Router {
         let waited_ms = queued.map_or(0, |_| i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX));
         let header = self.header(group, revision_of(&answer));
         let mut result = context.finish(answer, &header, queued, waited_ms);
-        self.note(&result);
+        self.note(context, &result);
         if let OpResult::Lock(response) = &mut result
             && is_incomplete(held_already, response)
         {
@@ -382,10 +390,16 @@ impl Router {
         HeaderInfo { cluster: node.cluster(), node: node.node(), group, revision, term }
     }
 
-    /// Notes what operators ask about later.
-    pub(crate) fn note(&self, result: &OpResult) {
-        if let OpResult::Error(error) = result {
-            self.shared.deadlocks.note(error);
+    /// Notes what operators ask about later, at the leader.
+    pub(crate) fn note(&self, context: &Context, result: &OpResult) {
+        match (result, context.forced_release()) {
+            (OpResult::Error(error), _) => self.shared.deadlocks.note(error),
+            (OpResult::ForceRelease(done), Some(forced)) => {
+                let ForcedRelease { name, token, reason, from } = forced;
+                let (group, revision) = (context.group(), done.revision);
+                tracing::warn!(%group, %name, %token, %reason, %from, revision, "a lock was released by force");
+            }
+            _ => {}
         }
     }
 
@@ -404,6 +418,12 @@ impl Router {
         let address = NodeId::new(error.leader_id).and_then(|leader| self.client_address(leader));
         error.leader_address = address.map_or_else(String::new, |address| format!("http://{address}"));
         error
+    }
+
+    /// Whether nobody can take over from this node, which can't write.
+    fn leads_with_full_disk(&self, group: GroupId) -> bool {
+        let status = self.shared.node.status().borrow();
+        status.disk_full && status.leader(group) == Some(self.shared.node.node())
     }
 
     fn no_leader(&self, group: GroupId) -> v1::Error {

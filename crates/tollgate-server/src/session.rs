@@ -684,7 +684,7 @@ fn finish(router: &Router, outcome: Outcome, under_way: &UnderWay) -> OpResult {
         OpResult::Error(error) if error.leader_id != 0 => OpResult::Error(router.with_address(error)),
         result => result,
     };
-    router.note(&result);
+    router.note(context, &result);
     result
 }
 

@@ -31,8 +31,12 @@ impl Replica {
 
     fn apply_commands(&mut self, entry: &Entry, turn: &mut Turn) {
         let claimed = self.proposals.claim(entry.index, entry.term);
+        let mut took_us = None;
         let (askers, batch) = match claimed {
-            Claimed::Same(waiting) => (waiting.askers, Some(waiting.batch)),
+            Claimed::Same(waiting) => {
+                took_us = Some(turn.now.us().saturating_sub(waiting.since.us()));
+                (waiting.askers, Some(waiting.batch))
+            }
             Claimed::Lost(askers) => {
                 // Another leader's entry stands where these were.
                 self.refuse_all(askers, &ProposeError::Indeterminate { group: self.group }, turn);
@@ -64,6 +68,8 @@ impl Replica {
             events_from: None,
             resolved: Vec::new(),
             ended_leases: Vec::new(),
+            commands: batch.len(),
+            took_us,
         };
         let count = batch.len();
         for (at, command) in batch.into_iter().enumerate() {

@@ -158,7 +158,7 @@ impl Replica {
             return self.answer_early(askers, batch, turn);
         }
         let (index, term) = (self.raw.raft.raft_log.last_index(), self.raw.raft.term);
-        self.proposals.push(index, term, askers, batch);
+        self.proposals.push((index, term), turn.now, askers, batch);
     }
 
     /// A planted bug: the outcome that the command would have on a copy of the state as it is.
@@ -274,7 +274,7 @@ impl Replica {
             return turn.refuse(self.group, proposal, ProposeError::Overloaded { group: self.group });
         }
         let (index, term) = (self.raw.raft.raft_log.last_index(), self.raw.raft.term);
-        self.proposals.push(index, term, vec![Asker::Caller(proposal)], Vec::new());
+        self.proposals.push((index, term), turn.now, vec![Asker::Caller(proposal)], Vec::new());
     }
 
     fn refusal(&self, change: MemberChange, turn: &Turn) -> Option<MemberRefusal> {

@@ -10,7 +10,7 @@ use tollgate_core::{EndReason, Reply, WaitOutcome};
 use tollgate_node::Answer;
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_proto::{BadField, convert};
-use tollgate_types::{ClusterId, GroupId, LeaseId, Name, NodeId, Revision, Seq};
+use tollgate_types::{Address, ClusterId, GroupId, LeaseId, Metadata, Name, NodeId, Revision, Seq, Token};
 
 /// Where an answer comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,19 @@ pub struct Context {
     about: About,
 }
 
+/// A release that somebody orders over the holder's head: who, what and why, for the log.
+#[derive(Debug, Clone)]
+pub struct ForcedRelease {
+    /// The lock.
+    pub name: Name,
+    /// The grant that it ends.
+    pub token: Token,
+    /// Why.
+    pub reason: Metadata,
+    /// Who ordered it.
+    pub from: Address,
+}
+
 /// What an operation is about.
 #[derive(Debug, Clone)]
 pub(super) enum About {
@@ -56,7 +69,7 @@ pub(super) enum About {
         /// after the first.
         repeats: bool,
     },
-    ForceRelease,
+    ForceRelease(Box<ForcedRelease>),
     GetLock(Name),
     /// The lease's id, if the client chose it.
     LeaseGrant(Option<LeaseId>),
@@ -149,6 +162,14 @@ impl Context {
         }
     }
 
+    /// The release that it forces, if it does.
+    pub(crate) fn forced_release(&self) -> Option<&ForcedRelease> {
+        match &self.about {
+            About::ForceRelease(forced) => Some(forced),
+            _ => None,
+        }
+    }
+
     /// Branching on what was asked, on the way back, happens here.
     fn replied(&self, replied: Replied<'_>) -> Wire {
         if let Some(error) = refusal(&self.about, &replied) {
@@ -158,7 +179,7 @@ impl Context {
             About::Lock(asked) => lock_answer::locked(asked, replied),
             About::Unlock { .. } => lock_answer::unlocked(&replied),
             About::Resign { .. } => lock_answer::resigned(&replied),
-            About::ForceRelease => lock_answer::force_released(&replied),
+            About::ForceRelease(_) => lock_answer::force_released(&replied),
             About::CancelWait { .. } => lock_answer::wait_cancelled(&replied),
             About::LeaseGrant(_) => lease::granted(&replied),
             About::LeaseRevoke(_) => lease::revoked(&replied),
@@ -178,7 +199,7 @@ impl Context {
         match &self.about {
             About::Unlock { seq, .. } | About::Resign { seq, .. } | About::Write { seq, .. } => seq.is_some(),
             About::LeaseGrant(chosen) => chosen.is_some(),
-            About::ForceRelease => false,
+            About::ForceRelease(_) => false,
             About::CancelWait { repeats, .. } => *repeats,
             About::Lock(_)
             | About::GetLock(_)
@@ -235,7 +256,7 @@ impl Context {
             | About::Resign { lease, .. }
             | About::Write { lease, .. }
             | About::LeaseGrant(lease) => *lease,
-            About::ForceRelease | About::GetLock(_) | About::Get | About::Range | About::Leader => None,
+            About::ForceRelease(_) | About::GetLock(_) | About::Get | About::Range | About::Leader => None,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Not here: what came of them (`lock_answer`).
 
-use super::context::{About, Context};
+use super::context::{About, Context, ForcedRelease};
 use super::lock_answer::{Asked, Purpose};
 use super::query::Query;
 use super::route::{group_of, group_of_names};
@@ -13,7 +13,7 @@ use tollgate_core::{
 };
 use tollgate_proto::convert::{self, RequestIdentity};
 use tollgate_proto::{BadField, v1};
-use tollgate_types::{GroupId, LeaseId, Name, Names, Owner, Seq};
+use tollgate_types::{Address, GroupId, LeaseId, Name, Names, Owner, Seq};
 
 /// How long to wait, in the state machine's words.
 pub(super) fn read_wait(timeout_ms: i64) -> Result<Wait, BadField> {
@@ -165,13 +165,15 @@ pub(super) fn leave(name: Name, lease: LeaseId, owner: Owner) -> Command {
 pub(super) fn prepare_force_release(
     force: &v1::ForceReleaseRequest,
     groups: u32,
+    from: &Address,
 ) -> Result<Prepared, v1::Error> {
     let name = convert::read_name("name", &force.name)?;
     let token = convert::read_token("fencing_token", force.fencing_token)?;
     let reason = convert::read_reason("reason", &force.reason)?;
     let group = group_of(name.slot(), groups);
+    let about = ForcedRelease { name: name.clone(), token, reason: reason.clone(), from: from.clone() };
     let command = Command::ForceRelease(ForceRelease { name, token, reason });
-    Ok(Prepared::command(group, command, About::ForceRelease))
+    Ok(Prepared::command(group, command, About::ForceRelease(Box::new(about))))
 }
 
 pub(super) fn prepare_get(get: &v1::GetLockRequest, groups: u32) -> Result<Prepared, v1::Error> {
@@ -272,7 +274,7 @@ mod tests {
         let unlock = v1::UnlockRequest { name: "a".into(), ..Default::default() };
         assert_eq!(field(prepare_unlock(&unlock, 1)), "lease_id");
         let force = v1::ForceReleaseRequest { name: "a".into(), fencing_token: 4, reason: " ".into() };
-        assert_eq!(field(prepare_force_release(&force, 1)), "reason");
+        assert_eq!(field(prepare_force_release(&force, 1, &Address::NONE)), "reason");
         let get = v1::GetLockRequest { name: "a".into(), consistency: 9 };
         assert_eq!(field(prepare_get(&get, 1)), "consistency");
         let cancel = v1::CancelWaitRequest { seq: 4, ..Default::default() };

@@ -13,13 +13,13 @@ use tollgate_proto::v1::{LeaseGrantRequest, LockRequest, UnlockRequest};
 const LOCK: &str = "/tollgate.v1.LockService/Lock";
 
 /// What `/metrics` says of one series.
-async fn metric(node: &Node, series: &str) -> Option<f64> {
+async fn metric(node: &Node, series: &str) -> Option<u64> {
     let (_, text) = node.http("GET", "/metrics", "").await?;
     let line = text.lines().find(|line| line.starts_with(series))?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
-async fn grpc_connections(node: &Node) -> Option<f64> {
+async fn grpc_connections(node: &Node) -> Option<u64> {
     metric(node, r#"tollgate_connections{door="grpc"}"#).await
 }
 
@@ -68,7 +68,7 @@ async fn p16_ten_thousand_idle_connections_are_held_and_no_more_while_locks_are_
     let mut service = node.locks();
     let lease = LeaseGrantRequest { id: 7, ttl_ms: 600_000, ..LeaseGrantRequest::default() };
     service.lease_grant(lease).await.unwrap();
-    assert_eq!(grpc_connections(node).await, Some(1.0));
+    assert_eq!(grpc_connections(node).await, Some(1));
 
     let (before, began) = (node.rss_bytes(), Instant::now());
     let held = idle(node, COUNT - 1).await;
@@ -79,7 +79,7 @@ async fn p16_ten_thousand_idle_connections_are_held_and_no_more_while_locks_are_
         began.elapsed()
     );
     assert!(each < 64 << 10, "{each} bytes each");
-    assert_eq!(grpc_connections(node).await, Some(10_000.0));
+    assert_eq!(grpc_connections(node).await, Some(10_000));
 
     // One too many is cut at once, and the log says why.
     for _ in 0..20 {
@@ -97,12 +97,12 @@ async fn p16_ten_thousand_idle_connections_are_held_and_no_more_while_locks_are_
     }
 
     drop(held);
-    cluster::until("all but one are gone", || async { grpc_connections(node).await == Some(1.0) }).await;
+    cluster::until("all but one are gone", || async { grpc_connections(node).await == Some(1) }).await;
     println!("{} bytes resident when they are gone", node.rss_bytes());
     drop(idle(node, 10).await);
     assert!(node.log().contains("connections are accepted again"), "{}", node.log());
     drop(service);
-    cluster::until("none is left", || async { grpc_connections(node).await == Some(0.0) }).await;
+    cluster::until("none is left", || async { grpc_connections(node).await == Some(0) }).await;
 }
 
 /// A node that has little patience.
@@ -160,10 +160,10 @@ async fn connections_that_never_say_what_they_want_or_fall_silent_are_cut_at_eve
         Vec::new()
     });
     cuts.join_all().await;
-    let gone = || async { grpc_connections(node).await == Some(0.0) };
+    let gone = || async { grpc_connections(node).await == Some(0) };
     cluster::until("no connection is left", gone).await;
     // The one that asks is the one that is left.
-    assert_eq!(metric(node, r#"tollgate_connections{door="http"}"#).await, Some(1.0));
+    assert_eq!(metric(node, r#"tollgate_connections{door="http"}"#).await, Some(1));
     assert!(node.is_ready().await);
 }
 

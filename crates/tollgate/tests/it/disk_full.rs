@@ -1,4 +1,4 @@
-//! A leader whose disk is full: it says so or another leads, and all is well again once there is room.
+//! A leader whose disk is full: another leads, or where there is none it says so; all is well again with room.
 //!
 //! Needs a file system of its own, which only root can mount; skipped with a word elsewhere.
 
@@ -11,6 +11,7 @@ use tollgate_proto::error_of_status;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::register_service_client::RegisterServiceClient;
 use tollgate_proto::v1::{ErrorReason, GetRequest, PutRequest, TransferRequest};
+use tonic::Code;
 
 /// A small file system, gone when it is dropped.
 struct SmallDisk(TempDir);
@@ -116,4 +117,57 @@ async fn a_full_disk_is_told_or_another_leads_and_room_brings_the_node_back() {
             assert!(got.into_inner().register.is_some(), "a write that was acknowledged is lost");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_that_nobody_can_stand_in_for_is_told_and_reads_go_on() {
+    let disk = match SmallDisk::mount(48) {
+        Ok(disk) => disk,
+        Err(why) => {
+            println!("skipped: no file system to fill: {why}");
+            return;
+        }
+    };
+    let mut making = Making::nodes(1).flags(&["--storage-log-file-bytes", "1048576"]);
+    making.data_dirs = vec![(0, disk.path().join("data"))];
+    let cluster = Cluster::start(making).await;
+    let node = &cluster.nodes[0];
+    let ballast = disk.fill();
+    let mut registers = RegisterServiceClient::new(node.channel(Duration::from_secs(5)));
+    let put = |number: u64| PutRequest {
+        key: format!("k{}", number % 16).into_bytes(),
+        value: vec![b'x'; 60_000],
+        ..PutRequest::default()
+    };
+    let until = Instant::now() + Duration::from_mins(1);
+    let (mut number, mut written) = (0, 0);
+    let status = loop {
+        assert!(Instant::now() < until, "nobody was told: {written} writes went well");
+        number += 1;
+        match registers.put(put(number)).await {
+            Ok(_) => written += 1,
+            // The write that met the full disk is under way still, and nobody knows yet what becomes of it.
+            Err(status) if error_of_status(&status).is_none() => println!("put {number}: {status:?}"),
+            Err(status) => break status,
+        }
+    };
+    let error = error_of_status(&status).unwrap();
+    println!("after {written} writes: {:?} {}", status.code(), status.message());
+    assert_eq!((status.code(), error.reason()), (Code::ResourceExhausted, ErrorReason::DiskFull));
+    assert!(!error.may_have_happened && error.retry_after_ms > 0, "{error:?}");
+    assert!(status.message().contains("free some space"), "{status:?}");
+    // Whoever waits for ever is told as well, and over HTTP.
+    let lease = r#"{"id": "7", "ttl": 60}"#;
+    let (code, answer) = node.http("POST", "/v1/lease/grant", lease).await.unwrap();
+    assert!(code == 429 && answer.contains("DISK_FULL"), "{code} {answer}");
+    let (code, why) = node.http("GET", "/readyz", "").await.unwrap();
+    assert!(code == 503 && why.contains("the disk is full"), "{code} {why}");
+    let got = registers.get(GetRequest { key: put(1).key, ..GetRequest::default() }).await.unwrap();
+    assert!(got.into_inner().register.is_some(), "what is there can be read");
+
+    std::fs::remove_file(ballast).unwrap();
+    cluster.until_ready().await;
+    registers.put(put(1)).await.unwrap();
+    let (code, answer) = node.http("POST", "/v1/lease/grant", lease).await.unwrap();
+    assert_eq!(code, 200, "{answer}");
 }

@@ -2,72 +2,159 @@
 //!
 //! Each wrong request is told precisely what is wrong with it, and a node lives through the rest without growing.
 
-use crate::cluster::{self, Cluster, Making, Node};
+use crate::cluster::{self, Cluster, Making, Node, PATIENCE};
+use crate::observing::in_one_frame;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tollgate_proto::error_of_status;
-use tollgate_proto::v1::{
-    ErrorReason, GetLockRequest, LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest, LockRequest,
-    UnlockRequest,
-};
+use tollgate_proto::v1::election_service_client::ElectionServiceClient;
+use tollgate_proto::v1::register_service_client::RegisterServiceClient;
+use tollgate_proto::v1::{self, ErrorReason};
+use tollgate_proto::v1::{operation::Op, operation_result::Result as OpResult};
 use tonic::{Code, Status};
 
-/// What a failed call says: its code, what to match on, and which field is to blame.
-fn said<T: std::fmt::Debug>(result: Result<T, Status>) -> (Code, ErrorReason, String) {
-    let status = result.unwrap_err();
-    let error = error_of_status(&status).unwrap_or_else(|| panic!("no details: {status:?}"));
-    assert!(!status.message().is_empty());
-    (status.code(), error.reason(), error.field)
+/// What is wrong, and what is told: the code, what to match on, and the field to blame.
+type Wrong = (Op, Code, ErrorReason, &'static str);
+
+fn bad(op: Op, field: &'static str) -> Wrong {
+    (op, Code::InvalidArgument, ErrorReason::BadField, field)
 }
 
-fn bad(field: &str) -> (Code, ErrorReason, String) {
-    (Code::InvalidArgument, ErrorReason::BadField, field.to_owned())
+/// Requests that are wrong in one thing each. Lease 7 lives.
+fn wrong() -> Vec<Wrong> {
+    let lock = || v1::LockRequest { name: "jobs".into(), lease_id: 7, ..Default::default() };
+    let named = |name: &str| v1::LockRequest { name: name.into(), ..lock() };
+    let stranger = |op| (op, Code::NotFound, ErrorReason::LeaseNotFound, "");
+    let ttl = |ttl_ms| Op::LeaseGrant(v1::LeaseGrantRequest { ttl_ms, ..Default::default() });
+    let out_of_range = |op| (op, Code::InvalidArgument, ErrorReason::TtlOutOfRange, "");
+    let put = |key: &[u8], bytes| {
+        Op::Put(v1::PutRequest { key: key.to_vec(), value: vec![7; bytes], ..Default::default() })
+    };
+    let unlock =
+        |name: &str, lease_id| v1::UnlockRequest { name: name.into(), lease_id, ..Default::default() };
+    let force = |name: &str, fencing_token, reason: &str| {
+        Op::ForceRelease(v1::ForceReleaseRequest { name: name.into(), fencing_token, reason: reason.into() })
+    };
+    let numbered = |seq, lease_id| Some(v1::Request { seq, lease_id, ..Default::default() });
+    vec![
+        bad(Op::Lock(named("")), "name"),
+        bad(Op::Lock(named("a\nb")), "name"),
+        bad(Op::Lock(named(&"x".repeat(513))), "name"),
+        bad(Op::Lock(v1::LockRequest { mode: 99, ..lock() }), "mode"),
+        bad(Op::Lock(v1::LockRequest { mode: -1, ..lock() }), "mode"),
+        bad(Op::Lock(v1::LockRequest { permits: 3, of: 2, ..lock() }), "permits"),
+        bad(Op::Lock(v1::LockRequest { timeout_ms: -2, ..lock() }), "timeout_ms"),
+        bad(Op::Lock(v1::LockRequest { lock_delay_ms: -1, ..lock() }), "lock_delay_ms"),
+        bad(Op::Lock(v1::LockRequest { max_hold_ms: -1, ..lock() }), "max_hold_ms"),
+        bad(Op::Lock(v1::LockRequest { owner: "o".repeat(600), ..lock() }), "owner"),
+        bad(Op::Lock(v1::LockRequest { metadata: "m".repeat(5_000), ..lock() }), "metadata"),
+        bad(Op::Lock(v1::LockRequest { lease_id: 0, ..lock() }), "lease_id"),
+        bad(Op::Lock(v1::LockRequest { names: vec!["a".into(), String::new()], ..named("") }), "names"),
+        bad(Op::Lock(v1::LockRequest { request: numbered(0, 0), ..lock() }), "request.seq"),
+        stranger(Op::Lock(v1::LockRequest { lease_id: 404, ..lock() })),
+        bad(Op::TryLock(v1::LockRequest { timeout_ms: 5, ..lock() }), "timeout_ms"),
+        bad(Op::TryLock(named("")), "name"),
+        stranger(Op::TryLock(v1::LockRequest { lease_id: 404, ..lock() })),
+        bad(Op::Unlock(unlock("", 7)), "name"),
+        (Op::Unlock(unlock("jobs", 7)), Code::FailedPrecondition, ErrorReason::NotHeld, ""),
+        bad(
+            Op::Convert(v1::ConvertRequest {
+                name: "jobs".into(),
+                lease_id: 7,
+                mode: 99,
+                ..Default::default()
+            }),
+            "mode",
+        ),
+        bad(Op::Convert(v1::ConvertRequest { lease_id: 7, ..Default::default() }), "name"),
+        bad(Op::CancelWait(v1::CancelWaitRequest { name: "jobs".into(), ..Default::default() }), "lease_id"),
+        bad(force("jobs", 0, "why"), "fencing_token"),
+        bad(force("jobs", 7, " "), "reason"),
+        bad(force("", 7, "why"), "name"),
+        bad(Op::GetLock(v1::GetLockRequest::default()), "name"),
+        bad(ttl(-5), "ttl_ms"),
+        bad(Op::LeaseGrant(v1::LeaseGrantRequest { ttl: -1, ..Default::default() }), "ttl"),
+        bad(ttl(0), "ttl_ms"),
+        out_of_range(ttl(1)),
+        out_of_range(ttl(25 * 3_600_000)),
+        bad(Op::LeaseRevoke(v1::LeaseRevokeRequest { id: 0 }), "id"),
+        stranger(Op::LeaseRevoke(v1::LeaseRevokeRequest { id: 404 })),
+        bad(Op::LeaseTimeToLive(v1::LeaseTimeToLiveRequest::default()), "id"),
+        stranger(Op::LeaseTimeToLive(v1::LeaseTimeToLiveRequest { id: 404, ..Default::default() })),
+        bad(put(b"", 1), "key"),
+        bad(put(b"k", (64 << 10) + 1), "value"),
+        bad(Op::Get(v1::GetRequest::default()), "key"),
+        bad(Op::Range(v1::RangeRequest::default()), "key"),
+        bad(Op::Campaign(v1::CampaignRequest { lease_id: 7, ..Default::default() }), "name"),
+        stranger(Op::Campaign(v1::CampaignRequest { name: "e".into(), lease_id: 404, ..Default::default() })),
+    ]
+}
+
+/// The single call that an operation is.
+async fn unary(node: &Node, op: Op) -> Result<(), Status> {
+    let (mut locks, channel) = (node.locks(), node.channel(PATIENCE));
+    let (mut registers, mut elections) =
+        (RegisterServiceClient::new(channel.clone()), ElectionServiceClient::new(channel));
+    match op {
+        Op::Lock(it) => locks.lock(it).await.map(drop),
+        Op::TryLock(it) => locks.try_lock(it).await.map(drop),
+        Op::Unlock(it) => locks.unlock(it).await.map(drop),
+        Op::Convert(it) => locks.convert(it).await.map(drop),
+        Op::CancelWait(it) => locks.cancel_wait(it).await.map(drop),
+        Op::ForceRelease(it) => locks.force_release(it).await.map(drop),
+        Op::GetLock(it) => locks.get_lock(it).await.map(drop),
+        Op::LeaseGrant(it) => locks.lease_grant(it).await.map(drop),
+        Op::LeaseRevoke(it) => locks.lease_revoke(it).await.map(drop),
+        Op::LeaseTimeToLive(it) => locks.lease_time_to_live(it).await.map(drop),
+        Op::Put(it) => registers.put(it).await.map(drop),
+        Op::Get(it) => registers.get(it).await.map(drop),
+        Op::Range(it) => registers.range(it).await.map(drop),
+        Op::Campaign(it) => elections.campaign(it).await.map(drop),
+        other => panic!("no case has {other:?}"),
+    }
+}
+
+/// The revision of the state: any change would raise it.
+async fn revision(node: &Node) -> u64 {
+    let read = v1::GetLockRequest { name: "jobs".into(), ..Default::default() };
+    node.locks().get_lock(read).await.unwrap().into_inner().header.unwrap().revision
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_field_over_grpc_is_named_at_leader_and_follower_alike() {
+async fn a_wrong_field_is_named_and_changes_nothing_by_call_and_by_session_at_leader_and_follower() {
     let cluster = cluster::three().await;
-    let lease = LeaseGrantRequest { id: 7, ttl_ms: 600_000, ..LeaseGrantRequest::default() };
+    let lease = v1::LeaseGrantRequest { id: 7, ttl_ms: 600_000, ..Default::default() };
     cluster.nodes[0].locks().lease_grant(lease).await.unwrap();
-    for node in &cluster.nodes {
-        let mut service = node.locks();
-        let lock = |name: &str| LockRequest { name: name.into(), lease_id: 7, ..LockRequest::default() };
-        assert_eq!(said(service.lock(lock("")).await), bad("name"));
-        assert_eq!(said(service.lock(lock("a\nb")).await), bad("name"));
-        let long = said(service.lock(lock(&"x".repeat(513))).await);
-        assert!(matches!(long.0, Code::InvalidArgument | Code::ResourceExhausted), "{long:?}");
-        let mode = LockRequest { mode: 99, ..lock("jobs") };
-        assert_eq!(said(service.lock(mode).await), bad("mode"));
-        let permits = LockRequest { permits: 3, of: 2, ..lock("jobs") };
-        assert_eq!(said(service.lock(permits).await).0, Code::InvalidArgument);
-        let timeout = LockRequest { timeout_ms: -2, ..lock("jobs") };
-        assert_eq!(said(service.lock(timeout).await), bad("timeout_ms"));
-        let waits = LockRequest { timeout_ms: 5, ..lock("jobs") };
-        assert_eq!(said(service.try_lock(waits).await), bad("timeout_ms"));
-        let nobody = LockRequest { lease_id: 0, ..lock("jobs") };
-        assert_eq!(said(service.lock(nobody).await), bad("lease_id"));
-        let stranger = LockRequest { lease_id: 404, ..lock("jobs") };
-        let not_found = (Code::NotFound, ErrorReason::LeaseNotFound, String::new());
-        assert_eq!(said(service.lock(stranger).await), not_found);
-        assert_eq!(said(service.lease_revoke(LeaseRevokeRequest { id: 404 }).await), not_found);
-        let ttl = LeaseTimeToLiveRequest { id: 404, ..LeaseTimeToLiveRequest::default() };
-        assert_eq!(said(service.lease_time_to_live(ttl).await), not_found);
-        let negative = LeaseGrantRequest { ttl_ms: -5, ..LeaseGrantRequest::default() };
-        assert_eq!(said(service.lease_grant(negative).await), bad("ttl_ms"));
-        let short = LeaseGrantRequest { ttl_ms: 1, ..LeaseGrantRequest::default() };
-        let out_of_range = (Code::InvalidArgument, ErrorReason::TtlOutOfRange, String::new());
-        assert_eq!(said(service.lease_grant(short).await), out_of_range);
-        let not_held = UnlockRequest { name: "jobs".into(), lease_id: 7, ..UnlockRequest::default() };
-        let refused = (Code::FailedPrecondition, ErrorReason::NotHeld, String::new());
-        assert_eq!(said(service.unlock(not_held).await), refused);
+    let before = revision(&cluster.nodes[0]).await;
+    let mut mistakes = Vec::new();
+    for (index, node) in cluster.nodes.iter().enumerate() {
+        let by_session = in_one_frame(node, wrong().into_iter().map(|(op, ..)| op).collect()).await;
+        for ((op, code, reason, field), told) in wrong().into_iter().zip(by_session) {
+            let asked = format!("{op:?}").chars().take(100).collect::<String>();
+            let OpResult::Error(by_session) = told else {
+                mistakes.push(format!("node {index}, session: {asked}: {told:?}"));
+                continue;
+            };
+            let by_call = unary(node, op).await.unwrap_err();
+            let by_call = (by_call.code(), error_of_status(&by_call).unwrap_or_default());
+            for (code_told, error) in [(Code::from(by_session.code), by_session), by_call] {
+                let was = (code_told, error.reason(), error.field.as_str());
+                if was != (code, reason, field) || error.message.is_empty() {
+                    mistakes.push(format!("node {index}: {asked}: {was:?} {}", error.message));
+                }
+            }
+        }
+        assert_eq!(revision(node).await, before, "something was changed");
     }
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_field_over_http_is_named_and_the_status_fits() {
     let cluster = Cluster::start(Making::nodes(1)).await;
     let node = &cluster.nodes[0];
+    let before = revision(node).await;
     let long = format!(r#"{{"name": "{}", "lease_id": "7"}}"#, "x".repeat(513));
     let asks = [
         ("/v1/lock", r#"{"name": "", "lease_id": "7"}"#, 400, "name"),
@@ -76,7 +163,15 @@ async fn a_wrong_field_over_http_is_named_and_the_status_fits() {
         ("/v1/lock", r#"{"name": "jobs", "lease_id": "7", "mode": "SIDEWAYS"}"#, 400, "mode"),
         ("/v1/lock", r#"{"name": "jobs", "lease_id": "seven"}"#, 400, "lease_id"),
         ("/v1/lock", r#"{"name": "jobs", "leese_id": "7"}"#, 400, "leese_id"),
+        ("/v1/lock", r#"{"name": "jobs", "lease_id": "7", "timeout_ms": -2}"#, 400, "timeout_ms"),
+        ("/v1/lock", r#"{"name": "jobs", "lease_id": "0"}"#, 400, "lease_id"),
         ("/v1/lock", "not json", 400, ""),
+        ("/v1/try-lock", r#"{"name": "jobs", "lease_id": "7", "timeout_ms": 5}"#, 400, "timeout_ms"),
+        ("/v1/unlock", r#"{"name": "", "lease_id": "7"}"#, 400, "name"),
+        ("/v1/unlock", r#"{"name": "jobs", "lease_id": "7"}"#, 404, "LEASE_NOT_FOUND"),
+        ("/v1/force-release", r#"{"name": "jobs", "reason": "why"}"#, 400, "fencing_token"),
+        ("/v1/lease/revoke", r#"{"id": "404"}"#, 404, "LEASE_NOT_FOUND"),
+        ("/v1/lease/keep-alive", r#"{"id": "0"}"#, 400, "id"),
         ("/v1/lease/grant", r#"{"ttl_ms": -5}"#, 400, "ttl_ms"),
         ("/v1/lease/grant", r#"{"ttl_ms": 1}"#, 400, "TTL_OUT_OF_RANGE"),
         ("/v1/nowhere", "{}", 404, "/v1/nowhere"),
@@ -88,6 +183,7 @@ async fn a_wrong_field_over_http_is_named_and_the_status_fits() {
         assert!(answer.contains(names), "{path} {shown}: {answer}");
         assert!(serde_json::from_str::<serde_json::Value>(&answer).is_ok(), "{answer}");
     }
+    assert_eq!(revision(node).await, before, "something was changed");
 }
 
 /// Sends bytes and reads what comes back until the other side has had enough, or for a moment.
@@ -104,7 +200,7 @@ async fn send(port: u16, bytes: &[u8]) {
 /// The node answers a linearizable read.
 async fn lives(node: &mut Node) {
     assert!(node.exited().is_none(), "it died");
-    let read = GetLockRequest { name: "jobs".into(), ..GetLockRequest::default() };
+    let read = v1::GetLockRequest { name: "jobs".into(), ..v1::GetLockRequest::default() };
     node.locks().get_lock(read).await.unwrap();
     assert!(node.is_ready().await);
 }
@@ -151,7 +247,7 @@ async fn a_message_over_the_limit_is_refused_and_others_are_served() {
     let mut cluster = Cluster::start(Making::nodes(1)).await;
     let before = cluster.nodes[0].rss_bytes();
     for _ in 0..20 {
-        let lock = LockRequest { name: "x".repeat(5 << 20), lease_id: 7, ..LockRequest::default() };
+        let lock = v1::LockRequest { name: "x".repeat(5 << 20), lease_id: 7, ..v1::LockRequest::default() };
         let status = cluster.nodes[0].locks().lock(lock).await.unwrap_err();
         assert!(matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted), "{status:?}");
     }

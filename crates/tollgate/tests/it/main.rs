@@ -18,6 +18,7 @@ mod failover;
 mod input;
 mod known_gaps;
 mod load;
+mod observing;
 mod partitions;
 mod pauses;
 mod ports;
