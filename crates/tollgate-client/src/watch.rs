@@ -47,18 +47,18 @@ pub struct Watch {
     task: JoinHandle<()>,
 }
 
-/// An item, and where to go on after it if that is known.
+/// An item, if there is one, and where to go on after it if that is known.
 #[derive(Debug)]
 struct Told {
-    item: Result<WatchItem, Error>,
+    item: Option<Result<WatchItem, Error>>,
     cursor: Option<String>,
 }
 
 impl Watch {
     /// Where to go on after what was told so far: for [`WatchBuilder::cursor`], in another program or after a restart.
     ///
-    /// It moves with whole answers of the server: after a restart a few events may be told again, none is skipped.
-    /// Keep it after handling an item, not before.
+    /// It moves with whole answers of the server: after a restart a few events may be told again, none is skipped. It
+    /// moves every few seconds even if nothing happens to what is watched. Keep it after handling an item, not before.
     pub fn cursor(&self) -> &str {
         &self.cursor
     }
@@ -73,11 +73,15 @@ impl Stream for Watch {
     type Item = Result<WatchItem, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(told) = std::task::ready!(self.told.poll_recv(context)) else { return Poll::Ready(None) };
-        if let Some(cursor) = told.cursor {
-            self.cursor = cursor;
+        while let Some(told) = std::task::ready!(self.told.poll_recv(context)) {
+            if let Some(cursor) = told.cursor {
+                self.cursor = cursor;
+            }
+            if told.item.is_some() {
+                return Poll::Ready(told.item);
+            }
         }
-        Poll::Ready(Some(told.item))
+        Poll::Ready(None)
     }
 }
 

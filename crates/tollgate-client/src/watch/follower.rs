@@ -132,7 +132,7 @@ impl Follower {
                 Ok((next, answer)) => (open, first) = (next, Some(answer)),
                 Err(error) => {
                     // Its reader may be gone.
-                    let _ = self.told.send(Told { item: Err(error), cursor: None }).await;
+                    let _ = self.told.send(Told { item: Some(Err(error)), cursor: None }).await;
                     return;
                 }
             }
@@ -186,12 +186,15 @@ impl Follower {
         let new: Vec<_> =
             answer.events.into_iter().filter(|event| self.position.take(group, event.revision)).collect();
         let mut left = new.len();
+        if left == 0 && !answer.cursor.is_empty() {
+            self.tell(Told { item: None, cursor: Some(answer.cursor.clone()) }).await?;
+        }
         for event in new {
             left -= 1;
             let cursor = (left == 0 && !answer.cursor.is_empty()).then(|| answer.cursor.clone());
             let item = convert::event(event).map(WatchItem::Event);
             let failed = item.is_err();
-            self.tell(Told { item, cursor }).await?;
+            self.tell(Told { item: Some(item), cursor }).await?;
             if failed {
                 return Err(Stop::Over);
             }
@@ -200,7 +203,7 @@ impl Follower {
         if answer.compact_revision != 0 {
             let oldest = convert::revision(answer.compact_revision);
             let item = oldest.map(|oldest| WatchItem::Compacted { oldest });
-            self.tell(Told { item, cursor: None }).await?;
+            self.tell(Told { item: Some(item), cursor: None }).await?;
             return Err(Stop::Over);
         }
         if answer.canceled {
@@ -214,7 +217,7 @@ impl Follower {
         match error.map(Trouble::told) {
             Some(Trouble::Lasting(error)) => {
                 // Its reader may be gone.
-                let _ = self.told.send(Told { item: Err(error), cursor: None }).await;
+                let _ = self.told.send(Told { item: Some(Err(error)), cursor: None }).await;
                 Stop::Over
             }
             Some(Trouble::Passing) | None => Stop::Broke,

@@ -200,3 +200,41 @@ async fn fill_history(client: &Client) {
         client.registers().put(format!("fill/{number}"), value.clone()).await.unwrap();
     }
 }
+
+/// A watch that tells nothing still learns, every few seconds, how far there is nothing to tell. History that turns
+/// over faster than that is another matter: there it would say that it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn p11_a_watch_of_a_quiet_name_outlives_the_history_of_busy_ones() {
+    let mut cluster = cluster::three().await;
+    let client = Client::connect(cluster.endpoints()).await.unwrap();
+    let limits = [("ring_bytes_max", 64 << 10)];
+    client.admin().set_limits(&limits, &[tollgate_client::GroupId::new(0)]).await.unwrap();
+    let mut quiet = client.watch().registers().name("quiet").open().await.unwrap();
+    let opened = quiet.cursor().to_owned();
+    let busy = async |client: &Client| {
+        let mut last = Revision::ZERO;
+        for _ in 0..5 {
+            last = client.registers().put("busy", vec![7; 8_000]).await.unwrap();
+        }
+        last
+    };
+
+    let half = busy(&client).await;
+    let end = std::time::Instant::now() + cluster::PATIENCE;
+    let next = |cursor: &str| cursor.split_once('.').and_then(|(_, next)| next.parse::<u64>().ok()).unwrap();
+    while next(quiet.cursor()) <= half.get() {
+        assert!(std::time::Instant::now() < end, "still at {}", quiet.cursor());
+        let told = tokio::time::timeout(Duration::from_millis(100), quiet.next()).await;
+        assert!(told.is_err(), "{told:?}");
+    }
+    busy(&client).await;
+    // Where it began, there is nothing left to go on from.
+    let mut gone = client.watch().registers().name("quiet").cursor(opened).open().await.unwrap();
+    assert!(matches!(gone.next().await, Some(Ok(WatchItem::Compacted { .. }))));
+
+    let node = cluster.endpoints().iter().position(|endpoint| *endpoint == quiet.endpoint()).unwrap();
+    cluster.nodes[node].kill();
+    cluster.leader_but(Some(node)).await;
+    client.registers().put("quiet", "x").await.unwrap();
+    assert_eq!(keys(&mut quiet, 1).await, [("quiet".into(), false)]);
+}
