@@ -9,7 +9,7 @@
 
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -106,7 +106,8 @@ async fn job(name: &str, run: u128, time: u32, session: &Session, reports: &Repo
     };
     let written =
         registers.txn().when(unchanged).then(TxnOp::put(key.as_str(), time.to_string())).commit().await?;
-    println!("time {time}: {name} did it with token {} ({})", guard.token()?, written.succeeded);
+    ensure!(written.succeeded, "somebody wrote {key} without the lock");
+    println!("time {time}: {name} did it with token {}", guard.token()?);
     guard.release().await?;
     Ok(())
 }
