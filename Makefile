@@ -11,10 +11,11 @@ SEED =
 CORE_BUGS = --features tollgate-core/planted-bugs
 SIM_BUGS = --features tollgate-sim/planted-bugs
 FENCE_BUGS = --features tollgate-fence/planted-bugs
+NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run strace test test-slow lint sim mutants-core mutants-sim fuzz bench-core bench-replica bench-storage
+.PHONY: help run strace test test-slow lint sim mutants-core mutants-sim mutants-node fuzz bench-core bench-replica bench-storage
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,7 +39,7 @@ test-slow: strace ## Compare the core with its oracle on SEQUENCES=1000000 histo
 
 lint: ## Check format, lints, docs and the rules of the house
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(CORE_BUGS) $(SIM_BUGS) $(FENCE_BUGS) $(SMALL_SIZES) -- -D warnings
+	cargo clippy --workspace --all-targets $(CORE_BUGS) $(SIM_BUGS) $(NODE_BUGS) $(FENCE_BUGS) $(SMALL_SIZES) -- -D warnings
 	cargo clippy --workspace -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo xtask tidy
@@ -53,6 +54,9 @@ mutants-core: ## Plant each known bug in the core and show which test catches it
 mutants-sim: ## Plant each known bug in replica and core and show after how many worlds it is caught
 	cargo test --release -p tollgate-sim $(SIM_BUGS) --test it -- --ignored --nocapture --exact \
 		mutants::every_planted_bug_is_caught
+
+mutants-node: strace ## Plant each known bug in node, server and binary and show that its test catches it
+	cargo xtask mutants-node
 
 fuzz: ## Feed the decoders random and damaged bytes for SECONDS=60
 	FUZZ_SECONDS=$(SECONDS) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture fuzz::fuzz_

@@ -5,58 +5,7 @@
 
 #![cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 
-/// The bug that is planted in a state, if any. Takes no room in a shipped binary.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Planted {
-    #[cfg(feature = "planted-bugs")]
-    bug: Option<Bug>,
-}
-
-impl Planted {
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) fn plant(&mut self, bug: Bug) {
-        self.bug = Some(bug);
-    }
-
-    /// Whether it is this one: always false in a shipped binary.
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) fn is(self, bug: Bug) -> bool {
-        self.bug == Some(bug)
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        clippy::unused_self,
-        reason = "a constant that takes the planted code with it"
-    )]
-    pub(crate) fn is(self, _: Bug) -> bool {
-        false
-    }
-}
-
-macro_rules! bugs {
-    ($($(#[$doc:meta])* $bug:ident: $says:literal,)*) => {
-        /// One planted bug.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Bug {
-            $(#[doc = $says] $bug,)*
-        }
-
-        impl Bug {
-            /// All of them.
-            pub const ALL: &'static [Bug] = &[$(Bug::$bug,)*];
-
-            /// What goes wrong, in a sentence.
-            pub const fn says(self) -> &'static str {
-                match self { $(Bug::$bug => $says,)* }
-            }
-        }
-    };
-}
-
-bugs! {
+tollgate_types::planted_bugs! {
     DeadWaiterGranted: "a waiter whose lease has ended is granted the lock",
     DeadHolderStays: "a command sees a holder whose lease has ended but is not reaped yet",
     ReaderOvertakesWriter: "a reader joins other readers although a writer waits",

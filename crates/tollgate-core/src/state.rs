@@ -262,7 +262,7 @@ impl State {
     /// Switches a planted bug on in this state.
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: Bug) {
-        self.planted.plant(bug);
+        self.planted = Planted::some(bug);
     }
 
     fn planted(&self, bug: Bug) -> bool {

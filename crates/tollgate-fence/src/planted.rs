@@ -5,53 +5,7 @@
 
 #![cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 
-/// The bug that is planted in a fence, if any. Takes no room in a shipped binary.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Planted {
-    #[cfg(feature = "planted-bugs")]
-    bug: Option<Bug>,
-}
-
-impl Planted {
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) fn some(bug: Bug) -> Planted {
-        Planted { bug: Some(bug) }
-    }
-
-    /// Whether it is this one: always false in a shipped binary.
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) fn is(self, bug: Bug) -> bool {
-        self.bug == Some(bug)
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        clippy::unused_self,
-        reason = "a constant that takes the planted code with it"
-    )]
-    pub(crate) fn is(self, _: Bug) -> bool {
-        false
-    }
-}
-
-macro_rules! bugs {
-    ($($bug:ident: $says:literal,)*) => {
-        /// One planted bug.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Bug {
-            $(#[doc = $says] $bug,)*
-        }
-
-        impl Bug {
-            /// All of them.
-            pub const ALL: &'static [Bug] = &[$(Bug::$bug,)*];
-        }
-    };
-}
-
-bugs! {
+tollgate_types::planted_bugs! {
     StaleAccepted: "an exclusive token below the highest is accepted, and lowers the mark",
     SharedNotChecked: "a shared or permit token below the highest exclusive one is accepted",
     SharedRaises: "a shared or permit token raises the mark",

@@ -8,6 +8,7 @@ use crate::driver::Input;
 use crate::fault::Fault;
 use crate::inbox::Inbox;
 use crate::meter::Meter;
+use crate::planted::{Bug, planted};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -27,15 +28,19 @@ pub(crate) fn run_log(
     while let Ok(first) = writes.recv() {
         batch.push(first);
         batch.extend(writes.try_iter());
+        let last = batch.last().expect("at least the first").number;
+        if planted(Bug::AckBeforeFsync) {
+            inbox.put(Input::Persisted(last));
+        }
         let began = Instant::now();
         match write_until_room(&mut engine, &batch, inbox) {
             Ok(()) => meter.fsync(began.elapsed()),
+            Err(_) if planted(Bug::FailedWriteTaken) => {}
             Err(error) => {
                 inbox.put(Input::Fault(error.into()));
                 return;
             }
         }
-        let last = batch.last().expect("at least the first").number;
         inbox.put(Input::Persisted(last));
         batch.clear();
     }

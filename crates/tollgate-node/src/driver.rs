@@ -9,13 +9,15 @@ use crate::fault::Fault;
 use crate::inbox::Inbox;
 use crate::meter::Meter;
 use crate::peers::Outboxes;
+use crate::planted::{Bug, planted};
 use crate::status::NodeStatus;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tollgate_core::Renewed;
 use tollgate_replica::{Desk, Done, Host, HostEvent, Job, Moment, Output, ReadError, Write, WriteNumber};
-use tollgate_types::{GroupId, NodeId};
+use tollgate_types::{GroupId, LeaseId, NodeId};
 
 /// What arrives at a driver.
 #[derive(Debug)]
@@ -148,6 +150,15 @@ impl Driver {
     }
 
     fn asked(&mut self, caller: Caller, ask: Ask) {
+        let ask = match ask {
+            Ask::Read { group, look, .. } if planted(Bug::StaleReads) => {
+                Ask::Read { group, consistency: Consistency::Stale, look }
+            }
+            Ask::KeepAlive { group, renewal } if planted(Bug::KeepaliveAtOnce) => {
+                return self.renewed_at_once(caller, group, renewal.lease);
+            }
+            ask => ask,
+        };
         let (desk, host) = (&mut self.desk, &mut self.host);
         match ask {
             Ask::Command { group, command, fast } => desk.command(caller, group, *command, fast, host),
@@ -166,6 +177,14 @@ impl Driver {
             Ask::TransferLeadership { group, to } => host.transfer_leadership(group, to),
             Ask::TakeSnapshot { group } => host.take_snapshot(group),
         }
+    }
+
+    /// A planted bug.
+    fn renewed_at_once(&mut self, caller: Caller, group: GroupId, lease: LeaseId) {
+        let Some(state) = self.host.state(group) else { return };
+        let result = state.lease(lease).map(|found| (found.ttl, state.now()));
+        let (revision, renewed) = (state.revision(), Renewed { lease, result, home: None });
+        self.answer(caller, Answer::Renewed { revision, renewed });
     }
 
     /// In the order of the host's contract.

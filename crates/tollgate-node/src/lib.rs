@@ -14,6 +14,8 @@ mod inbox;
 mod meter;
 mod node;
 mod peers;
+#[doc(hidden)]
+pub mod planted;
 mod settings;
 mod status;
 

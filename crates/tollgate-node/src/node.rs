@@ -11,6 +11,7 @@ use crate::fault::Fault;
 use crate::inbox::{Inbox, NotTaken};
 use crate::meter::Meter;
 use crate::peers;
+use crate::planted::{Bug, planted};
 use crate::settings::{Bootstrap, NodeSettings};
 use crate::status::NodeStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,7 +87,7 @@ impl Node {
             Host::open(settings.host.clone(), groups, Box::new(SystemRandomness), Moment::from_us(0))?;
         if !disks.awaited().is_empty() {
             tracing::info!(nodes = ?disks.awaited(), "waiting until every first member knows this node's disk");
-            host.take_part(false);
+            host.take_part(planted(Bug::TakesPartAtOnce));
         }
         let inbox = Arc::new(Inbox::new(settings.operations_waiting_max));
         let mut tasks = JoinSet::new();

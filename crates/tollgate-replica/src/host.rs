@@ -10,7 +10,7 @@ use crate::members::{MemberChange, Members};
 use crate::moment::Moment;
 use crate::output::{HostEvent, Output, ProposalId, ProposeError, ReadError, ReadId, ReadReply};
 #[cfg(feature = "planted-bugs")]
-use crate::planted::Bug;
+use crate::planted::{Bug, Planted};
 use crate::randomness::Randomness;
 use crate::replica::{Brief, Replica, Status};
 use crate::storage::{
@@ -361,7 +361,7 @@ impl Host {
     /// Plants a bug.
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: Bug) {
-        self.turn.planted.plant(bug);
+        self.turn.planted = Planted::some(bug);
     }
 
     /// Plants a bug in the state of every group here.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard};
+use tollgate_node::planted::{Bug, planted};
 
 /// Counts by what they are interested in. What nobody is interested in takes no room.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ impl<K: Eq + Hash> Counted<K> {
         let mut counts = self.lock();
         let Some(count) = counts.get_mut(key) else { return true };
         *count -= 1;
-        let last = *count == 0;
+        let last = *count == 0 && !planted(Bug::HangUpUnnoticed);
         if last {
             counts.remove(key);
         }

@@ -24,3 +24,5 @@ mod session;
 pub use router::Router;
 pub use server::{Addresses, Listeners, ServeError, Server};
 pub use tollgate_node::NodeStatus;
+#[doc(hidden)]
+pub use tollgate_node::planted;

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tollgate_core::Command;
+use tollgate_node::planted::{Bug, planted};
 use tollgate_proto::v1::session_service_client::SessionServiceClient;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{GroupId, NodeId};
@@ -147,6 +148,13 @@ impl Pending {
     fn add(&self, op: Op, answer: oneshot::Sender<Result<OpResult, Lost>>) -> v1::Operation {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         self.lock().insert(id, answer);
+        let mut op = op;
+        if planted(Bug::SeqNotForwarded)
+            && let Op::Unlock(v1::UnlockRequest { request, .. }) | Op::Lock(v1::LockRequest { request, .. }) =
+                &mut op
+        {
+            *request = None;
+        }
         v1::Operation { id, op: Some(op) }
     }
 

@@ -22,6 +22,7 @@ mod limits;
 mod mode;
 mod names;
 mod node;
+mod planted;
 mod revision;
 mod seq;
 mod slot;

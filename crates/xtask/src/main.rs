@@ -7,6 +7,7 @@
 mod finding;
 mod layers;
 mod manifest;
+mod mutants;
 mod rust_text;
 mod tidy;
 mod tree;
@@ -19,8 +20,9 @@ const USAGE: &str = "\
 Usage: cargo xtask CHORE
 
 Chores:
-  tidy     check the rules of the source tree: names, headers, words that some crates must not use
-  layers   check that crates depend on each other, and on others, only as the table in layers.rs says
+  tidy           check the rules of the source tree: names, headers, words that some crates must not use
+  layers         check that crates depend on each other, and on others, only as the table in layers.rs says
+  mutants-node   plant each known bug in node, server and binary, and show that its test catches it
 
 Findings are printed as path:line: rule: what to do.
 Exit code: 0 nothing found, 1 findings, 2 wrong usage or unreadable tree.
@@ -34,6 +36,13 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => run(tidy::check),
         ["layers"] => run(layers::check),
+        ["mutants-node"] => {
+            let problems = mutants::run(say);
+            for problem in &problems {
+                complain(&format!("{problem}\n"));
+            }
+            ExitCode::from(if problems.is_empty() { 0 } else { FINDINGS })
+        }
         ["help" | "--help" | "-h"] => {
             say(USAGE);
             ExitCode::SUCCESS

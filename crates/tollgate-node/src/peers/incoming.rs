@@ -10,6 +10,7 @@ use super::disks::Disks;
 use super::hello::{self, Hello, Refusal};
 use crate::driver::Input;
 use crate::inbox::Inbox;
+use crate::planted::{Bug, planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -113,6 +114,7 @@ impl Ear {
         }
         match self.disks.meet(hello.from, hello.disk).await {
             Some(Meeting::First | Meeting::Again) => Ok(None),
+            Some(Meeting::OtherDisk(_)) if planted(Bug::OtherDiskAccepted) => Ok(None),
             Some(Meeting::OtherDisk(known)) => {
                 self.tell_of_wrong_disk(hello, known);
                 Ok(Some(Refusal::OtherDisk))
@@ -146,7 +148,7 @@ impl Ear {
             let mut frame = vec![0; length];
             stream.read_exact(&mut frame).await?;
             let says = tollgate_replica::sender(&frame);
-            if says != Ok(from) {
+            if says != Ok(from) && !planted(Bug::FrameSenderUnchecked) {
                 tracing::error!(
                     %from, ?says,
                     "a peer's frame says that it is from another node: its connection is cut; check that no two nodes \

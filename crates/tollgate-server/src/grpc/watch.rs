@@ -13,6 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tollgate_core::Event;
+use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Answer, Ask, Caller, NodeHandle, Sink};
 use tollgate_proto::BadField;
 use tollgate_proto::convert::WatchFilters;
@@ -204,7 +205,10 @@ impl Stream {
         }
         let mut numbers = BTreeMap::new();
         for (group, from) in &groups {
-            let (group, from, filter) = (*group, *from, filter.clone());
+            let (group, mut from, filter) = (*group, *from, filter.clone());
+            if planted(Bug::WatchResumesLate) {
+                from = from.map(Revision::next);
+            }
             let watch = self.node().fresh_watch();
             let ask = Ask::Watch { watch, group, from, filter, credit: CREDIT };
             if self.node().ask(self.caller(watch), ask).is_err() {

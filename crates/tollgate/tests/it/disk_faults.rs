@@ -1,9 +1,10 @@
 //! Disks that fail, and disks that are slow. A full one: `disk_full`.
 
-use crate::cluster::{self, Cluster};
+use crate::cluster::{self, Cluster, Making};
 use crate::load::{Load, Weight};
 use crate::strace::Tampering;
 use std::time::{Duration, Instant};
+use tollgate_proto::v1::LeaseGrantRequest;
 
 /// An fsync of this node fails while clients are at work: it must stop and say why, and the others go on.
 async fn fail(cluster: &mut Cluster, load: &Load, index: usize) {
@@ -30,6 +31,22 @@ async fn p15_a_failed_fsync_stops_the_process_with_70_and_the_others_go_on() {
     fail(&mut cluster, &load, leader).await;
     load.progress(20).await;
     load.finish(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p4_nothing_is_acknowledged_before_its_fsync() {
+    let cluster = Cluster::start(Making::nodes(1)).await;
+    let delay = Duration::from_millis(700);
+    let how = format!("delay_enter={}", delay.as_micros());
+    let tampering = Tampering::with_fsync(&cluster.nodes[0], &how);
+    let mut service = cluster.nodes[0].locks();
+    for id in 1..=2 {
+        let began = Instant::now();
+        let lease = LeaseGrantRequest { id, ttl_ms: 60_000, ..LeaseGrantRequest::default() };
+        service.lease_grant(lease).await.unwrap();
+        assert!(began.elapsed() >= delay, "acknowledged after {:?}", began.elapsed());
+    }
+    drop(tampering);
 }
 
 /// Every fsync of one node takes so much longer; how long `grants` grants take then.

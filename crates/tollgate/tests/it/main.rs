@@ -26,6 +26,7 @@ mod proxy;
 mod raw_http2;
 mod record;
 mod refounding;
+mod repeats;
 mod restarts;
 mod rng;
 mod session;

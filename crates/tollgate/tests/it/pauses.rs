@@ -58,7 +58,7 @@ async fn open_to(cluster: &Cluster, node: usize) -> LockServiceClient<Channel> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_wakes_answers_nothing_from_memory() {
+async fn p13_a_leader_that_wakes_answers_nothing_from_memory() {
     let cluster = cluster::three().await;
     let old = cluster.leader().await;
     let mut sleeper = open_to(&cluster, old).await;

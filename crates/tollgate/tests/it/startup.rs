@@ -59,6 +59,16 @@ fn a_wrong_configuration_ends_with_78_and_names_the_flag_or_the_line() {
     assert!(says.contains("/nowhere/tollgate.toml"), "{says}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn p17_without_insecure_a_node_listens_on_loopback_only() {
+    let cluster = Cluster::prepare(&Making::nodes(1)).await;
+    for flag in ["--listen-client", "--listen-peer", "--listen-http"] {
+        let arguments = with(cluster.nodes[0].arguments(), &[(flag, "0.0.0.0:0".to_owned())]);
+        let says = refused(&arguments, &["--bootstrap"]);
+        assert!(says.contains("listen.insecure") && says.contains("0.0.0.0:0"), "{says}");
+    }
+}
+
 /// Starts a node with these arguments, which must be refused; what it says.
 fn refused(arguments: &[String], more: &[&str]) -> String {
     let mut command = Command::new("timeout");
