@@ -172,12 +172,13 @@ async fn what_is_no_protocol_at_all_is_refused_with_its_reason_where_there_is_a_
     let cluster = impatient().await;
     let node = &cluster.nodes[0];
     let soon = Duration::from_secs(5);
+    // Cluster, from, to, disk.
     let hello = |version: u16, cluster: u64, to: u64| {
-        let numbers = [cluster, 2, to].map(u64::to_le_bytes).concat();
+        let numbers = [cluster, 2, to, 9].map(u64::to_le_bytes).concat();
         [&b"TOLLGATE"[..], &version.to_le_bytes(), &numbers].concat()
     };
     // Another cluster, another version, another protocol.
-    for (said, answer) in [(hello(1, 1, 1), 1), (hello(9, 1, 1), 4), (vec![b'x'; 34], 5)] {
+    for (said, answer) in [(hello(2, 1, 1), 1), (hello(99, 1, 1), 4), (vec![b'x'; 42], 5)] {
         let stream = connect(node.ports.peer, &said).await;
         assert_eq!(until_cut(stream, soon).await, [answer]);
     }
