@@ -149,8 +149,8 @@ impl Leadership {
         }
     }
 
-    /// Changes what the leader says of itself. Servers that can't yet answer with an error of kind
-    /// [`Unsupported`](crate::ErrorKind::Unsupported).
+    /// Changes what the leader says of itself, once, however often the request has to be repeated; only as long as it
+    /// leads under its token.
     pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), Error> {
         let core = self.grant.core();
         let token = self.token().map_err(|lost| Error::from(crate::session::Failed::Lost(lost)))?;

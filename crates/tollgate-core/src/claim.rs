@@ -10,7 +10,7 @@ use crate::slab::Id;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate_types::{
-    DurationMs, LeaseId, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq, Token,
+    DurationMs, LeaseId, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq, Token, Value,
 };
 
 #[derive(Clone)]
@@ -54,6 +54,15 @@ pub(crate) struct Extras {
     /// 0 for none.
     pub(crate) max_hold: DurationMs,
     pub(crate) lock_delay: DurationMs,
+    pub(crate) said: Option<Said>,
+}
+
+/// What a holder says of itself, or a waiter will say once it holds.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) value: Value,
+    /// Since when: its grant or its last Proclaim; 0 while it waits.
+    pub(crate) revision: Revision,
 }
 
 impl Extras {
@@ -85,6 +94,10 @@ impl Claim {
 
     pub(crate) fn lock_delay(&self) -> DurationMs {
         self.extras.as_ref().map_or(DurationMs::ZERO, |extras| extras.lock_delay)
+    }
+
+    pub(crate) fn said(&self) -> Option<&Said> {
+        self.extras.as_ref().and_then(|extras| extras.said.as_ref())
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -148,6 +161,7 @@ impl Claim {
         end: Option<EndReason>,
         note: &'a Metadata,
     ) -> LockChanged<'a> {
+        let says = now.is_some_and(|now| now.token.is_some());
         LockChanged {
             name,
             lease: self.lease_id,
@@ -158,6 +172,7 @@ impl Claim {
             prev,
             end,
             note,
+            value: self.said().filter(|_| says).map(|said| &said.value),
             vacant: false,
         }
     }

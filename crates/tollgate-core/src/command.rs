@@ -37,6 +37,8 @@ pub enum Command {
     CancelWait(CancelWait),
     /// Takes a lock away from the holder of a token.
     ForceRelease(ForceRelease),
+    /// Changes what a holder says of itself.
+    Proclaim(Proclaim),
     /// Reads and writes registers in one step.
     Txn(Txn),
     /// Replaces the limits.
@@ -203,6 +205,8 @@ pub struct AcquireLock {
     pub max_hold: Option<DurationMs>,
     /// Why, for people.
     pub metadata: Metadata,
+    /// What it says of itself from the moment of its grant, if anything; [`Command::Proclaim`] changes it.
+    pub value: Option<Value>,
     /// Whether it comes from a caller that stands by while it waits: once nobody does, whoever leads may end the wait
     /// ([`CancelTarget::Wait`]). A session's requests wait on without one.
     pub attended: bool,
@@ -302,6 +306,23 @@ pub struct ForceRelease {
     pub token: Token,
     /// Why, for the holder and the audit.
     pub reason: Metadata,
+}
+
+/// See [`Command::Proclaim`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proclaim {
+    /// One of the locks of the grant.
+    pub name: Name,
+    /// The holder's lease.
+    pub lease: LeaseId,
+    /// The holder's owner.
+    pub owner: Owner,
+    /// The token of its grant: who holds under another one says nothing.
+    pub token: Token,
+    /// What it says from now on.
+    pub value: Value,
+    /// By which a repeat is known.
+    pub request: Option<Request>,
 }
 
 /// See [`Command::Txn`]. A plain put or delete is one without compares.

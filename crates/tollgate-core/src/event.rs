@@ -43,6 +43,8 @@ pub struct LockChange {
     pub end: Option<EndReason>,
     /// The reason given for a forced release.
     pub note: Metadata,
+    /// What it says from this revision on, if it holds and says anything.
+    pub value: Option<Value>,
     /// Whether nobody holds or awaits the lock any more.
     pub vacant: bool,
 }
@@ -101,6 +103,7 @@ impl LockChange {
             prev: self.prev,
             end: self.end,
             note: &self.note,
+            value: self.value.as_ref(),
             vacant: self.vacant,
         }
     }
@@ -117,8 +120,9 @@ pub fn claim_key(name: &Name, lease: LeaseId, owner: &Owner) -> String {
 }
 
 /// What a change counts against the bound of the history: a fixed rule, so that all replicas drop it alike.
-pub(crate) fn lock_ring_bytes(name: &Name, owner: &Owner, metadata: &Metadata, note: &Metadata) -> u64 {
-    RING_BYTES_EACH + (name.len() + owner.len() + metadata.len() + note.len()) as u64
+pub(crate) fn lock_ring_bytes(change: &LockChanged<'_>) -> u64 {
+    let strings = change.name.len() + change.owner.len() + change.metadata.len() + change.note.len();
+    RING_BYTES_EACH + (strings + change.value.map_or(0, Value::len)) as u64
 }
 
 impl RegisterChange {

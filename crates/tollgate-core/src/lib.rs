@@ -89,9 +89,9 @@ mod watch_index;
 
 pub use command::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
-    ConvertLock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, Op, RangeQuery,
-    RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Sort, Txn,
-    Wait,
+    ConvertLock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, Op, Proclaim,
+    RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease,
+    Sort, Txn, Wait,
 };
 pub use event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState, claim_key};
 pub use format::snapshot::{SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotError, SnapshotReader};

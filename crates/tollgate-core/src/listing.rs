@@ -53,6 +53,7 @@ pub(crate) fn holder_view(name: &Name, (claim, lease): Member<'_>) -> HolderView
         mode: claim.mode,
         token: claim.token.expect("holders hold"),
         metadata: claim.metadata.clone(),
+        said: claim.said().map(|said| (said.value.clone(), said.revision)),
         create_revision: claim.create_revision,
         mod_revision: claim.mod_revision,
         version: claim.version,

@@ -48,5 +48,7 @@ tollgate_types::planted_bugs! {
     UnackedEndsLostInSnapshot: "a snapshot forgets which groups must be told of a lease's end",
     WaitsJamTheirLease: "requests that wait count as operations in flight: a holder that waits elsewhere can't unlock",
     AsksNotCounted: "one caller that goes takes the wait, or the lock, of another that asked for the same",
+    StaleProclaimAccepted: "a value is changed by one who holds under another token than it says",
+    ValuesLostInSnapshot: "a snapshot forgets what holders say of themselves",
     OneAckForAll: "the first group that acknowledges a lease's end acknowledges it for all",
 }

@@ -99,6 +99,11 @@ pub enum Reply {
         /// One result per step of the branch taken. A repeat has none: they are not kept.
         results: Vec<OpResult>,
     },
+    /// The holder says something else from now on.
+    Proclaimed {
+        /// The revision of the change.
+        revision: Revision,
+    },
     /// The stub as it is now.
     Stub(StubView),
     /// The lease lives here, and will tell the group when it ends.

@@ -53,6 +53,7 @@ pub(crate) enum Outcome {
     Released { revision: Revision },
     Ended { token: Option<Token>, reason: EndReason },
     TxnDone { succeeded: bool, revision: Revision },
+    Proclaimed { revision: Revision },
     Rejected(RejectionCode),
 }
 

@@ -85,7 +85,7 @@ impl Ring {
     }
 
     pub(crate) fn push_lock(&mut self, revision: Revision, changed: &LockChanged<'_>) {
-        let counts = lock_ring_bytes(changed.name, changed.owner, changed.metadata, changed.note);
+        let counts = lock_ring_bytes(changed);
         packed::pack_lock(revision, counts, changed, self.open());
         self.pushed(revision, counts);
     }

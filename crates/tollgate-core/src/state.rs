@@ -17,6 +17,7 @@ mod identity;
 mod invariants;
 mod leases;
 mod ownership;
+mod proclaim;
 mod query;
 mod release;
 mod restore;
@@ -71,6 +72,7 @@ pub const APPLY_VERSION_SUPPORTED: u32 = 1;
 ///     lock_delay: DurationMs::ZERO,
 ///     max_hold: None,
 ///     metadata: Metadata::new("schema v42")?,
+///     value: None,
 ///     attended: false,
 ///     request: None,
 /// };
@@ -109,6 +111,8 @@ pub struct State {
     /// Wait deadlines and max holds, by time, then the revision by which the wait or claim is known.
     claim_deadlines: BTreeMap<(LogTime, Revision), Id<Claim>>,
     closure_ends: BTreeMap<(LogTime, Name), Id<Lock>>,
+    /// Claims with a value.
+    claim_values: u64,
     locks: Pages<Lock>,
     lock_names: Index<Lock>,
     owners: Owners,
@@ -164,6 +168,7 @@ impl State {
             leases_registered: 0,
             claim_deadlines: BTreeMap::new(),
             closure_ends: BTreeMap::new(),
+            claim_values: 0,
             locks: Pages::new(),
             lock_names: Index::new(),
             owners: Owners::new(),
@@ -214,6 +219,7 @@ impl State {
             Command::ConvertLock(convert) => self.convert_lock(convert),
             Command::CancelWait(cancel) => self.cancel_wait(cancel),
             Command::ForceRelease(force) => self.force_release(force),
+            Command::Proclaim(proclaim) => self.proclaim(proclaim),
             Command::Txn(txn) => self.txn(txn),
             Command::SetLimits(limits) => self.set_limits(limits),
             Command::RaiseApplyVersion(version) => self.raise_apply_version(*version),

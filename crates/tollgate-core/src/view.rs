@@ -36,6 +36,8 @@ pub struct HolderView {
     pub token: Token,
     /// Why it holds.
     pub metadata: Metadata,
+    /// What it says of itself, and the revision since which it does: that of its grant or of its last Proclaim.
+    pub said: Option<(Value, Revision)>,
     /// When it joined the queue.
     pub create_revision: Revision,
     /// Its last change.

@@ -231,6 +231,7 @@ mod tests {
             prev: None,
             end: None,
             note: Metadata::NONE,
+            value: None,
             vacant: true,
         };
         Event { revision: Revision::ZERO, change: Change::Lock(change) }

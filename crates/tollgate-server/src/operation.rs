@@ -105,7 +105,7 @@ pub fn prepare(op: Op, groups: u32, from: &Address) -> Result<Prepared, v1::Erro
         Op::Range(request) => register::prepare_range(&request, groups),
         Op::Txn(request) => register::prepare_txn(&request, groups),
         Op::Campaign(request) => election::prepare_campaign(&request, groups),
-        Op::Proclaim(request) => election::prepare_proclaim(&request),
+        Op::Proclaim(request) => election::prepare_proclaim(&request, groups),
         Op::Leader(request) => election::prepare_leader(&request, groups),
         Op::Resign(request) => election::prepare_resign(&request, groups),
     }

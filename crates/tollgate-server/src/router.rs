@@ -315,27 +315,31 @@ impl Router {
         let header = self.header(group, revision_of(&answer));
         let mut result = context.finish(answer, &header, queued, waited_ms);
         self.note(context, &result);
-        if let OpResult::Lock(response) = &mut result
-            && is_incomplete(held_already, response)
-        {
-            self.complete(group, context, held_already, response).await;
+        if is_incomplete(held_already, &result) {
+            self.complete(group, context, held_already, &mut result).await;
         }
         Attempt::Done(result)
     }
 
-    /// Adds what the driver's answer to a lock request does not have.
+    /// Adds what the driver's answer does not have.
     pub(crate) async fn complete(
         &self,
         group: GroupId,
         context: &Context,
         held_already: bool,
-        response: &mut v1::LockResponse,
+        result: &mut OpResult,
     ) {
-        if held_already && let Some(lease) = context.lease() {
-            response.renewed = self.renew(lease).await;
-        }
-        if !response.acquired && response.holders.is_empty() {
-            self.add_holders(group, context, response).await;
+        match result {
+            OpResult::Lock(response) => {
+                if held_already && let Some(lease) = context.lease() {
+                    response.renewed = self.renew(lease).await;
+                }
+                if !response.acquired && response.holders.is_empty() {
+                    self.add_holders(group, context, response).await;
+                }
+            }
+            OpResult::Campaign(response) => self.add_leader(group, context, response).await,
+            _ => {}
         }
     }
 
@@ -353,6 +357,19 @@ impl Router {
         let look = move |sight: Sight<'_>| query.look(sight);
         if let Ok(seen) = self.shared.node.read(group, Consistency::Stale, look).await {
             response.holders = seen.holders();
+        }
+    }
+
+    /// Who leads, and what it says: one who was elected before may have said something else since, and one who stood for
+    /// election twice says what it said at first.
+    async fn add_leader(&self, group: GroupId, context: &Context, response: &mut v1::CampaignResponse) {
+        let Some(query) = context.holders_query() else { return };
+        let look = move |sight: Sight<'_>| query.look(sight);
+        let Ok(seen) = self.shared.node.read(group, Consistency::Stale, look).await else { return };
+        let leader = seen.lock().and_then(operation::leader_of_lock);
+        let same = |now: &v1::Leader| response.leader.as_ref().is_none_or(|told| is_same_term(told, now));
+        if let Some(now) = leader.filter(same) {
+            response.leader = Some(now);
         }
     }
 
@@ -525,6 +542,8 @@ fn count_attempt(op: &mut Op) {
         Op::Delete(it) => &mut it.request,
         Op::Txn(it) => &mut it.request,
         Op::Campaign(it) => &mut it.request,
+        Op::Proclaim(it) => &mut it.request,
+        Op::Resign(it) => &mut it.request,
         _ => return,
     };
     if let Some(request) = request {
@@ -580,9 +599,17 @@ pub(crate) fn stopped(group: GroupId) -> v1::Error {
     v1::Error { group_id: group.number(), ..v1::Error::new(v1::ErrorReason::ShuttingDown, says) }
 }
 
-/// Whether an answer to a lock request lacks something that [`Router::complete`] adds.
-pub(crate) fn is_incomplete(held_already: bool, response: &v1::LockResponse) -> bool {
-    held_already || (!response.acquired && response.holders.is_empty())
+/// Whether an answer lacks something that [`Router::complete`] adds.
+pub(crate) fn is_incomplete(held_already: bool, result: &OpResult) -> bool {
+    match result {
+        OpResult::Lock(response) => held_already || (!response.acquired && response.holders.is_empty()),
+        OpResult::Campaign(response) => response.elected || response.leader.is_none(),
+        _ => false,
+    }
+}
+
+fn is_same_term(told: &v1::Leader, now: &v1::Leader) -> bool {
+    told.fencing_token == now.fencing_token
 }
 
 fn may_have_happened(result: &OpResult) -> bool {

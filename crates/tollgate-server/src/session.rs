@@ -618,13 +618,13 @@ fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> (Vec<v1::
             router.metrics().operation(under_way.asked, &result, under_way.began.elapsed());
         }
         match (result, under_way.context) {
-            (OpResult::Lock(response), Some(context)) if is_incomplete(held_already, &response) => {
+            (result, Some(context)) if is_incomplete(held_already, &result) => {
                 mailbox.lock().completing += 1;
                 tokio::spawn(complete(
                     router.clone(),
                     Arc::clone(mailbox),
                     (id, under_way.group, context, held_already),
-                    response,
+                    result,
                 ));
             }
             (result, _) => {
@@ -638,15 +638,15 @@ fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> (Vec<v1::
     (results, gathered)
 }
 
-/// Tells a lock request's answer once it has all that the driver's answer lacks.
+/// Tells an answer once it has all that the driver's lacks.
 async fn complete(
     router: Router,
     mailbox: Arc<Mailbox>,
     (id, group, context, held_already): (u64, GroupId, Context, bool),
-    mut response: v1::LockResponse,
+    mut result: OpResult,
 ) {
-    router.complete(group, &context, held_already, &mut response).await;
-    mailbox.completed(id, OpResult::Lock(response));
+    router.complete(group, &context, held_already, &mut result).await;
+    mailbox.completed(id, result);
 }
 
 /// What the driver had to say to an operation.

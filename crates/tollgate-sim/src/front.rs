@@ -243,6 +243,7 @@ pub(crate) fn has_seq(command: &Command) -> bool {
     match command {
         Command::AcquireLock(acquire) => acquire.request.is_some(),
         Command::ConvertLock(convert) => convert.request.is_some(),
+        Command::Proclaim(proclaim) => proclaim.request.is_some(),
         Command::ReleaseLock(release) => {
             matches!(&release.by, ReleaseBy::Holder { request: Some(_), .. })
         }

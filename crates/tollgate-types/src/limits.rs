@@ -81,7 +81,7 @@ limits! {
     renewals_per_entry_max, RenewalsPerEntry, 10_000, 1..=100_000;
     /// Registers.
     registers_max, Registers, 1_000_000, 0..=100_000_000;
-    /// Bytes in a register's value.
+    /// Bytes in a register's value, and in what a holder says of itself.
     value_bytes_max, ValueBytes, 65_536, 0..=65_536;
     /// Compares, and operations of either branch, in one transaction.
     txn_ops_max, TxnOps, 128, 1..=1_024;
@@ -95,6 +95,8 @@ limits! {
     deadlock_visits_max, DeadlockVisits, 20_000, 1..=1_000_000;
     /// Requests of one lease that wait, or did, and whose outcome the client has not acknowledged.
     waits_per_lease_max, WaitsPerLease, 10_000, 1..=65_536;
+    /// Holders that say something of themselves, and waiters that will.
+    claim_values_max, ClaimValues, 100_000, 0..=100_000_000;
 }
 
 impl Limits {

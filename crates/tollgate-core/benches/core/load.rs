@@ -48,6 +48,7 @@ pub(crate) fn acquire(name: Name, lease: LeaseId, task: u64, wait: Wait, request
         lock_delay: DurationMs::ZERO,
         max_hold: None,
         metadata: Metadata::new("nightly job").unwrap(),
+        value: None,
         attended: false,
         request: Some(request),
     })

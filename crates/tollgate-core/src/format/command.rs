@@ -10,7 +10,7 @@
 //! | 2   | `GrantLease`        | flags, lease or slot, ttl, client id, address |
 //! | 3   | `RenewLeases`       | list of (lease, option of address, acked) |
 //! | 4   | `RevokeLease`       | lease, disconnected |
-//! | 5   | `AcquireLock`       | flags, names, lease, owner, mode, \[wait\], delay, \[max hold\], why, \[request\] |
+//! | 5   | `AcquireLock`       | flags, names, lease, owner, mode, \[wait\], delay, \[max hold\], why, \[value\], \[request\] |
 //! | 6   | `ReleaseLock`       | flags, names, then token, or lease, owner, \[token\], \[request\] |
 //! | 7   | `ConvertLock`       | flags, names, lease, owner, mode, \[wait\], \[request\] |
 //! | 8   | `CancelWait`        | flags, lease, then seq, or name, owner; acked |
@@ -23,6 +23,7 @@
 //! | 15  | `EndStub`           | lease, incarnation, reason |
 //! | 16  | `RegisterStub`      | lease, incarnation, group |
 //! | 17  | `AckLeaseEnd`       | lease, incarnation, group |
+//! | 18  | `Proclaim`          | flags, name, lease, owner, token, value, \[request\] |
 //!
 //! Fields in brackets are there if their flag is set. A request is seq, acked. The reason of an `EndStub` is the number
 //! of that end reason in the history. Tag 0 is never used, so that a page of zeros is no entry. Not here: whether this
@@ -31,8 +32,8 @@
 use super::{DecodeError, Reader, Writer};
 use crate::command::{
     AcquireLock, Against, CancelTarget, CancelWait, Command, Compare, ConvertLock, Entry, ForceRelease,
-    GrantLease, KeySelector, LeaseChoice, Op, RangeQuery, Relation, ReleaseBy, ReleaseLock, RenewLeases,
-    Renewal, Request, RevokeLease, Sort, Txn, Wait,
+    GrantLease, KeySelector, LeaseChoice, Op, Proclaim, RangeQuery, Relation, ReleaseBy, ReleaseLock,
+    RenewLeases, Renewal, Request, RevokeLease, Sort, Txn, Wait,
 };
 use tollgate_types::{Key, Limit};
 
@@ -65,6 +66,7 @@ const CONFIRM_STUB: u8 = 14;
 const END_STUB: u8 = 15;
 const REGISTER_STUB: u8 = 16;
 const ACK_LEASE_END: u8 = 17;
+const PROCLAIM: u8 = 18;
 
 /// Appends the encoding of `entry` to `out`.
 ///
@@ -120,6 +122,7 @@ impl Writer<'_> {
             Command::ConvertLock(convert) => self.convert_lock(convert),
             Command::CancelWait(cancel) => self.cancel_wait(cancel),
             Command::ForceRelease(force) => self.force_release(force),
+            Command::Proclaim(proclaim) => self.proclaim(proclaim),
             Command::Txn(txn) => self.txn(txn),
             Command::SetLimits(limits) => {
                 self.u8(SET_LIMITS);
@@ -174,6 +177,7 @@ impl Reader<'_> {
             END_STUB => Command::EndStub(self.end_stub()?),
             REGISTER_STUB => Command::RegisterStub(self.register_stub()?),
             ACK_LEASE_END => Command::AckLeaseEnd(self.ack_lease_end()?),
+            PROCLAIM => Command::Proclaim(self.proclaim()?),
             tag => return Err(DecodeError::UnknownTag { what: "command", tag, at }),
         })
     }
@@ -259,6 +263,9 @@ const WAIT_FOREVER: u8 = 2;
 const LOCK_MAX_HOLD: u8 = 1 << 2;
 const LOCK_REQUEST: u8 = 1 << 3;
 const LOCK_ATTENDED: u8 = 1 << 4;
+const LOCK_VALUE: u8 = 1 << 5;
+
+const PROCLAIM_REQUEST: u8 = 1;
 
 const RELEASE_BY_TOKEN: u8 = 1;
 const RELEASE_TOKEN_GIVEN: u8 = 1 << 1;
@@ -280,12 +287,14 @@ impl Writer<'_> {
             lock_delay,
             max_hold,
             metadata,
+            value,
             attended,
             request,
         } = acquire;
         let flags = flag(max_hold.is_some(), LOCK_MAX_HOLD)
             | flag(request.is_some(), LOCK_REQUEST)
-            | flag(*attended, LOCK_ATTENDED);
+            | flag(*attended, LOCK_ATTENDED)
+            | flag(value.is_some(), LOCK_VALUE);
         self.u8(ACQUIRE_LOCK);
         self.u8(flags | wait_kind(*wait));
         self.names(names);
@@ -298,6 +307,9 @@ impl Writer<'_> {
             self.duration(*max_hold);
         }
         self.metadata(metadata);
+        if let Some(value) = value {
+            self.value(value);
+        }
         self.request_if_given(request.as_ref());
     }
 
@@ -373,6 +385,18 @@ impl Writer<'_> {
         self.metadata(reason);
     }
 
+    fn proclaim(&mut self, proclaim: &Proclaim) {
+        let Proclaim { name, lease, owner, token, value, request } = proclaim;
+        self.u8(PROCLAIM);
+        self.u8(flag(request.is_some(), PROCLAIM_REQUEST));
+        self.name(name);
+        self.lease_id(*lease);
+        self.owner(owner);
+        self.token(*token);
+        self.value(value);
+        self.request_if_given(request.as_ref());
+    }
+
     /// What the kind of wait leaves to say.
     fn wait_time(&mut self, wait: Wait) {
         if let Wait::For(duration) = wait {
@@ -391,7 +415,7 @@ impl Writer<'_> {
 
 impl Reader<'_> {
     fn acquire_lock(&mut self) -> Result<AcquireLock, DecodeError> {
-        let known = LOCK_MAX_HOLD | LOCK_REQUEST | LOCK_ATTENDED;
+        let known = LOCK_MAX_HOLD | LOCK_REQUEST | LOCK_ATTENDED | LOCK_VALUE;
         let flags = self.lock_flags("flags of an acquire", known)?;
         Ok(AcquireLock {
             names: self.names()?,
@@ -402,6 +426,7 @@ impl Reader<'_> {
             lock_delay: self.duration()?,
             max_hold: self.given(flags & LOCK_MAX_HOLD, Reader::duration)?,
             metadata: self.metadata()?,
+            value: self.given(flags & LOCK_VALUE, Reader::value)?,
             attended: flags & LOCK_ATTENDED != 0,
             request: self.given(flags & LOCK_REQUEST, Reader::request)?,
         })
@@ -461,6 +486,18 @@ impl Reader<'_> {
 
     fn force_release(&mut self) -> Result<ForceRelease, DecodeError> {
         Ok(ForceRelease { name: self.name()?, token: self.token()?, reason: self.metadata()? })
+    }
+
+    fn proclaim(&mut self) -> Result<Proclaim, DecodeError> {
+        let flags = self.flags("flags of a proclaim", PROCLAIM_REQUEST)?;
+        Ok(Proclaim {
+            name: self.name()?,
+            lease: self.lease_id()?,
+            owner: self.owner()?,
+            token: self.token()?,
+            value: self.value()?,
+            request: self.given(flags & PROCLAIM_REQUEST, Reader::request)?,
+        })
     }
 
     /// Flags whose lowest two are a kind of wait.

@@ -3,7 +3,7 @@
 use super::{DecodeError, Reader, Writer};
 use crate::event::{Change, ClaimState, LockChange, RegisterChange, RegisterState};
 use crate::reply::EndReason;
-use tollgate_types::{LeaseId, Metadata, Name, Owner, Revision};
+use tollgate_types::{LeaseId, Metadata, Name, Owner, Revision, Value};
 
 /// A [`LockChange`], borrowed from where it happened.
 pub(crate) struct LockChanged<'a> {
@@ -16,6 +16,7 @@ pub(crate) struct LockChanged<'a> {
     pub(crate) prev: Option<ClaimState>,
     pub(crate) end: Option<EndReason>,
     pub(crate) note: &'a Metadata,
+    pub(crate) value: Option<&'a Value>,
     pub(crate) vacant: bool,
 }
 
@@ -24,7 +25,8 @@ const HAS_PREV: u8 = 2;
 const HAS_END: u8 = 4;
 const VACANT: u8 = 8;
 const REGISTER: u8 = 16;
-const KNOWN: u8 = 31;
+const HAS_VALUE: u8 = 32;
+const KNOWN: u8 = 63;
 
 fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
@@ -34,6 +36,7 @@ fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<'_>) {
     let flags = flag(changed.now.is_some(), HAS_NOW)
         | flag(changed.prev.is_some(), HAS_PREV)
         | flag(changed.end.is_some(), HAS_END)
+        | flag(changed.value.is_some(), HAS_VALUE)
         | flag(changed.vacant, VACANT);
     writer.u8(flags);
     writer.name(changed.name);
@@ -48,6 +51,9 @@ fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<'_>) {
         writer.u8(reason_number(reason));
     }
     writer.metadata(changed.note);
+    if let Some(value) = changed.value {
+        writer.value(value);
+    }
 }
 
 fn write_register_change(writer: &mut Writer<'_>, change: &RegisterChange) {
@@ -70,7 +76,7 @@ pub(crate) fn read_event(reader: &mut Reader<'_>) -> Result<Change, DecodeError>
     let flags = reader.flags("kind of change", KNOWN)?;
     let has = |flag: u8| flags & flag != 0;
     if has(REGISTER) {
-        if has(HAS_END) || has(VACANT) {
+        if has(HAS_END) || has(VACANT) || has(HAS_VALUE) {
             return Err(DecodeError::UnknownTag { what: "kind of change", tag: flags, at });
         }
         return Ok(Change::Register(RegisterChange {
@@ -89,6 +95,7 @@ pub(crate) fn read_event(reader: &mut Reader<'_>) -> Result<Change, DecodeError>
         prev: has(HAS_PREV).then(|| read_claim_state(reader)).transpose()?,
         end: has(HAS_END).then(|| reader.tag("end reason", reason_from)).transpose()?,
         note: reader.metadata()?,
+        value: has(HAS_VALUE).then(|| reader.value()).transpose()?,
         vacant: has(VACANT),
     }))
 }

@@ -5,7 +5,7 @@ use super::events::{
 };
 use super::snapshot::{Header, Snapshot, write_header};
 use super::{DecodeError, Reader, Writer, stubs};
-use crate::claim::{Claim, Extras, Locks, Upgrade};
+use crate::claim::{Claim, Extras, Locks, Said, Upgrade};
 use crate::event::{Change, Event, RegisterState};
 use crate::lease::{Lease, Residence, Unacked};
 use crate::lock::Closure;
@@ -122,7 +122,8 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
             writer.u8(Tag::Claim as u8);
             let lease = snapshot.leases.get(claim.lease);
             writer.revision(lease.incarnation);
-            write_claim(&mut writer, claim, &lease.requests);
+            let with_value = !snapshot.planted(Bug::ValuesLostInSnapshot);
+            write_claim(&mut writer, claim, &lease.requests, with_value);
         }
         Record::Closure(closure) => {
             writer.u8(Tag::Closure as u8);
@@ -320,6 +321,10 @@ fn write_outcome(writer: &mut Writer<'_>, outcome: &Outcome, waited: u8) {
             writer.bool(*succeeded);
             writer.revision(*revision);
         }
+        Outcome::Proclaimed { revision } => {
+            writer.u8(waited | 7);
+            writer.revision(*revision);
+        }
         Outcome::Rejected(code) => {
             writer.u8(waited | 6);
             writer.u8(*code as u8);
@@ -341,6 +346,7 @@ fn read_outcome(reader: &mut Reader<'_>) -> Result<(Outcome, bool), DecodeError>
         4 => Outcome::Ended { token: reader.token_option()?, reason: reader.tag("end reason", reason_from)? },
         5 => Outcome::TxnDone { succeeded: reader.bool("succeeded")?, revision: reader.revision()? },
         6 => Outcome::Rejected(reader.tag("rejection", RejectionCode::from_number)?),
+        7 => Outcome::Proclaimed { revision: reader.revision()? },
         _ => return Err(DecodeError::UnknownTag { what: "outcome", tag, at }),
     };
     Ok((outcome, tag & WAITED != 0))
@@ -354,12 +360,14 @@ const ANONYMOUS: u8 = 1;
 const ATTENDED: u8 = 1 << 1;
 /// Of a claim: more than once, and then how often follows.
 const ASKED_AGAIN: u8 = 1 << 2;
+/// Of a claim: it has a value, which follows, and since which revision it says so.
+const SAYS: u8 = 1 << 3;
 
 fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests) {
+fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests, with_value: bool) {
     writer.lease_id(claim.lease_id);
     writer.names(&claim.names);
     writer.owner(&claim.owner);
@@ -378,10 +386,17 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests) {
         let waited = if requests.has_waited(*seq) { WAITED } else { 0 };
         w.u8(waited | u8::from(*part == Part::Convert));
     });
-    let again = claim.asks != 1;
-    writer.u8(flag(claim.anonymous, ANONYMOUS) | flag(claim.attended, ATTENDED) | flag(again, ASKED_AGAIN));
+    let (again, said) = (claim.asks != 1, claim.said().filter(|_| with_value));
+    writer.u8(flag(claim.anonymous, ANONYMOUS)
+        | flag(claim.attended, ATTENDED)
+        | flag(again, ASKED_AGAIN)
+        | flag(said.is_some(), SAYS));
     if again {
         writer.varint(u64::from(claim.asks));
+    }
+    if let Some(said) = said {
+        writer.value(&said.value);
+        writer.revision(said.revision);
     }
     writer.option(claim.upgrade.as_ref(), |w, upgrade| {
         w.mode(upgrade.mode);
@@ -408,7 +423,7 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeE
         version: reader.varint()?,
         since: reader.log_time()?,
         until: reader.log_time()?,
-        extras: Extras { max_hold: reader.duration()?, lock_delay: reader.duration()? }.packed(),
+        extras: Extras { max_hold: reader.duration()?, lock_delay: reader.duration()?, said: None }.packed(),
         seqs: reader.list("seqs", SEQS_MAX, 2, |r| read_part(r, &mut waited))?.into(),
         anonymous: false,
         attended: false,
@@ -419,7 +434,7 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeE
         older: None,
         younger: None,
     };
-    let flags = reader.flags("flags of a claim", ANONYMOUS | ATTENDED | ASKED_AGAIN)?;
+    let flags = reader.flags("flags of a claim", ANONYMOUS | ATTENDED | ASKED_AGAIN | SAYS)?;
     (claim.anonymous, claim.attended) = (flags & ANONYMOUS != 0, flags & ATTENDED != 0);
     if flags & ASKED_AGAIN != 0 {
         let (what, at) = ("asks of a claim", reader.at());
@@ -427,6 +442,10 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeE
         if claim.asks < 2 {
             return Err(DecodeError::UnknownTag { what, tag: claim.asks.to_le_bytes()[0], at });
         }
+    }
+    if flags & SAYS != 0 {
+        let said = Said { value: reader.value()?, revision: reader.revision()? };
+        claim.extras.get_or_insert_default().said = Some(said);
     }
     claim.upgrade = reader.option("upgrade", read_upgrade)?.map(Box::new);
     Ok((Box::new(claim), waited))

@@ -12,7 +12,7 @@ use tollgate_types::{Key, LeaseId, Metadata, Mode, Name, Owner, Revision, Token,
 pub(super) const HEAD_BYTES: usize = 16;
 
 /// Head and fixed fields of a change to a lock with both states, the longest there is.
-const FIELDS_BYTES_MAX: usize = 136;
+const FIELDS_BYTES_MAX: usize = 140;
 
 const CLAIM_STATE_BYTES: usize = 2 * 9 + 3 * 8;
 const REGISTER_STATE_BYTES: usize = 4 * 8 + 4;
@@ -21,6 +21,7 @@ const HAS_NOW: u8 = 1;
 const HAS_PREV: u8 = 2;
 const VACANT: u8 = 4;
 const REGISTER: u8 = 8;
+const HAS_VALUE: u8 = 16;
 const NO_REASON: u8 = u8::MAX;
 const NO_MODE: u8 = u8::MAX;
 const PERMIT: u8 = u8::MAX - 1;
@@ -113,6 +114,7 @@ pub(super) fn pack_lock(revision: Revision, counts: u64, changed: &LockChanged<'
     let mut fields = start(revision, counts);
     let flags = flag(changed.now.is_some(), HAS_NOW)
         | flag(changed.prev.is_some(), HAS_PREV)
+        | flag(changed.value.is_some(), HAS_VALUE)
         | flag(changed.vacant, VACANT);
     fields.put([flags, changed.end.map_or(NO_REASON, reason_number)]);
     fields.u64(changed.lease.get());
@@ -129,7 +131,10 @@ pub(super) fn pack_lock(revision: Revision, counts: u64, changed: &LockChanged<'
     for state in [&changed.now, &changed.prev].into_iter().flatten() {
         fields.claim_state(state);
     }
-    finish(fields, &strings, out);
+    let Some(value) = changed.value else { return finish(fields, &strings, out) };
+    fields.length(value.as_bytes());
+    let [name, owner, metadata, note] = strings;
+    finish(fields, &[name, owner, metadata, note, value.as_bytes()], out);
 }
 
 pub(super) fn pack_register(revision: Revision, counts: u64, change: &RegisterChange, out: &mut Vec<u8>) {
@@ -222,7 +227,8 @@ pub(super) fn matches(bytes: &[u8], watch: &Watch) -> bool {
     if flags & REGISTER == 0 {
         cursor.take(1 + 8 + 8);
         let name_bytes = cursor.u32() as usize;
-        cursor.take(3 * 4 + states * CLAIM_STATE_BYTES);
+        let value_bytes = if flags & HAS_VALUE == 0 { 0 } else { 4 };
+        cursor.take(3 * 4 + states * CLAIM_STATE_BYTES + value_bytes);
         watch.matches_lock(cursor.take(name_bytes))
     } else {
         let key_bytes = cursor.u32() as usize;
@@ -252,6 +258,7 @@ fn unpack_lock(flags: u8, mut cursor: Cursor<'_>) -> LockChange {
     let lengths: [usize; 4] = std::array::from_fn(|_| cursor.u32() as usize);
     let now = (flags & HAS_NOW != 0).then(|| cursor.claim_state());
     let prev = (flags & HAS_PREV != 0).then(|| cursor.claim_state());
+    let value_bytes = (flags & HAS_VALUE != 0).then(|| cursor.u32() as usize);
     let [name, owner, metadata, note] = lengths.map(|len| cursor.take(len));
     LockChange {
         name: Name::new(name).expect(PACKED),
@@ -263,6 +270,7 @@ fn unpack_lock(flags: u8, mut cursor: Cursor<'_>) -> LockChange {
         prev,
         end: reason_from(reason),
         note: Metadata::new(note).expect(PACKED),
+        value: value_bytes.map(|len| Value::new(cursor.take(len)).expect(PACKED)),
         vacant: flags & VACANT != 0,
     }
 }
@@ -304,8 +312,11 @@ mod tests {
             prev: Some(ClaimState { token: None, wants: Some(Mode::Exclusive), mode: Mode::Shared, ..state }),
             end: Some(EndReason::Forced),
             note: Metadata::new("because").unwrap(),
+            value: None,
             vacant: true,
         };
+        let said = LockChange { value: Some(Value::new("leads").unwrap()), ..lock.clone() };
+        let says_nothing = LockChange { value: Some(Value::EMPTY), ..lock.clone() };
         let value = |bytes: &[u8]| RegisterState {
             value: Value::new(bytes).unwrap(),
             lease: Some(lock.lease),
@@ -320,9 +331,8 @@ mod tests {
         };
         let deleted = RegisterChange { now: None, ..register.clone() };
         let nothing = LockChange { now: None, prev: None, end: None, note: Metadata::NONE, ..lock.clone() };
-        for change in
-            [Change::Lock(lock), Change::Lock(nothing), Change::Register(register), Change::Register(deleted)]
-        {
+        let locks = [lock, nothing, said, says_nothing].map(Change::Lock);
+        for change in locks.into_iter().chain([register, deleted].map(Change::Register)) {
             let mut bytes = Vec::new();
             match &change {
                 Change::Lock(lock) => pack_lock(revision, 500, &lock.borrowed(), &mut bytes),

@@ -12,7 +12,7 @@ use crate::reply::{Kind, Rejection, Reply};
 use crate::requests::Part;
 use crate::slab::Id;
 use smallvec::SmallVec;
-use tollgate_types::{Limit, LogTime, Metadata, Mode, Name, Names, Owner};
+use tollgate_types::{Limit, LogTime, Metadata, Mode, Name, Names, Owner, Value};
 
 impl State {
     pub(super) fn acquire_lock(&mut self, acquire: &AcquireLock) -> Reply {
@@ -161,7 +161,8 @@ impl State {
         if new > 0 {
             self.check(Limit::Locks, (self.locks.len() + new) as u64)?;
         }
-        self.check(Limit::ClaimsPerLease, u64::from(self.leases.get(lease).claims) + 1)
+        self.check(Limit::ClaimsPerLease, u64::from(self.leases.get(lease).claims) + 1)?;
+        acquire.value.as_ref().map_or(Ok(()), |_| self.check(Limit::ClaimValues, self.claim_values + 1))
     }
 
     /// Whether this acquire, if it were the next entry and stamped `at`, would certainly be answered `Busy`, so that a
@@ -185,6 +186,7 @@ impl State {
     #[inline]
     fn check_acquire(&self, acquire: &AcquireLock) -> Result<(), Rejection> {
         self.check_sizes(&acquire.names, &acquire.metadata)?;
+        self.check(Limit::ValueBytes, acquire.value.as_ref().map_or(0, Value::len) as u64)?;
         self.check(Limit::LockDelay, acquire.lock_delay.ms())
     }
 

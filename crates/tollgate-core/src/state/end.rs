@@ -32,6 +32,7 @@ impl State {
             }
         }
         let claim = self.claims.remove(id);
+        self.claim_values -= u64::from(claim.said().is_some());
         self.stop_timers(&claim);
         if claim.holds()
             && let Some(hash) = self.counted_hash(&claim)

@@ -2,7 +2,7 @@
 
 use super::State;
 use super::settle::Place;
-use crate::claim::{Claim, Extras, Locks, QueueKey, Upgrade};
+use crate::claim::{Claim, Extras, Locks, QueueKey, Said, Upgrade};
 use crate::command::AcquireLock;
 use crate::event::ClaimState;
 use crate::lease::Lease;
@@ -27,6 +27,8 @@ impl State {
         let revision = self.bump();
         let max_hold = acquire.max_hold.unwrap_or_default();
         let locks = self.locks_for(acquire, places);
+        let said_at = if granted { revision } else { Revision::ZERO };
+        let said = acquire.value.clone().map(|value| Said { value, revision: said_at });
         let claim = Claim {
             names: acquire.names.clone(),
             lease_id: acquire.lease,
@@ -39,7 +41,7 @@ impl State {
             version: 1,
             until: if granted { self.hold_until(max_hold) } else { wait_until },
             since: self.now,
-            extras: Extras { max_hold, lock_delay: acquire.lock_delay }.packed(),
+            extras: Extras { max_hold, lock_delay: acquire.lock_delay, said }.packed(),
             seqs: acquire.request.iter().map(|request| (request.seq, Part::Acquire)).collect(),
             anonymous: acquire.request.is_none(),
             attended: acquire.attended,
@@ -90,6 +92,7 @@ impl State {
         let lease_id = claim.lease;
         claim.older = self.leases.get(lease_id).youngest;
         let older = claim.older;
+        self.claim_values += u64::from(claim.said().is_some());
         let id = self.claims.insert(claim);
         let lease = self.leases.get_mut(lease_id);
         lease.youngest = Some(id);
@@ -169,6 +172,9 @@ impl State {
         let claim = self.claims.get_mut(id);
         claim.token = Some(Token::of_grant(revision));
         claim.since = now;
+        if let Some(said) = claim.extras.as_mut().and_then(|extras| extras.said.as_mut()) {
+            said.revision = revision;
+        }
         claim.until = hold_until;
         claim.mod_revision = revision;
         claim.version += 1;

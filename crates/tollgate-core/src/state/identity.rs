@@ -233,6 +233,7 @@ impl State {
             Outcome::TxnDone { succeeded, revision } => {
                 Reply::TxnDone { succeeded, revision, results: Vec::new() }
             }
+            Outcome::Proclaimed { revision } => Reply::Proclaimed { revision },
             Outcome::Rejected(code) => Reply::Rejected(Rejection::RejectedBefore { seq, code }),
         }
     }
@@ -254,6 +255,7 @@ fn outcome_of(reply: &Reply) -> Outcome {
         Reply::TxnDone { succeeded, revision, .. } => {
             Outcome::TxnDone { succeeded: *succeeded, revision: *revision }
         }
+        Reply::Proclaimed { revision } => Outcome::Proclaimed { revision: *revision },
         Reply::Rejected(rejection) => Outcome::Rejected(rejection.code()),
         Reply::Done
         | Reply::LeaseGranted { .. }

@@ -2,7 +2,7 @@
 
 use super::State;
 use super::grant::timers;
-use crate::claim::Claim;
+use crate::claim::{Claim, Extras};
 use crate::event::{Change, lock_ring_bytes};
 use crate::lease::Lease;
 use crate::lock::{Held, Lock};
@@ -45,6 +45,8 @@ impl State {
     }
 
     fn check_claims(&self) -> Checked {
+        let values = self.claims.iter().filter(|(_, claim)| claim.said().is_some()).count() as u64;
+        must!(self.claim_values == values, "{} values, {values} of them on claims", self.claim_values);
         let mut created = BTreeSet::new();
         for (id, claim) in self.claims.iter() {
             let at = claim.create_revision;
@@ -57,6 +59,13 @@ impl State {
             let upgrading = claim.upgrade.as_ref().map_or(claim.since, |upgrade| upgrade.since);
             let past = claim.since <= upgrading && upgrading <= self.now;
             must!(past, "{at:?} holds or waits since the future");
+            if let Some(said) = claim.said() {
+                let range =
+                    if claim.holds() { at..=claim.mod_revision } else { Revision::ZERO..=Revision::ZERO };
+                must!(range.contains(&said.revision), "{at:?} says something before or after its time");
+            }
+            let extras = claim.extras.as_ref().is_none_or(|extras| **extras != Extras::default());
+            must!(extras, "{at:?} keeps room for nothing");
             must!(claim.holds() || claim.upgrade.is_none(), "{at:?} upgrades what it does not hold");
             must!(
                 claim.names.as_slice().len() == claim.locks.as_slice().len(),
@@ -318,7 +327,7 @@ impl State {
         for event in self.ring.freeze().iter() {
             must!(last <= event.revision && event.revision <= self.revision, "history is out of order");
             let counts = match &event.change {
-                Change::Lock(lock) => lock_ring_bytes(&lock.name, &lock.owner, &lock.metadata, &lock.note),
+                Change::Lock(lock) => lock_ring_bytes(&lock.borrowed()),
                 Change::Register(register) => register.ring_bytes(),
             };
             (bytes, last) = (bytes + counts, event.revision);

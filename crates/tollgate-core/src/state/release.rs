@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    fn check_holder(
+    pub(super) fn check_holder(
         &self,
         name: &Name,
         claim: Option<Id<Claim>>,

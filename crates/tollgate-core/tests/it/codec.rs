@@ -7,8 +7,9 @@ pub(crate) use arbitrary::{Rng, arbitrary_entry};
 use tollgate_core::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
     ConvertLock, DecodeError, ENTRY_FORMAT_VERSION, EndStub, Entry, ForceRelease, GrantLease, KeySelector,
-    LeaseChoice, LeaseEnd, Op, RENEWALS_MAX, RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock,
-    RenewLeases, Renewal, Request, RevokeLease, Sort, TXN_STEPS_MAX, Txn, Wait, decode_entry, encode_entry,
+    LeaseChoice, LeaseEnd, Op, Proclaim, RENEWALS_MAX, RangeQuery, RegisterStub, Relation, ReleaseBy,
+    ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Sort, TXN_STEPS_MAX, Txn, Wait, decode_entry,
+    encode_entry,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
@@ -68,6 +69,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         lock_delay: DurationMs::ZERO,
         max_hold: Some(DurationMs::from_ms(60_000)),
         metadata: Metadata::new("why").unwrap(),
+        value: None,
         attended: false,
         request: Some(request(7, &[(1, 6)])),
     };
@@ -77,7 +79,19 @@ fn golden() -> Vec<(&'static str, Entry)> {
         let names = names(&["a"]);
         let (wait, max_hold, request) = (Wait::No, None, None);
         let (lease, attended) = (lease(5), false);
-        AcquireLock { names, lease, owner, mode, wait, lock_delay, max_hold, metadata, attended, request }
+        AcquireLock {
+            names,
+            lease,
+            owner,
+            mode,
+            wait,
+            lock_delay,
+            max_hold,
+            metadata,
+            value: None,
+            attended,
+            request,
+        }
     };
     let convert = |wait, request| ConvertLock {
         names: names(&["a"]),
@@ -86,6 +100,15 @@ fn golden() -> Vec<(&'static str, Entry)> {
         mode: Mode::permit(2, 3).unwrap(),
         wait,
         attended: false,
+        request,
+    };
+    let value = |text: &str| Value::new(text).unwrap();
+    let proclaim = |text: &str, request| Proclaim {
+        name: Name::new("a").unwrap(),
+        lease: lease(5),
+        owner: Owner::LEASE,
+        token: Token::new(9).unwrap(),
+        value: value(text),
         request,
     };
     let release = |token: Option<u64>, request| ReleaseLock {
@@ -123,7 +146,6 @@ fn golden() -> Vec<(&'static str, Entry)> {
     let revision = |number| Revision::new(number).unwrap();
     let end_stub = |reason| EndStub { lease: lease(300), incarnation: revision(7), reason };
     let get = |keys, limit, sort| Op::Get(RangeQuery { keys, limit, sort });
-    let value = |text: &str| Value::new(text).unwrap();
     vec![
         ("01 ac02 01", at(300, Command::Tick)),
         ("01 ffffffffffffffffff01 01", at(u64::MAX, Command::Tick)),
@@ -209,6 +231,22 @@ fn golden() -> Vec<(&'static str, Entry)> {
             at(0, Command::AcquireLock(AcquireLock { attended: true, ..plain_acquire(Mode::Exclusive) })),
         ),
         (
+            "01 00 05 28 01 0161 05 00 00 01 00 0176 04 00",
+            at(
+                0,
+                Command::AcquireLock(AcquireLock {
+                    value: Some(value("v")),
+                    request: Some(request(4, &[])),
+                    ..plain_acquire(Mode::Exclusive)
+                }),
+            ),
+        ),
+        ("01 00 12 00 0161 05 00 09 00", at(0, Command::Proclaim(proclaim("", None)))),
+        (
+            "01 00 12 01 0161 05 00 09 0176 04 00",
+            at(0, Command::Proclaim(proclaim("v", Some(request(4, &[]))))),
+        ),
+        (
             "01 00 07 12 01 0161 05 00 05 02 03",
             at(0, Command::ConvertLock(ConvertLock { attended: true, ..convert(Wait::Forever, None) })),
         ),
@@ -274,8 +312,8 @@ fn golden() -> Vec<(&'static str, Entry)> {
             at(0, Command::Txn(Txn { request: None, compares: vec![], then: vec![], otherwise: vec![] })),
         ),
         (
-            "01 00 0b 15 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 64 \
-             c0cf24 e0d403 904e c0843d 808004 8001 904e 80808020 e807 a09c01 904e",
+            "01 00 0b 16 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 64 \
+             c0cf24 e0d403 904e c0843d 808004 8001 904e 80808020 e807 a09c01 904e a08d06",
             at(0, Command::SetLimits(Box::new(Limits::DEFAULT))),
         ),
         ("01 00 0c 02", at(0, Command::RaiseApplyVersion(2))),
@@ -341,7 +379,7 @@ fn the_log_format_stays_as_it_is() {
         let log_time_end = (1..golden.len()).find(|i| golden[*i] < 0x80).unwrap();
         tags.insert(golden[log_time_end + 1]);
     }
-    assert!(tags.into_iter().eq(1..=17), "every command has a line");
+    assert!(tags.into_iter().eq(1..=18), "every command has a line");
 }
 
 #[test]
@@ -411,7 +449,7 @@ fn an_unknown_version_or_tag_is_refused() {
         let error = DecodeError::UnsupportedVersion { what: "entry", found, supported: 1 };
         assert_eq!(decode_entry(&[found, 0, 1]), Err(error));
     }
-    for tag in (0..=255).filter(|tag| !(1..=17).contains(tag)) {
+    for tag in (0..=255).filter(|tag| !(1..=18).contains(tag)) {
         let error = DecodeError::UnknownTag { what: "command", tag, at: 2 };
         assert_eq!(decode_entry(&[1, 0, tag]), Err(error));
     }

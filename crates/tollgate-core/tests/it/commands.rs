@@ -2,12 +2,12 @@
 
 use tollgate_core::{
     AcquireLock, AddStub, Applied, Bug, CancelTarget, CancelWait, Command, ConfirmStub, ConvertLock, EndStub,
-    Entry, Event, GrantLease, LeaseChoice, LeaseEnd, Op, RegisterStub, ReleaseBy, ReleaseLock, RenewLeases,
-    Renewal, Request, RevokeLease, SnapshotReader, State, Txn, Wait, Watch,
+    Entry, Event, GrantLease, LeaseChoice, LeaseEnd, Op, Proclaim, RegisterStub, ReleaseBy, ReleaseLock,
+    RenewLeases, Renewal, Request, RevokeLease, SnapshotReader, State, Txn, Wait, Watch,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
-    Owner, Revision, Seq, SeqRanges, Value,
+    Owner, Revision, Seq, SeqRanges, Token, Value,
 };
 
 /// A state in which a planted bug survives a restore.
@@ -158,9 +158,22 @@ pub(crate) fn acquire(id: u64, texts: &[&str]) -> AcquireLock {
         lock_delay: DurationMs::ZERO,
         max_hold: None,
         metadata: Metadata::NONE,
+        value: None,
         attended: false,
         request: None,
     }
+}
+
+/// By the lease itself.
+pub(crate) fn proclaim(id: u64, text: &str, token: u64, value: &[u8]) -> Command {
+    Command::Proclaim(Proclaim {
+        name: name(text),
+        lease: lease(id),
+        owner: Owner::LEASE,
+        token: Token::new(token).expect("above 0"),
+        value: Value::new(value).expect("short"),
+        request: None,
+    })
 }
 
 /// [`acquire`] of one name.

@@ -96,6 +96,8 @@ struct Claim {
     owner: Owner,
     mode: Mode,
     metadata: Metadata,
+    /// What it says, and since which revision once it holds.
+    value: Option<(Value, Revision)>,
     lock_delay: DurationMs,
     max_hold: Option<DurationMs>,
     create_revision: Revision,
@@ -200,6 +202,7 @@ impl Oracle {
             Command::ConvertLock(convert) => self.convert_lock(convert),
             Command::CancelWait(cancel) => self.cancel_wait(cancel),
             Command::ForceRelease(force) => self.force_release(force),
+            Command::Proclaim(proclaim) => self.proclaim(proclaim),
             Command::Txn(txn) => self.txn(txn),
             Command::AddStub(add) => self.add_stub(add),
             Command::ConfirmStub(confirm) => self.confirm_stub(*confirm),
@@ -494,7 +497,10 @@ impl Oracle {
 fn ring_bytes(event: &Event) -> u64 {
     let value = |state: &Option<RegisterState>| state.as_ref().map_or(0, |state| state.value.len());
     let variable = match &event.change {
-        Change::Lock(lock) => lock.name.len() + lock.owner.len() + lock.metadata.len() + lock.note.len(),
+        Change::Lock(lock) => {
+            let value = lock.value.as_ref().map_or(0, Value::len);
+            lock.name.len() + lock.owner.len() + lock.metadata.len() + lock.note.len() + value
+        }
         Change::Register(register) => register.key.len() + value(&register.now) + value(&register.prev),
     };
     128 + variable as u64

@@ -177,6 +177,7 @@ pub(crate) fn acquire(name: &str, of: u64, wait: Wait) -> Command {
         lock_delay: DurationMs::ZERO,
         max_hold: None,
         metadata: Metadata::NONE,
+        value: None,
         attended: false,
         request: None,
     })

@@ -193,6 +193,7 @@ impl Proposer {
                 lock_delay: DurationMs::ZERO,
                 max_hold: None,
                 metadata: Metadata::new("").expect("valid"),
+                value: None,
                 attended: false,
                 request,
             })

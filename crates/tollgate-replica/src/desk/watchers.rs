@@ -325,6 +325,7 @@ mod tests {
             lock_delay: DurationMs::ZERO,
             max_hold: None,
             metadata: Metadata::NONE,
+            value: None,
             attended: false,
             request: None,
         };

@@ -387,6 +387,7 @@ pub(crate) fn lock(name: &str, lease: u64) -> Command {
         lock_delay: DurationMs::ZERO,
         max_hold: None,
         metadata: Metadata::new("").unwrap(),
+        value: None,
         attended: false,
         request: None,
     })

@@ -103,11 +103,12 @@ async fn follow(router: Router, observe: Observe, outgoing: mpsc::Sender<Result<
         let look = move |sight: Sight<'_>| query.look(sight);
         let Ok((header, seen)) = router.look(group, Consistency::Stale, look).await else { break };
         let response = seen.observed(&header);
-        let token = response.leader.as_ref().map_or(0, |leader| leader.fencing_token);
-        if told == Some(token) || (told.is_none() && token == 0) {
+        // Under one token a leader may say one thing after another.
+        let now = response.leader.as_ref().map(|leader| (leader.fencing_token, leader.value_revision));
+        if told == Some(now) || (told.is_none() && now.is_none()) {
             continue;
         }
-        told = Some(token);
+        told = Some(now);
         if outgoing.send(Ok(response)).await.is_err() {
             break;
         }

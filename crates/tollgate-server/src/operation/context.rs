@@ -88,6 +88,10 @@ pub(super) enum About {
     Get,
     Range,
     Leader,
+    Proclaim {
+        lease: LeaseId,
+        seq: Option<Seq>,
+    },
     Resign {
         lease: Option<LeaseId>,
         seq: Option<Seq>,
@@ -179,6 +183,7 @@ impl Context {
             About::Lock(asked) => lock_answer::locked(asked, replied),
             About::Unlock { .. } => lock_answer::unlocked(&replied),
             About::Resign { .. } => lock_answer::resigned(&replied),
+            About::Proclaim { .. } => lock_answer::proclaimed(&replied),
             About::ForceRelease(_) => lock_answer::force_released(&replied),
             About::CancelWait { .. } => lock_answer::wait_cancelled(&replied),
             About::LeaseGrant(_) => lease::granted(&replied),
@@ -197,7 +202,10 @@ impl Context {
     /// or has no further effect.
     pub fn may_repeat(&self) -> bool {
         match &self.about {
-            About::Unlock { seq, .. } | About::Resign { seq, .. } | About::Write { seq, .. } => seq.is_some(),
+            About::Unlock { seq, .. }
+            | About::Resign { seq, .. }
+            | About::Proclaim { seq, .. }
+            | About::Write { seq, .. } => seq.is_some(),
             About::LeaseGrant(chosen) => chosen.is_some(),
             About::ForceRelease(_) => false,
             About::CancelWait { repeats, .. } => *repeats,
@@ -251,6 +259,7 @@ impl Context {
             About::CancelWait { lease, .. }
             | About::LeaseRevoke(lease)
             | About::KeepAlive { lease, .. }
+            | About::Proclaim { lease, .. }
             | About::LeaseTimeToLive(lease) => Some(*lease),
             About::Unlock { lease, .. }
             | About::Resign { lease, .. }
@@ -264,7 +273,10 @@ impl Context {
     pub fn seq(&self) -> Option<Seq> {
         match &self.about {
             About::Lock(asked) => asked.seq,
-            About::Unlock { seq, .. } | About::Resign { seq, .. } | About::Write { seq, .. } => *seq,
+            About::Unlock { seq, .. }
+            | About::Resign { seq, .. }
+            | About::Proclaim { seq, .. }
+            | About::Write { seq, .. } => *seq,
             _ => None,
         }
     }
@@ -286,7 +298,7 @@ fn refusal(about: &About, replied: &Replied<'_>) -> Option<v1::Error> {
         (Reply::Rejected(rejection), _) => Some(error_of_rejection(rejection, replied.group)),
         (
             Reply::Ended { token: None, reason: EndReason::Cancelled },
-            About::Unlock { .. } | About::Write { .. } | About::Resign { .. },
+            About::Unlock { .. } | About::Write { .. } | About::Resign { .. } | About::Proclaim { .. },
         ) => Some(cancelled_before(replied.group)),
         _ => None,
     }

@@ -1,19 +1,16 @@
-//! Elections: a lock that its leader holds exclusively, with what the leader says of itself as the grant's metadata.
+//! Elections: a lock that its leader holds exclusively, with what the leader says of itself as the value of the claim.
 //!
-//! So a campaign, its grant and the leader's value are one entry, and there is no moment with a leader and the value of
-//! another. The price: a value is text, as metadata is, and can't be changed while its leader leads. A Proclaim would
-//! have to check the lock's token and write a register in one entry, which the state machine can't. Not here: waiting,
-//! which locks do.
+//! So a campaign, its grant and the leader's value are one entry, and so are a Proclaim and the check of its token:
+//! there is no moment with a leader and the value of another. Not here: waiting, which locks do.
 
 use super::context::About;
-use super::error::not_supported;
 use super::lock::{is_fast, leave, prepare_acquire, read_wait, release_command, request};
 use super::lock_answer::Purpose;
 use super::query::Query;
 use super::route::group_of;
 use super::{Prepared, read_consistency};
-use tollgate_core::{AcquireLock, HolderView, LockView, Watch};
-use tollgate_proto::{BadField, convert, v1};
+use tollgate_core::{AcquireLock, Command, HolderView, LockView, Proclaim, Watch};
+use tollgate_proto::{convert, v1};
 use tollgate_types::{DurationMs, GroupId, Metadata, Mode, Name};
 
 pub(super) fn prepare_campaign(campaign: &v1::CampaignRequest, groups: u32) -> Result<Prepared, v1::Error> {
@@ -22,7 +19,7 @@ pub(super) fn prepare_campaign(campaign: &v1::CampaignRequest, groups: u32) -> R
     let owner = convert::read_owner("owner", &campaign.owner)?;
     let identity = convert::read_request(Some(lease), campaign.request.as_ref())?;
     let wait = read_wait(campaign.timeout_ms)?;
-    let value = read_value(&campaign.value)?;
+    let value = convert::read_value("value", &campaign.value)?;
     let fast = is_fast(wait, identity.as_ref());
     let acquire = AcquireLock {
         names: name.into(),
@@ -32,27 +29,25 @@ pub(super) fn prepare_campaign(campaign: &v1::CampaignRequest, groups: u32) -> R
         wait,
         lock_delay: DurationMs::ZERO,
         max_hold: None,
-        metadata: value.clone(),
+        metadata: Metadata::NONE,
+        // One who says nothing takes no room for it.
+        value: (!value.is_empty()).then(|| value.clone()),
         attended: false,
         request: identity.map(request),
     };
     prepare_acquire(acquire, fast, Purpose::Campaign { value }, groups)
 }
 
-fn read_value(value: &[u8]) -> Result<Metadata, BadField> {
-    Metadata::new(value).map_err(|invalid| {
-        let says =
-            format!("{invalid}; this version keeps a leader's value as text: put bytes into a register");
-        BadField::new("value", says)
-    })
-}
-
-pub(super) fn prepare_proclaim(proclaim: &v1::ProclaimRequest) -> Result<Prepared, v1::Error> {
-    convert::read_name("name", &proclaim.name)?;
-    Err(not_supported(
-        "a leader's value can't be changed yet: resign and campaign with the new one, or keep what changes in a \
-         register that hangs on the leader's lease",
-    ))
+pub(super) fn prepare_proclaim(proclaim: &v1::ProclaimRequest, groups: u32) -> Result<Prepared, v1::Error> {
+    let name = convert::read_name("name", &proclaim.name)?;
+    let lease = convert::read_lease_id("lease_id", proclaim.lease_id)?;
+    let owner = convert::read_owner("owner", &proclaim.owner)?;
+    let token = convert::read_token("fencing_token", proclaim.fencing_token)?;
+    let value = convert::read_value("value", &proclaim.value)?;
+    let request = convert::read_request(Some(lease), proclaim.request.as_ref())?.map(request);
+    let (group, seq) = (group_of(name.slot(), groups), request.as_ref().map(|request| request.seq));
+    let command = Command::Proclaim(Proclaim { name, lease, owner, token, value, request });
+    Ok(Prepared::command(group, command, About::Proclaim { lease, seq }))
 }
 
 pub(super) fn prepare_leader(leader: &v1::LeaderRequest, groups: u32) -> Result<Prepared, v1::Error> {
@@ -89,14 +84,14 @@ pub(super) fn leader_of_holder(name: &Name, view: &HolderView) -> v1::Leader {
         owner: view.owner.to_string(),
         fencing_token: view.token.get(),
         create_revision: view.create_revision.get(),
-        value: view.metadata.as_bytes().to_vec(),
-        value_revision: view.token.get(),
+        value: view.said.as_ref().map_or_else(Vec::new, |(value, _)| value.as_bytes().to_vec()),
+        value_revision: view.said.as_ref().map_or(view.token.get(), |(_, since)| since.get()),
         client_id: view.client_id.to_string(),
     }
 }
 
 /// An election to follow: look at its lock ([`super::Seen::observed`]) at first, and again whenever the watch tells of
-/// a change; what has the token of the last one sent is none.
+/// a change; what has the token and the value of the last one sent is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observe {
     /// The election.
@@ -128,7 +123,7 @@ impl Observe {
 mod tests {
     use super::*;
     use crate::operation::Kind;
-    use tollgate_core::{Command, ReleaseBy, Wait};
+    use tollgate_core::{ReleaseBy, Wait};
 
     fn campaign() -> v1::CampaignRequest {
         v1::CampaignRequest {
@@ -153,23 +148,36 @@ mod tests {
             panic!("a campaign is an acquire")
         };
         assert_eq!((acquire.mode, acquire.wait), (Mode::Exclusive, Wait::Forever));
-        assert_eq!(acquire.metadata.as_bytes(), b"10.0.0.2");
+        assert_eq!(acquire.value.unwrap().as_bytes(), b"10.0.0.2");
+        let silent = v1::CampaignRequest { value: Vec::new(), ..campaign() };
+        let Command::AcquireLock(acquire) = command(prepare_campaign(&silent, 1).unwrap()) else { panic!() };
+        assert_eq!(acquire.value, None);
     }
 
     #[test]
-    fn a_value_that_is_no_text_is_refused() {
-        let error =
-            prepare_campaign(&v1::CampaignRequest { value: vec![0xff], ..campaign() }, 1).unwrap_err();
-        assert_eq!(error.field, "value");
-        assert!(error.message.contains("register"), "{}", error.message);
+    fn a_value_is_any_bytes_up_to_its_bound() {
+        let of = |value| prepare_campaign(&v1::CampaignRequest { value, ..campaign() }, 1);
+        assert!(of(vec![0xff; 65_536]).is_ok());
+        assert_eq!(of(vec![0; 65_537]).unwrap_err().field, "value");
     }
 
     #[test]
-    fn a_proclaim_is_not_supported_and_says_what_to_do() {
-        let proclaim = v1::ProclaimRequest { name: "boss".into(), ..Default::default() };
-        let error = prepare_proclaim(&proclaim).unwrap_err();
-        assert_eq!(error.reason(), v1::ErrorReason::NotSupported);
-        assert!(error.message.contains("resign and campaign"));
+    fn a_proclaim_needs_a_token_and_repeats_with_a_seq() {
+        let proclaim = v1::ProclaimRequest {
+            name: "boss".into(),
+            lease_id: 7,
+            fencing_token: 4,
+            value: vec![0xff],
+            ..Default::default()
+        };
+        let nobody = v1::ProclaimRequest { fencing_token: 0, ..proclaim.clone() };
+        assert_eq!(prepare_proclaim(&nobody, 1).unwrap_err().field, "fencing_token");
+        let plain = prepare_proclaim(&proclaim, 1).unwrap();
+        assert!(!plain.context.may_repeat(), "a later one may have come between");
+        assert!(matches!(command(plain), Command::Proclaim(it) if it.token.get() == 4));
+        let request = Some(v1::Request { seq: 4, ..Default::default() });
+        let numbered = prepare_proclaim(&v1::ProclaimRequest { request, ..proclaim }, 1).unwrap();
+        assert!(numbered.context.may_repeat());
     }
 
     #[test]

@@ -30,7 +30,10 @@ fn only_waits(change: &LockChange) -> bool {
 
 fn lock_event(change: &LockChange, revision: Revision, prev_kv: bool) -> v1::Event {
     let (kind, kv) = match &change.now {
-        Some(now) => (v1::EventType::Put, claim(change, now)),
+        Some(now) => {
+            let value = change.value.as_ref().map_or_else(Vec::new, |value| value.as_bytes().to_vec());
+            (v1::EventType::Put, v1::Claim { value, ..claim(change, now) })
+        }
         None => (v1::EventType::Delete, v1::Claim { mod_revision: revision.get(), ..which_claim(change) }),
     };
     let prev = change.prev.as_ref().filter(|_| prev_kv).map(|prev| of_claim(claim(change, prev)));
@@ -147,6 +150,7 @@ mod tests {
             prev,
             end: now.is_none().then_some(EndReason::Forced),
             note: Metadata::new("note").unwrap(),
+            value: now.and(Value::new("says").ok()),
             vacant: now.is_none(),
         };
         Event { revision: revision(9), change: Change::Lock(change) }
@@ -168,6 +172,7 @@ mod tests {
         assert_eq!((now.mode(), now.wants()), (v1::Mode::Shared, v1::Mode::Exclusive));
         assert_eq!((now.create_revision, now.mod_revision, now.version), (4, 8, 2));
         assert_eq!((prev.fencing_token, prev.metadata.as_str()), (0, "why"));
+        assert_eq!((now.value.as_slice(), prev.value.as_slice()), (b"says".as_slice(), b"".as_slice()));
     }
 
     #[test]

@@ -155,6 +155,7 @@ mod tests {
             mode: Mode::Exclusive,
             token: Token::new(3).unwrap(),
             metadata: Metadata::new("schema v42").unwrap(),
+            said: None,
             create_revision: Revision::ZERO,
             mod_revision: Revision::ZERO,
             version: 1,

@@ -58,6 +58,7 @@ pub(super) fn prepare_lock(request: &v1::LockRequest, groups: u32) -> Result<Pre
         lock_delay: convert::read_duration("lock_delay_ms", request.lock_delay_ms)?,
         max_hold: convert::read_duration_or_none("max_hold_ms", request.max_hold_ms)?,
         metadata: convert::read_metadata("metadata", &request.metadata)?,
+        value: None,
         attended: false,
         request: identity.map(self::request),
     };

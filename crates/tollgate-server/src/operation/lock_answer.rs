@@ -11,7 +11,7 @@ use tollgate_core::{EndReason, HolderView, LeaseEnd, Rejection, Reply};
 use tollgate_proto::claim_key;
 use tollgate_proto::convert::{ModeFields, write_mode, write_token};
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
-use tollgate_types::{LeaseId, Metadata, Mode, Name, Names, Owner, Revision, Seq, Token};
+use tollgate_types::{LeaseId, Mode, Name, Names, Owner, Revision, Seq, Token, Value};
 
 /// What was asked for by something that may wait.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub(super) enum Purpose {
     /// A convert; likewise.
     Convert { several: bool },
     /// A campaign, with what the candidate says of itself.
-    Campaign { value: Metadata },
+    Campaign { value: Value },
 }
 
 impl Asked {
@@ -118,7 +118,7 @@ fn tokens(names: &Names, token: Token) -> Vec<v1::NamedToken> {
 
 fn campaign_response(
     asked: &Asked,
-    value: &Metadata,
+    value: &Value,
     outcome: Outcome,
     replied: &Replied<'_>,
 ) -> v1::CampaignResponse {
@@ -168,6 +168,15 @@ pub(super) fn resigned(replied: &Replied<'_>) -> Wire {
     Wire::Resign(v1::ResignResponse { header: replied.head(), revision: revision.get() })
 }
 
+pub(super) fn proclaimed(replied: &Replied<'_>) -> Wire {
+    match replied.reply {
+        Reply::Proclaimed { revision } => {
+            Wire::Proclaim(v1::ProclaimResponse { header: replied.head(), revision: revision.get() })
+        }
+        _ => replied.does_not_fit(),
+    }
+}
+
 pub(super) fn force_released(replied: &Replied<'_>) -> Wire {
     match replied.reply {
         Reply::Released { revision } => {
@@ -199,8 +208,10 @@ pub(super) fn wait_cancelled(replied: &Replied<'_>) -> Wire {
             response.end_reason = end_reason(reason).into();
             v1::CancelOutcome::Finished
         }
-        // It did not wait: it was busy, wrote a register, or was refused.
-        Reply::Busy { .. } | Reply::TxnDone { .. } | Reply::Rejected(_) => v1::CancelOutcome::Finished,
+        // It did not wait: it was busy, wrote something, or was refused.
+        Reply::Busy { .. } | Reply::TxnDone { .. } | Reply::Proclaimed { .. } | Reply::Rejected(_) => {
+            v1::CancelOutcome::Finished
+        }
         _ => return replied.does_not_fit(),
     };
     response.outcome = outcome.into();

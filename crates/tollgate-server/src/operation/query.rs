@@ -105,7 +105,11 @@ impl Seen {
         const ONE: usize = 256;
         let of_register = |register: &RegisterView| register.key.len() + register.value.len() + 64;
         match &self.found {
-            Found::Lock(Some(view), _) => ONE * (view.holders.len() + view.waiters.len()),
+            Found::Lock(Some(view), _) => {
+                let said = view.holders.iter().flat_map(|holder| &holder.said);
+                let said: usize = said.map(|(value, _)| value.len()).sum();
+                ONE * (view.holders.len() + view.waiters.len()) + said
+            }
             Found::Lease(_, Some((_, claims))) => ONE * (1 + claims.len()),
             Found::Register(Some(register)) => of_register(register),
             Found::Registers(Ok((registers, _))) => registers.iter().map(of_register).sum(),

@@ -87,6 +87,7 @@ const fn counts_records(limit: Limit) -> bool {
             | Limit::WaitersPerLock
             | Limit::OpsInFlightPerLease
             | Limit::WaitsPerLease
+            | Limit::ClaimValues
             | Limit::Registers
     )
 }

@@ -246,6 +246,7 @@ pub(super) fn set_acked(ask: &mut Ask, acked: &SeqRanges) {
             let request = match &mut **command {
                 Command::AcquireLock(acquire) => acquire.request.as_mut(),
                 Command::ConvertLock(convert) => convert.request.as_mut(),
+                Command::Proclaim(proclaim) => proclaim.request.as_mut(),
                 Command::ReleaseLock(release) => match &mut release.by {
                     ReleaseBy::Holder { request, .. } => request.as_mut(),
                     ReleaseBy::Token(_) => None,

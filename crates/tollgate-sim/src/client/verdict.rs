@@ -94,8 +94,8 @@ fn of_reply(op: Option<&Op>, reply: &Reply) -> Verdict {
         Reply::Ended { token, reason } => Outcome::Ended { token: *token, reason: end_reason(*reason) },
         Reply::TxnDone { revision, .. } => Outcome::Written { revision: *revision },
         Reply::Rejected(rejection) => return of_rejection(op, rejection),
-        // What the history does not know: stubs.
-        Reply::Stub(_) | Reply::Done => return Verdict::Unknown,
+        // What the history does not know: stubs, and what holders say.
+        Reply::Stub(_) | Reply::Proclaimed { .. } | Reply::Done => return Verdict::Unknown,
         Reply::Queued { .. } | Reply::LeasesRenewed(_) | Reply::StubRegistered | Reply::LeaseUnknown => {
             unreachable!("no node answers a client so: {reply:?}")
         }

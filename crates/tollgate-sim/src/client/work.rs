@@ -118,6 +118,7 @@ impl Client {
             lock_delay: DurationMs::from_ms(lock_delay_ms),
             max_hold: max_hold_ms.map(DurationMs::from_ms),
             metadata: Metadata::NONE,
+            value: None,
             attended: false,
             request: Some(request.clone()),
         });

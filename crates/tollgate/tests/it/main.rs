@@ -14,6 +14,7 @@ mod crashes;
 mod demo;
 mod disk_faults;
 mod disk_full;
+mod elections;
 mod failover;
 mod input;
 mod known_gaps;

@@ -2,7 +2,7 @@
 
 use tollgate_core::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
-    ConvertLock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, LeaseEnd, Op,
+    ConvertLock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, LeaseEnd, Op, Proclaim,
     RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease,
     Sort, Txn, Wait,
 };
@@ -197,6 +197,7 @@ fn arbitrary_acquire_lock(rng: &mut Rng) -> AcquireLock {
         lock_delay: arbitrary_duration(rng),
         max_hold: rng.maybe(arbitrary_duration),
         metadata: arbitrary_metadata(rng),
+        value: rng.maybe(arbitrary_value),
         attended: rng.one_in(2),
         request: rng.maybe(arbitrary_request),
     }
@@ -313,7 +314,7 @@ fn arbitrary_limits(rng: &mut Rng) -> Limits {
 
 /// An entry of any kind, with any of its optional fields.
 pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
-    let command = match rng.below(17) {
+    let command = match rng.below(18) {
         0 => Command::Tick,
         1 => Command::GrantLease(arbitrary_grant_lease(rng)),
         2 => {
@@ -357,6 +358,14 @@ pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
             lease: arbitrary_lease(rng),
             incarnation: arbitrary_revision(rng),
             group: arbitrary_group(rng),
+        }),
+        16 => Command::Proclaim(Proclaim {
+            name: arbitrary_name(rng),
+            lease: arbitrary_lease(rng),
+            owner: arbitrary_owner(rng),
+            token: arbitrary_token(rng),
+            value: arbitrary_value(rng),
+            request: rng.maybe(arbitrary_request),
         }),
         _ => Command::RaiseApplyVersion(arbitrary_u32(rng)),
     };

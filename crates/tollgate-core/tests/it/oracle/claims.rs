@@ -6,7 +6,7 @@ use tollgate_core::{
     Change, ClaimState, EndReason, Event, LockChange, RegisterChange, RegisterState, Reply, Resolution,
     WaitOutcome,
 };
-use tollgate_types::{Key, LogTime, Metadata, Mode, Name, Names, Revision, Token};
+use tollgate_types::{Key, LogTime, Metadata, Mode, Name, Names, Revision, Token, Value};
 
 impl Oracle {
     pub(super) fn claim(&self, id: Revision) -> &Claim {
@@ -107,10 +107,11 @@ impl Oracle {
         if granted {
             claim.token = Some(Token::of_grant(revision));
             claim.hold_until = claim.max_hold.map(|max_hold| self.now.after(max_hold));
+            claim.value = claim.value.map(|(value, _)| (value, revision));
         }
         let now = Some(state_of(&claim));
         for name in claim.names.as_slice() {
-            self.lock_event(&claim, name, LockChange { now, ..blank(&claim, name) });
+            self.lock_event(&claim, name, LockChange { now, value: said_by(&claim), ..blank(&claim, name) });
         }
         self.claims.push(claim);
         revision
@@ -132,7 +133,8 @@ impl Oracle {
         let claim = claim.clone();
         let now = Some(state_of(&claim));
         for name in claim.names.as_slice() {
-            self.lock_event(&claim, name, LockChange { now, prev, end, ..blank(&claim, name) });
+            let change = LockChange { now, prev, end, value: said_by(&claim), ..blank(&claim, name) };
+            self.lock_event(&claim, name, change);
         }
         revision
     }
@@ -145,13 +147,14 @@ impl Oracle {
             self.resolve_grant(place.claim, upgrade.queued_at);
             return;
         }
-        let now = self.now;
-        let token = Token::of_grant(self.revision.next());
+        let (now, said_at) = (self.now, self.revision.next());
+        let token = Token::of_grant(said_at);
         self.change_claim(place.claim, None, |claim| {
             claim.token = Some(token);
             claim.since = now;
             claim.hold_until = claim.max_hold.map(|max_hold| now.after(max_hold));
             claim.wait_until = None;
+            claim.value = claim.value.take().map(|(value, _)| (value, said_at));
         });
         self.resolve_grant(place.claim, place.claim);
     }
@@ -171,6 +174,11 @@ impl Oracle {
             claim.token = Some(token);
             claim.upgrade = None;
         });
+    }
+
+    pub(super) fn say(&mut self, id: Revision, value: &Value) -> Revision {
+        let revision = self.revision.next();
+        self.change_claim(id, None, |claim| claim.value = Some((value.clone(), revision)))
     }
 
     pub(super) fn downgrade(&mut self, id: Revision, mode: Mode) {
@@ -320,6 +328,12 @@ fn state_of(claim: &Claim) -> ClaimState {
     }
 }
 
+/// What a claim says by now.
+fn said_by(claim: &Claim) -> Option<Value> {
+    let (value, _) = claim.value.as_ref().filter(|_| claim.token.is_some())?;
+    Some(value.clone())
+}
+
 /// A change that says whose it is and nothing else yet.
 fn blank(claim: &Claim, name: &Name) -> LockChange {
     LockChange {
@@ -332,6 +346,7 @@ fn blank(claim: &Claim, name: &Name) -> LockChange {
         prev: None,
         end: None,
         note: Metadata::NONE,
+        value: None,
         vacant: false,
     }
 }

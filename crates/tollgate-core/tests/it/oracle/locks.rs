@@ -5,11 +5,11 @@ use super::identity::{Answer, Kept, Outcome};
 use super::{Claim, Oracle, Place, Upgrade};
 use std::collections::BTreeSet;
 use tollgate_core::{
-    AcquireLock, CancelTarget, CancelWait, ConvertLock, EndReason, ForceRelease, Kind, Rejection, ReleaseBy,
-    ReleaseLock, Reply, Wait,
+    AcquireLock, CancelTarget, CancelWait, ConvertLock, EndReason, ForceRelease, Kind, Proclaim, Rejection,
+    ReleaseBy, ReleaseLock, Reply, Wait,
 };
 use tollgate_types::{
-    DurationMs, LeaseId, Limit, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq, Token,
+    DurationMs, LeaseId, Limit, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq, Token, Value,
 };
 
 impl Oracle {
@@ -61,6 +61,7 @@ impl Oracle {
             self.check_limit(Limit::NameBytes, name.len() as u64)?;
         }
         self.check_limit(Limit::MetadataBytes, acquire.metadata.len() as u64)?;
+        self.check_limit(Limit::ValueBytes, acquire.value.as_ref().map_or(0, Value::len) as u64)?;
         self.check_limit(Limit::LockDelay, acquire.lock_delay.ms())
     }
 
@@ -132,6 +133,9 @@ impl Oracle {
         }
         let claims = self.claims.iter().filter(|claim| claim.incarnation == incarnation).count();
         self.check_limit(Limit::ClaimsPerLease, claims as u64 + 1)?;
+        if acquire.value.is_some() {
+            self.check_values()?;
+        }
         let claim = new_claim(acquire, incarnation);
         let free = |name: &Name| {
             self.queue(name).is_empty() && !self.is_closed(name) && self.goes_with_holders(name, mode, None)
@@ -420,6 +424,26 @@ impl Oracle {
         Ok(reply)
     }
 
+    /// Whether one more claim may have a value.
+    fn check_values(&self) -> Result<(), Rejection> {
+        let values = self.claims.iter().filter(|claim| claim.value.is_some()).count();
+        self.check_limit(Limit::ClaimValues, values as u64 + 1)
+    }
+
+    pub(super) fn proclaim(&mut self, proclaim: &Proclaim) -> Reply {
+        let names = std::slice::from_ref(&proclaim.name);
+        self.settle_all(names);
+        self.identified(proclaim.lease, proclaim.request.as_ref(), None, true, |oracle, incarnation| {
+            oracle.check_limit(Limit::ValueBytes, proclaim.value.len() as u64)?;
+            let id = oracle.find_held(incarnation, &proclaim.owner, names, Some(proclaim.token))?[0];
+            if oracle.claim(id).value.is_none() {
+                oracle.check_values()?;
+            }
+            let revision = oracle.say(id, &proclaim.value);
+            Ok(Answer::outcome(Reply::Proclaimed { revision }))
+        })
+    }
+
     pub(super) fn cancel_wait(&mut self, cancel: &CancelWait) -> Reply {
         if let CancelTarget::Waiter { name, .. } | CancelTarget::Wait { name, .. } = &cancel.target {
             self.settle_all(std::slice::from_ref(name));
@@ -581,6 +605,7 @@ fn new_claim(acquire: &AcquireLock, incarnation: Revision) -> Claim {
         owner: acquire.owner.clone(),
         mode: acquire.mode,
         metadata: acquire.metadata.clone(),
+        value: acquire.value.clone().map(|value| (value, Revision::ZERO)),
         lock_delay: acquire.lock_delay,
         max_hold: acquire.max_hold.filter(|max_hold| max_hold.ms() > 0),
         create_revision: Revision::ZERO,

@@ -61,6 +61,7 @@ impl Oracle {
             mode: claim.mode,
             token: claim.token.expect("it holds"),
             metadata: claim.metadata.clone(),
+            said: claim.value.clone(),
             create_revision: claim.create_revision,
             mod_revision: claim.mod_revision,
             version: claim.version,

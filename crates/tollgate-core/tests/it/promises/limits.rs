@@ -2,13 +2,13 @@
 
 use super::{ensure, must_fail, must_hold};
 use crate::commands::{
-    Replica, acquire, cancel_seq, grant, key, lock, lock_as, name, owner, put, renew, request, txn,
+    Replica, acquire, cancel_seq, grant, key, lock, lock_as, name, owner, proclaim, put, renew, request, txn,
 };
 use tollgate_core::{
     AcquireLock, Bug, Change, Command, Event, ForceRelease, KeySelector, Op, RegisterState, Rejection, Reply,
     Watch,
 };
-use tollgate_types::{DurationMs, Limit, Limits, LogTime, Metadata, Mode, Token};
+use tollgate_types::{DurationMs, Limit, Limits, LogTime, Metadata, Mode, Token, Value};
 
 /// To what a limit is lowered: not its least value, so that it is seen to be used.
 const VALUE: u64 = 20;
@@ -52,7 +52,21 @@ fn drive(limit: Limit, bug: Option<Bug>) -> Result<(), String> {
         Limit::TtlMin | Limit::TtlMax => ttls(bug),
         Limit::RenewalsPerEntry => drive.size(|count| renew(1..=count)),
         Limit::Registers => drive.count(&[], |i| txn(vec![put(&format!("k{i}"), b"", None)])),
-        Limit::ValueBytes => drive.size(|size| txn(vec![put("k", &vec![b'v'; bytes(size)], None)])),
+        Limit::ValueBytes => {
+            let value = |size| vec![b'v'; bytes(size)];
+            drive.size(|size| txn(vec![put("k", &value(size), None)]))?;
+            drive.size(|size| saying("jobs", &value(size)))?;
+            drive.accepts(&[saying("jobs", b"")], proclaim(1, "jobs", LEASES + 1, &value(VALUE)))?;
+            drive.refuses(&[saying("jobs", b"")], proclaim(1, "jobs", LEASES + 1, &value(VALUE + 1)))
+        }
+        Limit::ClaimValues => {
+            drive.count(&[], |i| saying(&format!("n{i}"), b"v"))?;
+            let all = (1..=VALUE).map(|i| saying(&format!("n{i}"), b"v")).chain([lock(1, "quiet")]);
+            let all: Vec<Command> = all.collect();
+            // Who says something already may say something else.
+            drive.accepts(&all, proclaim(1, "n1", LEASES + 1, b"w"))?;
+            drive.refuses(&all, proclaim(1, "quiet", LEASES + VALUE + 1, b"w"))
+        }
         Limit::TxnOps => {
             drive.size(|count| txn((0..count).map(|i| put(&format!("k{i}"), b"", None)).collect()))
         }
@@ -66,6 +80,12 @@ fn drive(limit: Limit, bug: Option<Bug>) -> Result<(), String> {
         Limit::ReapsPerEntry => the_work_of_an_entry_is_bounded(drive),
         Limit::DeadlockVisits => a_search_is_bounded(drive),
     }
+}
+
+/// A lock whose holder says something of itself.
+fn saying(text: &str, value: &[u8]) -> Command {
+    let value = Some(Value::new(value).expect("short"));
+    Command::AcquireLock(AcquireLock { value, ..acquire(1, &[text]) })
 }
 
 fn bytes(number: u64) -> usize {

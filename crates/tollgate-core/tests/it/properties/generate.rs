@@ -166,7 +166,7 @@ impl Generator {
         if self.stub_chance > 0 && self.rng.percent(self.stub_chance) {
             return self.stub_command(oracle);
         }
-        match self.rng.weighted(&[380, 80, 110, 70, 25, 40, 70, 12, 80, 25, 22, 2]) {
+        match self.rng.weighted(&[380, 80, 110, 70, 25, 40, 70, 12, 80, 25, 22, 35, 2]) {
             0 => self.acquire(oracle),
             1 => self.release(oracle),
             2 => self.convert(oracle),
@@ -181,6 +181,7 @@ impl Generator {
             8 => self.txn(oracle),
             9 => Command::Tick,
             10 => self.set_limits(),
+            11 => self.proclaim(oracle),
             _ => Command::RaiseApplyVersion(u32::try_from(self.rng.below(2)).expect("below 2")),
         }
     }
@@ -334,6 +335,7 @@ fn request_of(command: &Command) -> Option<&Request> {
     match command {
         Command::AcquireLock(acquire) => acquire.request.as_ref(),
         Command::ConvertLock(convert) => convert.request.as_ref(),
+        Command::Proclaim(proclaim) => proclaim.request.as_ref(),
         Command::ReleaseLock(release) => match &release.by {
             ReleaseBy::Holder { request, .. } => request.as_ref(),
             ReleaseBy::Token(_) => None,
@@ -347,6 +349,7 @@ fn request_of_mut(command: &mut Command) -> Option<(LeaseId, &mut Request)> {
     match command {
         Command::AcquireLock(acquire) => Some((acquire.lease, acquire.request.as_mut()?)),
         Command::ConvertLock(convert) => Some((convert.lease, convert.request.as_mut()?)),
+        Command::Proclaim(proclaim) => Some((proclaim.lease, proclaim.request.as_mut()?)),
         Command::ReleaseLock(release) => match &mut release.by {
             ReleaseBy::Holder { lease, request, .. } => Some((*lease, request.as_mut()?)),
             ReleaseBy::Token(_) => None,

@@ -15,7 +15,7 @@ pub(crate) struct Stats {
     seen: BTreeMap<String, u64>,
 }
 
-const REPLIES: [&str; 15] = [
+const REPLIES: [&str; 16] = [
     "Done",
     "LeaseGranted",
     "LeasesRenewed",
@@ -27,6 +27,7 @@ const REPLIES: [&str; 15] = [
     "Cancelled",
     "Ended",
     "TxnDone",
+    "Proclaimed",
     "Stub",
     "StubRegistered",
     "LeaseUnknown",
@@ -34,9 +35,10 @@ const REPLIES: [&str; 15] = [
 ];
 
 /// What a repeat can be answered.
-const REPEATS: [&str; 7] = ["Acquired", "Queued", "Busy", "Released", "Ended", "TxnDone", "Rejected"];
+const REPEATS: [&str; 8] =
+    ["Acquired", "Queued", "Busy", "Released", "Ended", "TxnDone", "Proclaimed", "Rejected"];
 
-const SPECIALS: [&str; 13] = [
+const SPECIALS: [&str; 15] = [
     "grant of several names at once",
     "grant of several names later",
     "upgrade granted at once",
@@ -44,6 +46,8 @@ const SPECIALS: [&str; 13] = [
     "upgrade ended without a grant",
     "upgrade ended with a name",
     "downgrade",
+    "value said with a grant",
+    "value proclaimed",
     "name given back while others stay",
     "lease granted again",
     "lock closed",
@@ -109,6 +113,13 @@ impl Stats {
             let together = events.get(i + 1).is_some_and(|next| next.revision == event.revision);
             if let Some(special) = special(change, together) {
                 self.count(special.to_owned());
+            }
+            if change.value.is_some() {
+                let proclaimed = change.prev.is_some_and(|prev| {
+                    change.now.is_some_and(|now| (now.token, now.mode) == (prev.token, prev.mode))
+                });
+                let what = if proclaimed { "value proclaimed" } else { "value said with a grant" };
+                self.count(what.to_owned());
             }
         }
     }
@@ -188,7 +199,7 @@ const ENDS: [EndReason; 8] = [
 ];
 
 /// The limits that a request can exceed; the others bound time and the ring.
-const LIMITS: [Limit; 16] = [
+const LIMITS: [Limit; 17] = [
     Limit::NameBytes,
     Limit::MetadataBytes,
     Limit::Locks,
@@ -199,6 +210,7 @@ const LIMITS: [Limit; 16] = [
     Limit::NamesPerRequest,
     Limit::OpsInFlightPerLease,
     Limit::WaitsPerLease,
+    Limit::ClaimValues,
     Limit::LockDelay,
     Limit::RenewalsPerEntry,
     Limit::Registers,
@@ -220,6 +232,7 @@ fn reply_name(reply: &Reply) -> &'static str {
         Reply::Cancelled => "Cancelled",
         Reply::Ended { .. } => "Ended",
         Reply::TxnDone { .. } => "TxnDone",
+        Reply::Proclaimed { .. } => "Proclaimed",
         Reply::Stub(_) => "Stub",
         Reply::StubRegistered => "StubRegistered",
         Reply::LeaseUnknown => "LeaseUnknown",

@@ -97,6 +97,9 @@ impl Outcome<'_> {
                 ended_at(&[EndReason::Released, EndReason::Forced]) == Some(*revision)
             }
             Reply::Cancelled => ended_at(&[EndReason::Cancelled]).is_some(),
+            Reply::Proclaimed { revision } => {
+                self.lock_changes().any(|(at, change)| at == *revision && change.value.is_some())
+            }
             Reply::TxnDone { succeeded, revision, results } => {
                 let only_puts = results.iter().all(|result| *result == OpResult::Put);
                 *succeeded && only_puts && self.events.iter().any(|event| event.revision == *revision)
@@ -127,6 +130,7 @@ impl Outcome<'_> {
                 let token = token.map(|token| format!(" token={token}")).unwrap_or_default();
                 format!("ended {}{token}", print::reason(*reason))
             }
+            Reply::Proclaimed { revision } => format!("proclaimed at r{revision}"),
             Reply::TxnDone { succeeded, revision, results } => txn(*succeeded, *revision, results),
             Reply::Stub(stub) => format!("{} added=r{}", print::stub(stub), stub.added),
             Reply::StubRegistered => "registered".into(),

@@ -7,11 +7,11 @@ use super::txn;
 use super::words::{Words, milliseconds};
 use tollgate_core::{
     AcquireLock, CancelTarget, CancelWait, Command, ConvertLock, Entry, ForceRelease, GrantLease,
-    LeaseChoice, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Wait,
+    LeaseChoice, Proclaim, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Wait,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, Invalid, LeaseId, Limit, Limits, Metadata, Mode, Name, Names, Owner,
-    Revision, Seq, SeqRanges, Slot, Token,
+    Revision, Seq, SeqRanges, Slot, Token, Value,
 };
 
 /// What a line asks for.
@@ -55,6 +55,7 @@ fn command(verb: &str, words: &mut Words, aliases: &mut Aliases) -> Result<Comma
         "convert" => convert(words, aliases),
         "cancel" => cancel(words, aliases),
         "force" => force(words),
+        "proclaim" => proclaim(words, aliases),
         "put" | "get" | "delete" | "txn" => txn::parse(verb, words, aliases).map(Command::Txn),
         "version" => version(words),
         "stub" | "confirm" | "end" | "register" | "ack" => stubs::parse(verb, words, aliases),
@@ -67,6 +68,7 @@ pub(super) fn request_of(command: &Command) -> Option<(LeaseId, Seq)> {
     let (lease, request) = match command {
         Command::AcquireLock(acquire) => (acquire.lease, &acquire.request),
         Command::ConvertLock(convert) => (convert.lease, &convert.request),
+        Command::Proclaim(proclaim) => (proclaim.lease, &proclaim.request),
         Command::ReleaseLock(ReleaseLock { by: ReleaseBy::Holder { lease, request, .. }, .. }) => {
             (*lease, request)
         }
@@ -137,6 +139,7 @@ fn lock(words: &mut Words, aliases: &mut Aliases, may_wait: bool) -> Result<Comm
         lock_delay: words.duration("delay")?.unwrap_or(DurationMs::ZERO),
         max_hold: words.duration("max-hold")?,
         metadata: valid(Metadata::new(words.flag("why").unwrap_or_default()))?,
+        value: words.flag("value").map(|value| valid(Value::new(value))).transpose()?,
         attended: words.has("attended"),
         request: request(words)?,
     }))
@@ -194,6 +197,17 @@ fn force(words: &mut Words) -> Result<Command, String> {
         name: valid(Name::new(words.next("the name")?))?,
         token: token(words)?.ok_or("token= is missing")?,
         reason: valid(Metadata::new(words.flag("reason").unwrap_or_default()))?,
+    }))
+}
+
+fn proclaim(words: &mut Words, aliases: &mut Aliases) -> Result<Command, String> {
+    Ok(Command::Proclaim(Proclaim {
+        name: valid(Name::new(words.next("the name")?))?,
+        lease: aliases.lease(&words.required("lease")?)?,
+        owner: owner(words)?,
+        token: token(words)?.ok_or("token= is missing")?,
+        value: valid(Value::new(words.required("value")?))?,
+        request: request(words)?,
     }))
 }
 

@@ -5,7 +5,7 @@ use tollgate_core::{
     Change, ClaimState, EndReason, Event, HolderView, LeaseView, LockChange, LockView, RegisterChange,
     RegisterView, StubView, UnackedEnd, WaiterView,
 };
-use tollgate_types::{LeaseId, Metadata, Mode, Owner, Revision};
+use tollgate_types::{LeaseId, Metadata, Mode, Owner, Revision, Value};
 
 /// A place in the queue that an answer gave to the waiter with that revision.
 pub(super) type Place = (Revision, u64);
@@ -44,6 +44,9 @@ fn lock_change(change: &LockChange, revision: Revision, place: Option<Place>) ->
             ("upgrade queued", format!(" to {wants}{}", position(revision, place)))
         }
         (Some(_), Some(_)) if change.end.is_some() => ("upgrade ended", String::new()),
+        (Some(prev), Some(now)) if prev.token == now.token && prev.mode == now.mode => {
+            ("proclaimed", String::new())
+        }
         (Some(prev), Some(now)) if prev.token == now.token => ("downgraded", held(now)),
         (Some(_), Some(now)) => ("upgraded", held(now)),
         (Some(prev), None) if prev.token.is_none() => ("wait ended", String::new()),
@@ -56,6 +59,7 @@ fn lock_change(change: &LockChange, revision: Revision, place: Option<Place>) ->
     if change.now.is_some() {
         rest.push_str(&quoted("why", &change.metadata));
     }
+    rest.push_str(&said(change.value.as_ref()));
     if change.vacant {
         rest.push_str(" vacant");
     }
@@ -111,6 +115,11 @@ fn quoted(what: &str, text: &Metadata) -> String {
     if text.is_empty() { String::new() } else { format!(" {what}=\"{text}\"") }
 }
 
+/// Whatever it is: what says nothing is something.
+fn said(value: Option<&Value>) -> String {
+    value.map_or_else(String::new, |value| format!(" says=\"{value}\""))
+}
+
 fn register_change(change: &RegisterChange, revision: Revision) -> (String, String, String) {
     let key = change.key.to_string();
     match (&change.prev, &change.now) {
@@ -137,7 +146,7 @@ pub(super) fn lock(lock: &LockView) -> String {
 
 fn holder(holder: &HolderView) -> String {
     format!(
-        "{} holds{} token={} since={} created=r{} changed=r{} version={} until={}{}{}",
+        "{} holds{} token={} since={} created=r{} changed=r{} version={} until={}{}{}{}{}",
         holder.key,
         mode(holder.mode),
         holder.token,
@@ -148,6 +157,8 @@ fn holder(holder: &HolderView) -> String {
         time(holder.expiration.ms()),
         client(holder.client_id.to_string()),
         quoted("why", &holder.metadata),
+        said(holder.said.as_ref().map(|(value, _)| value)),
+        holder.said.as_ref().map_or_else(String::new, |(_, since)| format!(" since=r{since}")),
     )
 }
 

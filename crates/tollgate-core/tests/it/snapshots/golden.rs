@@ -6,14 +6,16 @@ use crate::commands::{
     Replica, acquire, confirm, end_stub, grant, lock, name, owner, put, register, request, revoke, stub, txn,
 };
 use tollgate_core::{AcquireLock, Command, ForceRelease, State, Wait};
-use tollgate_types::{DurationMs, Limits, Metadata, Token};
+use tollgate_types::{DurationMs, Limits, Metadata, Token, Value};
 
 /// A little of everything: every kind of record is there.
 pub(super) fn state() -> State {
     let limits = Limits { ttl_ms_min: 1, reaps_per_entry_max: 1, ..Limits::DEFAULT };
     let mut replica = Replica::new(&limits, None);
     replica.at(5, grant(300, 10_000));
-    replica.at(6, Command::AcquireLock(AcquireLock { request: request(1), ..acquire(300, &["jobs"]) }));
+    let value = Value::new("me").ok();
+    replica
+        .at(6, Command::AcquireLock(AcquireLock { value, request: request(1), ..acquire(300, &["jobs"]) }));
     let busy =
         AcquireLock { request: request(2), wait: Wait::No, owner: owner("w"), ..acquire(300, &["jobs"]) };
     replica.at(6, Command::AcquireLock(busy));
@@ -36,14 +38,14 @@ pub(super) fn state() -> State {
 /// first release on, never change a line; a new format version gets lines of its own.
 const GOLDEN: [&str; 22] = [
     // The mark, versions, log time 8, revision 12, and the limits.
-    "01 5447534e 01 08 0c 01 01 15 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 01 c0cf24",
-    "e0d403 904e c0843d 808004 8001 904e 80808020 01 a09c01 904e",
+    "01 5447534e 01 08 0c 01 01 16 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 01 c0cf24",
+    "e0d403 904e c0843d 808004 8001 904e 80808020 01 a09c01 904e a08d06",
     // Lease 300 has seen seqs 1 to 3, and keeps Busy for the second.
     "02 ac02 01 904e 954e 01 00 00 05 00 01 00 02 01 02 02",
     // Lease 2 has ended and is not forgotten yet.
     "02 02 06 01 08 01 00 00 07 00 00 00",
-    // Lease 300 holds jobs since 6, for seq 1.
-    "03 01 ac02 01 046a6f6273 00 00 00 02 02 02 01 06 ffffffffffffffffff01 00 00 01 01 00 00 00",
+    // Lease 300 holds jobs since 6, for seq 1, and has said me since revision 2.
+    "03 01 ac02 01 046a6f6273 00 00 00 02 02 02 01 06 ffffffffffffffffff01 00 00 01 01 00 08 026d65 02 00",
     // It waits for e since 7, for seq 3.
     "03 01 ac02 01 0165 00 00 00 00 09 09 01 07 ffffffffffffffffff01 00 00 01 03 80 00 00",
     // It holds d since 8.
@@ -54,8 +56,8 @@ const GOLDEN: [&str; 22] = [
     "05 016b 01 01 0176 ac02 05 05 01",
     // The name e is dirty.
     "06 0165",
-    // Revision 2: jobs is granted.
-    "07 02 11 01 046a6f6273 ac02 00 00 02 00 02 00 02 01 00",
+    // Revision 2: jobs is granted, and its holder says me.
+    "07 02 14 21 046a6f6273 ac02 00 00 02 00 02 00 02 01 00 026d65",
     // The lock c is granted.
     "07 03 0e 01 0163 ac02 00 00 03 00 03 00 03 01 00",
     // The lock c is taken away, and why.
@@ -78,7 +80,7 @@ const GOLDEN: [&str; 22] = [
     "07 0c 0e 01 0164 ac02 00 00 0c 00 0c 00 0c 01 00",
 ];
 
-const GOLDEN_HASH: u64 = 0x0db4_2bc0_51c8_6e6b;
+const GOLDEN_HASH: u64 = 0x1df1_0888_bf8e_c027;
 
 fn golden_records() -> Vec<u8> {
     unhex(&GOLDEN.concat())
@@ -121,8 +123,8 @@ fn state_over_groups() -> State {
 /// As [`GOLDEN`].
 const GOLDEN_OVER_GROUPS: [&str; 9] = [
     // The mark, versions, log time 6, revision 6, and the limits.
-    "01 5447534e 01 06 06 01 01 15 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 64 c0cf24",
-    "e0d403 904e c0843d 808004 8001 904e 80808020 01 a09c01 904e",
+    "01 5447534e 01 06 06 01 01 16 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 64 c0cf24",
+    "e0d403 904e c0843d 808004 8001 904e 80808020 01 a09c01 904e a08d06",
     // A pending stub of lease 300, added at 1, of incarnation 9 in group 2, that has not ended; added at time 1.
     "09 ac02 01 09 02 01 00 00 01 00 00",
     // The stub of lease 2, confirmed, ended at 6 because the lease was revoked; has seen seq 1.

@@ -10,7 +10,7 @@ use crate::commands::{
 };
 use crate::{fuzz, properties};
 use tollgate_core::{AcquireLock, Command, ConvertLock, Entry, State};
-use tollgate_types::{Limits, Mode, REVISION_END};
+use tollgate_types::{Limits, Mode, REVISION_END, Value};
 
 const MUTATIONS: u64 = 40_000;
 
@@ -139,6 +139,25 @@ fn a_waiter_that_was_converted_is_refused() {
     // One that waits without counting as a wait would not be bounded.
     assert!(load(&framed(&with(&records, &tail(128), &tail(0)))).is_err());
     assert!(load(&framed(&with(&records, &tail(128), &tail(2)))).is_err());
+}
+
+/// A waiter that says something, or a holder that said it before its time.
+#[test]
+fn a_value_from_another_time_is_refused() {
+    let mut replica = Replica::new(&Limits::DEFAULT, None);
+    replica.at(0, grant(1, 1_000));
+    replica.at(0, grant(2, 1_000));
+    for id in 1..=2 {
+        let value = Value::new("val").ok();
+        replica.at(0, Command::AcquireLock(AcquireLock { value, ..acquire(id, &["jobs"]) }));
+    }
+    let records = records_of(&bytes_of(&replica.state));
+    // Anonymous, and with a value: since revision 3 for the holder, and since none for the waiter; no upgrade.
+    let said = |since: u8| [9, 3, b'v', b'a', b'l', since, 0];
+    assert!(load(&framed(&records)).is_ok());
+    for (was, is) in [(3, 2), (3, 4), (3, 0), (0, 3)] {
+        assert!(load(&framed(&with(&records, &said(was), &said(is)))).is_err(), "{was} to {is}");
+    }
 }
 
 /// The next put would count past the end of numbers.

@@ -6,10 +6,10 @@ use crate::commands::{
 };
 use crate::properties;
 use tollgate_core::{
-    AcquireLock, Command, ConvertLock, EndReason, Entry, ForceRelease, Op, Rejection, RejectionCode,
-    ReleaseBy, ReleaseLock, RenewLeases, Renewal, Reply, Txn, Wait,
+    AcquireLock, Command, ConvertLock, EndReason, Entry, ForceRelease, Op, Proclaim, Rejection,
+    RejectionCode, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Reply, Txn, Wait,
 };
-use tollgate_types::{DurationMs, Limits, Metadata, Mode, Owner, SeqRanges};
+use tollgate_types::{DurationMs, Limits, Metadata, Mode, Owner, SeqRanges, Token, Value};
 
 pub(super) struct Rich {
     pub(super) limits: Limits,
@@ -20,6 +20,8 @@ pub(super) struct Rich {
 /// A seq, its request once more, and whether the answer is the one that should be kept.
 type Repeat = (u64, Command, fn(&Reply) -> bool);
 
+/// Of the grant of its seq 501.
+const OWN_TOKEN: u64 = 22;
 /// The lease that keeps an outcome of each kind.
 const KEEPER: u64 = 2;
 /// When leases 4 and 5 fall due; all else happens at 0.
@@ -113,7 +115,7 @@ impl Rich {
     fn keep_outcomes(&mut self) {
         for (seq, command, _) in Rich::repeats() {
             // The others are there already, or are forbidden below before they come.
-            if (501..=507).contains(&seq) {
+            if (501..=507).contains(&seq) || seq == 511 {
                 self.apply(command);
             }
         }
@@ -144,6 +146,14 @@ impl Rich {
         let own = |text, number| AcquireLock { request: request(number), ..acquire(KEEPER, &[text]) };
         let busy = AcquireLock { wait: Wait::No, ..own("x", 503) };
         let upgrade = ConvertLock { request: request(510), ..convert(KEEPER, "a", Mode::Exclusive) };
+        let proclaim = Proclaim {
+            name: name("own"),
+            lease: lease(KEEPER),
+            owner: Owner::LEASE,
+            token: Token::new(OWN_TOKEN).expect("above 0"),
+            value: Value::new("said").expect("short"),
+            request: request(511),
+        };
         vec![
             (501, Command::AcquireLock(own("own", 501)), |reply| matches!(reply, Reply::Acquired { .. })),
             (502, Command::AcquireLock(own("own", 502)), |reply| matches!(reply, Reply::Acquired { .. })),
@@ -168,6 +178,7 @@ impl Rich {
             }),
             (509, Command::AcquireLock(own("closed", 509)), |reply| matches!(reply, Reply::Queued { .. })),
             (510, Command::ConvertLock(upgrade), |reply| matches!(reply, Reply::Queued { .. })),
+            (511, Command::Proclaim(proclaim), |reply| matches!(reply, Reply::Proclaimed { .. })),
             (42, Command::AcquireLock(own("own-3", 42)), |reply| {
                 *reply == Reply::Rejected(Rejection::SeqAcked { seq: seq(42) })
             }),

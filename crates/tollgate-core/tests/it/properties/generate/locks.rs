@@ -5,7 +5,7 @@ use super::{Generator, seq};
 use crate::oracle::Oracle;
 use tollgate_core::{
     AcquireLock, CancelTarget, CancelWait, Command, ConvertLock, ForceRelease, HolderView, LockView,
-    ReleaseBy, ReleaseLock, Wait, WaiterView,
+    Proclaim, ReleaseBy, ReleaseLock, Wait, WaiterView,
 };
 use tollgate_types::{DurationMs, LeaseId, Mode, Name, Names, Owner, Token};
 
@@ -23,6 +23,7 @@ impl Generator {
             lock_delay: self.lock_delay(),
             max_hold: self.rng.percent(20).then(|| DurationMs::from_ms(*self.rng.pick(&[0, 1, 3, 10, 40]))),
             metadata: self.rng.pick(&self.metadata).clone(),
+            value: self.rng.percent(25).then(|| self.rng.pick(&self.values).clone()),
             attended: self.rng.percent(60),
             request: self.request(lease),
         })
@@ -156,6 +157,7 @@ impl Generator {
             lock_delay,
             max_hold,
             metadata,
+            value: self.rng.percent(25).then(|| self.rng.pick(&self.values).clone()),
             attended,
             request,
         })
@@ -169,6 +171,20 @@ impl Generator {
         let name = if self.rng.percent(10) { self.rng.pick(&self.names).clone() } else { name };
         let token = if self.rng.percent(25) { self.stale_token() } else { token };
         Command::ForceRelease(ForceRelease { name, token, reason: self.rng.pick(&self.metadata).clone() })
+    }
+
+    pub(super) fn proclaim(&mut self, oracle: &Oracle) -> Command {
+        let blind = self.rng.percent(10);
+        let aimed = if blind { None } else { self.holder(oracle) };
+        let (name, lease, owner, token) = match aimed {
+            Some((holder, names)) => (names.as_slice()[0].clone(), holder.lease, holder.owner, holder.token),
+            None => {
+                (self.rng.pick(&self.names).clone(), self.lease(oracle), self.owner(), self.stale_token())
+            }
+        };
+        let token = if self.rng.percent(15) { self.stale_token() } else { token };
+        let (value, request) = (self.rng.pick(&self.values).clone(), self.request(lease));
+        Command::Proclaim(Proclaim { name, lease, owner, token, value, request })
     }
 
     pub(super) fn cancel(&mut self, oracle: &Oracle) -> Command {
