@@ -360,7 +360,8 @@ impl Router {
         }
     }
 
-    /// Who leads, and what it says: one who was elected before may have said something else since, and one who stood for
+    /// Who leads, and what it says: one who was elected before may have said something else since, and one who stood
+    /// for
     /// election twice says what it said at first.
     async fn add_leader(&self, group: GroupId, context: &Context, response: &mut v1::CampaignResponse) {
         let Some(query) = context.holders_query() else { return };

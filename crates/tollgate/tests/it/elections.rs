@@ -1,4 +1,5 @@
-//! Elections over real nodes: what a leader says of itself, asked for and changed anywhere, through the loss of a leader
+//! Elections over real nodes: what a leader says of itself, asked for and changed anywhere, through the loss of a
+//! leader
 //! of the group.
 
 use crate::cluster::{self, Cluster, PATIENCE};
