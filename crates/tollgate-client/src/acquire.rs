@@ -4,6 +4,7 @@
 //! (`claim`), what is held then (`grant`).
 
 use crate::acquire_error::AcquireError;
+use crate::belief;
 use crate::call::Answered;
 use crate::claim::{self, Claim, Settled, Wait};
 use crate::convert;
@@ -319,7 +320,9 @@ impl Asked {
             |named: &v1::NamedToken| Some((named.name.clone(), Token::new(named.fencing_token).ok()?));
         let tokens = response.tokens.iter().filter_map(named).collect();
         let waited = convert::duration(response.waited_ms);
-        let max_hold_until = self.max_hold.map(|max_hold| held_from(answered, waited) + max_hold);
+        // Its end comes by the cluster's clock, which may be as fast as P7 allows.
+        let max_hold_until =
+            self.max_hold.map(|max_hold| held_from(answered, waited) + belief::span(max_hold));
         Ok(State::new(mode, token, tokens, max_hold_until))
     }
 

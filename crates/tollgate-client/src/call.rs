@@ -37,7 +37,8 @@ pub(crate) struct Answered {
 /// Has a call carried out over the pilot's lines.
 pub(crate) async fn call(pilot: &Pilot, clock: &dyn Clock, call: Call<'_>) -> Result<Answered, Error> {
     let until = call.until;
-    let mut state = Calling { pilot, clock, call, attempt: 0, unsure: false, first_sent: None };
+    let mut state =
+        Calling { pilot, clock, call, attempt: 0, unsure: false, refused: None, first_sent: None };
     let carried_out = state.run();
     let Some(until) = until else { return carried_out.await };
     match tokio::time::timeout_at(until, carried_out).await {
@@ -54,6 +55,8 @@ struct Calling<'a> {
     attempt: u32,
     /// Whether an attempt may have happened that was not answered.
     unsure: bool,
+    /// What the last attempt was told, while the next one is still to be made.
+    refused: Option<v1::Error>,
     first_sent: Option<Duration>,
 }
 
@@ -80,6 +83,7 @@ impl Calling<'_> {
             let first_sent = *self.first_sent.get_or_insert(sent);
             // Should the caller give up now, it may have happened.
             let unsure_before = std::mem::replace(&mut self.unsure, true);
+            self.refused = None;
             let answer = line.ask(op, self.call.urgency).await;
             self.attempt += 1;
             let error = match answer {
@@ -109,6 +113,7 @@ impl Calling<'_> {
             }
             self.follow(&error);
             let hint = u64::try_from(error.retry_after_ms).unwrap_or(0);
+            self.refused = Some(error);
             pause.wait(Duration::from_millis(hint)).await;
         }
     }
@@ -127,9 +132,12 @@ impl Calling<'_> {
         }
     }
 
-    fn too_late(&self) -> Error {
+    fn too_late(&mut self) -> Error {
         if self.pilot.line_now().is_none() {
             return self.pilot.endpoints().unreachable(self.unsure);
+        }
+        if let Some(error) = self.refused.take() {
+            return Error::from(error).unsure(self.unsure);
         }
         let says = "no answer in time: the cluster may have no leader, or too much to do";
         Error::new(ErrorKind::TimedOut, says, self.unsure)
@@ -149,7 +157,8 @@ fn verdict(op: &Op, error: &v1::Error) -> Verdict {
         | R::WrongGroup
         | R::StubPending
         | R::NotHome
-        | R::Overloaded => Verdict::Again,
+        | R::Overloaded
+        | R::DiskFull => Verdict::Again,
         // More requests of the lease are under way than their acknowledgements could keep up with.
         R::LimitExceeded if error.limit == "ops_in_flight_per_lease_max" && has_seq(op) => Verdict::Again,
         R::Indeterminate | R::TimedOut | R::Cancelled => Verdict::Unsure,
@@ -159,13 +168,7 @@ fn verdict(op: &Op, error: &v1::Error) -> Verdict {
 
 /// Whether an error says nothing of attempts before the one that it answers.
 fn knows_little(error: &v1::Error) -> bool {
-    matches!(
-        error.reason(),
-        ErrorReason::DiskFull
-            | ErrorReason::NoSuchGroup
-            | ErrorReason::LeaseNotFound
-            | ErrorReason::NotWaiting
-    )
+    matches!(error.reason(), ErrorReason::NoSuchGroup | ErrorReason::LeaseNotFound | ErrorReason::NotWaiting)
 }
 
 /// Whether a second attempt after an unknown outcome does no harm.

@@ -44,6 +44,8 @@ pub(crate) struct Grant {
     turn: Mutex<Option<Turn>>,
     /// Its number with the sentry.
     post: AtomicU64,
+    /// A revision at which it was seen to be held.
+    pub(crate) seen_at: AtomicU64,
 }
 
 /// What may change while it is held.
@@ -96,6 +98,7 @@ impl Grant {
             converting: Arc::default(),
             turn: Mutex::new(turn.inspect(|turn| turn.held(weak.clone()))),
             post: AtomicU64::new(0),
+            seen_at: AtomicU64::new(0),
         });
         if !grant.inherited {
             grant.post.store(grant.core().client.sentry().add(&grant), Ordering::Relaxed);

@@ -34,6 +34,8 @@ mod line;
 mod lock_info;
 mod lost;
 mod owner;
+#[cfg(test)]
+mod peer;
 mod pilot;
 mod random;
 mod reads;

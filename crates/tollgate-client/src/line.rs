@@ -294,3 +294,68 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(id: u64) -> (Asked, oneshot::Receiver<Answer>) {
+        let (sender, answer) = oneshot::channel();
+        ((Op::LeaseRevoke(v1::LeaseRevokeRequest { id }), sender), answer)
+    }
+
+    fn ids(operations: &[v1::Operation]) -> Vec<u64> {
+        let id = |operation: &v1::Operation| match operation.op {
+            Some(Op::LeaseRevoke(revoke)) => revoke.id,
+            _ => panic!("{operation:?}"),
+        };
+        operations.iter().map(id).collect()
+    }
+
+    fn writer() -> (Writer, mpsc::Sender<Asked>, mpsc::Sender<Asked>) {
+        let (ordinary, ordinary_queue) = mpsc::channel(QUEUE_MAX);
+        let (urgent, urgent_queue) = mpsc::channel(URGENT_MAX);
+        let shared = Arc::new(Shared {
+            slots: Mutex::default(),
+            broken: AtomicBool::new(false),
+            heard_ms: AtomicU64::new(0),
+            opened: Instant::now(),
+        });
+        let (frames, _) = mpsc::channel(1);
+        (Writer { ordinary: ordinary_queue, urgent: urgent_queue, shared, frames }, ordinary, urgent)
+    }
+
+    #[tokio::test]
+    async fn what_is_urgent_overtakes_a_full_queue_and_everything_shares_one_frame() {
+        let (mut writer, ordinary, urgent) = writer();
+        let mut waiting = Vec::new();
+        for id in 1..=2_000 {
+            let (asked, answer) = asked(id);
+            ordinary.try_send(asked).unwrap();
+            waiting.push(answer);
+        }
+        let (keepalive, answer) = asked(7_777);
+        urgent.try_send(keepalive).unwrap();
+        waiting.push(answer);
+        let first = writer.next().await.unwrap();
+        let (operations, carried) = writer.pack(first);
+        assert_eq!((operations.len(), carried.is_none()), (FRAME_OPERATIONS_MAX, true));
+        assert_eq!(ids(&operations)[..3], [7_777, 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_is_not_sent_and_everybody_is_told_of_a_break() {
+        let (mut writer, ordinary, _urgent) = writer();
+        let (gone, answer) = asked(1);
+        drop(answer);
+        let (sent, mut told) = asked(2);
+        ordinary.try_send(sent).unwrap();
+        let (operations, _) = writer.pack(gone);
+        assert_eq!(ids(&operations), [2]);
+        let (unsent, mut told_unsent) = asked(3);
+        ordinary.try_send(unsent).unwrap();
+        writer.give_up();
+        assert!(matches!(told.try_recv(), Ok(Err(Broken { sent: true }))));
+        assert!(matches!(told_unsent.try_recv(), Ok(Err(Broken { sent: false }))));
+    }
+}

@@ -10,6 +10,7 @@ use crate::endpoints::Endpoints;
 use crate::error::Error;
 use crate::line::Line;
 use crate::random;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -41,6 +42,8 @@ pub(crate) struct Pilot {
     endpoints: Arc<Endpoints>,
     current: watch::Receiver<Option<Arc<Line>>>,
     hints: Arc<Hints>,
+    /// How many leases end when a line closes that kept them alive: lines stay open as long as there is one.
+    kept: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -63,13 +66,15 @@ impl Pilot {
         let endpoints = Arc::new(endpoints);
         let (publish, current) = watch::channel(None);
         let hints = Arc::new(Hints::default());
+        let kept = Arc::new(AtomicUsize::new(0));
         let helm = Helm {
             endpoints: Arc::clone(&endpoints),
             hints: Arc::clone(&hints),
             publish,
             retired: Vec::new(),
+            kept: Arc::clone(&kept),
         };
-        Pilot { endpoints, current, hints, task: tokio::spawn(helm.run()) }
+        Pilot { endpoints, current, hints, kept, task: tokio::spawn(helm.run()) }
     }
 
     pub(crate) fn endpoints(&self) -> &Endpoints {
@@ -101,6 +106,15 @@ impl Pilot {
         }
     }
 
+    /// No line is closed by will from now on, until as often is said that it may be.
+    pub(crate) fn keep_lines(&self) {
+        self.kept.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn let_lines_go(&self) {
+        self.kept.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// A node said who leads, or that nobody does as far as it knows.
     pub(crate) fn hint(&self, leader: &str) {
         let Ok(leader) = Endpoint::parse(leader) else { return self.look_again() };
@@ -127,6 +141,7 @@ struct Helm {
     publish: watch::Sender<Option<Arc<Line>>>,
     /// Lines to nodes that turned out not to lead, with operations under way.
     retired: Vec<Arc<Line>>,
+    kept: Arc<AtomicUsize>,
 }
 
 impl Helm {
@@ -183,44 +198,62 @@ impl Helm {
     async fn hold(&mut self, mut line: Arc<Line>) {
         let mut look_in = Duration::ZERO;
         loop {
-            let told = tokio::select! {
-                () = line.until_broken() => {
+            let broken = line.until_broken();
+            let better = tokio::select! {
+                () = broken => {
                     self.endpoints.note(line.endpoint(), Some("the connection broke".to_owned()));
                     return;
                 }
-                () = self.hints.told.notified() => true,
-                () = tokio::time::sleep(random::jittered(look_in)) => false,
+                better = self.look_for_better(&line, &mut look_in) => better,
             };
-            if told {
-                look_in = LOOK_MIN;
+            let kept = self.kept.load(Ordering::Relaxed) > 0;
+            self.retired.retain(|line| !line.is_broken() && (kept || line.under_way() > 0));
+            if let Some(better) = better {
+                self.retired.retain(|line| !Arc::ptr_eq(line, &better));
+                self.publish.send_replace(Some(Arc::clone(&better)));
+                self.retired.push(std::mem::replace(&mut line, better));
             }
-            self.retired.retain(|line| line.under_way() > 0 && !line.is_broken());
-            let hint = self.hints.take();
-            let found = match hint {
-                Some(leader) => Found::Elsewhere(leader),
-                None => self.look(&line).await,
-            };
-            match found {
-                Found::Here => look_in = LOOK_MAX,
-                Found::Nowhere => look_in = (look_in * 2).clamp(LOOK_MIN, LOOK_MAX),
-                Found::Elsewhere(leader) if leader == *line.endpoint() => look_in = LOOK_MAX,
-                Found::Elsewhere(leader) => {
-                    look_in = (look_in * 2).clamp(LOOK_MIN, LOOK_MAX);
-                    if let Some(better) = self.reach(leader).await {
-                        look_in = Duration::ZERO;
-                        self.publish.send_replace(Some(Arc::clone(&better)));
-                        self.retired.push(std::mem::replace(&mut line, better));
-                    }
+        }
+    }
+
+    /// Looks, after a while or once there is reason to, whether another node leads; a line to it, if so.
+    async fn look_for_better(&self, line: &Line, look_in: &mut Duration) -> Option<Arc<Line>> {
+        let told = tokio::select! {
+            () = self.hints.told.notified() => true,
+            () = tokio::time::sleep(random::jittered(*look_in)) => false,
+        };
+        if told {
+            *look_in = LOOK_MIN;
+        }
+        let found = match self.hints.take() {
+            Some(leader) => Found::Elsewhere(leader),
+            None => self.look(line).await,
+        };
+        match found {
+            Found::Elsewhere(leader) if leader != *line.endpoint() => {
+                *look_in = (*look_in * 2).clamp(LOOK_MIN, LOOK_MAX);
+                let better = self.reach(leader).await;
+                if better.is_some() {
+                    *look_in = Duration::ZERO;
                 }
+                better
+            }
+            Found::Nowhere => {
+                *look_in = (*look_in * 2).clamp(LOOK_MIN, LOOK_MAX);
+                None
+            }
+            Found::Here | Found::Elsewhere(_) => {
+                *look_in = LOOK_MAX;
+                None
             }
         }
     }
 
     /// A line to this endpoint: one that was retired, or a new one.
-    async fn reach(&mut self, endpoint: Endpoint) -> Option<Arc<Line>> {
-        let kept = self.retired.iter().position(|line| *line.endpoint() == endpoint && !line.is_broken());
-        if let Some(place) = kept {
-            return Some(self.retired.swap_remove(place));
+    async fn reach(&self, endpoint: Endpoint) -> Option<Arc<Line>> {
+        let reaches = |line: &&Arc<Line>| *line.endpoint() == endpoint && !line.is_broken();
+        if let Some(line) = self.retired.iter().find(reaches) {
+            return Some(Arc::clone(line));
         }
         let (endpoint, opened) = open(endpoint).await;
         let trouble = opened.as_ref().err().map(|error| error.message().to_owned());

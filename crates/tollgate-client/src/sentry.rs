@@ -13,6 +13,7 @@ use crate::line::{Line, Urgency};
 use crate::lost::{Lost, LostReason};
 use crate::pilot::Pilot;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -32,6 +33,9 @@ const REQUESTS_MAX: usize = 256;
 
 /// A grant of several names has so many watches at most.
 const NAMES_MAX: u64 = 64;
+
+/// A node that has no room for a watch is asked again after so long.
+const REFUSED_FOR: Duration = Duration::from_secs(2);
 
 /// How long to wait for an answer about one lock.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
@@ -70,16 +74,19 @@ impl Posts {
         let grant = self.lock().1.get(&number)?.grant.clone();
         grant.upgrade()
     }
-
-    fn has(&self, number: u64) -> bool {
-        self.lock().1.contains_key(&number)
-    }
 }
 
 impl Sentry {
     pub(crate) fn start(pilot: Arc<Pilot>, clock: Arc<dyn Clock>) -> Sentry {
         let posts = Arc::new(Posts::default());
-        let round = Round { posts: Arc::clone(&posts), pilot, clock, watched: BTreeMap::new() };
+        let round = Round {
+            posts: Arc::clone(&posts),
+            pilot,
+            clock,
+            watched: BTreeMap::new(),
+            next: 0,
+            refused: None,
+        };
         Sentry { posts, task: tokio::spawn(round.run()) }
     }
 
@@ -116,6 +123,10 @@ struct Round {
     clock: Arc<dyn Clock>,
     /// Grants that the present stream watches, and how many names each has.
     watched: BTreeMap<u64, usize>,
+    /// Grants before this number are watched, but for those that were refused.
+    next: u64,
+    /// Since when some are not watched because a node refused to.
+    refused: Option<Instant>,
 }
 
 type Requests = mpsc::Sender<v1::WatchRequest>;
@@ -126,6 +137,7 @@ impl Round {
             self.until_needed().await;
             let line = self.pilot.line().await;
             self.watched.clear();
+            (self.next, self.refused) = (0, None);
             if let Some((requests, answers)) = open(&line).await {
                 self.watch(&line, &requests, answers).await;
             }
@@ -169,10 +181,37 @@ impl Round {
 
     /// Opens watches on what is held for long, and ends those on what is not held any more.
     fn order(&mut self, requests: &Requests) {
-        let posts = &self.posts;
+        self.cancel(requests);
+        if self.refused.is_some_and(|at| at.elapsed() >= REFUSED_FOR) {
+            (self.refused, self.next) = (None, 0);
+        }
+        for (number, grant) in self.due() {
+            if requests.capacity() < grant.names.len() {
+                return;
+            }
+            for request in watches(number, &grant) {
+                // There is room.
+                let _ = requests.try_send(request);
+            }
+            self.watched.insert(number, grant.names.len());
+            self.next = number + 1;
+        }
+    }
+
+    /// Grants that have been held for a moment and are not watched.
+    fn due(&self) -> Vec<(u64, Arc<Grant>)> {
+        let posts = self.posts.lock();
+        let old_enough = posts.1.range(self.next..).take_while(|(_, post)| post.since.elapsed() >= MOMENT);
+        let unwatched = old_enough.filter(|(number, _)| !self.watched.contains_key(number));
+        let due = unwatched.filter_map(|(number, post)| Some((*number, post.grant.upgrade()?)));
+        due.take(REQUESTS_MAX).collect()
+    }
+
+    fn cancel(&mut self, requests: &Requests) {
+        let posts = self.posts.lock();
         self.watched.retain(|number, names| {
             // Without room, another time.
-            if posts.has(*number) || requests.capacity() < *names {
+            if posts.1.contains_key(number) || requests.capacity() < *names {
                 return true;
             }
             for watch_id in (number * NAMES_MAX..).take(*names) {
@@ -182,22 +221,6 @@ impl Round {
             }
             false
         });
-        let due: Vec<(u64, Arc<Grant>)> = {
-            let posts = self.posts.lock();
-            let old_enough = posts.1.iter().take_while(|(_, post)| post.since.elapsed() >= MOMENT);
-            let unwatched = old_enough.filter(|(number, _)| !self.watched.contains_key(number));
-            unwatched.filter_map(|(number, post)| Some((*number, post.grant.upgrade()?))).collect()
-        };
-        for (number, grant) in due {
-            if requests.capacity() < grant.names.len() {
-                return;
-            }
-            for request in watches(number, &grant) {
-                // There is room.
-                let _ = requests.try_send(request);
-            }
-            self.watched.insert(number, grant.names.len());
-        }
     }
 
     fn told(&mut self, answer: &v1::WatchResponse) {
@@ -212,10 +235,10 @@ impl Round {
         if !answer.canceled {
             return;
         }
-        if answer.compact_revision == 0 {
-            // The node has no room, or stops: another time.
-            self.watched.remove(&number);
-        } else {
+        // The node has no room, or stops, or the history since the grant is gone: another time.
+        self.watched.remove(&number);
+        self.refused.get_or_insert_with(Instant::now);
+        if answer.compact_revision > 0 {
             tokio::spawn(look(Arc::clone(&self.pilot), Arc::clone(&self.clock), Arc::downgrade(&grant)));
         }
     }
@@ -231,7 +254,7 @@ fn watches(number: u64, grant: &Grant) -> Vec<v1::WatchRequest> {
     let filters = vec![v1::WatchFilter::NoPut.into(), v1::WatchFilter::NoWaiters.into()];
     let request = |(place, name): (u64, &String)| v1::WatchRequest {
         target: Some(Target::Key(name.clone())),
-        start_revision: token_of(name) + 1,
+        start_revision: (token_of(name) + 1).max(grant.seen_at.load(Ordering::Relaxed) + 1),
         watch_id: number * NAMES_MAX + place,
         filters: filters.clone(),
         ..v1::WatchRequest::default()
@@ -258,14 +281,15 @@ async fn open(line: &Line) -> Option<(Requests, Streaming<v1::WatchResponse>)> {
     Some((requests, opened.ok()?.into_inner()))
 }
 
-/// Looks whether a grant stands whose history is gone.
+/// Looks whether a grant stands whose history is gone. If it does, watches begin where that was seen.
 async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
     let Some(names) = grant.upgrade().map(|grant| grant.names.clone()) else { return };
+    let mut seen_at = u64::MAX;
     for name in names {
         let op = Op::GetLock(v1::GetLockRequest { name, ..v1::GetLockRequest::default() });
         let until = Some(Instant::now() + LOOK_PATIENCE);
-        let looked =
-            call::call(&pilot, &*clock, Call { op, until, urgency: Urgency::Ordinary, seqs: None }).await;
+        let asks = Call { op, until, urgency: Urgency::Ordinary, seqs: None };
+        let looked = call::call(&pilot, &*clock, asks).await;
         let Ok(Answered { result: OpResult::GetLock(seen), .. }) = looked else { return };
         let Some(grant) = grant.upgrade() else { return };
         let is_it = |holder: &v1::Holder| {
@@ -273,6 +297,11 @@ async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
         };
         if !seen.lock.is_some_and(|lock| lock.holders.iter().any(is_it)) {
             grant.lose(Lost::new(LostReason::Forced));
+            return;
         }
+        seen_at = seen_at.min(seen.header.map_or(0, |header| header.revision));
+    }
+    if let Some(grant) = grant.upgrade() {
+        grant.seen_at.store(seen_at, Ordering::Relaxed);
     }
 }

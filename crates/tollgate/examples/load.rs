@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! load pairs    ADDRESS CLIENTS SECONDS     each client locks and unlocks a name of its own, one operation at a time
+//! load client   ADDRESS TASKS SECONDS       the same through the client library, all tasks on one session
 //! load leases   ADDRESS COUNT TTL_S SECONDS keeps that many leases alive, each every third of its TTL
 //! load locks    ADDRESS COUNT               holds that many locks on one lease for each thousand, and waits for Enter
 //! load expire   ADDRESS COUNT TTL_S         lets leases with a lock each end together: how long until all are free
@@ -119,6 +120,7 @@ async fn main() -> anyhow::Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["pairs", address, clients, seconds] => pairs(address, clients.parse()?, seconds.parse()?).await,
+        ["client", address, tasks, seconds] => client(address, tasks.parse()?, seconds.parse()?).await,
         ["leases", address, count, ttl_s, seconds] => {
             leases(address, count.parse()?, ttl_s.parse()?, seconds.parse()?).await
         }
@@ -170,15 +172,45 @@ async fn pairs(address: &str, clients: u64, seconds: u64) -> anyhow::Result<()> 
     for task in tasks {
         all.extend(task.await??);
     }
+    report(all, &format!("{clients} clients"), seconds);
+    Ok(())
+}
+
+async fn client(address: &str, tasks: u64, seconds: u64) -> anyhow::Result<()> {
+    let session = tollgate_client::Client::connect([address]).await?.session().open().await?;
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut running = Vec::new();
+    for task in 0..tasks {
+        let session = session.clone();
+        running.push(tokio::spawn(async move {
+            let mut took = Vec::new();
+            while Instant::now() < until {
+                let began = Instant::now();
+                let guard = session.lock(format!("load/{task}")).acquire().await?;
+                guard.release().await?;
+                took.push(began.elapsed());
+            }
+            anyhow::Ok(took)
+        }));
+    }
+    let mut all = Vec::new();
+    for task in running {
+        all.extend(task.await??);
+    }
+    report(all, &format!("{tasks} tasks of one client"), seconds);
+    session.close().await?;
+    Ok(())
+}
+
+fn report(mut all: Vec<Duration>, who: &str, seconds: u64) {
     all.sort_unstable();
     let at = |percent: usize| all[(all.len() - 1) * percent / 100].as_secs_f64() * 1_000.0;
     println!(
-        "{clients} clients: {:.0} lock+unlock pairs/s, p50 {:.2} ms, p99 {:.2} ms",
+        "{who}: {:.0} lock+unlock pairs/s, p50 {:.2} ms, p99 {:.2} ms",
         all.len() as f64 / seconds as f64,
         at(50),
         at(99)
     );
-    Ok(())
 }
 
 /// Grants leases, many at once.

@@ -134,6 +134,9 @@ impl SessionBuilder {
     }
 
     fn start(&self, granted: &Granted) -> Session {
+        if granted.revoke_on_disconnect {
+            self.client.pilot().keep_lines();
+        }
         let core = Core::new(self.client.clone(), granted);
         let keeper = self.client.runtime().spawn(keeper::keep(core.clone()));
         Session::new(core, keeper)

@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{LeaseId, Revision, Seq};
 
-/// Requests of a session that may wait in line at once, and others that may be under way: together below what a cluster
+/// Requests of a session that may wait in line at once, and others that may be under way: each below what a cluster
 /// allows a lease by default. Releases have places of their own, or those who wait for them would keep them out.
-const WAITING_MAX: usize = 768;
-const PROMPT_MAX: usize = 192;
+const WAITING_MAX: usize = 8_000;
+const PROMPT_MAX: usize = 512;
 
 /// How long the end of a lease is asked for once nobody keeps it alive: it ends by itself soon after.
 const REVOKE_PATIENCE: Duration = Duration::from_mins(1);
@@ -186,6 +186,14 @@ impl Core {
             Ok(_) => Err(Error::unexpected("a revoke")),
             Err(error) if error.cause() == Some(ErrorReason::LeaseNotFound) => Ok(()),
             Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if self.revoke_on_disconnect {
+            self.client.pilot().let_lines_go();
         }
     }
 }

@@ -57,6 +57,27 @@ async fn ten_thousand_acquires_given_up_at_random_points_leave_no_lock_and_no_wa
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_waiters_of_one_session_keep_nobody_out_and_go_when_they_are_dropped() {
+    let cluster = three().await;
+    let client = Client::connect(cluster.endpoints()).await.unwrap();
+    let session = client.session().open().await.unwrap();
+    let held = session.lock("crowd").acquire().await.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..2_000 {
+        waiting.spawn(session.lock("crowd").acquire());
+    }
+    let waiters = || async { client.get_lock("crowd").await.unwrap().waiter_count };
+    until("all wait", || async { waiters().await == 2_000 }).await;
+    session.lock("beside").try_acquire().await.unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+    waiting.join_next().await.unwrap().unwrap().unwrap().release().await.unwrap();
+    drop(waiting);
+    until("nobody waits", || async { client.get_lock("crowd").await.unwrap().is_free() }).await;
+    session.lock("crowd").try_acquire().await.unwrap().release().await.unwrap();
+    session.close().await.unwrap();
+}
+
 async fn give_up_again_and_again(session: Session, task: u64, mut rng: Rng, counts: Arc<Counts>) {
     let worker = session.owner(format!("worker-{task}"));
     for _ in 0..ROUNDS {
