@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 use tollgate_replica::Host;
 
 /// One group, as it was seen.
+#[cfg_attr(test, derive(Default))]
 pub(super) struct Seen {
     group: u32,
     leads: bool,

@@ -127,3 +127,32 @@ fn the_text_ends_as_openmetrics_demands_and_knows_the_process() {
         assert!(text.contains("\nprocess_cpu_seconds_total "));
     }
 }
+
+/// What operators are told to look at.
+const PAGE: &str = include_str!("../../../../docs/operations.md");
+
+#[test]
+fn the_page_for_operators_names_every_metric_and_no_other() {
+    let metrics = Metrics::new();
+    // Nothing is told of a family without members.
+    metrics.failures.get_or_create(&Reason { reason: "OVERLOADED" });
+    metrics.lease_ends.get_or_create(&Reason { reason: "RELEASED" });
+    metrics.snapshots.get_or_create(&Event { event: "saved" });
+    let _open = metrics.connection("grpc");
+    metrics.groups.set(&[groups::Seen::default()]);
+    let text = metrics.render();
+    let type_of = |line: &str| {
+        let (name, kind) = line.strip_prefix("# TYPE tollgate_")?.split_once(' ')?;
+        Some(format!("tollgate_{name}{}", if kind == "info" { "_info" } else { "" }))
+    };
+    let mut told: Vec<String> = text.lines().filter_map(type_of).collect();
+    let in_backticks = PAGE.split('`').skip(1).step_by(2);
+    let mut named: Vec<String> =
+        in_backticks.filter(|text| text.starts_with("tollgate_")).map(ToOwned::to_owned).collect();
+    for names in [&mut told, &mut named] {
+        names.sort();
+        names.dedup();
+    }
+    assert!(told.len() > 20, "{told:?}");
+    assert_eq!(named, told, "docs/operations.md (left) and the registry (right)");
+}
