@@ -31,7 +31,7 @@ pub(crate) fn doors(connections_max: usize) -> Doors {
     let limit = getrlimit(Resource::Nofile).current;
     let doors = divide(connections_max, limit);
     if doors.client < connections_max {
-        tracing::warn!(
+        tracing::info!(
             open_files_max = limit,
             connections_max,
             fit = doors.client,
