@@ -2,7 +2,7 @@
 
 use std::fmt;
 use tollgate_core::{Command, Renewal, State, Watch};
-use tollgate_replica::{Host, MemberChange, ReadError, WatchNumber};
+use tollgate_replica::{CallerKey, Host, MemberChange, ReadError, WatchNumber};
 use tollgate_types::{GroupId, LogTime, NodeId, Revision};
 
 /// Looks at a group's state, on the driver's thread: be quick, and answer whoever waits by yourself.
@@ -40,6 +40,13 @@ pub enum Ask {
         /// Whether this is the first attempt of its call: then a lock request that does not wait may be told that the
         /// lock is busy without an entry in the log.
         fast: bool,
+    },
+    /// A caller wants nothing any more. If it was the last that stood by a wait, the wait ends.
+    HangUp(CallerKey),
+    /// A stream is gone. Its callers may come by another.
+    StreamLost {
+        /// Which.
+        stream: u64,
     },
     /// Renew a lease.
     KeepAlive {
@@ -109,6 +116,8 @@ impl fmt::Debug for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ask::Command { group, command, fast } => write!(f, "Command({group}, {command:?}, fast: {fast})"),
+            Ask::HangUp(caller) => write!(f, "HangUp({caller:?})"),
+            Ask::StreamLost { stream } => write!(f, "StreamLost({stream})"),
             Ask::KeepAlive { group, renewal } => write!(f, "KeepAlive({group}, {renewal:?})"),
             Ask::Read { group, consistency, .. } => write!(f, "Read({group}, {consistency:?})"),
             Ask::Inspect(_) => f.write_str("Inspect"),

@@ -3,6 +3,7 @@
 use crate::ask::Look;
 use std::fmt;
 use std::sync::Arc;
+use tollgate_replica::CallerKey;
 
 /// What a caller is told. Reads answer by themselves.
 pub type Answer = tollgate_replica::Answer<Look>;
@@ -11,6 +12,12 @@ pub type Answer = tollgate_replica::Answer<Look>;
 pub trait Sink: Send + Sync {
     /// One answer, to the operation that the asker numbered so. Returns whether it is the first since the last flush.
     fn answer(&self, operation: u64, answer: Answer) -> bool;
+
+    /// By which stream its operations came ([`crate::NodeHandle::fresh_stream`]). 0 will do where none of them waits in
+    /// a queue.
+    fn stream(&self) -> u64 {
+        0
+    }
 
     /// A turn is over: no more answers come before the next.
     fn flush(&self);
@@ -35,12 +42,10 @@ impl fmt::Debug for Caller {
 }
 
 impl tollgate_replica::Caller for Caller {
-    fn replaces(&self, other: &Caller) -> bool {
-        match (self, other) {
-            (Caller::Of(sink, operation), Caller::Of(other_sink, other)) => {
-                operation == other && Arc::ptr_eq(sink, other_sink)
-            }
-            _ => false,
+    fn key(&self) -> CallerKey {
+        match self {
+            Caller::Nobody => CallerKey { stream: 0, call: 0 },
+            Caller::Of(sink, operation) => CallerKey { stream: sink.stream(), call: *operation },
         }
     }
 }

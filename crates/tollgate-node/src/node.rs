@@ -66,7 +66,7 @@ pub struct NodeHandle {
     node: NodeId,
     inbox: Arc<Inbox<Input>>,
     status: watch::Receiver<NodeStatus>,
-    next_watch: Arc<AtomicU64>,
+    next_number: Arc<AtomicU64>,
 }
 
 impl Node {
@@ -120,8 +120,8 @@ impl Node {
             ending.0.send_replace(Some(result));
         });
         let driver = driver.map_err(|source| StartError::System { what: "starting a thread", source })?;
-        let next_watch = Arc::new(AtomicU64::new(1));
-        let handle = NodeHandle { cluster, node, inbox, status: status_out, next_watch };
+        let next_number = Arc::new(AtomicU64::new(1));
+        let handle = NodeHandle { cluster, node, inbox, status: status_out, next_number };
         let threads = vec![driver, log, snapshots];
         let has_peers = settings.peers.keys().any(|peer| *peer != node);
         Ok(Node { handle, threads, ended: ended_out, has_peers, _tasks: tasks, _data_dir: data_dir })
@@ -280,7 +280,12 @@ impl NodeHandle {
 
     /// A number that no other watch on this node has.
     pub fn fresh_watch(&self) -> WatchNumber {
-        self.next_watch.fetch_add(1, Ordering::Relaxed)
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number that no other stream of callers on this node has.
+    pub fn fresh_stream(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
     /// How much waits for the next turn.
@@ -306,8 +311,13 @@ impl NodeHandle {
 
     /// Asks, and waits for the final answer. Dropped before, nobody hears it.
     pub async fn call(&self, ask: Ask) -> Result<Called, NotAnswered> {
+        self.call_by(self.fresh_stream(), ask).await
+    }
+
+    /// Likewise, as the one caller of a stream, so that it can hang up: [`Ask::HangUp`] with the call 0 of the stream.
+    pub async fn call_by(&self, stream: u64, ask: Ask) -> Result<Called, NotAnswered> {
         let (sender, receiver) = oneshot::channel();
-        let once = Arc::new(Once { sender: Mutex::new(Some(sender)), queued: Mutex::new(None) });
+        let once = Arc::new(Once { stream, sender: Mutex::new(Some(sender)), queued: Mutex::new(None) });
         self.ask(Caller::Of(once, 0), ask)?;
         let (answer, queued) = receiver.await.map_err(|_| NotAnswered::Stopped)?;
         Ok(Called { answer, queued })
@@ -348,6 +358,7 @@ type OnceAnswer = (Answer, Option<(Revision, u64)>);
 
 /// Takes one final answer.
 struct Once {
+    stream: u64,
     sender: Mutex<Option<oneshot::Sender<OnceAnswer>>>,
     queued: Mutex<Option<(Revision, u64)>>,
 }
@@ -361,6 +372,10 @@ impl Sink for Once {
             let _ = sender.send((answer, queued.take()));
         }
         false
+    }
+
+    fn stream(&self) -> u64 {
+        self.stream
     }
 
     fn flush(&self) {}

@@ -50,6 +50,8 @@ pub struct HostConfig {
     pub transfer_timeout_ms: u64,
     /// How often a group asks the homes of its stubs whether they live.
     pub audit_ms: u64,
+    /// A single caller's wait that nobody has stood by for this long ends.
+    pub unattended_ms: u64,
     /// A learner at most this many entries behind may be promoted.
     pub promote_behind_max: u64,
     /// The newest apply version that this binary announces. In production always the core's.
@@ -82,6 +84,7 @@ impl HostConfig {
             chunks_in_flight_max: 4,
             transfer_timeout_ms: 10_000,
             audit_ms: 30_000,
+            unattended_ms: 10_000,
             promote_behind_max: 1_000,
             apply_version: tollgate_core::APPLY_VERSION_SUPPORTED,
         }
@@ -112,6 +115,10 @@ impl HostConfig {
             (self.chunk_bytes > 0 && self.chunk_bytes <= 4 << 20, "chunk_bytes must be from 1 to 4 MiB"),
             (self.chunks_in_flight_max > 0, "chunks_in_flight_max must be above 0"),
             (self.audit_ms > 0, "audit_ms must be above 0"),
+            (
+                self.unattended_ms >= self.heartbeat_ms,
+                "unattended_ms must be at least heartbeat_ms, or callers can't find the way to a new leader",
+            ),
             (self.read_retry_ms <= self.read_timeout_ms, "read_retry_ms must be at most read_timeout_ms"),
         ];
         match rules.iter().find(|(holds, _)| !holds) {

@@ -2,11 +2,14 @@
 //!
 //! Invariant: an answer is what the log or a confirmed read said, or an error that tells whether the request may still
 //! take effect. A caller whose request queues is parked, and answered once more: when its wait ends, or when this node
-//! no longer leads and it must ask again, with the same seq. Nothing here survives a crash. It stands beside the host,
-//! and not in the node, so that the simulator runs it too. Not here: sockets, forwarding to the leader, and what
+//! no longer leads and it must ask again, with the same seq. A wait that only single callers asked for ends when the
+//! last of them hangs up, or when none has stood by for a while. Nothing here survives a crash. It stands beside the
+//! host, and not in the node, so that the simulator runs it too. Not here: sockets, forwarding to the leader, and what
 //! becomes of an answer.
 
+mod attendance;
 mod parked;
+mod unattended;
 mod watchers;
 
 use crate::host::Host;
@@ -14,21 +17,37 @@ use crate::members::{MemberChange, Members};
 use crate::output::{
     HostEvent, Output, ProposalId, ProposalOutcome, ProposalReply, ProposeError, ReadError, ReadId, ReadReply,
 };
-#[cfg(feature = "planted-bugs")]
-use crate::planted::Bug;
-use parked::{Parked, RequestKey};
+use crate::planted::{Bug, Planted};
+use attendance::Attendance;
+use parked::{Parked, RequestKey, WaitKey};
 use std::collections::{BTreeMap, HashMap};
 use tollgate_core::{
     AcquireLock, CancelTarget, CancelWait, Command, EndReason, Event, RENEWALS_MAX, RenewLeases, Renewal,
-    Renewed, Reply, Request, Wait, WaitOutcome, Watch,
+    Renewed, Reply, Request, State, Wait, WaitOutcome, Watch,
 };
-use tollgate_types::{GroupId, LeaseId, NodeId, Revision};
+use tollgate_types::{GroupId, LeaseId, Name, Names, NodeId, Revision};
 use watchers::Watchers;
 
 /// By what the caller of a desk knows who asked.
 pub trait Caller: Clone {
-    /// Whether this is a later attempt of the same call, which takes the other's place.
-    fn replaces(&self, other: &Self) -> bool;
+    /// Which caller it is. A later attempt of a call has the same, and takes the place of the earlier one.
+    fn key(&self) -> CallerKey;
+}
+
+/// The name of a caller, as long as it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallerKey {
+    /// By which connection it came: when that breaks, all of its callers are lost.
+    pub stream: u64,
+    /// Which of that connection's calls it is.
+    pub call: u64,
+}
+
+impl CallerKey {
+    /// All callers of a stream.
+    fn all_of(stream: u64) -> std::ops::RangeInclusive<CallerKey> {
+        CallerKey { stream, call: 0 }..=CallerKey { stream, call: u64::MAX }
+    }
 }
 
 /// The desk's user's number for a watch.
@@ -131,15 +150,28 @@ enum Proposed<C> {
     Command(C, About),
     /// Keepalives, in order.
     Renewals(Vec<C>),
+    /// The desk's own: the end of a wait that nobody stands by.
+    End(WaitKey, Name),
 }
 
 /// What a command has to do with requests that wait.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum About {
-    /// It is such a request, if it has a number.
-    Request(Option<RequestKey>),
+    /// It may wait.
+    Wait(MayWait),
     /// It ends the wait of one.
     CancelOf(RequestKey),
+    /// Nothing.
+    Nothing,
+}
+
+/// A request that may wait.
+#[derive(Debug, Clone)]
+struct MayWait {
+    /// One of its locks, if its caller stands by.
+    attended: Option<Name>,
+    /// Its number, if it has one.
+    request: Option<RequestKey>,
 }
 
 /// What a read under way is for.
@@ -181,10 +213,14 @@ pub struct Desk<C, R> {
     /// What looked busy, and goes through the log after all.
     again: Vec<(C, GroupId, Command)>,
     parked: Parked<C>,
+    attendance: Attendance,
+    /// Waits whose last caller has hung up: to end in the next turn.
+    abandoned: Vec<(WaitKey, Name)>,
+    /// Who wanted to cancel what somebody else stands by for.
+    left_alone: Vec<(C, GroupId)>,
     watchers: Watchers<C>,
     counts: DeskCounts,
-    #[cfg(feature = "planted-bugs")]
-    planted: Option<Bug>,
+    planted: Planted,
 }
 
 impl<C: Caller, R> Desk<C, R> {
@@ -199,17 +235,19 @@ impl<C: Caller, R> Desk<C, R> {
             keepalives: BTreeMap::new(),
             again: Vec::new(),
             parked: Parked::default(),
+            attendance: Attendance::default(),
+            abandoned: Vec::new(),
+            left_alone: Vec::new(),
             watchers: Watchers::default(),
             counts: DeskCounts::default(),
-            #[cfg(feature = "planted-bugs")]
-            planted: None,
+            planted: Planted::default(),
         }
     }
 
     /// Plants a bug.
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: Bug) {
-        self.planted = Some(bug);
+        self.planted = Planted::some(bug);
     }
 
     /// A command. Between the host's begin and end of a turn, as all that asks for something.
@@ -220,6 +258,9 @@ impl<C: Caller, R> Desk<C, R> {
         match command {
             Command::AcquireLock(acquire) if fast && acquire.wait == Wait::No => {
                 self.try_lock(caller, group, acquire, host);
+            }
+            command if host.leads(group) && self.is_wanted(group, &command) => {
+                self.left_alone.push((caller, group));
             }
             command => self.propose(caller, group, command, host),
         }
@@ -239,6 +280,7 @@ impl<C: Caller, R> Desk<C, R> {
 
     fn propose(&mut self, caller: C, group: GroupId, command: Command, host: &mut Host) {
         let about = about(group, &command);
+        self.asks(&caller, &about);
         let id = ProposalId(self.fresh_id());
         self.proposed.insert(id, Proposed::Command(caller, about));
         host.propose(group, id, command);
@@ -259,7 +301,7 @@ impl<C: Caller, R> Desk<C, R> {
     /// A change of membership.
     pub fn change_members(&mut self, caller: C, group: GroupId, change: MemberChange, host: &mut Host) {
         let id = ProposalId(self.fresh_id());
-        self.proposed.insert(id, Proposed::Command(caller, About::Request(None)));
+        self.proposed.insert(id, Proposed::Command(caller, About::Nothing));
         host.change_members(group, id, change);
     }
 
@@ -294,7 +336,8 @@ impl<C: Caller, R> Desk<C, R> {
 
     /// Whether there is something to do that waits for no input: then the next turn must begin at once.
     pub fn wants_turn(&self) -> bool {
-        !self.again.is_empty() || self.watchers.any_ready()
+        let minds = !self.abandoned.is_empty() || self.attendance.searching();
+        minds || !self.again.is_empty() || self.watchers.any_ready()
     }
 
     /// How many callers are parked.
@@ -314,6 +357,7 @@ impl<C: Caller, R> Desk<C, R> {
 
     /// The turn is about to end: proposes what it gathered.
     pub fn before_end_turn(&mut self, host: &mut Host) {
+        self.mind_waits(host);
         for (caller, group, command) in std::mem::take(&mut self.again) {
             self.propose(caller, group, command, host);
         }
@@ -333,6 +377,10 @@ impl<C: Caller, R> Desk<C, R> {
     /// The turn has ended: takes the desk's own replies and reads out of the output, leaves those of others, and says
     /// what to answer.
     pub fn after_turn(&mut self, output: &mut Output, host: &Host, answers: &mut Vec<(C, Answer<R>)>) {
+        for (caller, group) in std::mem::take(&mut self.left_alone) {
+            let revision = host.state(group).map_or(Revision::ZERO, State::revision);
+            answers.push((caller, Answer::Replied { revision, reply: Reply::Done, changed: false }));
+        }
         // Replies first: what one of them parks, an entry of the same turn may resolve.
         let replies = std::mem::take(&mut output.replies);
         output.replies = replies.into_iter().filter_map(|reply| self.reply(reply, host, answers)).collect();
@@ -341,19 +389,25 @@ impl<C: Caller, R> Desk<C, R> {
         for entry in &output.applied {
             for resolution in &entry.resolved {
                 let (create_revision, outcome) = (resolution.create_revision, resolution.outcome);
+                self.attendance.forget((entry.group, create_revision));
                 for caller in self.parked.resolve((entry.group, create_revision)) {
                     let revision = entry.revision;
                     answers.push((caller, Answer::Resolved { create_revision, revision, outcome }));
                 }
             }
         }
-        for group in output.events.iter().filter_map(left_group) {
+        for event in &output.events {
+            if let HostEvent::LeadershipGained { group, .. } = event {
+                self.attendance.begin_search(*group);
+            }
+            let Some(group) = left_group(event) else { continue };
+            self.attendance.leave(group);
             for caller in self.parked.leave(group) {
                 answers.push((caller, ask_again(host, group)));
             }
         }
         self.answer_held(host, answers);
-        let events_lost = self.is_planted_watch_bug();
+        let events_lost = self.planted.is(Bug::WatchSkipsBatch);
         self.watchers.serve(output, host, events_lost, answers);
     }
 
@@ -369,10 +423,14 @@ impl<C: Caller, R> Desk<C, R> {
         match (reply.result, proposed) {
             (Ok(ProposalOutcome::Applied(applied)), Proposed::Command(caller, about)) => {
                 let revision = applied.revision;
+                let gone = self.answered(&caller, &about);
                 match (applied.reply, about) {
-                    (Reply::Queued { create_revision, position }, About::Request(request)) => {
-                        let key = (group, create_revision);
-                        self.queued(caller, key, position, request, host, answers);
+                    (Reply::Queued { create_revision, position }, About::Wait(request)) => {
+                        let wait = (group, create_revision);
+                        match gone {
+                            Some(gone) => self.queued_for_nobody(wait, request, gone, host),
+                            None => self.queued(caller, wait, position, request, host, answers),
+                        }
                     }
                     (reply, about) => {
                         if let (Reply::Cancelled, About::CancelOf(request)) = (&reply, about) {
@@ -389,10 +447,21 @@ impl<C: Caller, R> Desk<C, R> {
             (Ok(ProposalOutcome::Members(members)), Proposed::Command(caller, _)) => {
                 answers.push((caller, Answer::Members(members)));
             }
-            (Ok(ProposalOutcome::Members(_)), Proposed::Renewals(_)) => {
-                unreachable!("keepalives are no change of membership")
+            (Ok(ProposalOutcome::Members(_)), Proposed::Renewals(_) | Proposed::End(..)) => {
+                unreachable!("neither keepalives nor ends of waits are a change of membership")
             }
-            (Err(error), Proposed::Command(caller, _)) => answers.push((caller, Answer::NotDone(error))),
+            // Ended, over anyway, or somebody asked meanwhile: then it is on the list again unless that one is parked.
+            (result, Proposed::End(wait, name)) => {
+                let over =
+                    matches!(result, Ok(ProposalOutcome::Applied(applied)) if applied.reply != Reply::Done);
+                if !over && host.leads(group) {
+                    self.left(wait, Some(name));
+                }
+            }
+            (Err(error), Proposed::Command(caller, about)) => {
+                self.answered(&caller, &about);
+                answers.push((caller, Answer::NotDone(error)));
+            }
             (Err(error), Proposed::Renewals(callers)) => {
                 answers.extend(callers.into_iter().map(|caller| (caller, Answer::NotDone(error.clone()))));
             }
@@ -404,9 +473,9 @@ impl<C: Caller, R> Desk<C, R> {
     fn queued(
         &mut self,
         caller: C,
-        (group, create_revision): (GroupId, Revision),
+        (group, create_revision): WaitKey,
         position: u64,
-        request: Option<RequestKey>,
+        MayWait { attended, request }: MayWait,
         host: &Host,
         answers: &mut Vec<(C, Answer<R>)>,
     ) {
@@ -416,7 +485,8 @@ impl<C: Caller, R> Desk<C, R> {
             return;
         }
         let told = caller.clone();
-        if let Some(oldest) = self.parked.park((group, create_revision), caller, request) {
+        self.attendance.forget((group, create_revision));
+        if let Some(oldest) = self.parked.park((group, create_revision), caller, attended, request) {
             answers.push((oldest, ask_again(host, group)));
         }
         answers.push((told, Answer::Queued { create_revision, position }));
@@ -424,8 +494,11 @@ impl<C: Caller, R> Desk<C, R> {
 
     /// A request's wait was cancelled. If another request shares the wait, that goes on, and no entry tells of an end.
     fn cancelled(&mut self, request: RequestKey, revision: Revision, answers: &mut Vec<(C, Answer<R>)>) {
-        let (callers, create_revision) = self.parked.cancelled(request);
-        let Some(create_revision) = create_revision else { return };
+        let (callers, wait) = self.parked.cancelled(request);
+        let Some((wait, attended)) = wait else { return };
+        // If the wait is over, an entry of this turn says so, and it is forgotten again.
+        self.left(wait, attended);
+        let create_revision = wait.1;
         let outcome = WaitOutcome::Ended(EndReason::Cancelled);
         let told = callers.into_iter();
         answers.extend(told.map(|caller| (caller, Answer::Resolved { create_revision, revision, outcome })));
@@ -465,7 +538,9 @@ impl<C: Caller, R> Desk<C, R> {
             return;
         };
         assert_eq!(callers.len(), results.len(), "one result per renewal");
-        self.mix_up(&mut results);
+        if self.planted.is(Bug::RenewalsMixedUp) && results.len() > 1 {
+            results.rotate_left(1);
+        }
         let told = callers.into_iter().zip(results);
         answers.extend(told.map(|(caller, renewed)| (caller, Answer::Renewed { revision, renewed })));
     }
@@ -490,32 +565,6 @@ impl<C: Caller, R> Desk<C, R> {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
-impl<C, R> Desk<C, R> {
-    /// Whether watches shall lose events.
-    fn is_planted_watch_bug(&self) -> bool {
-        self.planted == Some(Bug::WatchSkipsBatch)
-    }
-
-    /// A planted bug: each keepalive is told what another one did.
-    fn mix_up(&self, results: &mut [Renewed]) {
-        if self.planted == Some(Bug::RenewalsMixedUp) && results.len() > 1 {
-            results.rotate_left(1);
-        }
-    }
-}
-
-#[cfg(not(feature = "planted-bugs"))]
-impl<C, R> Desk<C, R> {
-    #[allow(clippy::unused_self, reason = "nothing is planted in a shipped binary")]
-    fn is_planted_watch_bug(&self) -> bool {
-        false
-    }
-
-    #[allow(clippy::unused_self, reason = "nothing is planted in a shipped binary")]
-    fn mix_up(&self, _: &mut [Renewed]) {}
-}
-
 /// Whether this node leads and, as far as it knows, a lock request that does not wait would be told that it is busy.
 fn looks_busy(host: &Host, group: GroupId, acquire: &AcquireLock) -> bool {
     let (Some(at), Some(state)) = (host.log_time(group), host.state(group)) else { return false };
@@ -537,15 +586,21 @@ fn left_group(event: &HostEvent) -> Option<GroupId> {
 }
 
 fn about(group: GroupId, command: &Command) -> About {
-    let numbered = |lease: LeaseId, request: &Option<Request>| {
-        About::Request(request.as_ref().map(|request| (group, lease, request.seq)))
+    let may_wait = |names: &Names, lease: LeaseId, attended: bool, request: &Option<Request>| {
+        let attended = attended.then(|| names.as_slice()[0].clone());
+        let request = request.as_ref().map(|request| (group, lease, request.seq));
+        About::Wait(MayWait { attended, request })
     };
     match command {
-        Command::AcquireLock(acquire) => numbered(acquire.lease, &acquire.request),
-        Command::ConvertLock(convert) => numbered(convert.lease, &convert.request),
+        Command::AcquireLock(acquire) => {
+            may_wait(&acquire.names, acquire.lease, acquire.attended, &acquire.request)
+        }
+        Command::ConvertLock(convert) => {
+            may_wait(&convert.names, convert.lease, convert.attended, &convert.request)
+        }
         Command::CancelWait(CancelWait { lease, target: CancelTarget::Seq(seq), .. }) => {
             About::CancelOf((group, *lease, *seq))
         }
-        _ => About::Request(None),
+        _ => About::Nothing,
     }
 }

@@ -313,6 +313,11 @@ impl Host {
         self.next_tick.min(own.unwrap_or(Moment::NEVER))
     }
 
+    /// The moment of the present turn, or of the last one.
+    pub fn now(&self) -> Moment {
+        self.turn.now
+    }
+
     /// The groups that have a replica here.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.replicas.keys().copied()

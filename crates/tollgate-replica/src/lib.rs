@@ -54,7 +54,7 @@ mod turn;
 
 pub use config::{HostConfig, InvalidConfig};
 pub use data_dir::{DATA_FORMAT, DataDir, DataDirError, Founding, Identity};
-pub use desk::{Answer, Caller, Desk, DeskCounts, WatchNumber};
+pub use desk::{Answer, Caller, CallerKey, Desk, DeskCounts, WatchNumber};
 pub use engine::{Engine, EngineConfig, SnapshotJobs};
 pub use frame::{FrameError, sender};
 pub use host::{Host, bootstrap, join};

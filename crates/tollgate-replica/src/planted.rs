@@ -30,5 +30,7 @@ tollgate_types::planted_bugs! {
     BlankVotes: "a replica that has lost its disk votes",
     RenewalsMixedUp: "keepalives that went into the log together are told what one another did",
     WatchSkipsBatch: "a watch is not told of a batch of events, and goes on behind it",
+    UnattendedForgotten: "a new leader does not look for waits that nobody stands by",
+    HangUpEndsSharedWait: "a caller that hangs up ends the wait of another that stands by",
     BlankVoterServed: "a voter that has lost its disk is brought up to date and counts again",
 }

@@ -7,6 +7,7 @@
 
 mod belief;
 mod call;
+mod leaving;
 mod plan;
 mod session;
 mod settings;
@@ -86,6 +87,8 @@ pub struct ClientContext<'a> {
     pub groups: u32,
     /// What happened to it and the others.
     pub stats: &'a mut ClientStats,
+    /// What it saw that must not be.
+    pub violations: &'a mut Vec<String>,
 }
 
 impl Client {
@@ -180,6 +183,13 @@ impl Client {
 
     fn answer(&mut self, from: NodeId, response: &Response, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         let Some(call) = self.calls.get_mut(response.call) else { return };
+        if call.lane != response.lane {
+            // It hung up there, and hears nothing of what is said.
+            return;
+        }
+        if let Some(says) = leaving::judge(call, &response.answer) {
+            ctx.violations.push(says);
+        }
         let (id, group, epoch) = (call.id, call.group, call.epoch);
         let renews = matches!(call.why, Why::Grant | Why::KeepAlive);
         // Said without the log, so it says nothing about a later attempt: that may be granted yet.
@@ -319,8 +329,8 @@ impl Client {
         }
         let reads = matches!(call.ask, Ask::ReadLock(_) | Ask::ReadRegister(_));
         let twice = call.seq.is_some() && self.rng.percent(self.settings.twice_percent);
-        let (attempt, ask) = (call.attempts, call.ask.clone());
-        let request = Request { call: id, attempt, group, alone: !twice, ask };
+        let (attempt, lane, ask) = (call.attempts, call.lane, call.ask.clone());
+        let request = Request { call: id, attempt, group, alone: !twice, lane, ask };
         let leader = self.leaders.get(&group).copied().filter(|leader| !reads && ctx.nodes.contains(leader));
         let node = leader.unwrap_or_else(|| *self.rng.pick(ctx.nodes));
         if twice {
@@ -334,6 +344,7 @@ impl Client {
         self.healing = true;
         self.zombies.clear();
         self.watching = None;
+        self.calls.come_back();
         for task in &mut self.tasks {
             task.next_at = 0;
         }

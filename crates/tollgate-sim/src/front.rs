@@ -6,14 +6,15 @@
 
 mod wire;
 
+pub(crate) use wire::Lane;
 pub use wire::{Answer, Ask, Request, Response};
 
 use crate::types::{At, ClientNo};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tollgate_check::{CallId, Event, History, Holder};
-use tollgate_core::{Command, ReleaseBy, State, Wait};
-use tollgate_replica::{Desk, Host, Output, ProposeError, WatchNumber};
-use tollgate_types::{GroupId, Key, Name};
+use tollgate_core::{Command, ReleaseBy, State, Wait, WaitView};
+use tollgate_replica::{CallerKey, Desk, Host, Output, ProposeError, WatchNumber};
+use tollgate_types::{GroupId, Key, LeaseId, Name, Revision};
 
 /// Who asked, and what the answer must carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +23,22 @@ struct Caller {
     call: CallId,
     attempt: u32,
     group: GroupId,
+    lane: Lane,
 }
 
 impl tollgate_replica::Caller for Caller {
-    fn replaces(&self, other: &Caller) -> bool {
-        (self.client, self.call) == (other.client, other.call)
+    fn key(&self) -> CallerKey {
+        CallerKey { stream: stream(self.client, self.lane), call: self.call.0 }
     }
+}
+
+/// A caller that stands by: for which lock, and on which wait once that was said.
+#[derive(Debug)]
+struct Standing {
+    group: GroupId,
+    lease: LeaseId,
+    name: Name,
+    wait: Option<Revision>,
 }
 
 /// What a read is about.
@@ -54,6 +65,8 @@ pub struct Front {
     /// Until when each subscription is served.
     watches: BTreeMap<WatchNumber, At>,
     taken: Taken,
+    /// Who stands by here, and on which wait as far as that was said: kept apart from the desk, to judge it.
+    standing: BTreeMap<CallerKey, Standing>,
 }
 
 /// Ids of one start are below those of the next.
@@ -70,6 +83,7 @@ impl Front {
             renewing: Vec::new(),
             watches: BTreeMap::new(),
             taken: Taken::default(),
+            standing: BTreeMap::new(),
         }
     }
 
@@ -98,8 +112,8 @@ impl Front {
         at: At,
         history: &mut History,
     ) {
-        let Request { call, attempt, group, alone, ask } = request;
-        let caller = Caller { client: from, call, attempt, group };
+        let Request { call, attempt, group, alone, lane, ask } = request;
+        let caller = Caller { client: from, call, attempt, group, lane };
         match ask {
             Ask::Command(command) => self.command(caller, *command, alone, host, at, history),
             Ask::KeepAlive(renewal) => {
@@ -107,6 +121,16 @@ impl Front {
                     self.renewing.push((group, call));
                     self.desk.keep_alive(caller, group, renewal);
                 }
+            }
+            Ask::HangUp { of } => {
+                let who = CallerKey { stream: stream(from, lane), call: of.0 };
+                self.standing.remove(&who);
+                self.desk.hang_up(who, host);
+            }
+            Ask::StreamLost => {
+                let stream = stream(from, lane);
+                self.standing.retain(|who, _| who.stream != stream);
+                self.desk.stream_lost(stream);
             }
             Ask::ReadLock(name) => self.desk.read(caller, group, Reading::Lock(name), host),
             Ask::ReadRegister(key) => self.desk.read(caller, group, Reading::Register(key), host),
@@ -136,6 +160,10 @@ impl Front {
         if matches!(command, Command::GrantLease(_)) && host.leads(caller.group) {
             received(caller.call, at, history);
         }
+        if let (true, Some((lease, name))) = (caller.lane != Lane::Session, asked_for(&command)) {
+            let standing = Standing { group: caller.group, lease, name, wait: None };
+            self.standing.entry(tollgate_replica::Caller::key(&caller)).or_insert(standing);
+        }
         self.desk.command(caller, caller.group, command, fast, host);
     }
 
@@ -163,14 +191,41 @@ impl Front {
         let mut answers = Vec::new();
         self.desk.after_turn(output, host, &mut answers);
         for (caller, answer) in answers {
-            let Caller { client, call, attempt, group } = caller;
+            self.note(&caller, &answer);
+            let Caller { client, call, attempt, group, lane } = caller;
             if let tollgate_replica::Answer::Events { watch, events, .. } = &answer {
                 self.credit.push((*watch, events.len() as u64));
             }
             let answer = said(answer, host);
-            out.push((client, Response { call, attempt, group, answer }));
+            out.push((client, Response { call, attempt, group, lane, answer }));
         }
     }
+
+    /// Keeps the book of who stands by.
+    fn note(&mut self, caller: &Caller, answer: &tollgate_replica::Answer<Reading>) {
+        let who = tollgate_replica::Caller::key(caller);
+        match answer {
+            tollgate_replica::Answer::Queued { create_revision, .. } => {
+                if let Some(standing) = self.standing.get_mut(&who) {
+                    standing.wait = Some(*create_revision);
+                }
+            }
+            _ => drop(self.standing.remove(&who)),
+        }
+    }
+
+    /// Whether anybody stands by a wait here, or may: a request that is not answered yet may be for it.
+    pub fn stands_by(&self, group: GroupId, wait: &WaitView) -> bool {
+        self.standing.values().any(|standing| match standing.wait {
+            Some(on) => (standing.group, on) == (group, wait.create_revision),
+            None => (standing.group, standing.lease, &standing.name) == (group, wait.lease, &wait.name),
+        })
+    }
+}
+
+/// The number of a client's connection to this node.
+fn stream(client: ClientNo, lane: Lane) -> u64 {
+    u64::from(client.0) << 8 | lane as u64
 }
 
 fn watch_number(client: ClientNo, watch: u32) -> WatchNumber {
@@ -238,6 +293,16 @@ fn received(call: CallId, at: At, history: &mut History) {
     history.record(tollgate_check::At::from_us(at), Event::Received { call });
 }
 
+/// Whose request it is and for which lock, the first of several; none for what does not wait.
+fn asked_for(command: &Command) -> Option<(LeaseId, Name)> {
+    let (lease, names) = match command {
+        Command::AcquireLock(acquire) => (acquire.lease, &acquire.names),
+        Command::ConvertLock(convert) => (convert.lease, &convert.names),
+        _ => return None,
+    };
+    Some((lease, names.as_slice()[0].clone()))
+}
+
 /// Whether a repeat of the command is known as one.
 pub(crate) fn has_seq(command: &Command) -> bool {
     match command {
@@ -284,6 +349,7 @@ mod tests {
             call: CallId(call),
             attempt,
             group: GroupId::new(0),
+            lane: Lane::Session,
         };
         assert!(taken.is_new(caller(1, 1)));
         assert!(!taken.is_new(caller(1, 1)));

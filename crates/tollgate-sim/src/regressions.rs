@@ -22,4 +22,8 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
     (511, "settings that sent one entry a round trip made catching up late"),
     (2431, "a setting that reaped one claim a commit, where a commit took 33 ms, made a lease's end late"),
     (4804, "the world forgot that a clock set back twice has both ways to make up"),
+    (
+        720_268,
+        "a caller that hung up before its request was in the log ended the wait of another that had parked since",
+    ),
 ];

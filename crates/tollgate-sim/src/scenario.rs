@@ -145,6 +145,8 @@ fn config(rng: &mut Rng) -> HostConfig {
     }
     // Often enough that every lease is asked about while it lives.
     config.audit_ms = rng.log_range(300, 5_000);
+    // Often shorter than clients need to ask again, and short enough that it is seen to pass.
+    config.unattended_ms = rng.log_range(400, 3_000);
     config.validate().expect("the drawn settings keep the rules");
     config
 }

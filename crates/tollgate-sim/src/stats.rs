@@ -74,6 +74,14 @@ counters! {
     blank_voters_refused,
     /// Requests told that the lock is busy, without an entry in the log.
     fast_answers,
+    /// Waits that nobody stood by, each time that they were looked at.
+    waits_unattended,
+    /// Callers that hung up.
+    hang_ups,
+    /// Callers that hung up while their request went on by another.
+    moves,
+    /// Callers that were cut off and did not come back for long.
+    vanished,
     /// Grants of locks.
     grants,
     /// Leases that nobody renewed in time.

@@ -4,6 +4,7 @@
 //! same moment, a place. Whatever panics on the way is a violation: a host that finds itself broken stops, and none
 //! ever should. Not here: what is drawn beforehand (`scenario`), who judges (`tollgate-check`).
 
+mod attendance;
 mod clients;
 mod faults;
 mod healing;
@@ -23,6 +24,7 @@ use crate::scenario::Scenario;
 use crate::stats::Stats;
 use crate::trace::Trace;
 use crate::types::{At, ClientNo};
+use attendance::Attendance;
 use clients::Clients;
 use healing::Healing;
 use leadership::Leadership;
@@ -53,6 +55,7 @@ pub struct World {
     trace: Trace,
     rng: Rng,
     leadership: Leadership,
+    attendance: Attendance,
     operator: Operator,
     healing: Healing,
     /// For each group, up to which entry the ends of leases are recorded.
@@ -144,6 +147,7 @@ impl World {
             trace: Trace::new(words),
             rng: Rng::stream(seed, "world", 0),
             leadership: Leadership::new(groups),
+            attendance: Attendance::default(),
             operator: Operator::new(Rng::stream(seed, "operator", 0), &scenario),
             healing: Healing::within(heal_us),
             recorded: vec![0; groups],
@@ -285,6 +289,7 @@ impl World {
         stats.messages_doubled = self.network.duplicated;
         stats.fsyncs = self.nodes.values().map(|node| node.queue.fsyncs).sum();
         (stats.calls, stats.retries) = (clients.calls, clients.retries);
+        (stats.hang_ups, stats.moves, stats.vanished) = (clients.hang_ups, clients.moves, clients.vanished);
         self.trace.mix([self.now, self.history.events().len() as u64, stats.turns]);
     }
 }

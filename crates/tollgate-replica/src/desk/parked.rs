@@ -1,11 +1,12 @@
 //! Callers that wait in a queue, parked at the group's leader until the log says what became of them.
 //!
-//! Invariant: each caller parked is given back exactly once, by the entry that ended its wait or because this node
-//! can no longer tell. Not here: how they are answered (`desk`).
+//! Invariant: each caller parked is given back exactly once, by the entry that ended its wait, because this node can no
+//! longer tell, or to nobody because it is gone itself. Not here: how they are answered (`desk`), and what becomes of a
+//! wait that its callers have left (`attendance`).
 
-use super::Caller;
+use super::{Caller, CallerKey};
 use std::collections::BTreeMap;
-use tollgate_types::{GroupId, LeaseId, Revision, Seq};
+use tollgate_types::{GroupId, LeaseId, Name, Revision, Seq};
 
 /// Callers of one wait: attempts of one request, or several who ask for the same.
 const CALLERS_PER_WAIT_MAX: usize = 8;
@@ -16,9 +17,14 @@ pub(super) type WaitKey = (GroupId, Revision);
 /// By what a request that waits is known beside that.
 pub(super) type RequestKey = (GroupId, LeaseId, Seq);
 
+/// A wait that somebody has left, and one of its locks if that one stood by.
+pub(super) type Left = (WaitKey, Option<Name>);
+
 #[derive(Debug)]
 struct Waiting<C> {
     caller: C,
+    /// One of the wait's locks, if the caller stands by.
+    attended: Option<Name>,
     request: Option<RequestKey>,
 }
 
@@ -28,30 +34,67 @@ pub(super) struct Parked<C> {
     waits: BTreeMap<WaitKey, Vec<Waiting<C>>>,
     /// Where the callers of a request are.
     requests: BTreeMap<RequestKey, WaitKey>,
-    /// How many callers there are.
-    count: usize,
+    /// Where each caller is.
+    callers: BTreeMap<CallerKey, WaitKey>,
 }
 
 impl<C> Default for Parked<C> {
     fn default() -> Parked<C> {
-        Parked { waits: BTreeMap::new(), requests: BTreeMap::new(), count: 0 }
+        Parked { waits: BTreeMap::new(), requests: BTreeMap::new(), callers: BTreeMap::new() }
     }
 }
 
 impl<C: Caller> Parked<C> {
     /// Parks a caller. A later attempt of a call takes the place of an earlier one. Gives back who must go for it: the
     /// oldest, if too many wait for the same; most likely nobody listens there any more.
-    pub(super) fn park(&mut self, key: WaitKey, caller: C, request: Option<RequestKey>) -> Option<C> {
+    pub(super) fn park(
+        &mut self,
+        key: WaitKey,
+        caller: C,
+        attended: Option<Name>,
+        request: Option<RequestKey>,
+    ) -> Option<C> {
+        let who = caller.key();
+        self.remove(who);
         let callers = self.waits.entry(key).or_default();
-        self.count -= callers.len();
-        callers.retain(|parked| !caller.replaces(&parked.caller));
         let oldest = (callers.len() >= CALLERS_PER_WAIT_MAX).then(|| callers.remove(0).caller);
-        callers.push(Waiting { caller, request });
-        self.count += callers.len();
+        callers.push(Waiting { caller, attended, request });
+        self.callers.insert(who, key);
+        if let Some(oldest) = &oldest {
+            self.callers.remove(&oldest.key());
+        }
         if let Some(request) = request {
             self.requests.insert(request, key);
         }
         oldest
+    }
+
+    /// A caller is gone. The wait that it was parked on, and one of its locks if it stood by.
+    pub(super) fn remove(&mut self, who: CallerKey) -> Option<Left> {
+        let key = self.callers.get(&who).copied()?;
+        let callers = self.waits.get_mut(&key).expect("who is parked is parked somewhere");
+        let mut gone: Vec<_> = callers.extract_if(.., |parked| parked.caller.key() == who).collect();
+        if callers.is_empty() {
+            self.waits.remove(&key);
+        }
+        let attended = gone.iter_mut().find_map(|parked| parked.attended.take());
+        self.forget(gone);
+        Some((key, attended))
+    }
+
+    /// Who is parked and came by this stream.
+    pub(super) fn of_stream(&self, stream: u64) -> Vec<CallerKey> {
+        self.callers.range(CallerKey::all_of(stream)).map(|(who, _)| *who).collect()
+    }
+
+    /// Whether anybody is parked on a wait.
+    pub(super) fn any_on(&self, key: WaitKey) -> bool {
+        self.waits.contains_key(&key)
+    }
+
+    /// Whether a caller of the request is parked.
+    pub(super) fn any_of(&self, request: RequestKey) -> bool {
+        self.requests.contains_key(&request)
     }
 
     /// Those whose wait is over.
@@ -61,14 +104,15 @@ impl<C: Caller> Parked<C> {
     }
 
     /// The callers of one request, whose wait is over for them, though it may go on for others; and which wait it is.
-    pub(super) fn cancelled(&mut self, request: RequestKey) -> (Vec<C>, Option<Revision>) {
+    pub(super) fn cancelled(&mut self, request: RequestKey) -> (Vec<C>, Option<Left>) {
         let Some(key) = self.requests.get(&request).copied() else { return (Vec::new(), None) };
         let Some(callers) = self.waits.get_mut(&key) else { return (Vec::new(), None) };
-        let gone = callers.extract_if(.., |parked| parked.request == Some(request)).collect();
+        let mut gone: Vec<_> = callers.extract_if(.., |parked| parked.request == Some(request)).collect();
         if callers.is_empty() {
             self.waits.remove(&key);
         }
-        (self.forget(gone), Some(key.1))
+        let attended = gone.iter_mut().find_map(|parked| parked.attended.take());
+        (self.forget(gone), Some((key, attended)))
     }
 
     /// Everyone who waits in the group: this node may miss how their waits end.
@@ -79,15 +123,20 @@ impl<C: Caller> Parked<C> {
     }
 
     fn forget(&mut self, gone: Vec<Waiting<C>>) -> Vec<C> {
-        self.count -= gone.len();
-        for request in gone.iter().filter_map(|parked| parked.request) {
-            self.requests.remove(&request);
+        for parked in &gone {
+            self.callers.remove(&parked.caller.key());
+            let Some(request) = parked.request else { continue };
+            // Another caller of the request may be parked still.
+            let waits = self.requests.get(&request).and_then(|key| self.waits.get(key));
+            if !waits.is_some_and(|callers| callers.iter().any(|other| other.request == Some(request))) {
+                self.requests.remove(&request);
+            }
         }
         gone.into_iter().map(|parked| parked.caller).collect()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.count
+        self.callers.len()
     }
 }
 
@@ -97,10 +146,10 @@ mod tests {
 
     const GROUP: GroupId = GroupId::new(0);
 
-    /// Call and attempt.
-    impl Caller for (u64, u32) {
-        fn replaces(&self, other: &(u64, u32)) -> bool {
-            self.0 == other.0
+    /// Stream, call and attempt.
+    impl Caller for (u64, u64, u32) {
+        fn key(&self) -> CallerKey {
+            CallerKey { stream: self.0, call: self.1 }
         }
     }
 
@@ -112,44 +161,65 @@ mod tests {
         (GROUP, LeaseId::new(9).unwrap(), Seq::new(seq).unwrap())
     }
 
+    fn is_empty<C>(parked: &Parked<C>) -> bool {
+        parked.waits.is_empty() && parked.requests.is_empty() && parked.callers.is_empty()
+    }
+
     #[test]
     fn a_parked_caller_is_given_back_once() {
         let mut parked = Parked::default();
-        parked.park(key(5), (1, 1), None);
-        parked.park(key(6), (2, 1), Some(request(1)));
+        parked.park(key(5), (1, 1, 1), None, None);
+        parked.park(key(6), (1, 2, 1), None, Some(request(1)));
         assert_eq!(parked.len(), 2);
-        assert_eq!(parked.resolve(key(5)), [(1, 1)]);
+        assert_eq!(parked.resolve(key(5)), [(1, 1, 1)]);
         assert_eq!(parked.resolve(key(5)), []);
         assert_eq!(parked.leave(GroupId::new(1)), []);
-        assert_eq!(parked.leave(GROUP), [(2, 1)]);
+        assert_eq!(parked.leave(GROUP), [(1, 2, 1)]);
         assert_eq!(parked.resolve(key(6)), []);
-        assert_eq!((parked.len(), parked.requests.len()), (0, 0));
+        assert!(is_empty(&parked));
     }
 
     #[test]
     fn a_repeat_takes_the_place_of_the_first_attempt() {
         let mut parked = Parked::default();
-        parked.park(key(5), (1, 1), None);
-        parked.park(key(5), (1, 2), None);
-        parked.park(key(5), (3, 1), None);
-        assert_eq!(parked.resolve(key(5)), [(1, 2), (3, 1)]);
+        parked.park(key(5), (1, 1, 1), None, None);
+        parked.park(key(5), (1, 1, 2), None, None);
+        parked.park(key(5), (1, 3, 1), None, None);
+        assert_eq!(parked.resolve(key(5)), [(1, 1, 2), (1, 3, 1)]);
     }
 
     #[test]
     fn p16_of_too_many_on_one_wait_the_oldest_goes() {
         let mut parked = Parked::default();
-        let gone: Vec<_> = (0..10).filter_map(|call| parked.park(key(5), (call, 1), None)).collect();
-        assert_eq!(gone, [(0, 1), (1, 1)]);
+        let gone: Vec<_> = (0..10).filter_map(|call| parked.park(key(5), (1, call, 1), None, None)).collect();
+        assert_eq!(gone, [(1, 0, 1), (1, 1, 1)]);
         assert_eq!(parked.len(), CALLERS_PER_WAIT_MAX);
     }
 
     #[test]
     fn p10_a_cancelled_request_leaves_a_wait_that_goes_on_for_another() {
         let mut parked = Parked::default();
-        parked.park(key(5), (1, 1), Some(request(1)));
-        parked.park(key(5), (2, 1), Some(request(2)));
-        assert_eq!(parked.cancelled(request(1)), (vec![(1, 1)], Some(key(5).1)));
+        parked.park(key(5), (1, 1, 1), None, Some(request(1)));
+        parked.park(key(5), (1, 2, 1), None, Some(request(2)));
+        assert_eq!(parked.cancelled(request(1)), (vec![(1, 1, 1)], Some((key(5), None))));
         assert_eq!(parked.cancelled(request(1)), (vec![], None));
-        assert_eq!(parked.resolve(key(5)), [(2, 1)]);
+        assert_eq!(parked.resolve(key(5)), [(1, 2, 1)]);
+    }
+
+    #[test]
+    fn one_who_goes_leaves_the_others_of_its_request_and_of_other_streams() {
+        let mut parked = Parked::default();
+        let jobs = Name::new("jobs").ok();
+        parked.park(key(5), (1, 1, 1), jobs.clone(), Some(request(1)));
+        parked.park(key(5), (2, 1, 1), None, Some(request(1)));
+        parked.park(key(6), (1, 7, 1), None, None);
+        assert_eq!(parked.of_stream(1).len(), 2);
+        assert_eq!(parked.remove(CallerKey { stream: 1, call: 1 }), Some((key(5), jobs)));
+        assert_eq!(parked.remove(CallerKey { stream: 1, call: 1 }), None);
+        assert!(parked.any_on(key(5)));
+        assert_eq!(parked.cancelled(request(1)), (vec![(2, 1, 1)], Some((key(5), None))));
+        assert!(!parked.any_on(key(5)));
+        parked.remove(CallerKey { stream: 1, call: 7 });
+        assert!(is_empty(&parked));
     }
 }

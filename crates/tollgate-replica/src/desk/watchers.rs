@@ -309,7 +309,7 @@ mod tests {
     };
 
     const GROUP: GroupId = GroupId::new(0);
-    type Said = Vec<((u64, u32), Answer<()>)>;
+    type Said = Vec<((u64, u64, u32), Answer<()>)>;
 
     fn apply(state: &mut State, command: Command) {
         state.apply(Entry { at: LogTime::from_ms(1), command });
@@ -349,7 +349,7 @@ mod tests {
         apply(state, Command::GrantLease(grant));
     }
 
-    fn serve(watchers: &mut Watchers<(u64, u32)>, state: &State) -> Said {
+    fn serve(watchers: &mut Watchers<(u64, u64, u32)>, state: &State) -> Said {
         let mut answers = Vec::new();
         watchers.serve_current(GROUP, state, false, &mut answers);
         watchers.serve_behind(GROUP, state, &mut answers);
@@ -371,7 +371,7 @@ mod tests {
         let mut state = state_with_lease();
         let mut watchers = Watchers::default();
         let begin = state.revision().get() + 1;
-        watchers.add((1, 1), 1, GROUP, None, Watch::LockPrefix(b"a".to_vec()), 100);
+        watchers.add((1, 1, 1), 1, GROUP, None, Watch::LockPrefix(b"a".to_vec()), 100);
         assert_eq!(batches(&serve(&mut watchers, &state)), [(begin, 0, begin)]);
         lock(&mut state, "b1");
         assert_eq!(batches(&serve(&mut watchers, &state)), []);
@@ -385,7 +385,7 @@ mod tests {
         let mut state = state_with_lease();
         let mut watchers = Watchers::default();
         let begin = state.revision().get() + 1;
-        watchers.add((1, 1), 1, GROUP, None, Watch::All, 2);
+        watchers.add((1, 1, 1), 1, GROUP, None, Watch::All, 2);
         serve(&mut watchers, &state);
         for name in ["a", "b", "c", "d"] {
             lock(&mut state, name);
@@ -404,7 +404,7 @@ mod tests {
         let mut state = state_with_lease();
         let mut watchers = Watchers::default();
         let begin = state.revision().get() + 3;
-        watchers.add((1, 1), 1, GROUP, Some(Revision::new(begin).unwrap()), Watch::All, 100);
+        watchers.add((1, 1, 1), 1, GROUP, Some(Revision::new(begin).unwrap()), Watch::All, 100);
         assert_eq!(batches(&serve(&mut watchers, &state)), [(begin, 0, begin)]);
         assert!(!watchers.any_ready());
         lock(&mut state, "a");
@@ -419,7 +419,7 @@ mod tests {
         let mut state = State::new(Limits { ring_bytes_max: 4_096, ..Limits::DEFAULT });
         grant_lease(&mut state);
         let mut watchers = Watchers::default();
-        watchers.add((1, 1), 1, GROUP, None, Watch::Lock(Name::new("a").unwrap()), 1);
+        watchers.add((1, 1, 1), 1, GROUP, None, Watch::Lock(Name::new("a").unwrap()), 1);
         serve(&mut watchers, &state);
         lock(&mut state, "a");
         let told = batches(&serve(&mut watchers, &state))[0].2;
@@ -440,7 +440,7 @@ mod tests {
     fn a_watch_that_ended_is_forgotten() {
         let mut state = state_with_lease();
         let mut watchers = Watchers::default();
-        watchers.add((1, 1), 1, GROUP, None, Watch::All, 100);
+        watchers.add((1, 1, 1), 1, GROUP, None, Watch::All, 100);
         serve(&mut watchers, &state);
         watchers.remove(1);
         lock(&mut state, "a");

@@ -339,6 +339,13 @@ pub static KEYS: &[Key] = &[
         30_000,
         "How often a group asks the homes of other groups' leases whether they live",
     ),
+    millis(
+        "raft",
+        "unattended_ms",
+        (SECOND_MS, HOUR_MS),
+        10 * SECOND_MS,
+        "A single caller's wait ends when nobody has been attached to it for this long",
+    ),
     number(
         "raft",
         "promote_behind_max",
@@ -536,6 +543,7 @@ mod tests {
             chunks_in_flight_max,
             transfer_timeout_ms,
             audit_ms,
+            unattended_ms,
             promote_behind_max,
             apply_version: _,
         } = HostConfig::new(ClusterId::new(1), NodeId::new(1).unwrap());
@@ -560,6 +568,7 @@ mod tests {
             ("chunks_in_flight_max", u64::from(chunks_in_flight_max)),
             ("transfer_timeout_ms", transfer_timeout_ms),
             ("audit_ms", audit_ms),
+            ("unattended_ms", unattended_ms),
             ("promote_behind_max", promote_behind_max),
         ];
         for (name, value) in expected {

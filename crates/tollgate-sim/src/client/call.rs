@@ -4,7 +4,7 @@
 //! another call at each attempt, since the servers can't tell a repeat. Not here: what the answers mean (`verdict`) and
 //! who makes the calls (`session`, `work`).
 
-use crate::front::Ask;
+use crate::front::{Ask, Lane};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use tollgate_check::{CallId, Op};
@@ -59,6 +59,10 @@ pub(super) struct Call {
     pub(super) again: Again,
     /// Which of the client's sessions it belongs to.
     pub(super) epoch: u32,
+    /// By which connection it is sent.
+    pub(super) lane: Lane,
+    /// Whether its client has asked for its end.
+    pub(super) cancelled: bool,
     pub(super) attempts: u32,
     /// The client's clock at the first attempt.
     pub(super) first_sent: u64,
@@ -151,6 +155,7 @@ impl Calls {
         let NewCall { group, ask, op, seq, why, again, epoch } = new;
         let (attempts, first_sent, pause_us) = (0, 0, PAUSE_US_MIN);
         let (unheard, done) = (false, false);
+        let (lane, cancelled) = (Lane::Session, false);
         self.calls.insert(
             id,
             Call {
@@ -162,6 +167,8 @@ impl Calls {
                 why,
                 again,
                 epoch,
+                lane,
+                cancelled,
                 attempts,
                 first_sent,
                 next_try,
@@ -200,6 +207,19 @@ impl Calls {
     /// When the next one must be sent.
     pub(super) fn next_try(&self) -> u64 {
         self.calls.values().filter(|call| call.is_open()).map(|call| call.next_try).min().unwrap_or(u64::MAX)
+    }
+
+    /// A connection broke: whoever waits there asks again.
+    pub(super) fn ask_again_on(&mut self, lane: Lane, now: u64, rng: &mut Rng) {
+        for call in self.calls.values_mut().filter(|call| call.lane == lane && call.attempts > 0) {
+            call.ask_again(now, 100_000, rng);
+        }
+    }
+
+    /// Whoever vanished asks again now.
+    pub(super) fn come_back(&mut self) {
+        let away = |call: &&mut Call| call.lane != Lane::Session && call.attempts > 0 && call.is_open();
+        self.calls.values_mut().filter(away).for_each(|call| call.next_try = 0);
     }
 
     /// Whether any must still be answered.
@@ -262,6 +282,10 @@ pub(super) fn set_acked(ask: &mut Ask, acked: &SeqRanges) {
                 request.acked = first;
             }
         }
-        Ask::ReadLock(_) | Ask::ReadRegister(_) | Ask::Watch { .. } => {}
+        Ask::ReadLock(_)
+        | Ask::ReadRegister(_)
+        | Ask::Watch { .. }
+        | Ask::HangUp { .. }
+        | Ask::StreamLost => {}
     }
 }

@@ -3,6 +3,7 @@
 //! Not here: doing it (`work`).
 
 use crate::client::ClientSettings;
+use crate::client::leaving::Leaving;
 use crate::rng::Rng;
 use crate::types::group_of;
 use tollgate_core::Wait;
@@ -17,8 +18,12 @@ pub(super) struct Plan {
     pub(super) wait: Wait,
     pub(super) lock_delay_ms: u64,
     pub(super) max_hold_ms: Option<u64>,
-    /// After so long the wait is cancelled.
-    pub(super) cancel_after_us: Option<u64>,
+    /// After so long it leaves...
+    pub(super) leave_after_us: Option<u64>,
+    /// ...in this way.
+    pub(super) leaving: Leaving,
+    /// Whether a single caller asks, and stands by.
+    pub(super) single: bool,
 }
 
 /// Several names in one request, at most.
@@ -51,7 +56,8 @@ impl Plan {
             25..45 if !nested => Wait::Forever,
             _ => Wait::For(DurationMs::from_ms(rng.range(20, settings.wait_ms_max))),
         };
-        let cancels = wait != Wait::No && rng.percent(settings.cancel_percent);
+        let leaves = wait != Wait::No && rng.percent(settings.cancel_percent);
+        let single = rng.percent(settings.single_percent);
         Some(Plan {
             names,
             group,
@@ -59,8 +65,20 @@ impl Plan {
             wait,
             lock_delay_ms: if rng.percent(10) { rng.range(20, 300) } else { 0 },
             max_hold_ms: rng.percent(10).then(|| rng.range(100, 1_500)),
-            cancel_after_us: cancels.then(|| rng.below(800_000)),
+            leave_after_us: leaves.then(|| rng.below(800_000)),
+            leaving: if single { leaving(rng) } else { Leaving::Cancels },
+            single,
         })
+    }
+}
+
+/// How a single caller leaves.
+fn leaving(rng: &mut Rng) -> Leaving {
+    match rng.below(100) {
+        0..20 => Leaving::Cancels,
+        20..50 => Leaving::HangsUp,
+        50..75 => Leaving::Moves,
+        _ => Leaving::Vanishes,
     }
 }
 

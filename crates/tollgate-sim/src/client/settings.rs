@@ -31,6 +31,10 @@ pub struct ClientSettings {
     pub assigned_percent: u32,
     /// How often a wait is cancelled before its time.
     pub cancel_percent: u32,
+    /// How often a request for locks comes from a single caller, and not by the session.
+    pub single_percent: u32,
+    /// How long a caller that vanishes stays away at least.
+    pub vanish_us: u64,
     /// How often a client watches locks beside its other work.
     pub watch_percent: u32,
 }
@@ -53,7 +57,9 @@ impl ClientSettings {
             zombie_percent: 40,
             force_percent: 2,
             assigned_percent: 15,
-            cancel_percent: 15,
+            cancel_percent: 25,
+            single_percent: 45,
+            vanish_us: 8_000_000,
             watch_percent: 40,
         }
     }

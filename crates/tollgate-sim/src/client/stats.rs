@@ -37,6 +37,12 @@ pub struct ClientStats {
     pub busy: u64,
     /// Waits that timed out.
     pub timeouts: u64,
+    /// Callers that hung up.
+    pub hang_ups: u64,
+    /// Callers that hung up while another of the same request stayed.
+    pub moves: u64,
+    /// Callers whose connection broke, and who did not come back for long.
+    pub vanished: u64,
     /// Waits cancelled.
     pub cancels: u64,
     /// Requests refused because of a deadlock.

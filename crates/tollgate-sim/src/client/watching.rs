@@ -5,7 +5,7 @@
 
 use super::verdict::end_reason;
 use super::{Client, ClientContext};
-use crate::front::{Answer, Ask, Request};
+use crate::front::{Answer, Ask, Lane, Request};
 use crate::types::At;
 use tollgate_check::{Change, ChangeKind, Event, Filter};
 use tollgate_core::{LockChange, Watch};
@@ -55,7 +55,14 @@ impl Client {
         let node = *self.rng.pick(ctx.nodes);
         ctx.out.push((
             node,
-            Request { call, attempt: 1, group, alone: true, ask: Ask::Watch { watch, from, filter } },
+            Request {
+                call,
+                attempt: 1,
+                group,
+                alone: true,
+                lane: Lane::Session,
+                ask: Ask::Watch { watch, from, filter },
+            },
         ));
     }
 

@@ -9,7 +9,7 @@ use super::plan::{self, Plan};
 use super::task::{Cancel, Grant, Locking, Step, Zombie};
 use super::{Client, ClientContext};
 use crate::fenced::{FencedWrite, STORES, fence_mode};
-use crate::front::Ask;
+use crate::front::{Ask, Lane};
 use crate::types::At;
 use tollgate_check::{CallId, EndReason, Op, Outcome};
 use tollgate_core::{
@@ -34,7 +34,7 @@ impl Client {
         };
         match &task.step {
             Step::Resting => self.next_step(index, lease, now, at, ctx),
-            Step::Locking(locking) if locking.cancel == Cancel::No => self.cancel(index, lease, now),
+            Step::Locking(locking) if locking.cancel == Cancel::No => self.leave_wait(index, lease, now, ctx),
             _ => task.next_at = u64::MAX,
         }
     }
@@ -71,7 +71,7 @@ impl Client {
         self.tasks[index].take_step(Step::Resting, now + us);
     }
 
-    fn make(
+    pub(super) fn make(
         &mut self,
         group: GroupId,
         ask: Ask,
@@ -100,7 +100,8 @@ impl Client {
         }
         let owner = self.tasks[index].owner.clone();
         let request = self.next_request();
-        let Plan { names, group, mode, wait, lock_delay_ms, max_hold_ms, cancel_after_us } = plan.clone();
+        let Plan { names, group, mode, wait, lock_delay_ms, max_hold_ms, leave_after_us, single, .. } =
+            plan.clone();
         let op = Op::Lock {
             names: names.clone(),
             lease,
@@ -119,14 +120,15 @@ impl Client {
             max_hold: max_hold_ms.map(DurationMs::from_ms),
             metadata: Metadata::NONE,
             value: None,
-            attended: false,
+            attended: single,
             request: Some(request.clone()),
         });
         let ask = Ask::Command(Box::new(command));
         let call = self.make(group, ask, op, Some(&request), Why::Task(index), now);
-        let (seq, cancel, answer) = (request.seq, Cancel::No, None);
-        let next_at = cancel_after_us.map_or(u64::MAX, |us| now + us);
-        let locking = Box::new(Locking { call, seq, plan, cancel, answer });
+        self.set_lane(call, single);
+        let (seq, cancel, attempts_before, answer) = (request.seq, Cancel::No, 0, None);
+        let next_at = leave_after_us.map_or(u64::MAX, |us| now + us);
+        let locking = Box::new(Locking { call, seq, plan, cancel, attempts_before, answer });
         self.tasks[index].take_step(Step::Locking(locking), next_at);
     }
 
@@ -140,9 +142,15 @@ impl Client {
         Owner::new(text).expect("a short text is an owner")
     }
 
-    /// Ends the wait of a task's request, sent or not.
-    fn cancel(&mut self, index: usize, lease: LeaseId, now: u64) {
-        let release_if_granted = self.healing || self.rng.percent(60);
+    fn set_lane(&mut self, call: CallId, single: bool) {
+        if let Some(call) = self.calls.get_mut(call).filter(|_| single) {
+            call.lane = Lane::Single;
+        }
+    }
+
+    /// Ends the wait of a task's request, sent or not; with `asks_max` unless others want it too.
+    pub(super) fn cancel(&mut self, index: usize, lease: LeaseId, now: u64, asks_max: Option<u32>) {
+        let release_if_granted = self.healing || asks_max.is_some() || self.rng.percent(60);
         let Step::Locking(locking) = &mut self.tasks[index].step else { return };
         let (of, seq, group) = (locking.call, locking.seq, locking.plan.group);
         if self.calls.get(of).is_none_or(|call| call.attempts == 0) {
@@ -150,9 +158,12 @@ impl Client {
             return self.rest(index, now, 1);
         }
         locking.cancel = Cancel::Asked;
+        if let Some(call) = self.calls.get_mut(of) {
+            call.cancelled = true;
+        }
         let op = Op::Cancel { of, release_if_granted };
         let target = CancelTarget::Seq(seq);
-        let (acked, asks_max) = (SeqRanges::default(), None);
+        let acked = SeqRanges::default();
         let command = Command::CancelWait(CancelWait { lease, target, release_if_granted, asks_max, acked });
         let why = Why::Cancel { task: index, of };
         self.make(group, Ask::Command(Box::new(command)), op, None, why, now);
@@ -211,7 +222,7 @@ impl Client {
         let told = told_wait(wait);
         let op = Op::Convert { names: names.clone(), lease, owner: owner.clone(), mode, wait: told };
         let request_sent = Some(request.clone());
-        let attended = false;
+        let attended = self.rng.percent(self.settings.single_percent);
         let command = Command::ConvertLock(ConvertLock {
             names,
             lease,
@@ -223,6 +234,7 @@ impl Client {
         });
         let ask = Ask::Command(Box::new(command));
         let call = self.make(group, ask, op, Some(&request), Why::Task(index), now);
+        self.set_lane(call, attended);
         self.tasks[index].take_step(Step::Converting { call, grant: place }, u64::MAX);
     }
 

@@ -20,8 +20,21 @@ pub struct Request {
     pub group: GroupId,
     /// Whether it was sent to this node alone.
     pub alone: bool,
+    /// By which of the client's connections it comes.
+    pub lane: Lane,
     /// What it asks.
     pub ask: Ask,
+}
+
+/// A connection of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// Its session: what waits goes on whatever becomes of the connection.
+    Session,
+    /// That of its single callers, who stand by while they wait. Like a link between nodes, it carries several.
+    Single,
+    /// Another one of that kind.
+    Other,
 }
 
 /// What a client asks.
@@ -31,6 +44,13 @@ pub enum Ask {
     Command(Box<Command>),
     /// To renew a lease: the node gathers these.
     KeepAlive(Renewal),
+    /// Nothing any more: the caller of that call has hung up on this connection. Nobody answers.
+    HangUp {
+        /// Which call.
+        of: CallId,
+    },
+    /// Nothing: this connection has broken, and the node notices. Nobody answers.
+    StreamLost,
     /// Who holds a lock: a linearizable read, on any node.
     ReadLock(Name),
     /// What a register is: a linearizable read, on any node.
@@ -55,6 +75,8 @@ pub struct Response {
     pub attempt: u32,
     /// That of the request.
     pub group: GroupId,
+    /// That of the request.
+    pub lane: Lane,
     /// The answer.
     pub answer: Answer,
 }

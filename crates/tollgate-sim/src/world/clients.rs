@@ -124,6 +124,7 @@ impl World {
             nodes: &nodes,
             groups: self.scenario.groups,
             stats: &mut self.client_stats,
+            violations: &mut self.violations,
         };
         act(&mut slot.client, local, now, &mut context);
         let wake = slot.clock.when(now, slot.client.next_wake());
@@ -192,5 +193,6 @@ impl World {
 
 fn settings(rng: &mut Rng, scenario: &Scenario) -> ClientSettings {
     let ttl_ms = rng.range(scenario.ttl_ms_min, scenario.ttl_ms_max);
-    ClientSettings::new(ttl_ms, scenario.rho_ppm)
+    let vanish_us = super::attendance::unattended_us_max(scenario) + 1_000_000;
+    ClientSettings { vanish_us, ..ClientSettings::new(ttl_ms, scenario.rho_ppm) }
 }

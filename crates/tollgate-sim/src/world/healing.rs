@@ -55,6 +55,7 @@ impl World {
     pub(super) fn patrol(&mut self) {
         self.plan(self.now + PATROL_US, Happening::Patrol);
         self.look_at_leaders();
+        self.look_at_waits();
         self.reconnect();
         if self.healing.begun {
             self.watch_healing();

@@ -45,6 +45,12 @@ impl Leadership {
         self.groups[group as usize].leader
     }
 
+    /// Whether a group's leader can commit and its time passes.
+    pub(super) fn is_led_in_time(&self, group: u32) -> bool {
+        let lead = &self.groups[group as usize];
+        lead.led && !lead.still
+    }
+
     /// Whether every group is led.
     pub(super) fn all_led(&self) -> bool {
         self.groups.iter().all(|lead| lead.led)

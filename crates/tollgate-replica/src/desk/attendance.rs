@@ -1,0 +1,248 @@
+//! Which waits have nobody who stands by, since when, and which of them are to end.
+//!
+//! A single caller's wait ends when its last caller hangs up, or when nobody has stood by for a while: the connection
+//! over which callers came broke, or another node led and its callers have not found the way here. A session's wait
+//! does not: the state knows which are which. Invariant: a wait in a group that this node leads, that the state calls
+//! attended and on which nobody is parked, is under way here, on the list, or yet to be found by the search that begins
+//! with every leadership. Not here: who is parked (`parked`), and the entry that ends a wait (`desk`).
+
+use super::CallerKey;
+use super::parked::{RequestKey, WaitKey};
+use crate::moment::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+use tollgate_types::{GroupId, Name};
+
+/// How a caller went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// It wants nothing any more.
+    HungUp,
+    /// Its stream broke: it may come by another.
+    Lost,
+}
+
+/// A request that may wait and is not answered yet.
+#[derive(Debug)]
+struct UnderWay {
+    attempts: u32,
+    request: Option<RequestKey>,
+    gone: Option<Gone>,
+}
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct Attendance {
+    under_way: BTreeMap<CallerKey, UnderWay>,
+    /// How many callers that have not gone have each request under way.
+    requests: BTreeMap<RequestKey, u32>,
+    /// Since when nobody stands by, and one of the wait's locks.
+    since: BTreeMap<WaitKey, (Moment, Name)>,
+    by_time: BTreeSet<(Moment, WaitKey)>,
+    /// Groups whose state is to be searched, and from where on.
+    searches: BTreeMap<GroupId, usize>,
+    /// When the last turn was, and the time that counts here.
+    turn: Moment,
+    now: Moment,
+}
+
+/// No turn makes more than this pass: a machine that stood still must read first what came meanwhile.
+const STEP_MAX_US: u64 = 500_000;
+
+impl Attendance {
+    /// A turn is taken.
+    pub(super) fn pass(&mut self, turn: Moment) {
+        let step_us = turn.us_since(self.turn).min(STEP_MAX_US);
+        self.now = Moment::from_us(self.now.us() + step_us);
+        self.turn = turn;
+    }
+
+    /// A request that may wait is proposed.
+    pub(super) fn asks(&mut self, who: CallerKey, request: Option<RequestKey>) {
+        let known = self.under_way.get(&who).map_or(0, |under_way| under_way.attempts);
+        self.uncount(who);
+        // Who asks again is there.
+        self.under_way.insert(who, UnderWay { attempts: known + 1, request, gone: None });
+        if let Some(request) = request {
+            *self.requests.entry(request).or_default() += 1;
+        }
+    }
+
+    /// Whether a caller that has not gone has the request under way.
+    pub(super) fn any_asks(&self, request: RequestKey) -> bool {
+        self.requests.contains_key(&request)
+    }
+
+    /// A caller no longer counts for its request.
+    fn uncount(&mut self, who: CallerKey) {
+        let counts = self.under_way.get(&who).filter(|under_way| under_way.gone.is_none());
+        let Some(request) = counts.and_then(|under_way| under_way.request) else { return };
+        if let std::collections::btree_map::Entry::Occupied(mut count) = self.requests.entry(request) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    /// It was answered. How its caller went meanwhile, if it did.
+    pub(super) fn answered(&mut self, who: CallerKey) -> Option<Gone> {
+        let under_way = self.under_way.get_mut(&who)?;
+        under_way.attempts -= 1;
+        let (gone, last) = (under_way.gone, under_way.attempts == 0);
+        if last {
+            self.uncount(who);
+            self.under_way.remove(&who);
+        }
+        gone
+    }
+
+    /// A caller went while its request was under way.
+    pub(super) fn went(&mut self, who: CallerKey, how: Gone) {
+        self.uncount(who);
+        if let Some(under_way) = self.under_way.get_mut(&who) {
+            under_way.gone = Some(how);
+        }
+    }
+
+    /// All callers of a stream went.
+    pub(super) fn stream_lost(&mut self, stream: u64) {
+        let of_stream = self.under_way.range(CallerKey::all_of(stream));
+        let there = of_stream.filter(|(_, under_way)| under_way.gone.is_none());
+        for who in there.map(|(who, _)| *who).collect::<Vec<_>>() {
+            self.went(who, Gone::Lost);
+        }
+    }
+
+    /// Nobody stands by any more. Whoever went first counts.
+    pub(super) fn left(&mut self, wait: WaitKey, name: Name) {
+        let now = self.now;
+        if let std::collections::btree_map::Entry::Vacant(place) = self.since.entry(wait) {
+            place.insert((now, name));
+            self.by_time.insert((now, wait));
+        }
+    }
+
+    /// Somebody stands by again, or the wait is over.
+    pub(super) fn forget(&mut self, wait: WaitKey) {
+        if let Some((since, _)) = self.since.remove(&wait) {
+            self.by_time.remove(&(since, wait));
+        }
+    }
+
+    /// The waits that nobody has stood by for so long: at most so many, the oldest first.
+    pub(super) fn take_due(&mut self, for_ms: u64, count_max: usize) -> Vec<(WaitKey, Name)> {
+        let is_due = |since: Moment| since.after_ms(for_ms) <= self.now;
+        let due = self.by_time.iter().take_while(|(since, _)| is_due(*since)).take(count_max);
+        let due: Vec<WaitKey> = due.map(|(_, wait)| *wait).collect();
+        let named = |wait| {
+            let (since, name) = self.since.remove(&wait).expect("both lists have it");
+            self.by_time.remove(&(since, wait));
+            (wait, name)
+        };
+        due.into_iter().map(named).collect()
+    }
+
+    /// This node leads the group from now on.
+    pub(super) fn begin_search(&mut self, group: GroupId) {
+        self.searches.insert(group, 0);
+    }
+
+    /// Where to search.
+    pub(super) fn searches(&self) -> Vec<(GroupId, usize)> {
+        self.searches.iter().map(|(group, from)| (*group, *from)).collect()
+    }
+
+    /// A part of a group was searched, and where to go on.
+    pub(super) fn searched(&mut self, group: GroupId, next: Option<usize>) {
+        match next {
+            Some(next) => self.searches.insert(group, next),
+            None => self.searches.remove(&group),
+        };
+    }
+
+    /// Whether a search has begun and goes on.
+    pub(super) fn searching(&self) -> bool {
+        self.searches.values().any(|from| *from > 0)
+    }
+
+    /// This node leads the group no more. Requests under way are answered yet.
+    pub(super) fn leave(&mut self, group: GroupId) {
+        self.searches.remove(&group);
+        self.since.retain(|(of, _), _| *of != group);
+        self.by_time.retain(|(_, (of, _))| *of != group);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_types::{LeaseId, Revision, Seq};
+
+    fn wait(revision: u64) -> WaitKey {
+        (GroupId::new(0), Revision::new(revision).unwrap())
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_us(0).after_ms(ms)
+    }
+
+    fn name() -> Name {
+        Name::new("jobs").unwrap()
+    }
+
+    #[test]
+    fn a_wait_is_due_when_nobody_came_back_in_time() {
+        let mut attendance = Attendance::default();
+        attendance.pass(at(5));
+        attendance.left(wait(1), name());
+        attendance.left(wait(2), name());
+        attendance.pass(at(6));
+        attendance.left(wait(3), name());
+        attendance.pass(at(9));
+        // It was left already.
+        attendance.left(wait(1), name());
+        attendance.forget(wait(2));
+        attendance.pass(at(104));
+        assert_eq!(attendance.take_due(100, 9), []);
+        attendance.pass(at(105));
+        assert_eq!(attendance.take_due(100, 9), [(wait(1), name())]);
+        attendance.pass(at(200));
+        assert_eq!(attendance.take_due(100, 9), [(wait(3), name())]);
+        assert!(attendance.since.is_empty() && attendance.by_time.is_empty());
+    }
+
+    #[test]
+    fn what_a_machine_that_stood_still_missed_is_not_held_against_callers() {
+        let mut attendance = Attendance::default();
+        attendance.pass(at(10));
+        attendance.left(wait(1), name());
+        attendance.pass(at(60_000));
+        assert_eq!(attendance.take_due(10_000, 9), []);
+    }
+
+    #[test]
+    fn one_who_went_while_its_request_was_under_way_is_known_until_the_last_answer() {
+        let (one, other) = (CallerKey { stream: 1, call: 1 }, CallerKey { stream: 2, call: 1 });
+        let mut attendance = Attendance::default();
+        let key = (GroupId::new(0), LeaseId::new(9).unwrap(), Seq::new(1).unwrap());
+        let (request, wanted) = (Some(key), |attendance: &Attendance| attendance.any_asks(key));
+        attendance.asks(one, request);
+        attendance.asks(one, request);
+        attendance.asks(other, request);
+        attendance.stream_lost(1);
+        assert!(wanted(&attendance), "by the other");
+        assert_eq!(attendance.answered(one), Some(Gone::Lost));
+        attendance.went(one, Gone::HungUp);
+        assert_eq!(attendance.answered(one), Some(Gone::HungUp));
+        assert_eq!(attendance.answered(other), None);
+        assert!(!wanted(&attendance));
+        attendance.asks(one, request);
+        attendance.went(one, Gone::HungUp);
+        assert!(!wanted(&attendance));
+        attendance.asks(one, request);
+        assert!(wanted(&attendance));
+        assert_eq!(attendance.answered(one), None, "it came back");
+        attendance.answered(one);
+        assert!(attendance.requests.is_empty() && attendance.under_way.is_empty());
+    }
+}

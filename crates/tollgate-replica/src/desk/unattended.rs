@@ -1,0 +1,129 @@
+//! What the desk does about waits that their callers have left.
+//!
+//! Invariant: a wait is ended only by an entry that does nothing if somebody asked for the wait since the desk looked.
+//! So one who comes between the decision and the entry keeps its place; one who comes after the entry is told that the
+//! request was cancelled, or queues anew if its request had no number. Not here: who left when (`attendance`).
+
+use super::attendance::Gone;
+use super::parked::WaitKey;
+use super::{About, Caller, CallerKey, Desk, MayWait, Proposed};
+use crate::host::Host;
+use crate::output::ProposalId;
+use crate::planted::Bug;
+use tollgate_core::{CancelTarget, CancelWait, Command};
+use tollgate_types::{GroupId, Name, SeqRanges};
+
+/// Claims that are looked at in one turn, after a change of leaders.
+const SEARCHED_PER_TURN: usize = 4_096;
+
+/// Waits that are ended in one turn.
+const ENDS_PER_TURN_MAX: usize = 1_000;
+
+impl<C: Caller, R> Desk<C, R> {
+    /// A caller wants nothing any more, and is told nothing. If it was the last one that stood by, its wait ends.
+    pub fn hang_up(&mut self, who: CallerKey, host: &mut Host) {
+        self.attendance.went(who, Gone::HungUp);
+        if let Some((wait, Some(name))) = self.parked.remove(who) {
+            self.end_wait(wait, name, host);
+        }
+    }
+
+    /// A connection broke, and who came by it is told nothing. They may come by another, so their waits go on for a
+    /// while.
+    pub fn stream_lost(&mut self, stream: u64) {
+        self.attendance.stream_lost(stream);
+        for who in self.parked.of_stream(stream) {
+            if let Some((wait, attended)) = self.parked.remove(who) {
+                self.left(wait, attended);
+            }
+        }
+    }
+
+    /// A request is proposed.
+    pub(super) fn asks(&mut self, caller: &C, about: &About) {
+        if let About::Wait(MayWait { attended: Some(_), request }) = about {
+            self.attendance.asks(caller.key(), *request);
+        }
+    }
+
+    /// Whether a cancel is for one of several callers, and another of the same request stands by.
+    pub(super) fn is_wanted(&self, group: GroupId, command: &Command) -> bool {
+        match command {
+            Command::CancelWait(CancelWait {
+                lease,
+                target: CancelTarget::Seq(seq),
+                asks_max: Some(_),
+                ..
+            }) => {
+                let request = (group, *lease, *seq);
+                self.parked.any_of(request) || self.attendance.any_asks(request)
+            }
+            _ => false,
+        }
+    }
+
+    /// It is answered. How its caller went meanwhile, if it did.
+    pub(super) fn answered(&mut self, caller: &C, about: &About) -> Option<Gone> {
+        match about {
+            About::Wait(MayWait { attended: Some(_), .. }) => self.attendance.answered(caller.key()),
+            _ => None,
+        }
+    }
+
+    /// A request waits whose caller has gone.
+    pub(super) fn queued_for_nobody(&mut self, wait: WaitKey, request: MayWait, gone: Gone, host: &Host) {
+        if !host.leads(wait.0) {
+            return;
+        }
+        match (gone, request.attended) {
+            (Gone::HungUp, Some(name)) => self.abandoned.push((wait, name)),
+            (_, attended) => self.left(wait, attended),
+        }
+    }
+
+    /// Somebody has left a wait: if it was the last one, the time begins after which it ends.
+    pub(super) fn left(&mut self, wait: WaitKey, attended: Option<Name>) {
+        if let Some(name) = attended.filter(|_| !self.parked.any_on(wait)) {
+            self.attendance.left(wait, name);
+        }
+    }
+
+    /// Ends what nobody stands by any more, and looks for it where this node has come to lead.
+    pub(super) fn mind_waits(&mut self, host: &mut Host) {
+        self.attendance.pass(host.now());
+        for (group, from) in self.attendance.searches() {
+            if !host.brief(group).is_some_and(|brief| brief.serves) {
+                continue;
+            }
+            let Some(state) = host.state(group) else { continue };
+            let (found, next) = state.attended_waits(from, SEARCHED_PER_TURN);
+            let forgets = self.planted.is(Bug::UnattendedForgotten);
+            for wait in found.into_iter().filter(|_| !forgets) {
+                self.left((group, wait.create_revision), Some(wait.name));
+            }
+            self.attendance.searched(group, next);
+        }
+        let due = self.attendance.take_due(host.config().unattended_ms, ENDS_PER_TURN_MAX);
+        for (wait, name) in std::mem::take(&mut self.abandoned).into_iter().chain(due) {
+            self.end_wait(wait, name, host);
+        }
+    }
+
+    /// Ends a wait, if only single callers asked for it and nobody stands by.
+    fn end_wait(&mut self, wait: WaitKey, name: Name, host: &mut Host) {
+        let (group, create_revision) = wait;
+        if self.parked.any_on(wait) && !self.planted.is(Bug::HangUpEndsSharedWait) {
+            return;
+        }
+        let state = host.state(group).filter(|_| host.leads(group));
+        let seen = state.and_then(|state| state.wait(&name, create_revision));
+        let Some(seen) = seen.filter(|seen| seen.attended) else { return };
+        let target = CancelTarget::Wait { name: name.clone(), create_revision };
+        let asks_max = (!self.planted.is(Bug::HangUpEndsSharedWait)).then_some(seen.asks);
+        let (release_if_granted, acked) = (false, SeqRanges::default());
+        let cancel = CancelWait { lease: seen.lease, target, release_if_granted, asks_max, acked };
+        let id = ProposalId(self.fresh_id());
+        self.proposed.insert(id, Proposed::End(wait, name));
+        host.propose(group, id, Command::CancelWait(cancel));
+    }
+}

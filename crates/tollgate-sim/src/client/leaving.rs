@@ -1,0 +1,111 @@
+//! How a client's single callers leave: they hang up, are cut off with their connection, or go while another caller of
+//! the same request stays.
+//!
+//! Invariant: one who stood by and never asked for an end is not told that its wait was cancelled; the client says so
+//! if it is. Not here: what is asked for (`work`), and that nobody's waits end in time (the world).
+
+use super::call::{Call, Why};
+use super::task::Step;
+use super::{Client, ClientContext};
+use crate::front::{Answer, Ask, Lane, Request};
+use tollgate_check::{CallId, Op};
+use tollgate_core::{CancelTarget, CancelWait, Command, EndReason, WaitOutcome};
+use tollgate_types::{GroupId, LeaseId, SeqRanges};
+
+/// What a task does with a request for locks that waits, when it has had enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// Has it cancelled.
+    Cancels,
+    /// Hangs up, as a server notices it, and has it cancelled unless others want it.
+    HangsUp,
+    /// Asks by another connection as well, and then hangs up at the first.
+    Moves,
+    /// Has moved, and is still to hang up at the first.
+    HangsUpBehind,
+    /// Its connection breaks, and it asks again only much later.
+    Vanishes,
+}
+
+impl Client {
+    /// A task has waited for long enough.
+    pub(super) fn leave_wait(&mut self, index: usize, lease: LeaseId, now: u64, ctx: &mut ClientContext<'_>) {
+        let Step::Locking(locking) = &mut self.tasks[index].step else { return };
+        let (of, group) = (locking.call, locking.plan.group);
+        let sent = self.calls.get(of).map_or(0, |call| call.attempts);
+        let leaving = locking.plan.leaving;
+        if self.healing || sent == 0 || leaving == Leaving::Cancels {
+            return self.cancel(index, lease, now, None);
+        }
+        match leaving {
+            Leaving::Cancels => unreachable!("dealt with above"),
+            Leaving::HangsUp => {
+                ctx.stats.hang_ups += 1;
+                self.tell_all(group, Lane::Single, &Ask::HangUp { of }, ctx);
+                self.cancel(index, lease, now, Some(sent));
+            }
+            Leaving::Moves => {
+                locking.plan.leaving = Leaving::HangsUpBehind;
+                locking.attempts_before = sent;
+                let call = self.calls.get_mut(of).expect("it was sent");
+                call.lane = Lane::Other;
+                call.next_try = now;
+                self.tasks[index].next_at = now + self.rng.below(400_000);
+            }
+            Leaving::HangsUpBehind => {
+                ctx.stats.moves += 1;
+                let (seq, attempts) = (locking.seq, locking.attempts_before);
+                self.tell_all(group, Lane::Single, &Ask::HangUp { of }, ctx);
+                if self.rng.percent(50) {
+                    self.cancel_behind(of, lease, CancelTarget::Seq(seq), group, attempts, now);
+                }
+                self.tasks[index].next_at = u64::MAX;
+            }
+            Leaving::Vanishes => {
+                ctx.stats.vanished += 1;
+                self.tell_all(group, Lane::Single, &Ask::StreamLost, ctx);
+                // The others of that connection find it broken, and come by a new one.
+                self.calls.ask_again_on(Lane::Single, now, &mut self.rng);
+                let pause_us = self.settings.vanish_us + self.rng.below(self.settings.vanish_us);
+                let call = self.calls.get_mut(of).expect("it was sent");
+                call.next_try = now + pause_us;
+                self.tasks[index].next_at = u64::MAX;
+            }
+        }
+    }
+
+    /// What a server does for a caller that went: a cancel for the case that the request did not get to where its
+    /// caller was known. Nobody waits for the answer.
+    fn cancel_behind(
+        &mut self,
+        of: CallId,
+        lease: LeaseId,
+        target: CancelTarget,
+        group: GroupId,
+        asks_max: u32,
+        now: u64,
+    ) {
+        let (release_if_granted, acked) = (true, SeqRanges::default());
+        let cancel = CancelWait { lease, target, release_if_granted, asks_max: Some(asks_max), acked };
+        let op = Op::Cancel { of, release_if_granted };
+        self.make(group, Ask::Command(Box::new(Command::CancelWait(cancel))), op, None, Why::Nobody, now);
+    }
+
+    /// Says something about a connection to all nodes; each may or may not hear it.
+    fn tell_all(&mut self, group: GroupId, lane: Lane, ask: &Ask, ctx: &mut ClientContext<'_>) {
+        for node in ctx.nodes {
+            let call = self.calls.fresh_id();
+            let request = Request { call, attempt: 1, group, alone: true, lane, ask: ask.clone() };
+            ctx.out.push((*node, request));
+        }
+    }
+}
+
+/// What is wrong with an answer to one who stands by, if anything is.
+pub(super) fn judge(call: &Call, answer: &Answer) -> Option<String> {
+    let cancelled =
+        matches!(answer, Answer::Resolved { outcome: WaitOutcome::Ended(EndReason::Cancelled), .. });
+    let stands_by = call.lane != Lane::Session && !call.cancelled;
+    (cancelled && stands_by)
+        .then(|| format!("call {} stood by and was told that its wait was cancelled, by nobody", call.id.0))
+}

@@ -1,0 +1,63 @@
+//! Whether waits end that nobody stands by.
+//!
+//! Each node's front knows, apart from its desk, who stands by there; the state knows which waits are only as good as
+//! their callers. A leader that has been able to commit for long enough may have none of those left that nobody has
+//! stood by at its front. Not here: that nobody's wait is ended who does stand by, which clients see for themselves.
+
+use super::World;
+use crate::scenario::Scenario;
+use crate::types::At;
+use std::collections::BTreeMap;
+use tollgate_types::{GroupId, Revision};
+
+/// Since when nobody has stood by a wait, at the leader of that term on that start of its node.
+#[derive(Default)]
+pub(super) struct Attendance {
+    since: BTreeMap<Seen, At>,
+    told: bool,
+}
+
+/// A wait as one leader sees it.
+type Seen = (GroupId, u64, u64, Revision);
+
+/// The longest that a wait may stand with nobody by. An end that is refused, because there is too much to do, is tried
+/// again when as much time has passed once more.
+pub(super) fn unattended_us_max(scenario: &Scenario) -> At {
+    let us = scenario.config.unattended_ms * 1_000;
+    3 * (us + us * u64::from(scenario.rho_ppm) / 1_000_000) + 2_000_000
+}
+
+impl World {
+    /// Looks at all waits of all leaders.
+    pub(super) fn look_at_waits(&mut self) {
+        let mut since = BTreeMap::new();
+        for group in self.groups() {
+            let Some((leader, status)) = self.leader_of(group) else { continue };
+            if !self.leadership.is_led_in_time(group.number()) {
+                continue;
+            }
+            let Some(process) = &self.nodes[&leader].process else { continue };
+            let Some(state) = process.host.state(group) else { continue };
+            let (waits, rest) = state.attended_waits(0, usize::MAX >> 1);
+            assert!(rest.is_none(), "all of them at once");
+            for wait in waits {
+                if !process.front.stands_by(group, &wait) {
+                    let seen = (group, process.boot, status.term, wait.create_revision);
+                    since.insert(seen, self.attendance.since.get(&seen).copied().unwrap_or(self.now));
+                }
+            }
+        }
+        self.attendance.since = since;
+        self.stats.waits_unattended += self.attendance.since.len() as u64;
+        let longest = unattended_us_max(&self.scenario);
+        let forgotten = self.attendance.since.iter().find(|(_, since)| self.now > **since + longest);
+        if let Some(((group, _, _, wait), since)) = forgotten.filter(|_| !self.attendance.told) {
+            let says = format!(
+                "the wait {wait:?} of group {group} stands in line {} ms after its last caller went",
+                (self.now - since) / 1_000
+            );
+            self.attendance.told = true;
+            self.violation(says);
+        }
+    }
+}
