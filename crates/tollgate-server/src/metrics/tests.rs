@@ -135,9 +135,9 @@ const PAGE: &str = include_str!("../../../../docs/operations.md");
 fn the_page_for_operators_names_every_metric_and_no_other() {
     let metrics = Metrics::new();
     // Nothing is told of a family without members.
-    metrics.failures.get_or_create(&Reason { reason: "OVERLOADED" });
-    metrics.lease_ends.get_or_create(&Reason { reason: "RELEASED" });
-    metrics.snapshots.get_or_create(&Event { event: "saved" });
+    metrics.failures.get_or_create(&Reason { reason: "OVERLOADED" }).inc();
+    metrics.lease_ends.get_or_create(&Reason { reason: "RELEASED" }).inc();
+    metrics.snapshots.get_or_create(&Event { event: "saved" }).inc();
     let _open = metrics.connection("grpc");
     metrics.groups.set(&[groups::Seen::default()]);
     let text = metrics.render();
