@@ -102,7 +102,11 @@ impl Driver {
             }
             self.desk.before_end_turn(&mut self.host);
             let output = self.host.end_turn();
+            let diverged = output.events.iter().find_map(divergence);
             self.give_out(output, &mut answers);
+            if let Some(fault) = diverged {
+                return Err(fault);
+            }
             if stop {
                 return Ok(());
             }
@@ -274,6 +278,16 @@ fn sight(host: &Host, group: GroupId) -> Option<Sight<'_>> {
     Some(Sight { state, now })
 }
 
+/// A replica that is wrong, or may be, must not vote.
+fn divergence(event: &HostEvent) -> Option<Fault> {
+    match event {
+        HostEvent::StateDiverged { group, index, leads: false, peer, .. } => {
+            Some(Fault::Diverged { group: *group, index: *index, leader: *peer })
+        }
+        _ => None,
+    }
+}
+
 /// One line for each thing that an operator wants to know.
 fn log(event: &HostEvent) {
     match event {
@@ -294,6 +308,15 @@ fn log(event: &HostEvent) {
         HostEvent::SnapshotDamaged { group, what } => {
             tracing::warn!(%group, what, "a peer's snapshot arrived damaged; it comes again");
         }
+        HostEvent::StateAgrees { group, index, peer } => {
+            tracing::debug!(%group, index, %peer, "states agree");
+        }
+        HostEvent::StateDiverged { group, index, leads, ours, peer, theirs } => tracing::error!(
+            %group, index, leads, %peer,
+            ours = format!("{ours:016x}"), theirs = format!("{theirs:016x}"),
+            "the same entries made another state here than on a peer: one of the two is wrong; whichever does not lead \
+             stops"
+        ),
         HostEvent::BlankVoterRefused { group, node } => tracing::error!(
             %group, %node,
             "a voter came back without its disk and is not listened to: remove it, and add it under a new id"
@@ -302,5 +325,19 @@ fn log(event: &HostEvent) {
             %group,
             "this node once had a vote and its disk is empty: wipe it, and let it join under a new id"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p12_a_follower_whose_state_differs_stops_and_the_leader_goes_on() {
+        let (group, index, peer) = (GroupId::new(0), 7, NodeId::new(2).unwrap());
+        let diverged = |leads| HostEvent::StateDiverged { group, index, leads, ours: 1, peer, theirs: 2 };
+        assert_eq!(divergence(&diverged(false)), Some(Fault::Diverged { group, index, leader: peer }));
+        assert_eq!(divergence(&diverged(true)), None);
+        assert_eq!(divergence(&HostEvent::StateAgrees { group, index, peer }), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Why a node stopped by itself. The process goes with it: what a disk may have lost must not be voted on.
 
 use tollgate_replica::StorageError;
-use tollgate_types::NodeId;
+use tollgate_types::{GroupId, NodeId};
 
 /// Something that a node does not go on after.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,6 +12,20 @@ pub enum Fault {
     /// A thread of the node found a broken invariant; it has said which.
     #[error("the {0} thread stopped on a broken invariant: please report what it printed")]
     Panicked(&'static str),
+    /// The state here is another than the leader's, though the same entries made both.
+    #[error(
+        "the state of group {group} behind entry {index} is another here than on node {leader}, which leads: one of \
+             the two is wrong, so this node may not vote or lead; keep both data directories and report it. If it \
+             happens again after a restart, remove the node, wipe its data directory and add it as a new member"
+    )]
+    Diverged {
+        /// The group.
+        group: GroupId,
+        /// The last entry in both states.
+        index: u64,
+        /// With whom it was compared.
+        leader: NodeId,
+    },
     /// The data directory is not the one that the node voted with.
     #[error(
         "node {known_by} knows this node by another disk: its data directory was founded anew, and what it \

@@ -48,6 +48,8 @@ pub struct HostConfig {
     pub chunks_in_flight_max: u32,
     /// A snapshot transfer without progress for this long is given up.
     pub transfer_timeout_ms: u64,
+    /// How often the replicas of a group compare their states, at most.
+    pub compare_ms: u64,
     /// How often a group asks the homes of its stubs whether they live.
     pub audit_ms: u64,
     /// A single caller's wait that nobody has stood by for this long ends.
@@ -83,6 +85,7 @@ impl HostConfig {
             chunk_bytes: 256 << 10,
             chunks_in_flight_max: 4,
             transfer_timeout_ms: 10_000,
+            compare_ms: 60_000,
             audit_ms: 30_000,
             unattended_ms: 10_000,
             promote_behind_max: 1_000,
@@ -114,6 +117,7 @@ impl HostConfig {
             (self.reads_max > 0, "reads_max must be above 0"),
             (self.chunk_bytes > 0 && self.chunk_bytes <= 4 << 20, "chunk_bytes must be from 1 to 4 MiB"),
             (self.chunks_in_flight_max > 0, "chunks_in_flight_max must be above 0"),
+            (self.compare_ms > 0, "compare_ms must be above 0"),
             (self.audit_ms > 0, "audit_ms must be above 0"),
             (
                 self.unattended_ms >= self.heartbeat_ms,

@@ -76,6 +76,10 @@ pub(crate) enum Part {
     ChunkAck { group: GroupId, transfer: TransferId, status: ChunkStatus },
     /// A letter to whoever leads a group.
     Letter { group: GroupId, letter: Letter },
+    /// Hash your state behind this entry: the leader will tell its own.
+    CompareAt { group: GroupId, index: u64 },
+    /// The hash of the leader's state behind an entry.
+    StateHash { group: GroupId, index: u64, hash: u64 },
     /// The receiver had a vote in this group and has lost its disk.
     DiskLost { group: GroupId },
 }
@@ -144,6 +148,17 @@ impl FrameWriter {
                 writer.varint(u64::from(group.number()));
                 letter.write(writer);
             }
+            Part::CompareAt { group, index } => {
+                writer.u8(TAG_COMPARE_AT);
+                writer.varint(u64::from(group.number()));
+                writer.varint(*index);
+            }
+            Part::StateHash { group, index, hash } => {
+                writer.u8(TAG_STATE_HASH);
+                writer.varint(u64::from(group.number()));
+                writer.varint(*index);
+                writer.varint(*hash);
+            }
             Part::DiskLost { group } => {
                 writer.u8(TAG_DISK_LOST);
                 writer.varint(u64::from(group.number()));
@@ -167,6 +182,8 @@ const TAG_CHUNK: u8 = 4;
 const TAG_CHUNK_ACK: u8 = 5;
 const TAG_DISK_LOST: u8 = 6;
 const TAG_LETTER: u8 = 7;
+const TAG_COMPARE_AT: u8 = 8;
+const TAG_STATE_HASH: u8 = 9;
 
 /// The header and parts of a frame, all of them or an error.
 pub(crate) fn decode(frame: &[u8]) -> Result<(Header, Vec<Part>), DecodeError> {
@@ -210,6 +227,12 @@ fn read_part(reader: &mut Reader<'_>, header: Header) -> Result<Part, DecodeErro
             status: read_status(reader)?,
         }),
         TAG_LETTER => Ok(Part::Letter { group: read_group(reader)?, letter: Letter::read(reader)? }),
+        TAG_COMPARE_AT => Ok(Part::CompareAt { group: read_group(reader)?, index: reader.varint()? }),
+        TAG_STATE_HASH => Ok(Part::StateHash {
+            group: read_group(reader)?,
+            index: reader.varint()?,
+            hash: reader.varint()?,
+        }),
         TAG_DISK_LOST => Ok(Part::DiskLost { group: read_group(reader)? }),
         tag => Err(DecodeError::UnknownTag { what: "part of a frame", tag, at }),
     }
@@ -327,6 +350,8 @@ mod tests {
             raft(MessageType::MsgTimeoutNow, |_| {}),
             Part::Chunk(chunk),
             Part::DiskLost { group },
+            Part::CompareAt { group, index: u64::MAX },
+            Part::StateHash { group, index: 1, hash: u64::MAX },
         ];
         for status in [ChunkStatus::Next(8), ChunkStatus::Done, ChunkStatus::Failed] {
             parts.push(Part::ChunkAck { group, transfer, status });

@@ -138,6 +138,8 @@ impl Host {
             Part::Raft { group, .. }
             | Part::ChunkAck { group, .. }
             | Part::Letter { group, .. }
+            | Part::CompareAt { group, .. }
+            | Part::StateHash { group, .. }
             | Part::DiskLost { group } => *group,
             Part::Chunk(chunk) => chunk.group,
         };
@@ -148,6 +150,8 @@ impl Host {
             Part::Chunk(chunk) => replica.chunk_arrived(from, chunk, turn),
             Part::ChunkAck { transfer, status, .. } => replica.chunk_acked(from, transfer, status, turn),
             Part::Letter { letter, .. } => replica.letter(letter, turn),
+            Part::CompareAt { index, .. } => replica.compare_at(from, index),
+            Part::StateHash { index, hash, .. } => replica.peer_hashed(from, index, hash, turn),
             Part::DiskLost { .. } if replica.is_blank() => turn.event(HostEvent::DiskLost { group }),
             // Meant for an earlier life of this node.
             Part::DiskLost { .. } => {}
@@ -239,6 +243,7 @@ impl Host {
             | Done::Read { group, .. }
             | Done::Received { group, .. }
             | Done::Completed { group, .. }
+            | Done::Hashed { group, .. }
             | Done::Removed { group } => *group,
         };
         if let Some(replica) = self.replicas.get_mut(&group) {

@@ -241,4 +241,29 @@ pub enum HostEvent {
         /// The group.
         group: GroupId,
     },
+    /// The state here was compared with a peer's, and is the same.
+    StateAgrees {
+        /// The group.
+        group: GroupId,
+        /// The last entry in both.
+        index: u64,
+        /// The other.
+        peer: NodeId,
+    },
+    /// The state here is another than a peer's, though the same entries made both: one of the two is wrong. One of them
+    /// leads.
+    StateDiverged {
+        /// The group.
+        group: GroupId,
+        /// The last entry in both.
+        index: u64,
+        /// Whether it is this node that leads.
+        leads: bool,
+        /// The hash of the state here.
+        ours: u64,
+        /// The other.
+        peer: NodeId,
+        /// The hash of its state.
+        theirs: u64,
+    },
 }

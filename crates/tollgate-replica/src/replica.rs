@@ -5,9 +5,10 @@
 //! what a leader says goes out at once, if its disk knows the term in which it leads; what anybody else says waits
 //! until the disk has what it says; entries are applied only when they are committed and on this disk.
 //!
-//! Its parts: `lead` (stamping, proposing, membership), `apply`, `snapshots`, `failover`.
+//! Its parts: `lead` (stamping, proposing, membership), `apply`, `snapshots`, `failover`, `comparison`.
 
 mod apply;
+mod comparison;
 mod exchange;
 mod failover;
 mod lead;
@@ -26,6 +27,7 @@ use crate::reads::Reads;
 use crate::storage::{GroupWrite, LoadedGroup, ReplicaKind, SnapshotFile, SnapshotMark, Vote, WriteNumber};
 use crate::transfer::{Receiving, Sending};
 use crate::turn::Turn;
+use comparison::Comparison;
 use exchange::Exchange;
 use failover::Failover;
 use raft::eraftpb::{HardState, Message, MessageType};
@@ -129,6 +131,7 @@ pub(crate) struct Replica {
     remove_after: Option<(WriteNumber, u64)>,
     failover: Failover,
     exchange: Exchange,
+    comparison: Comparison,
     removed: bool,
     /// For a planted bug: the highest stamp ever seen, in entries that were truncated too.
     highest_stamp: LogTime,
@@ -226,6 +229,7 @@ impl Replica {
             remove_after: None,
             failover: Failover::default(),
             exchange: Exchange::default(),
+            comparison: Comparison::default(),
             removed: false,
             highest_stamp: LogTime::ZERO,
             replays_to: last,

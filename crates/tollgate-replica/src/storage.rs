@@ -170,6 +170,15 @@ pub enum Job {
         /// Whether to build the state from it; witnesses don't.
         load: bool,
     },
+    /// Hash the state behind an entry; it touches no file. -> [`Done::Hashed`]
+    Hash {
+        /// The group.
+        group: GroupId,
+        /// The last entry that the state contains.
+        index: u64,
+        /// The state.
+        snapshot: Box<Snapshot>,
+    },
     /// Remove the group's snapshots with an index below `below`. -> [`Done::Removed`]
     Remove {
         /// The group.
@@ -187,6 +196,7 @@ impl Job {
             | Job::Read { group, .. }
             | Job::Receive { group, .. }
             | Job::Complete { group, .. }
+            | Job::Hash { group, .. }
             | Job::Remove { group, .. } => *group,
         }
     }
@@ -238,6 +248,15 @@ pub enum Done {
         transfer: TransferId,
         /// What it turned out to be.
         outcome: Completion,
+    },
+    /// The state is hashed.
+    Hashed {
+        /// The group.
+        group: GroupId,
+        /// The last entry that the state contains.
+        index: u64,
+        /// What all replicas must agree on.
+        hash: u64,
     },
     /// Old files are gone.
     Removed {

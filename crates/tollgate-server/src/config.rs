@@ -297,6 +297,7 @@ fn build_raft(cluster: ClusterId, node: NodeId, settings: &Settings) -> HostConf
         chunk_bytes: settings.small("raft.chunk_bytes"),
         chunks_in_flight_max: settings.small("raft.chunks_in_flight_max"),
         transfer_timeout_ms: settings.number("raft.transfer_timeout_ms"),
+        compare_ms: settings.number("raft.compare_ms"),
         audit_ms: settings.number("raft.audit_ms"),
         unattended_ms: settings.number("raft.unattended_ms"),
         promote_behind_max: settings.number("raft.promote_behind_max"),

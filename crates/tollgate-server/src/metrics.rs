@@ -269,11 +269,6 @@ impl Metrics {
         }
     }
 
-    /// A replica was found to have another state than its leader.
-    pub fn state_hash_mismatch(&self) {
-        self.state_hash_mismatches.inc();
-    }
-
     /// A client connected at this door; counted as open until the guard is dropped.
     pub fn connection(&self, door: &'static str) -> Open {
         Open::new(self.connections.get_or_create_owned(&Door { door }))
@@ -349,7 +344,9 @@ impl Meter for Metrics {
             HostEvent::SnapshotSaved { .. } => snapshot("saved"),
             HostEvent::SnapshotInstalled { .. } => snapshot("installed"),
             HostEvent::SnapshotDamaged { .. } => snapshot("damaged"),
-            HostEvent::MembersChanged { .. }
+            HostEvent::StateDiverged { .. } => self.state_hash_mismatches.inc(),
+            HostEvent::StateAgrees { .. }
+            | HostEvent::MembersChanged { .. }
             | HostEvent::Removed { .. }
             | HostEvent::BlankVoterRefused { .. }
             | HostEvent::DiskLost { .. } => 0,

@@ -324,6 +324,7 @@ impl Storage for SimDisk {
                 let outcome = self.complete(group, transfer, file, load);
                 Done::Completed { group, transfer, outcome }
             }
+            Job::Hash { group, index, snapshot } => Done::Hashed { group, index, hash: snapshot.hash() },
             Job::Remove { group, below } => {
                 self.files.retain(|(of, index), _| *of != group || *index >= below);
                 Done::Removed { group }

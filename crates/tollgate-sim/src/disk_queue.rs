@@ -204,6 +204,7 @@ fn group_of_job(job: &Job) -> GroupId {
         | Job::Read { group, .. }
         | Job::Receive { group, .. }
         | Job::Complete { group, .. }
+        | Job::Hash { group, .. }
         | Job::Remove { group, .. } => *group,
     }
 }

@@ -144,6 +144,8 @@ fn config(rng: &mut Rng) -> HostConfig {
         config.reads_max = usize::try_from(rng.range(1, 20)).expect("small");
     }
     // Often enough that every lease is asked about while it lives.
+    // Not drawn: worlds from before there were comparisons stay what they were.
+    config.compare_ms = 1_000;
     config.audit_ms = rng.log_range(300, 5_000);
     // Often shorter than clients need to ask again, and short enough that it is seen to pass.
     config.unattended_ms = rng.log_range(400, 3_000);

@@ -72,6 +72,8 @@ counters! {
     disks_lost,
     /// Voters with an empty disk that were refused.
     blank_voters_refused,
+    /// Comparisons of two replicas that found the same state.
+    states_agreed,
     /// Requests told that the lock is busy, without an entry in the log.
     fast_answers,
     /// Waits that nobody stood by, each time that they were looked at.

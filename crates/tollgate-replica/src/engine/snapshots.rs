@@ -135,6 +135,7 @@ impl SnapshotJobs {
                 let outcome = self.complete(group, transfer, file, load)?;
                 Ok(Done::Completed { group, transfer, outcome })
             }
+            Job::Hash { group, index, snapshot } => Ok(Done::Hashed { group, index, hash: snapshot.hash() }),
             Job::Remove { group, below } => {
                 self.remove(group, below)?;
                 Ok(Done::Removed { group })

@@ -26,6 +26,7 @@ impl Replica {
                 EntryType::EntryConfChange => unreachable!("changes of the first kind are never proposed"),
             }
             self.applied = entry.index;
+            self.hash_if_asked(turn);
         }
     }
 

@@ -101,6 +101,7 @@ impl Replica {
         if !self.leads() {
             return;
         }
+        self.ask_comparison(turn);
         self.propose_queue(turn);
         self.tick_if_due(turn);
         self.leave_joint(turn);

@@ -93,6 +93,7 @@ impl Replica {
             Done::Received { transfer, peer, next, .. } => self.piece_stored(transfer, peer, next, turn),
             Done::Completed { transfer, outcome, .. } => self.completed(transfer, outcome, turn),
             Done::Removed { .. } => {}
+            Done::Hashed { index, hash, .. } => self.hashed(index, hash, turn),
         }
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod cluster;
+mod comparison;
 mod disk;
 mod duties;
 mod elections;

@@ -110,6 +110,7 @@ impl Storage for Memory {
                 }
                 Done::Completed { group, transfer, outcome }
             }
+            Job::Hash { index, snapshot, .. } => Done::Hashed { group, index, hash: snapshot.hash() },
             Job::Remove { below, .. } => {
                 here.files = here.files.split_off(&below);
                 Done::Removed { group }

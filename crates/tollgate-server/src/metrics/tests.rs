@@ -86,7 +86,8 @@ fn what_the_node_tells_is_counted() {
     metrics.event(&HostEvent::SnapshotSaved { group, index: 7 });
     metrics.fast_answers(3, 1);
     metrics.waiting(4, 2);
-    metrics.state_hash_mismatch();
+    let (peer, leads) = (tollgate_types::NodeId::new(2).unwrap(), true);
+    metrics.event(&HostEvent::StateDiverged { group, index: 7, leads, ours: 1, peer, theirs: 2 });
     for line in [
         "tollgate_driver_turns_total 1",
         "tollgate_driver_turn_inputs_sum 5.0",

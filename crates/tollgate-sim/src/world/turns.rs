@@ -274,6 +274,10 @@ impl World {
             HostEvent::SnapshotDamaged { .. } => self.stats.snapshots_damaged += 1,
             HostEvent::BlankVoterRefused { .. } => self.stats.blank_voters_refused += 1,
             HostEvent::DiskLost { .. } => self.blank_refused(number),
+            HostEvent::StateAgrees { .. } => self.stats.states_agreed += 1,
+            HostEvent::StateDiverged { group, index, peer, .. } => {
+                self.violation(format!("P12: n{number} and n{peer} differ in group {group} at {index}"));
+            }
             HostEvent::LeaderChanged { .. }
             | HostEvent::MembersChanged { .. }
             | HostEvent::Removed { .. } => {}
