@@ -1,6 +1,6 @@
 //! Acquires that nobody waits for any more: given up at every point, they leave no lock and no waiter.
 
-use crate::cluster::{three, until};
+use crate::cluster::{PATIENCE, three, until};
 use crate::rng::Rng;
 use std::future::Future;
 use std::pin::pin;
@@ -36,9 +36,12 @@ async fn ten_thousand_acquires_given_up_at_random_points_leave_no_lock_and_no_wa
         let (counts, rng) = (Arc::clone(&counts), Rng::new(task ^ 0x00ca_11ed));
         tasks.spawn(give_up_again_and_again(session, task, rng, counts));
     }
-    while let Some(ended) = tasks.join_next().await {
-        ended.unwrap();
-    }
+    let all = async {
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap();
+        }
+    };
+    tokio::time::timeout(4 * PATIENCE, all).await.expect("somebody waits for a lock that was left behind");
     let (granted, given_up) =
         (counts.granted.load(Ordering::Relaxed), counts.given_up.load(Ordering::Relaxed));
     println!("{granted} granted, {given_up} given up");
