@@ -5,7 +5,7 @@
 //! others its hash and each of them tells the leader its own, so that both know if they differ. Invariant: at most one
 //! hash is under way on a replica, and a leader asks for one at most every `compare_ms`. What is lost on the way is not
 //! asked for again: the next comparison comes. Not here: what is done about a difference (`tollgate-node`;
-//! docs/decisions/0012).
+//! docs/decisions/0013).
 
 use super::Replica;
 use crate::frame::Part;
