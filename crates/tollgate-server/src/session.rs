@@ -70,6 +70,8 @@ pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
     filled: Notify,
     emptied: Notify,
+    /// Its number on this node: two sessions may number their operations alike.
+    stream: u64,
 }
 
 #[derive(Default)]
@@ -166,10 +168,10 @@ struct UnderWay {
 }
 
 impl Mailbox {
-    fn new(forwarded: bool, unread: Charge) -> Arc<Mailbox> {
+    fn new(stream: u64, forwarded: bool, unread: Charge) -> Arc<Mailbox> {
         let leases = (!forwarded).then(BTreeMap::new);
         let inner = Mutex::new(Inner { unread, leases, ..Inner::default() });
-        Arc::new(Mailbox { inner, filled: Notify::new(), emptied: Notify::new() })
+        Arc::new(Mailbox { inner, filled: Notify::new(), emptied: Notify::new(), stream })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -286,6 +288,10 @@ impl Sink for Mailbox {
         !std::mem::replace(&mut inner.touched, true)
     }
 
+    fn stream(&self) -> u64 {
+        self.stream
+    }
+
     fn flush(&self) {
         self.lock().touched = false;
         self.filled.notify_one();
@@ -339,7 +345,7 @@ pub(crate) async fn serve(
 ) {
     let _open = router.metrics().session();
     let forwarded = purpose.is_some();
-    let mailbox = Mailbox::new(forwarded, opened.account().charge(0));
+    let mailbox = Mailbox::new(router.node().fresh_stream(), forwarded, opened.account().charge(0));
     let header = router.header(GroupId::new(0), None);
     let hello = v1::SessionResponse { results: Vec::new(), header: header.at(header.revision) };
     if outgoing.send(hello, Charge::default()).await.is_err() {
