@@ -119,6 +119,11 @@ impl Leadership {
         &self.grant.names[0]
     }
 
+    /// The owner under which the lease leads.
+    pub fn owner(&self) -> &str {
+        &self.grant.owner
+    }
+
     /// How long it waited to be elected.
     pub fn waited(&self) -> Duration {
         self.grant.waited

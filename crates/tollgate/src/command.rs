@@ -3,24 +3,29 @@
 //! A command is a file here with two functions: `command` says how it is called, `run` does it. Commands that talk to a
 //! cluster share some flags (`globals`), which may stand before the command's name or after it.
 
+mod acquisition;
 mod completions;
 mod config;
 mod deadlocks;
 mod demo;
 mod dev;
+mod elect;
 mod explain;
 mod get;
 mod group;
 mod lease;
 mod limits;
+mod lock;
 mod ls;
 mod member;
 mod redraw;
 mod reference;
 mod release;
+mod run;
 mod server;
 mod status;
 mod unlock;
+mod waiting;
 mod watch;
 
 use crate::exit::Exit;
@@ -33,11 +38,12 @@ const EXAMPLES: &str = "\
 Examples:
   tollgate dev                                      a three-node cluster on this machine, ready to lock
   tollgate demo                                     short plays that show what locks are good for
+  tollgate run db/migrate -- ./migrate.sh           run a command while holding a lock
   tollgate ls                                       who holds what
   tollgate explain db/migrate                       why is this blocked?
   tollgate server --config tollgate.toml            one node of a real cluster
 
-Exit codes: 0 done, 1 failed, 64 wrong usage, 69 cluster unreachable, 75 busy or timed out, 77 denied, 79 lock lost.
+Exit codes: 0 done, 1 failed, 64 wrong usage, 69 cluster unreachable, 75 busy or timed out, 77 denied, 79 lock lost. \
 `tollgate COMMAND --help` has examples of each command.";
 
 /// What carries a command out.
@@ -52,12 +58,15 @@ enum Run {
 use Run::{Alone, Client};
 
 /// Every command, in the order of the help.
-const COMMANDS: [(fn() -> Command, Run); 18] = [
+const COMMANDS: [(fn() -> Command, Run); 21] = [
+    (run::command, Client(run::run)),
+    (lock::command, Client(lock::run)),
     (unlock::command, Client(unlock::run)),
     (ls::command, Client(ls::run)),
     (get::command, Client(get::run)),
     (explain::command, Client(explain::run)),
     (watch::command, Client(watch::run)),
+    (elect::command, Client(elect::run)),
     (lease::command, Client(lease::run)),
     (release::command, Client(release::run)),
     (deadlocks::command, Client(deadlocks::run)),
@@ -79,6 +88,7 @@ pub(crate) fn tree() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .about(ABOUT)
         .after_help(EXAMPLES)
+        .max_term_width(100)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(Globals::arguments());
@@ -109,6 +119,8 @@ pub(crate) fn run_internal() -> Option<Exit> {
     match first.to_str()? {
         demo::node::NODE => Some(demo::node::run(rest)),
         demo::holder::HOLDER => Some(demo::holder::run(rest)),
+        run::launcher::LAUNCH => Some(run::launcher::run(rest)),
+        run::guardian::GUARD => Some(run::guardian::run(rest)),
         _ => None,
     }
 }
@@ -118,6 +130,9 @@ pub(crate) use completions::complete_and_exit_if_asked;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the parts of argument lists say of themselves: a command that says it has lost its own.
+    const ABOUTS_OF_PARTS: [&str; 2] = ["What lock, how, and for how long to wait", "The flag"];
 
     #[test]
     fn the_tree_is_sound() {
@@ -133,6 +148,8 @@ mod tests {
                 command.get_subcommands().for_each(|below| check(below, &path));
             } else if !command.is_hide_set() {
                 assert!(help.contains(path.trim_start()), "{path} has no example of itself:\n{help}");
+                let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+                assert!(!about.is_empty() && !ABOUTS_OF_PARTS.contains(&about.as_str()), "{path}: {about}");
             }
         }
         tree().get_subcommands().for_each(|command| check(command, "tollgate"));

@@ -22,6 +22,10 @@ pub(crate) enum Exit {
     Config,
     /// The lock was lost before the command had ended.
     Lost,
+    /// There is such a command, but it can't be run.
+    NotExecutable,
+    /// There is no such command.
+    NotFound,
     /// That of a command that was run.
     Code(u8),
 }
@@ -56,6 +60,8 @@ impl Exit {
             Exit::Denied => 77,
             Exit::Config => 78,
             Exit::Lost => 79,
+            Exit::NotExecutable => 126,
+            Exit::NotFound => 127,
             Exit::Code(code) => code,
         }
     }

@@ -6,6 +6,7 @@ use crate::output::{Colour, Format, Output};
 use clap::builder::{EnumValueParser, NonEmptyStringValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
+use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tollgate_client::Client;
@@ -133,4 +134,9 @@ pub(crate) fn own_name() -> String {
     let name = format!("{user}@{}:{}", host.unwrap_or_else(|| "localhost".into()), std::process::id());
     // Names have a limit, and what is not text would be refused.
     name.chars().filter(|letter| !letter.is_control()).take(100).collect()
+}
+
+/// Of what goes to stderr.
+pub(crate) fn stderr_is_terminal() -> bool {
+    std::io::stderr().is_terminal()
 }

@@ -7,7 +7,7 @@ use crate::span;
 use serde_json::{Value, json};
 use std::fmt::Display;
 use std::time::Duration;
-use tollgate_client::{DeadlockStep, Holder, LeaseInfo, LockInfo, Mode, Waiter};
+use tollgate_client::{DeadlockStep, Holder, Leader, LeaseInfo, LockInfo, Mode, Waiter};
 
 /// A number that JSON must not make a double.
 pub(crate) fn text(number: impl Display) -> Value {
@@ -32,6 +32,14 @@ pub(crate) fn or_dash(text: &str) -> &str {
 /// A client by the name it has, or by its lease.
 pub(crate) fn client_text(client_id: &str, lease: impl Display) -> String {
     if client_id.is_empty() { format!("lease {lease}") } else { client_id.to_owned() }
+}
+
+/// A holder in a few words: `w1 for 12s (token 7, because "schema v42")`.
+pub(crate) fn holder_text(holder: &Holder) -> String {
+    let since = holder.held.map_or_else(String::new, |held| format!(" for {}", span::text(held)));
+    let why = if holder.why.is_empty() { String::new() } else { format!(", because \"{}\"", holder.why) };
+    let who = client_text(&holder.client_id, holder.lease);
+    format!("{who}{since} (token {}{why})", holder.token)
 }
 
 /// A circle of waits, a line each.
@@ -131,6 +139,21 @@ pub(crate) fn lease_json(lease: &LeaseInfo) -> Value {
         "claims": lease.claims,
         "incarnation": text(lease.incarnation),
         "group_id": lease.group.number(),
+    })
+}
+
+pub(crate) fn leader_json(election: &str, leader: Option<&Leader>) -> Value {
+    let Some(leader) = leader else { return json!({"name": election, "leader": null}) };
+    json!({
+        "name": election,
+        "leader": {
+            "lease_id": text(leader.lease),
+            "owner": leader.owner,
+            "fencing_token": text(leader.token),
+            "value": String::from_utf8_lossy(&leader.value),
+            "value_revision": text(leader.value_revision),
+            "client_id": leader.client_id,
+        },
     })
 }
 

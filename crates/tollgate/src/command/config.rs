@@ -16,7 +16,8 @@ pub(crate) fn command() -> Command {
         .subcommand(
             with_arguments(Command::new("check").about("Check a configuration; prints every problem"))
                 .after_help(
-                    "Ends with 0 if a server would start with it, and with 78 if not.\n\n\
+                    "Takes every flag of `tollgate server`. Ends with 0 if a server would start with it, and with \
+                     78 if not.\n\n\
                      Examples:\n  tollgate config check --config tollgate.toml",
                 ),
         )
@@ -36,7 +37,10 @@ pub(crate) fn command() -> Command {
                         .default_value("table")
                         .help("How to print it"),
                 )
-                .after_help("Examples:\n  tollgate config show --origin --config tollgate.toml"),
+                .after_help(
+                    "Takes every flag of `tollgate server`.\n\n\
+                     Examples:\n  tollgate config show --origin --config tollgate.toml",
+                ),
         )
         .subcommand(
             Command::new("example")

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tollgate_client::DeadlockFound;
 
 const HELP: &str = "\
-A deadlock is found when it arises, and broken by refusing one request: its caller was told, and the others went on. So
-what is listed here is over. Locks that are always taken in the same order can't deadlock.
+A deadlock is found when it arises, and broken by refusing one request: its caller was told, and the others went on. \
+So what is listed here is over. Locks that are always taken in the same order can't deadlock.
 
 Examples:
   tollgate deadlocks
@@ -26,7 +26,8 @@ struct Arguments {
 }
 
 pub(crate) fn command() -> Command {
-    Arguments::augment_args(Command::new("deadlocks").about("List deadlocks that were found lately"))
+    Arguments::augment_args(Command::new("deadlocks"))
+        .about("List deadlocks that were found lately")
         .after_help(HELP)
 }
 

@@ -1,6 +1,7 @@
 //! `tollgate dev`: a whole cluster in this process, with real sockets, real Raft and real disks.
 
 use crate::exit::{Exit, WithExit};
+use crate::globals::{ENDPOINT, ENDPOINTS_VARIABLE};
 use crate::logging::{self, log_arguments};
 use crate::signals::Signals;
 use anyhow::{Context, bail};
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use tollgate_server::config::{Config, ListenConfig, LogFormat, Sources};
 use tollgate_server::{Addresses, Listeners, Server};
 
-const HELP: &str = "Node k serves clients at port base + 10 (k - 1), peers one above, HTTP two above. With
---port-base 0 any free ports are taken. Without --data-dir everything is kept in a temporary
+const HELP: &str = "Node k serves clients at port base + 10 (k - 1), peers one above, HTTP two above. With \
+--port-base 0 any free ports are taken. Without --data-dir everything is kept in a temporary \
 directory that is removed at the end.
 
 Examples:
@@ -195,25 +196,33 @@ fn greeting(servers: &[Server], dir: &Path, took: Duration) -> String {
         let Addresses { client, http, .. } = server.addresses();
         let _ = writeln!(text, "  node {}   gRPC {client}   HTTP http://{http}", index + 1);
     }
-    let http = servers[0].addresses().http;
+    let Addresses { client, http, .. } = servers[0].addresses();
+    let endpoint = format!("http://{client}");
+    let export = match endpoint.as_str() {
+        ENDPOINT => String::new(),
+        other => format!("  export {ENDPOINTS_VARIABLE}={other}\n\n"),
+    };
+    // As it was called here, so that the lines can be copied.
+    let tollgate = std::env::args().next().unwrap_or_else(|| "tollgate".to_owned());
     let _ = write!(
         text,
-        r#"
+        r"
 Data is in {dir}. Ctrl-C stops the cluster.
 
-Try, in another terminal:
+Try, in other terminals:
 
-  # a lease of 60 seconds, and a lock on it
-  curl -s http://{http}/v1/lease/grant -d '{{"id": "1", "ttl": 60}}'
-  curl -s http://{http}/v1/lock -d '{{"name": "db/migrate", "lease_id": "1", "metadata": "schema v42"}}'
+{export}  # a command under a lock, and a second one that waits in line for it
+  {tollgate} run db/migrate --why 'schema v42' -- sh -c 'echo token $TOLLGATE_FENCING_TOKEN; sleep 30'
+  {tollgate} run db/migrate -- echo 'my turn'
 
-  # who holds it, and giving it back
+  # who holds what, and why is it blocked?
+  {tollgate} ls
+  {tollgate} explain db/migrate
+  {tollgate} status
+
+  # the same without tollgate, from anywhere
   curl -s 'http://{http}/v1/lock?name=db/migrate'
-  curl -s http://{http}/v1/unlock -d '{{"name": "db/migrate", "lease_id": "1"}}'
-
-  # health and numbers
-  curl -s http://{http}/readyz
-  curl -s http://{http}/metrics"#,
+  curl -s http://{http}/metrics",
         dir = dir.display()
     );
     text

@@ -24,7 +24,7 @@ struct Arguments {
 
 pub(crate) fn command() -> Command {
     let about = "Say why a lock is blocked: who holds it, since when and why, who waits, what to do";
-    Arguments::augment_args(Command::new("explain").about(about)).after_help(HELP)
+    Arguments::augment_args(Command::new("explain")).about(about).after_help(HELP)
 }
 
 pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {

@@ -33,7 +33,8 @@ struct Arguments {
 }
 
 pub(crate) fn command() -> Command {
-    Arguments::augment_args(Command::new("get").about("Show one lock: who holds it, who waits"))
+    Arguments::augment_args(Command::new("get"))
+        .about("Show one lock: who holds it, who waits")
         .after_help(HELP)
 }
 

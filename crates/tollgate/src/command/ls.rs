@@ -35,7 +35,8 @@ struct Arguments {
 }
 
 pub(crate) fn command() -> Command {
-    Arguments::augment_args(Command::new("ls").about("List locks: who holds what, and how many wait"))
+    Arguments::augment_args(Command::new("ls"))
+        .about("List locks: who holds what, and how many wait")
         .after_help(HELP)
 }
 

@@ -2,11 +2,11 @@
 
 use crate::exit::Exit;
 use crate::output;
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use std::fmt::Write;
 
 /// As wide as the page is to be.
-const WIDTH: usize = 110;
+const WIDTH: usize = 100;
 
 const OPENING: &str = "\
 # Command line
@@ -37,9 +37,17 @@ fn add(page: &mut String, command: &Command, above: &[&str]) {
         return;
     }
     let path = [above, &[command.get_name()]].concat();
-    let help = command.clone().term_width(WIDTH).render_help();
+    // Every key of the configuration is a flag of three commands: once is enough.
+    let repeats = above.last() == Some(&"config");
+    let once = |flag: Arg| {
+        let hide = repeats && flag.get_help_heading().is_some();
+        if hide { flag.hide(true) } else { flag }
+    };
+    let help = command.clone().mut_args(once).term_width(WIDTH).render_help();
     let help: Vec<String> = help.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
     // Writing to a string can't fail.
     let _ = write!(page, "## `{}`\n\n```text\n{}\n```\n\n", path.join(" "), help.join("\n").trim_end());
-    command.get_subcommands().for_each(|below| add(page, below, &path));
+    for below in command.get_subcommands() {
+        add(page, below, &path);
+    }
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use tollgate_client::Token;
 
 const HELP: &str = "\
-The holder may not notice before its next call, and works on meanwhile: only stores that check fencing tokens keep its
+The holder may not notice before its next call, and works on meanwhile: only stores that check fencing tokens keep its \
 writes out. `tollgate run` ends its command. The token names the grant that is meant, never \"whoever holds it now\";
 `tollgate get NAME` shows it. The reason is told to the holder and to all who watch.
 
@@ -39,7 +39,8 @@ struct Arguments {
 }
 
 pub(crate) fn command() -> Command {
-    Arguments::augment_args(Command::new("release").about("Take a lock away from its holder"))
+    Arguments::augment_args(Command::new("release"))
+        .about("Take a lock away from its holder")
         .after_help(HELP)
 }
 

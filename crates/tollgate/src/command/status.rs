@@ -16,8 +16,8 @@ use tollgate_client::{Client, GroupId, NodeId, NodeStatus, ReplicaStatus, Role};
 const HELP: &str = "\
 Asks every node itself, so that one that does not answer is seen.
 
-Exit codes: 0 all is well; 1 the cluster serves, but a node does not answer or has a warning; 69 a group has no leader,
-or no node could be reached.
+Exit codes: 0 all is well; 1 the cluster serves, but a node does not answer or has a warning; 69 a group has no \
+leader, or no node could be reached.
 
 Examples:
   tollgate status
@@ -32,7 +32,8 @@ struct Arguments {
 }
 
 pub(crate) fn command() -> Command {
-    Arguments::augment_args(Command::new("status").about("Show how all nodes and groups are doing"))
+    Arguments::augment_args(Command::new("status"))
+        .about("Show how all nodes and groups are doing")
         .after_help(HELP)
 }
 

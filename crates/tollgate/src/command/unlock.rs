@@ -12,7 +12,7 @@ use serde_json::json;
 use tollgate_client::{LeaseId, Token};
 
 const HELP: &str = "\
-For locks taken with a lease of one's own (`tollgate lease grant`, the JSON API). It takes the lock from whoever works
+For locks taken with a lease of one's own (`tollgate lease grant`, the JSON API). It takes the lock from whoever works \
 under it: with --token only from the grant that is meant, however late the command arrives.
 
 Examples:
@@ -46,7 +46,8 @@ pub(crate) fn token(value: &str) -> Result<Token, String> {
 }
 
 pub(crate) fn command() -> Command {
-    Arguments::augment_args(Command::new("unlock").about("Give back a lock that a lease holds"))
+    Arguments::augment_args(Command::new("unlock"))
+        .about("Give back a lock that a lease holds")
         .after_help(HELP)
 }
 

@@ -13,7 +13,7 @@ use tokio_stream::StreamExt;
 use tollgate_client::{Change, Claim, Event, Revision, WatchItem};
 
 const HELP: &str = "\
-Goes on until a signal ends it, over failures of nodes without a gap and without a repetition. If the history that
+Goes on until a signal ends it, over failures of nodes without a gap and without a repetition. If the history that \
 --from asks for is gone, it says so and ends with 1: read the state with `tollgate get`, and watch from there.
 
 Examples:
@@ -39,7 +39,7 @@ struct Arguments {
 }
 
 pub(crate) fn command() -> Command {
-    Arguments::augment_args(Command::new("watch").about("Follow the changes of locks")).after_help(HELP)
+    Arguments::augment_args(Command::new("watch")).about("Follow the changes of locks").after_help(HELP)
 }
 
 pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a failed test has to say")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+mod cli;
 mod client;
 mod cluster;
 mod connection;

@@ -1,0 +1,205 @@
+//! `tollgate elect`: stands for election, leads until the end, and meanwhile runs a command if one is given.
+
+use super::run::forwarding::Forwarding;
+use super::run::launcher;
+use super::run::nesting;
+use super::run::on_lost::OnLost;
+use super::run::schedule::Schedule;
+use super::run::supervisor::{Held, Loss, Order, look_every, supervise};
+use crate::exit::{Exit, WithExit};
+use crate::failure::failed;
+use crate::globals::Globals;
+use crate::span;
+use crate::view::{leader_json, text};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use serde_json::json;
+use std::ffi::OsString;
+use std::time::Duration;
+use tokio_stream::StreamExt;
+use tollgate_client::{AcquireError, Client, Leader, Leadership, Session};
+
+const HELP: &str = "\
+Waits in line until elected. With a command, runs it as long as the election holds, exactly as `tollgate run` does, \
+and steps down when it ends. Without one, prints the token and leads until a signal comes.
+
+--leader prints who leads now; --observe goes on to print every change.
+
+Exit codes are those of `tollgate run`: 75 if not elected in time, 79 if the leadership was lost.
+
+Examples:
+  tollgate elect scheduler --value \"$(hostname)\" -- ./scheduler
+  tollgate elect scheduler --wait 10s                   lead until Ctrl-C
+  tollgate elect scheduler --leader -o json
+  tollgate elect scheduler --observe";
+
+#[derive(Debug, Args)]
+struct Arguments {
+    /// The election
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// What the leader says of itself, such as its address
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    value: String,
+
+    /// Wait in line at most this long [default: as long as it takes]
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    wait: Option<Duration>,
+
+    /// How long the leadership outlives us should we vanish
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "30s")]
+    ttl: Duration,
+
+    /// Don't stand: print who leads
+    #[arg(long, conflicts_with_all = ["value", "wait", "command"])]
+    leader: bool,
+
+    /// Don't stand: print who leads, and every change
+    #[arg(long, conflicts_with_all = ["value", "wait", "command", "leader"])]
+    observe: bool,
+
+    /// The command to run while leading
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn command() -> Command {
+    let about = "Lead an election, and run a command meanwhile; or see who leads";
+    Arguments::augment_args(Command::new("elect")).about(about).after_help(HELP)
+}
+
+pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    let arguments = Arguments::from_arg_matches(matches)?;
+    if let Some(program) = arguments.command.first() {
+        launcher::check_program(program).map_err(|(exit, says)| WithExit(exit, says))?;
+    }
+    Globals::block_on(async {
+        let mut signals = Forwarding::start()?;
+        let client = globals.connect().await?;
+        if arguments.leader {
+            let leader = client.election(&arguments.name).leader().await.map_err(failed)?;
+            print_leader(globals, &arguments.name, leader.as_ref())?;
+            return Ok(if leader.is_some() { Exit::Done } else { Exit::Failed });
+        }
+        tokio::select! {
+            observed = observe(globals, &client, &arguments.name), if arguments.observe => observed,
+            led = stand(globals, &client, &arguments, &mut signals), if !arguments.observe => led,
+        }
+    })
+}
+
+fn print_leader(globals: &Globals, election: &str, leader: Option<&Leader>) -> anyhow::Result<()> {
+    let says = leader.map_or_else(
+        || format!("nobody leads {election}"),
+        |leader| {
+            let value = String::from_utf8_lossy(&leader.value);
+            let value = if value.is_empty() { String::new() } else { format!(", says \"{value}\"") };
+            format!("{election} is led by {} with token {}{value}", leader.client_id, leader.token)
+        },
+    );
+    globals.output.next(&says, &leader_json(election, leader))
+}
+
+async fn observe(globals: &Globals, client: &Client, election: &str) -> anyhow::Result<Exit> {
+    let mut leaders = client.election(election).observe();
+    while let Some(leader) = leaders.next().await {
+        print_leader(globals, election, leader.map_err(failed)?.as_ref())?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn stand(
+    globals: &Globals,
+    client: &Client,
+    arguments: &Arguments,
+    signals: &mut Forwarding,
+) -> anyhow::Result<Exit> {
+    let name = &arguments.name;
+    let session = client.session().ttl(arguments.ttl).near(name).open().await.map_err(failed)?;
+    let mut campaign = session.campaign(name).value(arguments.value.as_bytes());
+    if let Some(wait) = arguments.wait {
+        campaign = campaign.wait(wait);
+    }
+    let elected = tokio::select! {
+        elected = campaign.stand() => elected.map_err(|error| refused(name, error)),
+        signal = signals.next() => Err(WithExit(Exit::signal(signal as i32), String::new()).into()),
+    };
+    let exit = match elected {
+        Ok(leadership) => lead(globals, arguments, &session, leadership, signals).await,
+        Err(error) => Err(error),
+    };
+    // Should this fail, the lease ends by itself.
+    let _ = session.close().await;
+    exit
+}
+
+fn refused(name: &str, error: AcquireError) -> anyhow::Error {
+    match error {
+        AcquireError::Busy { .. } | AcquireError::TimedOut { .. } => {
+            let says = format!("not elected in time\nhint: `tollgate elect {name} --leader` says who leads");
+            WithExit(Exit::Busy, says).into()
+        }
+        AcquireError::Lost(lost) => {
+            WithExit(Exit::Lost, format!("the lease was lost while waiting in line: {lost}")).into()
+        }
+        AcquireError::Failed(error) => failed(error),
+        other => WithExit(Exit::Failed, other.to_string()).into(),
+    }
+}
+
+async fn lead(
+    globals: &Globals,
+    arguments: &Arguments,
+    session: &Session,
+    leadership: Leadership,
+    signals: &mut Forwarding,
+) -> anyhow::Result<Exit> {
+    let (name, lease) = (&arguments.name, session.lease_id());
+    let token =
+        leadership.token().map_err(|lost| WithExit(Exit::Lost, format!("leadership lost: {lost}")))?;
+    let exit = if arguments.command.is_empty() {
+        let item = json!({"name": name, "fencing_token": text(token), "lease_id": text(lease)});
+        globals.output.next(&token.to_string(), &item)?;
+        globals.remark(&format!("tollgate: leading {name}; Ctrl-C steps down"));
+        tokio::select! {
+            lost = leadership.lost() => {
+                return Err(WithExit(Exit::Lost, format!("leadership lost: {lost}")).into());
+            }
+            _ = signals.next() => Exit::Done,
+        }
+    } else {
+        let schedule = Schedule::new(arguments.ttl, None).expect("without a grace any TTL will do");
+        let order = Order {
+            command: &arguments.command,
+            environment: nesting::environment(
+                globals,
+                name,
+                token,
+                lease,
+                leadership.owner(),
+                leadership.remaining(),
+            ),
+            schedule,
+            on_lost: OnLost::Term,
+            look_every: look_every(arguments.ttl),
+        };
+        supervise(&leadership, order, signals).await?.exit()
+    };
+    // A leader that is no more has nothing to give back.
+    let _ = leadership.resign().await;
+    Ok(exit)
+}
+
+impl Held for Leadership {
+    fn remaining(&self) -> Duration {
+        Leadership::remaining(self)
+    }
+
+    fn lost_now(&self) -> Option<Loss> {
+        self.token().err().map(Loss::from)
+    }
+
+    async fn until_lost(&self) {
+        self.lost().await;
+    }
+}

@@ -1,0 +1,81 @@
+//! `tollgate lock`: holds a lock until a signal comes, for scripts and for people who look around.
+
+use super::acquisition::Acquisition;
+use super::run::forwarding::Forwarding;
+use crate::exit::{Exit, WithExit};
+use crate::failure::failed;
+use crate::globals::Globals;
+use crate::span;
+use crate::view::{ms, text};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use serde_json::json;
+use tollgate_client::Guard;
+
+const HELP: &str = "\
+Prints the fencing token once the lock is held, then holds it until SIGINT, SIGTERM or SIGHUP, and gives it back. To \
+run a command under a lock, `tollgate run` is better: it ends the command should the lock be lost.
+
+Ends with 0 after a signal, 75 if the lock is busy or the wait is over (-E N makes it N), 79 if the lock was lost.
+
+Examples:
+  tollgate lock db/migrate                      hold it until Ctrl-C
+  tollgate lock --try --why 'looking' db        fail at once if it is busy
+  tollgate lock -o jsonl jobs | head -1 | jq -r .fencing_token";
+
+#[derive(Debug, Args)]
+struct Arguments {
+    #[command(flatten)]
+    lock: Acquisition,
+}
+
+pub(crate) fn command() -> Command {
+    Arguments::augment_args(Command::new("lock")).about("Hold a lock until a signal comes").after_help(HELP)
+}
+
+pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    let Arguments { lock } = Arguments::from_arg_matches(matches)?;
+    Globals::block_on(async {
+        let mut signals = Forwarding::start()?;
+        let client = globals.connect().await?;
+        let session = client.session().ttl(lock.ttl).near(&lock.name).open().await.map_err(failed)?;
+        let held = async {
+            let guard = lock.acquire(globals, &client, &session, None, &mut signals).await?;
+            print(globals, &guard, &session)?;
+            hold(globals, guard, &mut signals).await
+        };
+        let exit = held.await;
+        // Should this fail, the lease ends by itself.
+        let _ = session.close().await;
+        exit
+    })
+}
+
+fn print(globals: &Globals, guard: &Guard, session: &tollgate_client::Session) -> anyhow::Result<()> {
+    let token = guard.token().map_err(|lost| WithExit(Exit::Lost, format!("lock lost: {lost}")))?;
+    let (name, lease) = (guard.name(), session.lease_id());
+    let item = json!({
+        "name": name,
+        "fencing_token": text(token),
+        "lease_id": text(lease),
+        "owner": guard.owner(),
+        "mode": text(guard.mode()),
+        "ttl_ms": ms(session.ttl()),
+        "waited_ms": ms(guard.waited()),
+    });
+    globals.output.next(&token.to_string(), &item)?;
+    let ttl = span::text(session.ttl());
+    globals.remark(&format!("tollgate: holding {name} (lease {lease}, TTL {ttl}); Ctrl-C gives it back"));
+    Ok(())
+}
+
+async fn hold(globals: &Globals, guard: Guard, signals: &mut Forwarding) -> anyhow::Result<Exit> {
+    tokio::select! {
+        lost = guard.lost() => Err(WithExit(Exit::Lost, format!("lock lost: {lost}")).into()),
+        _ = signals.next() => {
+            let name = guard.name().to_owned();
+            guard.release().await.map_err(failed)?;
+            globals.remark(&format!("tollgate: gave {name} back"));
+            Ok(Exit::Done)
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Signals that are sent to `run` and meant for its command.
+//!
+//! A signal that was ignored when the process began stays ignored, here and in the command: so `nohup` works, and a
+//! shell's background jobs don't hear Ctrl-C.
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Those that ask for an end: they count from the start, since a wait for a lock must be possible to give up.
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+
+/// Those that only a command can do something with.
+const OTHERS: [Signal; 5] =
+    [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
+
+/// Signals as they come.
+pub(crate) struct Forwarding {
+    incoming: mpsc::UnboundedReceiver<Signal>,
+    listeners: mpsc::UnboundedSender<Signal>,
+    ignored: u64,
+}
+
+impl Forwarding {
+    /// Begins to listen for those that ask for an end.
+    pub(crate) fn start() -> std::io::Result<Forwarding> {
+        let (listeners, incoming) = mpsc::unbounded_channel();
+        let forwarding = Forwarding { incoming, listeners, ignored: ignored() };
+        forwarding.listen(&ENDING)?;
+        Ok(forwarding)
+    }
+
+    /// There is a command now: it gets the others as well.
+    pub(crate) fn listen_to_all(&self) -> std::io::Result<()> {
+        self.listen(&OTHERS)
+    }
+
+    fn listen(&self, signals: &[Signal]) -> std::io::Result<()> {
+        for kind in signals.iter().copied().filter(|kind| !is_in(*kind, self.ignored)) {
+            let mut stream = signal(SignalKind::from_raw(kind as i32))?;
+            let listener = self.listeners.clone();
+            tokio::spawn(
+                async move { while stream.recv().await.is_some() && listener.send(kind).is_ok() {} },
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits for the next.
+    pub(crate) async fn next(&mut self) -> Signal {
+        self.incoming.recv().await.expect("it holds a sender itself")
+    }
+}
+
+fn is_in(signal: Signal, mask: u64) -> bool {
+    mask & (1 << (signal as i32 - 1)) != 0
+}
+
+/// The signals that this process ignores, as a mask; none if that can't be read here.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_of_ignored_signals_is_read() {
+        // The standard library ignores SIGPIPE in every program.
+        assert!(is_in(Signal::SIGPIPE, ignored()));
+        assert!(!is_in(Signal::SIGTERM, ignored()));
+    }
+}

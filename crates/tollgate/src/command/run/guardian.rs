@@ -1,0 +1,245 @@
+//! Sees to the end of a command when `run` itself can't: killed, stopped, or starved of time.
+//!
+//! A process of this binary that knows little: the command's process group, until when the lock is believed in, and a
+//! pipe from `run`. If the pipe breaks before `run` said that all is done, it ends the command; if the deadline comes
+//! near and was not moved, too. It has one thread, allocates next to nothing and talks to no network, so that it is on
+//! time when others are not. Not here: what `run` does while it can (`supervisor`).
+
+use super::launcher::own_binary;
+use super::on_lost::OnLost;
+use super::process_group::ProcessGroup;
+use super::schedule::{Schedule, Step};
+use crate::exit::Exit;
+use crate::output::say;
+use anyhow::Context;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{self, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::setsid;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+/// The first argument of such a process.
+pub(crate) const GUARD: &str = "__guardian";
+
+/// What tells it from other processes of this binary in lists, so that a kill by name does not hit both.
+const PROCESS_NAME: &std::ffi::CStr = c"tg-guardian";
+
+/// Time since the machine was started, suspended or not.
+fn boot_time() -> Duration {
+    // The clock is there on every Linux; were it not, no lease could be counted on either.
+    Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).expect("CLOCK_BOOTTIME is there"))
+}
+
+/// The guardian as `run` sees it.
+pub(crate) struct Guardian {
+    process: Child,
+    pipe: Option<ChildStdin>,
+    /// The deadline that it was told last.
+    told: Option<Duration>,
+}
+
+impl Guardian {
+    /// Starts one; it waits to be told what to guard.
+    pub(crate) fn start(schedule: Schedule, on_lost: OnLost) -> anyhow::Result<Guardian> {
+        let ms = |span: Duration| span.as_millis().to_string();
+        let schedule = schedule.for_guardian();
+        let mut command = Command::new(own_binary());
+        command.arg0("tollgate-guardian").args([GUARD, on_lost.name()]);
+        command.args([ms(schedule.grace()), ms(schedule.kill_before())]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut process = command.spawn().context("can't start the guardian of the command")?;
+        let pipe = process.stdin.take().context("the guardian has no pipe")?;
+        // A guardian that stands still must not make `run` stand still.
+        fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(Guardian { process, pipe: Some(pipe), told: None })
+    }
+
+    /// What to guard.
+    pub(crate) fn guard(&mut self, group: ProcessGroup) {
+        self.tell(&format!("group {}", group.pid()));
+    }
+
+    /// How much is left until the deadline now. Told on only if that has moved.
+    pub(crate) fn remaining(&mut self, remaining: Duration) {
+        let until = boot_time() + remaining;
+        // A deadline is known to some ten microseconds only, depending on when one looks.
+        let moved = self.told.is_none_or(|told| until.abs_diff(told) > Duration::from_millis(2));
+        if moved {
+            self.told = Some(until);
+            self.tell(&format!("until {}", until.as_millis()));
+        }
+    }
+
+    /// The command has been asked to end: it is not to be asked twice.
+    pub(crate) fn asked(&mut self) {
+        self.tell("asked");
+    }
+
+    /// Nothing is left to guard. Whether it was the guardian that ended the command.
+    pub(crate) fn done(mut self) -> bool {
+        self.tell("done");
+        self.pipe = None;
+        self.process.wait().is_ok_and(|status| status.code() == Some(Exit::Lost.code().into()))
+    }
+
+    fn tell(&mut self, line: &str) {
+        let Some(pipe) = &mut self.pipe else { return };
+        let told = pipe.write_all(format!("{line}\n").as_bytes());
+        if told.is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock) {
+            say(
+                "warning: the guardian of the command has died; should tollgate die too, nobody ends the command",
+            );
+            self.pipe = None;
+        }
+    }
+}
+
+/// The process itself.
+pub(crate) fn run(arguments: &[OsString]) -> Exit {
+    let Some(watch) = Watch::new(arguments) else { return Exit::Usage };
+    // Signals of the terminal and of the session are not for it.
+    let _ = setsid();
+    let _ = prctl::set_name(PROCESS_NAME);
+    match watch.run() {
+        Ok(false) => Exit::Done,
+        Ok(true) => Exit::Lost,
+        Err(error) => {
+            say(&format!("error: the guardian of the command failed: {error}"));
+            Exit::Fault
+        }
+    }
+}
+
+/// What the process knows.
+struct Watch {
+    on_lost: OnLost,
+    schedule: Schedule,
+    group: Option<ProcessGroup>,
+    until: Option<Duration>,
+    /// The last step taken, by `run` or here.
+    taken: Step,
+    /// Whether the command was signalled here, and had not ended by itself before.
+    acted: bool,
+    heard: String,
+}
+
+impl Watch {
+    fn new(arguments: &[OsString]) -> Option<Watch> {
+        let [on_lost, grace, kill_before] = arguments else { return None };
+        let ms = |text: &OsString| text.to_str()?.parse().ok().map(Duration::from_millis);
+        let schedule = Schedule::from_parts(ms(grace)?, ms(kill_before)?);
+        let on_lost = OnLost::of_name(on_lost.to_str()?)?;
+        Some(Watch {
+            on_lost,
+            schedule,
+            group: None,
+            until: None,
+            taken: Step::Run,
+            acted: false,
+            heard: String::new(),
+        })
+    }
+
+    /// Whether the command was signalled here.
+    fn run(mut self) -> anyhow::Result<bool> {
+        let timer = TimerFd::new(timerfd::ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK)?;
+        let stdin = std::io::stdin();
+        loop {
+            self.set(&timer)?;
+            let mut both = [
+                PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
+                PollFd::new(timer.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut both, PollTimeout::NONE) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if both[0].any() == Some(true) && self.hear(&mut stdin.lock())? {
+                return Ok(self.acted);
+            }
+            self.look();
+        }
+    }
+
+    /// Rings when the next step is due.
+    fn set(&self, timer: &TimerFd) -> nix::Result<()> {
+        let before = match self.taken {
+            Step::Run => self.schedule.ask_before(),
+            Step::Ask => self.schedule.kill_before(),
+            Step::Kill => return timer.unset(),
+        };
+        let Some(until) = self.until else { return timer.unset() };
+        // Zero would switch it off.
+        let at = until.saturating_sub(before).max(Duration::from_nanos(1));
+        let at = Expiration::OneShot(TimeSpec::from_duration(at));
+        timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+    }
+
+    /// Reads what `run` says; whether there is nothing more to do.
+    fn hear(&mut self, pipe: &mut impl Read) -> anyhow::Result<bool> {
+        let mut bytes = [0; 512];
+        let read = pipe.read(&mut bytes)?;
+        self.heard.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        while let Some(end) = self.heard.find('\n') {
+            let line: String = self.heard.drain(..=end).collect();
+            match line.trim_end().split_once(' ').unwrap_or((line.trim_end(), "")) {
+                ("group", number) => self.group = number.parse().ok().map(ProcessGroup::of),
+                ("until", ms) => self.until = ms.parse().ok().map(Duration::from_millis),
+                ("asked", _) => self.taken = self.taken.max(Step::Ask),
+                ("done", _) => return Ok(true),
+                _ => {}
+            }
+        }
+        if read == 0 {
+            self.abandoned();
+        }
+        Ok(read == 0)
+    }
+
+    /// The deadline may be near.
+    fn look(&mut self) {
+        let Some(until) = self.until else { return };
+        let step = self.schedule.step(until.saturating_sub(boot_time()));
+        if step > self.taken {
+            self.take(step);
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        self.taken = step;
+        let Some(group) = self.group else { return };
+        self.acted |= step > Step::Run && self.on_lost != OnLost::Notify && group.leader_lives();
+        // There is nobody to report a failure to who could do better.
+        let _ = match (self.on_lost, step) {
+            (_, Step::Run) | (OnLost::Kill, Step::Ask) | (OnLost::Notify, Step::Kill) => Ok(()),
+            (OnLost::Notify, Step::Ask) => group.signal_leader(Signal::SIGUSR1),
+            (OnLost::Term, Step::Ask) => group.ask(),
+            (OnLost::Term | OnLost::Kill, Step::Kill) => group.signal(Signal::SIGKILL),
+        };
+    }
+
+    /// `run` is gone without a word: its lease will end, and nobody keeps it alive.
+    fn abandoned(&mut self) {
+        let Some(group) = self.group else { return };
+        if self.taken == Step::Run {
+            say("tollgate: run died without releasing its lock; ending the command");
+            self.take(Step::Ask);
+        }
+        let left = self.until.map_or(Duration::ZERO, |until| {
+            until.saturating_sub(boot_time()).saturating_sub(self.schedule.kill_before())
+        });
+        if self.on_lost == OnLost::Term {
+            group.wait_gone(left.min(self.schedule.grace()));
+        }
+        self.take(Step::Kill);
+    }
+}

@@ -1,0 +1,93 @@
+//! Becomes the command, once it may run.
+//!
+//! `run` does not start a command itself, but this binary again: a process that stops, is continued when everything
+//! that will see to its end is ready, and only then becomes the command. So there is no moment in which the command
+//! runs and could be forgotten. The kernel sends it SIGTERM should `run` die.
+
+use super::process_group::ProcessGroup;
+use crate::exit::Exit;
+use crate::output::say;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, raise};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::{Pid, getppid};
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+/// The first argument of such a process.
+pub(crate) const LAUNCH: &str = "__launch";
+
+/// This binary, even if another has taken its place on disk.
+pub(crate) fn own_binary() -> PathBuf {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() {
+        running
+    } else {
+        std::env::current_exe().unwrap_or_else(|_| PathBuf::from("tollgate"))
+    }
+}
+
+/// Starts a process in a group of its own that will become the command; it stands still when this returns.
+///
+/// To be called on the main thread: the kernel counts the death of the thread that started a process as its parent's.
+pub(crate) fn prepare(
+    command: &[OsString],
+    environment: impl IntoIterator<Item = (&'static str, String)>,
+) -> anyhow::Result<(Child, ProcessGroup)> {
+    let mut launcher = Command::new(own_binary());
+    launcher.arg0("tollgate").arg(LAUNCH).arg(Pid::this().to_string()).args(command);
+    launcher.envs(environment).process_group(0);
+    let child = launcher.spawn()?;
+    let pid = i32::try_from(child.id())?;
+    // It stops, or it has failed and ended: its end is seen by whoever waits for it next.
+    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    if let Ok(WaitStatus::Stopped(..)) = waitid(Id::Pid(Pid::from_raw(pid)), flags) {
+        let seen = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        let _ = waitid(Id::Pid(Pid::from_raw(pid)), seen);
+    }
+    Ok((child, ProcessGroup::of(pid)))
+}
+
+/// The process itself: ends only if the command can't be run.
+pub(crate) fn run(arguments: &[OsString]) -> Exit {
+    let Some((parent, command)) = arguments.split_first() else { return Exit::Usage };
+    let Some((program, rest)) = command.split_first() else { return Exit::Usage };
+    let parent = parent.to_str().and_then(|parent| parent.parse().ok()).map(Pid::from_raw);
+    // While it stands still nothing is lost by a sudden end, and SIGTERM would not wake it.
+    let orphaned = |signal| set_pdeathsig(signal).is_err() || Some(getppid()) != parent;
+    if orphaned(Signal::SIGKILL) || raise(Signal::SIGSTOP).is_err() || orphaned(Signal::SIGTERM) {
+        return Exit::Lost;
+    }
+    let error = Command::new(program).args(rest).exec();
+    say(&format!("error: can't run {}: {error}", program.display()));
+    exit_of(&error)
+}
+
+fn exit_of(error: &std::io::Error) -> Exit {
+    if error.kind() == ErrorKind::NotFound { Exit::NotFound } else { Exit::NotExecutable }
+}
+
+/// Looks whether there is such a program, before anybody waits for a lock to run it. What it can't tell, it lets pass.
+pub(crate) fn check_program(program: &OsStr) -> Result<(), (Exit, String)> {
+    let given = Path::new(program);
+    if program.as_encoded_bytes().contains(&b'/') {
+        return match std::fs::metadata(given) {
+            Ok(found) if found.is_dir() => {
+                Err((Exit::NotExecutable, format!("can't run {}: it is a directory", given.display())))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err((Exit::NotFound, format!("can't run {}: there is no such file", given.display())))
+            }
+            _ => Ok(()),
+        };
+    }
+    let Some(path) = std::env::var_os("PATH") else { return Ok(()) };
+    if std::env::split_paths(&path).any(|dir| dir.join(given).is_file()) {
+        return Ok(());
+    }
+    let says = format!("can't run {}: there is no such command in PATH", given.display());
+    Err((Exit::NotFound, says))
+}

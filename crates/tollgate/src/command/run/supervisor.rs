@@ -1,0 +1,359 @@
+//! Runs a command while something is held, and sees that it ends before that is lost.
+//!
+//! One loop: what the command does, what signals come, how much is left until the deadline. Invariant: when it returns,
+//! nothing of the command's process group is left, or it was said on stderr why. Not here: when which step is due
+//! (`schedule`), and who takes it when this process can't (`guardian`).
+
+use super::forwarding::Forwarding;
+use super::guardian::Guardian;
+use super::launcher;
+use super::on_lost::OnLost;
+use super::process_group::ProcessGroup;
+use super::schedule::{Schedule, Step};
+use super::terminal::{Terminal, a_shell_would_notice_a_stop, in_a_pipeline};
+use crate::exit::Exit;
+use crate::output::say;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::{Pid, getpgrp};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// After SIGKILL a process is gone as soon as the kernel gets to it; one that waits for a broken disk may never be.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// That what a command runs under is lost, or about to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Loss {
+    /// Why, for people.
+    pub(crate) why: String,
+    /// Whether it was the passing of time that ended it: then every moment counts. Otherwise it is over already, and
+    /// the command has its grace to end in order.
+    pub(crate) by_time: bool,
+}
+
+impl Loss {
+    fn by_deadline() -> Loss {
+        Loss {
+            why: "the cluster does not answer keepalives, and the lease is about to end".into(),
+            by_time: true,
+        }
+    }
+}
+
+/// What a command runs under.
+pub(crate) trait Held {
+    /// What is left of the belief that it is held; zero once it is lost.
+    fn remaining(&self) -> Duration;
+
+    /// Why it is no longer held, if so.
+    fn lost_now(&self) -> Option<Loss>;
+
+    /// Waits until it is no longer held.
+    fn until_lost(&self) -> impl Future<Output = ()>;
+}
+
+/// What to run, and how.
+pub(crate) struct Order<'a> {
+    pub(crate) command: &'a [OsString],
+    pub(crate) environment: Vec<(&'static str, String)>,
+    pub(crate) schedule: Schedule,
+    pub(crate) on_lost: OnLost,
+    /// How often to look at the deadline.
+    pub(crate) look_every: Duration,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// By itself, or by a signal of somebody else.
+    ByItself(ExitStatus),
+    /// It was ended, because what it ran under was lost or about to be.
+    Lost,
+}
+
+impl Ended {
+    /// How the process ends then.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Ended::ByItself(status) => exit_of(*status),
+            Ended::Lost => Exit::Lost,
+        }
+    }
+}
+
+fn exit_of(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(signal)) => Exit::signal(signal),
+        (None, None) => Exit::Failed,
+    }
+}
+
+/// What the command did.
+enum Change {
+    Stopped(Signal),
+    Ended,
+}
+
+/// What has been done about the loss.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// It was told, and is let be.
+    Notified,
+    /// It is to end by itself until then.
+    Asked(Loss, Instant),
+    Killed,
+}
+
+struct Supervisor<'a, H> {
+    held: &'a H,
+    schedule: Schedule,
+    on_lost: OnLost,
+    look_every: Duration,
+    group: ProcessGroup,
+    guardian: Guardian,
+    terminal: Option<Terminal>,
+    /// Whether somebody asked us, not the command, to stop for a while.
+    to_stop: bool,
+    phase: Phase,
+}
+
+/// Runs the command to its end. To be called on the main thread, as `launcher::prepare`.
+pub(crate) async fn supervise<H: Held>(
+    held: &H,
+    order: Order<'_>,
+    signals: &mut Forwarding,
+) -> anyhow::Result<Ended> {
+    let mut guardian = Guardian::start(order.schedule, order.on_lost)?;
+    guardian.remaining(held.remaining());
+    let (child, group) = launcher::prepare(order.command, order.environment)?;
+    guardian.guard(group);
+    signals.listen_to_all()?;
+    let terminal = Terminal::open();
+    if let Some(terminal) = terminal.as_ref().filter(|terminal| terminal.is_ours() && !in_a_pipeline()) {
+        terminal.hand_to(group);
+    }
+    let mut changes = watch(&child);
+    group.signal(Signal::SIGCONT)?;
+    let mut supervisor = Supervisor {
+        held,
+        schedule: order.schedule,
+        on_lost: order.on_lost,
+        look_every: order.look_every,
+        group,
+        guardian,
+        terminal,
+        to_stop: false,
+        phase: Phase::Running,
+    };
+    supervisor.run(&mut changes, signals).await;
+    supervisor.finish(child)
+}
+
+/// Tells what becomes of the command. It stays a zombie, so that its number is not given to another.
+fn watch(child: &Child) -> mpsc::UnboundedReceiver<Change> {
+    let (changes, incoming) = mpsc::unbounded_channel();
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("it was made from an i32"));
+    std::thread::spawn(move || {
+        let both = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
+        let stopped = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        loop {
+            let change = match waitid(Id::Pid(pid), both) {
+                Err(Errno::EINTR) => continue,
+                // Seen, so that the next one can be.
+                Ok(WaitStatus::Stopped(_, signal)) => {
+                    let _ = waitid(Id::Pid(pid), stopped);
+                    Change::Stopped(signal)
+                }
+                // A signal that has no name here is an error, and an end.
+                _ => Change::Ended,
+            };
+            let is_over = matches!(change, Change::Ended);
+            if changes.send(change).is_err() || is_over {
+                return;
+            }
+        }
+    });
+    incoming
+}
+
+impl<H: Held> Supervisor<'_, H> {
+    async fn run(&mut self, changes: &mut mpsc::UnboundedReceiver<Change>, signals: &mut Forwarding) {
+        loop {
+            let pause = self.look();
+            tokio::select! {
+                change = changes.recv() => match change {
+                    Some(Change::Stopped(signal)) => self.stopped(signal),
+                    Some(Change::Ended) | None => return,
+                },
+                signal = signals.next() => self.forward(signal),
+                () = self.held.until_lost(), if self.held.lost_now().is_none() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Takes the steps that are due; gives the time until the next look.
+    fn look(&mut self) -> Duration {
+        let remaining = self.held.remaining();
+        let loss = self.held.lost_now();
+        if loss.is_none() {
+            self.guardian.remaining(remaining);
+        }
+        let step = self.schedule.step(remaining);
+        match (&self.phase, loss) {
+            (Phase::Running, Some(loss)) if self.on_lost == OnLost::Kill || loss.by_time => self.kill(loss),
+            (Phase::Running, Some(loss)) => self.ask(loss),
+            (Phase::Running, None) if step == Step::Kill => self.kill(Loss::by_deadline()),
+            (Phase::Running, None) if step == Step::Ask && self.on_lost != OnLost::Kill => {
+                self.ask(Loss::by_deadline());
+            }
+            (Phase::Asked(asked, until), loss) => {
+                let deadline = step == Step::Kill && loss.is_none_or(|loss| loss.by_time);
+                if deadline || Instant::now() >= *until {
+                    self.kill(asked.clone());
+                }
+            }
+            _ => {}
+        }
+        let until_step = self.schedule.until_next(remaining);
+        let until_kill = match &self.phase {
+            Phase::Asked(_, until) => until.saturating_duration_since(Instant::now()),
+            _ => Duration::MAX,
+        };
+        self.look_every.min(until_step).min(until_kill).max(Duration::from_millis(1))
+    }
+
+    fn ask(&mut self, loss: Loss) {
+        if self.on_lost == OnLost::Notify {
+            say(&format!("tollgate: lock lost: {}: the command was told with SIGUSR1 and runs on", loss.why));
+            self.sent(self.group.signal_leader(Signal::SIGUSR1));
+            self.guardian.asked();
+            self.phase = Phase::Notified;
+            return;
+        }
+        let grace = self.schedule.grace();
+        say(&format!(
+            "tollgate: lock lost: {}: ending the command (SIGTERM now, SIGKILL in {})",
+            loss.why,
+            crate::span::text(grace)
+        ));
+        self.guardian.asked();
+        self.sent(self.group.ask());
+        self.phase = Phase::Asked(loss, Instant::now() + grace);
+    }
+
+    fn kill(&mut self, loss: Loss) {
+        if self.on_lost == OnLost::Notify {
+            return self.ask(loss);
+        }
+        say(&format!("tollgate: lock lost: {}: killing the command (SIGKILL)", loss.why));
+        self.sent(self.group.signal(Signal::SIGKILL));
+        self.phase = Phase::Killed;
+    }
+
+    fn sent(&self, sent: Result<(), Errno>) {
+        if let Err(error) = sent {
+            let group = self.group.pid();
+            say(&format!("error: can't signal the command (process group {group}): {error}; end it by hand"));
+        }
+    }
+
+    /// A signal came that is meant for the command.
+    fn forward(&mut self, signal: Signal) {
+        match signal {
+            Signal::SIGCONT => self.resume(),
+            Signal::SIGUSR1 | Signal::SIGUSR2 | Signal::SIGWINCH => {
+                self.sent(self.group.signal_leader(signal));
+            }
+            signal => {
+                self.to_stop |= signal == Signal::SIGTSTP;
+                self.sent(self.group.signal(signal));
+            }
+        }
+    }
+
+    /// The command stands still, for a Ctrl-Z or for want of a terminal.
+    fn stopped(&mut self, signal: Signal) {
+        let Some(terminal) = &self.terminal else { return };
+        if terminal.is_ours() && matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU) {
+            terminal.hand_to(self.group);
+            self.sent(self.group.signal(Signal::SIGCONT));
+            return;
+        }
+        if !(terminal.is_of(self.group) || std::mem::take(&mut self.to_stop)) {
+            return;
+        }
+        if a_shell_would_notice_a_stop() {
+            terminal.take_from(self.group);
+            // The shell sees its whole job stand still, as it would without us. Goes on here when it is continued.
+            let _ = killpg(getpgrp(), Signal::SIGSTOP);
+        }
+        self.resume();
+    }
+
+    /// Wakes the command if the lock is still held; if it is not, the next look ends it.
+    fn resume(&mut self) {
+        if self.held.lost_now().is_some() || self.schedule.step(self.held.remaining()) != Step::Run {
+            return;
+        }
+        if let Some(terminal) =
+            self.terminal.as_ref().filter(|terminal| terminal.is_ours() && !in_a_pipeline())
+        {
+            terminal.hand_to(self.group);
+        }
+        self.sent(self.group.signal(Signal::SIGCONT));
+    }
+
+    /// The command has ended; what it left behind in its group ends too, before the lock is given back.
+    fn finish(self, mut child: Child) -> anyhow::Result<Ended> {
+        if self.group.lives() {
+            self.end_rest();
+        }
+        if let Some(terminal) = &self.terminal {
+            terminal.take_from(self.group);
+        }
+        let by_guardian = self.guardian.done();
+        let status = child.wait()?;
+        Ok(match self.phase {
+            Phase::Running if by_guardian => {
+                say("tollgate: lock lost: tollgate stood still too long; the command was ended meanwhile");
+                Ended::Lost
+            }
+            Phase::Running | Phase::Notified => Ended::ByItself(status),
+            Phase::Asked(..) | Phase::Killed => Ended::Lost,
+        })
+    }
+
+    fn end_rest(&self) {
+        let left = self.held.remaining().saturating_sub(self.schedule.kill_before());
+        let patience = match &self.phase {
+            Phase::Killed => Duration::ZERO,
+            Phase::Asked(_, until) => until.saturating_duration_since(Instant::now()),
+            Phase::Running | Phase::Notified => {
+                say(
+                    "tollgate: the command left processes behind; ending them, since the lock ends with the command",
+                );
+                self.sent(self.group.ask());
+                self.schedule.grace().min(left)
+            }
+        };
+        if !self.group.wait_gone(patience) {
+            self.sent(self.group.signal(Signal::SIGKILL));
+            if !self.group.wait_gone(KILL_PATIENCE) {
+                say(&format!("warning: processes of group {} could not be ended", self.group.pid()));
+            }
+        }
+    }
+}
+
+/// How often to look at the deadline of a lease with this TTL: several times between two keepalives.
+pub(crate) fn look_every(ttl: Duration) -> Duration {
+    (ttl / 12).clamp(Duration::from_millis(10), Duration::from_secs(1))
+}

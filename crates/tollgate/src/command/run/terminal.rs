@@ -1,0 +1,79 @@
+//! Whose the terminal is: the command's while it runs, ours before and after.
+//!
+//! A process group in the background is stopped when it reads the terminal, and gets no Ctrl-C. So the command's group
+//! becomes the foreground one, if we were that, and the terminal is taken back when the command has stopped or ended.
+
+use super::process_group::{ProcessGroup, Stat};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
+
+/// The terminal that controls this session.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    file: File,
+}
+
+impl Terminal {
+    /// None where there is none: cron, a service, a pipe.
+    pub(crate) fn open() -> Option<Terminal> {
+        let file = File::options().read(true).write(true).open("/dev/tty").ok()?;
+        Some(Terminal { file })
+    }
+
+    fn foreground(&self) -> Option<Pid> {
+        tcgetpgrp(&self.file).ok()
+    }
+
+    /// Whether our own group has it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.foreground() == Some(getpgrp())
+    }
+
+    /// Whether the command has it.
+    pub(crate) fn is_of(&self, group: ProcessGroup) -> bool {
+        self.foreground() == Some(group.pid())
+    }
+
+    /// Gives it to the command.
+    pub(crate) fn hand_to(&self, group: ProcessGroup) {
+        self.set(group.pid());
+    }
+
+    /// Takes it back, if the command has it.
+    pub(crate) fn take_from(&self, group: ProcessGroup) {
+        if self.is_of(group) {
+            self.set(getpgrp());
+        }
+    }
+
+    /// A terminal that was hung up can't be had; there is nothing to do about it.
+    fn set(&self, group: Pid) {
+        // From the background the system would stop us for this, unless we don't hear of it.
+        let blocked = SigSet::from(Signal::SIGTTOU);
+        if blocked.thread_block().is_ok() {
+            let _ = tcsetpgrp(&self.file, group);
+            let _ = blocked.thread_unblock();
+        }
+    }
+}
+
+/// Whether others read what the command prints: then they share our group, and may need the terminal as `less` does.
+pub(crate) fn in_a_pipeline() -> bool {
+    std::fs::metadata("/dev/stdout").is_ok_and(|stdout| stdout.file_type().is_fifo())
+}
+
+/// Whether some shell would notice that our group has stopped, and could wake it. Where nobody would, the system
+/// ignores Ctrl-Z, and so do we.
+pub(crate) fn a_shell_would_notice_a_stop() -> bool {
+    let mut process = Stat::of(Pid::this());
+    let own = process;
+    while let (Some(stat), Some(own)) = (process, own) {
+        if stat.group != own.group {
+            return stat.session == own.session;
+        }
+        process = if stat.parent.as_raw() > 0 { Stat::of(stat.parent) } else { None };
+    }
+    false
+}

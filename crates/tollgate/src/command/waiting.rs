@@ -1,0 +1,83 @@
+//! Tells on stderr whom one waits for: as a line that changes on a terminal, as a line whenever it changes elsewhere.
+
+use crate::globals::{Globals, stderr_is_terminal};
+use crate::span;
+use std::convert::Infallible;
+use std::io::Write;
+use std::time::{Duration, Instant};
+use tollgate_client::{Client, LeaseId, LockInfo};
+
+/// A wait shorter than this is not worth a word.
+const FIRST_AFTER: Duration = Duration::from_millis(700);
+const EVERY: Duration = Duration::from_secs(1);
+
+/// A wait under way.
+pub(crate) struct Waiting<'a> {
+    client: &'a Client,
+    name: &'a str,
+    lease: LeaseId,
+    began: Instant,
+    terminal: bool,
+    quiet: bool,
+    /// What was said last, without what changes all the time.
+    said: String,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(globals: &Globals, client: &'a Client, name: &'a str, lease: LeaseId) -> Waiting<'a> {
+        let terminal = stderr_is_terminal();
+        let (began, quiet, said) = (Instant::now(), globals.quiet, String::new());
+        Waiting { client, name, lease, began, terminal, quiet, said }
+    }
+
+    /// Goes on until it is dropped.
+    pub(crate) async fn tell(&mut self) -> Infallible {
+        tokio::time::sleep(FIRST_AFTER).await;
+        loop {
+            if self.quiet {
+                std::future::pending::<()>().await;
+            }
+            // A read that fails is no news: the wait itself goes on.
+            if let Ok(lock) = self.client.get_lock(self.name).await {
+                self.show(&lock);
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    fn show(&mut self, lock: &LockInfo) {
+        let text = progress(self.name, self.lease, lock);
+        // Elsewhere than on a terminal, only a change of who is in the way is news.
+        let news = format!("{:?}", lock.holders.iter().map(|holder| holder.token).collect::<Vec<_>>());
+        let mut stderr = std::io::stderr().lock();
+        if self.terminal {
+            let waited = span::text(self.began.elapsed());
+            let _ = write!(stderr, "\r\u{1b}[K{text} ({waited})");
+            let _ = stderr.flush();
+        } else if news != self.said {
+            let _ = writeln!(stderr, "{text}");
+        }
+        self.said = news;
+    }
+
+    /// Leaves a clean line behind.
+    pub(crate) fn finish(&mut self) {
+        if self.terminal && !self.said.is_empty() {
+            let _ = write!(std::io::stderr().lock(), "\r\u{1b}[K");
+        }
+    }
+}
+
+/// `waiting for jobs: held by ..., position 2 of 3`.
+fn progress(name: &str, lease: LeaseId, lock: &LockInfo) -> String {
+    let holders = match &lock.holders[..] {
+        [] if lock.closed_for.is_zero() => "free".to_owned(),
+        [] => format!("closed by a lock-delay for {}", span::text(lock.closed_for)),
+        holders => super::acquisition::held_by(holders),
+    };
+    let own = lock.waiters.iter().find(|waiter| waiter.lease == lease);
+    let position = own.map_or_else(String::new, |own| {
+        format!(", position {} of {}", own.position, lock.waiter_count.max(own.position))
+    });
+    format!("tollgate: waiting for {name}: {holders}{position}")
+}

@@ -1,0 +1,180 @@
+//! A lock that is lost, or about to be: the command is gone before the lease can end on the server (P7), whatever
+//! happens to `run` itself.
+
+use super::{Cli, Running, lives, shared, until};
+use crate::cluster::{self, Cluster};
+use std::time::{Duration, Instant};
+use tollgate_proto::v1::LeaseTimeToLiveRequest;
+
+const TTL: Duration = Duration::from_secs(3);
+
+/// A command that does not mean to end, with a child that does not either.
+const STUBBORN: &str = "trap '' TERM HUP; sleep 1000 & echo child $!; echo pid $$; while :; do wait; done";
+/// One that ends when it is asked to.
+const POLITE: &str = "trap 'echo asked; exit 0' TERM; echo pid $$; while :; do sleep 0.01; done";
+
+fn start(cli: &Cli, name: &str, more: &[&str], script: &str) -> (Running, u32) {
+    let mut arguments = vec!["run", name, "--ttl", "3s"];
+    arguments.extend(more);
+    arguments.extend(["--", "sh", "-c", script]);
+    let running = cli.start(&arguments);
+    let pid = running.until_tells("pid ").parse().unwrap();
+    (running, pid)
+}
+
+fn until_gone(pid: u32) -> Instant {
+    until(&format!("process {pid} is gone"), || !lives(pid));
+    Instant::now()
+}
+
+fn release(cli: &Cli, name: &str) {
+    let token = cli.token(name);
+    cli.call(&["release", "--force", name, "--token", &token, "--reason", "for a test"]).with(0);
+}
+
+#[test]
+fn a_command_whose_lock_is_taken_away_is_asked_to_end_and_run_ends_with_79() {
+    let cli = shared();
+    let (running, _) = start(&cli, "loss/polite", &[], POLITE);
+    release(&cli, "loss/polite");
+    let ended = running.end().with(79);
+    assert!(ended.stdout.contains("asked"));
+    assert!(ended.stderr.contains("for a test"), "the operator's reason is told: {}", ended.stderr);
+}
+
+#[test]
+fn a_command_that_does_not_end_is_killed_after_the_grace_with_all_its_group() {
+    let cli = shared();
+    let (running, pid) = start(&cli, "loss/stubborn", &["--grace", "200ms"], STUBBORN);
+    let child = running.until_tells("child ").parse().unwrap();
+    release(&cli, "loss/stubborn");
+    let ended = running.end().with(79);
+    assert!(!lives(pid) && !lives(child));
+    assert!(
+        ended.stderr.contains("SIGKILL in 200ms") && ended.stderr.contains("killing"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn with_on_lost_kill_it_is_not_asked() {
+    let cli = shared();
+    let (running, _) = start(&cli, "loss/kill", &["--on-lost", "kill"], POLITE);
+    release(&cli, "loss/kill");
+    let ended = running.end().with(79);
+    assert!(!ended.stdout.contains("asked"));
+}
+
+#[test]
+fn with_on_lost_notify_it_is_told_and_its_exit_code_counts() {
+    let cli = shared();
+    let script = "trap 'echo told; exit 8' USR1; echo pid $$; while :; do sleep 0.01; done";
+    let (running, _) = start(&cli, "loss/notify", &["--on-lost", "notify"], script);
+    release(&cli, "loss/notify");
+    let ended = running.end().with(8);
+    assert!(ended.stdout.contains("told") && ended.stderr.contains("SIGUSR1"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_lock_command_whose_lock_is_lost_ends_with_79() {
+    let cli = shared();
+    let holding = cli.start(&["lock", "loss/lock", "--ttl", "3s"]);
+    cli.until_counts("loss/lock", (1, 0));
+    release(&cli, "loss/lock");
+    let ended = holding.end().with(79);
+    assert!(ended.stderr.contains("for a test"), "{}", ended.stderr);
+}
+
+/// However `run` is hindered, its command is gone while the server still counts the lock as held.
+fn p7_gone_before_the_lease_ends_when(name: &str, hindrance: &str, script: &str) {
+    let cli = shared();
+    let (mut running, pid) = start(&cli, name, &[], script);
+    let token = cli.token(name);
+    running.signal(hindrance);
+    until_gone(pid);
+    assert_eq!(cli.token(name), token, "the lease had ended while the command ran");
+    if hindrance == "STOP" {
+        running.signal("CONT");
+        running.end().with(79);
+    } else {
+        until("run is gone", || running.has_ended());
+    }
+}
+
+#[test]
+fn p7_kill_of_run_ends_a_polite_command_by_asking() {
+    let cli = shared();
+    let (running, pid) = start(&cli, "loss/run-killed-polite", &[], POLITE);
+    running.signal("KILL");
+    until_gone(pid);
+    assert_eq!(cli.counts("loss/run-killed-polite"), (1, 0));
+    assert!(running.stdout().contains("asked"));
+}
+
+#[test]
+fn p7_kill_of_run_ends_a_stubborn_command_before_its_lease_ends() {
+    p7_gone_before_the_lease_ends_when("loss/run-killed", "KILL", STUBBORN);
+}
+
+#[test]
+fn p7_stop_of_run_ends_its_command_before_its_lease_ends() {
+    p7_gone_before_the_lease_ends_when("loss/run-stopped", "STOP", STUBBORN);
+}
+
+/// Waits until the lease is renewed; gives a time before the renewal arrived.
+async fn renewed(cluster: &Cluster, lease: u64) -> Instant {
+    let mut leader = cluster.nodes[cluster.leader().await].locks();
+    let mut before: Option<(Instant, i64)> = None;
+    loop {
+        let asked = Instant::now();
+        let request = LeaseTimeToLiveRequest { id: lease, keys: false };
+        let left = leader.lease_time_to_live(request).await.unwrap().into_inner().lease.unwrap().remaining_ms;
+        match before {
+            Some((earlier, then)) if left > then => return earlier,
+            _ => before = Some((asked, left)),
+        }
+        assert!(asked.elapsed() < TTL, "it was not renewed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p7_sigstop_of_all_nodes_the_command_is_gone_before_the_lease_can_end_on_the_server() {
+    let cluster = cluster::three().await;
+    let cli = Cli::at(cluster.endpoints().join(","));
+    let (running, pid) = start(&cli, "loss/nodes-stopped", &[], STUBBORN);
+    let child: u32 = running.until_tells("child ").parse().unwrap();
+    let lock = cli.call(&["get", "loss/nodes-stopped", "-o", "json"]).with(0).json();
+    let lease = u64::from_str_radix(lock["holders"][0]["lease_id"].as_str().unwrap(), 16).unwrap();
+
+    let renewal = renewed(&cluster, lease).await;
+    for node in &cluster.nodes {
+        node.signal("STOP");
+    }
+    let gone = until_gone(pid).max(until_gone(child));
+    let took = gone - renewal;
+    println!("gone {took:?} after the last renewal, of a lease of {TTL:?}");
+    assert!(took < TTL, "the lease could have ended: {took:?} after its last renewal");
+    assert!(took > TTL / 2, "so soon that a short outage would cost commands: {took:?}");
+    for node in &cluster.nodes {
+        node.signal("CONT");
+    }
+    running.end().with(79);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_leader_costs_no_command() {
+    let mut cluster = cluster::three().await;
+    let cli = Cli::at(cluster.endpoints().join(","));
+    let mut running =
+        cli.start(&["run", "loss/failover", "--ttl", "6s", "--", "sh", "-c", "echo up; read _; exit 7"]);
+    running.until_says("up");
+    let leader = cluster.leader().await;
+    cluster.nodes[leader].kill();
+    cluster.leader_but(Some(leader)).await;
+    // Past the time at which the lease would have ended without the new leader.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(cli.counts("loss/failover"), (1, 0));
+    running.write("go\n");
+    running.end().with(7);
+}

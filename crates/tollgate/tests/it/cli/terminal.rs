@@ -1,0 +1,99 @@
+//! On a terminal: the command has it, Ctrl-C reaches it, and Ctrl-Z stops the job. `script` makes the terminals.
+
+use super::{Running, shared};
+use crate::cluster::BINARY;
+use std::process::Command;
+
+/// A command line on a terminal of its own; what is written to it is typed.
+fn on_a_terminal(cli: &super::Cli, line: &str) -> Running {
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", line, "/dev/null"]);
+    let plain = cli.command(&[]);
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    script.env("TERM", "xterm").env("SHELL", "/bin/sh").env_remove("NO_COLOR");
+    Running::start(script)
+}
+
+#[test]
+fn the_command_is_in_the_foreground_and_reads_the_keyboard() {
+    let cli = shared();
+    let line = format!(
+        "{BINARY} run terminal/read -- sh -c 'echo stat $(ps -o stat= -p $$); read x; echo got $x; exit 6'"
+    );
+    let mut terminal = on_a_terminal(&cli, &line);
+    let stat = terminal.until_tells("stat ");
+    assert!(stat.contains('+'), "it is in the background: {stat}");
+    terminal.write("hello\n");
+    terminal.until_says("got hello");
+    terminal.end().with(6);
+}
+
+#[test]
+fn ctrl_c_reaches_the_command_and_not_only_run() {
+    let cli = shared();
+    let line = format!(
+        "{BINARY} run terminal/int -- sh -c 'trap \"echo int; exit 9\" INT; echo up; while :; do sleep 0.01; done'"
+    );
+    let mut terminal = on_a_terminal(&cli, &line);
+    terminal.until_says("up");
+    terminal.write("\u{3}");
+    terminal.end().with(9);
+}
+
+#[test]
+fn ctrl_c_ends_a_wait_and_the_wait_is_told() {
+    let cli = shared();
+    let holder =
+        cli.start(&["run", "terminal/wait", "--why", "tests", "--", "sh", "-c", "echo up; read _; exit 0"]);
+    holder.until_says("up");
+    let mut terminal = on_a_terminal(&cli, &format!("{BINARY} run terminal/wait -- true"));
+    cli.until_counts("terminal/wait", (1, 1));
+    // The line has no end while it changes: what makes it one is the end.
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    terminal.write("\u{3}");
+    let ended = terminal.end().with(130);
+    assert!(ended.stdout.contains("waiting for terminal/wait: held by"), "{:?}", ended.stdout);
+    assert!(ended.stdout.contains("position 1 of 1"), "{:?}", ended.stdout);
+    holder.end().with(0);
+}
+
+#[test]
+fn ctrl_z_stops_the_job_and_fg_takes_it_up_again() {
+    let cli = shared();
+    let line = format!("{BINARY} run terminal/stop -- sh -c 'echo up; read x; echo got $x; exit 6'");
+    let shell = format!(
+        "bash --norc --noprofile -c 'set -m; {}; echo stopped $?; fg; echo ended $?'",
+        line.replace('\'', "'\\''")
+    );
+    let mut terminal = on_a_terminal(&cli, &shell);
+    terminal.until_says("up");
+    terminal.write("\u{1a}");
+    // 128 + SIGSTOP, as a shell tells of a job that stands still.
+    terminal.until_says("stopped 147");
+    assert_eq!(cli.counts("terminal/stop"), (1, 0));
+    terminal.write("hello\n");
+    terminal.until_says("got hello");
+    terminal.until_says("ended 6");
+    terminal.end().with(0);
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    let cli = shared();
+    let holder = cli.start(&["run", "terminal/colour", "--", "sh", "-c", "echo up; read _; exit 0"]);
+    holder.until_says("up");
+    let coloured = |arguments: &str| {
+        let ended = on_a_terminal(&cli, &format!("{BINARY} ls terminal/colour {arguments}")).end().with(0);
+        ended.stdout.contains("\u{1b}[")
+    };
+    assert!(coloured(""));
+    assert!(!coloured("--color never"));
+    assert!(!cli.call(&["ls", "terminal/colour"]).with(0).stdout.contains('\u{1b}'));
+    assert!(cli.call(&["ls", "terminal/colour", "--color", "always"]).with(0).stdout.contains('\u{1b}'));
+    holder.end().with(0);
+}
