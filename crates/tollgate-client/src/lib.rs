@@ -85,3 +85,8 @@ pub use watch::{Watch, WatchBuilder, WatchItem};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/client.md")]
 struct Guide;
+
+/// So is that of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
