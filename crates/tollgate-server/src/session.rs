@@ -721,7 +721,7 @@ mod tests {
 
     #[test]
     fn a_refusal_leaves_the_operation_alone_that_has_its_id() {
-        let mailbox = Mailbox::new(false, Charge::default());
+        let mailbox = Mailbox::new(0, false, Charge::default());
         let measured = (Asked::from(&Op::Get(v1::GetRequest::default())), false);
         assert!(mailbox.begin(1, GroupId::new(0), measured, None).is_ok());
         let again = mailbox.begin(1, GroupId::new(0), measured, None);
@@ -733,7 +733,7 @@ mod tests {
 
     #[test]
     fn a_client_that_does_not_read_is_not_read_from_by_count_or_bytes() {
-        let mailbox = Mailbox::new(false, Charge::default());
+        let mailbox = Mailbox::new(0, false, Charge::default());
         mailbox.lock().push(1, result(1, BYTES_WAITING_MAX).result.unwrap());
         assert!(mailbox.lock().is_full());
         let answers = (0..).map(|id| (id, Answer::Queued { create_revision: Revision::ZERO, position: 1 }));
