@@ -178,7 +178,7 @@ fn may_repeat(op: &Op) -> bool {
             has_seq(op)
         }
         Op::LeaseGrant(grant) => grant.id != 0,
-        Op::CancelWait(cancel) => cancel.seq != 0 || !cancel.release_if_granted,
+        Op::CancelWait(cancel) => has_seq(op) || !cancel.release_if_granted,
         Op::ForceRelease(_) => false,
         Op::Lock(_)
         | Op::TryLock(_)
@@ -205,6 +205,7 @@ fn has_seq(op: &Op) -> bool {
         Op::Campaign(it) => &it.request,
         Op::Proclaim(it) => &it.request,
         Op::Resign(it) => &it.request,
+        Op::CancelWait(it) => return it.seq != 0,
         _ => return false,
     };
     request.is_some()
@@ -274,5 +275,22 @@ mod tests {
         };
         assert!(matches!(verdict(&lock(1), &error("ops_in_flight_per_lease_max")), Verdict::Again));
         assert!(matches!(verdict(&lock(1), &error("locks_max")), Verdict::Final));
+    }
+
+    #[test]
+    fn p8_a_release_or_a_cancel_is_not_given_up_for_what_passes() {
+        let cancel = |seq| Op::CancelWait(v1::CancelWaitRequest { lease_id: 1, seq, ..Default::default() });
+        let request = Some(v1::Request { seq: 3, ..Default::default() });
+        let unlock = Op::Unlock(v1::UnlockRequest { request, ..Default::default() });
+        let full = v1::Error {
+            limit: "ops_in_flight_per_lease_max".into(),
+            ..v1::Error::new(ErrorReason::LimitExceeded, "too many")
+        };
+        let disk = v1::Error::new(ErrorReason::DiskFull, "full");
+        for op in [cancel(2), unlock] {
+            assert!(matches!(verdict(&op, &full), Verdict::Again), "{op:?}");
+            assert!(matches!(verdict(&op, &disk), Verdict::Again), "{op:?}");
+        }
+        assert!(matches!(verdict(&cancel(0), &full), Verdict::Final));
     }
 }

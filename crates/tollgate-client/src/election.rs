@@ -128,8 +128,10 @@ impl Observer {
 
     /// Until the stream breaks; whether anything was heard on it.
     async fn follow(&mut self) -> Result<bool, Over> {
-        let Ok(channel) = self.election.client.channel().await else { return Ok(false) };
-        let mut service = ElectionServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+        let client = self.election.client.clone();
+        let line = client.pilot().line().await;
+        let mut service =
+            ElectionServiceClient::new(line.channel()).max_decoding_message_size(ANSWER_BYTES_MAX);
         let request = v1::ObserveRequest { name: self.election.name.clone() };
         let mut changes = match service.observe(request).await {
             Ok(changes) => changes.into_inner(),
@@ -141,7 +143,12 @@ impl Observer {
             Err(error) => return self.failed(Trouble::of(error)).await,
         }
         loop {
-            match changes.next().await {
+            let change = tokio::select! {
+                change = changes.next() => change,
+                // The client has left the node for another: it may be cut off from the cluster.
+                () = client.pilot().replaced(&line) => return Ok(true),
+            };
+            match change {
                 Some(Ok(change)) => {
                     let read = convert::header_revision(change.header.as_ref());
                     let read = read.and_then(|at| Ok((at, change.leader.map(convert::leader).transpose()?)));
