@@ -9,10 +9,10 @@ use crate::call::Answered;
 use crate::claim::{self, Claim, Settled, Wait};
 use crate::convert;
 use crate::error::Error;
-use crate::grant::{About, Grant, Kind, State, wire_names};
+use crate::grant::{About, Grant, Hold, Kind, State, wire_names};
 use crate::guard::{self, Guard};
 use crate::lost::{Lost, LostReason};
-use crate::owner::{Begun, Owners, Turn};
+use crate::owner::{self, Begun, Owners, Turn};
 use crate::session::{Core, Session};
 use std::fmt::Display;
 use std::future::{Future, IntoFuture};
@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_proto::convert::{ModeFields, write_mode};
 use tollgate_proto::v1::{self, EndReason, operation::Op, operation_result::Result as OpResult};
-use tollgate_types::{Metadata, Mode, Name, Names, Owner, Token};
+use tollgate_types::{Metadata, Mode, Name, Names, Token};
 
 /// A lock to be taken: wait for it, or set more first.
 ///
@@ -154,7 +154,7 @@ impl Acquire {
         match within(&core, &asked.names[0], asked.wait, began, Owners::begin(&core, owner, &asked.names))
             .await?
         {
-            Begun::Held(grant) => asked.again(grant, began).await,
+            Begun::Held(hold) => asked.again(hold, began).await,
             Begun::Asks(turn) => asked.take(self.session, Some(turn), began).await,
         }
     }
@@ -169,10 +169,7 @@ impl Acquire {
         };
         Metadata::new(&self.why).map_err(wrong("metadata"))?;
         if let Some(owner) = &self.owner {
-            Owner::new(owner).map_err(wrong("owner"))?;
-            if owner.is_empty() {
-                return Err(Error::invalid("owner", "it has no name: give it one, or leave the owner out"));
-            }
+            owner::check(owner)?;
         }
         if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
             return Err(Error::invalid("max_hold_ms", "it is zero: leave it out to hold without end"));
@@ -203,7 +200,7 @@ fn wrong<E: Display>(field: &'static str) -> impl Fn(E) -> Error {
 }
 
 /// What came before the deadline of a wait and the end of the session.
-async fn within<T>(
+pub(crate) async fn within<T>(
     core: &Core,
     name: &str,
     wait: Wait,
@@ -243,13 +240,14 @@ struct Asked {
 
 impl Asked {
     /// The owner holds it already: another guard, after an upgrade if it is to be held in a stronger mode.
-    async fn again(self, grant: Arc<Grant>, began: Instant) -> Result<Guard, AcquireError> {
-        let held = grant.state()?.mode;
-        if !held.covers(self.mode) {
-            let mode = held.join(self.mode).unwrap_or(self.mode);
-            guard::convert(&grant, mode, self.wait, began).await?;
+    async fn again(self, hold: Hold, began: Instant) -> Result<Guard, AcquireError> {
+        if !hold.state()?.covers(self.mode) {
+            let enough = |held: Mode| {
+                if held.covers(self.mode) { held } else { held.join(self.mode).unwrap_or(self.mode) }
+            };
+            guard::convert(&hold, enough, self.wait, began).await?;
         }
-        Ok(Guard::new(grant))
+        Ok(Guard::new(hold))
     }
 
     async fn take(self, session: Session, turn: Option<Turn>, began: Instant) -> Result<Guard, AcquireError> {
@@ -257,8 +255,8 @@ impl Asked {
         let inherited = turn.is_some() && core.joined && self.is_held_elsewhere(&core).await?;
         let _place = claim::place(&core, self.wait, began).await?;
         let settled = turn.clone().map(|turn| Box::new(move |_| drop(turn)) as Settled);
-        let mut claim = Claim::new(&core, !inherited, settled);
-        let owner = self.owner.clone().unwrap_or_else(|| format!("{:x}", claim.seq().get()));
+        let mut claim = Claim::new(&core, &self.names[0], !inherited, settled);
+        let owner = self.owner.clone().unwrap_or_else(|| owner::generated(claim.seq()));
         let op = self.op(&core, &claim, &owner, began);
         let answered = match claim.ask(op, self.wait, began).await {
             Ok(answered) => answered,
@@ -275,9 +273,9 @@ impl Asked {
         let (state, create_revision) = (self.state(response, &answered)?, response.create_revision);
         let waited = convert::duration(response.waited_ms);
         let about = About { kind: Kind::Lock, names: self.names, owner, waited, create_revision, inherited };
-        let grant = Grant::new(session, about, state, turn);
+        let hold = Grant::begin(session, about, state, turn);
         claim.disarm();
-        Ok(Guard::new(grant))
+        Ok(Guard::new(hold))
     }
 
     /// Whether a process that shares the lease has it, under the same owner.
@@ -331,8 +329,9 @@ impl Asked {
     }
 }
 
-/// When a grant was made at the earliest. One that waited was in line when the last attempt arrived; one that did not
-/// may have been made by any attempt.
+/// When a grant was made. One that did not wait may have been made by any attempt. One that waited was in line when the
+/// last attempt arrived; how long it waited is told by the node that worded the answer, as of then, so this is late by
+/// the time from grant to answer within the cluster.
 fn held_from(answered: &Answered, waited: Duration) -> Duration {
     if waited.is_zero() { answered.first_sent } else { answered.last_sent + waited }
 }

@@ -7,8 +7,9 @@ use crate::acquire_error::AcquireError;
 use crate::claim::{self, Claim, Wait};
 use crate::convert;
 use crate::error::Error;
-use crate::grant::{About, Grant, Kind, State};
+use crate::grant::{About, Grant, Hold, Kind, State};
 use crate::lost::Lost;
+use crate::owner;
 use crate::session::{Core, Session};
 use std::fmt;
 use std::future::Future;
@@ -64,8 +65,8 @@ impl Campaign {
         Name::new(&self.election).map_err(|invalid| Error::invalid("name", invalid))?;
         let core = Arc::clone(self.session.core());
         let _place = claim::place(&core, self.wait, began).await?;
-        let mut claim = Claim::new(&core, true, None);
-        let owner = format!("{:x}", claim.seq().get());
+        let mut claim = Claim::new(&core, &self.election, true, None);
+        let owner = owner::generated(claim.seq());
         let op = Op::Campaign(v1::CampaignRequest {
             name: self.election.clone(),
             lease_id: core.lease.get(),
@@ -96,7 +97,7 @@ impl Campaign {
             inherited: false,
         };
         let state = State::new(Mode::Exclusive, token, Vec::new(), None);
-        let grant = Grant::new(self.session, about, state, None);
+        let grant = Grant::begin(self.session, about, state, None);
         claim.disarm();
         Ok(Leadership { grant })
     }
@@ -104,7 +105,7 @@ impl Campaign {
 
 /// A won election, until it is resigned or lost. Dropped, it is resigned in the background.
 pub struct Leadership {
-    grant: Arc<Grant>,
+    grant: Hold,
 }
 
 impl Leadership {
@@ -160,18 +161,16 @@ impl Leadership {
         let core = self.grant.core();
         let token = self.token().map_err(|lost| Error::from(crate::session::Failed::Lost(lost)))?;
         let _place = core.place().await;
-        let seq = core.seqs.next();
+        let number = core.seqs.number();
         let op = Op::Proclaim(v1::ProclaimRequest {
             name: self.election().to_owned(),
             lease_id: core.lease.get(),
             owner: self.grant.owner.clone(),
             fencing_token: token.get(),
             value: value.into(),
-            request: Some(Core::request(seq)),
+            request: Some(Core::request(number.seq)),
         });
-        let answered = core.ask(op, Some(Instant::now() + core.client.call_timeout())).await;
-        core.seqs.answered(seq);
-        match answered?.result {
+        match core.ask(op, Some(Instant::now() + core.client.call_timeout())).await?.result {
             OpResult::Proclaim(_) => Ok(()),
             _ => Err(Error::unexpected("a proclamation")),
         }
@@ -179,10 +178,7 @@ impl Leadership {
 
     /// Steps down, and waits until the cluster knows. Dropped before it has ended, it goes on in the background.
     pub async fn resign(self) -> Result<(), Error> {
-        match Arc::into_inner(self.grant) {
-            Some(grant) => grant.release().await.map(drop),
-            None => Ok(()),
-        }
+        self.grant.release().await.map(drop)
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) type Settled = Box<dyn FnOnce(Option<v1::CancelWaitResponse>) + Send>
 pub(crate) struct Claim {
     core: Arc<Core>,
     seq: Seq,
+    /// One of the locks asked for, which says where the request went.
+    name: String,
     armed: bool,
     /// Whether a grant is given back. One who converts keeps what it had.
     gives_back: bool,
@@ -53,8 +55,9 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// A new request of the session.
-    pub(crate) fn new(core: &Arc<Core>, gives_back: bool, settled: Option<Settled>) -> Claim {
-        Claim { core: Arc::clone(core), seq: core.seqs.next(), armed: false, gives_back, settled }
+    pub(crate) fn new(core: &Arc<Core>, name: &str, gives_back: bool, settled: Option<Settled>) -> Claim {
+        let (core, seq, name) = (Arc::clone(core), core.seqs.next(), name.to_owned());
+        Claim { core, seq, name, armed: false, gives_back, settled }
     }
 
     pub(crate) fn seq(&self) -> Seq {
@@ -95,27 +98,28 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let settled = self.settled.take();
-        if !self.armed || self.core.is_lost() {
+        if !self.armed || !self.core.gives_back() {
             if let Some(settled) = settled {
                 settled(None);
             }
             return;
         }
         let (core, seq, gives_back) = (Arc::clone(&self.core), self.seq, self.gives_back);
-        self.core.client.runtime().spawn(take_back(core, seq, gives_back, settled));
+        let op = Op::CancelWait(v1::CancelWaitRequest {
+            lease_id: core.lease.get(),
+            seq: seq.get(),
+            name: std::mem::take(&mut self.name),
+            release_if_granted: gives_back,
+            ..v1::CancelWaitRequest::default()
+        });
+        self.core.client.runtime().spawn(take_back(core, seq, op, settled));
     }
 }
 
 /// Has the cluster cancel a request, however long that takes.
-async fn take_back(core: Arc<Core>, seq: Seq, gives_back: bool, settled: Option<Settled>) {
+async fn take_back(core: Arc<Core>, seq: Seq, op: Op, settled: Option<Settled>) {
     let _place = core.place().await;
-    let op = Op::CancelWait(v1::CancelWaitRequest {
-        lease_id: core.lease.get(),
-        seq: seq.get(),
-        release_if_granted: gives_back,
-        ..v1::CancelWaitRequest::default()
-    });
-    let answer = match core.ask(op, None).await {
+    let answer = match core.give_back(op).await {
         Ok(Answered { result: OpResult::CancelWait(answer), .. }) => Some(answer),
         Ok(_) | Err(Failed::Lost(_)) => None,
         Err(Failed::Error(error)) => {

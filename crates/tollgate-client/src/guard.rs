@@ -1,20 +1,23 @@
 //! What a program has while it holds a lock.
 
-use crate::acquire::not_acquired;
+use crate::acquire::{not_acquired, within};
 use crate::acquire_error::AcquireError;
 use crate::claim::{self, Claim, Settled, Wait};
 use crate::convert;
 use crate::error::Error;
-use crate::grant::{Grant, wire_names};
-use crate::lost::Lost;
-use crate::session::Core;
+use crate::grant::{Grant, Hold, is_not_held, wire_names};
+use crate::lost::{Lost, LostReason};
+use crate::session::{Core, Failed};
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use tollgate_proto::convert::{ModeFields, write_mode};
-use tollgate_proto::v1::{self, CancelOutcome, operation::Op, operation_result::Result as OpResult};
+use tollgate_proto::v1::{
+    self, CancelOutcome, EndReason, operation::Op, operation_result::Result as OpResult,
+};
 use tollgate_types::{LeaseId, Mode, Revision, Token};
 
 /// A lock that is held.
@@ -37,11 +40,11 @@ use tollgate_types::{LeaseId, Mode, Revision, Token};
 /// # }
 /// ```
 pub struct Guard {
-    grant: Arc<Grant>,
+    grant: Hold,
 }
 
 impl Guard {
-    pub(crate) fn new(grant: Arc<Grant>) -> Guard {
+    pub(crate) fn new(grant: Hold) -> Guard {
         Guard { grant }
     }
 
@@ -134,13 +137,13 @@ impl Guard {
     /// the same owner change with it. Cancel-safe: dropped, the lock is held in the old mode or, if it was too late,
     /// in the new one.
     pub async fn convert(&mut self, mode: Mode) -> Result<(), AcquireError> {
-        convert(&self.grant, mode, Wait::Forever, Instant::now()).await
+        convert(&self.grant, |_| mode, Wait::Forever, Instant::now()).await
     }
 
     /// As [`convert`](Guard::convert), but waits at most so long; with zero, not at all.
     pub async fn convert_within(&mut self, mode: Mode, wait: Duration) -> Result<(), AcquireError> {
         let wait = if wait.is_zero() { Wait::No } else { Wait::For(wait) };
-        convert(&self.grant, mode, wait, Instant::now()).await
+        convert(&self.grant, |_| mode, wait, Instant::now()).await
     }
 
     /// Holds it alone from now on, with a new token. Two readers that both wait for this are a deadlock: one is
@@ -166,10 +169,7 @@ impl Guard {
     /// As [`release`](Guard::release), and tells the revision of the release. None if nothing was released: another
     /// guard holds the lock, or it is inherited, or it ended with its session.
     pub async fn release_at(self) -> Result<Option<Revision>, Error> {
-        match Arc::into_inner(self.grant) {
-            Some(grant) => grant.release().await,
-            None => Ok(None),
-        }
+        self.grant.release().await
     }
 }
 
@@ -183,28 +183,32 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Changes how a grant is held.
+/// Changes how a grant is held, to a mode that depends on how it is.
 pub(crate) async fn convert(
     grant: &Arc<Grant>,
-    mode: Mode,
+    mode: impl FnOnce(Mode) -> Mode,
     wait: Wait,
     began: Instant,
 ) -> Result<(), AcquireError> {
+    let core = Arc::clone(grant.core());
     // Until an earlier change is settled, one that was given up included, nobody knows what it changes from.
-    let converting = Arc::clone(&grant.converting).lock_owned().await;
-    if grant.state()?.mode == mode {
+    let turn = Arc::clone(&grant.converting).lock_owned();
+    let turn = within(&core, &grant.names[0], wait, began, turn).await?;
+    let held = grant.state()?.mode;
+    let mode = mode(held);
+    if held == mode {
         return Ok(());
     }
-    let core = Arc::clone(grant.core());
     let _place = claim::place(&core, wait, began).await?;
-    let weak = Arc::downgrade(grant);
+    grant.converts(Some(mode));
+    let changing = Changing { grant: Arc::downgrade(grant), _turn: turn };
     let settled: Settled = Box::new(move |answer| {
-        if let (Some(grant), Some(answer)) = (weak.upgrade(), answer) {
+        let changing = changing;
+        if let (Some(grant), Some(answer)) = (changing.grant.upgrade(), answer) {
             settle(&grant, &answer);
         }
-        drop(converting);
     });
-    let mut claim = Claim::new(&core, false, Some(settled));
+    let mut claim = Claim::new(&core, &grant.names[0], false, Some(settled));
     let ModeFields { mode: wire_mode, permits, of } = write_mode(mode);
     let (name, names) = wire_names(&grant.names);
     let op = Op::Convert(v1::ConvertRequest {
@@ -220,7 +224,14 @@ pub(crate) async fn convert(
     });
     let answered = match claim.ask(op, wait, began).await {
         Ok(answered) => answered,
-        Err(failed) => return Err(claim::given_up(failed, &grant.names[0], wait)),
+        Err(failed) => {
+            if let Failed::Error(error) = &failed
+                && is_not_held(error)
+            {
+                grant.lose(Lost::new(LostReason::Forced));
+            }
+            return Err(claim::given_up(failed, &grant.names[0], wait));
+        }
     };
     let OpResult::Lock(response) = answered.result else {
         return Err(Error::unexpected("a convert").into());
@@ -233,7 +244,25 @@ pub(crate) async fn convert(
         return Ok(());
     }
     claim.disarm();
-    Err(not_acquired(&core, &grant.names[0], response.end_reason(), &response.holders, response.position))
+    let reason = response.end_reason();
+    if let EndReason::Forced | EndReason::MaxHold | EndReason::Released = reason {
+        grant.lose(Lost::new(LostReason::of_end(reason)));
+    }
+    Err(not_acquired(&core, &grant.names[0], reason, &response.holders, response.position))
+}
+
+/// A change of a grant's mode, until it is settled.
+struct Changing {
+    grant: Weak<Grant>,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        if let Some(grant) = self.grant.upgrade() {
+            grant.converts(None);
+        }
+    }
 }
 
 /// A change that nobody waited for was cancelled, or came first.

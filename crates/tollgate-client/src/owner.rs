@@ -5,11 +5,13 @@
 //! acquire that came after it. Not here: the requests (`acquire`), what is shared (`grant`).
 
 use crate::acquire::Acquire;
-use crate::grant::Grant;
+use crate::error::Error;
+use crate::grant::{Grant, Hold};
 use crate::session::{Core, Session};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::sync::Notify;
+use tollgate_types::{Owner, Seq};
 
 /// A thread of control inside a session, from [`Session::owner`]. Cheap to clone.
 ///
@@ -56,6 +58,28 @@ impl OwnerHandle {
     }
 }
 
+/// What the names of owners begin with that are made for one acquire: no other owner's does, or it would share their
+/// locks.
+const GENERATED: char = '~';
+
+/// The owner of one acquire alone, by the number of its request.
+pub(crate) fn generated(seq: Seq) -> String {
+    format!("{GENERATED}{:x}", seq.get())
+}
+
+/// Checks the name of an owner that a program gave.
+pub(crate) fn check(name: &str) -> Result<(), Error> {
+    Owner::new(name).map_err(|invalid| Error::invalid("owner", invalid))?;
+    if name.is_empty() {
+        return Err(Error::invalid("owner", "it has no name: give it one, or leave the owner out"));
+    }
+    if name.starts_with(GENERATED) {
+        let says = "names of owners that begin with ~ are made by the client: choose another";
+        return Err(Error::invalid("owner", says));
+    }
+    Ok(())
+}
+
 /// Owner and names.
 type Key = (String, Vec<String>);
 
@@ -81,7 +105,7 @@ enum Place {
 /// How an acquire of a named owner begins.
 pub(crate) enum Begun {
     /// It holds it already.
-    Held(Arc<Grant>),
+    Held(Hold),
     /// It has to ask.
     Asks(Turn),
 }
@@ -115,11 +139,16 @@ impl Owners {
             };
             // Looked at without the lock: a grant that ends here takes it.
             match held.as_ref().map(Weak::upgrade) {
-                Some(Some(grant)) if grant.state().is_ok() => return Some(Begun::Held(grant)),
-                // The last guard is going: its release comes first.
+                Some(Some(grant)) => match grant.enter() {
+                    Some(again) => return Some(Begun::Held(again)),
+                    // Its release, or that of what remains of it, comes first.
+                    None if grant.clear() => return None,
+                    // Lost: another may be asked for while its guards are still about.
+                    None => {}
+                },
+                // It is going, and its place with it.
                 Some(None) => return None,
-                // Lost: another may be asked for while its guards are still about.
-                Some(Some(_)) | None => {}
+                None => {}
             }
             let mut inner = core.owners.lock();
             if inner.places.get(key).map(|known| known.0) != seen {
@@ -174,5 +203,21 @@ impl Drop for TurnInner {
         }
         drop(inner);
         self.core.owners.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_no_owner_may_be_named_like_one_that_is_made_for_an_acquire() {
+        for number in [1, 10, 0xbeef, (1 << 52) - 1] {
+            let made = generated(Seq::new(number).unwrap());
+            Owner::new(&made).expect("the cluster takes it");
+            assert!(check(&made).is_err(), "{made}");
+            assert!(check(&format!("{number:x}")).is_ok());
+        }
+        assert!(check("").is_err());
     }
 }

@@ -273,3 +273,25 @@ async fn an_operation_without_a_seq_is_not_repeated_once_it_was_sent() {
     assert!(error.may_have_happened(), "{error:?}");
     peer.talk().await;
 }
+
+#[tokio::test]
+async fn a_proclamation_that_is_dropped_leaves_no_number_behind() {
+    let (_peer, mut talk, _clock, session) = session().await;
+    let standing = tokio::spawn(session.campaign("jobs").stand());
+    let (id, op) = talk.hear().await;
+    let Op::Campaign(asked) = op else { panic!("{op:?}") };
+    let leader = v1::Leader { fencing_token: 5, create_revision: 5, ..Default::default() };
+    let won = v1::CampaignResponse { elected: true, leader: Some(leader), ..Default::default() };
+    talk.answer(id, OpResult::Campaign(won)).await;
+    let leadership = standing.await.unwrap().unwrap();
+    assert_eq!(asked.owner, "~1");
+    let proclaiming = tokio::spawn(async move { leadership.proclaim("busy").await });
+    let (_, op) = talk.hear().await;
+    assert!(matches!(op, Op::Proclaim(_)), "{op:?}");
+    proclaiming.abort();
+    // Dropped with it, the leadership is resigned.
+    let (_, op) = talk.hear().await;
+    let Op::Resign(resign) = op else { panic!("{op:?}") };
+    let request = resign.request.unwrap();
+    assert_eq!((request.seq, request.acked), (3, vec![v1::SeqRange { first: 1, last: 2 }]));
+}

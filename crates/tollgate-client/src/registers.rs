@@ -12,13 +12,12 @@ use crate::consistency::Consistency;
 use crate::convert;
 use crate::error::Error;
 use crate::register::Register;
-use crate::seqs::Seqs;
 use crate::session::{Core, Session};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use tokio::time::Instant;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
-use tollgate_types::{LeaseId, Revision, Seq};
+use tollgate_types::{LeaseId, Revision};
 
 /// Registers.
 ///
@@ -130,23 +129,10 @@ impl Registers {
         let Some(session) = &self.session else { return self.client.call(op(None)).await };
         let core = session.core();
         let _place = core.place().await;
-        let number = Number { seqs: &core.seqs, seq: core.seqs.next() };
+        let number = core.seqs.number();
         let request = v1::Request { lease_id: core.lease.get(), ..Core::request(number.seq) };
         let until = Instant::now() + self.client.call_timeout();
         Ok(core.ask(op(Some(request)), Some(until)).await?.result)
-    }
-}
-
-/// The number of a write that is under way. Once nobody waits for the answer, the cluster need not keep it; should the
-/// write arrive later still, it is refused.
-struct Number<'a> {
-    seqs: &'a Seqs,
-    seq: Seq,
-}
-
-impl Drop for Number<'_> {
-    fn drop(&mut self) {
-        self.seqs.answered(self.seq);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::grant::Grant;
 use crate::line::{Line, Urgency};
 use crate::lost::{Lost, LostReason};
 use crate::pilot::Pilot;
+use crate::session::Core;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -102,6 +103,13 @@ impl Sentry {
             self.posts.filled.notify_one();
         }
         number
+    }
+
+    /// The grants of a session.
+    pub(crate) fn of(&self, core: &Arc<Core>) -> Vec<Arc<Grant>> {
+        let posts: Vec<Weak<Grant>> = self.posts.lock().1.values().map(|post| post.grant.clone()).collect();
+        let grants = posts.iter().filter_map(Weak::upgrade);
+        grants.filter(|grant| Arc::ptr_eq(grant.core(), core)).collect()
     }
 
     /// It is over.
@@ -247,14 +255,10 @@ impl Round {
 /// The watches on a grant, one for each name, from the grant on.
 fn watches(number: u64, grant: &Grant) -> Vec<v1::WatchRequest> {
     let state = grant.last_known();
-    let token_of = |name: &String| {
-        let named = state.tokens.iter().find(|(of, _)| of == name);
-        named.map_or(state.token, |(_, token)| *token).get()
-    };
     let filters = vec![v1::WatchFilter::NoPut.into(), v1::WatchFilter::NoWaiters.into()];
     let request = |(place, name): (u64, &String)| v1::WatchRequest {
         target: Some(Target::Key(name.clone())),
-        start_revision: (token_of(name) + 1).max(grant.seen_at.load(Ordering::Relaxed) + 1),
+        start_revision: (state.token_of(name).get() + 1).max(grant.seen_at.load(Ordering::Relaxed) + 1),
         watch_id: number * NAMES_MAX + place,
         filters: filters.clone(),
         ..v1::WatchRequest::default()
@@ -295,8 +299,12 @@ async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
         let is_it = |holder: &v1::Holder| {
             holder.lease_id == grant.core().lease.get() && holder.create_revision == grant.create_revision
         };
-        if !seen.lock.is_some_and(|lock| lock.holders.iter().any(is_it)) {
-            grant.lose(Lost::new(LostReason::Forced));
+        let lock = seen.lock.unwrap_or_default();
+        if !lock.holders.iter().any(is_it) {
+            // Of a list that was cut nothing can be concluded: it is looked for again.
+            if lock.holder_count <= lock.holders.len() as u64 {
+                grant.lose(Lost::new(LostReason::Forced));
+            }
             return;
         }
         seen_at = seen_at.min(seen.header.map_or(0, |header| header.revision));

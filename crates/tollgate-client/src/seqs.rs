@@ -38,6 +38,11 @@ impl Seqs {
         seq
     }
 
+    /// A number for a request of which nothing is left to do once nobody waits for its answer.
+    pub(crate) fn number(&self) -> Number<'_> {
+        Number { of: self, seq: self.next() }
+    }
+
     /// The final answer to this request is there.
     pub(crate) fn answered(&self, seq: Seq) {
         self.lock().to_ack.insert(seq);
@@ -83,6 +88,20 @@ impl Drop for Acks<'_> {
         if !self.taken.is_empty() {
             self.of.lock().to_ack.merge(&self.taken);
         }
+    }
+}
+
+/// The number of a request that is under way. Once nobody waits for the answer, the cluster need not keep it; should
+/// the request arrive later still, it is refused.
+#[derive(Debug)]
+pub(crate) struct Number<'a> {
+    of: &'a Seqs,
+    pub(crate) seq: Seq,
+}
+
+impl Drop for Number<'_> {
+    fn drop(&mut self) {
+        self.of.answered(self.seq);
     }
 }
 

@@ -18,8 +18,9 @@ use crate::lost::{Lost, LostReason};
 use crate::owner::OwnerHandle;
 use crate::semaphore::Semaphore;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tollgate_types::{LeaseId, Revision};
 
@@ -49,6 +50,7 @@ pub struct Session {
 /// Ends the session when it is dropped.
 struct Owned {
     core: Arc<Core>,
+    /// None once somebody has seen it end.
     keeper: Mutex<Option<JoinHandle<Result<(), Error>>>>,
 }
 
@@ -131,14 +133,17 @@ impl Session {
     }
 
     /// Ends the lease and all that hangs on it, and waits until the cluster has done so. Guards of the session are lost
-    /// from now on. A session that joined a lease leaves it alone.
+    /// from now on. A session that joined a lease leaves it alone, and gives back what it holds under it.
     pub async fn close(self) -> Result<(), Error> {
         self.core().lose(LostReason::SessionClosed);
-        let keeper = self.owned.keeper.lock().expect("nobody panics with it").take();
-        let Some(keeper) = keeper else { return Ok(()) };
-        keeper.await.unwrap_or_else(|_| {
+        // Kept while it is waited for: a second one that closes waits as well.
+        let mut keeper = self.owned.keeper.lock().await;
+        let Some(ending) = keeper.as_mut() else { return Ok(()) };
+        let ended = ending.await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Internal, "the runtime ended before the lease did", true))
-        })
+        });
+        *keeper = None;
+        ended
     }
 }
 

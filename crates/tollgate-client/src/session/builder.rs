@@ -129,6 +129,7 @@ impl SessionBuilder {
             sent,
             joined: true,
             revoke_on_disconnect,
+            id_given: false,
             first_seq,
         }))
     }
@@ -175,11 +176,19 @@ impl SessionBuilder {
                 // The answer took so long that the lease may have ended: the same again renews it.
                 continue;
             }
-            // One that lived already may have numbers in use.
-            let first_seq = if granted.renewed { seq_base() } else { 1 };
-            let incarnation = convert::revision(granted.incarnation)?;
-            let (joined, revoke_on_disconnect) = (false, self.revoke_on_disconnect);
-            return Ok(Granted { lease, ttl, incarnation, sent, joined, revoke_on_disconnect, first_seq });
+            // One that lived already may have numbers in use, and requests of an earlier one may still be on their way.
+            let id_given = self.lease_id.is_some();
+            let first_seq = if granted.renewed || id_given { seq_base() } else { 1 };
+            return Ok(Granted {
+                lease,
+                ttl,
+                incarnation: convert::revision(granted.incarnation)?,
+                sent,
+                joined: false,
+                revoke_on_disconnect: self.revoke_on_disconnect,
+                id_given,
+                first_seq,
+            });
         }
     }
 

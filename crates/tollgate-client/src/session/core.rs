@@ -1,7 +1,7 @@
 //! What all parts of a session share: its lease, what it believes of it, and the numbers of its requests.
 //!
 //! Invariant: once the session is lost it stays lost, for the reason that came first; nothing is asked for under its
-//! lease from then on but its end. Not here: keepalives (`keeper`), what is held (`grant`).
+//! lease from then on but its end, and that of what is held under a lease that lives on. Not here: keepalives (`keeper`), what is held (`grant`).
 
 use crate::belief::Belief;
 use crate::call::{Answered, Call};
@@ -36,6 +36,8 @@ pub(crate) struct Core {
     /// Whether another session granted the lease, and ends it.
     pub(crate) joined: bool,
     pub(crate) revoke_on_disconnect: bool,
+    /// Whether the program chose the lease's id.
+    id_given: bool,
     pub(crate) seqs: Seqs,
     pub(crate) owners: Owners,
     belief: Mutex<Belief>,
@@ -52,13 +54,15 @@ pub(crate) struct Granted {
     pub(crate) sent: Duration,
     pub(crate) joined: bool,
     pub(crate) revoke_on_disconnect: bool,
+    pub(crate) id_given: bool,
     /// Its requests are numbered from here.
     pub(crate) first_seq: u64,
 }
 
 impl Core {
     pub(crate) fn new(client: Client, granted: &Granted) -> Arc<Core> {
-        let Granted { lease, ttl, incarnation, sent, joined, revoke_on_disconnect, first_seq } = *granted;
+        let Granted { lease, ttl, incarnation, sent, joined, revoke_on_disconnect, id_given, first_seq } =
+            *granted;
         Arc::new(Core {
             client,
             lease,
@@ -66,6 +70,7 @@ impl Core {
             incarnation,
             joined,
             revoke_on_disconnect,
+            id_given,
             seqs: Seqs::from(first_seq),
             owners: Owners::default(),
             belief: Mutex::new(Belief::new(sent, ttl)),
@@ -149,14 +154,56 @@ impl Core {
     /// Has an operation under this lease carried out. It ends with an error once the session is lost.
     pub(crate) async fn ask(&self, op: Op, until: Option<Instant>) -> Result<Answered, Failed> {
         self.check()?;
+        let about_another = names_another_lease(&op, self.lease);
         let call = Call { op, until, urgency: Urgency::Ordinary, seqs: Some(&self.seqs) };
         let answered = tokio::select! {
             biased;
             answered = self.client.carry_out(call) => answered,
             lost = self.until_lost() => return Err(Failed::Lost(lost)),
         };
+        self.noted(answered, about_another)
+    }
+
+    /// Has something given back. That goes on after a session was closed whose lease lives on, which would keep it.
+    pub(crate) async fn give_back(&self, op: Op) -> Result<Answered, Failed> {
+        if !(self.is_lost() && self.gives_back()) {
+            self.check()?;
+        }
+        let call = Call { op, until: None, urgency: Urgency::Ordinary, seqs: Some(&self.seqs) };
+        let answered = tokio::select! {
+            biased;
+            answered = self.client.carry_out(call) => answered,
+            lost = self.until_over() => return Err(Failed::Lost(lost)),
+        };
+        self.noted(answered, false)
+    }
+
+    /// Whether what is held has to be given back, instead of ending with the lease.
+    pub(crate) fn gives_back(&self) -> bool {
+        match &*self.lost.borrow() {
+            None => true,
+            Some(lost) => self.is_left(lost) && self.belief().holds(self.now()),
+        }
+    }
+
+    /// Whether the lease lives on, as far as this session knows, although the session is over.
+    fn is_left(&self, lost: &Lost) -> bool {
+        self.joined && lost.reason == LostReason::SessionClosed
+    }
+
+    /// Completes once nothing can be given back any more.
+    async fn until_over(&self) -> Lost {
+        let lost = self.until_lost().await;
+        if self.is_left(&lost) {
+            self.client.clock().sleep_until(self.believed_until()).await;
+        }
+        lost
+    }
+
+    /// Takes note of a lease that is gone.
+    fn noted(&self, answered: Result<Answered, Error>, about_another: bool) -> Result<Answered, Failed> {
         match answered {
-            Err(error) if error.cause() == Some(ErrorReason::LeaseNotFound) => {
+            Err(error) if error.cause() == Some(ErrorReason::LeaseNotFound) && !about_another => {
                 // The cluster never ends a lease in which its client still believes (P5, P7): somebody did.
                 self.lose(self.ended_early());
                 Err(Failed::Lost(self.why()))
@@ -178,7 +225,9 @@ impl Core {
 
     /// Ends the lease. Whether it had ended before does not matter.
     pub(crate) async fn revoke(&self) -> Result<(), Error> {
-        let until = Instant::now() + self.client.call_timeout().max(REVOKE_PATIENCE);
+        // A lease with an id of the program's choice may be granted again by the time that this arrives.
+        let patience = if self.id_given { Duration::ZERO } else { REVOKE_PATIENCE };
+        let until = Instant::now() + self.client.call_timeout().max(patience);
         let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: self.lease.get() });
         let call = Call { op, until: Some(until), urgency: Urgency::Ordinary, seqs: None };
         match self.client.carry_out(call).await {
@@ -195,6 +244,19 @@ impl Drop for Core {
         if self.revoke_on_disconnect {
             self.client.pilot().let_lines_go();
         }
+    }
+}
+
+/// Whether an operation names a lease besides the one under which it is made: that one may be the one not found.
+fn names_another_lease(op: &Op, lease: LeaseId) -> bool {
+    let other = |put: &v1::PutRequest| put.lease_id != 0 && put.lease_id != lease.get();
+    match op {
+        Op::Put(put) => other(put),
+        Op::Txn(txn) => txn.then_ops.iter().chain(&txn.else_ops).any(|step| match &step.op {
+            Some(v1::txn_op::Op::Put(put)) => other(put),
+            _ => false,
+        }),
+        _ => false,
     }
 }
 

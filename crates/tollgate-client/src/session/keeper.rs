@@ -12,6 +12,7 @@ use crate::line::Urgency;
 use crate::lost::LostReason;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 
 /// How long a keepalive may be unanswered before another way is tried: a tenth of the TTL within these bounds.
@@ -34,7 +35,14 @@ pub(super) async fn keep(core: Arc<Core>) -> Result<(), Error> {
         _ = core.until_lost() => {}
     }
     // One in which the client no longer believes may live on at the cluster: its locks need not wait for its end.
-    if core.joined { Ok(()) } else { core.revoke().await }
+    if !core.joined {
+        return core.revoke().await;
+    }
+    // A lease that lives on keeps what is held until it is given back.
+    let mut releases: JoinSet<()> =
+        core.client.sentry().of(&core).iter().map(|grant| grant.take_away()).collect();
+    while releases.join_next().await.is_some() {}
+    Ok(())
 }
 
 /// Completes when the belief in the lease is over.
@@ -53,6 +61,10 @@ async fn renew_for_ever(core: &Core) {
     let mut next = core.now() + core.ttl / 3;
     loop {
         core.client.clock().sleep_until(next).await;
+        // After a sleep of the whole machine, for example.
+        if core.check().is_err() {
+            return;
+        }
         match renew(core).await {
             Kept::Alive { sent, ttl } => {
                 core.renewed(sent, ttl);
@@ -114,6 +126,9 @@ async fn by_detours(core: &Core, patience: Duration) -> Kept {
             others.retain(|endpoint| endpoint != line.endpoint());
         }
         for endpoint in others {
+            if core.check().is_err() {
+                return std::future::pending().await;
+            }
             let sent = core.now();
             let asked = core.client.detours().keep_alive(&endpoint, core.lease);
             let Ok(Ok(kept)) = tokio::time::timeout(patience, asked).await else { continue };

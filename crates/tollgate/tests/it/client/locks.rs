@@ -4,7 +4,7 @@ use crate::cluster::{PATIENCE, three, until};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
-use tollgate_client::{AcquireError, Client, ErrorKind, LostReason, Mode, Session};
+use tollgate_client::{AcquireError, Client, ErrorKind, LostReason, Mode, Session, TxnOp};
 
 /// A claim about a client, with the cluster's own.
 type Claim = (&'static str, fn(Client) -> Pin<Box<dyn Future<Output = ()> + Send>>);
@@ -13,7 +13,7 @@ macro_rules! claims {
     ($($name:ident),* $(,)?) => { [$((stringify!($name), |client| Box::pin($name(client)))),*] };
 }
 
-const CLAIMS: [Claim; 18] = claims![
+const CLAIMS: [Claim; 22] = claims![
     a_lock_excludes_and_its_release_wakes_the_next_in_line,
     p9_waiters_are_granted_in_the_order_in_which_they_came,
     a_busy_lock_says_who_holds_it_and_why,
@@ -22,6 +22,10 @@ const CLAIMS: [Claim; 18] = claims![
     two_tasks_of_one_session_exclude_each_other,
     guards_of_one_owner_are_counted_and_the_last_one_unlocks,
     an_owner_that_lost_its_lock_may_ask_again,
+    p1_an_owner_named_like_a_number_is_nobody_else,
+    an_owner_that_takes_a_lock_again_has_the_mode_it_asked_for,
+    a_joined_session_leaves_no_lock_and_no_waiter,
+    a_write_for_a_lease_that_is_gone_costs_the_session_nothing,
     readers_share_and_a_writer_waits_for_all_of_them,
     an_upgrade_has_a_new_token_and_a_downgrade_keeps_it,
     an_upgrade_that_is_given_up_leaves_the_old_mode,
@@ -198,6 +202,76 @@ async fn an_owner_that_lost_its_lock_may_ask_again(client: Client) {
     session.close().await.unwrap();
 }
 
+async fn p1_an_owner_named_like_a_number_is_nobody_else(client: Client) {
+    let session = session(&client).await;
+    let held = session.lock("numbers").await.unwrap();
+    for number in 1..16_u64 {
+        let other = session.owner(format!("{number:x}")).lock("numbers").try_acquire().await;
+        assert!(matches!(other, Err(AcquireError::Busy { .. })), "{number}: {other:?}");
+    }
+    let error = session.owner(held.owner()).lock("numbers").try_acquire().await.unwrap_err();
+    let AcquireError::Failed(error) = error else { panic!("{error:?}") };
+    assert_eq!((error.kind(), error.field()), (ErrorKind::Invalid, Some("owner")));
+    held.release().await.unwrap();
+    session.close().await.unwrap();
+}
+
+async fn an_owner_that_takes_a_lock_again_has_the_mode_it_asked_for(client: Client) {
+    let session = session(&client).await;
+    let worker = session.owner("worker");
+    for _ in 0..20 {
+        let mut first = worker.lock("again/mode").await.unwrap();
+        // A change to a weaker mode that is under way, or given up, when the lock is taken again.
+        let (_, again) = tokio::join!(
+            tokio::time::timeout(Duration::from_micros(200), first.downgrade()),
+            worker.lock("again/mode").exclusive().acquire(),
+        );
+        let again = again.unwrap();
+        let other = session.lock("again/mode").shared().try_acquire().await;
+        assert_eq!(again.mode(), Mode::Exclusive);
+        assert!(matches!(other, Err(AcquireError::Busy { .. })), "{other:?}");
+        drop((first, again, other));
+    }
+    session.close().await.unwrap();
+}
+
+async fn a_joined_session_leaves_no_lock_and_no_waiter(client: Client) {
+    let parent = session(&client).await;
+    let join = || client.session().join(parent.lease_id());
+    let child = join().await.unwrap();
+    let guard = child.lock("joined").await.unwrap();
+    drop(child);
+    // The last of the session.
+    drop(guard);
+    until_queue(&client, "joined", 0, 0).await;
+    // Closed, it gives back what guards still have, and nobody of it waits.
+    let (child, held) = (join().await.unwrap(), parent.lock("joined/held").await.unwrap());
+    let guard = child.lock("joined").await.unwrap();
+    let waiting = tokio::spawn(child.lock("joined/held").acquire());
+    until_queue(&client, "joined/held", 1, 1).await;
+    child.close().await.unwrap();
+    assert!(guard.is_lost());
+    assert!(client.get_lock("joined").await.unwrap().is_free());
+    assert!(matches!(waiting.await.unwrap(), Err(AcquireError::Lost(_))));
+    until_queue(&client, "joined/held", 1, 0).await;
+    assert_eq!(parent.check(), Ok(()), "the lease lives");
+    held.release().await.unwrap();
+    parent.close().await.unwrap();
+}
+
+async fn a_write_for_a_lease_that_is_gone_costs_the_session_nothing(client: Client) {
+    let (session, other) = (session(&client).await, session(&client).await);
+    let gone = other.lease_id();
+    other.close().await.unwrap();
+    let error = session.registers().put("gone", "1").lease(gone).await.unwrap_err();
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::NotFound, Some("LEASE_NOT_FOUND")));
+    let put = TxnOp::Put { key: b"gone".to_vec(), value: b"1".to_vec(), lease: Some(gone) };
+    let error = session.registers().txn().then(put).commit().await.unwrap_err();
+    assert_eq!(error.reason(), Some("LEASE_NOT_FOUND"));
+    assert_eq!(session.check(), Ok(()));
+    session.close().await.unwrap();
+}
+
 async fn readers_share_and_a_writer_waits_for_all_of_them(client: Client) {
     let session = session(&client).await;
     let one = session.lock("shared").shared().await.unwrap();
@@ -236,8 +310,10 @@ async fn an_upgrade_that_is_given_up_leaves_the_old_mode(client: Client) {
     let mut guard = session.lock("given-up").shared().await.unwrap();
     let token = guard.token().unwrap();
     let other = session.lock("given-up").shared().await.unwrap();
-    let upgrade = tokio::time::timeout(Duration::from_millis(150), guard.upgrade()).await;
-    assert!(upgrade.is_err(), "another reader is in the way");
+    tokio::select! {
+        upgraded = guard.upgrade() => panic!("another reader is in the way: {upgraded:?}"),
+        () = until_queue(&client, "given-up", 2, 1) => {}
+    }
     // The next change waits until the cluster has forgotten the first.
     guard.convert(Mode::IntentShared).await.unwrap();
     assert_eq!((guard.token().unwrap(), guard.mode()), (token, Mode::IntentShared));
@@ -313,7 +389,6 @@ async fn a_dropped_guard_is_released_and_a_dropped_session_revoked(client: Clien
     until_queue(&client, "dropped", 0, 0).await;
     let guard = session(&client).await.lock("dropped").await.unwrap();
     // The guard keeps its session; with the last of them the lease ends.
-    tokio::time::sleep(Duration::from_millis(50)).await;
     guard.token().unwrap();
     let lease = guard.lease_id();
     drop(guard);
@@ -351,6 +426,10 @@ async fn a_forced_release_is_noticed_with_its_reason(client: Client) {
     let several = session.locks(["forced/x", "forced/y"]).await.unwrap();
     client.force_release("forced/y", several.token().unwrap(), "test").await.unwrap();
     assert_eq!(several.lost().await.reason, LostReason::Forced);
+    // The other name is given back with the guard.
+    assert_eq!(client.get_lock("forced/x").await.unwrap().holder_count, 1);
+    drop(several);
+    until_queue(&client, "forced/x", 0, 0).await;
     client.force_release("forced/7", others[7].token().unwrap(), "test").await.unwrap();
     assert_eq!(others[7].lost().await.reason, LostReason::Forced);
     for (number, guard) in others.iter().enumerate().filter(|(number, _)| *number != 7) {
