@@ -114,6 +114,11 @@ fn leaders_follow_each_other(cluster: &Cluster) {
         (second.token().unwrap(), second, session)
     });
     let token = first.token().unwrap();
+    let began = Instant::now();
+    while client.get_lock("blocking/election").unwrap().waiter_count == 0 {
+        assert!(began.elapsed() < cluster::PATIENCE, "the second stands");
+        std::thread::yield_now();
+    }
     first.resign().unwrap();
     let (next, second, _session) = waiting.join().unwrap();
     assert!(next > token);

@@ -100,6 +100,31 @@ async fn a_follower_that_stands_still_under_a_client_costs_it_no_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_leader_costs_no_session_that_ends_with_its_connection() {
+    let cluster = three().await;
+    let client = connect(&cluster).await;
+    settled(&client).await;
+    let fragile = client.session().ttl(Duration::from_secs(5)).revoke_on_disconnect(true);
+    let fragile = fragile.open().await.unwrap();
+    let guard = fragile.lock("held").acquire().await.unwrap();
+    let mut leader = cluster.leader().await;
+    for _ in 0..2 {
+        let other = (leader + 1) % 3;
+        let mut admin = AdminServiceClient::new(cluster.nodes[leader].channel(PATIENCE));
+        admin.transfer(TransferRequest { group_id: 0, node_id: other as u64 + 1 }).await.unwrap();
+        leader = cluster.leader_but(Some(leader)).await;
+        // A line that the client has left would be closed as soon as nothing is under way on it.
+        for _ in 0..10 {
+            works(&fragile, "other", 1).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(guard.token().err(), None);
+        }
+    }
+    guard.release().await.unwrap();
+    fragile.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p7_when_all_nodes_stand_still_the_loss_is_told_before_the_lease_can_end() {
     let cluster = three().await;
     let client = connect(&cluster).await;
