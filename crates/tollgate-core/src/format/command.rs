@@ -10,7 +10,7 @@
 //! | 2   | `GrantLease`        | flags, lease or slot, ttl, client id, address |
 //! | 3   | `RenewLeases`       | list of (lease, option of address, acked) |
 //! | 4   | `RevokeLease`       | lease, disconnected |
-//! | 5   | `AcquireLock`       | flags, names, lease, owner, mode, \[wait\], delay, \[hold\], why, \[value\], \[request\] |
+//! | 5   | `AcquireLock`       | flags, names, lease, owner, mode, \[wait\], delay, \[hold\], why, \[value, request\] |
 //! | 6   | `ReleaseLock`       | flags, names, then token, or lease, owner, \[token\], \[request\] |
 //! | 7   | `ConvertLock`       | flags, names, lease, owner, mode, \[wait\], \[request\] |
 //! | 8   | `CancelWait`        | flags, lease, then seq, or name, owner; acked |
