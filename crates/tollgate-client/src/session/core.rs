@@ -1,7 +1,8 @@
 //! What all parts of a session share: its lease, what it believes of it, and the numbers of its requests.
 //!
 //! Invariant: once the session is lost it stays lost, for the reason that came first; nothing is asked for under its
-//! lease from then on but its end, and that of what is held under a lease that lives on. Not here: keepalives (`keeper`), what is held (`grant`).
+//! lease from then on but its end, and that of what is held under a lease that lives on. Not here: keepalives
+//! (`keeper`), what is held (`grant`).
 
 use crate::belief::Belief;
 use crate::call::{Answered, Call};
