@@ -169,7 +169,7 @@ impl Acquire {
         };
         Metadata::new(&self.why).map_err(wrong("metadata"))?;
         if let Some(owner) = &self.owner {
-            owner::check(owner)?;
+            owner::check(owner, self.session.core().joined)?;
         }
         if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
             return Err(Error::invalid("max_hold_ms", "it is zero: leave it out to hold without end"));

@@ -67,13 +67,14 @@ pub(crate) fn generated(seq: Seq) -> String {
     format!("{GENERATED}{:x}", seq.get())
 }
 
-/// Checks the name of an owner that a program gave.
-pub(crate) fn check(name: &str) -> Result<(), Error> {
+/// Checks the name of an owner that a program gave. In a session that `joined` another's lease it may be one that was
+/// made there.
+pub(crate) fn check(name: &str, joined: bool) -> Result<(), Error> {
     Owner::new(name).map_err(|invalid| Error::invalid("owner", invalid))?;
     if name.is_empty() {
         return Err(Error::invalid("owner", "it has no name: give it one, or leave the owner out"));
     }
-    if name.starts_with(GENERATED) {
+    if !joined && name.starts_with(GENERATED) {
         let says = "names of owners that begin with ~ are made by the client: choose another";
         return Err(Error::invalid("owner", says));
     }
@@ -215,9 +216,10 @@ mod tests {
         for number in [1, 10, 0xbeef, (1 << 52) - 1] {
             let made = generated(Seq::new(number).unwrap());
             Owner::new(&made).expect("the cluster takes it");
-            assert!(check(&made).is_err(), "{made}");
-            assert!(check(&format!("{number:x}")).is_ok());
+            assert!(check(&made, false).is_err(), "{made}");
+            assert!(check(&made, true).is_ok(), "a session that shares the lease goes on with it");
+            assert!(check(&format!("{number:x}"), false).is_ok());
         }
-        assert!(check("").is_err());
+        assert!(check("", true).is_err());
     }
 }
