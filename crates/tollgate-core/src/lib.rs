@@ -46,6 +46,7 @@
 //!         lock_delay: DurationMs::ZERO,
 //!         max_hold: None,
 //!         metadata: Metadata::NONE,
+//!         value: None,
 //!         attended: false,
 //!         request: None,
 //!     });
