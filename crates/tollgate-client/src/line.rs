@@ -242,7 +242,7 @@ impl Writer {
             };
             let operations;
             (operations, carried) = self.pack(first);
-            place.send(v1::SessionRequest { operations });
+            place.send(v1::SessionRequest { operations, hung_up: Vec::new() });
         }
         if let Some((_, answer)) = carried {
             let _ = answer.send(Err(Broken { sent: false }));

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard};
-use tollgate_node::planted::{Bug, planted};
 
 /// Counts by what they are interested in. What nobody is interested in takes no room.
 #[derive(Debug)]
@@ -26,7 +25,7 @@ impl<K: Eq + Hash> Counted<K> {
         let mut counts = self.lock();
         let Some(count) = counts.get_mut(key) else { return true };
         *count -= 1;
-        let last = *count == 0 && !planted(Bug::HangUpUnnoticed);
+        let last = *count == 0;
         if last {
             counts.remove(key);
         }

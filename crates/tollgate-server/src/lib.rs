@@ -20,6 +20,7 @@ pub mod operation;
 mod router;
 mod server;
 mod session;
+mod standing;
 
 pub use router::Router;
 pub use server::{Addresses, Listeners, ServeError, Server};

@@ -1,8 +1,8 @@
 //! Streams to other nodes, over which operations are forwarded to the leader.
 //!
-//! One session stream for each node, opened when it is first needed and again after it broke. Invariant: every call
-//! is answered once, by the other node or because the stream broke, and then nobody knows what became of it. Not here:
-//! whether to try again (`router`).
+//! One session stream for each node and purpose, opened when it is first needed and again after it broke. Invariant:
+//! every call is answered once, by the other node or because the stream broke, and then nobody knows what became of it;
+//! when its caller goes before that, the other node is told. Not here: whether to try again (`router`).
 
 use crate::operation::{Kind, Prepared};
 use std::collections::BTreeMap;
@@ -40,8 +40,10 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// What the operations of a stream between nodes are for. Each purpose has streams of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
-    /// Clients asked for them.
-    Client,
+    /// Sessions asked for them: what waits goes on, whatever becomes of the stream.
+    Session,
+    /// Callers of single calls asked for them, and stand by: what waits is only as good as they are.
+    Attended,
     /// They end leases whose clients disconnected from the node that sends them.
     Disconnected,
 }
@@ -50,7 +52,8 @@ impl Purpose {
     /// What the metadata of its streams says.
     const fn word(self) -> &'static str {
         match self {
-            Purpose::Client => "1",
+            Purpose::Session => "session",
+            Purpose::Attended => "attended",
             Purpose::Disconnected => "disconnected",
         }
     }
@@ -58,15 +61,18 @@ impl Purpose {
     /// What a stream is for; none if it does not come from another node.
     pub(crate) fn of<T>(request: &tonic::Request<T>) -> Option<Purpose> {
         let word = request.metadata().get(FORWARDED)?;
-        Some(if word == Purpose::Disconnected.word() { Purpose::Disconnected } else { Purpose::Client })
+        let known = [Purpose::Attended, Purpose::Disconnected];
+        Some(known.into_iter().find(|purpose| word == purpose.word()).unwrap_or(Purpose::Session))
     }
 
     /// Makes an operation one for this purpose.
     pub(crate) fn apply(self, prepared: &mut Prepared) {
-        if let (Purpose::Disconnected, Kind::Command { command: Command::RevokeLease(revoke), .. }) =
-            (self, &mut prepared.kind)
-        {
-            revoke.disconnected = true;
+        let Kind::Command { command, .. } = &mut prepared.kind else { return };
+        match (self, command) {
+            (Purpose::Attended, Command::AcquireLock(acquire)) => acquire.attended = true,
+            (Purpose::Attended, Command::ConvertLock(convert)) => convert.attended = true,
+            (Purpose::Disconnected, Command::RevokeLease(revoke)) => revoke.disconnected = true,
+            _ => {}
         }
     }
 }
@@ -106,15 +112,21 @@ type Whom = (NodeId, Purpose);
 #[derive(Debug, Clone)]
 struct Link {
     calls: mpsc::Sender<Call>,
+    /// Calls whose callers went. Without a limit of its own: there are no more of them than calls.
+    hang_ups: mpsc::UnboundedSender<u64>,
+    next: Arc<AtomicU64>,
 }
 
 impl Links {
-    /// Has an operation carried out by another node.
+    /// Has an operation carried out by another node. Dropped before the answer, the other node is told that nobody
+    /// waits for it any more.
     pub(crate) async fn call(&self, whom: Whom, address: &str, op: Op) -> Result<OpResult, Lost> {
         let link = self.link(whom, address);
+        let id = link.next.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, receiver) = oneshot::channel();
-        link.calls.send((op, sender)).await.map_err(|_| Lost { sent: false })?;
-        receiver.await.unwrap_or(Err(Lost { sent: true }))
+        link.calls.send(Call { id, op, answer: sender }).await.map_err(|_| Lost { sent: false })?;
+        let mut awaited = Awaited { id, hang_ups: link.hang_ups, answer: receiver };
+        (&mut awaited.answer).await.unwrap_or(Err(Lost { sent: true }))
     }
 
     fn link(&self, whom: Whom, address: &str) -> Link {
@@ -123,20 +135,58 @@ impl Links {
             return link.clone();
         }
         let (calls, receiver) = mpsc::channel(QUEUE_MAX);
-        tokio::spawn(run(address.to_owned(), whom.1, receiver));
-        let link = Link { calls };
+        let (hang_ups, hung_up) = mpsc::unbounded_channel();
+        tokio::spawn(run(address.to_owned(), whom.1, Calls { calls: receiver, hung_up }));
+        let link = Link { calls, hang_ups, next: Arc::default() };
         links.insert(whom, link.clone());
         link
     }
 }
 
-type Call = (Op, oneshot::Sender<Result<OpResult, Lost>>);
-type Calls = mpsc::Receiver<Call>;
+/// An answer that somebody waits for.
+struct Awaited {
+    id: u64,
+    hang_ups: mpsc::UnboundedSender<u64>,
+    answer: oneshot::Receiver<Result<OpResult, Lost>>,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        // Closed first: a call that is not sent yet is then never sent, and one that is has been noted as pending.
+        self.answer.close();
+        if !self.answer.is_terminated() && self.answer.try_recv().is_err() {
+            // Gone only if the stream is.
+            let _ = self.hang_ups.send(self.id);
+        }
+    }
+}
+
+/// An operation on its way to another node.
+#[derive(Debug)]
+struct Call {
+    /// Its number on the stream.
+    id: u64,
+    op: Op,
+    answer: oneshot::Sender<Result<OpResult, Lost>>,
+}
+
+impl Call {
+    /// It was never sent.
+    fn give_up(self) {
+        // Its caller may be gone.
+        let _ = self.answer.send(Err(Lost { sent: false }));
+    }
+}
+
+/// What a stream is given to carry.
+struct Calls {
+    calls: mpsc::Receiver<Call>,
+    hung_up: mpsc::UnboundedReceiver<u64>,
+}
 
 /// Operations under way, by the number that the stream gives them.
 #[derive(Debug, Default)]
 struct Pending {
-    next: AtomicU64,
     waiting: Mutex<BTreeMap<u64, oneshot::Sender<Result<OpResult, Lost>>>>,
 }
 
@@ -145,10 +195,8 @@ impl Pending {
         self.waiting.lock().expect("nobody panics with it")
     }
 
-    fn add(&self, op: Op, answer: oneshot::Sender<Result<OpResult, Lost>>) -> v1::Operation {
-        let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+    fn add(&self, Call { id, mut op, answer }: Call) -> v1::Operation {
         self.lock().insert(id, answer);
-        let mut op = op;
         if planted(Bug::SeqNotForwarded)
             && let Op::Unlock(v1::UnlockRequest { request, .. }) | Op::Lock(v1::LockRequest { request, .. }) =
                 &mut op
@@ -167,6 +215,11 @@ impl Pending {
             let _ = waiting.send(Ok(outcome));
         }
     }
+
+    /// A caller went. Whether its operation was sent and has no answer yet.
+    fn hung_up(&self, id: u64) -> bool {
+        self.lock().remove(&id).is_some()
+    }
 }
 
 /// Carries calls until the stream breaks; whoever has no answer by then is told so.
@@ -176,9 +229,9 @@ async fn run(address: String, purpose: Purpose, mut calls: Calls) {
     if let Some(incoming) = open(&address, purpose, outgoing).await {
         carry(&pending, &mut calls, &frames, incoming).await;
     }
-    calls.close();
-    while let Ok((_, answer)) = calls.try_recv() {
-        let _ = answer.send(Err(Lost { sent: false }));
+    calls.calls.close();
+    while let Ok(call) = calls.calls.try_recv() {
+        call.give_up();
     }
     for answer in std::mem::take(&mut *pending.lock()).into_values() {
         let _ = answer.send(Err(Lost { sent: true }));
@@ -202,37 +255,57 @@ async fn carry(
             _ = &mut reader.0 => break,
         };
         let Ok(place) = place else { break };
-        let first = if carried.is_some() {
-            carried.take()
+        let frame = if carried.is_some() {
+            pack(pending, &mut carried, calls)
         } else {
             tokio::select! {
-                call = calls.recv() => call,
+                call = calls.calls.recv() => {
+                    let Some(call) = call else { break };
+                    carried = Some(call);
+                    pack(pending, &mut carried, calls)
+                }
+                // There is one as long as there are calls.
+                Some(id) = calls.hung_up.recv() => {
+                    let mut frame = pack(pending, &mut carried, calls);
+                    frame.hung_up.extend(Some(id).filter(|id| pending.hung_up(*id)));
+                    frame
+                }
                 _ = &mut reader.0 => break,
             }
         };
-        let Some(first) = first else { break };
-        let operations;
-        (operations, carried) = pack(pending, first, calls);
-        place.send(v1::SessionRequest { operations });
+        if !frame.operations.is_empty() || !frame.hung_up.is_empty() {
+            place.send(frame);
+        }
     }
-    if let Some((_, answer)) = carried {
-        let _ = answer.send(Err(Lost { sent: false }));
+    if let Some(call) = carried {
+        call.give_up();
     }
 }
 
-/// A frame full of calls, and the call that did not fit.
-fn pack(pending: &Pending, first: Call, calls: &mut Calls) -> (Vec<v1::Operation>, Option<Call>) {
-    let mut bytes = length(&first.0);
-    let mut operations = vec![pending.add(first.0, first.1)];
-    while operations.len() < FRAME_OPERATIONS_MAX && bytes < FRAME_BYTES_MAX {
-        let Ok((op, answer)) = calls.try_recv() else { break };
-        bytes += length(&op);
-        if bytes > FRAME_BYTES_MAX {
-            return (operations, Some((op, answer)));
+/// A frame full of calls, from the one carried over on, and of hang-ups; leaves in `carried` the call that did not fit.
+fn pack(pending: &Pending, carried: &mut Option<Call>, calls: &mut Calls) -> v1::SessionRequest {
+    let mut frame = v1::SessionRequest::default();
+    let mut bytes = 0;
+    while frame.operations.len() < FRAME_OPERATIONS_MAX {
+        let Some(call) = carried.take().or_else(|| calls.calls.try_recv().ok()) else { break };
+        if call.answer.is_closed() {
+            // Its caller has gone before it was sent: nothing happened, and nobody has to hear that.
+            continue;
         }
-        operations.push(pending.add(op, answer));
+        bytes += length(&call.op);
+        if bytes > FRAME_BYTES_MAX && !frame.operations.is_empty() {
+            *carried = Some(call);
+            break;
+        }
+        frame.operations.push(pending.add(call));
     }
-    (operations, None)
+    // After the calls, so that none of these is for one that is still to be sent.
+    while frame.hung_up.len() < FRAME_OPERATIONS_MAX
+        && let Ok(id) = calls.hung_up.try_recv()
+    {
+        frame.hung_up.extend(Some(id).filter(|id| pending.hung_up(*id)));
+    }
+    frame
 }
 
 /// About how many bytes an operation takes in a frame.
@@ -282,16 +355,33 @@ async fn open(
 mod tests {
     use super::*;
 
-    fn call(bytes: usize) -> (Call, oneshot::Receiver<Result<OpResult, Lost>>) {
+    type Answered = oneshot::Receiver<Result<OpResult, Lost>>;
+
+    fn call(id: u64, bytes: usize) -> (Call, Answered) {
         let (answer, answered) = oneshot::channel();
         let put = v1::PutRequest { value: vec![7; bytes], ..Default::default() };
-        ((Op::Put(put), answer), answered)
+        (Call { id, op: Op::Put(put), answer }, answered)
+    }
+
+    /// Room for so many calls.
+    fn queue(room: usize) -> (mpsc::Sender<Call>, mpsc::UnboundedSender<u64>, Calls) {
+        let (queue, calls) = mpsc::channel(room);
+        let (hang_ups, hung_up) = mpsc::unbounded_channel();
+        (queue, hang_ups, Calls { calls, hung_up })
+    }
+
+    fn ids(frame: &v1::SessionRequest) -> Vec<u64> {
+        frame.operations.iter().map(|operation| operation.id).collect()
+    }
+
+    fn awaited(id: u64, hang_ups: &mpsc::UnboundedSender<u64>, answer: Answered) -> Awaited {
+        Awaited { id, hang_ups: hang_ups.clone(), answer }
     }
 
     #[tokio::test]
     async fn answers_are_read_while_nothing_can_be_sent() {
         let pending = Arc::new(Pending::default());
-        let (queue, mut calls) = mpsc::channel(4);
+        let (queue, _hang_ups, mut calls) = queue(4);
         // Room for one frame, which nobody takes out.
         let (frames, _unread) = mpsc::channel(1);
         let (answers, incoming) = mpsc::channel(4);
@@ -299,13 +389,13 @@ mod tests {
         let carrier = tokio::spawn(async move {
             carry(&carrying, &mut calls, &frames, ReceiverStream::new(incoming)).await;
         });
-        let (first, answered) = call(1);
+        let (first, answered) = call(1, 1);
         queue.send(first).await.unwrap();
         let result = Some(OpResult::Put(v1::PutResponse::default()));
         while pending.lock().is_empty() {
             tokio::task::yield_now().await;
         }
-        let (second, _unanswered) = call(1);
+        let (second, _unanswered) = call(2, 1);
         queue.send(second).await.unwrap();
         let results = vec![v1::OperationResult { id: 1, result }];
         answers.send(Ok(v1::SessionResponse { results, header: None })).await.unwrap();
@@ -317,19 +407,41 @@ mod tests {
     #[test]
     fn a_frame_is_cut_by_bytes_and_what_does_not_fit_goes_next() {
         let pending = Pending::default();
-        let (queue, mut calls) = mpsc::channel(8);
+        let (queue, _hang_ups, mut calls) = queue(8);
         let mut waiting = Vec::new();
-        for bytes in [10, FRAME_BYTES_MAX, 10] {
-            let (call, answered) = call(bytes);
+        for (id, bytes) in (1..).zip([10, FRAME_BYTES_MAX, 10]) {
+            let (call, answered) = call(id, bytes);
             queue.try_send(call).unwrap();
             waiting.push(answered);
         }
-        let first = calls.try_recv().unwrap();
-        let (operations, carried) = pack(&pending, first, &mut calls);
-        assert_eq!((operations.len(), carried.is_some()), (1, true));
-        let (operations, carried) = pack(&pending, carried.unwrap(), &mut calls);
-        assert_eq!((operations.len(), carried.is_some()), (1, false), "a long one goes alone");
-        let first = calls.try_recv().unwrap();
-        assert_eq!(pack(&pending, first, &mut calls).0.len(), 1);
+        let mut carried = None;
+        assert_eq!((ids(&pack(&pending, &mut carried, &mut calls)), carried.is_some()), (vec![1], true));
+        assert_eq!(ids(&pack(&pending, &mut carried, &mut calls)), [2], "a long one goes alone");
+        assert_eq!((ids(&pack(&pending, &mut carried, &mut calls)), carried.is_some()), (vec![3], false));
+    }
+
+    #[test]
+    fn a_caller_that_goes_takes_back_what_was_not_sent_and_is_told_of_otherwise() {
+        let pending = Pending::default();
+        let (queue, hang_ups, mut calls) = queue(8);
+        let mut callers = Vec::new();
+        for id in 1..=4 {
+            let (call, answered) = call(id, 1);
+            queue.try_send(call).unwrap();
+            callers.push(awaited(id, &hang_ups, answered));
+        }
+        drop(callers.remove(0));
+        let frame = pack(&pending, &mut None, &mut calls);
+        assert_eq!((ids(&frame), frame.hung_up), (vec![2, 3, 4], vec![]), "the first was never sent");
+        // One goes, one is answered and goes unheard, one is answered and heard.
+        drop(callers.remove(0));
+        let result = || Some(OpResult::Put(v1::PutResponse::default()));
+        pending.answered(v1::OperationResult { id: 3, result: result() });
+        pending.answered(v1::OperationResult { id: 4, result: result() });
+        assert!(matches!(callers[1].answer.try_recv(), Ok(Ok(_))));
+        callers.clear();
+        let frame = pack(&pending, &mut None, &mut calls);
+        assert_eq!((ids(&frame), frame.hung_up), (vec![], vec![2]));
+        assert!(pending.lock().is_empty());
     }
 }

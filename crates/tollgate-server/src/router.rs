@@ -1,14 +1,16 @@
 //! Has operations carried out: here if this node leads the group, at the leader otherwise.
 //!
 //! Invariant: an operation is sent again only if that is harmless, with its attempt counted up, so that a caller sees
-//! one effect and one answer through changes of leaders. A caller that goes away while its request waits takes it out
-//! of the queue. Not here: what an operation means (`operation`), the streams of sessions (`session`).
+//! one effect and one answer through changes of leaders. The leader knows who stands by while a request waits, and is
+//! told when one goes (`standing`). Not here: what an operation means (`operation`), the streams of sessions
+//! (`session`).
 
 use crate::counted::Counted;
 use crate::deadlocks::Deadlocks;
 use crate::link::{Links, Lost, Purpose};
 use crate::metrics::{Asked, Metrics};
 use crate::operation::{self, Context, ForcedRelease, HeaderInfo, Kind, Prepared, Query};
+use crate::standing::Standing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,15 +47,10 @@ struct Shared {
     clients: BTreeMap<NodeId, String>,
     links: Links,
     metrics: Arc<Metrics>,
-    /// How many callers wait for the same: the last one that goes takes the request with it.
-    waiting: Counted<WaitKey>,
     deadlocks: Deadlocks,
     /// How many of this node's sessions keep a lease alive: only the last one that goes ends it.
     kept: Counted<LeaseId>,
 }
-
-/// By what a request that waits is known: lease and seq, or without one lease, name and owner.
-type WaitKey = (u64, u64, String, String);
 
 /// What became of one attempt.
 enum Attempt {
@@ -68,14 +65,14 @@ enum Attempt {
 #[derive(Clone, Copy)]
 struct Errand<'a> {
     from: &'a Address,
-    /// Not to be done once somebody waits for this again.
-    unless: Option<&'a WaitKey>,
     purpose: Purpose,
+    /// Who stands by, if somebody does.
+    standing: Option<&'a Standing>,
 }
 
-impl Errand<'_> {
-    fn of_client(from: &Address) -> Errand<'_> {
-        Errand { from, unless: None, purpose: Purpose::Client }
+impl<'a> Errand<'a> {
+    fn new(from: &'a Address, purpose: Purpose) -> Errand<'a> {
+        Errand { from, purpose, standing: None }
     }
 }
 
@@ -88,10 +85,8 @@ impl Router {
         metrics: Arc<Metrics>,
     ) -> Router {
         let (links, deadlocks) = (Links::default(), Deadlocks::default());
-        let (waiting, kept) = (Counted::default(), Counted::default());
-        Router {
-            shared: Arc::new(Shared { node, groups, clients, links, metrics, waiting, deadlocks, kept }),
-        }
+        let kept = Counted::default();
+        Router { shared: Arc::new(Shared { node, groups, clients, links, metrics, deadlocks, kept }) }
     }
 
     /// What is counted.
@@ -133,35 +128,47 @@ impl Router {
 
     /// Has an operation carried out, wherever its leader is, and waits for the final answer.
     ///
-    /// Dropped before that, a request that waits in line leaves it.
+    /// Dropped before that, a request that waits in line leaves it, unless somebody else stands by for the same.
     pub async fn execute(&self, op: Op, from: &Address) -> OpResult {
-        self.carry_out(op, true, from).await
+        let standing = Standing::new(self.clone(), from);
+        let errand = Errand { standing: Some(&standing), ..Errand::new(from, Purpose::Attended) };
+        let result = self.carry_out(op, errand).await;
+        standing.leave_with_answer();
+        result
     }
 
     /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere.
     pub(crate) async fn execute_for_session(&self, op: Op, from: &Address) -> OpResult {
-        self.carry_out(op, false, from).await
+        self.carry_out(op, Errand::new(from, Purpose::Session)).await
     }
 
-    async fn carry_out(&self, op: Op, leaves: bool, from: &Address) -> OpResult {
+    async fn carry_out(&self, op: Op, errand: Errand<'_>) -> OpResult {
         let (asked, began) = (Asked::from(&op), Instant::now());
-        let result = self.until_settled(op, leaves, from).await;
+        let result = match self.prepare(op.clone(), errand) {
+            Ok(prepared) => {
+                if let Some(standing) = errand.standing.filter(|_| prepared.context.may_wait()) {
+                    standing.may_wait(&prepared.context);
+                }
+                self.until_done(op, prepared, errand).await
+            }
+            Err(error) => OpResult::Error(error),
+        };
         self.shared.metrics.operation(asked, &result, began.elapsed());
         result
     }
 
-    async fn until_settled(&self, op: Op, leaves: bool, from: &Address) -> OpResult {
-        let prepared = match operation::prepare(op.clone(), self.shared.groups, from) {
-            Ok(prepared) => prepared,
-            Err(error) => return OpResult::Error(error),
-        };
-        let leaves = if leaves { self.leave_on_drop(&prepared.context, from) } else { None };
-        let result = self.until_done(op, prepared, Errand::of_client(from)).await;
-        // What is not known to be over may still wait in line: that ends with its caller.
-        if let (Some(leaves), false) = (leaves, may_have_happened(&result)) {
-            leaves.disarm();
+    /// Has a request taken out of its queue, or given back what it got, that nobody wants any more.
+    pub(crate) async fn take_back(&self, cancel: v1::CancelWaitRequest, from: &Address) {
+        let (op, errand) = (Op::CancelWait(cancel), Errand::new(from, Purpose::Session));
+        if let Ok(prepared) = self.prepare(op.clone(), errand) {
+            self.until_done(op, prepared, errand).await;
         }
-        result
+    }
+
+    fn prepare(&self, op: Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
+        let mut prepared = operation::prepare(op, self.shared.groups, errand.from)?;
+        errand.purpose.apply(&mut prepared);
+        Ok(prepared)
     }
 
     async fn until_done(&self, op: Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
@@ -175,10 +182,7 @@ impl Router {
                 Ok(prepared) => prepared,
                 Err(error) => return OpResult::Error(unsure.unwrap_or(error)),
             };
-            if errand.unless.is_some_and(|key| self.shared.waiting.contains(key)) {
-                return OpResult::Error(wanted_again(group));
-            }
-            match self.attempt(&op, prepared, hint, errand.purpose).await {
+            match self.attempt(&op, prepared, hint, errand).await {
                 Attempt::Done(result) => return settle(&op, result, unsure),
                 Attempt::Unsure(error) if !may_repeat => return OpResult::Error(error),
                 Attempt::Unsure(error) => {
@@ -216,8 +220,7 @@ impl Router {
 
     fn prepare_again(&self, op: &mut Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
         count_attempt(op);
-        let mut prepared = operation::prepare(op.clone(), self.shared.groups, errand.from)?;
-        errand.purpose.apply(&mut prepared);
+        let mut prepared = self.prepare(op.clone(), errand)?;
         if let Kind::Command { fast, .. } = &mut prepared.kind {
             // An earlier attempt may have been granted.
             *fast = false;
@@ -225,7 +228,13 @@ impl Router {
         Ok(prepared)
     }
 
-    async fn attempt(&self, op: &Op, prepared: Prepared, hint: Option<NodeId>, purpose: Purpose) -> Attempt {
+    async fn attempt(
+        &self,
+        op: &Op,
+        prepared: Prepared,
+        hint: Option<NodeId>,
+        errand: Errand<'_>,
+    ) -> Attempt {
         let group = prepared.group;
         let (serves, leader) = {
             let status = self.shared.node.status().borrow();
@@ -236,7 +245,7 @@ impl Router {
             Kind::Read { consistency: Consistency::Linearizable | Consistency::Stale, .. }
         );
         if serves || anywhere {
-            return self.here(prepared).await;
+            return self.here(prepared, errand.standing).await;
         }
         let elsewhere = leader.filter(|leader| *leader != self.shared.node.node());
         let Some((leader, address)) = elsewhere.and_then(|leader| {
@@ -246,9 +255,12 @@ impl Router {
             return Attempt::Elsewhere(None);
         };
         let may_repeat = prepared.context.may_repeat();
+        if let Some(standing) = errand.standing {
+            standing.asks();
+        }
         let called = tokio::select! {
             biased;
-            called = self.shared.links.call((leader, purpose), address, op.clone()) => called,
+            called = self.shared.links.call((leader, errand.purpose), address, op.clone()) => called,
             // One that stands still does not answer, and its connection may look well for seconds.
             () = self.replaced(group, leader), if may_repeat => Err(Lost::SENT),
         };
@@ -257,7 +269,10 @@ impl Router {
             Ok(result) => Attempt::Done(result),
             Err(lost) if lost.was_sent() => Attempt::Unsure(Lost::unsure(group)),
             // Nothing happened, which must not hide that an earlier attempt may have.
-            Err(_) => Attempt::Elsewhere(None),
+            Err(_) => {
+                errand.standing.iter().for_each(|standing| standing.did_not_ask());
+                Attempt::Elsewhere(None)
+            }
         }
     }
 
@@ -275,15 +290,18 @@ impl Router {
         }
     }
 
-    async fn here(&self, prepared: Prepared) -> Attempt {
+    async fn here(&self, prepared: Prepared, standing: Option<&Standing>) -> Attempt {
         let Prepared { group, kind, context } = prepared;
         let began = Instant::now();
         let called = match kind {
             Kind::Read { consistency, query } => return self.read(group, consistency, query, &context).await,
             Kind::KeepAlive(renewal) => self.shared.node.call(Ask::KeepAlive { group, renewal }).await,
             Kind::Command { command, fast } => {
-                let command = Box::new(command);
-                self.shared.node.call(Ask::Command { group, command, fast }).await
+                let ask = Ask::Command { group, command: Box::new(command), fast };
+                match standing {
+                    Some(standing) => standing.call(ask).await,
+                    None => self.shared.node.call(ask).await,
+                }
             }
         };
         match called {
@@ -448,21 +466,6 @@ impl Router {
         self.not_leader(group, None)
     }
 
-    fn leave_on_drop(&self, context: &Context, from: &Address) -> Option<LeaveOnDrop> {
-        let cancel = context.cancel()?;
-        let key = (cancel.lease_id, cancel.seq, cancel.name.clone(), cancel.owner.clone());
-        self.shared.waiting.add(key.clone());
-        Some(LeaveOnDrop { router: self.clone(), key, cancel: Some(cancel), from: from.clone() })
-    }
-
-    /// Takes a request out of its queue, unless somebody waits for the same again.
-    async fn leave(&self, key: WaitKey, cancel: v1::CancelWaitRequest, from: &Address) {
-        let op = Op::CancelWait(cancel);
-        if let Ok(prepared) = operation::prepare(op.clone(), self.shared.groups, from) {
-            self.until_done(op, prepared, Errand { unless: Some(&key), ..Errand::of_client(from) }).await;
-        }
-    }
-
     /// A session keeps a lease alive from now on.
     pub(crate) fn keep(&self, lease: LeaseId) {
         self.shared.kept.add(lease);
@@ -477,42 +480,13 @@ impl Router {
     pub(crate) async fn revoke_disconnected(&self, lease: LeaseId) {
         let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
         let from = Address::NONE;
-        let errand = Errand { purpose: Purpose::Disconnected, ..Errand::of_client(&from) };
-        let Ok(mut prepared) = operation::prepare(op.clone(), self.shared.groups, &from) else { return };
-        errand.purpose.apply(&mut prepared);
+        let errand = Errand::new(&from, Purpose::Disconnected);
+        let Ok(prepared) = self.prepare(op.clone(), errand) else { return };
         if self.shared.kept.contains(&lease) {
             return;
         }
         // It ends by itself if this fails.
         self.until_done(op, prepared, errand).await;
-    }
-}
-
-/// Takes a request out of its queue when the last of its callers has gone.
-struct LeaveOnDrop {
-    router: Router,
-    key: WaitKey,
-    cancel: Option<v1::CancelWaitRequest>,
-    from: Address,
-}
-
-impl LeaveOnDrop {
-    /// The request is over.
-    fn disarm(mut self) {
-        self.cancel = None;
-    }
-}
-
-impl Drop for LeaveOnDrop {
-    fn drop(&mut self) {
-        let last = self.router.shared.waiting.remove(&self.key);
-        let Some(cancel) = self.cancel.take().filter(|_| last) else { return };
-        let (router, from, key) = (self.router.clone(), self.from.clone(), self.key.clone());
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                router.leave(key, cancel, &from).await;
-            });
-        }
     }
 }
 
@@ -584,16 +558,6 @@ fn tells_only_of_the_last_attempt(op: &Op, reason: v1::ErrorReason) -> bool {
     }
 }
 
-/// What a cancel comes to that is no longer wanted. Nobody reads it.
-fn wanted_again(group: GroupId) -> v1::Error {
-    let says = "somebody waits for the same again: the request stays in line";
-    v1::Error {
-        may_have_happened: false,
-        group_id: group.number(),
-        ..v1::Error::new(v1::ErrorReason::Cancelled, says)
-    }
-}
-
 /// This node has stopped before it found a leader.
 pub(crate) fn stopped(group: GroupId) -> v1::Error {
     let says = "the node has stopped, and nothing was done: ask another node";
@@ -611,10 +575,6 @@ pub(crate) fn is_incomplete(held_already: bool, result: &OpResult) -> bool {
 
 fn is_same_term(told: &v1::Leader, now: &v1::Leader) -> bool {
     told.fencing_token == now.fencing_token
-}
-
-fn may_have_happened(result: &OpResult) -> bool {
-    matches!(result, OpResult::Error(error) if error.may_have_happened)
 }
 
 pub(crate) fn revision_of(answer: &Answer) -> Option<tollgate_types::Revision> {
@@ -638,12 +598,13 @@ mod tests {
 
     #[test]
     fn one_who_hangs_up_gives_back_only_what_is_known_to_be_that_requests() {
-        let released = |op| {
-            let prepared = operation::prepare(op, 1, &Address::NONE).unwrap();
-            prepared.context.cancel().unwrap().release_if_granted
-        };
-        assert!(released(Op::Lock(lock(3))));
-        assert!(!released(Op::Lock(lock(0))), "it may have been held before");
+        let cancel = |op| operation::prepare(op, 1, &Address::NONE).unwrap().context.cancel(2);
+        let of_lock = cancel(Op::Lock(lock(3))).unwrap();
+        assert!(of_lock.release_if_granted);
+        assert_eq!((of_lock.seq, &*of_lock.name, of_lock.asked_at_most), (3, "jobs", 2));
+        assert_eq!(cancel(Op::Lock(lock(0))), None, "it may have been held before");
+        let at_once = v1::LockRequest { timeout_ms: 0, ..lock(3) };
+        assert_eq!(cancel(Op::Lock(at_once)), None, "it never waits");
         let convert = v1::ConvertRequest {
             name: "jobs".into(),
             lease_id: 1,
@@ -651,7 +612,7 @@ mod tests {
             request: lock(3).request,
             ..Default::default()
         };
-        assert!(!released(Op::Convert(convert)), "what was held before stays");
+        assert!(!cancel(Op::Convert(convert)).unwrap().release_if_granted, "what was held before stays");
     }
 
     #[test]
@@ -661,7 +622,7 @@ mod tests {
         let cancel = Op::CancelWait(v1::CancelWaitRequest::default());
         let ends = |op: &Op, reason, unsure| {
             let result = OpResult::Error(v1::Error::new(reason, "no"));
-            may_have_happened(&settle(op, result, unsure))
+            matches!(settle(op, result, unsure), OpResult::Error(error) if error.may_have_happened)
         };
         for reason in [v1::ErrorReason::Overloaded, v1::ErrorReason::DiskFull, v1::ErrorReason::NoSuchGroup] {
             assert!(ends(&Op::Lock(lock(1)), reason, unsure()));

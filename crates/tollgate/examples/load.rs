@@ -67,7 +67,11 @@ impl Session {
                         asked = if frame.len() < FRAME_MAX { queue.try_recv().ok() } else { None };
                     }
                 }
-                if frames.send(SessionRequest { operations: frame }).await.is_err() {
+                if frames
+                    .send(SessionRequest { operations: frame, ..SessionRequest::default() })
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }

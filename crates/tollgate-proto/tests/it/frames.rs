@@ -29,7 +29,7 @@ fn lock(id: u64) -> Operation {
 fn a_frame_of_operations_survives_the_wire() {
     let unlock = UnlockRequest { name: "jobs".into(), fencing_token: 17, ..UnlockRequest::default() };
     let unlock = Operation { id: 3, op: Some(operation::Op::Unlock(unlock)) };
-    round_trip(&SessionRequest { operations: vec![lock(2), unlock] });
+    round_trip(&SessionRequest { operations: vec![lock(2), unlock], hung_up: vec![1, u64::MAX] });
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_frame_of_results_survives_the_wire() {
 
 #[test]
 fn a_lock_in_a_full_frame_takes_few_bytes() {
-    let frame = SessionRequest { operations: (1_000..1_100).map(lock).collect() };
+    let frame = SessionRequest { operations: (1_000..1_100).map(lock).collect(), hung_up: Vec::new() };
     let each = round_trip(&frame) / 100;
     assert!(each <= 60, "{each} bytes");
 }
@@ -72,6 +72,6 @@ fn an_operation_that_an_older_server_does_not_know_has_an_id_and_no_op() {
 
 #[test]
 fn a_frame_that_is_cut_short_is_refused() {
-    let bytes = SessionRequest { operations: vec![lock(2)] }.encode_to_vec();
+    let bytes = SessionRequest { operations: vec![lock(2)], hung_up: Vec::new() }.encode_to_vec();
     assert!(SessionRequest::decode(&bytes[..bytes.len() - 1]).is_err());
 }

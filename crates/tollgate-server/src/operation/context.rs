@@ -220,22 +220,29 @@ impl Context {
         }
     }
 
-    /// For what can wait in a queue: what takes it out again, or gives back what it got, when its caller is gone. It
-    /// goes to the same group.
-    pub fn cancel(&self) -> Option<v1::CancelWaitRequest> {
+    /// Whether it may wait in a queue.
+    pub fn may_wait(&self) -> bool {
+        matches!(&self.about, About::Lock(asked) if asked.waits)
+    }
+
+    /// For what can wait in a queue and has a seq: what takes it out again, or gives back what it got, when its caller
+    /// has gone, unless it was asked for more than so many times. It goes to the same group.
+    ///
+    /// Without a seq nothing tells a grant from the one that its owner held before it asked again.
+    pub fn cancel(&self, asked_at_most: u32) -> Option<v1::CancelWaitRequest> {
         let About::Lock(asked) = &self.about else { return None };
-        if !asked.waits {
-            return None;
-        }
-        let (seq, name, owner) = match asked.seq {
-            Some(seq) => (seq.get(), String::new(), String::new()),
-            None => (0, asked.first_name().to_string(), asked.owner.to_string()),
-        };
-        // Without a seq nothing tells a grant from the one that its owner held before it asked again, and one who
-        // converts keeps what it holds.
-        let release_if_granted = asked.seq.is_some() && !asked.is_convert();
-        let lease_id = asked.lease.get();
-        Some(v1::CancelWaitRequest { lease_id, seq, name, owner, release_if_granted, ..Default::default() })
+        let seq = asked.seq.filter(|_| asked.waits)?.get();
+        // One who converts keeps what it holds.
+        let (lease_id, release_if_granted) = (asked.lease.get(), !asked.is_convert());
+        let name = asked.first_name().to_string();
+        Some(v1::CancelWaitRequest {
+            lease_id,
+            seq,
+            name,
+            release_if_granted,
+            asked_at_most,
+            ..Default::default()
+        })
     }
 
     /// Whether the answer says that the owner held the lock already, so that its lease should be renewed along with it.

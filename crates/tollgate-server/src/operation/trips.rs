@@ -106,7 +106,7 @@ fn prepared(op: Op) -> Prepared {
 
 /// What a caller that is gone has done.
 fn leaving(context: &Context) -> Command {
-    match prepared(Op::CancelWait(context.cancel().unwrap())).kind {
+    match prepared(Op::CancelWait(context.cancel(1).unwrap())).kind {
         Kind::Command { command, .. } => command,
         other => panic!("{other:?}"),
     }
@@ -379,25 +379,19 @@ fn who_held_the_lock_already_is_known_by_the_answer() {
 }
 
 #[test]
-fn a_cancel_for_a_caller_that_is_gone_takes_it_out_of_the_queue() {
-    for seq in [None, Some(numbered(4))] {
-        let mut group = Group::new();
-        group.run(lock("jobs", 1, 0));
-        let (context, queued) =
-            group.queue(Op::Lock(v1::LockRequest { request: seq.clone(), ..lock_request("jobs", 2, -1) }));
-        group.apply(leaving(&context));
-        assert_eq!(locked(group.resolve(&context, queued)).end_reason(), EndReason::Cancelled);
-        // Had it been granted, it would be given back, if it is known that it was not held before.
-        let op = Op::Lock(v1::LockRequest {
-            request: seq.clone().map(|seq| v1::Request { seq: 5, ..seq }),
-            ..lock_request("free", 2, -1)
-        });
-        let (context, _) = group.answer(op);
-        group.apply(leaving(&context));
-        let held = group.state.lock(&tollgate_types::Name::new("free").unwrap()).is_some();
-        assert_eq!(held, seq.is_none());
-    }
-    assert!(prepared(lock("jobs", 1, 0)).context.cancel().is_none());
+fn a_cancel_for_a_caller_that_is_gone_leaves_nothing_of_its_request() {
+    let mut group = Group::new();
+    group.run(lock("jobs", 1, 0));
+    let numbered =
+        |name, seq| Op::Lock(v1::LockRequest { request: Some(numbered(seq)), ..lock_request(name, 2, -1) });
+    let (context, queued) = group.queue(numbered("jobs", 4));
+    group.apply(leaving(&context));
+    assert_eq!(locked(group.resolve(&context, queued)).end_reason(), EndReason::Cancelled);
+    // Had it been granted, it would be given back.
+    let (context, _) = group.answer(numbered("free", 5));
+    group.apply(leaving(&context));
+    assert!(group.state.lock(&tollgate_types::Name::new("free").unwrap()).is_none());
+    assert!(prepared(lock("jobs", 1, -1)).context.cancel(1).is_none(), "nothing tells what is its own");
 }
 
 #[test]
@@ -413,12 +407,17 @@ fn only_a_cancel_that_can_give_back_nothing_new_is_repeated() {
 }
 
 #[test]
-fn a_cancel_of_a_convert_without_seq_leaves_the_grant() {
+fn a_cancel_of_a_convert_leaves_the_grant() {
     let mut group = Group::new();
     let shared = v1::LockRequest { mode: v1::Mode::Shared.into(), ..lock_request("jobs", 1, 0) };
     group.run(Op::Lock(shared));
-    let convert =
-        v1::ConvertRequest { name: "jobs".into(), lease_id: 1, timeout_ms: -1, ..Default::default() };
+    let convert = v1::ConvertRequest {
+        name: "jobs".into(),
+        lease_id: 1,
+        timeout_ms: -1,
+        request: Some(numbered(1)),
+        ..Default::default()
+    };
     let (context, _) = group.answer(Op::Convert(convert));
     group.apply(leaving(&context));
     assert!(group.state.lock(&tollgate_types::Name::new("jobs").unwrap()).is_some());

@@ -114,7 +114,7 @@ struct Session {
 impl Session {
     async fn send(&mut self, id: u64, op: Option<Op>) {
         let operations = vec![v1::Operation { id, op }];
-        self.requests.send(v1::SessionRequest { operations }).await.unwrap();
+        self.requests.send(v1::SessionRequest { operations, ..Default::default() }).await.unwrap();
     }
 
     /// The next results; none at the end.

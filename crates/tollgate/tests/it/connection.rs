@@ -307,7 +307,7 @@ impl Carrier {
         let operations = vec![v1::Operation { id: self.ids, op: Some(wire) }];
         self.open.insert(self.ids, call);
         // A stream that broke says so when it is read.
-        let _ = outgoing.send(v1::SessionRequest { operations }).await;
+        let _ = outgoing.send(v1::SessionRequest { operations, ..Default::default() }).await;
     }
 
     fn answered(&mut self, result: v1::OperationResult) {

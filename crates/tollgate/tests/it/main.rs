@@ -18,7 +18,6 @@ mod disk_full;
 mod elections;
 mod failover;
 mod input;
-mod known_gaps;
 mod load;
 mod observing;
 mod partitions;

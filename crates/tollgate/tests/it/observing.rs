@@ -35,7 +35,7 @@ pub(crate) async fn in_one_frame(node: &Node, ops: Vec<Op>) -> Vec<OpResult> {
     let mut answers = service.session(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
     let count = ops.len();
     let operations = (0..).zip(ops).map(|(id, op)| v1::Operation { id, op: Some(op) }).collect();
-    requests.send(v1::SessionRequest { operations }).await.unwrap();
+    requests.send(v1::SessionRequest { operations, ..Default::default() }).await.unwrap();
     let mut results = Vec::new();
     while results.len() < count {
         let frame = answers.message().await.unwrap().expect("an answer");

@@ -95,7 +95,10 @@ async fn a_session_keeps_what_it_was_granted_elsewhere_when_its_first_node_comes
     let mut sessions = SessionServiceClient::new(cluster.nodes[lonely].channel(Duration::from_mins(1)));
     let (requests, outgoing) = mpsc::channel(4);
     let mut answers = sessions.session(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
-    let send = |id, op| SessionRequest { operations: vec![Operation { id, op: Some(op) }] };
+    let send = |id, op| SessionRequest {
+        operations: vec![Operation { id, op: Some(op) }],
+        ..SessionRequest::default()
+    };
     let warm = LockRequest { name: "warm".into(), ..jobs(2, 0) };
     requests.send(send(1, Op::Lock(warm))).await.unwrap();
     while answers.message().await.unwrap().unwrap().results.is_empty() {}

@@ -33,7 +33,10 @@ impl Session {
     async fn ask(&self, first: u64, times: u64) -> bool {
         let range = v1::RangeRequest { prefix: b"k".to_vec(), ..v1::RangeRequest::default() };
         let operation = |id| v1::Operation { id, op: Some(Op::Range(range.clone())) };
-        let frame = v1::SessionRequest { operations: (first..first + times).map(operation).collect() };
+        let frame = v1::SessionRequest {
+            operations: (first..first + times).map(operation).collect(),
+            ..Default::default()
+        };
         let sent = tokio::time::timeout(Duration::from_millis(200), self.requests.send(frame)).await;
         matches!(sent, Ok(Ok(())))
     }

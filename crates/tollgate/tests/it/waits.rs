@@ -1,8 +1,9 @@
-//! Callers of single gRPC calls that wait in line: they outlast a leader, and leave the queue when they hang up.
+//! Callers of single gRPC calls that wait in line: they outlast a leader, and leave the queue when they hang up or are
+//! lost with their node.
 
-use crate::cluster::{self, Cluster, PATIENCE};
+use crate::cluster::{self, Cluster, Making, PATIENCE};
 use std::time::Duration;
-use tollgate_proto::v1::{GetLockRequest, LeaseGrantRequest, LockRequest, LockState, UnlockRequest};
+use tollgate_proto::v1::{GetLockRequest, LeaseGrantRequest, LockRequest, LockState, Request, UnlockRequest};
 
 pub(crate) async fn leases(cluster: &Cluster, ids: &[u64]) {
     for id in ids {
@@ -85,5 +86,92 @@ async fn a_wait_that_times_out_is_an_answer_that_names_the_holder() {
         let answer = cluster.nodes[node].locks().lock(jobs(2, 200)).await.unwrap().into_inner();
         assert!(!answer.acquired && began.elapsed() >= Duration::from_millis(198), "{answer:?}");
         assert_eq!(answer.holders[0].fencing_token, held.fencing_token);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_follower_is_killed_leaves_the_queue() {
+    let mut cluster = Cluster::start(Making::nodes(3).flags(&["--raft-unattended-ms", "1000"])).await;
+    leases(&cluster, &[1, 2]).await;
+    let leader = cluster.leader().await;
+    assert!(cluster.nodes[leader].locks().lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
+    let asked = (leader + 1) % 3;
+    let mut service = cluster.nodes[asked].locks();
+    let waiting = tokio::spawn(async move { service.lock(jobs(2, -1)).await });
+    until_waiting(&cluster, leader, 1).await;
+    cluster.nodes[asked].kill();
+    assert!(waiting.await.unwrap().is_err());
+    // Nobody stands by any more.
+    until_waiting(&cluster, leader, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_node_is_killed_as_leader_leaves_the_queue_of_the_next() {
+    let mut cluster = Cluster::start(Making::nodes(3).flags(&["--raft-unattended-ms", "1000"])).await;
+    leases(&cluster, &[1, 2]).await;
+    let leader = cluster.leader().await;
+    assert!(cluster.nodes[leader].locks().lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
+    let mut service = cluster.nodes[leader].locks();
+    let waiting = tokio::spawn(async move { service.lock(jobs(2, -1)).await });
+    until_waiting(&cluster, leader, 1).await;
+    cluster.nodes[leader].kill();
+    assert!(waiting.await.unwrap().is_err());
+    let next = cluster.leader_but(Some(leader)).await;
+    until_waiting(&cluster, next, 0).await;
+}
+
+/// A request that waits, with a number.
+fn numbered(attempt: u32) -> LockRequest {
+    let request = Some(Request { seq: 1, attempt, ..Request::default() });
+    LockRequest { request, ..jobs(2, -1) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p10_a_repeat_at_another_node_keeps_its_place_when_the_first_caller_hangs_up() {
+    let cluster = cluster::three().await;
+    leases(&cluster, &[1, 2]).await;
+    let leader = cluster.leader().await;
+    for (first, second) in [(1, 2), (0, 1), (2, 0)] {
+        assert!(cluster.nodes[leader].locks().lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
+        let mut service = cluster.nodes[(leader + first) % 3].locks();
+        let first = tokio::spawn(async move { service.lock(numbered(0)).await });
+        until_waiting(&cluster, leader, 1).await;
+        let mut service = cluster.nodes[(leader + second) % 3].locks();
+        let second = tokio::spawn(async move { service.lock(numbered(1)).await });
+        // That the repeat has arrived changes nothing that could be waited for, nor does the hang-up.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        first.abort();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let unlock = UnlockRequest { name: "jobs".into(), lease_id: 1, ..UnlockRequest::default() };
+        cluster.nodes[leader].locks().unlock(unlock).await.unwrap();
+        let granted = tokio::time::timeout(PATIENCE, second).await.unwrap().unwrap().unwrap().into_inner();
+        assert!(granted.acquired, "the repeat was taken out of the queue with the first: {granted:?}");
+        // A lease of its own for the next round, whose request has the same number.
+        let revoke = tollgate_proto::v1::LeaseRevokeRequest { id: 2 };
+        cluster.nodes[leader].locks().lease_revoke(revoke).await.unwrap();
+        leases(&cluster, &[2]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_numbered_grant_that_its_caller_does_not_hear_of_is_given_back() {
+    let cluster = cluster::three().await;
+    leases(&cluster, &[1, 2]).await;
+    let leader = cluster.leader().await;
+    for (seq, asked) in (1..).zip([leader, (leader + 1) % 3]) {
+        assert!(cluster.nodes[leader].locks().lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
+        let request = Some(Request { seq, ..Request::default() });
+        let mut service = cluster.nodes[asked].locks();
+        let request = LockRequest { request, ..jobs(2, -1) };
+        let waiting = tokio::spawn(async move { service.lock(request).await });
+        until_waiting(&cluster, leader, 1).await;
+        // Both at once: whichever comes first, nothing stays.
+        waiting.abort();
+        let unlock = UnlockRequest { name: "jobs".into(), lease_id: 1, ..UnlockRequest::default() };
+        cluster.nodes[leader].locks().unlock(unlock).await.unwrap();
+        cluster::until("nobody has the lock", || async {
+            look(&cluster, leader).await.is_none_or(|lock| lock.holder_count + lock.waiter_count == 0)
+        })
+        .await;
     }
 }

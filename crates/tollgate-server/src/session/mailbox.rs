@@ -1,0 +1,340 @@
+//! What a session's client is told next, and what it waits for.
+//!
+//! Filled by the driver and by tasks that wait for other nodes, emptied by `telling`. Invariant: what is under way and
+//! what waits to be read have limits. Not here: how answers are worded (`telling`).
+
+use super::telling::{RESULT_BYTES_MAX, has_only_looked, too_long};
+use super::unread::Charge;
+use crate::metrics::Asked;
+use crate::operation::{self, Context, Seen};
+use crate::router::Router;
+use prost::Message;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tollgate_core::{OpResult as StepResult, Reply};
+use tollgate_node::planted::{Bug, planted};
+use tollgate_node::{Answer, Sink};
+use tollgate_proto::v1::{self, operation_result::Result as OpResult};
+use tollgate_replica::ReadError;
+use tollgate_types::{GroupId, LeaseId, Revision};
+
+/// Operations of one session that have no final result yet, waits in queues included.
+const UNDER_WAY_MAX: usize = 100_000;
+
+/// Results that wait for a client that does not read; past that, nothing more is taken from it.
+const RESULTS_WAITING_MAX: usize = 10_000;
+
+/// Likewise, about how many bytes of them.
+const BYTES_WAITING_MAX: usize = 16 << 20;
+
+/// About what an answer takes that carries no values; such a small one is told even past the limit.
+const SMALL_BYTES: usize = 256;
+
+/// What a read sees is not worded if it is far longer than that: about so long, as far as that can be told before.
+const SEEN_BYTES_MAX: usize = 8 * RESULT_BYTES_MAX;
+
+/// Leases of one session that are remembered, to end with it; more end by themselves.
+const LEASES_MAX: usize = 100_000;
+
+/// What a session's client is told next, and what it waits for.
+pub(super) struct Mailbox {
+    pub(super) inner: Mutex<Inner>,
+    pub(super) filled: Notify,
+    pub(super) emptied: Notify,
+    /// Its number on this node: two sessions may number their operations alike.
+    pub(super) stream: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Inner {
+    /// Answers of the driver, not worded yet.
+    pub(super) answers: VecDeque<(u64, Answer)>,
+    /// What reads saw, not worded yet.
+    pub(super) seen: VecDeque<(u64, Result<Seen, ReadError>)>,
+    /// Results that are.
+    pub(super) results: Vec<v1::OperationResult>,
+    /// About how long all of these are.
+    pub(super) unread: Charge,
+    /// Nobody will be told anything any more.
+    pub(super) is_closed: bool,
+    pub(super) under_way: BTreeMap<u64, UnderWay>,
+    /// Answers that are worded but for what another read has to tell.
+    pub(super) completing: usize,
+    /// Whether a flush is still to come.
+    pub(super) touched: bool,
+    /// The client asks for nothing more.
+    pub(super) input_ended: bool,
+    /// Leases that this session keeps alive, and whether they are known to end with it. None once it has ended, and for
+    /// a stream of another node, whose own sessions have the leases.
+    pub(super) leases: Option<BTreeMap<LeaseId, bool>>,
+}
+
+impl Inner {
+    pub(super) fn is_full(&self) -> bool {
+        let count = self.answers.len() + self.seen.len() + self.results.len();
+        count >= RESULTS_WAITING_MAX || self.unread.bytes() >= BYTES_WAITING_MAX
+    }
+
+    /// Whether something of this length is too much for a client that does not read. One that does can ask for it.
+    pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
+        bytes > SMALL_BYTES && self.unread.bytes() + bytes > BYTES_WAITING_MAX.max(bytes)
+    }
+
+    /// Whether the client will be told nothing more.
+    pub(super) fn is_over(&self) -> bool {
+        self.input_ended
+            && self.under_way.is_empty()
+            && self.completing == 0
+            && self.answers.is_empty()
+            && self.seen.is_empty()
+            && self.results.is_empty()
+    }
+
+    pub(super) fn push(&mut self, id: u64, result: OpResult) {
+        if !self.is_closed {
+            let result = v1::OperationResult { id, result: Some(result) };
+            self.unread.add(result.encoded_len());
+            self.results.push(result);
+        }
+    }
+
+    /// Remembers a lease that the answer says lives on, and forgets one that it says has ended. `ends`: whether a lease
+    /// that was granted ends with the session.
+    pub(super) fn note_lease(&mut self, router: &Router, ends: bool, result: &OpResult) {
+        let Some(leases) = &mut self.leases else { return };
+        let (lease, ends) = match result {
+            OpResult::LeaseGrant(granted) if ends => (granted.id, Some(true)),
+            OpResult::LeaseKeepAlive(kept) => (kept.id, (kept.ttl_ms > 0).then_some(false)),
+            _ => return,
+        };
+        let Ok(lease) = LeaseId::new(lease) else { return };
+        match ends {
+            Some(ends) => {
+                if let Some(known) = leases.get_mut(&lease) {
+                    *known |= ends;
+                } else if leases.len() < LEASES_MAX {
+                    leases.insert(lease, ends);
+                    router.keep(lease);
+                }
+            }
+            None => {
+                if leases.remove(&lease).is_some() {
+                    router.unkeep(lease);
+                }
+            }
+        }
+    }
+}
+
+/// An operation that has no final result yet.
+pub(super) struct UnderWay {
+    pub(super) group: GroupId,
+    /// None for one that is forwarded: it comes back as a result.
+    pub(super) context: Option<Context>,
+    pub(super) asked: Asked,
+    /// Whether it grants a lease that ends with the session.
+    pub(super) ends: bool,
+    pub(super) began: Instant,
+    pub(super) queued: Option<(Revision, u64)>,
+    /// Waits for the answer to one that is forwarded and may wait, and not longer than this is here.
+    pub(super) awaiting: Option<Awaiting>,
+}
+
+/// A task that goes with this.
+pub(super) struct Awaiting(pub(super) AbortHandle);
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Mailbox {
+    pub(super) fn new(stream: u64, forwarded: bool, unread: Charge) -> Arc<Mailbox> {
+        let leases = (!forwarded).then(BTreeMap::new);
+        let inner = Mutex::new(Inner { unread, leases, ..Inner::default() });
+        Arc::new(Mailbox { inner, filled: Notify::new(), emptied: Notify::new(), stream })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nobody panics with it")
+    }
+
+    /// Waits while the client does not read what it was told.
+    pub(super) async fn until_read(&self) {
+        while self.lock().is_full() {
+            self.emptied.notified().await;
+        }
+    }
+
+    /// The result of an operation that is under way, and did not come from the driver as an answer.
+    pub(super) fn result(&self, router: &Router, id: u64, result: OpResult) {
+        let mut inner = self.lock();
+        let ends = inner.under_way.remove(&id).is_some_and(|under_way| under_way.ends);
+        inner.note_lease(router, ends, &result);
+        let length = result.encoded_len();
+        let result = if inner.has_no_room_for(length) { OpResult::Error(unread(&result)) } else { result };
+        inner.push(id, result);
+        drop(inner);
+        self.filled.notify_one();
+    }
+
+    /// The result of an operation that never was under way: one with the same id may be.
+    pub(super) fn refuse(&self, id: u64, error: v1::Error) {
+        self.lock().push(id, OpResult::Error(error));
+        self.filled.notify_one();
+    }
+
+    /// What a read saw. On the driver's thread: put away, and worded elsewhere.
+    pub(super) fn seen(&self, id: u64, seen: Result<Seen, ReadError>) {
+        let mut inner = self.lock();
+        let length = length_of_seen(&seen);
+        if inner.is_closed {
+            return;
+        } else if length > SEEN_BYTES_MAX || inner.has_no_room_for(length) {
+            inner.under_way.remove(&id);
+            let error = if length > SEEN_BYTES_MAX {
+                too_long(length, RESULT_BYTES_MAX)
+            } else {
+                unread_error(false)
+            };
+            inner.push(id, OpResult::Error(error));
+        } else {
+            inner.unread.add(length);
+            inner.seen.push_back((id, seen));
+        }
+        drop(inner);
+        self.filled.notify_one();
+    }
+
+    /// An answer is complete that was not.
+    pub(super) fn completed(&self, id: u64, result: OpResult) {
+        let mut inner = self.lock();
+        inner.completing -= 1;
+        inner.push(id, result);
+        drop(inner);
+        self.filled.notify_one();
+    }
+
+    /// Nobody will be told anything any more: forgets what waits, and what comes late.
+    pub(super) fn close(&self) {
+        let mut inner = self.lock();
+        inner.is_closed = true;
+        inner.answers = VecDeque::new();
+        inner.seen = VecDeque::new();
+        inner.results = Vec::new();
+        inner.under_way = BTreeMap::new();
+        inner.unread = Charge::default();
+    }
+
+    /// The client asks for nothing more.
+    pub(super) fn end_input(&self) {
+        self.lock().input_ended = true;
+        self.filled.notify_one();
+    }
+
+    /// Notes an operation as under way; refuses what is too much, or named twice.
+    pub(super) fn begin(
+        &self,
+        id: u64,
+        group: GroupId,
+        (asked, ends): (Asked, bool),
+        context: Option<Context>,
+    ) -> Result<(), v1::Error> {
+        let mut inner = self.lock();
+        if inner.under_way.len() >= UNDER_WAY_MAX {
+            let says =
+                format!("a session has at most {UNDER_WAY_MAX} operations under way: wait for answers");
+            return Err(v1::Error { group_id: group.number(), ..operation::overloaded(says) });
+        }
+        if inner.under_way.contains_key(&id) {
+            let says = "an operation with this id is under way: number them without repeats";
+            return Err(tollgate_proto::BadField::new("id", says).into());
+        }
+        let (began, queued, awaiting) = (Instant::now(), None, None);
+        inner.under_way.insert(id, UnderWay { group, context, asked, ends, began, queued, awaiting });
+        Ok(())
+    }
+}
+
+impl Sink for Mailbox {
+    fn answer(&self, operation: u64, answer: Answer) -> bool {
+        let mut inner = self.lock();
+        let mixed_up = planted(Bug::AnswersMixedUp).then(|| inner.under_way.keys().max().copied()).flatten();
+        let operation = mixed_up.unwrap_or(operation);
+        if inner.is_closed {
+            return false;
+        }
+        inner.unread.add(length_of_answer(&answer));
+        inner.answers.push_back((operation, answer));
+        !std::mem::replace(&mut inner.touched, true)
+    }
+
+    fn stream(&self) -> u64 {
+        self.stream
+    }
+
+    fn flush(&self) {
+        self.lock().touched = false;
+        self.filled.notify_one();
+    }
+}
+
+pub(super) fn length_of_seen(seen: &Result<Seen, ReadError>) -> usize {
+    seen.as_ref().map_or(SMALL_BYTES, Seen::length)
+}
+
+/// About how much the answer makes a client read.
+pub(super) fn length_of_answer(answer: &Answer) -> usize {
+    let Answer::Replied { reply: Reply::TxnDone { results, .. }, .. } = answer else { return SMALL_BYTES };
+    let of_step = |step: &StepResult| match step {
+        StepResult::Got { registers, .. } => {
+            registers.iter().map(|register| register.key.len() + register.value.len() + 64).sum()
+        }
+        StepResult::Put | StepResult::Deleted(_) => 16,
+    };
+    SMALL_BYTES + results.iter().map(of_step).sum::<usize>()
+}
+
+/// What to tell instead of a result that is too much for a client that does not read.
+fn unread(result: &OpResult) -> v1::Error {
+    unread_error(!has_only_looked(result))
+}
+
+fn unread_error(may_have_happened: bool) -> v1::Error {
+    let says = format!("{BYTES_WAITING_MAX} bytes of results are unread: read them before asking for more");
+    let error = operation::overloaded(says);
+    v1::Error { may_have_happened, limit_value: BYTES_WAITING_MAX as u64, ..error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_proto::v1::operation::Op;
+
+    #[test]
+    fn a_refusal_leaves_the_operation_alone_that_has_its_id() {
+        let mailbox = Mailbox::new(0, false, Charge::default());
+        let measured = (Asked::from(&Op::Get(v1::GetRequest::default())), false);
+        assert!(mailbox.begin(1, GroupId::new(0), measured, None).is_ok());
+        let again = mailbox.begin(1, GroupId::new(0), measured, None);
+        mailbox.refuse(1, again.unwrap_err());
+        assert!(mailbox.lock().under_way.contains_key(&1));
+        mailbox.end_input();
+        assert!(!mailbox.lock().is_over(), "its client waits for an answer");
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_not_read_from_by_count_or_bytes() {
+        let mailbox = Mailbox::new(0, false, Charge::default());
+        let register = Some(v1::Register { value: vec![7; BYTES_WAITING_MAX], ..Default::default() });
+        mailbox.lock().push(1, OpResult::Get(v1::GetResponse { header: None, register }));
+        assert!(mailbox.lock().is_full());
+        let answers = (0..).map(|id| (id, Answer::Queued { create_revision: Revision::ZERO, position: 1 }));
+        *mailbox.lock() = Inner { answers: answers.take(RESULTS_WAITING_MAX).collect(), ..Inner::default() };
+        assert!(mailbox.lock().is_full());
+    }
+}

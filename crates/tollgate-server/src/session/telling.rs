@@ -1,0 +1,233 @@
+//! Words answers and puts them into frames.
+//!
+//! Invariant: no frame is longer than its reader takes; what would be is told as an error. Not here: what waits to be
+//! told (`mailbox`).
+
+use super::frames::FrameSender;
+use super::mailbox::{Mailbox, UnderWay, length_of_answer, length_of_seen};
+use super::unread::{Account, Charge};
+use crate::link::ANSWER_BYTES_MAX;
+use crate::operation::{self, Context, Seen};
+use crate::router::{Router, is_incomplete};
+use prost::Message;
+use std::sync::Arc;
+use tollgate_node::Answer;
+use tollgate_proto::v1::{self, operation_result::Result as OpResult};
+use tollgate_replica::{ProposeError, ReadError};
+use tollgate_types::GroupId;
+
+/// What of them is worded at once; the rest waits in the shorter form that the driver gave it.
+const WORDED_BYTES_MAX: usize = 1 << 20;
+
+/// Results in one frame at most, and their bytes; a longer one goes alone.
+const FRAME_RESULTS_MAX: usize = 4_096;
+const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// The longest result that a client gets: gRPC clients take messages of 4 MiB unless told otherwise, and a longer one
+/// would end the stream with all that is under way on it.
+pub(super) const RESULT_BYTES_MAX: usize = 3_584 << 10;
+
+/// Words answers, and sends frames as long as somebody reads them, until there is nothing more to tell.
+pub(super) async fn write(
+    router: &Router,
+    mailbox: &Arc<Mailbox>,
+    forwarded: bool,
+    outgoing: &FrameSender,
+    account: &Arc<Account>,
+) {
+    loop {
+        let (results, _gathered) = gather(router, mailbox, forwarded);
+        if results.is_empty() {
+            if mailbox.lock().is_over() {
+                return;
+            }
+            tokio::select! {
+                () = mailbox.filled.notified() => continue,
+                () = outgoing.closed() => return,
+            }
+        }
+        let longest = if forwarded { ANSWER_BYTES_MAX - 1_024 } else { RESULT_BYTES_MAX };
+        for (bytes, results) in frames(results, longest) {
+            let frame = v1::SessionResponse { results, header: None };
+            if outgoing.send(frame, account.charge(bytes)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Results as they go into frames, and how long those are. One that is longer than `longest` is told as an error.
+fn frames(
+    results: Vec<v1::OperationResult>,
+    longest: usize,
+) -> impl Iterator<Item = (usize, Vec<v1::OperationResult>)> {
+    let mut results = results.into_iter().map(move |result| fit(result, longest)).peekable();
+    std::iter::from_fn(move || {
+        let (mut frame, mut bytes) = (Vec::new(), 0);
+        while let Some((length, result)) = results.next_if(|(length, _)| {
+            frame.is_empty() || (frame.len() < FRAME_RESULTS_MAX && bytes + length <= FRAME_BYTES_MAX)
+        }) {
+            bytes += length;
+            frame.push(result);
+        }
+        (!frame.is_empty()).then_some((bytes, frame))
+    })
+}
+
+/// A result and its length, or the error of one that is too long.
+fn fit(result: v1::OperationResult, longest: usize) -> (usize, v1::OperationResult) {
+    let length = result.encoded_len();
+    if length <= longest {
+        return (length, result);
+    }
+    let may_have_happened = !result.result.as_ref().is_some_and(has_only_looked);
+    let error = v1::Error { may_have_happened, ..too_long(length, longest) };
+    let result = v1::OperationResult { id: result.id, result: Some(OpResult::Error(error)) };
+    (result.encoded_len(), result)
+}
+
+pub(super) fn too_long(length: usize, longest: usize) -> v1::Error {
+    let says =
+        format!("the answer has {length} bytes, and a session takes at most {longest}: ask for less at once");
+    v1::Error { limit_value: longest as u64, ..v1::Error::new(v1::ErrorReason::LimitExceeded, says) }
+}
+
+pub(super) fn has_only_looked(result: &OpResult) -> bool {
+    matches!(
+        result,
+        OpResult::Get(_) | OpResult::Range(_) | OpResult::GetLock(_) | OpResult::LeaseTimeToLive(_)
+    )
+}
+
+/// What there is to tell, or the first part of it, and what that took while it waited.
+fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> (Vec<v1::OperationResult>, Charge) {
+    let mut inner = mailbox.lock();
+    let mut results = std::mem::take(&mut inner.results);
+    let mut bytes = results.iter().map(Message::encoded_len).sum();
+    mailbox.emptied.notify_one();
+    let mut finished = Vec::new();
+    while bytes < WORDED_BYTES_MAX
+        && let Some((id, answer)) = inner.answers.pop_front()
+    {
+        bytes += length_of_answer(&answer);
+        if let Answer::Queued { create_revision, position } = answer {
+            let Some(under_way) = inner.under_way.get_mut(&id) else { continue };
+            under_way.queued = Some((create_revision, position));
+            let queued = v1::Queued { position, create_revision: create_revision.get() };
+            results.push(v1::OperationResult { id, result: Some(OpResult::Queued(queued)) });
+        } else if let Some(under_way) = inner.under_way.remove(&id) {
+            finished.push((id, Outcome::Answered(answer), under_way));
+        }
+    }
+    while bytes < WORDED_BYTES_MAX
+        && let Some((id, seen)) = inner.seen.pop_front()
+    {
+        bytes += length_of_seen(&seen);
+        if let Some(under_way) = inner.under_way.remove(&id) {
+            finished.push((id, Outcome::Seen(seen), under_way));
+        }
+    }
+    let gathered = inner.unread.split(bytes);
+    drop(inner);
+    for (id, outcome, under_way) in finished {
+        let held_already = under_way.held_already(&outcome);
+        let result = finish(router, outcome, &under_way);
+        if !forwarded {
+            // The node that forwards an operation counts it.
+            router.metrics().operation(under_way.asked, &result, under_way.began.elapsed());
+        }
+        match (result, under_way.context) {
+            (result, Some(context)) if is_incomplete(held_already, &result) => {
+                mailbox.lock().completing += 1;
+                tokio::spawn(complete(
+                    router.clone(),
+                    Arc::clone(mailbox),
+                    (id, under_way.group, context, held_already),
+                    result,
+                ));
+            }
+            (result, _) => {
+                if matches!(result, OpResult::LeaseGrant(_) | OpResult::LeaseKeepAlive(_)) {
+                    mailbox.lock().note_lease(router, under_way.ends, &result);
+                }
+                results.push(v1::OperationResult { id, result: Some(result) });
+            }
+        }
+    }
+    (results, gathered)
+}
+
+/// Tells an answer once it has all that the driver's lacks.
+async fn complete(
+    router: Router,
+    mailbox: Arc<Mailbox>,
+    (id, group, context, held_already): (u64, GroupId, Context, bool),
+    mut result: OpResult,
+) {
+    router.complete(group, &context, held_already, &mut result).await;
+    mailbox.completed(id, result);
+}
+
+/// What the driver had to say to an operation.
+enum Outcome {
+    Answered(Answer),
+    Seen(Result<Seen, ReadError>),
+}
+
+impl UnderWay {
+    fn held_already(&self, outcome: &Outcome) -> bool {
+        match (outcome, &self.context) {
+            (Outcome::Answered(answer), Some(context)) => context.held_already(answer),
+            _ => false,
+        }
+    }
+}
+
+fn finish(router: &Router, outcome: Outcome, under_way: &UnderWay) -> OpResult {
+    let UnderWay { group, began, queued, .. } = under_way;
+    let Some(context) = &under_way.context else {
+        return OpResult::Error(operation::unexpected("to a forwarded operation"));
+    };
+    let answer = match outcome {
+        Outcome::Answered(answer) => answer,
+        Outcome::Seen(Ok(seen)) => {
+            let header = router.header(*group, Some(seen.revision()));
+            return seen.result(context, &header);
+        }
+        Outcome::Seen(Err(error)) => return OpResult::Error(operation::error_of_read(&error)),
+    };
+    if let Answer::NotDone(ProposeError::NotLeader { leader, .. }) = &answer {
+        return OpResult::Error(router.not_leader(*group, *leader));
+    }
+    let waited_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+    let waited_ms = if queued.is_some() { waited_ms } else { 0 };
+    let header = router.header(*group, crate::router::revision_of(&answer));
+    let result = match context.finish(answer, &header, *queued, waited_ms) {
+        OpResult::Error(error) if error.leader_id != 0 => OpResult::Error(router.with_address(error)),
+        result => result,
+    };
+    router.note(context, &result);
+    result
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(id: u64, bytes: usize) -> v1::OperationResult {
+        let register = Some(v1::Register { value: vec![7; bytes], ..Default::default() });
+        let result = Some(OpResult::Get(v1::GetResponse { header: None, register }));
+        v1::OperationResult { id, result }
+    }
+
+    #[test]
+    fn frames_are_cut_by_bytes_and_a_result_that_is_too_long_is_an_error() {
+        let lengths = [10, FRAME_BYTES_MAX, RESULT_BYTES_MAX, 10];
+        let results = (1_u64..).zip(lengths).map(|(id, bytes)| result(id, bytes)).collect();
+        let frames: Vec<_> = frames(results, RESULT_BYTES_MAX).collect();
+        let ids: Vec<Vec<u64>> =
+            frames.iter().map(|(_, frame)| frame.iter().map(|told| told.id).collect()).collect();
+        assert_eq!(ids, [vec![1], vec![2], vec![3, 4]]);
+        let Some(OpResult::Error(error)) = &frames[2].1[0].result else { panic!("{:?}", frames[2]) };
+        assert_eq!((error.reason(), error.may_have_happened), (v1::ErrorReason::LimitExceeded, false));
+    }
+}
