@@ -129,6 +129,8 @@ pub(crate) struct Replica {
     save_from: Moment,
     /// Once the write is durable, older snapshots may go.
     remove_after: Option<(WriteNumber, u64)>,
+    /// Snapshots below this index were to go already.
+    removed_below: u64,
     failover: Failover,
     exchange: Exchange,
     comparison: Comparison,
@@ -227,6 +229,7 @@ impl Replica {
             snapshot_at: turn.now,
             save_from: turn.now,
             remove_after: None,
+            removed_below: 0,
             failover: Failover::default(),
             exchange: Exchange::default(),
             comparison: Comparison::default(),

@@ -1,8 +1,8 @@
 //! Snapshots on their way: a window of pieces, repeated from where the receiver is.
 //!
 //! The sender reads pieces of its newest file and keeps a few of them on the way. The receiver stores them in order
-//! and says where the next one begins; anything else it lets fall. When nothing has moved for a while the sender
-//! begins again at the receiver's last word, and after a longer while it gives up and tells Raft, which asks anew.
+//! and says where the next one begins; anything else it lets fall. When nothing has moved for a while, and no piece is
+//! still being read, the sender begins again at the receiver's last word, and after a longer while it gives up and tells Raft, which asks anew.
 //! One transfer a peer and group; a newer one takes the older one's place.
 //!
 //! Not here: what becomes of a complete snapshot (`replica`), and the bytes on disk (`storage`).
@@ -28,6 +28,9 @@ pub(crate) struct Sending {
     acked: u64,
     /// Read, or being read, up to here.
     sent: u64,
+    /// Pieces that are being read. While there are any, none is read twice: a disk that is slow would have the more to
+    /// do the later it is.
+    reading: u32,
     moved: Moment,
     resent: Moment,
 }
@@ -40,7 +43,7 @@ impl Sending {
         for_raft: bool,
         now: Moment,
     ) -> Sending {
-        Sending { transfer, file, term, for_raft, acked: 0, sent: 0, moved: now, resent: now }
+        Sending { transfer, file, term, for_raft, acked: 0, sent: 0, reading: 0, moved: now, resent: now }
     }
 
     /// The pieces to read next.
@@ -58,7 +61,18 @@ impl Sending {
                 length,
             });
             self.sent += u64::from(length);
+            self.reading += 1;
         }
+    }
+
+    /// A piece was read, or will not be.
+    pub(crate) fn was_read(&mut self) {
+        self.reading = self.reading.saturating_sub(1);
+    }
+
+    /// Nothing that was to be read may come any more.
+    pub(crate) fn forget_reads(&mut self) {
+        self.reading = 0;
     }
 
     pub(crate) fn chunk(&self, group: GroupId, offset: u64, bytes: Bytes) -> Chunk {
@@ -80,7 +94,7 @@ impl Sending {
 
     /// Begins again at the receiver's last word if nothing moves. Whether there is hope left.
     pub(crate) fn is_alive(&mut self, now: Moment, config: &HostConfig) -> bool {
-        if now >= self.resent.after_ms(RESEND_MS) {
+        if self.reading == 0 && now >= self.resent.after_ms(RESEND_MS) {
             // If everything has arrived, the last byte asks how it goes.
             self.sent = self.acked.min(self.file.size - 1);
             self.resent = now;

@@ -26,4 +26,8 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
         720_268,
         "a caller that hung up before its request was in the log ended the wait of another that had parked since",
     ),
+    (
+        2_000_025,
+        "a disk that was behind with snapshots was asked to read and remove the same again and again",
+    ),
 ];

@@ -101,6 +101,7 @@ impl Replica {
     pub(crate) fn job_dropped(&mut self, turn: &Turn) {
         self.saving = false;
         self.receiving = None;
+        self.sending.values_mut().for_each(Sending::forget_reads);
         // Or it would be tried without a pause for as long as there is no room.
         self.save_from = turn.now.after_ms(SAVE_AGAIN_MS);
     }
@@ -155,7 +156,11 @@ impl Replica {
         let Some((_, index)) = self.remove_after else { return };
         let sent = self.sending.values().map(|sending| sending.file.meta.index).min();
         let below = sent.map_or(index, |sent| sent.min(index));
-        turn.out.jobs.push(Job::Remove { group: self.group, below });
+        // While a transfer holds an older one back, the same would be asked for with every write.
+        if below > self.removed_below {
+            turn.out.jobs.push(Job::Remove { group: self.group, below });
+            self.removed_below = below;
+        }
         if below == index {
             self.remove_after = None;
         }
@@ -195,9 +200,9 @@ impl Replica {
         bytes: Option<Bytes>,
         turn: &mut Turn,
     ) {
-        let Some(sending) = self.sending.get(&peer).filter(|sending| sending.transfer == transfer) else {
-            return;
-        };
+        let of_transfer = |sending: &&mut Sending| sending.transfer == transfer;
+        let Some(sending) = self.sending.get_mut(&peer).filter(of_transfer) else { return };
+        sending.was_read();
         if let Some(bytes) = bytes {
             turn.send(peer, &Part::Chunk(sending.chunk(self.group, offset, bytes)));
         } else {

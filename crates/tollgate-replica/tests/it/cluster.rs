@@ -43,6 +43,10 @@ pub(crate) struct Node {
     pub(crate) host: Option<Host>,
     pub(crate) disk: Memory,
     pub(crate) disk_held: bool,
+    /// The disk writes, and does nothing about snapshots.
+    pub(crate) jobs_held: bool,
+    /// How often old snapshots were to be removed.
+    pub(crate) removals: u32,
     pub(crate) paused: bool,
     /// Added to the cluster's time.
     pub(crate) clock_offset_us: u64,
@@ -110,6 +114,8 @@ impl Cluster {
             host: None,
             disk,
             disk_held: false,
+            jobs_held: false,
+            removals: 0,
             paused: false,
             clock_offset_us: number * 7_777,
             config,
@@ -196,6 +202,8 @@ impl Cluster {
         act(host);
         let mut output = host.end_turn();
         this.writes.extend(output.write.take());
+        this.removals +=
+            output.jobs.iter().map(|job| u32::from(matches!(job, Job::Remove { .. }))).sum::<u32>();
         this.jobs.extend(output.jobs.drain(..));
         if !this.disk_held {
             this.work();
@@ -343,6 +351,9 @@ impl Node {
             self.host.as_mut().unwrap().disk_full(false);
             self.persisted = Some(write.number);
             self.writes.pop_front();
+        }
+        if self.jobs_held {
+            return;
         }
         for job in self.jobs.drain(..) {
             self.done.push(self.disk.perform(job).unwrap());

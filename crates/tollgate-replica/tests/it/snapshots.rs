@@ -187,3 +187,32 @@ fn a_snapshot_that_takes_long_to_load_is_not_sent_again_meanwhile() {
     }
     panic!("it is never installed");
 }
+
+#[test]
+fn a_disk_that_is_behind_with_snapshots_is_asked_to_read_nothing_twice() {
+    let (mut cluster, leader, dead) = with_a_dead_follower();
+    cluster.nodes.get_mut(&node(leader)).unwrap().jobs_held = true;
+    cluster.start(dead);
+    // Longer than a sender waits before it repeats itself, and shorter than it takes to give up.
+    cluster.run_ms(4_000);
+    let sender = cluster.nodes.get_mut(&node(leader)).unwrap();
+    let reads = sender.jobs.iter().filter(|job| matches!(job, Job::Read { .. })).count();
+    assert!(reads > 0 && reads <= sender.config.chunks_in_flight_max as usize, "{reads} reads wait");
+    sender.jobs_held = false;
+    cluster.until("it has caught up", Cluster::agree);
+}
+
+#[test]
+fn while_a_snapshot_is_on_its_way_older_ones_are_removed_once() {
+    let (mut cluster, leader, dead) = with_a_dead_follower();
+    cluster.start(dead);
+    cluster.nodes.get_mut(&node(dead)).unwrap().jobs_held = true;
+    cluster.until("a snapshot is on its way", |cluster| !cluster.nodes[&node(dead)].jobs.is_empty());
+    let (before, first) = (cluster.nodes[&node(leader)].removals, cluster.status(leader).snapshot_index);
+    fill(&mut cluster, 300, 400);
+    assert!(cluster.status(leader).snapshot_index > first, "newer ones were taken meanwhile");
+    let removals = cluster.nodes[&node(leader)].removals - before;
+    assert!(removals <= 1, "{removals} removals of what the transfer holds back");
+    cluster.nodes.get_mut(&node(dead)).unwrap().jobs_held = false;
+    cluster.until("it has caught up", Cluster::agree);
+}
