@@ -117,6 +117,13 @@ pub enum Answer<R> {
         /// Who leads it.
         leader: Option<NodeId>,
     },
+    /// It waits in the queue, but so many stand by for the same that how it ends is told to them alone.
+    Crowded {
+        /// The group.
+        group: GroupId,
+    },
+    /// It hung up while it waited, and hears no more of it.
+    Left,
     /// It was not carried out, or nobody knows: the error tells.
     NotDone(ProposeError),
     /// The membership changed; these are the members now.
@@ -218,6 +225,8 @@ pub struct Desk<C, R> {
     abandoned: Vec<(WaitKey, Name)>,
     /// Who wanted to cancel what somebody else stands by for.
     left_alone: Vec<(C, GroupId)>,
+    /// Who hung up in this turn while it was parked.
+    hung_up: Vec<C>,
     watchers: Watchers<C>,
     counts: DeskCounts,
     planted: Planted,
@@ -238,6 +247,7 @@ impl<C: Caller, R> Desk<C, R> {
             attendance: Attendance::default(),
             abandoned: Vec::new(),
             left_alone: Vec::new(),
+            hung_up: Vec::new(),
             watchers: Watchers::default(),
             counts: DeskCounts::default(),
             planted: Planted::default(),
@@ -381,6 +391,7 @@ impl<C: Caller, R> Desk<C, R> {
             let revision = host.state(group).map_or(Revision::ZERO, State::revision);
             answers.push((caller, Answer::Replied { revision, reply: Reply::Done, changed: false }));
         }
+        answers.extend(self.hung_up.drain(..).map(|caller| (caller, Answer::Left)));
         // Replies first: what one of them parks, an entry of the same turn may resolve.
         let replies = std::mem::take(&mut output.replies);
         output.replies = replies.into_iter().filter_map(|reply| self.reply(reply, host, answers)).collect();
@@ -428,7 +439,10 @@ impl<C: Caller, R> Desk<C, R> {
                     (Reply::Queued { create_revision, position }, About::Wait(request)) => {
                         let wait = (group, create_revision);
                         match gone {
-                            Some(gone) => self.queued_for_nobody(wait, request, gone, host),
+                            Some(gone) => {
+                                self.queued_for_nobody(wait, request, gone, host);
+                                answers.push((caller, Answer::Left));
+                            }
                             None => self.queued(caller, wait, position, request, host, answers),
                         }
                     }
@@ -486,10 +500,10 @@ impl<C: Caller, R> Desk<C, R> {
         }
         let told = caller.clone();
         self.attendance.forget((group, create_revision));
-        if let Some(oldest) = self.parked.park((group, create_revision), caller, attended, request) {
-            answers.push((oldest, ask_again(host, group)));
-        }
-        answers.push((told, Answer::Queued { create_revision, position }));
+        let parked = self.parked.park((group, create_revision), caller, attended, request);
+        let answer =
+            if parked { Answer::Queued { create_revision, position } } else { Answer::Crowded { group } };
+        answers.push((told, answer));
     }
 
     /// A request's wait was cancelled. If another request shares the wait, that goes on, and no entry tells of an end.

@@ -6,7 +6,7 @@
 
 use crate::operation::{Kind, Prepared};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -118,15 +118,15 @@ struct Link {
 }
 
 impl Links {
-    /// Has an operation carried out by another node. Dropped before the answer, the other node is told that nobody
-    /// waits for it any more.
-    pub(crate) async fn call(&self, whom: Whom, address: &str, op: Op) -> Result<OpResult, Lost> {
+    /// Sends an operation to another node, or puts it into the line of those that are sent.
+    pub(crate) async fn call(&self, whom: Whom, address: &str, op: Op) -> Result<Awaited, Lost> {
         let link = self.link(whom, address);
         let id = link.next.fetch_add(1, Ordering::Relaxed) + 1;
-        let (sender, receiver) = oneshot::channel();
-        link.calls.send(Call { id, op, answer: sender }).await.map_err(|_| Lost { sent: false })?;
-        let mut awaited = Awaited { id, hang_ups: link.hang_ups, answer: receiver };
-        (&mut awaited.answer).await.unwrap_or(Err(Lost { sent: true }))
+        let (sender, answer) = oneshot::channel();
+        let gone = Arc::new(AtomicBool::new(false));
+        let call = Call { id, op, answer: sender, gone: Arc::clone(&gone) };
+        link.calls.send(call).await.map_err(|_| Lost { sent: false })?;
+        Ok(Awaited { id, gone, hang_ups: link.hang_ups, answer })
     }
 
     fn link(&self, whom: Whom, address: &str) -> Link {
@@ -143,20 +143,34 @@ impl Links {
     }
 }
 
-/// An answer that somebody waits for.
-struct Awaited {
+/// An answer that somebody waits for. Dropped before it is there, its caller has hung up.
+pub(crate) struct Awaited {
     id: u64,
+    gone: Arc<AtomicBool>,
     hang_ups: mpsc::UnboundedSender<u64>,
     answer: oneshot::Receiver<Result<OpResult, Lost>>,
 }
 
-impl Drop for Awaited {
-    fn drop(&mut self) {
-        // Closed first: a call that is not sent yet is then never sent, and one that is has been noted as pending.
-        self.answer.close();
-        if !self.answer.is_terminated() && self.answer.try_recv().is_err() {
+impl Awaited {
+    /// The answer. To be asked for once.
+    pub(crate) async fn answer(&mut self) -> Result<OpResult, Lost> {
+        (&mut self.answer).await.unwrap_or(Err(Lost { sent: true }))
+    }
+
+    /// The caller wants it no more: the other node is told, and answers at once. What was not sent yet never is.
+    pub(crate) fn hang_up(&self) {
+        // Said first: a call that is not sent yet sees it, and one that is has been noted as pending.
+        if !self.gone.swap(true, Ordering::SeqCst) {
             // Gone only if the stream is.
             let _ = self.hang_ups.send(self.id);
+        }
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        if !self.answer.is_terminated() {
+            self.hang_up();
         }
     }
 }
@@ -168,6 +182,8 @@ struct Call {
     id: u64,
     op: Op,
     answer: oneshot::Sender<Result<OpResult, Lost>>,
+    /// Nobody wants it any more.
+    gone: Arc<AtomicBool>,
 }
 
 impl Call {
@@ -195,7 +211,7 @@ impl Pending {
         self.waiting.lock().expect("nobody panics with it")
     }
 
-    fn add(&self, Call { id, mut op, answer }: Call) -> v1::Operation {
+    fn add(&self, Call { id, mut op, answer, .. }: Call) -> v1::Operation {
         self.lock().insert(id, answer);
         if planted(Bug::SeqNotForwarded)
             && let Op::Unlock(v1::UnlockRequest { request, .. }) | Op::Lock(v1::LockRequest { request, .. }) =
@@ -216,9 +232,9 @@ impl Pending {
         }
     }
 
-    /// A caller went. Whether its operation was sent and has no answer yet.
-    fn hung_up(&self, id: u64) -> bool {
-        self.lock().remove(&id).is_some()
+    /// Whether an operation was sent and has no answer yet.
+    fn has(&self, id: u64) -> bool {
+        self.lock().contains_key(&id)
     }
 }
 
@@ -267,7 +283,7 @@ async fn carry(
                 // There is one as long as there are calls.
                 Some(id) = calls.hung_up.recv() => {
                     let mut frame = pack(pending, &mut carried, calls);
-                    frame.hung_up.extend(Some(id).filter(|id| pending.hung_up(*id)));
+                    frame.hung_up.extend(Some(id).filter(|id| pending.has(*id)));
                     frame
                 }
                 _ = &mut reader.0 => break,
@@ -288,8 +304,8 @@ fn pack(pending: &Pending, carried: &mut Option<Call>, calls: &mut Calls) -> v1:
     let mut bytes = 0;
     while frame.operations.len() < FRAME_OPERATIONS_MAX {
         let Some(call) = carried.take().or_else(|| calls.calls.try_recv().ok()) else { break };
-        if call.answer.is_closed() {
-            // Its caller has gone before it was sent: nothing happened, and nobody has to hear that.
+        if call.gone.load(Ordering::SeqCst) {
+            call.give_up();
             continue;
         }
         bytes += length(&call.op);
@@ -303,7 +319,7 @@ fn pack(pending: &Pending, carried: &mut Option<Call>, calls: &mut Calls) -> v1:
     while frame.hung_up.len() < FRAME_OPERATIONS_MAX
         && let Ok(id) = calls.hung_up.try_recv()
     {
-        frame.hung_up.extend(Some(id).filter(|id| pending.hung_up(*id)));
+        frame.hung_up.extend(Some(id).filter(|id| pending.has(*id)));
     }
     frame
 }
@@ -360,7 +376,7 @@ mod tests {
     fn call(id: u64, bytes: usize) -> (Call, Answered) {
         let (answer, answered) = oneshot::channel();
         let put = v1::PutRequest { value: vec![7; bytes], ..Default::default() };
-        (Call { id, op: Op::Put(put), answer }, answered)
+        (Call { id, op: Op::Put(put), answer, gone: Arc::default() }, answered)
     }
 
     /// Room for so many calls.
@@ -372,10 +388,6 @@ mod tests {
 
     fn ids(frame: &v1::SessionRequest) -> Vec<u64> {
         frame.operations.iter().map(|operation| operation.id).collect()
-    }
-
-    fn awaited(id: u64, hang_ups: &mpsc::UnboundedSender<u64>, answer: Answered) -> Awaited {
-        Awaited { id, hang_ups: hang_ups.clone(), answer }
     }
 
     #[tokio::test]
@@ -426,22 +438,27 @@ mod tests {
         let (queue, hang_ups, mut calls) = queue(8);
         let mut callers = Vec::new();
         for id in 1..=4 {
-            let (call, answered) = call(id, 1);
+            let (call, answer) = call(id, 1);
+            callers.push(Awaited { id, gone: Arc::clone(&call.gone), hang_ups: hang_ups.clone(), answer });
             queue.try_send(call).unwrap();
-            callers.push(awaited(id, &hang_ups, answered));
         }
-        drop(callers.remove(0));
+        callers[0].hang_up();
         let frame = pack(&pending, &mut None, &mut calls);
         assert_eq!((ids(&frame), frame.hung_up), (vec![2, 3, 4], vec![]), "the first was never sent");
-        // One goes, one is answered and goes unheard, one is answered and heard.
-        drop(callers.remove(0));
+        assert!(matches!(callers[0].answer.try_recv(), Ok(Err(lost)) if !lost.was_sent()));
+        // One hangs up and listens on, one goes without an answer, one with it.
+        callers[1].hang_up();
         let result = || Some(OpResult::Put(v1::PutResponse::default()));
-        pending.answered(v1::OperationResult { id: 3, result: result() });
         pending.answered(v1::OperationResult { id: 4, result: result() });
-        assert!(matches!(callers[1].answer.try_recv(), Ok(Ok(_))));
+        assert!(matches!(callers[3].answer.try_recv(), Ok(Ok(_))));
+        let left = callers.remove(1);
         callers.clear();
         let frame = pack(&pending, &mut None, &mut calls);
-        assert_eq!((ids(&frame), frame.hung_up), (vec![], vec![2]));
+        assert_eq!((ids(&frame), frame.hung_up), (vec![], vec![2, 3]));
+        for id in [2, 3] {
+            pending.answered(v1::OperationResult { id, result: result() });
+        }
         assert!(pending.lock().is_empty());
+        assert!({ left }.answer.try_recv().is_ok(), "the other node had answered before it heard");
     }
 }

@@ -10,7 +10,7 @@ use crate::deadlocks::Deadlocks;
 use crate::link::{Links, Lost, Purpose};
 use crate::metrics::{Asked, Metrics};
 use crate::operation::{self, Context, ForcedRelease, HeaderInfo, Kind, Prepared, Query};
-use crate::standing::Standing;
+use crate::standing::{Standing, stand_by};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use tokio::sync::watch::error::RecvError;
 use tollgate_core::Renewal;
 use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NodeStatus, NotAnswered, Sight};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
-use tollgate_replica::{ProposeError, ReadError};
+use tollgate_replica::{CallerKey, ProposeError, ReadError};
 use tollgate_types::{Address, GroupId, LeaseId, NodeId, SeqRanges};
 
 /// How long an operation is tried while nobody leads, beside the time that it wants to wait in line.
@@ -66,7 +66,7 @@ enum Attempt {
 struct Errand<'a> {
     from: &'a Address,
     purpose: Purpose,
-    /// Who stands by, if somebody does.
+    /// Who stands by, if what is asked for may wait and somebody does.
     standing: Option<&'a Standing>,
 }
 
@@ -109,7 +109,12 @@ impl Router {
         self.shared.node.status().borrow().serves(group)
     }
 
-    /// Whether it does so for all groups.
+    /// Whether this node leads the group, though it may not be able to write.
+    pub(crate) fn leads(&self, group: GroupId) -> bool {
+        self.shared.node.status().borrow().leader(group) == Some(self.shared.node.node())
+    }
+
+    /// Whether it leads all groups and serves clients.
     pub fn leads_all(&self) -> bool {
         let status = self.shared.node.status().borrow();
         status.groups.values().all(|group| group.serves)
@@ -130,11 +135,7 @@ impl Router {
     ///
     /// Dropped before that, a request that waits in line leaves it, unless somebody else stands by for the same.
     pub async fn execute(&self, op: Op, from: &Address) -> OpResult {
-        let standing = Standing::new(self.clone(), from);
-        let errand = Errand { standing: Some(&standing), ..Errand::new(from, Purpose::Attended) };
-        let result = self.carry_out(op, errand).await;
-        standing.leave_with_answer();
-        result
+        self.carry_out(op, Errand::new(from, Purpose::Attended)).await
     }
 
     /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere.
@@ -145,19 +146,29 @@ impl Router {
     async fn carry_out(&self, op: Op, errand: Errand<'_>) -> OpResult {
         let (asked, began) = (Asked::from(&op), Instant::now());
         let result = match self.prepare(op.clone(), errand) {
-            Ok(prepared) => {
-                if let Some(standing) = errand.standing.filter(|_| prepared.context.may_wait()) {
-                    standing.may_wait(&prepared.context);
-                }
-                self.until_done(op, prepared, errand).await
+            Ok(prepared) if errand.purpose == Purpose::Attended && prepared.context.may_wait() => {
+                stand_by(self, op, prepared, errand.from).await
             }
+            Ok(prepared) => self.until_done(op, prepared, errand).await,
             Err(error) => OpResult::Error(error),
         };
         self.shared.metrics.operation(asked, &result, began.elapsed());
         result
     }
 
-    /// Has a request taken out of its queue, or given back what it got, that nobody wants any more.
+    /// Has something carried out for a caller that stands by, or until it has gone and the leader has heard of it.
+    pub(crate) async fn carry_out_standing(
+        &self,
+        op: Op,
+        prepared: Prepared,
+        from: &Address,
+        standing: &Standing,
+    ) -> OpResult {
+        let errand = Errand { standing: Some(standing), ..Errand::new(from, Purpose::Attended) };
+        self.until_done(op, prepared, errand).await
+    }
+
+    /// Has a grant given back that nobody heard of.
     pub(crate) async fn take_back(&self, cancel: v1::CancelWaitRequest, from: &Address) {
         let (op, errand) = (Op::CancelWait(cancel), Errand::new(from, Purpose::Session));
         if let Ok(prepared) = self.prepare(op.clone(), errand) {
@@ -191,11 +202,16 @@ impl Router {
                 }
                 Attempt::Elsewhere(leader) => hint = leader.filter(|leader| Some(*leader) != hint),
             }
-            if began.elapsed() >= DISK_FULL_PATIENCE && self.leads_with_full_disk(group) {
+            if errand.standing.is_some_and(Standing::is_gone) {
+                // What may stand in line ends there because nobody comes back for it.
+                return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
+            }
+            let over = Instant::now() >= until;
+            if (over || began.elapsed() >= DISK_FULL_PATIENCE) && self.leads_with_full_disk(group) {
                 let full = operation::error_of_propose(&ProposeError::DiskFull, may_repeat);
                 return OpResult::Error(unsure.unwrap_or(full));
             }
-            if Instant::now() >= until {
+            if over {
                 return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
             }
             if self.pause(group, &mut pause).await.is_err() {
@@ -236,15 +252,15 @@ impl Router {
         errand: Errand<'_>,
     ) -> Attempt {
         let group = prepared.group;
-        let (serves, leader) = {
-            let status = self.shared.node.status().borrow();
-            (status.serves(group), hint.or(status.leader(group)))
+        let (serves, leads) = (self.serves(group), self.leads(group));
+        let leader = hint.or(self.shared.node.status().borrow().leader(group));
+        let can_read = match &prepared.kind {
+            // A leader that can't write can read.
+            Kind::Read { consistency: Consistency::Leader, .. } => leads,
+            Kind::Read { consistency: Consistency::Linearizable | Consistency::Stale, .. } => true,
+            Kind::Command { .. } | Kind::KeepAlive(_) => false,
         };
-        let anywhere = matches!(
-            prepared.kind,
-            Kind::Read { consistency: Consistency::Linearizable | Consistency::Stale, .. }
-        );
-        if serves || anywhere {
+        if serves || can_read {
             return self.here(prepared, errand.standing).await;
         }
         let elsewhere = leader.filter(|leader| *leader != self.shared.node.node());
@@ -255,24 +271,31 @@ impl Router {
             return Attempt::Elsewhere(None);
         };
         let may_repeat = prepared.context.may_repeat();
-        if let Some(standing) = errand.standing {
-            standing.asks();
-        }
-        let called = tokio::select! {
+        let sent = tokio::select! {
             biased;
-            called = self.shared.links.call((leader, errand.purpose), address, op.clone()) => called,
-            // One that stands still does not answer, and its connection may look well for seconds.
-            () = self.replaced(group, leader), if may_repeat => Err(Lost::SENT),
+            sent = self.shared.links.call((leader, errand.purpose), address, op.clone()) => sent.ok(),
+            () = self.replaced(group, leader), if may_repeat => None,
+        };
+        // Nothing happened, which must not hide that an earlier attempt may have.
+        let Some(mut call) = sent else { return Attempt::Elsewhere(None) };
+        let mut told = false;
+        let called = loop {
+            tokio::select! {
+                biased;
+                called = call.answer() => break called,
+                // One that stands still does not answer, and its connection may look well for seconds.
+                () = self.replaced(group, leader), if may_repeat => break Err(Lost::SENT),
+                () = gone(errand.standing), if !told => {
+                    call.hang_up();
+                    told = true;
+                }
+            }
         };
         match called {
             Ok(OpResult::Error(error)) => judge(error),
             Ok(result) => Attempt::Done(result),
             Err(lost) if lost.was_sent() => Attempt::Unsure(Lost::unsure(group)),
-            // Nothing happened, which must not hide that an earlier attempt may have.
-            Err(_) => {
-                errand.standing.iter().for_each(|standing| standing.did_not_ask());
-                Attempt::Elsewhere(None)
-            }
+            Err(_) => Attempt::Elsewhere(None),
         }
     }
 
@@ -298,10 +321,7 @@ impl Router {
             Kind::KeepAlive(renewal) => self.shared.node.call(Ask::KeepAlive { group, renewal }).await,
             Kind::Command { command, fast } => {
                 let ask = Ask::Command { group, command: Box::new(command), fast };
-                match standing {
-                    Some(standing) => standing.call(ask).await,
-                    None => self.shared.node.call(ask).await,
-                }
+                self.call_here(ask, standing).await
             }
         };
         match called {
@@ -311,6 +331,24 @@ impl Router {
             }
             Err(error @ NotAnswered::Stopped) => {
                 Attempt::Unsure(operation::error_of_not_answered(error, group))
+            }
+        }
+    }
+
+    /// Asks this node. When the caller goes before the answer, the desk is told, and answers at once.
+    async fn call_here(&self, ask: Ask, standing: Option<&Standing>) -> Result<Called, NotAnswered> {
+        let node = &self.shared.node;
+        let Some(standing) = standing else { return node.call(ask).await };
+        let mut call = std::pin::pin!(node.call_by(standing.stream, ask));
+        let mut told = false;
+        loop {
+            tokio::select! {
+                biased;
+                called = &mut call => return called,
+                () = standing.gone(), if !told => {
+                    node.tell(Ask::HangUp(CallerKey { stream: standing.stream, call: 0 }));
+                    told = true;
+                }
             }
         }
     }
@@ -458,8 +496,7 @@ impl Router {
 
     /// Whether nobody can take over from this node, which can't write.
     fn leads_with_full_disk(&self, group: GroupId) -> bool {
-        let status = self.shared.node.status().borrow();
-        status.disk_full && status.leader(group) == Some(self.shared.node.node())
+        self.leads(group) && self.shared.node.status().borrow().disk_full
     }
 
     fn no_leader(&self, group: GroupId) -> v1::Error {
@@ -487,6 +524,14 @@ impl Router {
         }
         // It ends by itself if this fails.
         self.until_done(op, prepared, errand).await;
+    }
+}
+
+/// Waits until a caller that stands by has gone.
+async fn gone(standing: Option<&Standing>) {
+    match standing {
+        Some(standing) => standing.gone().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -522,7 +567,7 @@ fn count_attempt(op: &mut Op) {
         _ => return,
     };
     if let Some(request) = request {
-        request.attempt += 1;
+        request.attempt = request.attempt.saturating_add(1);
     }
 }
 
@@ -551,8 +596,11 @@ fn settle(op: &Op, result: OpResult, unsure: Option<v1::Error>) -> OpResult {
 fn tells_only_of_the_last_attempt(op: &Op, reason: v1::ErrorReason) -> bool {
     match reason {
         v1::ErrorReason::Overloaded | v1::ErrorReason::DiskFull | v1::ErrorReason::NoSuchGroup => true,
-        // Gone, maybe by the attempt before.
-        v1::ErrorReason::LeaseNotFound => matches!(op, Op::LeaseRevoke(_)),
+        // The lease is gone: by the attempt before, or since then, and what that wrote or gave back stays. A lock
+        // that it may have had is gone as well.
+        v1::ErrorReason::LeaseNotFound => {
+            !matches!(op, Op::Lock(_) | Op::TryLock(_) | Op::Convert(_) | Op::Campaign(_))
+        }
         v1::ErrorReason::NotWaiting => matches!(op, Op::CancelWait(_)),
         _ => false,
     }
@@ -598,10 +646,9 @@ mod tests {
 
     #[test]
     fn one_who_hangs_up_gives_back_only_what_is_known_to_be_that_requests() {
-        let cancel = |op| operation::prepare(op, 1, &Address::NONE).unwrap().context.cancel(2);
+        let cancel = |op| operation::prepare(op, 1, &Address::NONE).unwrap().context.cancel();
         let of_lock = cancel(Op::Lock(lock(3))).unwrap();
-        assert!(of_lock.release_if_granted);
-        assert_eq!((of_lock.seq, &*of_lock.name, of_lock.asked_at_most), (3, "jobs", 2));
+        assert_eq!((of_lock.seq, &*of_lock.name, of_lock.asked_at_most), (3, "jobs", 1));
         assert_eq!(cancel(Op::Lock(lock(0))), None, "it may have been held before");
         let at_once = v1::LockRequest { timeout_ms: 0, ..lock(3) };
         assert_eq!(cancel(Op::Lock(at_once)), None, "it never waits");
@@ -612,7 +659,7 @@ mod tests {
             request: lock(3).request,
             ..Default::default()
         };
-        assert!(!cancel(Op::Convert(convert)).unwrap().release_if_granted, "what was held before stays");
+        assert_eq!(cancel(Op::Convert(convert)), None, "what was held before stays");
     }
 
     #[test]
@@ -629,6 +676,8 @@ mod tests {
             assert!(!ends(&Op::Lock(lock(1)), reason, None));
         }
         assert!(ends(&revoke, v1::ErrorReason::LeaseNotFound, unsure()));
+        let put = Op::Put(v1::PutRequest::default());
+        assert!(ends(&put, v1::ErrorReason::LeaseNotFound, unsure()), "what it wrote stays");
         assert!(
             !ends(&Op::Lock(lock(1)), v1::ErrorReason::LeaseNotFound, unsure()),
             "it can't hold anything"

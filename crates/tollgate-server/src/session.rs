@@ -131,7 +131,12 @@ impl Intake {
 
     /// Nobody wants the result of an operation any more.
     fn hung_up(&self, id: u64) {
-        if self.mailbox.lock().under_way.remove(&id).is_some() && !planted(Bug::HangUpUnnoticed) {
+        let mut inner = self.mailbox.lock();
+        let Some(under_way) = inner.under_way.get(&id) else { return };
+        if under_way.is_forwarded() {
+            inner.under_way.remove(&id);
+        } else if !planted(Bug::HangUpUnnoticed) {
+            // It is answered yet, which tells whoever listens on how it went.
             self.router.node().tell(Ask::HangUp(CallerKey { stream: self.mailbox.stream, call: id }));
         }
     }

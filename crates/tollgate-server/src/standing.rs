@@ -1,93 +1,101 @@
-//! A caller that stands by while its request may wait, and what is told when it goes.
+//! A caller that stands by while its request may wait, and what happens when it goes.
 //!
-//! The leader ends a wait that nobody stands by (`tollgate_replica::Desk`): it is told when a caller hangs up, here or
-//! over a link. What it can't know is that a grant was on its way when its caller went; if the request has a seq, that
-//! is taken back. Invariant: one who goes takes nothing from another that asked for the same. Not here: who else stands
-//! by (the desk), and callers behind other nodes (`link`).
+//! The request is carried out by a task of its own. When its caller hangs up, the leader is told, which ends the wait if
+//! nobody else stands by (`tollgate_replica::Desk`), and the task listens on for how that went: a grant that was on its
+//! way by then is given back. Invariant: one who goes takes nothing from another that asked for the same. So only what
+//! has a seq is given back, only when its grant is known to have been made for this caller, and only if nobody repeated
+//! the request. Not here: who else stands by (the desk), and the way to the leader (`router`, `link`).
 
-use crate::operation::Context;
+use crate::operation::{Context, Prepared};
 use crate::router::Router;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use tokio::sync::{oneshot, watch};
 use tollgate_node::planted::{Bug, planted};
-use tollgate_node::{Ask, Called, NotAnswered};
-use tollgate_proto::v1;
-use tollgate_replica::CallerKey;
+use tollgate_proto::v1::{operation::Op, operation_result::Result as OpResult};
 use tollgate_types::Address;
 
-/// A caller, as long as it is there. Dropped before it has its answer, it has hung up.
+/// Whether a caller is still there, for the task that works for it.
+#[derive(Debug, Clone)]
 pub(crate) struct Standing {
-    router: Router,
-    from: Address,
+    there: watch::Receiver<()>,
     /// Its name at this node's desk.
-    stream: u64,
-    /// How often its request was sent to where it may have had an effect.
-    asked: AtomicU32,
-    request: Mutex<Option<Context>>,
+    pub(crate) stream: u64,
 }
 
 impl Standing {
-    pub(crate) fn new(router: Router, from: &Address) -> Standing {
-        let stream = router.node().fresh_stream();
-        let (asked, request) = (AtomicU32::new(0), Mutex::new(None));
-        Standing { router, from: from.clone(), stream, asked, request }
-    }
-
-    fn request(&self) -> MutexGuard<'_, Option<Context>> {
-        self.request.lock().expect("nobody panics with it")
-    }
-
-    /// What it asks for may wait.
-    pub(crate) fn may_wait(&self, request: &Context) {
-        *self.request() = Some(request.clone());
-    }
-
-    /// It asks, here or elsewhere.
-    pub(crate) fn asks(&self) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// That never left this node.
-    pub(crate) fn did_not_ask(&self) {
-        self.asked.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Asks this node. Dropped before the answer, the desk is told that the caller has hung up.
-    pub(crate) async fn call(&self, ask: Ask) -> Result<Called, NotAnswered> {
-        struct HangUp<'a>(Option<&'a Standing>);
-        impl Drop for HangUp<'_> {
-            fn drop(&mut self) {
-                if let Some(standing) = self.0.filter(|_| !planted(Bug::HangUpUnnoticed)) {
-                    let who = CallerKey { stream: standing.stream, call: 0 };
-                    standing.router.node().tell(Ask::HangUp(who));
-                }
-            }
+    /// Waits until the caller has gone.
+    pub(crate) async fn gone(&self) {
+        let mut there = self.there.clone();
+        // Nothing is ever said, so it ends when the other side does.
+        while there.changed().await.is_ok() {}
+        if planted(Bug::HangUpUnnoticed) {
+            std::future::pending::<()>().await;
         }
-        self.asks();
-        let mut gone = HangUp(self.request().is_some().then_some(self));
-        let called = self.router.node().call_by(self.stream, ask).await;
-        gone.0 = None;
-        called
     }
 
-    /// It has its answer, and what became of its request is its own affair.
-    pub(crate) fn leave_with_answer(self) {
-        *self.request() = None;
-    }
-
-    /// What takes back a grant that its caller will not hear of.
-    fn take_back(&self) -> Option<v1::CancelWaitRequest> {
-        let asked = self.asked.load(Ordering::Relaxed);
-        self.request().take().filter(|_| asked > 0)?.cancel(asked)
+    /// Whether it has.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.there.has_changed().is_err()
     }
 }
 
-impl Drop for Standing {
+/// Has a request carried out that may wait, for a caller that stands by.
+pub(crate) async fn stand_by(router: &Router, op: Op, prepared: Prepared, from: &Address) -> OpResult {
+    let (here, there) = watch::channel(());
+    let (sender, answer) = oneshot::channel();
+    let standing = Standing { there, stream: router.node().fresh_stream() };
+    let context = prepared.context.clone();
+    let take_back = TakeBack { router: router.clone(), context, from: from.clone() };
+    tokio::spawn({
+        let (router, from, take_back) = (router.clone(), from.clone(), take_back.clone());
+        async move {
+            let result = router.carry_out_standing(op, prepared, &from, &standing).await;
+            if let Err(unheard) = sender.send(result) {
+                take_back.of(&unheard).await;
+            }
+        }
+    });
+    let mut listening = Listening { answer, take_back, _here: here };
+    let answer = (&mut listening.answer).await;
+    answer.unwrap_or_else(|_| OpResult::Error(crate::router::stopped(listening.take_back.context.group())))
+}
+
+/// The caller itself.
+struct Listening {
+    answer: oneshot::Receiver<OpResult>,
+    take_back: TakeBack,
+    _here: watch::Sender<()>,
+}
+
+impl Drop for Listening {
     fn drop(&mut self) {
-        let Some(cancel) = self.take_back().filter(|_| !planted(Bug::HangUpUnnoticed)) else { return };
-        let (router, from) = (self.router.clone(), self.from.clone());
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { router.take_back(cancel, &from).await });
+        // Answered, and gone before it looked.
+        if !self.answer.is_terminated()
+            && let Ok(unheard) = self.answer.try_recv()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let take_back = self.take_back.clone();
+            runtime.spawn(async move { take_back.of(&unheard).await });
+        }
+    }
+}
+
+/// Gives back what nobody will hear of.
+#[derive(Clone)]
+struct TakeBack {
+    router: Router,
+    context: Context,
+    from: Address,
+}
+
+impl TakeBack {
+    async fn of(&self, unheard: &OpResult) {
+        let granted = match unheard {
+            OpResult::Lock(response) => response.acquired,
+            OpResult::Campaign(response) => response.elected,
+            _ => false,
+        };
+        if let Some(cancel) = self.context.cancel().filter(|_| granted) {
+            self.router.take_back(cancel, &self.from).await;
         }
     }
 }

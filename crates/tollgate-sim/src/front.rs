@@ -196,8 +196,10 @@ impl Front {
             if let tollgate_replica::Answer::Events { watch, events, .. } = &answer {
                 self.credit.push((*watch, events.len() as u64));
             }
-            let answer = said(answer, host);
-            out.push((client, Response { call, attempt, group, lane, answer }));
+            // One who hung up does not listen.
+            if let Some(answer) = said(answer, host) {
+                out.push((client, Response { call, attempt, group, lane, answer }));
+            }
         }
     }
 
@@ -232,10 +234,13 @@ fn watch_number(client: ClientNo, watch: u32) -> WatchNumber {
     u64::from(client.0) << 32 | u64::from(watch)
 }
 
-/// What a client is told, in the simulated network's words.
-fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Answer {
+/// What a client is told, in the simulated network's words, if anything.
+fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Option<Answer> {
     use tollgate_replica::Answer as Desk;
-    match answer {
+    Some(match answer {
+        Desk::Left => return None,
+        // It may be told when the others are, by another attempt.
+        Desk::Crowded { group } => Answer::NotDone(ProposeError::Indeterminate { group }),
         Desk::Replied { reply, .. } => Answer::Reply(Box::new(reply)),
         Desk::Busy { reply, .. } => Answer::Busy(Box::new(reply)),
         Desk::Queued { position, .. } => Answer::Queued { position },
@@ -255,7 +260,7 @@ fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Answer {
         Desk::Compacted { watch, from, min_revision } => {
             Answer::Compacted { watch: client_watch(watch), from, min_revision }
         }
-    }
+    })
 }
 
 /// The client's own number for a watch.

@@ -30,4 +30,9 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
         2_000_025,
         "a disk that was behind with snapshots was asked to read and remove the same again and again",
     ),
+    (3_003_625, "a setting that reaped one claim a commit, where commits waited for lost messages, as 2431"),
+    (
+        4_003_306,
+        "a client whose cancel was left alone, because it had asked again itself, never asked for an end again",
+    ),
 ];

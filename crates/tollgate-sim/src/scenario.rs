@@ -4,8 +4,8 @@
 //! changes by that. Not here: the faults themselves (`schedule`).
 
 use crate::disk_queue::DiskSpeed;
-use crate::fault::Fault;
-use crate::network::Latency;
+use crate::fault::{Fault, FaultKind};
+use crate::network::{Latency, Links};
 use crate::planting::Planted;
 use crate::rng::Rng;
 use crate::schedule::{self, Stage};
@@ -72,6 +72,9 @@ impl Scenario {
         };
         let fsync_us_max = rng.log_range(200, 5_000);
         let stage = Stage { seed, nodes, groups, rho_ppm, ttl_ms_max, faults_end };
+        let faults = schedule::faults(&stage);
+        // Where what is lost is sent again with the next heartbeat only, a commit takes that long too.
+        let slow = latency.us_max > 1_000 || faults.iter().any(loses_much);
         Scenario {
             seed,
             nodes,
@@ -86,8 +89,8 @@ impl Scenario {
             disk: DiskSpeed { fsync_us_min: 50, fsync_us_max, job_us_max: fsync_us_max * 4 },
             turn_us_max: rng.log_range(50, 800),
             config: config(rng),
-            limits: limits(rng, latency),
-            faults: schedule::faults(&stage),
+            limits: limits(rng, slow),
+            faults,
             planted: None,
         }
     }
@@ -153,13 +156,18 @@ fn config(rng: &mut Rng) -> HostConfig {
     config
 }
 
-fn limits(rng: &mut Rng, latency: Latency) -> Limits {
+/// Whether it loses a tenth or more of what nodes tell each other.
+fn loses_much(fault: &Fault) -> bool {
+    matches!(&fault.kind, FaultKind::Weather(links, weather)
+        if *links != Links::Clients && weather.drop_ppm >= 100_000)
+}
+
+fn limits(rng: &mut Rng, slow: bool) -> Limits {
     let mut limits = Limits::DEFAULT;
     // A short history, or every snapshot would be full of it.
     limits.ring_bytes_max = rng.log_range(4_096, 16_384);
     if rng.percent(30) {
         // Where a commit takes tens of milliseconds, one for each of a dozen claims is no fault but a bad setting.
-        let slow = latency.us_max > 1_000;
         limits.reaps_per_entry_max = rng.range(1, 5) * if slow { 8 } else { 1 };
     }
     limits.validate().expect("the drawn limits keep the rules");

@@ -20,6 +20,9 @@ pub(super) type RequestKey = (GroupId, LeaseId, Seq);
 /// A wait that somebody has left, and one of its locks if that one stood by.
 pub(super) type Left = (WaitKey, Option<Name>);
 
+/// Those that left, and what.
+type Leaving<C> = (Vec<C>, Left);
+
 #[derive(Debug)]
 struct Waiting<C> {
     caller: C,
@@ -45,32 +48,30 @@ impl<C> Default for Parked<C> {
 }
 
 impl<C: Caller> Parked<C> {
-    /// Parks a caller. A later attempt of a call takes the place of an earlier one. Gives back who must go for it: the
-    /// oldest, if too many wait for the same; most likely nobody listens there any more.
+    /// Parks a caller, unless too many stand by for the same: whether it did. A later attempt of a call takes the place
+    /// of an earlier one.
     pub(super) fn park(
         &mut self,
         key: WaitKey,
         caller: C,
         attended: Option<Name>,
         request: Option<RequestKey>,
-    ) -> Option<C> {
+    ) -> bool {
         let who = caller.key();
         self.remove(who);
-        let callers = self.waits.entry(key).or_default();
-        let oldest = (callers.len() >= CALLERS_PER_WAIT_MAX).then(|| callers.remove(0).caller);
-        callers.push(Waiting { caller, attended, request });
-        self.callers.insert(who, key);
-        if let Some(oldest) = &oldest {
-            self.callers.remove(&oldest.key());
+        if self.waits.get(&key).is_some_and(|callers| callers.len() >= CALLERS_PER_WAIT_MAX) {
+            return false;
         }
+        self.waits.entry(key).or_default().push(Waiting { caller, attended, request });
+        self.callers.insert(who, key);
         if let Some(request) = request {
             self.requests.insert(request, key);
         }
-        oldest
+        true
     }
 
     /// A caller is gone. The wait that it was parked on, and one of its locks if it stood by.
-    pub(super) fn remove(&mut self, who: CallerKey) -> Option<Left> {
+    pub(super) fn remove(&mut self, who: CallerKey) -> Option<Leaving<C>> {
         let key = self.callers.get(&who).copied()?;
         let callers = self.waits.get_mut(&key).expect("who is parked is parked somewhere");
         let mut gone: Vec<_> = callers.extract_if(.., |parked| parked.caller.key() == who).collect();
@@ -78,8 +79,7 @@ impl<C: Caller> Parked<C> {
             self.waits.remove(&key);
         }
         let attended = gone.iter_mut().find_map(|parked| parked.attended.take());
-        self.forget(gone);
-        Some((key, attended))
+        Some((self.forget(gone), (key, attended)))
     }
 
     /// Who is parked and came by this stream.
@@ -189,11 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn p16_of_too_many_on_one_wait_the_oldest_goes() {
+    fn p16_too_many_on_one_wait_are_turned_away() {
         let mut parked = Parked::default();
-        let gone: Vec<_> = (0..10).filter_map(|call| parked.park(key(5), (1, call, 1), None, None)).collect();
-        assert_eq!(gone, [(1, 0, 1), (1, 1, 1)]);
-        assert_eq!(parked.len(), CALLERS_PER_WAIT_MAX);
+        let taken = (0..10).filter(|call| parked.park(key(5), (1, *call, 1), None, None)).count();
+        assert_eq!((taken, parked.len()), (CALLERS_PER_WAIT_MAX, CALLERS_PER_WAIT_MAX));
+        assert!(parked.park(key(5), (1, 3, 2), None, None), "a later attempt has a place already");
+        parked.remove(CallerKey { stream: 1, call: 0 });
+        assert!(parked.park(key(5), (1, 9, 2), None, None), "one has left");
     }
 
     #[test]
@@ -214,7 +216,7 @@ mod tests {
         parked.park(key(5), (2, 1, 1), None, Some(request(1)));
         parked.park(key(6), (1, 7, 1), None, None);
         assert_eq!(parked.of_stream(1).len(), 2);
-        assert_eq!(parked.remove(CallerKey { stream: 1, call: 1 }), Some((key(5), jobs)));
+        assert_eq!(parked.remove(CallerKey { stream: 1, call: 1 }), Some((vec![(1, 1, 1)], (key(5), jobs))));
         assert_eq!(parked.remove(CallerKey { stream: 1, call: 1 }), None);
         assert!(parked.any_on(key(5)));
         assert_eq!(parked.cancelled(request(1)), (vec![(2, 1, 1)], Some((key(5), None))));

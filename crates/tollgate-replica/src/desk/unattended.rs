@@ -20,10 +20,13 @@ const SEARCHED_PER_TURN: usize = 4_096;
 const ENDS_PER_TURN_MAX: usize = 1_000;
 
 impl<C: Caller, R> Desk<C, R> {
-    /// A caller wants nothing any more, and is told nothing. If it was the last one that stood by, its wait ends.
+    /// A caller wants nothing any more. If it was the last one that stood by, its wait ends. It is answered all the
+    /// same, once: with [`Answer::Left`](super::Answer::Left), unless it was about to be told something else.
     pub fn hang_up(&mut self, who: CallerKey, host: &mut Host) {
         self.attendance.went(who, Gone::HungUp);
-        if let Some((wait, Some(name))) = self.parked.remove(who) {
+        let Some((callers, (wait, attended))) = self.parked.remove(who) else { return };
+        self.hung_up.extend(callers);
+        if let Some(name) = attended {
             self.end_wait(wait, name, host);
         }
     }
@@ -33,7 +36,7 @@ impl<C: Caller, R> Desk<C, R> {
     pub fn stream_lost(&mut self, stream: u64) {
         self.attendance.stream_lost(stream);
         for who in self.parked.of_stream(stream) {
-            if let Some((wait, attended)) = self.parked.remove(who) {
+            if let Some((_, (wait, attended))) = self.parked.remove(who) {
                 self.left(wait, attended);
             }
         }

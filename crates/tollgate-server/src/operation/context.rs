@@ -2,7 +2,7 @@
 //!
 //! Not here: the way in (`lock`, `lease`, `register`, `election`), and what was read (`query`).
 
-use super::error::{error_of_propose, error_of_read, left_waiting, unexpected};
+use super::error::{crowded, error_of_propose, error_of_read, hung_up, left_waiting, unexpected};
 use super::lock_answer::Asked;
 use super::rejection::error_of_rejection;
 use super::{lease, lock_answer, register};
@@ -159,6 +159,8 @@ impl Context {
             },
             Answer::NotRead { error, .. } => Wire::Error(error_of_read(&error)),
             Answer::AskAgain { group, leader } => Wire::Error(left_waiting(group, leader)),
+            Answer::Crowded { group } => Wire::Error(crowded(group)),
+            Answer::Left => Wire::Error(hung_up(self.group)),
             Answer::NotDone(error) => Wire::Error(error_of_propose(&error, self.may_repeat())),
             Answer::MayRead { .. } => Wire::Error(unexpected("a read that was not carried out")),
             Answer::Members(_) => Wire::Error(unexpected("members")),
@@ -225,16 +227,16 @@ impl Context {
         matches!(&self.about, About::Lock(asked) if asked.waits)
     }
 
-    /// For what can wait in a queue and has a seq: what takes it out again, or gives back what it got, when its caller
-    /// has gone, unless it was asked for more than so many times. It goes to the same group.
+    /// For what can wait in a queue and has a seq: what gives back a grant whose only caller has gone. It goes to the
+    /// same group, and leaves alone what was asked for more than once.
     ///
-    /// Without a seq nothing tells a grant from the one that its owner held before it asked again.
-    pub fn cancel(&self, asked_at_most: u32) -> Option<v1::CancelWaitRequest> {
+    /// Without a seq nothing tells a grant from the one that its owner held before it asked again, and one who converts
+    /// keeps what it holds.
+    pub fn cancel(&self) -> Option<v1::CancelWaitRequest> {
         let About::Lock(asked) = &self.about else { return None };
-        let seq = asked.seq.filter(|_| asked.waits)?.get();
-        // One who converts keeps what it holds.
-        let (lease_id, release_if_granted) = (asked.lease.get(), !asked.is_convert());
-        let name = asked.first_name().to_string();
+        let seq = asked.seq.filter(|_| asked.waits && !asked.is_convert())?.get();
+        let (lease_id, name) = (asked.lease.get(), asked.first_name().to_string());
+        let (release_if_granted, asked_at_most) = (true, 1);
         Some(v1::CancelWaitRequest {
             lease_id,
             seq,

@@ -85,6 +85,19 @@ pub fn left_waiting(group: GroupId, leader: Option<NodeId>) -> Error {
     }
 }
 
+/// It waits in a queue, and too many stand by for the same already.
+pub(super) fn crowded(group: GroupId) -> Error {
+    let says = "too many callers wait for this very request, or for the same lock as the same owner: the outcome is told \
+                to them; wait for one of their answers, or give each task an owner of its own";
+    Error { may_have_happened: true, group_id: group.number(), ..overloaded(says) }
+}
+
+/// What one is told that does not listen any more.
+pub(super) fn hung_up(group: GroupId) -> Error {
+    let says = "its caller hung up while it waited: send it again with a new seq if it is still wanted";
+    Error { group_id: group.number(), ..Error::new(ErrorReason::Cancelled, says) }
+}
+
 /// Why a read failed: it changes nothing, and may always be tried again.
 pub fn error_of_read(error: &ReadError) -> Error {
     let says = error.to_string();

@@ -106,7 +106,7 @@ fn prepared(op: Op) -> Prepared {
 
 /// What a caller that is gone has done.
 fn leaving(context: &Context) -> Command {
-    match prepared(Op::CancelWait(context.cancel(1).unwrap())).kind {
+    match prepared(Op::CancelWait(context.cancel().unwrap())).kind {
         Kind::Command { command, .. } => command,
         other => panic!("{other:?}"),
     }
@@ -391,7 +391,7 @@ fn a_cancel_for_a_caller_that_is_gone_leaves_nothing_of_its_request() {
     let (context, _) = group.answer(numbered("free", 5));
     group.apply(leaving(&context));
     assert!(group.state.lock(&tollgate_types::Name::new("free").unwrap()).is_none());
-    assert!(prepared(lock("jobs", 1, -1)).context.cancel(1).is_none(), "nothing tells what is its own");
+    assert!(prepared(lock("jobs", 1, -1)).context.cancel().is_none(), "nothing tells what is its own");
 }
 
 #[test]
@@ -404,23 +404,6 @@ fn only_a_cancel_that_can_give_back_nothing_new_is_repeated() {
     };
     assert!(may_repeat(3, true) && may_repeat(0, false));
     assert!(!may_repeat(0, true));
-}
-
-#[test]
-fn a_cancel_of_a_convert_leaves_the_grant() {
-    let mut group = Group::new();
-    let shared = v1::LockRequest { mode: v1::Mode::Shared.into(), ..lock_request("jobs", 1, 0) };
-    group.run(Op::Lock(shared));
-    let convert = v1::ConvertRequest {
-        name: "jobs".into(),
-        lease_id: 1,
-        timeout_ms: -1,
-        request: Some(numbered(1)),
-        ..Default::default()
-    };
-    let (context, _) = group.answer(Op::Convert(convert));
-    group.apply(leaving(&context));
-    assert!(group.state.lock(&tollgate_types::Name::new("jobs").unwrap()).is_some());
 }
 
 #[test]

@@ -24,6 +24,9 @@ use tollgate_types::{GroupId, LeaseId, Revision};
 /// Operations of one session that have no final result yet, waits in queues included.
 const UNDER_WAY_MAX: usize = 100_000;
 
+/// Likewise, of all sessions of another node together.
+const NODE_UNDER_WAY_MAX: usize = 100 * UNDER_WAY_MAX;
+
 /// Results that wait for a client that does not read; past that, nothing more is taken from it.
 const RESULTS_WAITING_MAX: usize = 10_000;
 
@@ -143,6 +146,13 @@ pub(super) struct UnderWay {
     pub(super) awaiting: Option<Awaiting>,
 }
 
+impl UnderWay {
+    /// Whether another node has it.
+    pub(super) fn is_forwarded(&self) -> bool {
+        self.context.is_none()
+    }
+}
+
 /// A task that goes with this.
 pub(super) struct Awaiting(pub(super) AbortHandle);
 
@@ -245,9 +255,11 @@ impl Mailbox {
         context: Option<Context>,
     ) -> Result<(), v1::Error> {
         let mut inner = self.lock();
-        if inner.under_way.len() >= UNDER_WAY_MAX {
+        // Of another node's stream, the sessions behind it have their limits; it must not stop them all for a few.
+        let under_way_max = if inner.leases.is_some() { UNDER_WAY_MAX } else { NODE_UNDER_WAY_MAX };
+        if inner.under_way.len() >= under_way_max {
             let says =
-                format!("a session has at most {UNDER_WAY_MAX} operations under way: wait for answers");
+                format!("a session has at most {under_way_max} operations under way: wait for answers");
             return Err(v1::Error { group_id: group.number(), ..operation::overloaded(says) });
         }
         if inner.under_way.contains_key(&id) {

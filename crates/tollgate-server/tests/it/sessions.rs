@@ -10,7 +10,7 @@ use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::session_service_client::SessionServiceClient;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_server::config::{Config, ListenConfig, Sources};
-use tollgate_server::{Addresses, Listeners, Server};
+use tollgate_server::{Addresses, Listeners, Router, Server};
 use tollgate_types::{Address, GroupId};
 use tonic::Streaming;
 use tonic::transport::Endpoint;
@@ -247,6 +247,85 @@ async fn a_watch_says_how_far_it_has_come_without_events_and_tells_each_event_on
         events = watching.next().await.events.len();
     }
     assert_eq!(events, 1);
+    cluster.stop().await;
+}
+
+/// Who holds the lock, by its lease; and how many wait.
+async fn holder(router: &Router) -> (u64, u64) {
+    let get = v1::GetLockRequest { name: "jobs".into(), ..Default::default() };
+    let OpResult::GetLock(found) = router.execute(Op::GetLock(get), &Address::NONE).await else {
+        panic!("no answer")
+    };
+    let lock = found.lock.unwrap_or_default();
+    (lock.holders.first().map_or(0, |holder| holder.lease_id), lock.waiter_count)
+}
+
+async fn until_holder(router: &Router, expected: (u64, u64)) {
+    let found = async {
+        while holder(router).await != expected {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("never {expected:?}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_numbered_grant_that_its_caller_does_not_hear_of_is_given_back_unless_another_did() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    let router = cluster.servers[leader].router();
+    for id in [1, 2] {
+        let grant = v1::LeaseGrantRequest { id, ttl_ms: 600_000, ..Default::default() };
+        router.execute(Op::LeaseGrant(grant), &Address::NONE).await;
+    }
+    let unlock =
+        |lease_id| Op::Unlock(v1::UnlockRequest { name: "jobs".into(), lease_id, ..Default::default() });
+    for (seq, server) in (1..).zip([leader, (leader + 1) % 3]) {
+        for repeated in [false, true] {
+            let seq = 2 * seq + u64::from(repeated);
+            let lock = |lease_id, seq| {
+                let request = (seq != 0).then(|| v1::Request { seq, ..Default::default() });
+                let name = "jobs".into();
+                Op::Lock(v1::LockRequest { name, lease_id, timeout_ms: -1, request, ..Default::default() })
+            };
+            router.execute(lock(1, 0), &Address::NONE).await;
+            let asked = cluster.servers[server].router();
+            let mut call = Box::pin(asked.execute(lock(2, seq), &Address::NONE));
+            tokio::select! {
+                answer = &mut call => panic!("{answer:?}"),
+                () = until_holder(router, (1, 1)) => {}
+            }
+            router.execute(unlock(1), &Address::NONE).await;
+            until_holder(router, (2, 0)).await;
+            if repeated {
+                let again = router.execute(lock(2, seq), &Address::NONE).await;
+                assert!(matches!(again, OpResult::Lock(it) if it.acquired));
+            }
+            // It was granted, and nobody has looked.
+            drop(call);
+            if repeated {
+                // Nothing more is to come of it: what was asked for before a release is over when that is.
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                assert_eq!(holder(router).await, (2, 0), "the other caller has it");
+                router.execute(unlock(2), &Address::NONE).await;
+            }
+            until_holder(router, (0, 0)).await;
+        }
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_only_the_leader_may_answer_is_had_from_any_node() {
+    let cluster = Cluster::start().await;
+    cluster.leader().await;
+    for server in &cluster.servers {
+        let consistency = v1::Consistency::Leader.into();
+        let locks = v1::ListLocksRequest { consistency, ..Default::default() };
+        let leases = v1::LeaseListRequest { consistency, ..Default::default() };
+        assert!(tollgate_server::lists::locks(server.router(), locks).await.is_ok());
+        assert!(tollgate_server::lists::leases(server.router(), leases).await.is_ok());
+    }
     cluster.stop().await;
 }
 

@@ -378,10 +378,18 @@ impl Client {
             return;
         }
         ctx.stats.cancels += u64::from(outcome == Some(Outcome::Cancelled));
+        let left_alone = outcome.is_none();
         locking.cancel = Cancel::Answered(outcome);
         if locking.answer.is_some() {
             self.lock_settled(index, now, ctx);
-        } else if let Some(call) = self.calls.get_mut(of) {
+            return;
+        }
+        if left_alone {
+            // Its own repeats count as somebody who wants it too: it waits on, and in the end asks once more.
+            locking.cancel = Cancel::No;
+            self.tasks[index].next_at = if self.healing { now } else { u64::MAX };
+        }
+        if let Some(call) = self.calls.get_mut(of) {
             // The node may have told the waiter's end to nobody: ask at once.
             call.ask_again(now, 20_000, &mut self.rng);
         }

@@ -152,26 +152,3 @@ async fn p10_a_repeat_at_another_node_keeps_its_place_when_the_first_caller_hang
         leases(&cluster, &[2]).await;
     }
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_numbered_grant_that_its_caller_does_not_hear_of_is_given_back() {
-    let cluster = cluster::three().await;
-    leases(&cluster, &[1, 2]).await;
-    let leader = cluster.leader().await;
-    for (seq, asked) in (1..).zip([leader, (leader + 1) % 3]) {
-        assert!(cluster.nodes[leader].locks().lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
-        let request = Some(Request { seq, ..Request::default() });
-        let mut service = cluster.nodes[asked].locks();
-        let request = LockRequest { request, ..jobs(2, -1) };
-        let waiting = tokio::spawn(async move { service.lock(request).await });
-        until_waiting(&cluster, leader, 1).await;
-        // Both at once: whichever comes first, nothing stays.
-        waiting.abort();
-        let unlock = UnlockRequest { name: "jobs".into(), lease_id: 1, ..UnlockRequest::default() };
-        cluster.nodes[leader].locks().unlock(unlock).await.unwrap();
-        cluster::until("nobody has the lock", || async {
-            look(&cluster, leader).await.is_none_or(|lock| lock.holder_count + lock.waiter_count == 0)
-        })
-        .await;
-    }
-}
