@@ -272,7 +272,11 @@ impl Writer {
             }
             // Nobody waits for it any more, so nobody minds that it is not sent.
             if !answer.is_closed() {
-                operations.push(v1::Operation { id: slots.add(answer), op: Some(op) });
+                operations.push(v1::Operation {
+                    id: slots.add(answer),
+                    op: Some(op),
+                    client_address: String::new(),
+                });
             }
             if operations.len() < FRAME_OPERATIONS_MAX {
                 next = self.urgent.try_recv().or_else(|_| self.ordinary.try_recv()).ok();

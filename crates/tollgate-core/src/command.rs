@@ -109,12 +109,13 @@ pub struct Renewal {
 }
 
 /// See [`Command::RevokeLease`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevokeLease {
     /// Which lease.
     pub lease: LeaseId,
-    /// Whether the server asks, because the client's connections are gone, and not the client.
-    pub disconnected: bool,
+    /// Given if the server asks, because the client's connection is gone, and not the client: where that came from, if
+    /// known. A lease that was kept alive from elsewhere since does not end.
+    pub disconnected: Option<Address>,
 }
 
 /// See [`Command::AddStub`].

@@ -213,7 +213,7 @@ impl State {
             Command::Tick => Reply::Done,
             Command::GrantLease(grant) => self.grant_lease(grant),
             Command::RenewLeases(renew) => self.renew_leases(renew),
-            Command::RevokeLease(revoke) => self.revoke_lease(*revoke),
+            Command::RevokeLease(revoke) => self.revoke_lease(revoke),
             Command::AcquireLock(acquire) => self.acquire_lock(acquire),
             Command::ReleaseLock(release) => self.release_lock(release),
             Command::ConvertLock(convert) => self.convert_lock(convert),

@@ -17,7 +17,7 @@ use tollgate_core::Command;
 use tollgate_node::planted::{Bug, planted};
 use tollgate_proto::v1::session_service_client::SessionServiceClient;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
-use tollgate_types::{GroupId, NodeId};
+use tollgate_types::{Address, GroupId, NodeId};
 use tonic::Status;
 use tonic::transport::Endpoint;
 
@@ -65,13 +65,13 @@ impl Purpose {
         Some(known.into_iter().find(|purpose| word == purpose.word()).unwrap_or(Purpose::Session))
     }
 
-    /// Makes an operation one for this purpose.
-    pub(crate) fn apply(self, prepared: &mut Prepared) {
+    /// Makes an operation one for this purpose, of a client that was seen at `from`.
+    pub(crate) fn apply(self, prepared: &mut Prepared, from: &Address) {
         let Kind::Command { command, .. } = &mut prepared.kind else { return };
         match (self, command) {
             (Purpose::Attended, Command::AcquireLock(acquire)) => acquire.attended = true,
             (Purpose::Attended, Command::ConvertLock(convert)) => convert.attended = true,
-            (Purpose::Disconnected, Command::RevokeLease(revoke)) => revoke.disconnected = true,
+            (Purpose::Disconnected, Command::RevokeLease(revoke)) => revoke.disconnected = Some(from.clone()),
             _ => {}
         }
     }
@@ -119,12 +119,21 @@ struct Link {
 
 impl Links {
     /// Sends an operation to another node, or puts it into the line of those that are sent.
-    pub(crate) async fn call(&self, whom: Whom, address: &str, op: Op) -> Result<Awaited, Lost> {
+    ///
+    /// `address` is the node's, `from` the client's.
+    pub(crate) async fn call(
+        &self,
+        whom: Whom,
+        address: &str,
+        op: Op,
+        from: &Address,
+    ) -> Result<Awaited, Lost> {
         let link = self.link(whom, address);
         let id = link.next.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = oneshot::channel();
         let gone = Arc::new(AtomicBool::new(false));
-        let call = Call { id, op, answer: sender, gone: Arc::clone(&gone) };
+        let from = if tells_where(&op) { from.to_string() } else { String::new() };
+        let call = Call { id, op, from, answer: sender, gone: Arc::clone(&gone) };
         link.calls.send(call).await.map_err(|_| Lost { sent: false })?;
         Ok(Awaited { id, gone, hang_ups: link.hang_ups, answer })
     }
@@ -181,6 +190,8 @@ struct Call {
     /// Its number on the stream.
     id: u64,
     op: Op,
+    /// Where its client was seen, if that matters.
+    from: String,
     answer: oneshot::Sender<Result<OpResult, Lost>>,
     /// Nobody wants it any more.
     gone: Arc<AtomicBool>,
@@ -211,7 +222,7 @@ impl Pending {
         self.waiting.lock().expect("nobody panics with it")
     }
 
-    fn add(&self, Call { id, mut op, answer, .. }: Call) -> v1::Operation {
+    fn add(&self, Call { id, mut op, from, answer, .. }: Call) -> v1::Operation {
         self.lock().insert(id, answer);
         if planted(Bug::SeqNotForwarded)
             && let Op::Unlock(v1::UnlockRequest { request, .. }) | Op::Lock(v1::LockRequest { request, .. }) =
@@ -219,7 +230,7 @@ impl Pending {
         {
             *request = None;
         }
-        v1::Operation { id, op: Some(op) }
+        v1::Operation { id, op: Some(op), client_address: from }
     }
 
     fn answered(&self, result: v1::OperationResult) {
@@ -324,9 +335,14 @@ fn pack(pending: &Pending, carried: &mut Option<Call>, calls: &mut Calls) -> v1:
     frame
 }
 
+/// Whether it matters where the client was seen that asks for an operation.
+fn tells_where(op: &Op) -> bool {
+    matches!(op, Op::LeaseGrant(_) | Op::LeaseKeepAlive(_) | Op::LeaseRevoke(_) | Op::ForceRelease(_))
+}
+
 /// About how many bytes an operation takes in a frame.
 fn length(op: &Op) -> usize {
-    op.encoded_len() + 16
+    op.encoded_len() + 96
 }
 
 async fn read(
@@ -376,7 +392,7 @@ mod tests {
     fn call(id: u64, bytes: usize) -> (Call, Answered) {
         let (answer, answered) = oneshot::channel();
         let put = v1::PutRequest { value: vec![7; bytes], ..Default::default() };
-        (Call { id, op: Op::Put(put), answer, gone: Arc::default() }, answered)
+        (Call { id, op: Op::Put(put), from: String::new(), answer, gone: Arc::default() }, answered)
     }
 
     /// Room for so many calls.

@@ -178,7 +178,7 @@ impl Router {
 
     fn prepare(&self, op: Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
         let mut prepared = operation::prepare(op, self.shared.groups, errand.from)?;
-        errand.purpose.apply(&mut prepared);
+        errand.purpose.apply(&mut prepared, errand.from);
         Ok(prepared)
     }
 
@@ -273,7 +273,7 @@ impl Router {
         let may_repeat = prepared.context.may_repeat();
         let sent = tokio::select! {
             biased;
-            sent = self.shared.links.call((leader, errand.purpose), address, op.clone()) => sent.ok(),
+            sent = self.shared.links.call((leader, errand.purpose), address, op.clone(), errand.from) => sent.ok(),
             () = self.replaced(group, leader), if may_repeat => None,
         };
         // Nothing happened, which must not hide that an earlier attempt may have.
@@ -514,10 +514,9 @@ impl Router {
     }
 
     /// Ends a lease whose client wanted it to end with its connection, unless a session has come to keep it alive.
-    pub(crate) async fn revoke_disconnected(&self, lease: LeaseId) {
+    pub(crate) async fn revoke_disconnected(&self, lease: LeaseId, from: &Address) {
         let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
-        let from = Address::NONE;
-        let errand = Errand::new(&from, Purpose::Disconnected);
+        let errand = Errand::new(from, Purpose::Disconnected);
         let Ok(prepared) = self.prepare(op.clone(), errand) else { return };
         if self.shared.kept.contains(&lease) {
             return;

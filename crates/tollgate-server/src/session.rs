@@ -61,7 +61,8 @@ pub(crate) async fn serve(
     if outgoing.send(hello, Charge::default()).await.is_err() {
         return;
     }
-    let intake = Intake { router: router.clone(), from, purpose, mailbox: Arc::clone(&mailbox) };
+    let intake =
+        Intake { router: router.clone(), from: from.clone(), purpose, mailbox: Arc::clone(&mailbox) };
     tokio::select! {
         () = intake.run(incoming) => {}
         () = telling::write(&router, &mailbox, forwarded, &outgoing, opened.account()) => {}
@@ -74,7 +75,7 @@ pub(crate) async fn serve(
     drop(outgoing);
     // Whoever came by this stream is told nothing any more. Callers of another node that stand by may come by another.
     router.node().tell(Ask::StreamLost { stream: mailbox.stream });
-    disconnected(&router, &mailbox).await;
+    disconnected(&router, &mailbox, &from).await;
 }
 
 /// Takes frames in.
@@ -105,13 +106,16 @@ impl Intake {
 
     fn take(&self, frame: v1::SessionRequest) {
         let mut asks = Vec::with_capacity(frame.operations.len());
-        for v1::Operation { id, op } in frame.operations {
+        for v1::Operation { id, op, client_address } in frame.operations {
             let Some(op) = op else {
                 let bad = tollgate_proto::BadField::new("op", "no operation is set: set one");
                 self.mailbox.refuse(id, bad.into());
                 continue;
             };
-            if let Some(ask) = self.operation(id, op) {
+            // Another node says where its client is.
+            let told = self.purpose.and_then(|_| Address::new(client_address).ok());
+            let from = told.filter(|address| !address.is_empty());
+            if let Some(ask) = self.operation(id, op, from.as_ref().unwrap_or(&self.from)) {
                 asks.push((Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id), ask));
             }
         }
@@ -142,18 +146,18 @@ impl Intake {
     }
 
     /// What to ask of this node for an operation; none if it goes another way.
-    fn operation(&self, id: u64, op: Op) -> Option<Ask> {
+    fn operation(&self, id: u64, op: Op, from: &Address) -> Option<Ask> {
         let measured = (Asked::from(&op), matches!(&op, Op::LeaseGrant(grant) if grant.revoke_on_disconnect));
         // A node that leads all groups has nothing to forward, and keeps no copy.
         let spare = (self.purpose.is_none() && !self.router.leads_all()).then(|| op.clone());
-        let mut prepared = match operation::prepare(op, self.router.groups(), &self.from) {
+        let mut prepared = match operation::prepare(op, self.router.groups(), from) {
             Ok(prepared) => prepared,
             Err(error) => {
                 self.mailbox.refuse(id, error);
                 return None;
             }
         };
-        self.purpose.iter().for_each(|purpose| purpose.apply(&mut prepared));
+        self.purpose.iter().for_each(|purpose| purpose.apply(&mut prepared, from));
         let Prepared { group, kind, context } = prepared;
         let forward = spare.filter(|_| !self.router.serves(group));
         // Another node may have sent an attempt before this one, which a seq would tell.
@@ -197,7 +201,7 @@ impl Intake {
 }
 
 /// Ends the leases that their clients wanted to end with the connection, unless another session has them.
-async fn disconnected(router: &Router, mailbox: &Mailbox) {
+async fn disconnected(router: &Router, mailbox: &Mailbox, from: &Address) {
     let leases = mailbox.lock().leases.take().unwrap_or_default();
     let left: Vec<_> = leases.into_iter().filter(|(lease, _)| router.unkeep(*lease)).collect();
     // Clients that a stopping node cuts off are still there, and go on elsewhere.
@@ -228,8 +232,8 @@ async fn disconnected(router: &Router, mailbox: &Mailbox) {
         if revokes.len() >= REVOKES_AT_ONCE {
             revokes.join_next().await;
         }
-        let router = router.clone();
-        revokes.spawn(async move { router.revoke_disconnected(lease).await });
+        let (router, from) = (router.clone(), from.clone());
+        revokes.spawn(async move { router.revoke_disconnected(lease, &from).await });
     }
     // Dropped, the set would take its tasks with it.
     revokes.join_all().await;

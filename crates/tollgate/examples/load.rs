@@ -63,7 +63,7 @@ impl Session {
                     while let Some((op, answer)) = asked {
                         next += 1;
                         waiting.insert(next, answer);
-                        frame.push(Operation { id: next, op: Some(op) });
+                        frame.push(Operation { id: next, op: Some(op), ..Operation::default() });
                         asked = if frame.len() < FRAME_MAX { queue.try_recv().ok() } else { None };
                     }
                 }

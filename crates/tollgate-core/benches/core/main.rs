@@ -193,7 +193,7 @@ fn leases_end_together() {
 
 fn one_lease_ends() {
     let (mut state, _) = with_held(MILLION);
-    let revoke = RevokeLease { lease: LeaseId::new(1).unwrap(), disconnected: false };
+    let revoke = RevokeLease { lease: LeaseId::new(1).unwrap(), disconnected: None };
     let start = Instant::now();
     state.apply(Entry { at: state.now(), command: Command::RevokeLease(revoke) });
     let first = start.elapsed();

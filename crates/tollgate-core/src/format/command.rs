@@ -9,7 +9,7 @@
 //! | 1   | `Tick`              | |
 //! | 2   | `GrantLease`        | flags, lease or slot, ttl, client id, address |
 //! | 3   | `RenewLeases`       | list of (lease, option of address, acked) |
-//! | 4   | `RevokeLease`       | lease, disconnected |
+//! | 4   | `RevokeLease`       | lease, disconnected: option of address |
 //! | 5   | `AcquireLock`       | flags, names, lease, owner, mode, \[wait\], delay, \[hold\], why, \[value, request\] |
 //! | 6   | `ReleaseLock`       | flags, names, then token, or lease, owner, \[token\], \[request\] |
 //! | 7   | `ConvertLock`       | flags, names, lease, owner, mode, \[wait\], \[request\] |
@@ -116,7 +116,7 @@ impl Writer<'_> {
             Command::Tick => self.u8(TICK),
             Command::GrantLease(grant) => self.grant_lease(grant),
             Command::RenewLeases(renew) => self.renew_leases(renew),
-            Command::RevokeLease(revoke) => self.revoke_lease(*revoke),
+            Command::RevokeLease(revoke) => self.revoke_lease(revoke),
             Command::AcquireLock(acquire) => self.acquire_lock(acquire),
             Command::ReleaseLock(release) => self.release_lock(release),
             Command::ConvertLock(convert) => self.convert_lock(convert),
@@ -213,11 +213,11 @@ impl Writer<'_> {
         });
     }
 
-    fn revoke_lease(&mut self, revoke: RevokeLease) {
+    fn revoke_lease(&mut self, revoke: &RevokeLease) {
         let RevokeLease { lease, disconnected } = revoke;
         self.u8(REVOKE_LEASE);
-        self.lease_id(lease);
-        self.bool(disconnected);
+        self.lease_id(*lease);
+        self.option(disconnected.as_ref(), Writer::address);
     }
 }
 
@@ -250,7 +250,10 @@ impl Reader<'_> {
     }
 
     fn revoke_lease(&mut self) -> Result<RevokeLease, DecodeError> {
-        Ok(RevokeLease { lease: self.lease_id()?, disconnected: self.bool("flag of a revoke")? })
+        Ok(RevokeLease {
+            lease: self.lease_id()?,
+            disconnected: self.option("option of a revoke", Reader::address)?,
+        })
     }
 }
 

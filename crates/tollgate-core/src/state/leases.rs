@@ -8,7 +8,7 @@ use crate::planted::Bug;
 use crate::reply::{EndReason, EndedLease, Rejection, Renewed, Reply};
 use crate::requests::Requests;
 use crate::slab::Id;
-use tollgate_types::{DurationMs, LeaseId, Limit, LogTime, REVISION_END};
+use tollgate_types::{Address, DurationMs, LeaseId, Limit, LogTime, REVISION_END};
 
 impl State {
     pub(super) fn grant_lease(&mut self, grant: &GrantLease) -> Reply {
@@ -159,17 +159,21 @@ impl State {
     }
 
     /// Ends a lease by making it due now; `work` takes it apart in bounded steps.
-    pub(super) fn revoke_lease(&mut self, revoke: RevokeLease) -> Reply {
+    pub(super) fn revoke_lease(&mut self, revoke: &RevokeLease) -> Reply {
         let Some(id) = self.find_lease(revoke.lease) else {
             return Reply::Rejected(Rejection::LeaseNotFound { lease: revoke.lease });
         };
         if let Err(rejection) = self.check_home(id) {
             return Reply::Rejected(rejection);
         }
-        if revoke.disconnected && !self.leases.get(id).revoke_on_disconnect {
+        let lease = self.leases.get(id);
+        let stays =
+            |from: &Address| !lease.revoke_on_disconnect || (!from.is_empty() && lease.address != *from);
+        if revoke.disconnected.as_ref().is_some_and(stays) {
             return Reply::Done;
         }
-        let reason = if revoke.disconnected { EndReason::Disconnected } else { EndReason::LeaseRevoked };
+        let disconnected = revoke.disconnected.is_some();
+        let reason = if disconnected { EndReason::Disconnected } else { EndReason::LeaseRevoked };
         self.end_lease_now(id, reason);
         Reply::LeaseRevoked
     }

@@ -162,12 +162,18 @@ fn golden() -> Vec<(&'static str, Entry)> {
             at(128, Command::RenewLeases(RenewLeases { renewals })),
         ),
         (
-            "01 e807 04 05 01",
-            at(1_000, Command::RevokeLease(RevokeLease { lease: lease(5), disconnected: true })),
+            "01 e807 04 05 01 0168",
+            at(
+                1_000,
+                Command::RevokeLease(RevokeLease {
+                    lease: lease(5),
+                    disconnected: Some(Address::new("h").unwrap()),
+                }),
+            ),
         ),
         (
             "01 e807 04 05 00",
-            at(1_000, Command::RevokeLease(RevokeLease { lease: lease(5), disconnected: false })),
+            at(1_000, Command::RevokeLease(RevokeLease { lease: lease(5), disconnected: None })),
         ),
         (
             "01 e807 05 0d 01 04 6a6f6273 ac02 02 7731 00 8827 00 e0d403 03 776879 07 01 00 05",
@@ -468,7 +474,7 @@ fn a_refusal_says_what_is_wrong_and_where() {
         ("01 00 03 a18d06", "byte 3: renewals of length 100001: at most 100000 is possible"),
         ("01 00 03 a08d06", "byte 3: the value here is cut off by the end of the input"),
         ("01 00 04 00 00", "byte 3: lease id is 0: it must be from 1 to 9223372036854775807"),
-        ("01 00 04 05 02", "byte 4: 0x02 is not a known flag of a revoke"),
+        ("01 00 04 05 02", "byte 4: 0x02 is not a known option of a revoke"),
         ("01 00 05 03 01 0161 05 00 00 00 00", "byte 3: 0x03 is not a known flags of an acquire"),
         ("01 00 05 00 00 05 00 00 00 00", "byte 4: names is empty: give it at least one byte"),
         (

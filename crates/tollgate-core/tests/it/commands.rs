@@ -139,7 +139,7 @@ pub(crate) fn register(id: u64, incarnation: u64, group: u32) -> Command {
 }
 
 pub(crate) fn revoke(id: u64) -> Command {
-    Command::RevokeLease(RevokeLease { lease: lease(id), disconnected: false })
+    Command::RevokeLease(RevokeLease { lease: lease(id), disconnected: None })
 }
 
 pub(crate) fn renew(ids: impl IntoIterator<Item = u64>) -> Command {

@@ -196,7 +196,7 @@ async fn p11_a_watch_on_a_follower_sees_every_change_once() {
     for round in 0..10 {
         cluster.reply(acquire(&format!("job{round}"), 1, Wait::No)).await;
     }
-    cluster.reply(Command::RevokeLease(RevokeLease { lease: lease(1), disconnected: false })).await;
+    cluster.reply(Command::RevokeLease(RevokeLease { lease: lease(1), disconnected: None })).await;
     let mut seen = 0;
     let mut next = None;
     while seen < 20 {

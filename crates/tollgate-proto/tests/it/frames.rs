@@ -22,13 +22,13 @@ fn lock(id: u64) -> Operation {
         request: Some(request),
         ..LockRequest::default()
     };
-    Operation { id, op: Some(operation::Op::Lock(lock)) }
+    Operation { id, op: Some(operation::Op::Lock(lock)), client_address: String::new() }
 }
 
 #[test]
 fn a_frame_of_operations_survives_the_wire() {
     let unlock = UnlockRequest { name: "jobs".into(), fencing_token: 17, ..UnlockRequest::default() };
-    let unlock = Operation { id: 3, op: Some(operation::Op::Unlock(unlock)) };
+    let unlock = Operation { id: 3, op: Some(operation::Op::Unlock(unlock)), client_address: "h:1".into() };
     round_trip(&SessionRequest { operations: vec![lock(2), unlock], hung_up: vec![1, u64::MAX] });
 }
 
@@ -67,7 +67,7 @@ fn an_operation_that_an_older_server_does_not_know_has_an_id_and_no_op() {
     // Tag 1,000, a message of no bytes.
     let frame = [0x0a, 0x05, 0x08, 0x07, 0xc2, 0x3e, 0x00];
     let read = SessionRequest::decode(frame.as_slice()).unwrap();
-    assert_eq!(read.operations, [Operation { id: 7, op: None }]);
+    assert_eq!(read.operations, [Operation { id: 7, ..Operation::default() }]);
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn groups_led_by_one_node_correspond_too() {
     let incarnation = granted(&mut cluster, 1, 60_000);
     add_stub(&mut cluster, 1, incarnation);
     assert!(matches!(lock_elsewhere(&mut cluster, "jobs", 1), Reply::Acquired { .. }));
-    let revoke = RevokeLease { lease: lease_id(1), disconnected: false };
+    let revoke = RevokeLease { lease: lease_id(1), disconnected: None };
     apply(&mut cluster, GROUP, Command::RevokeLease(revoke));
     cluster.until("the stub has ended", |cluster| stubs(cluster) == 0);
 }
@@ -110,7 +110,7 @@ fn groups_led_by_one_node_correspond_too() {
 fn a_stub_of_a_lease_that_ended_before_it_registered_ends() {
     let mut cluster = two_groups();
     let incarnation = granted(&mut cluster, 1, 60_000);
-    let revoke = RevokeLease { lease: lease_id(1), disconnected: false };
+    let revoke = RevokeLease { lease: lease_id(1), disconnected: None };
     apply(&mut cluster, GROUP, Command::RevokeLease(revoke));
     add_stub(&mut cluster, 1, incarnation);
     cluster.until("the stub has ended", |cluster| stubs(cluster) == 0);

@@ -43,7 +43,7 @@ fn slot_of_client(client_id: &ClientId, from: &Address) -> Slot {
 
 pub(super) fn prepare_revoke(revoke: v1::LeaseRevokeRequest, groups: u32) -> Result<Prepared, v1::Error> {
     let lease = convert::read_lease_id("id", revoke.id)?;
-    let command = Command::RevokeLease(RevokeLease { lease, disconnected: false });
+    let command = Command::RevokeLease(RevokeLease { lease, disconnected: None });
     Ok(Prepared::command(group_of(lease.slot(), groups), command, About::LeaseRevoke(lease)))
 }
 

@@ -113,7 +113,7 @@ struct Session {
 
 impl Session {
     async fn send(&mut self, id: u64, op: Option<Op>) {
-        let operations = vec![v1::Operation { id, op }];
+        let operations = vec![v1::Operation { id, op, ..Default::default() }];
         self.requests.send(v1::SessionRequest { operations, ..Default::default() }).await.unwrap();
     }
 
@@ -157,11 +157,12 @@ impl Session {
 async fn a_lease_that_ends_with_its_connection_does_so_at_any_node_with_its_last_session() {
     let cluster = Cluster::start().await;
     let leader = cluster.leader().await;
-    for server in [leader, (leader + 1) % 3] {
+    let follower = (leader + 1) % 3;
+    for (server, other) in [(leader, leader), (follower, follower), (leader, follower), (follower, leader)] {
         let mut first = cluster.session(server).await;
         let (ends, moves, stays) =
             (first.grant(true).await, first.grant(true).await, first.grant(false).await);
-        let mut second = cluster.session(server).await;
+        let mut second = cluster.session(other).await;
         second.keep_alive(moves).await;
         drop(first);
         let ended = async |lease| {

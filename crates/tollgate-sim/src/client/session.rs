@@ -196,7 +196,7 @@ impl Client {
     /// Ends a lease, however long that takes.
     pub(super) fn revoke(&mut self, lease: LeaseId, now: u64) {
         let group = self.home_of(lease);
-        let ask = Ask::Command(Box::new(Command::RevokeLease(RevokeLease { lease, disconnected: false })));
+        let ask = Ask::Command(Box::new(Command::RevokeLease(RevokeLease { lease, disconnected: None })));
         let op = Some(Op::RevokeLease { lease });
         let (why, again, seq, epoch) = (Why::Revoke, Again::NewCall, None, self.epoch);
         self.calls.make(NewCall { group, ask, op, seq, why, again, epoch }, now);

@@ -304,7 +304,7 @@ impl Carrier {
         self.ids += 1;
         let mut wire = call.new.wire.clone();
         identify(&mut wire, call.new.acks.wire(), call.attempt);
-        let operations = vec![v1::Operation { id: self.ids, op: Some(wire) }];
+        let operations = vec![v1::Operation { id: self.ids, op: Some(wire), ..Default::default() }];
         self.open.insert(self.ids, call);
         // A stream that broke says so when it is read.
         let _ = outgoing.send(v1::SessionRequest { operations, ..Default::default() }).await;

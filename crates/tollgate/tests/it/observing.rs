@@ -34,7 +34,8 @@ pub(crate) async fn in_one_frame(node: &Node, ops: Vec<Op>) -> Vec<OpResult> {
     let mut service = SessionServiceClient::new(node.channel(PATIENCE));
     let mut answers = service.session(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
     let count = ops.len();
-    let operations = (0..).zip(ops).map(|(id, op)| v1::Operation { id, op: Some(op) }).collect();
+    let operations =
+        (0..).zip(ops).map(|(id, op)| v1::Operation { id, op: Some(op), ..Default::default() }).collect();
     requests.send(v1::SessionRequest { operations, ..Default::default() }).await.unwrap();
     let mut results = Vec::new();
     while results.len() < count {

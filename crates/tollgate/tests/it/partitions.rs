@@ -96,7 +96,7 @@ async fn a_session_keeps_what_it_was_granted_elsewhere_when_its_first_node_comes
     let (requests, outgoing) = mpsc::channel(4);
     let mut answers = sessions.session(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
     let send = |id, op| SessionRequest {
-        operations: vec![Operation { id, op: Some(op) }],
+        operations: vec![Operation { id, op: Some(op), ..Default::default() }],
         ..SessionRequest::default()
     };
     let warm = LockRequest { name: "warm".into(), ..jobs(2, 0) };

@@ -32,7 +32,7 @@ impl Session {
     /// Asks for all values, so many times, in one frame. False if nobody takes it any more.
     async fn ask(&self, first: u64, times: u64) -> bool {
         let range = v1::RangeRequest { prefix: b"k".to_vec(), ..v1::RangeRequest::default() };
-        let operation = |id| v1::Operation { id, op: Some(Op::Range(range.clone())) };
+        let operation = |id| v1::Operation { id, op: Some(Op::Range(range.clone())), ..Default::default() };
         let frame = v1::SessionRequest {
             operations: (first..first + times).map(operation).collect(),
             ..Default::default()

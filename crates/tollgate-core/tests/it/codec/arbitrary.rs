@@ -321,7 +321,10 @@ pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
             let renewals = (0..rng.below(6)).map(|_| arbitrary_renewal(rng)).collect();
             Command::RenewLeases(RenewLeases { renewals })
         }
-        3 => Command::RevokeLease(RevokeLease { lease: arbitrary_lease(rng), disconnected: rng.one_in(2) }),
+        3 => {
+            let disconnected = rng.one_in(2).then(|| arbitrary_address(rng));
+            Command::RevokeLease(RevokeLease { lease: arbitrary_lease(rng), disconnected })
+        }
         4 => Command::AcquireLock(arbitrary_acquire_lock(rng)),
         5 => Command::ReleaseLock(arbitrary_release_lock(rng)),
         6 => Command::ConvertLock(arbitrary_convert_lock(rng)),

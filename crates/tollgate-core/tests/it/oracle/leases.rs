@@ -111,7 +111,7 @@ impl Oracle {
         Renewed { lease: renewal.lease, result: Some((lease.ttl, lease.deadline)), home: None }
     }
 
-    pub(super) fn revoke_lease(&mut self, revoke: RevokeLease) -> Reply {
+    pub(super) fn revoke_lease(&mut self, revoke: &RevokeLease) -> Reply {
         let home = self.found(revoke.lease).and_then(|found| self.must_be_home(found).map(|()| found));
         let incarnation = match home {
             Ok(incarnation) => incarnation,
@@ -119,12 +119,13 @@ impl Oracle {
         };
         let now = self.now;
         let lease = self.lease_of_mut(incarnation);
-        if revoke.disconnected && !lease.revoke_on_disconnect {
-            return Reply::Done;
-        }
+        lease.revoked = Some(match &revoke.disconnected {
+            None => EndReason::LeaseRevoked,
+            Some(_) if !lease.revoke_on_disconnect => return Reply::Done,
+            Some(from) if !from.is_empty() && lease.address != *from => return Reply::Done,
+            Some(_) => EndReason::Disconnected,
+        });
         lease.deadline = now;
-        lease.revoked =
-            Some(if revoke.disconnected { EndReason::Disconnected } else { EndReason::LeaseRevoked });
         Reply::LeaseRevoked
     }
 

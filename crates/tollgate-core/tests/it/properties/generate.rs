@@ -175,7 +175,8 @@ impl Generator {
             5 => self.grant_lease(),
             6 => self.renew(oracle),
             7 => {
-                let (lease, disconnected) = (self.lease(oracle), self.rng.percent(50));
+                let lease = self.lease(oracle);
+                let disconnected = self.rng.percent(50).then(|| self.rng.pick(&self.addresses).clone());
                 Command::RevokeLease(RevokeLease { lease, disconnected })
             }
             8 => self.txn(oracle),

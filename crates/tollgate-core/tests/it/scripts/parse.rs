@@ -125,7 +125,9 @@ fn renew(words: &mut Words, aliases: &mut Aliases) -> Result<Command, String> {
 
 fn revoke(words: &mut Words, aliases: &mut Aliases) -> Result<Command, String> {
     let lease = aliases.lease(&words.next("the lease")?)?;
-    Ok(Command::RevokeLease(RevokeLease { lease, disconnected: words.has("disconnected") }))
+    let from = words.flag("addr").map(|address| valid(Address::new(address))).transpose()?;
+    let disconnected = words.has("disconnected").then(|| from.unwrap_or(Address::NONE));
+    Ok(Command::RevokeLease(RevokeLease { lease, disconnected }))
 }
 
 fn lock(words: &mut Words, aliases: &mut Aliases, may_wait: bool) -> Result<Command, String> {
