@@ -123,7 +123,9 @@ impl Intake {
             let error = operation::error_of_not_answered(error.into(), GroupId::new(0));
             for id in ids {
                 let asked = self.mailbox.lock().under_way.get(&id).map(|under_way| under_way.asked);
-                asked.into_iter().for_each(|asked| self.count_refusal(asked, &error));
+                if let Some(asked) = asked {
+                    self.count_refusal(asked, &error);
+                }
                 self.mailbox.result(&self.router, id, OpResult::Error(error.clone()));
             }
         }

@@ -121,8 +121,16 @@ impl Stream {
         account: &Arc<Account>,
     ) -> Stream {
         let (account, mailbox) = (Arc::clone(account), Arc::new(Mailbox::new(Arc::clone(account))));
-        let (watches, ids) = (BTreeMap::new(), BTreeMap::new());
-        Stream { router, watchers, outgoing, account, mailbox, watches, ids, next_id: 1 << 32 }
+        Stream {
+            router,
+            watchers,
+            outgoing,
+            account,
+            mailbox,
+            watches: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            next_id: 1 << 32,
+        }
     }
 
     async fn run(mut self, mut incoming: Streaming<WatchRequest>) {

@@ -81,7 +81,7 @@ impl ListLocks {
             response.locks.push(shown);
             last = Some(lock.name);
         }
-        let next = self.from.next(more.then_some(last), response.locks.len());
+        let next = self.from.next(more, last, response.locks.len());
         next.map(|from| ListLocks { from, ..self }).map_err(|cursor| response.cursor = cursor).ok()
     }
 }
@@ -115,7 +115,7 @@ impl LeaseList {
         let homes = leases.iter().filter(|lease| lease.stub.is_none());
         response.leases.extend(homes.map(|lease| view::lease(lease, snapshot.now(), group)));
         let last = leases.pop().map(|lease| lease.lease);
-        let next = self.from.next(more.then_some(last), response.leases.len());
+        let next = self.from.next(more, last, response.leases.len());
         next.map(|from| LeaseList { from }).map_err(|cursor| response.cursor = cursor).ok()
     }
 }
@@ -146,10 +146,10 @@ impl<T: std::fmt::Display> Place<T> {
         Ok(Place { group, last, after, limit, consistency })
     }
 
-    /// Where to go on: for the same answer, or, as a cursor, for the next one. `rest` is the last one told, if there is
-    /// one, if the group has more; `have` is how many the answer has.
-    fn next(&self, rest: Option<Option<T>>, have: usize) -> Result<Place<T>, String> {
-        if let Some(last) = rest {
+    /// Where to go on: for the same answer, or, as a cursor, for the next one. `more`: whether the group has more,
+    /// behind the `last` one told; `have` is how many the answer has.
+    fn next(&self, more: bool, last: Option<T>, have: usize) -> Result<Place<T>, String> {
+        if more {
             let last = last.map_or_else(String::new, |last| last.to_string());
             return Err(format!("{}/{last}", self.group));
         }
@@ -173,11 +173,11 @@ mod tests {
 
     /// Leases 1 to 3, of which the first holds these locks.
     fn snapshot(names: &[&str]) -> Snapshot {
-        snapshot_with(names, Metadata::NONE)
+        snapshot_with(names, &Metadata::NONE)
     }
 
     /// Likewise, for this reason.
-    fn snapshot_with(names: &[&str], metadata: Metadata) -> Snapshot {
+    fn snapshot_with(names: &[&str], metadata: &Metadata) -> Snapshot {
         let mut state = State::new(Limits::DEFAULT);
         let mut apply = |command| state.apply(Entry { at: LogTime::ZERO, command });
         for id in 1..=3 {
@@ -237,11 +237,11 @@ mod tests {
 
     #[test]
     fn p16_a_page_ends_before_it_is_too_long_for_a_client_and_nothing_is_left_out() {
-        let long = || Metadata::new("x".repeat(4_096)).unwrap();
+        let long = Metadata::new("x".repeat(4_096)).unwrap();
         let names = |first: u32| (first..first + 600).map(|number| format!("n{number}")).collect::<Vec<_>>();
         let groups = [1_000, 2_000].map(|first| {
             let names = names(first);
-            snapshot_with(&names.iter().map(String::as_str).collect::<Vec<_>>(), long())
+            snapshot_with(&names.iter().map(String::as_str).collect::<Vec<_>>(), &long)
         });
         let pages = pages("", 0, &groups);
         assert_eq!(pages.concat(), [names(1_000), names(2_000)].concat());

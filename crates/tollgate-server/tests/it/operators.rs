@@ -24,8 +24,8 @@ async fn limits_that_are_changed_at_once_are_all_changed() {
         }
         let mut admin = AdminServiceClient::new(channel.clone());
         let now = admin.get_limits(v1::GetLimitsRequest::default()).await.unwrap().into_inner().limits;
-        let changed = now.iter().filter(|limit| names.contains(&limit.name.as_str()));
-        assert!(changed.clone().all(|limit| limit.value == value), "{:?}", changed.collect::<Vec<_>>());
+        let ours = now.iter().filter(|limit| names.contains(&limit.name.as_str()));
+        assert!(ours.clone().all(|limit| limit.value == value), "{:?}", ours.collect::<Vec<_>>());
     }
     cluster.stop().await;
 }

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tollgate_core::{Change, Event, RegisterState};
 use tollgate_node::{Answer, Sink};
 use tollgate_replica::WatchNumber;
+use tollgate_types::Value;
 
 /// About what an answer takes that carries no texts, and so one event.
 const SMALL_BYTES: usize = 256;
@@ -71,7 +72,7 @@ fn length_of_event(event: &Event) -> usize {
     let of_register = |state: &RegisterState| state.value.len();
     let texts = match &event.change {
         Change::Lock(it) => {
-            let said = it.value.as_ref().map_or(0, |value| value.len());
+            let said = it.value.as_ref().map_or(0, Value::len);
             it.name.len() + it.owner.len() + it.metadata.len() + it.note.len() + said
         }
         Change::Register(it) => {
