@@ -1,7 +1,8 @@
 //! One node's server: opens its ports, starts the node, wires the services together, and stops all of it in order.
 //!
 //! Invariant: a server that stops is first no longer ready, then hands leadership on, then accepts nothing new and
-//! has the calls that are under way answered, by other nodes if need be, and only then stops its node. Not here: what is served (`grpc`, `http`), what is decided (`tollgate_node`).
+//! has the calls that are under way answered, by other nodes if need be, and only then stops its node. Not here: what
+//! is served (`grpc`, `http`), what is decided (`tollgate_node`).
 
 use crate::config::{Config, ListenConfig, ServerConfig, Settings};
 use crate::connections::{self, Door};
