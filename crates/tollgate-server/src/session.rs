@@ -38,7 +38,7 @@ const REVOKES_AT_ONCE: usize = 64;
 /// Why a session ended that had more unread than all others when it was too much.
 fn too_much_unread(bytes_max: usize) -> v1::Error {
     let says = format!(
-        "this client does not read its results, and all sessions of the node together have more than {bytes_max} bytes \
+        "this client does not read its results, and all streams of the node together have more than {bytes_max} bytes \
          unread: open a session anew, read what it answers, and ask again with the same seqs"
     );
     v1::Error { may_have_happened: true, limit_value: bytes_max as u64, ..operation::overloaded(says) }
