@@ -32,9 +32,8 @@ pub(crate) fn run_log(
         if planted(Bug::AckBeforeFsync) {
             inbox.put(Input::Persisted(last));
         }
-        let began = Instant::now();
         match write_until_room(&mut engine, &batch, inbox) {
-            Ok(()) => meter.fsync(began.elapsed()),
+            Ok(took) => took.into_iter().for_each(|took| meter.fsync(took)),
             Err(_) if planted(Bug::FailedWriteTaken) => {}
             Err(error) => {
                 inbox.put(Input::Fault(error.into()));
@@ -46,9 +45,16 @@ pub(crate) fn run_log(
     }
 }
 
-fn write_until_room(engine: &mut Engine, batch: &[Write], inbox: &Inbox<Input>) -> Result<(), StorageError> {
+/// How long the write took that succeeded, without those that found the disk full. None if there was none before the
+/// node stopped.
+fn write_until_room(
+    engine: &mut Engine,
+    batch: &[Write],
+    inbox: &Inbox<Input>,
+) -> Result<Option<Duration>, StorageError> {
     let mut full = false;
     loop {
+        let began = Instant::now();
         match engine.write(batch) {
             Err(StorageError::Full { path }) => {
                 if !full {
@@ -58,16 +64,19 @@ fn write_until_room(engine: &mut Engine, batch: &[Write], inbox: &Inbox<Input>) 
                 full = true;
                 // Nobody waits for it any more: what is not written was not acknowledged.
                 if inbox.is_closed() {
-                    return Ok(());
+                    return Ok(None);
                 }
                 std::thread::sleep(FULL_RETRY);
             }
-            Ok(()) if full => {
-                tracing::info!("there is room on the disk again");
-                inbox.put(Input::DiskFull(false));
-                return Ok(());
+            Ok(()) => {
+                let took = began.elapsed();
+                if full {
+                    tracing::info!("there is room on the disk again");
+                    inbox.put(Input::DiskFull(false));
+                }
+                return Ok(Some(took));
             }
-            result => return result,
+            Err(error) => return Err(error),
         }
     }
 }

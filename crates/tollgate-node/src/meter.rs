@@ -8,7 +8,7 @@ use tollgate_replica::HostEvent;
 pub trait Meter: Send + Sync {
     /// A turn was taken, with so many inputs.
     fn turn(&self, inputs: usize);
-    /// A write became durable.
+    /// A write became durable, so long after it was begun. Waits for room on a full disk don't count.
     fn fsync(&self, took: Duration);
     /// An entry of so many commands, which this node proposed, was committed and applied.
     fn committed(&self, commands: usize, took: Duration);

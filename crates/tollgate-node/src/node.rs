@@ -143,15 +143,32 @@ impl Node {
     }
 
     /// Stops the node: hands leadership on, for at most `grace`, and makes durable what is under way.
-    pub async fn stop(mut self, grace: Duration) {
+    pub async fn stop(self, grace: Duration) {
+        self.retire(grace).await;
+        self.halt().await;
+    }
+
+    /// Takes no more proposals, and hands leadership on, for at most `grace`; whether it did. The node goes on until it
+    /// is halted: it follows, serves reads and watches, and knows who leads.
+    pub async fn retire(&self, grace: Duration) -> bool {
         self.handle.inbox.put(Input::Retire);
+        // Alone, there is nobody to hand it to.
+        if !self.has_peers {
+            return false;
+        }
         let mut status = self.handle.status.clone();
         let leads = |status: &NodeStatus| status.groups.values().any(|group| group.role == Role::Leader);
         let handed_on = status.wait_for(|status| status.stopping && !leads(status));
-        // Alone, there is nobody to hand it to.
-        if self.has_peers && tokio::time::timeout(grace, handed_on).await.is_err() {
+        let handed_on = tokio::time::timeout(grace, handed_on).await;
+        if handed_on.is_err() {
             tracing::warn!("nobody took over leadership in time");
         }
+        // An error inside: the node has stopped by itself.
+        handed_on.is_ok_and(|status| status.is_ok())
+    }
+
+    /// Stops at once, and makes durable what is under way.
+    pub async fn halt(mut self) {
         self.handle.inbox.put(Input::Stop);
         let threads = std::mem::take(&mut self.threads);
         let joined = tokio::task::spawn_blocking(move || {
@@ -336,21 +353,24 @@ impl NodeHandle {
             let _ = sender.send(sight.map(look));
         });
         let asked = self.ask(Caller::Nobody, Ask::Read { group, consistency, look });
-        asked.map_err(|_| ReadError::Overloaded { group })?;
-        receiver.await.unwrap_or(Err(ReadError::TimedOut { group }))
+        asked.map_err(|error| match error {
+            NotTaken::Full => ReadError::Overloaded { group },
+            NotTaken::Stopped => ReadError::Stopped { group },
+        })?;
+        receiver.await.unwrap_or(Err(ReadError::Stopped { group }))
     }
 
-    /// Looks at the host; none if the node has stopped or has too much to do.
+    /// Looks at the host.
     pub async fn inspect<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Host) -> T + Send + 'static,
-    ) -> Option<T> {
+    ) -> Result<T, NotAnswered> {
         let (sender, receiver) = oneshot::channel();
         let look = Box::new(move |host: &Host| {
             let _ = sender.send(look(host));
         });
-        self.ask(Caller::Nobody, Ask::Inspect(look)).ok()?;
-        receiver.await.ok()
+        self.ask(Caller::Nobody, Ask::Inspect(look))?;
+        receiver.await.map_err(|_| NotAnswered::Stopped)
     }
 }
 

@@ -22,11 +22,13 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tollgate_replica::{Identity, PeerDisks};
+use tollgate_replica::{COMMAND_BYTES_MAX, Identity, PeerDisks};
 use tollgate_types::NodeId;
 
-/// The longest frame that is read. Far above what a host sends.
+/// The longest frame that is read. Far above what a host sends: a little, and one message, or one entry if that is
+/// longer.
 const FRAME_BYTES_MAX: usize = 32 << 20;
+const _: () = assert!(FRAME_BYTES_MAX >= 2 * COMMAND_BYTES_MAX);
 
 /// A connection over which nothing has come through for so long is broken, whatever TCP still hopes for.
 const SILENCE_MAX: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! The settings of a host. Plain numbers; `validate` says what is wrong with them, one sentence a rule.
 
+use crate::log_entry::COMMAND_BYTES_MAX;
 use tollgate_types::{ClusterId, NodeId};
 
 /// How a host behaves. All groups of a host share it.
@@ -108,6 +109,10 @@ impl HostConfig {
                 "tick_ms must be at most log_time_step_max_ms, or log time can't keep up",
             ),
             (self.entry_bytes_max > 0, "entry_bytes_max must be above 0"),
+            (
+                self.message_bytes_max <= COMMAND_BYTES_MAX as u64,
+                "message_bytes_max must be at most 16 MiB, or peers cut the connection that it comes on",
+            ),
             (
                 self.uncommitted_bytes_max >= self.message_bytes_max,
                 "uncommitted_bytes_max must be at least message_bytes_max",

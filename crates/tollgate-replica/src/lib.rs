@@ -58,7 +58,7 @@ pub use desk::{Answer, Caller, CallerKey, Desk, DeskCounts, WatchNumber};
 pub use engine::{Engine, EngineConfig, SnapshotJobs};
 pub use frame::{FrameError, sender};
 pub use host::{Host, bootstrap, join};
-pub use log_entry::{EntryKind, LogEntry};
+pub use log_entry::{COMMAND_BYTES_MAX, EntryKind, LogEntry};
 pub use members::{MEMBERS_MAX, MemberChange, MemberRefusal, Members};
 pub use moment::Moment;
 pub use output::{

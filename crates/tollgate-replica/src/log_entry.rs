@@ -8,6 +8,10 @@ use raft::eraftpb;
 use tollgate_core::{DecodeError, Entry, Reader, Writer, decode_entry, encode_entry};
 use tollgate_types::LogTime;
 
+/// The longest command, encoded, and the longest entry. Peers read frames of twice this, which leaves room for what
+/// else is in a frame.
+pub const COMMAND_BYTES_MAX: usize = 16 << 20;
+
 /// One entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
@@ -65,9 +69,15 @@ pub(crate) struct BatchWriter {
 }
 
 impl BatchWriter {
-    pub(crate) fn push(&mut self, entry: &Entry) {
+    /// Encodes a command, to be added or not. How long it is.
+    pub(crate) fn encode(&mut self, entry: &Entry) -> usize {
         self.scratch.clear();
         encode_entry(entry, &mut self.scratch);
+        self.scratch.len()
+    }
+
+    /// Adds the command that was encoded last.
+    pub(crate) fn add(&mut self) {
         Writer::new(&mut self.bytes).bytes(&self.scratch);
     }
 

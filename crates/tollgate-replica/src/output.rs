@@ -77,6 +77,14 @@ pub enum ProposeError {
         /// The group.
         group: GroupId,
     },
+    /// Not applied, and never will be: it is longer than what travels to other nodes in one piece.
+    #[error("the request takes {bytes} bytes in the log, and at most {bytes_max} fit: ask for less at once")]
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be: [`crate::COMMAND_BYTES_MAX`].
+        bytes_max: usize,
+    },
     /// Not applied, and never will be. Try again later or on another node.
     #[error("the disk of this node is full: ask another node, or free some space; it goes on by itself then")]
     DiskFull,
@@ -136,6 +144,12 @@ pub enum ReadError {
     /// Too many reads wait.
     #[error("group {group} has too many reads under way: wait a little and try again")]
     Overloaded {
+        /// The group.
+        group: GroupId,
+    },
+    /// The node has stopped. Only whoever runs a host says so.
+    #[error("the node has stopped: ask another")]
+    Stopped {
         /// The group.
         group: GroupId,
     },

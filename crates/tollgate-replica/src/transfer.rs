@@ -2,8 +2,8 @@
 //!
 //! The sender reads pieces of its newest file and keeps a few of them on the way. The receiver stores them in order
 //! and says where the next one begins; anything else it lets fall. When nothing has moved for a while, and no piece is
-//! still being read, the sender begins again at the receiver's last word, and after a longer while it gives up and tells Raft, which asks anew.
-//! One transfer a peer and group; a newer one takes the older one's place.
+//! still being read, the sender begins again at the receiver's last word, and after a longer while it gives up and
+//! tells Raft, which asks anew. One transfer a peer and group; a newer one takes the older one's place.
 //!
 //! Not here: what becomes of a complete snapshot (`replica`), and the bytes on disk (`storage`).
 

@@ -61,7 +61,8 @@ async fn snapshot(
     group: GroupId,
     consistency: Consistency,
 ) -> Result<(Option<tollgate_proto::v1::Header>, Snapshot), Error> {
-    // What only the leader may answer is not passed on to it: a list can be long, and this node can ask a quorum itself.
+    // What only the leader may answer is not passed on to it: a list can be long, and this node can ask a quorum
+    // itself.
     let elsewhere = consistency == Consistency::Leader && !router.leads(group);
     let consistency = if elsewhere { Consistency::Linearizable } else { consistency };
     let read = router.look(group, consistency, |sight| sight.state.snapshot()).await;

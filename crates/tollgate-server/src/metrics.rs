@@ -169,7 +169,9 @@ impl Metrics {
         let says = "How long grants were held that were given back by their token through this server";
         let hold_seconds = histogram("hold_seconds", says, &LONG_SECONDS);
         let fsync: Vec<f64> = exponential_buckets(0.000_1, 2.0, 15).collect();
-        let fsync_seconds = histogram("fsync_seconds", "How long a write took to become durable", &fsync);
+        let says =
+            "How long a write to the log took to become durable; waits for room on a full disk don't count";
+        let fsync_seconds = histogram("fsync_seconds", says, &fsync);
         let says = "From the proposal of an entry by this node to its application, a quorum's disks included";
         let commit_seconds = histogram("commit_seconds", says, &fsync);
         let inputs: Vec<f64> = exponential_buckets(1.0, 4.0, 9).collect();
@@ -279,6 +281,11 @@ impl Metrics {
         Open::new(self.sessions.clone())
     }
 
+    /// Waits until no unary gRPC call is under way.
+    pub(crate) async fn until_no_calls(&self) {
+        self.calls.until_none().await;
+    }
+
     /// Wrap this around gRPC services to measure their calls.
     pub fn grpc_layer(&self) -> GrpcMetricsLayer {
         GrpcMetricsLayer::new(Arc::clone(&self.calls))
@@ -304,7 +311,7 @@ impl Metrics {
     /// was seen before.
     pub async fn sample_once(&self, node: &NodeHandle) {
         self.inbox.set(i64::try_from(node.waiting()).unwrap_or(i64::MAX));
-        if let Ok(Some(seen)) = tokio::time::timeout(SAMPLE_EVERY, node.inspect(groups::look)).await {
+        if let Ok(Ok(seen)) = tokio::time::timeout(SAMPLE_EVERY, node.inspect(groups::look)).await {
             self.groups.set(&seen);
         }
     }

@@ -32,8 +32,8 @@ mod watch;
 pub use context::{Context, ForcedRelease, HeaderInfo};
 pub use election::{Observe, leader_of_lock};
 pub use error::{
-    error_of_not_answered, error_of_propose, error_of_read, left_waiting, not_supported, overloaded,
-    unexpected,
+    RESULT_BYTES_MAX, error_of_not_answered, error_of_propose, error_of_read, left_waiting, not_supported,
+    overloaded, too_long, unexpected,
 };
 pub use event::event;
 pub use explain::{Explain, explain_lines};
@@ -41,7 +41,7 @@ pub use listing::{LeaseList, ListLocks};
 pub use query::{Query, Seen};
 pub use rejection::error_of_rejection;
 pub use route::group_of;
-pub use view::{Addresses, Cut, end_reason, holder, lease, lock_state, register};
+pub use view::{Addresses, Counts, Cut, end_reason, holder, lease, lock_state, register};
 pub use watch::{WatchOpen, WatchOrder, read_watch, write_cursor};
 
 use tollgate_core::{Command, Renewal};

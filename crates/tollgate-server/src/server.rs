@@ -1,7 +1,8 @@
 //! One node's server: opens its ports, starts the node, wires the services together, and stops all of it in order.
 //!
-//! Invariant: a server that stops is first no longer ready, then hands leadership on, then answers what is under way,
-//! and only then closes. Not here: what is served (`grpc`, `http`), what is decided (`tollgate_node`).
+//! Invariant: a server that stops is first no longer ready, then hands leadership on, then accepts nothing new and
+//! has the calls that are under way answered, by other nodes if need be, and only then stops its node. Not here: what
+//! is served (`grpc`, `http`), what is decided (`tollgate_node`).
 
 use crate::config::{Config, ListenConfig, ServerConfig, Settings};
 use crate::connections::{self, Door};
@@ -14,7 +15,7 @@ use crate::session::Unread;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollgate_node::{Bootstrap, Fault, Node, NodeHandle, NodeSettings, StartError};
@@ -26,7 +27,7 @@ use tollgate_proto::v1::register_service_server::RegisterServiceServer;
 use tollgate_proto::v1::session_service_server::SessionServiceServer;
 use tollgate_types::GroupId;
 
-/// How long open streams are given to end once the node has stopped.
+/// How long connections and streams are given to end once the node has stopped.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What the longest message of a client grows by when another node forwards it.
@@ -98,8 +99,10 @@ pub struct Server {
     node: Node,
     router: Router,
     addresses: Addresses,
+    metrics: Arc<Metrics>,
     closing: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    http: JoinHandle<()>,
+    grpc: JoinHandle<()>,
     samples: JoinHandle<()>,
     grace: Duration,
 }
@@ -124,14 +127,12 @@ impl Server {
             .with_admin(Arc::clone(&admin) as _)
             .with_hosts(hosts.cloned());
         let doors = open_files::doors(config.server.connections_max);
-        let tasks = vec![
-            serve_http(http, doors.http, &config.server, &metrics, state, closed.clone())?,
-            serve_grpc(client, doors.client, config, &admin, &router, &metrics, closed)?,
-        ];
+        let http = serve_http(http, doors.http, &config.server, &metrics, state, closed.clone())?;
+        let grpc = serve_grpc(client, doors.client, config, &admin, &router, &metrics, closed)?;
         let samples = metrics.sample(node.handle().clone());
         tracing::info!(node = %config.node.id, client = %addresses.client, http = %addresses.http, "serving");
         let grace = Duration::from_millis(config.server.shutdown_grace_ms);
-        Ok(Server { node, router, addresses, closing, tasks, samples, grace })
+        Ok(Server { node, router, addresses, metrics, closing, http, grpc, samples, grace })
     }
 
     /// Where it listens.
@@ -149,14 +150,22 @@ impl Server {
         self.node.failed().await
     }
 
-    /// Stops: no longer ready, leadership handed on, what is under way answered, ports closed.
-    pub async fn stop(self) {
+    /// Stops: no longer ready, leadership handed on, ports closed, what is under way answered.
+    pub async fn stop(mut self) {
         self.samples.abort();
-        self.node.stop(self.grace).await;
+        let until = Instant::now() + self.grace;
+        let handed_on = self.node.retire(self.grace).await;
         self.closing.send_replace(true);
-        for mut task in self.tasks {
-            // Streams have no end of their own.
-            if tokio::time::timeout(LAST_WORDS, &mut task).await.is_err() {
+        if handed_on {
+            // Those that need the leader are forwarded to it. Streams have no end of their own; HTTP has none of them.
+            let calls = async { tokio::join!(self.metrics.until_no_calls(), &mut self.http) };
+            if tokio::time::timeout_at(until.into(), calls).await.is_err() {
+                tracing::info!("calls were not finished in time");
+            }
+        }
+        self.node.halt().await;
+        for mut task in [self.http, self.grpc] {
+            if !task.is_finished() && tokio::time::timeout(LAST_WORDS, &mut task).await.is_err() {
                 task.abort();
             }
         }
@@ -211,7 +220,10 @@ fn serve_grpc(
     let (reporter, health) = tonic_health::server::health_reporter();
     tokio::spawn(report_health(reporter, router.node().clone()));
     let watchers = Watchers::new(server.watchers_max);
-    let locks = Locks { router: router.clone(), watchers: watchers.clone() };
+    let unread = Unread::new(server.unread_bytes_max);
+    let forwarded_unread = Unread::new(server.unread_bytes_max);
+    let locks = Locks { router: router.clone(), watchers: watchers.clone(), unread: Arc::clone(&unread) };
+    let election = Election { router: router.clone(), watchers, unread: Arc::clone(&unread) };
     let services = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(Duration::from_millis(server.keepalive_interval_ms)))
         .http2_keepalive_timeout(Some(Duration::from_millis(server.keepalive_timeout_ms)))
@@ -227,17 +239,11 @@ fn serve_grpc(
             RegisterServiceServer::new(Registers { router: router.clone() })
                 .max_decoding_message_size(bytes_max),
         )
-        .add_service(
-            ElectionServiceServer::new(Election { router: router.clone(), watchers })
-                .max_decoding_message_size(bytes_max),
-        )
+        .add_service(ElectionServiceServer::new(election).max_decoding_message_size(bytes_max))
         .add_service(AdminServiceServer::from_arc(Arc::clone(admin)).max_decoding_message_size(bytes_max))
         .add_service(
-            SessionServiceServer::new(Sessions {
-                router: router.clone(),
-                unread: Unread::new(server.unread_bytes_max),
-            })
-            .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),
+            SessionServiceServer::new(Sessions { router: router.clone(), unread, forwarded_unread })
+                .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),
         )
         .add_service(health)
         .add_service(reflection);

@@ -12,16 +12,17 @@ mod mailbox;
 mod telling;
 mod unread;
 
-pub(crate) use frames::{FrameSender, FrameStream, frames as frames_queue};
-pub(crate) use unread::{OpenAccount, Unread};
+pub(crate) use frames::{FrameSender, FrameStream, Gone, frames as frames_queue};
+pub(crate) use unread::{Account, Charge, OpenAccount, Unread};
 
 use crate::link::Purpose;
 use crate::metrics::Asked;
 use crate::operation::{self, Kind, Prepared};
-use crate::router::{Router, stopped};
+use crate::router::Router;
 use mailbox::{Awaiting, Mailbox};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tollgate_node::planted::{Bug, planted};
@@ -30,7 +31,6 @@ use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResu
 use tollgate_replica::{CallerKey, ReadError};
 use tollgate_types::{Address, GroupId, LeaseId};
 use tonic::Streaming;
-use unread::Charge;
 
 /// Leases that are ended at once when their session is gone.
 const REVOKES_AT_ONCE: usize = 64;
@@ -38,7 +38,7 @@ const REVOKES_AT_ONCE: usize = 64;
 /// Why a session ended that had more unread than all others when it was too much.
 fn too_much_unread(bytes_max: usize) -> v1::Error {
     let says = format!(
-        "this client does not read its results, and all sessions of the node together have more than {bytes_max} bytes \
+        "this client does not read its results, and all streams of the node together have more than {bytes_max} bytes \
          unread: open a session anew, read what it answers, and ask again with the same seqs"
     );
     v1::Error { may_have_happened: true, limit_value: bytes_max as u64, ..operation::overloaded(says) }
@@ -108,6 +108,7 @@ impl Intake {
         let mut asks = Vec::with_capacity(frame.operations.len());
         for v1::Operation { id, op, client_address } in frame.operations {
             let Some(op) = op else {
+                // Of no kind that could be counted.
                 let bad = tollgate_proto::BadField::new("op", "no operation is set: set one");
                 self.mailbox.refuse(id, bad.into());
                 continue;
@@ -120,17 +121,32 @@ impl Intake {
             }
         }
         let ids: Vec<u64> = asks.iter().map(|(caller, _)| operation_of(caller)).collect();
-        if !asks.is_empty() && self.router.node().ask_all(asks).is_err() {
-            let error = if self.router.is_stopping() {
-                stopped(GroupId::new(0))
-            } else {
-                operation::overloaded("the node has too much to do: wait a little and try again")
-            };
+        if !asks.is_empty()
+            && let Err(error) = self.router.node().ask_all(asks)
+        {
+            let error = operation::error_of_not_answered(error.into(), GroupId::new(0));
             for id in ids {
+                let asked = self.mailbox.lock().under_way.get(&id).map(|under_way| under_way.asked);
+                if let Some(asked) = asked {
+                    self.count_refusal(asked, &error);
+                }
                 self.mailbox.result(&self.router, id, OpResult::Error(error.clone()));
             }
         }
         frame.hung_up.into_iter().for_each(|id| self.hung_up(id));
+    }
+
+    /// Refuses an operation that is not under way.
+    fn refuse(&self, id: u64, asked: Asked, error: v1::Error) {
+        self.count_refusal(asked, &error);
+        self.mailbox.refuse(id, error);
+    }
+
+    /// Counts what never got to where operations are counted. That of another node is counted there.
+    fn count_refusal(&self, asked: Asked, error: &v1::Error) {
+        if self.purpose.is_none() {
+            self.router.metrics().operation(asked, &OpResult::Error(error.clone()), Duration::ZERO);
+        }
     }
 
     /// Nobody wants the result of an operation any more.
@@ -153,7 +169,7 @@ impl Intake {
         let mut prepared = match operation::prepare(op, self.router.groups(), from) {
             Ok(prepared) => prepared,
             Err(error) => {
-                self.mailbox.refuse(id, error);
+                self.refuse(id, measured.0, error);
                 return None;
             }
         };
@@ -165,7 +181,7 @@ impl Intake {
         let waits = context.may_wait();
         let context = forward.is_none().then_some(context);
         if let Err(error) = self.mailbox.begin(id, group, measured, context) {
-            self.mailbox.refuse(id, error);
+            self.refuse(id, measured.0, error);
             return None;
         }
         if let Some(op) = forward {

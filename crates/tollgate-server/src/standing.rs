@@ -1,10 +1,10 @@
 //! A caller that stands by while its request may wait, and what happens when it goes.
 //!
-//! The request is carried out by a task of its own. When its caller hangs up, the leader is told, which ends the wait if
-//! nobody else stands by (`tollgate_replica::Desk`), and the task listens on for how that went: a grant that was on its
-//! way by then is given back. Invariant: one who goes takes nothing from another that asked for the same. So only what
-//! has a seq is given back, only when its grant is known to have been made for this caller, and only if nobody repeated
-//! the request. Not here: who else stands by (the desk), and the way to the leader (`router`, `link`).
+//! The request is carried out by a task of its own. When its caller hangs up, the leader is told, which ends the wait
+//! if nobody else stands by (`tollgate_replica::Desk`), and the task listens on for how that went: a grant that was on
+//! its way by then is given back. Invariant: one who goes takes nothing from another that asked for the same. So only
+//! what has a seq is given back, only when its grant is known to have been made for this caller, and only if nobody
+//! repeated the request. Not here: who else stands by (the desk), and the way to the leader (`router`, `link`).
 
 use crate::operation::{Context, Prepared};
 use crate::router::Router;

@@ -5,10 +5,12 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tollgate_core::{Command, ReleaseBy, ReleaseLock, Reply, Request, RevokeLease, Wait, WaitOutcome, Watch};
-use tollgate_node::{Answer, Ask, Caller, Consistency, Sink};
-use tollgate_replica::ProposeError;
-use tollgate_types::{Name, Names, Owner, Seq, SeqRanges};
+use tollgate_core::{
+    Command, Op, ReleaseBy, ReleaseLock, Reply, Request, RevokeLease, Txn, Wait, WaitOutcome, Watch,
+};
+use tollgate_node::{Answer, Ask, Caller, Consistency, NotAnswered, NotTaken, Sink};
+use tollgate_replica::{ProposeError, ReadError};
+use tollgate_types::{Key, Name, Names, Owner, Seq, SeqRanges, Value};
 
 fn release(name: &str, of: u64) -> Command {
     let by = ReleaseBy::Holder { lease: lease(of), owner: Owner::LEASE, token: None, request: None };
@@ -240,4 +242,46 @@ async fn an_empty_directory_is_refused_without_bootstrap() {
     let refused = tollgate_node::Node::start(&settings, listener, Arc::new(tollgate_node::NoMeter), &runtime);
     let says = refused.unwrap_err().to_string();
     assert!(says.contains("bootstrap a new cluster or join one"), "{says}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_too_much_to_do_and_one_that_has_stopped_say_which_it_is() {
+    let cluster = Cluster::prepare(1);
+    let settings = tollgate_node::NodeSettings { operations_waiting_max: 0, ..cluster.settings_of(1) };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let runtime = tokio::runtime::Handle::current();
+    let meter = Arc::new(tollgate_node::NoMeter);
+    let node = tollgate_node::Node::start(&settings, listener, meter, &runtime).unwrap();
+    let handle = node.handle().clone();
+    let read = async || handle.read(GROUP, Consistency::Stale, |_| ()).await.unwrap_err();
+    let inspect = async || handle.inspect(|_| ()).await.unwrap_err();
+    assert_eq!(read().await, ReadError::Overloaded { group: GROUP });
+    assert_eq!(inspect().await, NotAnswered::NotTaken(NotTaken::Full));
+    node.stop(Duration::ZERO).await;
+    assert_eq!(read().await, ReadError::Stopped { group: GROUP });
+    assert_eq!(inspect().await, NotAnswered::NotTaken(NotTaken::Stopped));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_no_frame_carries_is_refused_and_the_longest_that_one_does_reaches_all() {
+    let cluster = Cluster::start(3);
+    let leader = cluster.leader().await;
+    let put = |number: usize| {
+        let key = Key::new(format!("k{number}")).unwrap();
+        Op::Put { key, value: Value::new(vec![7; 65_536]).unwrap(), lease: None }
+    };
+    let txn = |puts: usize| {
+        let then = (0..puts).map(put).collect();
+        Command::Txn(Txn { request: None, compares: Vec::new(), then, otherwise: Vec::new() })
+    };
+    let too_long = cluster.command(txn(300)).await.answer;
+    let Answer::NotDone(ProposeError::TooLong { bytes, bytes_max }) = too_long else { panic!("20 MB") };
+    assert!(bytes > bytes_max);
+    // It is more than the limits allow, which the state machine says once all have it.
+    assert!(matches!(cluster.reply(txn(250)).await, Reply::Rejected(_)));
+    for number in 1..=3 {
+        let read = cluster.handle(number).read(GROUP, Consistency::Linearizable, |_| ()).await;
+        assert_eq!(read, Ok(()));
+    }
+    assert_eq!(cluster.leader().await, leader);
 }

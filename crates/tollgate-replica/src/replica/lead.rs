@@ -4,7 +4,7 @@
 //! its keepalive was read last. Every stamp is at least the one before it in the log, whoever made that one.
 
 use super::Replica;
-use crate::log_entry::{BatchWriter, last_stamp};
+use crate::log_entry::{BatchWriter, COMMAND_BYTES_MAX, last_stamp};
 use crate::log_time::LogClock;
 use crate::members::{MEMBERS_MAX, MemberChange, MemberRefusal};
 use crate::moment::Moment;
@@ -127,7 +127,17 @@ impl Replica {
         let mut batch = Vec::with_capacity(queue.len());
         for (asker, command) in queue {
             let entry = Entry { at, command };
-            writer.push(&entry);
+            let bytes = writer.encode(&entry);
+            if bytes > COMMAND_BYTES_MAX {
+                // No frame could carry it: it would stand in the log for ever, and all that follows behind it.
+                let error = ProposeError::TooLong { bytes, bytes_max: COMMAND_BYTES_MAX };
+                self.refuse_all([asker], &error, turn);
+                continue;
+            }
+            if writer.len() + bytes > COMMAND_BYTES_MAX {
+                self.propose_batch(&mut writer, &mut askers, &mut batch, turn);
+            }
+            writer.add();
             askers.push(asker);
             batch.push(entry);
             if writer.len() >= turn.config.entry_bytes_max {

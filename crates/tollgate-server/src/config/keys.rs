@@ -268,7 +268,7 @@ pub static KEYS: &[Key] = &[
     bytes(
         "raft",
         "message_bytes_max",
-        (KIB, 64 * MIB),
+        (KIB, 16 * MIB),
         MIB,
         "Entries are packed into messages to followers of about this size",
     ),
@@ -409,7 +409,7 @@ pub static KEYS: &[Key] = &[
         "operations_in_flight_max",
         (1, 16_777_216),
         65_536,
-        "Operations of all clients neither answered nor queued for a lock; past it, they are refused",
+        "Inputs that wait for the driver's next turn, frames of peers included; past it, operations are refused",
     ),
     bytes("server", "frame_bytes_max", (64 * KIB, 64 * MIB), 4 * MIB, "Bytes in one message of a client"),
     number("server", "watchers_max", (1, 16_777_216), 100_000, "Watches of all clients"),
@@ -418,7 +418,7 @@ pub static KEYS: &[Key] = &[
         "unread_bytes_max",
         (64 * KIB, 64 * GIB),
         256 * MIB,
-        "Bytes of results that all sessions have unread; past it, the session with the most ends",
+        "Bytes that all sessions and watches have unread; past it, the one with the most ends. As many for other nodes",
     ),
     millis(
         "server",
@@ -446,7 +446,7 @@ pub static KEYS: &[Key] = &[
         "shutdown_grace_ms",
         (0, HOUR_MS),
         10_000,
-        "Time to hand on leadership and finish calls before the process ends",
+        "Time to hand on leadership, and then to finish calls, before the process ends; streams are not waited for",
     ),
     key(
         "log",

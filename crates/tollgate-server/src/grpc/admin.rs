@@ -8,8 +8,9 @@ use crate::operation;
 use crate::router::Router;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 use tollgate_core::Command;
-use tollgate_node::{Answer, Ask, Consistency, Sight};
+use tollgate_node::{Answer, Ask, Consistency, NotAnswered, NotTaken, Sight};
 use tollgate_proto::convert;
 use tollgate_proto::v1::admin_service_server::AdminService;
 use tollgate_proto::v1::{
@@ -39,13 +40,15 @@ pub(crate) struct Admin {
     data_dir: PathBuf,
     settings: Settings,
     started: Instant,
+    /// Whoever changes limits: what one changes must not be undone by another that has read them before.
+    limits: Mutex<()>,
 }
 
 impl Admin {
     pub(crate) fn new(router: Router, config: &Config, settings: Settings) -> Admin {
         let (members, zone) = (config.cluster.members.clone(), config.node.zone.clone());
         let (data_dir, started) = (config.node.data_dir.clone(), Instant::now());
-        Admin { router, members, zone, data_dir, settings, started }
+        Admin { router, members, zone, data_dir, settings, started, limits: Mutex::new(()) }
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "messages have optional headers")]
@@ -58,8 +61,13 @@ impl Admin {
         &self,
         look: impl FnOnce(&Host) -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let stopped = || Error::new(ErrorReason::ShuttingDown, "the node has stopped: ask another");
-        self.router.node().inspect(look).await.ok_or_else(|| stopped().into())
+        let seen = self.router.node().inspect(look).await;
+        seen.map_err(|error| match error {
+            // To look is never harmful, so whether it happened does not matter.
+            NotAnswered::Stopped => NotAnswered::NotTaken(NotTaken::Stopped),
+            error @ NotAnswered::NotTaken(_) => error,
+        })
+        .map_err(|error| operation::error_of_not_answered(error, GroupId::new(0)).into())
     }
 
     /// Groups that a request names; all if it names none.
@@ -253,6 +261,8 @@ impl AdminService for Admin {
             self.must_lead(*group)?;
         }
         let mut last = None;
+        // Only the leader changes limits, and this is it.
+        let _alone = self.limits.lock().await;
         for group in groups {
             let look = |sight: Sight<'_>| sight.state.limits().clone();
             let read = self.router.look(group, Consistency::Linearizable, look).await;

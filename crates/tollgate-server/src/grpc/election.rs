@@ -1,13 +1,14 @@
 //! `ElectionService`: an election is a lock that its leader holds.
 
-use crate::grpc::{Watchers, rpc};
+use crate::grpc::{Watchers, rpc, watch::too_much_unread};
 use crate::operation::{self, Observe};
 use crate::router::Router;
+use crate::session::{Charge, FrameSender, FrameStream, OpenAccount, Unread, frames_queue};
+use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::Notify;
 use tollgate_node::{Answer, Ask, Caller, Consistency, Sight, Sink};
 use tollgate_proto::v1::election_service_server::ElectionService;
 use tollgate_proto::v1::{
@@ -23,6 +24,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub(crate) struct Election {
     pub(crate) router: Router,
     pub(crate) watchers: Watchers,
+    pub(crate) unread: Arc<Unread>,
 }
 
 #[tonic::async_trait]
@@ -32,21 +34,28 @@ impl ElectionService for Election {
     rpc!(leader, LeaderRequest => Leader, Leader(LeaderResponse));
     rpc!(resign, ResignRequest => Resign, Resign(ResignResponse));
 
-    type ObserveStream = ReceiverStream<Result<ObserveResponse, Status>>;
+    type ObserveStream = FrameStream<ObserveResponse>;
 
     async fn observe(
         &self,
         request: Request<ObserveRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
         let observe = Observe::read(&request.into_inner(), self.router.groups())?;
-        let place = self.watchers.place()?;
-        let (outgoing, answers) = mpsc::channel(4);
+        let (place, opened) = (self.watchers.place()?, self.unread.open());
+        let (outgoing, answers) = frames_queue();
         let router = self.router.clone();
         tokio::spawn(async move {
-            follow(router, observe, outgoing).await;
+            let watched = Watched { router, observe, changed: Arc::default(), watch: None };
+            let ended = tokio::select! {
+                ended = watched.follow(&outgoing, &opened) => ended,
+                () = opened.until_cut() => Err(too_much_unread(opened.bytes_max())),
+            };
+            if let Err(error) = ended {
+                outgoing.cut(error.into());
+            }
             drop(place);
         });
-        Ok(Response::new(ReceiverStream::new(answers)))
+        Ok(Response::new(answers))
     }
 }
 
@@ -71,49 +80,67 @@ impl Sink for Changed {
     fn flush(&self) {}
 }
 
-/// Follows the election's lock from now on.
-fn watch(router: &Router, observe: &Observe, changed: &Arc<Changed>) -> Result<WatchNumber, Error> {
-    let (watch, group) = (router.node().fresh_watch(), observe.group);
-    let ask = Ask::Watch { watch, group, from: None, filter: observe.watch(), credit: u64::MAX };
-    let asked = router.node().ask(Caller::Of(Arc::clone(changed) as Arc<dyn Sink>, 0), ask);
-    asked.map_err(|_| operation::overloaded("the node has too much to do"))?;
-    Ok(watch)
+/// An election that is followed, and the node's watch on its lock.
+struct Watched {
+    router: Router,
+    observe: Observe,
+    changed: Arc<Changed>,
+    watch: Option<WatchNumber>,
 }
 
-async fn follow(router: Router, observe: Observe, outgoing: mpsc::Sender<Result<ObserveResponse, Status>>) {
-    let (changed, group) = (Arc::new(Changed::default()), observe.group);
-    let mut watched = watch(&router, &observe, &changed);
-    let mut told = None;
-    loop {
-        if let Err(error) = &watched {
-            // Its reader may be gone.
-            let _ = outgoing.send(Err(error.clone().into())).await;
-            return;
-        }
-        tokio::select! {
-            () = changed.told.notified() => {}
-            () = outgoing.closed() => break,
-        }
-        // What happened in between is seen by the read below, or told by the new watch.
-        if changed.over.swap(false, Ordering::Relaxed) {
-            tokio::time::sleep(AGAIN_AFTER).await;
-            watched = watch(&router, &observe, &changed);
-        }
-        let query = observe.query();
-        let look = move |sight: Sight<'_>| query.look(sight);
-        let Ok((header, seen)) = router.look(group, Consistency::Stale, look).await else { break };
-        let response = seen.observed(&header);
-        // Under one token a leader may say one thing after another.
-        let now = response.leader.as_ref().map(|leader| (leader.fencing_token, leader.value_revision));
-        if told == Some(now) || (told.is_none() && now.is_none()) {
-            continue;
-        }
-        told = Some(now);
-        if outgoing.send(Ok(response)).await.is_err() {
-            break;
+impl Watched {
+    /// Follows the election's lock from now on.
+    fn watch(&mut self) -> Result<(), Error> {
+        let (watch, group) = (self.router.node().fresh_watch(), self.observe.group);
+        let ask = Ask::Watch { watch, group, from: None, filter: self.observe.watch(), credit: u64::MAX };
+        let caller = Caller::Of(Arc::clone(&self.changed) as Arc<dyn Sink>, 0);
+        let asked = self.router.node().ask(caller, ask);
+        asked.map_err(|error| operation::error_of_not_answered(error.into(), group))?;
+        self.watch = Some(watch);
+        Ok(())
+    }
+
+    /// Says who leads, whenever that changes, until nobody listens. An error if that can't be known any more.
+    async fn follow(
+        mut self,
+        outgoing: &FrameSender<ObserveResponse>,
+        opened: &OpenAccount,
+    ) -> Result<(), Error> {
+        self.watch()?;
+        let mut told = None;
+        loop {
+            tokio::select! {
+                () = self.changed.told.notified() => {}
+                () = outgoing.closed() => return Ok(()),
+            }
+            // What happened in between is seen by the read below, or told by the new watch.
+            if self.changed.over.swap(false, Ordering::Relaxed) {
+                tokio::time::sleep(AGAIN_AFTER).await;
+                self.watch()?;
+            }
+            let query = self.observe.query();
+            let look = move |sight: Sight<'_>| query.look(sight);
+            let read = self.router.look(self.observe.group, Consistency::Stale, look).await;
+            let (header, seen) = read.map_err(|error| operation::error_of_read(&error))?;
+            let response = seen.observed(&header);
+            // Under one token a leader may say one thing after another.
+            let now = response.leader.as_ref().map(|leader| (leader.fencing_token, leader.value_revision));
+            if told == Some(now) || (told.is_none() && now.is_none()) {
+                continue;
+            }
+            told = Some(now);
+            let charge: Charge = opened.account().charge(response.encoded_len());
+            if outgoing.send(response, charge).await.is_err() {
+                return Ok(());
+            }
         }
     }
-    if let Ok(watch) = watched {
-        router.node().tell(Ask::Unwatch { watch });
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some(watch) = self.watch {
+            self.router.node().tell(Ask::Unwatch { watch });
+        }
     }
 }

@@ -3,6 +3,8 @@
 use crate::grpc::{Watchers, address_of, rpc, watch};
 use crate::lists;
 use crate::router::Router;
+use crate::session::{FrameStream, Unread};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,6 +25,7 @@ const KEEPALIVES_MAX: usize = 1_024;
 pub(crate) struct Locks {
     pub(crate) router: Router,
     pub(crate) watchers: Watchers,
+    pub(crate) unread: Arc<Unread>,
 }
 
 #[tonic::async_trait]
@@ -69,13 +72,14 @@ impl LockService for Locks {
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 
-    type WatchStream = ReceiverStream<Result<WatchResponse, Status>>;
+    type WatchStream = FrameStream<WatchResponse>;
 
     async fn watch(
         &self,
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let answers = watch::serve(self.router.clone(), self.watchers.clone(), request.into_inner());
+        let (router, watchers) = (self.router.clone(), self.watchers.clone());
+        let answers = watch::serve(router, watchers, self.unread.open(), request.into_inner());
         Ok(Response::new(answers))
     }
 

@@ -11,7 +11,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 pub(crate) struct Sessions {
     pub(crate) router: Router,
+    /// Of clients.
     pub(crate) unread: Arc<Unread>,
+    /// Of those who say that they are other nodes. Anybody can say so.
+    pub(crate) forwarded_unread: Arc<Unread>,
 }
 
 #[tonic::async_trait]
@@ -24,7 +27,8 @@ impl SessionService for Sessions {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let (from, purpose) = (address_of(&request), Purpose::of(&request));
         let (outgoing, frames) = session::frames_queue();
-        let out = (outgoing, self.unread.open(purpose.is_none()));
+        let unread = if purpose.is_none() { &self.unread } else { &self.forwarded_unread };
+        let out = (outgoing, unread.open());
         tokio::spawn(session::serve(self.router.clone(), from, purpose, request.into_inner(), out));
         Ok(Response::new(frames))
     }

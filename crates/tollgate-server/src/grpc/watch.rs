@@ -1,35 +1,36 @@
 //! Watch streams: any number of watches on one stream, each told of its events in order.
 //!
 //! Invariant: what waits for a client that does not read is bounded: a watch has credit for a number of events, and
-//! gets more when they were sent. One that stays behind until history is gone is told so, and is over. Not here: what
-//! a watch sees (`tollgate_replica::Desk`), how an event is worded (`operation`).
+//! gets more when they were sent; all streams of the node together have a limit (`session::Unread`), past which the one
+//! with the most unread ends. A watch that stays behind until history is gone is told so, and is over. No event is told
+//! twice (P11), whichever of the node's watches brings it. Not here: what a watch sees (`tollgate_replica::Desk`), how
+//! an event is worded (`operation`), what goes into one answer (`pieces`).
+
+mod mailbox;
+mod pieces;
 
 use crate::operation::{self, WatchOpen, WatchOrder};
 use crate::router::Router;
+use crate::session::{Account, FrameSender, FrameStream, Gone, OpenAccount, frames_queue};
+use mailbox::{Mailbox, Told};
+use pieces::{Piece, pieces};
 use prost::Message;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::StreamExt;
-use tokio_stream::wrappers::ReceiverStream;
 use tollgate_core::Event;
 use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Answer, Ask, Caller, NodeHandle, Sink};
 use tollgate_proto::BadField;
 use tollgate_proto::convert::WatchFilters;
-use tollgate_proto::v1::{self, Error, ErrorReason, WatchRequest, WatchResponse};
+use tollgate_proto::v1::{Error, ErrorReason, WatchRequest, WatchResponse};
 use tollgate_replica::WatchNumber;
 use tollgate_types::{GroupId, Revision};
-use tonic::{Status, Streaming};
+use tonic::Streaming;
 
 /// Events of one watch that may be under way.
 const CREDIT: u64 = 256;
-
-/// Answers that wait for a client that does not read.
-const ANSWERS_MAX: usize = 16;
-
-/// Events in one answer, in bytes; a longer one goes alone.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Room for the watches of all clients of a node.
 #[derive(Debug, Clone)]
@@ -52,32 +53,6 @@ impl Watchers {
     }
 }
 
-/// What the node has to tell the stream's watches.
-#[derive(Default)]
-struct Mailbox {
-    inner: Mutex<(Vec<(WatchNumber, Answer)>, bool)>,
-    filled: Notify,
-}
-
-impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, (Vec<(WatchNumber, Answer)>, bool)> {
-        self.inner.lock().expect("nobody panics with it")
-    }
-}
-
-impl Sink for Mailbox {
-    fn answer(&self, watch: u64, answer: Answer) -> bool {
-        let mut inner = self.lock();
-        inner.0.push((watch, answer));
-        !std::mem::replace(&mut inner.1, true)
-    }
-
-    fn flush(&self) {
-        self.lock().1 = false;
-        self.filled.notify_one();
-    }
-}
-
 /// A watch of the stream, over the groups that it follows.
 struct Watch {
     filter: tollgate_core::Watch,
@@ -93,31 +68,42 @@ struct Watch {
     _place: OwnedSemaphorePermit,
 }
 
-/// Serves a stream until either side ends it.
+/// Serves a stream until either side ends it, or until all have too much unread and this one the most.
 pub(super) fn serve(
     router: Router,
     watchers: Watchers,
+    opened: OpenAccount,
     incoming: Streaming<WatchRequest>,
-) -> ReceiverStream<Result<WatchResponse, Status>> {
-    let (outgoing, answers) = mpsc::channel(ANSWERS_MAX);
-    let mailbox = Arc::new(Mailbox::default());
-    let stream = Stream {
-        router,
-        watchers,
-        outgoing,
-        mailbox,
-        watches: BTreeMap::new(),
-        ids: BTreeMap::new(),
-        next_id: 1 << 32,
-    };
-    tokio::spawn(stream.run(incoming));
-    ReceiverStream::new(answers)
+) -> FrameStream<WatchResponse> {
+    let (outgoing, answers) = frames_queue();
+    let outgoing = Arc::new(outgoing);
+    let stream = Stream::new(router, watchers, Arc::clone(&outgoing), opened.account());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = stream.run(incoming) => {}
+            () = opened.until_cut() => {
+                tracing::warn!(bytes = opened.account().bytes(), "a watch whose client does not read was ended");
+                outgoing.cut(too_much_unread(opened.bytes_max()).into());
+            }
+        }
+    });
+    answers
+}
+
+/// Why a stream ended that had more unread than all others when it was too much.
+pub(super) fn too_much_unread(bytes_max: usize) -> Error {
+    let says = format!(
+        "this client does not read what it is told, and all streams of the node together have more than {bytes_max} \
+         bytes unread: begin anew where the last cursor says, and read faster"
+    );
+    Error { limit_value: bytes_max as u64, ..operation::overloaded(says) }
 }
 
 struct Stream {
     router: Router,
     watchers: Watchers,
-    outgoing: mpsc::Sender<Result<WatchResponse, Status>>,
+    outgoing: Arc<FrameSender<WatchResponse>>,
+    account: Arc<Account>,
     mailbox: Arc<Mailbox>,
     /// By the client's number.
     watches: BTreeMap<u64, Watch>,
@@ -127,10 +113,26 @@ struct Stream {
     next_id: u64,
 }
 
-/// The stream's other side is gone.
-struct Gone;
-
 impl Stream {
+    fn new(
+        router: Router,
+        watchers: Watchers,
+        outgoing: Arc<FrameSender<WatchResponse>>,
+        account: &Arc<Account>,
+    ) -> Stream {
+        let (account, mailbox) = (Arc::clone(account), Arc::new(Mailbox::new(Arc::clone(account))));
+        Stream {
+            router,
+            watchers,
+            outgoing,
+            account,
+            mailbox,
+            watches: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            next_id: 1 << 32,
+        }
+    }
+
     async fn run(mut self, mut incoming: Streaming<WatchRequest>) {
         loop {
             let done = tokio::select! {
@@ -152,7 +154,8 @@ impl Stream {
     }
 
     async fn send(&self, response: WatchResponse) -> Result<(), Gone> {
-        self.outgoing.send(Ok(response)).await.map_err(|_| Gone)
+        let charge = self.account.charge(response.encoded_len());
+        self.outgoing.send(response, charge).await
     }
 
     async fn request(&mut self, request: &WatchRequest) -> Result<(), Gone> {
@@ -211,11 +214,11 @@ impl Stream {
             }
             let watch = self.node().fresh_watch();
             let ask = Ask::Watch { watch, group, from, filter, credit: CREDIT };
-            if self.node().ask(self.caller(watch), ask).is_err() {
+            if let Err(error) = self.node().ask(self.caller(watch), ask) {
                 for number in numbers.values() {
                     self.node().tell(Ask::Unwatch { watch: *number });
                 }
-                return self.refuse(watch_id, operation::overloaded("the node has too much to do")).await;
+                return self.refuse(watch_id, operation::error_of_not_answered(error.into(), group)).await;
             }
             numbers.insert(group, watch);
         }
@@ -318,33 +321,26 @@ impl Stream {
         is_probe
     }
 
-    /// Puts a probe in the place of the watch that it looked after, and leaves out what that one has told already.
-    fn adopt(&mut self, watch_id: u64, group: GroupId, number: WatchNumber, events: &mut Vec<Event>) {
+    /// Puts a probe in the place of the watch that it looked after.
+    fn adopt(&mut self, watch_id: u64, group: GroupId, number: WatchNumber) {
         let Some(watch) = self.watches.get_mut(&watch_id) else { return };
-        let (count, told) = (events.len(), watch.next.get(&group).copied());
-        events.retain(|event| told.is_none_or(|told| event.revision >= told));
-        let left_out = (count - events.len()) as u64;
         if let Some(old) = watch.numbers.insert(group, number) {
             self.ids.remove(&old);
             self.node().tell(Ask::Unwatch { watch: old });
-        }
-        if left_out > 0 {
-            self.node().tell(Ask::WatchCredit { watch: number, events: left_out });
         }
     }
 
     /// Passes on what the node told.
     async fn tell(&mut self) -> Result<(), Gone> {
-        let answers = std::mem::take(&mut self.mailbox.lock().0);
-        for (number, answer) in answers {
+        while let Some(Told { watch: number, answer, charge: _until_passed_on }) = self.mailbox.take() {
             let Some((watch_id, group)) = self.ids.get(&number).copied() else { continue };
             match answer {
-                Answer::Events { mut events, next, .. } => {
+                Answer::Events { events, next, .. } => {
                     let probed = self.end_probe(watch_id, group, number);
                     if probed {
-                        self.adopt(watch_id, group, number, &mut events);
+                        self.adopt(watch_id, group, number);
                     }
-                    self.events(watch_id, group, number, &events, next).await?;
+                    self.events(watch_id, group, number, events, next).await?;
                     if probed {
                         self.probed(watch_id).await?;
                     }
@@ -373,62 +369,56 @@ impl Stream {
         Ok(())
     }
 
+    /// Tells what of a batch was not told yet.
+    ///
+    /// A probe begins where the watch was when it was asked for, and the watch goes on until the probe has its place:
+    /// so the probe's batches can begin far behind, not only the first.
     async fn events(
         &mut self,
         watch_id: u64,
         group: GroupId,
         number: WatchNumber,
-        events: &[Event],
+        mut events: Vec<Event>,
         next: Revision,
     ) -> Result<(), Gone> {
         let Some(watch) = self.watches.get(&watch_id) else { return Ok(()) };
-        // A probe may have less to tell than the watch told in the meantime.
-        let next = watch.next.get(&group).map_or(next, |told| next.max(*told));
-        let told: Vec<_> =
-            events.iter().filter_map(|event| operation::event(event, watch.filters, watch.prev_kv)).collect();
-        let mut pieces = cut(told);
-        let last = pieces.pop().unwrap_or_default();
-        // Each piece goes on at the first event of the next: one who resumes inside a revision sees that again.
-        let nexts =
-            pieces.iter().skip(1).chain([&last]).map(|piece| piece.first().map(|first| first.revision));
-        let nexts: Vec<_> =
-            nexts.map(|at| at.and_then(|at| Revision::new(at).ok()).unwrap_or(next)).collect();
-        let pieces = pieces.into_iter().zip(nexts).chain([(last, next)]);
-        for (events, next) in pieces {
-            let Some(watch) = self.watches.get_mut(&watch_id) else { return Ok(()) };
-            watch.next.insert(group, next);
-            let complete = watch.next.len() == watch.numbers.len();
-            let created = complete && !watch.created;
-            watch.created |= complete;
-            if created || !events.is_empty() {
-                let cursor = if complete { operation::write_cursor(&watch.next) } else { String::new() };
-                let header = self.router.header(group, None).at(next.previous());
-                let response =
-                    WatchResponse { header, watch_id, events, created, cursor, ..WatchResponse::default() };
-                self.send(response).await?;
-            }
+        let (count, told) = (events.len() as u64, watch.next.get(&group).copied());
+        events.retain(|event| told.is_none_or(|told| event.revision >= told));
+        let next = told.map_or(next, |told| next.max(told));
+        let (filters, prev_kv) = (watch.filters, watch.prev_kv);
+        let worded = events.into_iter().filter_map(|event| operation::event(&event, filters, prev_kv));
+        let mut any = false;
+        for piece in pieces(worded, next) {
+            any = true;
+            self.piece(watch_id, group, piece).await?;
         }
-        if !events.is_empty() {
-            self.node().tell(Ask::WatchCredit { watch: number, events: events.len() as u64 });
+        if !any {
+            self.piece(watch_id, group, Piece { next, is_whole: true, ..Piece::default() }).await?;
+        }
+        if count > 0 {
+            self.node().tell(Ask::WatchCredit { watch: number, events: count });
         }
         Ok(())
     }
-}
 
-/// Events as they go into answers.
-fn cut(events: Vec<v1::Event>) -> Vec<Vec<v1::Event>> {
-    let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for event in events {
-        let length = event.encoded_len();
-        if !piece.is_empty() && bytes + length > ANSWER_BYTES_MAX {
-            pieces.push(std::mem::take(&mut piece));
-            bytes = 0;
+    async fn piece(&mut self, watch_id: u64, group: GroupId, piece: Piece) -> Result<(), Gone> {
+        let Some(watch) = self.watches.get_mut(&watch_id) else { return Ok(()) };
+        let Piece { events, bytes, next, is_whole } = piece;
+        watch.next.insert(group, next);
+        let complete = watch.next.len() == watch.numbers.len();
+        let created = complete && !watch.created;
+        watch.created |= complete;
+        if !created && events.is_empty() {
+            return Ok(());
         }
-        bytes += length;
-        piece.push(event);
+        // One who resumed inside a revision would see its beginning again.
+        let cursor = (complete && is_whole).then(|| operation::write_cursor(&watch.next));
+        let header = self.router.header(group, None).at(next.previous());
+        let cursor = cursor.unwrap_or_default();
+        let response =
+            WatchResponse { header, watch_id, events, created, cursor, ..WatchResponse::default() };
+        self.outgoing.send(response, self.account.charge(bytes)).await
     }
-    pieces.push(piece);
-    pieces
 }
 
 impl Drop for Stream {
@@ -440,31 +430,4 @@ impl Drop for Stream {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_cut_by_bytes_and_a_long_one_goes_alone() {
-        let event = |revision, bytes: usize| {
-            let register = v1::Register { value: vec![7; bytes], ..Default::default() };
-            let kv = Some(v1::KeyValue { kv: Some(v1::key_value::Kv::Register(register)) });
-            v1::Event { revision, kv, ..Default::default() }
-        };
-        let lengths = [10, ANSWER_BYTES_MAX / 2, ANSWER_BYTES_MAX / 2, 2 * ANSWER_BYTES_MAX, 10, 10];
-        let events: Vec<_> = (1_u64..).zip(lengths).map(|(at, bytes)| event(at, bytes)).collect();
-        let pieces = cut(events.clone());
-        assert_eq!(pieces.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1, 2]);
-        assert_eq!(pieces.concat(), events);
-        assert_eq!(cut(Vec::new()), [Vec::new()]);
-    }
-
-    #[test]
-    fn watches_of_all_streams_share_one_limit() {
-        let watchers = Watchers::new(1);
-        let first = watchers.clone().place();
-        assert!(first.is_ok());
-        assert_eq!(watchers.place().unwrap_err().reason(), ErrorReason::Overloaded);
-        drop(first);
-        assert!(watchers.place().is_ok());
-    }
-}
+mod tests;

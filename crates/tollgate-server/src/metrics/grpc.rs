@@ -17,9 +17,11 @@ use prometheus_client::registry::Registry;
 use prost_reflect::{DescriptorPool, MethodDescriptor};
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
+use tokio::sync::Notify;
 use tollgate_proto::FILE_DESCRIPTOR_SET;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -44,6 +46,8 @@ const CODES: [&str; 17] = [
     "DataLoss",
     "Unauthenticated",
 ];
+
+const UNARY: &str = "unary";
 
 const CANCELED: usize = 1;
 const UNKNOWN: usize = 2;
@@ -76,6 +80,14 @@ pub(super) struct Calls {
     /// By the path of the request.
     methods: HashMap<String, Arc<Method>>,
     unknown: Arc<Method>,
+    under_way: Arc<UnderWay>,
+}
+
+/// How many unary calls are under way. Streams have no end of their own, and what is unknown may be one.
+#[derive(Debug, Default)]
+struct UnderWay {
+    calls: AtomicUsize,
+    none: Notify,
 }
 
 /// What is counted of one method.
@@ -113,14 +125,29 @@ impl Calls {
             pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
         let methods = described.iter().map(|it| (path_of(it), method(labels_of(it)))).collect();
         let nameless = || "unknown".to_owned();
-        let unknown = MethodLabels { grpc_type: "unary", grpc_service: nameless(), grpc_method: nameless() };
-        Arc::new(Calls { methods, unknown: method(unknown) })
+        let unknown = MethodLabels { grpc_type: UNARY, grpc_service: nameless(), grpc_method: nameless() };
+        Arc::new(Calls { methods, unknown: method(unknown), under_way: Arc::default() })
     }
 
     fn begin(&self, path: &str) -> Call {
-        let method = self.methods.get(path).unwrap_or(&self.unknown);
+        let known = self.methods.get(path);
+        let is_unary = known.is_some_and(|method| method.labels.grpc_type == UNARY);
+        let under_way = is_unary.then(|| Counted::begin(&self.under_way));
+        let method = known.unwrap_or(&self.unknown);
         method.started.inc();
-        Call { method: Arc::clone(method), began: Instant::now(), over: false }
+        Call { method: Arc::clone(method), began: Instant::now(), over: false, _under_way: under_way }
+    }
+
+    /// Waits until no unary call is under way.
+    pub(super) async fn until_none(&self) {
+        loop {
+            // Made before the look, it hears of what happens after.
+            let none = self.under_way.none.notified();
+            if self.under_way.calls.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none.await;
+        }
     }
 }
 
@@ -130,7 +157,7 @@ fn path_of(method: &MethodDescriptor) -> String {
 
 fn labels_of(method: &MethodDescriptor) -> MethodLabels {
     let grpc_type = match (method.is_client_streaming(), method.is_server_streaming()) {
-        (false, false) => "unary",
+        (false, false) => UNARY,
         (true, false) => "client_stream",
         (false, true) => "server_stream",
         (true, true) => "bidi_stream",
@@ -149,12 +176,33 @@ impl Method {
     }
 }
 
+/// A unary call that is under way.
+#[derive(Debug)]
+struct Counted(Arc<UnderWay>);
+
+impl Counted {
+    fn begin(under_way: &Arc<UnderWay>) -> Counted {
+        under_way.calls.fetch_add(1, Ordering::AcqRel);
+        Counted(Arc::clone(under_way))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if self.0.calls.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.none.notify_waiters();
+        }
+    }
+}
+
 /// A call under way; counted as canceled if it is dropped before it is over.
 #[derive(Debug)]
 struct Call {
     method: Arc<Method>,
     began: Instant,
     over: bool,
+    /// Until its answer was taken.
+    _under_way: Option<Counted>,
 }
 
 impl Call {

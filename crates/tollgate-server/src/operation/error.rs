@@ -14,6 +14,16 @@ const NO_LEADER_RETRY_MS: i64 = 200;
 const OVERLOADED_RETRY_MS: i64 = 100;
 const DISK_FULL_RETRY_MS: i64 = 5_000;
 
+/// The longest answer that a client gets: gRPC clients take messages of 4 MiB unless told otherwise, and a longer one
+/// would end the stream that it came on, with all that is under way there.
+pub const RESULT_BYTES_MAX: usize = 3_584 << 10;
+
+/// An answer that is not sent. Whether the operation may have happened is for the caller to say.
+pub fn too_long(length: usize, longest: usize) -> Error {
+    let says = format!("the answer has {length} bytes, and at most {longest} are sent: ask for less at once");
+    Error { limit_value: longest as u64, ..Error::new(ErrorReason::LimitExceeded, says) }
+}
+
 /// Something that this version can't do.
 pub fn not_supported(says: impl Into<String>) -> Error {
     Error::new(ErrorReason::NotSupported, says)
@@ -38,6 +48,11 @@ pub fn error_of_propose(error: &ProposeError, may_repeat: bool) -> Error {
         ProposeError::NotLeader { group, leader } => not_leader(*group, *leader, says),
         ProposeError::Indeterminate { group } => indeterminate(*group, may_repeat),
         ProposeError::Overloaded { group } => Error { group_id: group.number(), ..overloaded(says) },
+        ProposeError::TooLong { bytes_max, .. } => Error {
+            limit: "command_bytes_max".to_owned(),
+            limit_value: *bytes_max as u64,
+            ..Error::new(ErrorReason::LimitExceeded, says)
+        },
         ProposeError::DiskFull => {
             Error { retry_after_ms: DISK_FULL_RETRY_MS, ..Error::new(ErrorReason::DiskFull, says) }
         }
@@ -87,8 +102,8 @@ pub fn left_waiting(group: GroupId, leader: Option<NodeId>) -> Error {
 
 /// It waits in a queue, and too many stand by for the same already.
 pub(super) fn crowded(group: GroupId) -> Error {
-    let says = "too many callers wait for this very request, or for the same lock as the same owner: the outcome is told \
-                to them; wait for one of their answers, or give each task an owner of its own";
+    let says = "too many callers wait for this very request, or for the same lock as the same owner: the outcome is \
+                told to them; wait for one of their answers, or give each task an owner of its own";
     Error { may_have_happened: true, group_id: group.number(), ..overloaded(says) }
 }
 
@@ -108,6 +123,9 @@ pub fn error_of_read(error: &ReadError) -> Error {
             ..Error::new(ErrorReason::NoLeader, says)
         },
         ReadError::Overloaded { group } => Error { group_id: group.number(), ..overloaded(says) },
+        ReadError::Stopped { group } => {
+            Error { group_id: group.number(), ..Error::new(ErrorReason::ShuttingDown, says) }
+        }
         ReadError::NoState { group } => {
             Error { group_id: group.number(), ..Error::new(ErrorReason::NoSuchGroup, says) }
         }
@@ -148,6 +166,7 @@ mod tests {
             (ProposeError::Indeterminate { group: GROUP }, ErrorReason::Indeterminate),
             (ProposeError::Overloaded { group: GROUP }, ErrorReason::Overloaded),
             (ProposeError::DiskFull, ErrorReason::DiskFull),
+            (ProposeError::TooLong { bytes: 2, bytes_max: 1 }, ErrorReason::LimitExceeded),
             (ProposeError::NoSuchGroup { group: GROUP }, ErrorReason::NoSuchGroup),
             (ProposeError::VersionUnsupported { node, version: 2 }, ErrorReason::VersionUnsupported),
             (ProposeError::Refused(MemberRefusal::Busy), ErrorReason::MemberRefused),
@@ -183,6 +202,7 @@ mod tests {
         let all = [
             ReadError::TimedOut { group: GROUP },
             ReadError::Overloaded { group: GROUP },
+            ReadError::Stopped { group: GROUP },
             ReadError::NoState { group: GROUP },
         ];
         for error in all {

@@ -5,6 +5,7 @@
 use super::context::HeaderInfo;
 use super::query::{Query, Seen};
 use super::route::group_of;
+use super::view::Counts;
 use tollgate_core::{HolderView, LockView, WaiterView};
 use tollgate_proto::{convert, v1};
 use tollgate_types::{ClientId, GroupId, LeaseId, LogTime, Metadata, Name, NodeId, Owner};
@@ -42,14 +43,14 @@ impl Explain {
             slot: self.name.slot().number().into(),
             group_id: self.group.number(),
             leader_id: leader.map_or(0, NodeId::number),
-            lines: explain_lines(&self.name, seen.lock(), seen.now()),
+            lines: explain_lines(&self.name, seen.counted_lock(), seen.now()),
         }
     }
 }
 
 /// Sentences about the lock of this name; without a view, it is free.
-pub fn explain_lines(name: &Name, view: Option<&LockView>, now: LogTime) -> Vec<String> {
-    let Some(view) = view else {
+pub fn explain_lines(name: &Name, view: Option<(&LockView, Counts)>, now: LogTime) -> Vec<String> {
+    let Some((view, counts)) = view else {
         return vec![format!("{name} is free: nobody holds it and nobody waits for it.")];
     };
     let mut lines = Vec::new();
@@ -57,7 +58,7 @@ pub fn explain_lines(name: &Name, view: Option<&LockView>, now: LogTime) -> Vec<
         lines.push(format!("Nobody holds {name}."));
     }
     lines.extend(view.holders.iter().take(SENTENCES_MAX).map(|holder| held(name, holder, now)));
-    lines.extend(more(view.holders.len(), "hold it"));
+    lines.extend(more(counts.holders, "hold it"));
     if let Some(until) = view.closed_until {
         lines.push(format!(
             "A lock-delay keeps it closed for {} more: its last holder may not know yet that it lost it.",
@@ -68,7 +69,7 @@ pub fn explain_lines(name: &Name, view: Option<&LockView>, now: LogTime) -> Vec<
         lines.push("Nobody waits for it.".to_owned());
     }
     lines.extend(view.waiters.iter().take(SENTENCES_MAX).map(|waiter| waits(waiter, now)));
-    lines.extend(more(view.waiters.len(), "wait"));
+    lines.extend(more(counts.waiters, "wait"));
     lines.extend(next(view));
     lines
 }
@@ -201,7 +202,7 @@ mod tests {
             "When those in its way release it, or their leases end, a client without a name (lease 0000000000000002, \
              owner t) is next.",
         ];
-        assert_eq!(explain_lines(&name(), Some(&view), LogTime::ZERO), expected);
+        assert_eq!(explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO), expected);
     }
 
     #[test]
@@ -209,7 +210,7 @@ mod tests {
         let waiter = WaiterView { predecessor_key: None, deadline: None, ..waiter() };
         let closed_until = Some(LogTime::from_ms(3_000));
         let view = LockView { name: name(), holders: vec![], waiters: vec![waiter], closed_until };
-        let lines = explain_lines(&name(), Some(&view), LogTime::ZERO).join("\n");
+        let lines = explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO).join("\n");
         for part in
             ["Nobody holds jobs.", "closed for 3.0 s more", "as long as its lease lives", "has passed"]
         {
@@ -221,7 +222,7 @@ mod tests {
     fn a_crowd_is_cut_short() {
         let view =
             LockView { name: name(), holders: vec![holder(); 25], waiters: vec![], closed_until: None };
-        let lines = explain_lines(&name(), Some(&view), LogTime::ZERO);
+        let lines = explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO);
         assert_eq!(lines.len(), SENTENCES_MAX + 2);
         assert!(lines.contains(&"5 more hold it.".to_owned()));
     }

@@ -7,13 +7,15 @@
 use super::read_consistency;
 use super::route::groups_of_prefix;
 use super::view::{self, Addresses, Cut};
+use prost::Message;
 use tollgate_core::Snapshot;
 use tollgate_node::Consistency;
 use tollgate_proto::{BadField, convert, v1};
 use tollgate_types::{GroupId, LeaseId, Name};
 
-/// The most that a page has.
+/// The most that a page has, and about how many bytes at most: clients take 4 MiB unless told otherwise.
 const PAGE_MAX: u32 = 1_000;
+const PAGE_BYTES_MAX: usize = 3 << 20;
 
 /// A list of locks, from one group on.
 ///
@@ -65,12 +67,21 @@ impl ListLocks {
     pub fn add_to(self, snapshot: &Snapshot, response: &mut v1::ListLocksResponse) -> Option<ListLocks> {
         let limit = self.from.limit.saturating_sub(response.locks.len());
         let mut locks = snapshot.locks(self.prefix.as_bytes(), self.from.after.as_ref(), limit + 1);
-        let more = locks.len() > limit;
+        let mut more = locks.len() > limit;
         locks.truncate(limit);
-        let shown = |lock| view::lock_state(lock, snapshot.now(), Cut::LISTED, &Addresses::new());
-        response.locks.extend(locks.iter().map(shown));
-        let last = locks.pop().map(|lock| lock.name);
-        let next = self.from.next(more.then_some(last).flatten(), response.locks.len());
+        let (mut bytes, mut last) = (response.encoded_len(), self.from.after.clone());
+        for mut lock in locks {
+            let counts = Cut::LISTED.apply(&mut lock);
+            let shown = view::lock_state(&lock, counts, snapshot.now(), &Addresses::new());
+            bytes += shown.encoded_len() + 8;
+            if bytes > PAGE_BYTES_MAX && !response.locks.is_empty() {
+                more = true;
+                break;
+            }
+            response.locks.push(shown);
+            last = Some(lock.name);
+        }
+        let next = self.from.next(more, last, response.locks.len());
         next.map(|from| ListLocks { from, ..self }).map_err(|cursor| response.cursor = cursor).ok()
     }
 }
@@ -104,7 +115,7 @@ impl LeaseList {
         let homes = leases.iter().filter(|lease| lease.stub.is_none());
         response.leases.extend(homes.map(|lease| view::lease(lease, snapshot.now(), group)));
         let last = leases.pop().map(|lease| lease.lease);
-        let next = self.from.next(more.then_some(last).flatten(), response.leases.len());
+        let next = self.from.next(more, last, response.leases.len());
         next.map(|from| LeaseList { from }).map_err(|cursor| response.cursor = cursor).ok()
     }
 }
@@ -135,10 +146,11 @@ impl<T: std::fmt::Display> Place<T> {
         Ok(Place { group, last, after, limit, consistency })
     }
 
-    /// Where to go on: for the same answer, or, as a cursor, for the next one. `rest` is the last one told if the
-    /// group has more, and `have` how many the answer has.
-    fn next(&self, rest: Option<T>, have: usize) -> Result<Place<T>, String> {
-        if let Some(last) = rest {
+    /// Where to go on: for the same answer, or, as a cursor, for the next one. `more`: whether the group has more,
+    /// behind the `last` one told; `have` is how many the answer has.
+    fn next(&self, more: bool, last: Option<T>, have: usize) -> Result<Place<T>, String> {
+        if more {
+            let last = last.map_or_else(String::new, |last| last.to_string());
             return Err(format!("{}/{last}", self.group));
         }
         if self.group == self.last {
@@ -161,6 +173,11 @@ mod tests {
 
     /// Leases 1 to 3, of which the first holds these locks.
     fn snapshot(names: &[&str]) -> Snapshot {
+        snapshot_with(names, &Metadata::NONE)
+    }
+
+    /// Likewise, for this reason.
+    fn snapshot_with(names: &[&str], metadata: &Metadata) -> Snapshot {
         let mut state = State::new(Limits::DEFAULT);
         let mut apply = |command| state.apply(Entry { at: LogTime::ZERO, command });
         for id in 1..=3 {
@@ -181,7 +198,7 @@ mod tests {
                 wait: Wait::No,
                 lock_delay: DurationMs::ZERO,
                 max_hold: None,
-                metadata: Metadata::NONE,
+                metadata: metadata.clone(),
                 value: None,
                 attended: false,
                 request: None,
@@ -216,6 +233,20 @@ mod tests {
         assert_eq!(pages("", 2, &groups), [vec!["a", "b"], vec!["c", "a2"], vec!["z"]]);
         assert_eq!(pages("a", 1, &groups), [["a"], ["a2"]]);
         assert_eq!(pages("", 3, &groups), [vec!["a", "b", "c"], vec!["a2", "z"]]);
+    }
+
+    #[test]
+    fn p16_a_page_ends_before_it_is_too_long_for_a_client_and_nothing_is_left_out() {
+        let long = Metadata::new("x".repeat(4_096)).unwrap();
+        let names = |first: u32| (first..first + 600).map(|number| format!("n{number}")).collect::<Vec<_>>();
+        let groups = [1_000, 2_000].map(|first| {
+            let names = names(first);
+            snapshot_with(&names.iter().map(String::as_str).collect::<Vec<_>>(), &long)
+        });
+        let pages = pages("", 0, &groups);
+        assert_eq!(pages.concat(), [names(1_000), names(2_000)].concat());
+        let longest = pages.iter().map(Vec::len).max().unwrap();
+        assert!(pages.len() == 2 && longest * 4_096 < PAGE_BYTES_MAX, "{} {longest}", pages.len());
     }
 
     #[test]

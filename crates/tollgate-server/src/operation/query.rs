@@ -6,9 +6,9 @@
 
 use super::context::{About, Context, HeaderInfo};
 use super::election::leader_of_lock;
-use super::error::unexpected;
+use super::error::{RESULT_BYTES_MAX, too_long, unexpected};
 use super::rejection::error_of_rejection;
-use super::view::{self, Addresses, Cut};
+use super::view::{self, Addresses, Counts, Cut};
 use tollgate_core::{LeaseClaim, LeaseView, LockView, RangeQuery, RegisterView, Rejection, State};
 use tollgate_node::Sight;
 use tollgate_proto::convert::{write_duration, write_seconds};
@@ -46,7 +46,7 @@ pub struct Seen {
 
 #[derive(Debug)]
 enum Found {
-    Lock(Option<LockView>, Addresses),
+    Lock(Option<(LockView, Counts)>, Addresses),
     Lease(LeaseId, Option<(LeaseView, Vec<LeaseClaim>)>),
     Register(Option<RegisterView>),
     Registers(Result<(Vec<RegisterView>, u64), Rejection>),
@@ -58,9 +58,10 @@ impl Query {
         let Sight { state, now } = sight;
         let found = match self {
             Query::Lock(name) => {
-                let view = state.lock(&name);
+                let mut view = state.lock(&name);
+                let counts = view.as_mut().map(|view| Cut::ONE.apply(view));
                 let addresses = view.as_ref().map(|view| addresses(view, state)).unwrap_or_default();
-                Found::Lock(view, addresses)
+                Found::Lock(view.zip(counts), addresses)
             }
             Query::Lease { lease, keys } => {
                 let claims = if keys { state.lease_claims(lease, LEASE_KEYS_MAX) } else { Vec::new() };
@@ -75,8 +76,8 @@ impl Query {
 
 /// Where those who will be shown were last seen.
 fn addresses(view: &LockView, state: &State) -> Addresses {
-    let holders = view.holders.iter().take(Cut::ONE.holders_max).map(|holder| holder.lease);
-    let waiters = view.waiters.iter().take(Cut::ONE.waiters_max).map(|waiter| waiter.lease);
+    let holders = view.holders.iter().map(|holder| holder.lease);
+    let waiters = view.waiters.iter().map(|waiter| waiter.lease);
     let mut addresses = Addresses::new();
     for lease in holders.chain(waiters) {
         if !addresses.contains_key(&lease)
@@ -99,35 +100,44 @@ impl Seen {
         self.now
     }
 
-    /// About how many bytes it takes.
+    /// About how many bytes it takes: hardly less than on the wire.
     pub(crate) fn length(&self) -> usize {
-        /// One holder, waiter or claim.
+        /// The numbers of one claim, or of an answer that has nothing else.
         const ONE: usize = 256;
-        let of_register = |register: &RegisterView| register.key.len() + register.value.len() + 64;
         match &self.found {
-            Found::Lock(Some(view), _) => {
+            Found::Lock(Some((view, _)), _) => {
                 let said = view.holders.iter().flat_map(|holder| &holder.said);
                 let said: usize = said.map(|(value, _)| value.len()).sum();
-                ONE * (view.holders.len() + view.waiters.len()) + said
+                let holders: usize = view.holders.iter().map(view::length_of_holder).sum();
+                let waiters: usize = view.waiters.iter().map(view::length_of_waiter).sum();
+                ONE + holders + waiters + said
             }
-            Found::Lease(_, Some((_, claims))) => ONE * (1 + claims.len()),
-            Found::Register(Some(register)) => of_register(register),
-            Found::Registers(Ok((registers, _))) => registers.iter().map(of_register).sum(),
+            Found::Lease(_, Some((_, claims))) => {
+                let of_claim = |claim: &LeaseClaim| ONE + 2 * (claim.name.len() + claim.owner.len());
+                ONE + claims.iter().map(of_claim).sum::<usize>()
+            }
+            Found::Register(Some(register)) => view::length_of_register(register),
+            Found::Registers(Ok((registers, _))) => registers.iter().map(view::length_of_register).sum(),
             _ => ONE,
         }
     }
 
     /// Who holds the lock that was looked at, as many as a busy answer tells of.
     pub fn holders(&self) -> Vec<v1::Holder> {
-        let Found::Lock(Some(view), addresses) = &self.found else { return Vec::new() };
+        let Found::Lock(Some((view, _)), addresses) = &self.found else { return Vec::new() };
         let shown = view.holders.iter().take(tollgate_core::Reply::BUSY_HOLDERS_MAX);
         shown.map(|holder| view::holder(holder, Some(self.now), addresses)).collect()
     }
 
-    /// The lock that was looked at; none if it is free, or no lock was.
+    /// The lock that was looked at, as far as it is shown; none if it is free, or no lock was.
     pub fn lock(&self) -> Option<&LockView> {
+        self.counted_lock().map(|(view, _)| view)
+    }
+
+    /// Likewise, and how many there are of those of whom some may not be shown.
+    pub(super) fn counted_lock(&self) -> Option<(&LockView, Counts)> {
         match &self.found {
-            Found::Lock(view, _) => view.as_ref(),
+            Found::Lock(Some((view, counts)), _) => Some((view, *counts)),
             _ => None,
         }
     }
@@ -135,7 +145,9 @@ impl Seen {
     /// The lock of this name, as the wire shows it: one that is free is there all the same.
     pub(super) fn lock_state(&self, name: &Name) -> v1::LockState {
         match &self.found {
-            Found::Lock(Some(view), addresses) => view::lock_state(view, self.now, Cut::ONE, addresses),
+            Found::Lock(Some((view, counts)), addresses) => {
+                view::lock_state(view, *counts, self.now, addresses)
+            }
             _ => v1::LockState { name: name.to_string(), ..v1::LockState::default() },
         }
     }
@@ -146,8 +158,12 @@ impl Seen {
         v1::ObserveResponse { header: header.at(self.revision), leader }
     }
 
-    /// The answer as the wire says it.
+    /// The answer as the wire says it. What no client takes is not even worded.
     pub fn result(self, context: &Context, header: &HeaderInfo) -> Wire {
+        let length = self.length();
+        if length > RESULT_BYTES_MAX {
+            return Wire::Error(too_long(length, RESULT_BYTES_MAX));
+        }
         let head = header.at(self.revision);
         match (context.about(), self.found) {
             (About::GetLock(name), found @ Found::Lock(..)) => {
@@ -155,7 +171,7 @@ impl Seen {
                 Wire::GetLock(v1::GetLockResponse { header: head, lock })
             }
             (About::Leader, Found::Lock(view, _)) => {
-                let leader = view.as_ref().and_then(leader_of_lock);
+                let leader = view.as_ref().and_then(|(view, _)| leader_of_lock(view));
                 Wire::Leader(v1::LeaderResponse { header: head, leader })
             }
             (About::LeaseTimeToLive(_), Found::Lease(lease, found)) => {

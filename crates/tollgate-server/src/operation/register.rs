@@ -3,6 +3,7 @@
 //! Not here: reads (`query`), and what a register looks like (`view`).
 
 use super::context::{About, Replied};
+use super::error::{RESULT_BYTES_MAX, too_long};
 use super::lock::request;
 use super::query::Query;
 use super::route::{group_of, group_of_keys, same_group};
@@ -165,6 +166,12 @@ fn compare(compare: convert::Compare) -> Compare {
 pub(super) fn written(form: Form, mut replied: Replied<'_>) -> Wire {
     let reply = std::mem::replace(&mut replied.reply, Reply::Done);
     let Reply::TxnDone { succeeded, revision, results } = reply else { return replied.does_not_fit() };
+    let length: usize = results.iter().map(length_of_result).sum();
+    if length > RESULT_BYTES_MAX {
+        // It is done, whatever is told of it.
+        let may_have_happened = results.iter().any(|result| !matches!(result, OpResult::Got { .. }));
+        return Wire::Error(v1::Error { may_have_happened, ..too_long(length, RESULT_BYTES_MAX) });
+    }
     let header = replied.head();
     match form {
         Form::Put => Wire::Put(v1::PutResponse { header, revision: revision.get() }),
@@ -186,6 +193,14 @@ pub(super) fn written(form: Form, mut replied: Replied<'_>) -> Wire {
                 results: results.iter().map(|result| op_result(result, revision)).collect(),
             })
         }
+    }
+}
+
+/// About how long what a step tells is on the wire.
+fn length_of_result(result: &OpResult) -> usize {
+    match result {
+        OpResult::Got { registers, .. } => registers.iter().map(view::length_of_register).sum::<usize>() + 32,
+        OpResult::Put | OpResult::Deleted(_) => 32,
     }
 }
 

@@ -9,13 +9,16 @@ use tollgate_proto::convert::{
     ModeFields, write_duration, write_lease_id, write_mode, write_remaining, write_token,
 };
 use tollgate_proto::{claim_key, v1};
-use tollgate_types::{Address, GroupId, LeaseId, LogTime};
+use tollgate_types::{Address, GroupId, LeaseId, LogTime, Mode};
 
 /// Where the clients of some leases were last seen.
 pub type Addresses = BTreeMap<LeaseId, Address>;
 
 /// A time or age that is not known here.
 const NOT_KNOWN_MS: i64 = -1;
+
+/// The numbers of a holder or waiter, and its address: about.
+const SMALL_BYTES: usize = 256;
 
 /// How much of a lock is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,25 +27,77 @@ pub struct Cut {
     pub holders_max: usize,
     /// At most so many waiters.
     pub waiters_max: usize,
+    /// Of either, at most about so many bytes; the first is shown in any case.
+    pub bytes_max: usize,
+}
+
+/// How many there are of a lock, shown or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Holders.
+    pub holders: usize,
+    /// Waiters.
+    pub waiters: usize,
+}
+
+impl Counts {
+    /// Of a lock that is shown whole.
+    pub fn of(view: &LockView) -> Counts {
+        Counts { holders: view.holders.len(), waiters: view.waiters.len() }
+    }
 }
 
 impl Cut {
-    /// For an answer about one lock.
-    pub const ONE: Cut = Cut { holders_max: 1_000, waiters_max: 1_000 };
+    /// For an answer about one lock: both lists, and sentences about them, fit what a client takes.
+    pub const ONE: Cut = Cut { holders_max: 1_000, waiters_max: 1_000, bytes_max: 1_536 << 10 };
     /// For one lock among many.
-    pub const LISTED: Cut = Cut { holders_max: 8, waiters_max: 0 };
+    pub const LISTED: Cut = Cut { holders_max: 8, waiters_max: 0, bytes_max: 64 << 10 };
+
+    /// Leaves of a lock what is shown, and says how many there were.
+    pub fn apply(self, view: &mut LockView) -> Counts {
+        let counts = Counts::of(view);
+        let holders = shown(view.holders.iter().map(length_of_holder), self.holders_max, self.bytes_max);
+        view.holders.truncate(holders);
+        // What leaders say is told of; what others say is not.
+        for other in view.holders.iter_mut().filter(|holder| holder.mode != Mode::Exclusive) {
+            other.said = None;
+        }
+        let waiters = shown(view.waiters.iter().map(length_of_waiter), self.waiters_max, self.bytes_max);
+        view.waiters.truncate(waiters);
+        counts
+    }
 }
 
-/// A lock.
-pub fn lock_state(view: &LockView, now: LogTime, cut: Cut, addresses: &Addresses) -> v1::LockState {
-    let holders = view.holders.iter().take(cut.holders_max);
-    let waiters = view.waiters.iter().take(cut.waiters_max);
+/// How many of these lengths are at most `count_max` and fit `bytes_max`.
+fn shown(lengths: impl Iterator<Item = usize>, count_max: usize, bytes_max: usize) -> usize {
+    let mut sum = 0;
+    let fits = |length: &usize| {
+        let first = sum == 0;
+        sum += length;
+        first || sum <= bytes_max
+    };
+    lengths.take(count_max).take_while(fits).count()
+}
+
+/// About how long a holder is on the wire. What it says of itself is told elsewhere.
+pub(super) fn length_of_holder(view: &HolderView) -> usize {
+    SMALL_BYTES + view.key.len() + view.owner.len() + view.client_id.len() + view.metadata.len()
+}
+
+/// About how long a waiter is on the wire.
+pub(super) fn length_of_waiter(view: &WaiterView) -> usize {
+    let keys = view.waiter_key.len() + view.predecessor_key.as_ref().map_or(0, String::len);
+    SMALL_BYTES + keys + view.owner.len() + view.client_id.len() + view.metadata.len()
+}
+
+/// A lock, and how many there are of those of whom it may have lost some ([`Cut::apply`]).
+pub fn lock_state(view: &LockView, counts: Counts, now: LogTime, addresses: &Addresses) -> v1::LockState {
     v1::LockState {
         name: view.name.to_string(),
-        holders: holders.map(|view| holder(view, Some(now), addresses)).collect(),
-        waiters: waiters.map(|view| waiter(view, now, addresses)).collect(),
-        holder_count: view.holders.len() as u64,
-        waiter_count: view.waiters.len() as u64,
+        holders: view.holders.iter().map(|view| holder(view, Some(now), addresses)).collect(),
+        waiters: view.waiters.iter().map(|view| waiter(view, now, addresses)).collect(),
+        holder_count: counts.holders as u64,
+        waiter_count: counts.waiters as u64,
         closed_ms: view.closed_until.map_or(0, |until| write_duration(now.until(until))),
     }
 }
@@ -126,6 +181,11 @@ pub(super) fn lease_claim(claim: &LeaseClaim, lease: LeaseId) -> v1::LeaseClaim 
         of,
         fencing_token: write_token(claim.token),
     }
+}
+
+/// About how long a register is on the wire.
+pub(super) fn length_of_register(view: &RegisterView) -> usize {
+    view.key.len() + view.value.len() + 64
 }
 
 /// A register.

@@ -1,7 +1,8 @@
-//! Frames on their way to a session's client: few, so that one who does not read is not read from either.
+//! Frames on their way to the client of a session, or of another stream: few, so that one who does not read is not read
+//! from either.
 //!
-//! Unlike a channel it can be emptied: a session that is cut has nothing more to keep for its client but the reason.
-//! Not here: what is in a frame.
+//! Unlike a channel it can be emptied: a stream that is cut has nothing more to keep for its client but the reason. Not
+//! here: what is in a frame.
 
 use super::unread::Charge;
 use std::collections::VecDeque;
@@ -18,18 +19,18 @@ const FRAMES_MAX: usize = 8;
 
 /// Nobody reads any more.
 #[derive(Debug)]
-pub(super) struct Gone;
+pub(crate) struct Gone;
 
-#[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+#[derive(Debug)]
+struct Shared<T> {
+    queue: Mutex<Queue<T>>,
     /// There is room, or nobody left to read.
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    frames: VecDeque<(SessionResponse, Charge)>,
+#[derive(Debug)]
+struct Queue<T> {
+    frames: VecDeque<(T, Charge)>,
     /// The frame that was taken last: whoever took it has it until it asks for the next.
     taken: Charge,
     /// No more come.
@@ -42,24 +43,32 @@ struct Queue {
 
 /// Where frames are put.
 #[derive(Debug)]
-pub(crate) struct FrameSender(Arc<Shared>);
+pub(crate) struct FrameSender<T = SessionResponse>(Arc<Shared<T>>);
 
 /// Where they come out.
 #[derive(Debug)]
-pub(crate) struct FrameStream(Arc<Shared>);
+pub(crate) struct FrameStream<T = SessionResponse>(Arc<Shared<T>>);
 
-pub(crate) fn frames() -> (FrameSender, FrameStream) {
-    let shared = Arc::new(Shared::default());
+pub(crate) fn frames<T>() -> (FrameSender<T>, FrameStream<T>) {
+    let queue = Queue {
+        frames: VecDeque::new(),
+        taken: Charge::default(),
+        is_over: false,
+        why: None,
+        reader: None,
+        is_gone: false,
+    };
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), changed: Notify::new() });
     (FrameSender(Arc::clone(&shared)), FrameStream(shared))
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl<T> Shared<T> {
+    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
         self.queue.lock().expect("nobody panics with it")
     }
 }
 
-impl Queue {
+impl<T> Queue<T> {
     fn wake(&mut self) {
         if let Some(reader) = self.reader.take() {
             reader.wake();
@@ -67,9 +76,9 @@ impl Queue {
     }
 }
 
-impl FrameSender {
+impl<T> FrameSender<T> {
     /// Waits for room. By one task at a time.
-    pub(super) async fn send(&self, frame: SessionResponse, charge: Charge) -> Result<(), Gone> {
+    pub(crate) async fn send(&self, frame: T, charge: Charge) -> Result<(), Gone> {
         loop {
             {
                 let mut queue = self.0.lock();
@@ -87,14 +96,14 @@ impl FrameSender {
     }
 
     /// Waits until nobody reads any more.
-    pub(super) async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         while !self.0.lock().is_gone {
             self.0.changed.notified().await;
         }
     }
 
     /// Ends the stream with an error, ahead of what waits, which is forgotten.
-    pub(super) fn cut(&self, status: Status) {
+    pub(crate) fn cut(&self, status: Status) {
         let mut queue = self.0.lock();
         (queue.is_over, queue.why) = (true, Some(status));
         queue.taken = Charge::default();
@@ -103,7 +112,7 @@ impl FrameSender {
     }
 }
 
-impl Drop for FrameSender {
+impl<T> Drop for FrameSender<T> {
     fn drop(&mut self) {
         let mut queue = self.0.lock();
         queue.is_over = true;
@@ -111,8 +120,8 @@ impl Drop for FrameSender {
     }
 }
 
-impl Stream for FrameStream {
-    type Item = Result<SessionResponse, Status>;
+impl<T> Stream for FrameStream<T> {
+    type Item = Result<T, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut queue = self.0.lock();
@@ -130,7 +139,7 @@ impl Stream for FrameStream {
     }
 }
 
-impl Drop for FrameStream {
+impl<T> Drop for FrameStream<T> {
     fn drop(&mut self) {
         let mut queue = self.0.lock();
         queue.is_gone = true;
@@ -149,7 +158,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_waits_and_a_cut_one_keeps_only_its_reason() {
-        let opened = Unread::new(1 << 20).open(true);
+        let opened = Unread::new(1 << 20).open();
         let (sender, mut stream) = frames();
         for _ in 0..FRAMES_MAX {
             sender.send(SessionResponse::default(), opened.account().charge(10)).await.unwrap();
@@ -170,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_sender_that_is_gone_ends_the_stream_behind_its_frames() {
-        let (sender, mut stream) = frames();
+        let (sender, mut stream) = frames::<SessionResponse>();
         sender.send(SessionResponse::default(), Charge::default()).await.unwrap();
         drop(sender);
         assert!(stream.next().await.unwrap().is_ok());

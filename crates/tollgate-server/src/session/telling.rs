@@ -6,8 +6,8 @@
 use super::frames::FrameSender;
 use super::mailbox::{Mailbox, UnderWay, length_of_answer, length_of_seen};
 use super::unread::{Account, Charge};
-use crate::link::ANSWER_BYTES_MAX;
 use crate::operation::{self, Context, Seen};
+pub(super) use crate::operation::{RESULT_BYTES_MAX, too_long};
 use crate::router::{Router, is_incomplete};
 use prost::Message;
 use std::sync::Arc;
@@ -22,10 +22,6 @@ const WORDED_BYTES_MAX: usize = 1 << 20;
 /// Results in one frame at most, and their bytes; a longer one goes alone.
 const FRAME_RESULTS_MAX: usize = 4_096;
 const FRAME_BYTES_MAX: usize = 1 << 20;
-
-/// The longest result that a client gets: gRPC clients take messages of 4 MiB unless told otherwise, and a longer one
-/// would end the stream with all that is under way on it.
-pub(super) const RESULT_BYTES_MAX: usize = 3_584 << 10;
 
 /// Words answers, and sends frames as long as somebody reads them, until there is nothing more to tell.
 pub(super) async fn write(
@@ -46,8 +42,7 @@ pub(super) async fn write(
                 () = outgoing.closed() => return,
             }
         }
-        let longest = if forwarded { ANSWER_BYTES_MAX - 1_024 } else { RESULT_BYTES_MAX };
-        for (bytes, results) in frames(results, longest) {
+        for (bytes, results) in frames(results) {
             let frame = v1::SessionResponse { results, header: None };
             if outgoing.send(frame, account.charge(bytes)).await.is_err() {
                 return;
@@ -56,12 +51,9 @@ pub(super) async fn write(
     }
 }
 
-/// Results as they go into frames, and how long those are. One that is longer than `longest` is told as an error.
-fn frames(
-    results: Vec<v1::OperationResult>,
-    longest: usize,
-) -> impl Iterator<Item = (usize, Vec<v1::OperationResult>)> {
-    let mut results = results.into_iter().map(move |result| fit(result, longest)).peekable();
+/// Results as they go into frames, and how long those are. One that is too long is told as an error.
+fn frames(results: Vec<v1::OperationResult>) -> impl Iterator<Item = (usize, Vec<v1::OperationResult>)> {
+    let mut results = results.into_iter().map(fit).peekable();
     std::iter::from_fn(move || {
         let (mut frame, mut bytes) = (Vec::new(), 0);
         while let Some((length, result)) = results.next_if(|(length, _)| {
@@ -75,27 +67,25 @@ fn frames(
 }
 
 /// A result and its length, or the error of one that is too long.
-fn fit(result: v1::OperationResult, longest: usize) -> (usize, v1::OperationResult) {
+fn fit(result: v1::OperationResult) -> (usize, v1::OperationResult) {
     let length = result.encoded_len();
-    if length <= longest {
+    if length <= RESULT_BYTES_MAX {
         return (length, result);
     }
     let may_have_happened = !result.result.as_ref().is_some_and(has_only_looked);
-    let error = v1::Error { may_have_happened, ..too_long(length, longest) };
+    let error = v1::Error { may_have_happened, ..too_long(length, RESULT_BYTES_MAX) };
     let result = v1::OperationResult { id: result.id, result: Some(OpResult::Error(error)) };
     (result.encoded_len(), result)
-}
-
-pub(super) fn too_long(length: usize, longest: usize) -> v1::Error {
-    let says =
-        format!("the answer has {length} bytes, and a session takes at most {longest}: ask for less at once");
-    v1::Error { limit_value: longest as u64, ..v1::Error::new(v1::ErrorReason::LimitExceeded, says) }
 }
 
 pub(super) fn has_only_looked(result: &OpResult) -> bool {
     matches!(
         result,
-        OpResult::Get(_) | OpResult::Range(_) | OpResult::GetLock(_) | OpResult::LeaseTimeToLive(_)
+        OpResult::Get(_)
+            | OpResult::Range(_)
+            | OpResult::GetLock(_)
+            | OpResult::Leader(_)
+            | OpResult::LeaseTimeToLive(_)
     )
 }
 
@@ -223,7 +213,7 @@ mod tests {
     fn frames_are_cut_by_bytes_and_a_result_that_is_too_long_is_an_error() {
         let lengths = [10, FRAME_BYTES_MAX, RESULT_BYTES_MAX, 10];
         let results = (1_u64..).zip(lengths).map(|(id, bytes)| result(id, bytes)).collect();
-        let frames: Vec<_> = frames(results, RESULT_BYTES_MAX).collect();
+        let frames: Vec<_> = frames(results).collect();
         let ids: Vec<Vec<u64>> =
             frames.iter().map(|(_, frame)| frame.iter().map(|told| told.id).collect()).collect();
         assert_eq!(ids, [vec![1], vec![2], vec![3, 4]]);

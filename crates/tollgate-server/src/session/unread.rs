@@ -1,15 +1,17 @@
-//! How much waits on a node for sessions whose clients don't read, and who goes when it is too much.
+//! How much waits on a node for streams whose clients don't read, and who goes when it is too much.
 //!
-//! Each session has a limit of its own, past which nothing more is taken from its client. Many of them together would
-//! still be too much: past a limit for all, the session with the most unread ends, and others don't notice. Invariant:
-//! what sessions that go on have unread is within the limit whenever something was charged. Not here: what is unread.
+//! Each stream (a session, a watch, one who observes an election) has a limit of its own, past which nothing more is
+//! taken from its client. Many of them together would still be too much: past a limit for all, the stream with the
+//! most unread ends, and others don't notice. Streams that say that they come from other nodes have an account book of
+//! their own, so that neither side can take the other's room. Invariant: what streams that go on have unread is within
+//! the limit whenever something was charged. Not here: what is unread.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-/// What all sessions of a node have unread.
+/// What all streams of one kind have unread.
 #[derive(Debug)]
 pub(crate) struct Unread {
     bytes_max: usize,
@@ -23,7 +25,7 @@ struct Accounts {
     open: BTreeMap<u64, Arc<Account>>,
 }
 
-/// What one session has unread.
+/// What one stream has unread.
 #[derive(Debug)]
 pub(crate) struct Account {
     unread: Arc<Unread>,
@@ -51,8 +53,8 @@ impl Unread {
         Arc::new(Unread { bytes_max, total: AtomicUsize::new(0), accounts: Mutex::default() })
     }
 
-    /// For a new session. `may_be_cut`: not if it is another node's, which has many clients behind it and reads.
-    pub(crate) fn open(self: &Arc<Unread>, may_be_cut: bool) -> OpenAccount {
+    /// For a new stream.
+    pub(crate) fn open(self: &Arc<Unread>) -> OpenAccount {
         let account = Arc::new(Account {
             unread: Arc::clone(self),
             bytes: AtomicUsize::new(0),
@@ -62,9 +64,7 @@ impl Unread {
         let mut accounts = self.lock();
         let number = accounts.next;
         accounts.next += 1;
-        if may_be_cut {
-            accounts.open.insert(number, Arc::clone(&account));
-        }
+        accounts.open.insert(number, Arc::clone(&account));
         OpenAccount { number, account }
     }
 
@@ -118,7 +118,7 @@ impl OpenAccount {
         &self.account
     }
 
-    /// What all sessions together may have.
+    /// What all streams together may have.
     pub(crate) fn bytes_max(&self) -> usize {
         self.account.unread.bytes_max
     }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn p16_past_the_limit_the_one_with_the_most_unread_goes_and_only_that() {
         let unread = Unread::new(1_000);
-        let [small, large, middle] = [unread.open(true), unread.open(true), unread.open(true)];
+        let [small, large, middle] = [unread.open(), unread.open(), unread.open()];
         let mut charges = [(&small, 10), (&large, 600), (&middle, 390)]
             .map(|(opened, bytes)| opened.account().charge(bytes));
         let cut = || [&small, &large, &middle].map(|opened| opened.account().is_cut());
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_charge_can_be_given_back_in_parts() {
         let unread = Unread::new(1_000);
-        let opened = unread.open(true);
+        let opened = unread.open();
         let mut charge = opened.account().charge(100);
         drop(charge.split(30));
         assert_eq!((charge.bytes(), opened.account().bytes()), (70, 70));

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod answers;
 mod config;
 mod http;
+mod operators;
 mod sessions;
+mod stopping;
+mod watches;

@@ -13,25 +13,33 @@ use tollgate_server::config::{Config, ListenConfig, Sources};
 use tollgate_server::{Addresses, Listeners, Router, Server};
 use tollgate_types::{Address, GroupId};
 use tonic::Streaming;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Cluster {
-    servers: Vec<Server>,
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<Server>,
     _dir: TempDir,
 }
 
 impl Cluster {
     async fn start() -> Cluster {
+        Cluster::start_with(&[false; 3], &[]).await
+    }
+
+    /// As many as there are, witnesses where it says so, with these settings besides.
+    pub(crate) async fn start_with(witnesses: &[bool], settings: &[(&str, &str)]) -> Cluster {
         let dir = TempDir::new().unwrap();
         let any = || ([127, 0, 0, 1], 0).into();
         let listen = || ListenConfig { client: any(), peer: any(), http: any(), insecure: false };
-        let bound: Vec<Listeners> = (0..3).map(|_| Listeners::bind(&listen()).unwrap()).collect();
+        let bound: Vec<Listeners> = witnesses.iter().map(|_| Listeners::bind(&listen()).unwrap()).collect();
         let addresses: Vec<Addresses> =
             bound.iter().map(|listeners| listeners.addresses().unwrap()).collect();
-        let members = (1..).zip(&addresses).fold(String::new(), |mut text, (id, its)| {
-            write!(text, "{{id = {id}, peer = \"{}\", client = \"{}\"}}, ", its.peer, its.client).unwrap();
+        let members = (1..).zip(&addresses).zip(witnesses);
+        let members = members.fold(String::new(), |mut text, ((id, its), witness)| {
+            let Addresses { peer, client, .. } = its;
+            write!(text, "{{id = {id}, peer = \"{peer}\", client = \"{client}\", witness = {witness}}}, ")
+                .unwrap();
             text
         });
         let mut servers = Vec::new();
@@ -47,7 +55,10 @@ impl Cluster {
                 ("listen.peer", own.peer.to_string()),
                 ("listen.http", own.http.to_string()),
             ];
-            let flags = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
+            let more = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let mut flags = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
+            flags.retain(|(key, _)| settings.iter().all(|(other, _)| other != key));
+            flags.extend(more);
             let loaded = Config::load(&Sources { file: None, env: Vec::new(), flags }).unwrap();
             servers.push(Server::start(&loaded.config, loaded.settings, listeners).unwrap());
         }
@@ -57,7 +68,7 @@ impl Cluster {
     }
 
     /// The place of the server that leads.
-    async fn leader(&self) -> usize {
+    pub(crate) async fn leader(&self) -> usize {
         let found = async {
             loop {
                 let leads = |server: &Server| server.router().serves(GroupId::new(0));
@@ -80,45 +91,48 @@ impl Cluster {
         }
     }
 
-    async fn session(&self, server: usize) -> Session {
+    pub(crate) async fn channel(&self, server: usize) -> Channel {
         let address = self.servers[server].addresses().client;
-        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+    }
+
+    pub(crate) async fn session(&self, server: usize) -> Session {
+        let channel = self.channel(server).await;
         let (requests, outgoing) = mpsc::channel(16);
         let request = ReceiverStream::new(outgoing);
         let answers = SessionServiceClient::new(channel).session(request).await.unwrap().into_inner();
         Session { requests, answers, next: 0 }
     }
 
-    async fn watch(&self, server: usize) -> Watching {
-        let address = self.servers[server].addresses().client;
-        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    pub(crate) async fn watch(&self, server: usize) -> Watching {
+        let channel = self.channel(server).await;
         let (requests, outgoing) = mpsc::channel(16);
         let request = ReceiverStream::new(outgoing);
         let answers = LockServiceClient::new(channel).watch(request).await.unwrap().into_inner();
         Watching { requests, answers }
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         for server in self.servers {
             server.stop().await;
         }
     }
 }
 
-struct Session {
+pub(crate) struct Session {
     requests: mpsc::Sender<v1::SessionRequest>,
     answers: Streaming<v1::SessionResponse>,
     next: u64,
 }
 
 impl Session {
-    async fn send(&mut self, id: u64, op: Option<Op>) {
+    pub(crate) async fn send(&mut self, id: u64, op: Option<Op>) {
         let operations = vec![v1::Operation { id, op, ..Default::default() }];
         self.requests.send(v1::SessionRequest { operations, ..Default::default() }).await.unwrap();
     }
 
     /// The next results; none at the end.
-    async fn results(&mut self) -> Option<Vec<v1::OperationResult>> {
+    pub(crate) async fn results(&mut self) -> Option<Vec<v1::OperationResult>> {
         loop {
             let frame = tokio::time::timeout(PATIENCE, self.answers.next()).await.unwrap()?.unwrap();
             if !frame.results.is_empty() {
@@ -127,7 +141,7 @@ impl Session {
         }
     }
 
-    async fn ask(&mut self, op: Op) -> OpResult {
+    pub(crate) async fn ask(&mut self, op: Op) -> OpResult {
         self.next += 1;
         self.send(self.next, Some(op)).await;
         let results = self.results().await.unwrap();
@@ -136,7 +150,7 @@ impl Session {
     }
 
     /// A lease of ten minutes, whose id the server chooses.
-    async fn grant(&mut self, revoke_on_disconnect: bool) -> u64 {
+    pub(crate) async fn grant(&mut self, revoke_on_disconnect: bool) -> u64 {
         let grant = v1::LeaseGrantRequest { ttl_ms: 600_000, revoke_on_disconnect, ..Default::default() };
         match self.ask(Op::LeaseGrant(grant)).await {
             OpResult::LeaseGrant(granted) => granted.id,
@@ -330,17 +344,17 @@ async fn a_list_that_only_the_leader_may_answer_is_had_from_any_node() {
     cluster.stop().await;
 }
 
-struct Watching {
+pub(crate) struct Watching {
     requests: mpsc::Sender<v1::WatchRequest>,
-    answers: Streaming<v1::WatchResponse>,
+    pub(crate) answers: Streaming<v1::WatchResponse>,
 }
 
 impl Watching {
-    async fn send(&mut self, request: v1::WatchRequest) {
+    pub(crate) async fn send(&mut self, request: v1::WatchRequest) {
         self.requests.send(request).await.unwrap();
     }
 
-    async fn next(&mut self) -> v1::WatchResponse {
+    pub(crate) async fn next(&mut self) -> v1::WatchResponse {
         tokio::time::timeout(PATIENCE, self.answers.next()).await.unwrap().unwrap().unwrap()
     }
 }

@@ -68,8 +68,8 @@ fn of_error(error: &ProposeError) -> Verdict {
         ProposeError::Overloaded { .. } | ProposeError::DiskFull | ProposeError::NoSuchGroup { .. } => {
             Verdict::AskLater
         }
-        ProposeError::Refused(_) | ProposeError::VersionUnsupported { .. } => {
-            unreachable!("clients change neither members nor versions: {error}")
+        ProposeError::Refused(_) | ProposeError::VersionUnsupported { .. } | ProposeError::TooLong { .. } => {
+            unreachable!("clients change neither members nor versions, and ask for little: {error}")
         }
     }
 }

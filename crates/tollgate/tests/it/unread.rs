@@ -8,6 +8,7 @@ use tollgate_proto::error_of_status;
 use tollgate_proto::v1::register_service_client::RegisterServiceClient;
 use tollgate_proto::v1::session_service_client::SessionServiceClient;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status, Streaming};
 
 /// What all sessions may have unread in these tests.
@@ -23,9 +24,17 @@ struct Session {
 
 impl Session {
     async fn open(node: &Node) -> Session {
+        Session::open_with(node, &[]).await
+    }
+
+    async fn open_with(node: &Node, metadata: &[(&'static str, &'static str)]) -> Session {
         let (requests, outgoing) = mpsc::channel(16);
         let mut service = SessionServiceClient::new(node.channel(Duration::from_mins(5)));
-        let answers = service.session(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+        let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+        for (key, value) in metadata {
+            request.metadata_mut().insert(*key, MetadataValue::from_static(value));
+        }
+        let answers = service.session(request).await.unwrap().into_inner();
         Session { requests, answers }
     }
 
@@ -120,4 +129,30 @@ async fn p16_clients_that_never_read_have_a_bound_together_and_those_that_read_a
     }
     println!("{cut} of {} were ended", silent.len());
     assert!((9..12).contains(&cut), "{cut}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p16_one_who_says_that_it_is_a_node_has_a_bound_too_and_takes_no_room_of_clients() {
+    let cluster = filled().await;
+    let node = &cluster.nodes[0];
+    let client = Session::open(node).await;
+    assert!(client.ask(0, 12).await);
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        let session = Session::open_with(node, &[("tollgate-forwarded", "session")]).await;
+        assert!(session.ask(0, 200).await);
+        silent.push(session);
+    }
+    let ended = "a session whose client does not read was ended";
+    cluster::until("some were ended", || async { node.log().contains(ended) }).await;
+    let mut cut = 0;
+    for session in &mut silent {
+        if let Err(status) = session.read(200).await {
+            assert_eq!(error_of_status(&status).unwrap().reason(), ErrorReason::Overloaded, "{status:?}");
+            cut += 1;
+        }
+    }
+    assert!(cut > 0);
+    let mut client = client;
+    assert_eq!(client.read(12).await.expect("it had no part in that").len(), 12);
 }

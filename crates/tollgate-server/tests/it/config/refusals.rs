@@ -203,7 +203,8 @@ fn numbers_that_do_not_go_together_are_refused_where_they_were_set() {
     let cases = [
         ("[raft]\nheartbeat_ms = 500\n", "8:16 raft.election_timeout_ms must be at least 3 times"),
         ("[raft]\ntick_ms = 501\n", "8:11 raft.tick_ms must be at most raft.log_time_step_max_ms"),
-        ("[raft]\nmessage_bytes_max = \"17MiB\"\n", "8:21 raft.uncommitted_bytes_max must be at least"),
+        ("[raft]\nuncommitted_bytes_max = \"8KiB\"\n", "8:25 raft.uncommitted_bytes_max must be at least"),
+        ("[raft]\nmessage_bytes_max = \"17MiB\"\n", "8:21 raft.message_bytes_max is 17MiB: it must be"),
         ("[raft]\nread_timeout_ms = 100\n", "8:19 raft.read_retry_ms must be at most raft.read_timeout_ms"),
         ("[storage]\nlog_purge_bytes = \"1MiB\"\n", "8:19 storage.log_purge_bytes must be at least"),
         ("[limits]\nttl_ms_max = 50\n", "8:14 limits.ttl_ms_min must be at most limits.ttl_ms_max"),

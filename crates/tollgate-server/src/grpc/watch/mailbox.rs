@@ -1,0 +1,83 @@
+//! What the node has to tell the watches of a stream, and what that takes until it is passed on.
+
+use crate::session::{Account, Charge};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::Notify;
+use tollgate_core::{Change, Event, RegisterState};
+use tollgate_node::{Answer, Sink};
+use tollgate_replica::WatchNumber;
+use tollgate_types::Value;
+
+/// About what an answer takes that carries no texts, and so one event.
+const SMALL_BYTES: usize = 256;
+
+/// What the node has to tell the stream's watches.
+pub(super) struct Mailbox {
+    inner: Mutex<Inner>,
+    pub(super) filled: Notify,
+    account: Arc<Account>,
+}
+
+#[derive(Default)]
+struct Inner {
+    told: VecDeque<Told>,
+    /// Whether a flush is still to come.
+    touched: bool,
+}
+
+/// Which watch is told what; on the stream's account as long as this is there.
+pub(super) struct Told {
+    pub(super) watch: WatchNumber,
+    pub(super) answer: Answer,
+    pub(super) charge: Charge,
+}
+
+impl Mailbox {
+    pub(super) fn new(account: Arc<Account>) -> Mailbox {
+        Mailbox { inner: Mutex::default(), filled: Notify::new(), account }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nobody panics with it")
+    }
+
+    /// What was told next.
+    pub(super) fn take(&self) -> Option<Told> {
+        self.lock().told.pop_front()
+    }
+}
+
+impl Sink for Mailbox {
+    fn answer(&self, watch: u64, answer: Answer) -> bool {
+        let charge = self.account.charge(length_of(&answer));
+        let mut inner = self.lock();
+        inner.told.push_back(Told { watch, answer, charge });
+        !std::mem::replace(&mut inner.touched, true)
+    }
+
+    fn flush(&self) {
+        self.lock().touched = false;
+        self.filled.notify_one();
+    }
+}
+
+/// About how many bytes an answer takes.
+fn length_of(answer: &Answer) -> usize {
+    let Answer::Events { events, .. } = answer else { return SMALL_BYTES };
+    SMALL_BYTES + events.iter().map(length_of_event).sum::<usize>()
+}
+
+fn length_of_event(event: &Event) -> usize {
+    let of_register = |state: &RegisterState| state.value.len();
+    let texts = match &event.change {
+        Change::Lock(it) => {
+            let said = it.value.as_ref().map_or(0, Value::len);
+            it.name.len() + it.owner.len() + it.metadata.len() + it.note.len() + said
+        }
+        Change::Register(it) => {
+            it.key.len() + it.now.as_ref().map_or(0, of_register) + it.prev.as_ref().map_or(0, of_register)
+        }
+    };
+    SMALL_BYTES + texts
+}

@@ -1,0 +1,121 @@
+//! A batch of events as it goes into answers.
+//!
+//! Invariant: an answer has whole revisions, so that whoever goes on behind it misses nothing and sees nothing twice. A
+//! revision that is longer than clients take in one message is the exception: it is cut, and only its last piece says
+//! where to go on. Pieces are worded one at a time: a batch can be far longer than what its events take in memory.
+
+use crate::operation::RESULT_BYTES_MAX;
+use prost::Message;
+use std::iter::Peekable;
+use tollgate_proto::v1::Event;
+use tollgate_types::Revision;
+
+/// Events in one answer, in bytes; a longer revision goes alone.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// What one answer tells.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Piece {
+    pub(super) events: Vec<Event>,
+    /// How long they are.
+    pub(super) bytes: usize,
+    /// Everything below this was told, with this piece.
+    pub(super) next: Revision,
+    /// Whether all of its last revision was told.
+    pub(super) is_whole: bool,
+}
+
+/// Events of one revision: all of them, or as many as fit a message.
+struct Chunk {
+    revision: u64,
+    events: Vec<Event>,
+    bytes: usize,
+    is_whole: bool,
+}
+
+/// Cuts a batch: see the module. `next` is where to go on behind all of it.
+pub(super) fn pieces(events: impl Iterator<Item = Event>, next: Revision) -> impl Iterator<Item = Piece> {
+    let mut events = events.peekable();
+    let mut carried = None;
+    std::iter::from_fn(move || {
+        let mut piece = Piece { next, is_whole: true, ..Piece::default() };
+        while let Some(chunk) = carried.take().or_else(|| chunk(&mut events)) {
+            let at = Revision::new(chunk.revision).unwrap_or(next);
+            if !piece.events.is_empty() && piece.bytes + chunk.bytes > ANSWER_BYTES_MAX {
+                piece.next = at;
+                carried = Some(chunk);
+                break;
+            }
+            piece.bytes += chunk.bytes;
+            piece.events.extend(chunk.events);
+            if !chunk.is_whole {
+                (piece.next, piece.is_whole) = (at, false);
+                break;
+            }
+        }
+        (!piece.events.is_empty()).then_some(piece)
+    })
+}
+
+fn chunk(events: &mut Peekable<impl Iterator<Item = Event>>) -> Option<Chunk> {
+    let revision = events.peek()?.revision;
+    let mut chunk = Chunk { revision, events: Vec::new(), bytes: 0, is_whole: true };
+    while let Some(event) = events.next_if(|event| {
+        let fits = chunk.events.is_empty() || chunk.bytes + length(event) <= RESULT_BYTES_MAX;
+        event.revision == revision && fits
+    }) {
+        chunk.bytes += length(&event);
+        chunk.events.push(event);
+    }
+    chunk.is_whole = events.peek().is_none_or(|next| next.revision != revision);
+    Some(chunk)
+}
+
+fn length(event: &Event) -> usize {
+    /// Its tag and length in the answer.
+    const AROUND: usize = 8;
+    event.encoded_len() + AROUND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_proto::v1;
+
+    fn event(revision: u64, bytes: usize) -> Event {
+        let register = v1::Register { value: vec![7; bytes], ..Default::default() };
+        let kv = Some(v1::KeyValue { kv: Some(v1::key_value::Kv::Register(register)) });
+        Event { revision, kv, ..Default::default() }
+    }
+
+    /// Of each piece the revisions of its events, where to go on, and whether one can.
+    fn cut(events: &[(u64, usize)]) -> Vec<(Vec<u64>, u64, bool)> {
+        let events = events.iter().map(|(revision, bytes)| event(*revision, *bytes));
+        let pieces = pieces(events, Revision::new(100).unwrap());
+        let of = |piece: Piece| {
+            assert!(piece.bytes <= RESULT_BYTES_MAX, "{}", piece.bytes);
+            let revisions = piece.events.iter().map(|event| event.revision).collect();
+            (revisions, piece.next.get(), piece.is_whole)
+        };
+        pieces.map(of).collect()
+    }
+
+    const HALF: usize = ANSWER_BYTES_MAX / 2;
+
+    #[test]
+    fn p11_answers_are_cut_between_revisions() {
+        assert_eq!(cut(&[]), []);
+        assert_eq!(cut(&[(1, 10), (2, HALF), (3, HALF)]), [(vec![1, 2], 3, true), (vec![3], 100, true)]);
+        // A revision does not begin in an answer that it doesn't fit in.
+        let two = [(1, 10), (2, HALF), (2, HALF), (3, 10)];
+        assert_eq!(cut(&two), [(vec![1], 2, true), (vec![2, 2], 3, true), (vec![3], 100, true)]);
+    }
+
+    #[test]
+    fn p11_a_revision_longer_than_a_message_is_cut_and_can_be_resumed_only_behind_its_end() {
+        let long = [(1, 10), (2, 3 * HALF), (2, 3 * HALF), (2, 3 * HALF), (2, 3 * HALF), (2, 10), (3, 10)];
+        let expected =
+            [(vec![1], 2, true), (vec![2, 2], 2, false), (vec![2, 2, 2], 3, true), (vec![3], 100, true)];
+        assert_eq!(cut(&long), expected);
+    }
+}
