@@ -8,7 +8,7 @@
 use crate::acquire_error::AcquireError;
 use crate::call::Answered;
 use crate::error::{Error, ErrorKind};
-use crate::session::{Core, Failed};
+use crate::session::{Core, Failed, Returning};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::SemaphorePermit;
@@ -112,12 +112,13 @@ impl Drop for Claim {
             release_if_granted: gives_back,
             ..v1::CancelWaitRequest::default()
         });
-        self.core.client.runtime().spawn(take_back(core, seq, op, settled));
+        let returning = core.returns();
+        self.core.client.runtime().spawn(take_back(returning, core, seq, op, settled));
     }
 }
 
 /// Has the cluster cancel a request, however long that takes.
-async fn take_back(core: Arc<Core>, seq: Seq, op: Op, settled: Option<Settled>) {
+async fn take_back(_returning: Returning, core: Arc<Core>, seq: Seq, op: Op, settled: Option<Settled>) {
     let _place = core.place().await;
     let answer = match core.give_back(op).await {
         Ok(Answered { result: OpResult::CancelWait(answer), .. }) => Some(answer),
@@ -169,7 +170,9 @@ pub(crate) fn given_up(failed: Failed, name: &str, wait: Wait) -> AcquireError {
         (Failed::Error(error), Wait::For(_))
             if error.kind() == ErrorKind::TimedOut && error.wire().is_none() =>
         {
-            AcquireError::TimedOut { name: name.to_owned(), holders: Vec::new(), position: 0 }
+            // The cluster's own answer would have come first, so this says nothing about the lock.
+            let says = format!("nothing was heard of the wait for {name} until it was over: {error}");
+            AcquireError::Failed(Error::new(ErrorKind::TimedOut, says, false))
         }
         (failed, _) => AcquireError::from(failed),
     }

@@ -22,6 +22,8 @@ pub enum LostReason {
     Disconnected,
     /// This program closed the session or released the lock.
     SessionClosed,
+    /// Somebody else released the lock in the holder's name, by its lease and owner or by its token.
+    Released,
 }
 
 impl LostReason {
@@ -31,7 +33,7 @@ impl LostReason {
             v1::EndReason::Forced => LostReason::Forced,
             v1::EndReason::MaxHold => LostReason::MaxHold,
             v1::EndReason::Disconnected => LostReason::Disconnected,
-            v1::EndReason::Released => LostReason::SessionClosed,
+            v1::EndReason::Released => LostReason::Released,
             _ => LostReason::Expired,
         }
     }
@@ -45,6 +47,7 @@ impl LostReason {
             LostReason::Unreachable => "the cluster did not answer a keepalive in time",
             LostReason::Disconnected => "the server ended the lease when the connection closed",
             LostReason::SessionClosed => "it was given back by this program",
+            LostReason::Released => "somebody released it",
         }
     }
 }

@@ -108,6 +108,16 @@ impl Client {
             fencing_token: token.map_or(0, Token::get),
             ..Default::default()
         };
+        self.unlock_as(request).await
+    }
+
+    /// Releases a lock that is held with this token, whoever holds it. Otherwise as [`Client::unlock`].
+    pub async fn unlock_by_token(&self, name: &str, token: Token) -> Result<(), Error> {
+        let (name, fencing_token) = (name.to_owned(), token.get());
+        self.unlock_as(v1::UnlockRequest { name, fencing_token, ..Default::default() }).await
+    }
+
+    async fn unlock_as(&self, request: v1::UnlockRequest) -> Result<(), Error> {
         match self.call(Op::Unlock(request)).await? {
             OpResult::Unlock(_) => Ok(()),
             _ => Err(Error::unexpected("Unlock")),

@@ -9,7 +9,7 @@ mod keeper;
 
 pub use builder::SessionBuilder;
 
-pub(crate) use core::{Core, Failed};
+pub(crate) use core::{Core, Failed, Returning};
 
 use crate::acquire::Acquire;
 use crate::campaign::Campaign;

@@ -18,6 +18,7 @@ mod limits;
 mod lock;
 mod ls;
 mod member;
+mod parting;
 mod redraw;
 mod reference;
 mod release;

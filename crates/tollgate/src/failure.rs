@@ -38,3 +38,18 @@ fn advice(error: &Error) -> &'static str {
         _ => "",
     }
 }
+
+/// Says what went wrong, and how the process ends.
+pub(crate) fn complain(error: &anyhow::Error) -> Exit {
+    let known = error.downcast_ref::<WithExit>();
+    let exit = known.map_or(Exit::Failed, |WithExit(exit, _)| *exit);
+    let text = format!("{error:#}");
+    match exit {
+        // Problems of a configuration are many, and each says itself that it is one.
+        Exit::Config => crate::output::say(&text),
+        // Somebody stopped reading: there is nothing to say, and nobody to say it to.
+        _ if text.is_empty() => {}
+        _ => crate::output::say(&format!("error: {text}")),
+    }
+    exit
+}

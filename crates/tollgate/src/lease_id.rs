@@ -1,8 +1,12 @@
 //! Lease ids as the command line writes and reads them: sixteen hex digits, as in the keys of holders.
+//!
+//! The JSON API writes them in decimal, and a decimal number may have sixteen digits too. Ids that the cluster or a
+//! client draws have nineteen or so in decimal, hardly ever sixteen; so sixteen digits are hex, always, and a decimal
+//! number is read as one only if it has another length: a 0 in front gives it one.
 
 use tollgate_client::LeaseId;
 
-/// Reads an id: sixteen hex digits, hex digits after `0x`, or a decimal number as the JSON API prints it.
+/// Reads an id: sixteen hex digits, hex digits after `0x`, or a decimal number of any other length.
 pub(crate) fn parse(text: &str) -> Result<LeaseId, String> {
     let number = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
@@ -24,6 +28,8 @@ mod tests {
         assert_eq!(parse(&id.to_string()), Ok(id));
         assert_eq!(parse("1"), Ok(LeaseId::new(1).unwrap()));
         assert_eq!(parse("0x1f"), Ok(LeaseId::new(31).unwrap()));
+        assert_eq!(parse("01234567890123456"), Ok(LeaseId::new(1_234_567_890_123_456).unwrap()));
+        assert_eq!(parse("1234567890123456"), Ok(id), "sixteen digits are hex");
         assert!(parse("zzz").unwrap_err().contains("lease ls"));
         assert!(parse("0").is_err());
     }

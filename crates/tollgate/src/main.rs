@@ -13,7 +13,7 @@ mod signals;
 mod span;
 mod view;
 
-use exit::{Exit, WithExit};
+use exit::Exit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -34,21 +34,6 @@ fn main() -> ExitCode {
     };
     match command::run(&matches) {
         Ok(exit) => exit.into(),
-        Err(error) => complain(&error).into(),
+        Err(error) => failure::complain(&error).into(),
     }
-}
-
-/// Says what went wrong, and how the process ends.
-fn complain(error: &anyhow::Error) -> Exit {
-    let known = error.downcast_ref::<WithExit>();
-    let exit = known.map_or(Exit::Failed, |WithExit(exit, _)| *exit);
-    let text = format!("{error:#}");
-    match exit {
-        // Problems of a configuration are many, and each says itself that it is one.
-        Exit::Config => output::say(&text),
-        // Somebody stopped reading: there is nothing to say, and nobody to say it to.
-        _ if text.is_empty() => {}
-        _ => output::say(&format!("error: {text}")),
-    }
-    exit
 }

@@ -23,13 +23,13 @@ impl Signals {
         }
     }
 
-    /// Has something stop, but not longer than until the next signal.
-    pub(crate) async fn while_stopping(&mut self, stopping: impl Future<Output = ()>) {
+    /// Has something stop, but not longer than until the next signal: whose number is the error then.
+    pub(crate) async fn while_stopping(&mut self, stopping: impl Future<Output = ()>) -> Result<(), i32> {
         tokio::select! {
-            () = stopping => {}
+            () = stopping => Ok(()),
             number = self.next(), if !planted(Bug::SecondSignalIgnored) => {
                 eprintln!("stopping at once");
-                std::process::exit(128 + number);
+                Err(number)
             }
         }
     }

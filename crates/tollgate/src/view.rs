@@ -59,7 +59,8 @@ pub(crate) fn cycle_text(cycle: &[DeadlockStep]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn mode_parts(mode: Mode) -> (Value, Value) {
+/// How many permits of how many, of a mode that has them.
+pub(crate) fn permits_json(mode: Mode) -> (Value, Value) {
     match mode {
         Mode::Permit { n, of } => (json!(n), json!(of)),
         _ => (Value::Null, Value::Null),
@@ -67,7 +68,7 @@ fn mode_parts(mode: Mode) -> (Value, Value) {
 }
 
 /// The word for a mode; the permits are fields of their own.
-fn mode_json(mode: Mode) -> Value {
+pub(crate) fn mode_json(mode: Mode) -> Value {
     match mode {
         Mode::Permit { .. } => json!("permit"),
         plain => text(plain),
@@ -87,7 +88,7 @@ pub(crate) fn lock_json(lock: &LockInfo) -> Value {
 }
 
 pub(crate) fn holder_json(holder: &Holder) -> Value {
-    let (permits, of) = mode_parts(holder.mode);
+    let (permits, of) = permits_json(holder.mode);
     json!({
         "key": holder.key,
         "lease_id": text(holder.lease),
@@ -107,7 +108,7 @@ pub(crate) fn holder_json(holder: &Holder) -> Value {
 }
 
 pub(crate) fn waiter_json(waiter: &Waiter) -> Value {
-    let (permits, of) = mode_parts(waiter.mode);
+    let (permits, of) = permits_json(waiter.mode);
     json!({
         "key": waiter.key,
         "predecessor_key": waiter.predecessor_key,

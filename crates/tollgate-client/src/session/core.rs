@@ -45,6 +45,8 @@ pub(crate) struct Core {
     lost: watch::Sender<Option<Lost>>,
     waiting: Semaphore,
     prompt: Semaphore,
+    /// Cancels and releases that nobody waits for, and that are under way.
+    returning: watch::Sender<usize>,
 }
 
 /// How a session comes by its lease.
@@ -78,6 +80,7 @@ impl Core {
             lost: watch::Sender::new(None),
             waiting: Semaphore::new(WAITING_MAX),
             prompt: Semaphore::new(PROMPT_MAX),
+            returning: watch::Sender::new(0),
         })
     }
 
@@ -179,6 +182,19 @@ impl Core {
         self.noted(answered, false)
     }
 
+    /// Something is being given back from now on.
+    pub(crate) fn returns(self: &Arc<Core>) -> Returning {
+        self.returning.send_modify(|under_way| *under_way += 1);
+        Returning { core: Arc::clone(self) }
+    }
+
+    /// Completes once nothing is being given back.
+    pub(crate) async fn until_returned(&self) {
+        let mut returning = self.returning.subscribe();
+        // The sender lives as long as `self`.
+        let _ = returning.wait_for(|under_way| *under_way == 0).await;
+    }
+
     /// Whether what is held has to be given back, instead of ending with the lease.
     pub(crate) fn gives_back(&self) -> bool {
         match &*self.lost.borrow() {
@@ -245,6 +261,17 @@ impl Drop for Core {
         if self.revoke_on_disconnect {
             self.client.pilot().let_lines_go();
         }
+    }
+}
+
+/// Something that is being given back, until this is dropped.
+pub(crate) struct Returning {
+    core: Arc<Core>,
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        self.core.returning.send_modify(|under_way| *under_way -= 1);
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) async fn keep(core: Arc<Core>) -> Result<(), Error> {
     let mut releases: JoinSet<()> =
         core.client.sentry().of(&core).iter().map(|grant| grant.take_away()).collect();
     while releases.join_next().await.is_some() {}
+    // And so it does with requests that were given up.
+    core.until_returned().await;
     Ok(())
 }
 

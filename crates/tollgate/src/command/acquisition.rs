@@ -140,7 +140,7 @@ impl Acquisition {
 /// Who is in the way, in a few words.
 pub(crate) fn held_by(holders: &[Holder]) -> String {
     match holders {
-        [] => "others wait ahead for it".to_owned(),
+        [] => "the cluster did not say who holds it".to_owned(),
         [one] => format!("held by {}", view::holder_text(one)),
         [first, rest @ ..] => format!("held by {} and {} more", view::holder_text(first), rest.len()),
     }

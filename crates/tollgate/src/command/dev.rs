@@ -21,6 +21,9 @@ Examples:
   tollgate dev
   tollgate dev --nodes 5 --port-base 9000 --data-dir ./dev-data";
 
+/// How long nodes that were cut short may hold up the end.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(500);
+
 /// A cluster that is not ready by then never will be.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -66,9 +69,13 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     };
     let given = matches.get_one::<PathBuf>("data-dir").map(PathBuf::as_path);
     let dir = given.or(temporary.as_ref().map(tempfile::TempDir::path)).expect("one of the two");
+    std::fs::create_dir_all(dir).with_context(|| format!("can't make the directory {}", dir.display()))?;
     tollgate_server::open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(nodes, port_base, dir))
+    let exit = runtime.block_on(serve(nodes, port_base, dir));
+    // Before the temporary directory is: nodes that are cut short would write on.
+    runtime.shutdown_timeout(SHUTDOWN_PATIENCE);
+    exit
 }
 
 async fn serve(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
@@ -79,7 +86,7 @@ async fn serve(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
         biased;
         fault = first_fault(&servers) => return Err(WithExit(Exit::Fault, fault).into()),
         ready = until_ready(&servers) => ready?,
-        number = signals.next() => std::process::exit(128 + number),
+        number = signals.next() => return Ok(Exit::signal(number)),
     }
     println!("{}", greeting(&servers, dir, began.elapsed()));
     let exit = tokio::select! {
@@ -90,7 +97,7 @@ async fn serve(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
         }
     };
     eprintln!("stopping");
-    signals
+    let stopped = signals
         .while_stopping(async {
             // One after another, so that leadership has somewhere to go for as long as it can.
             while let Some(server) = servers.pop() {
@@ -98,7 +105,7 @@ async fn serve(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
             }
         })
         .await;
-    Ok(exit)
+    Ok(stopped.map_or_else(Exit::signal, |()| exit))
 }
 
 /// Waits until one of the nodes can't go on, and says why.

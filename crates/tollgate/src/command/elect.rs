@@ -1,5 +1,7 @@
 //! `tollgate elect`: stands for election, leads until the end, and meanwhile runs a command if one is given.
 
+use super::parting::{self, GivenBack};
+use super::run::exit_of;
 use super::run::forwarding::Forwarding;
 use super::run::launcher;
 use super::run::nesting;
@@ -14,6 +16,7 @@ use crate::view::{leader_json, text};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde_json::json;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::time::Duration;
 use tokio_stream::StreamExt;
 use tollgate_client::{AcquireError, Client, Leader, Leadership, Session};
@@ -73,19 +76,20 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     if let Some(program) = arguments.command.first() {
         launcher::check_program(program).map_err(|(exit, says)| WithExit(exit, says))?;
     }
-    Globals::block_on(async {
-        let mut signals = Forwarding::start()?;
-        let client = globals.connect().await?;
-        if arguments.leader {
-            let leader = client.election(&arguments.name).leader().await.map_err(failed)?;
-            print_leader(globals, &arguments.name, leader.as_ref())?;
-            return Ok(if leader.is_some() { Exit::Done } else { Exit::Failed });
-        }
-        tokio::select! {
-            observed = observe(globals, &client, &arguments.name), if arguments.observe => observed,
-            led = stand(globals, &client, &arguments, &mut signals), if !arguments.observe => led,
-        }
-    })
+    if arguments.leader || arguments.observe {
+        // Nothing is held, so a signal may end the process where it stands.
+        return globals.with_client(async |client| look(globals, &client, &arguments).await);
+    }
+    Globals::block_on(stand(globals, &arguments))
+}
+
+async fn look(globals: &Globals, client: &Client, arguments: &Arguments) -> anyhow::Result<Exit> {
+    if arguments.observe {
+        return observe(globals, client, &arguments.name).await;
+    }
+    let leader = client.election(&arguments.name).leader().await.map_err(failed)?;
+    print_leader(globals, &arguments.name, leader.as_ref())?;
+    Ok(if leader.is_some() { Exit::Done } else { Exit::Failed })
 }
 
 fn print_leader(globals: &Globals, election: &str, leader: Option<&Leader>) -> anyhow::Result<()> {
@@ -108,29 +112,29 @@ async fn observe(globals: &Globals, client: &Client, election: &str) -> anyhow::
     Ok(Exit::Done)
 }
 
-async fn stand(
-    globals: &Globals,
-    client: &Client,
-    arguments: &Arguments,
-    signals: &mut Forwarding,
-) -> anyhow::Result<Exit> {
+async fn stand(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exit> {
+    let mut signals = Forwarding::start()?;
     let name = &arguments.name;
-    let session = client.session().ttl(arguments.ttl).near(name).open().await.map_err(failed)?;
+    let opening = async {
+        let client = globals.connect().await?;
+        client.session().ttl(arguments.ttl).near(name).open().await.map_err(failed)
+    };
+    let session = signals.unless(opening).await?;
     let mut campaign = session.campaign(name).value(arguments.value.as_bytes());
     if let Some(wait) = arguments.wait {
         campaign = campaign.wait(wait);
     }
-    let elected = tokio::select! {
-        elected = campaign.stand() => elected.map_err(|error| refused(name, error)),
-        signal = signals.next() => Err(WithExit(Exit::signal(signal as i32), String::new()).into()),
-    };
-    let exit = match elected {
-        Ok(leadership) => lead(globals, arguments, &session, leadership, signals).await,
+    let elected = async { campaign.stand().await.map_err(|error| refused(name, error)) };
+    let went = match signals.unless(elected).await {
+        Ok(leadership) if arguments.command.is_empty() => {
+            lead(globals, &session, leadership, &mut signals).await
+        }
+        Ok(leadership) => lead_with(globals, arguments, &session, leadership, &mut signals).await,
         Err(error) => Err(error),
     };
-    // Should this fail, the lease ends by itself.
-    let _ = session.close().await;
-    exit
+    // Signals that come after a command's end were meant for it.
+    let insists = arguments.command.is_empty().then_some(&mut signals);
+    Ok(parting::close(session, went, insists).await)
 }
 
 fn refused(name: &str, error: AcquireError) -> anyhow::Error {
@@ -147,47 +151,58 @@ fn refused(name: &str, error: AcquireError) -> anyhow::Error {
     }
 }
 
+fn lost(why: &dyn Display) -> anyhow::Error {
+    WithExit(Exit::Lost, format!("leadership lost: {why}")).into()
+}
+
+/// Leads until a signal comes.
 async fn lead(
+    globals: &Globals,
+    session: &Session,
+    leadership: Leadership,
+    signals: &mut Forwarding,
+) -> anyhow::Result<Exit> {
+    let (name, lease) = (leadership.election().to_owned(), session.lease_id());
+    let token = leadership.token().map_err(|why| lost(&why))?;
+    let item = json!({"name": name, "fencing_token": text(token), "lease_id": text(lease)});
+    globals.output.next(&token.to_string(), &item)?;
+    globals.remark(&format!("tollgate: leading {name}; Ctrl-C steps down"));
+    tokio::select! {
+        why = leadership.lost() => return Err(lost(&why)),
+        _ = signals.next() => {}
+    }
+    let left = leadership.remaining();
+    let resigning = async { Ok(parting::give_back(globals, &name, left, leadership.resign()).await) };
+    match signals.unless(resigning).await? {
+        GivenBack::Done => Ok(Exit::Done),
+        GivenBack::Unknown => Ok(Exit::Unreachable),
+        GivenBack::WasLost(why) => Err(lost(&why)),
+    }
+}
+
+/// Leads while a command runs.
+async fn lead_with(
     globals: &Globals,
     arguments: &Arguments,
     session: &Session,
     leadership: Leadership,
     signals: &mut Forwarding,
 ) -> anyhow::Result<Exit> {
-    let (name, lease) = (&arguments.name, session.lease_id());
-    let token =
-        leadership.token().map_err(|lost| WithExit(Exit::Lost, format!("leadership lost: {lost}")))?;
-    let exit = if arguments.command.is_empty() {
-        let item = json!({"name": name, "fencing_token": text(token), "lease_id": text(lease)});
-        globals.output.next(&token.to_string(), &item)?;
-        globals.remark(&format!("tollgate: leading {name}; Ctrl-C steps down"));
-        tokio::select! {
-            lost = leadership.lost() => {
-                return Err(WithExit(Exit::Lost, format!("leadership lost: {lost}")).into());
-            }
-            _ = signals.next() => Exit::Done,
-        }
-    } else {
-        let schedule = Schedule::new(arguments.ttl, None).expect("without a grace any TTL will do");
-        let order = Order {
-            command: &arguments.command,
-            environment: nesting::environment(
-                globals,
-                name,
-                token,
-                lease,
-                leadership.owner(),
-                leadership.remaining(),
-            ),
-            schedule,
-            on_lost: OnLost::Term,
-            look_every: look_every(arguments.ttl),
-        };
-        supervise(&leadership, order, signals).await?.exit()
+    let (name, lease, owner) = (&arguments.name, session.lease_id(), leadership.owner());
+    let token = leadership.token().map_err(|why| lost(&why))?;
+    let order = Order {
+        command: &arguments.command,
+        environment: nesting::environment(globals, None, name, token, lease, owner, leadership.remaining()),
+        schedule: Schedule::new(arguments.ttl, None).expect("without a grace any TTL will do"),
+        on_lost: OnLost::Term,
+        look_every: look_every(arguments.ttl),
     };
-    // A leader that is no more has nothing to give back.
-    let _ = leadership.resign().await;
-    Ok(exit)
+    let ended = supervise(&leadership, order, signals).await?;
+    let given_back = match leadership.token() {
+        Err(lost) => GivenBack::WasLost(lost.to_string()),
+        Ok(_) => parting::give_back(globals, name, leadership.remaining(), leadership.resign()).await,
+    };
+    exit_of(&ended, given_back, &format!("the leadership of {name}"), OnLost::Term)
 }
 
 impl Held for Leadership {

@@ -69,11 +69,12 @@ fn text(lock: &LockInfo, output: Output) -> String {
 }
 
 fn holders(lock: &LockInfo) -> Table {
-    let mut table = Table::new(&["HOLDER", "LEASE", "MODE", "TOKEN", "HELD", "ENDS IN", "WHY"]);
+    let mut table = Table::new(&["HOLDER", "LEASE", "OWNER", "MODE", "TOKEN", "HELD", "ENDS IN", "WHY"]);
     for holder in &lock.holders {
         table.row(vec![
             cell(client_text(&holder.client_id, holder.lease)),
             (holder.lease.to_string(), Look::Faint),
+            (or_dash(&holder.owner).to_owned(), Look::Faint),
             cell(holder.mode),
             (holder.token.to_string(), Look::Strong),
             cell(span_or_dash(holder.held)),
@@ -85,7 +86,7 @@ fn holders(lock: &LockInfo) -> Table {
 }
 
 fn waiters(lock: &LockInfo) -> Table {
-    let mut table = Table::new(&["#", "WAITER", "LEASE", "MODE", "WAITED", "GIVES UP IN", "WHY"]);
+    let mut table = Table::new(&["#", "WAITER", "LEASE", "OWNER", "MODE", "WAITED", "GIVES UP IN", "WHY"]);
     for waiter in &lock.waiters {
         let mode =
             if waiter.upgrade { format!("{} (upgrade)", waiter.mode) } else { waiter.mode.to_string() };
@@ -93,6 +94,7 @@ fn waiters(lock: &LockInfo) -> Table {
             cell(waiter.position),
             cell(client_text(&waiter.client_id, waiter.lease)),
             (waiter.lease.to_string(), Look::Faint),
+            (or_dash(&waiter.owner).to_owned(), Look::Faint),
             cell(mode),
             cell(span_or_dash(waiter.waited)),
             cell(span_or_dash(waiter.remaining)),

@@ -6,11 +6,16 @@ use crate::globals::Globals;
 use crate::lease_id;
 use crate::output::{Look, Table, cell};
 use crate::span;
-use crate::view::{lease_json, ms, or_dash, text};
+use crate::view::{lease_json, mode_json, ms, or_dash, permits_json, text};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::{Value, json};
-use std::time::Duration;
-use tollgate_client::{ErrorKind, LeaseClaim, LeaseDetail, LeaseId};
+use std::time::{Duration, Instant};
+use tokio::time::error::Elapsed;
+use tollgate_client::{Error, ErrorKind, LeaseClaim, LeaseDetail, LeaseId};
+
+/// How long an answer to a keepalive is waited for at least, and what lies between two while none comes.
+const RENEW_PATIENCE_MIN: Duration = Duration::from_secs(1);
+const RENEW_PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Subcommand)]
 enum Action {
@@ -25,7 +30,8 @@ Examples:
     Revoke(Which),
     /// Renew a lease: once, or until a signal ends it
     #[command(after_help = "\
-Ends with 79 if the lease has ended.
+While the cluster does not answer it tries again, until the TTL has passed. Ends with 79 if the lease has ended, with \
+69 if it may have.
 
 Examples:
   tollgate lease keep-alive 0000000000000001           every third of its TTL, until Ctrl-C
@@ -46,7 +52,7 @@ Examples:
 
 #[derive(Debug, Args)]
 struct Which {
-    /// The lease
+    /// The lease: sixteen hex digits, hex after 0x, or a decimal number (with a 0 in front if it has sixteen digits)
     #[arg(value_name = "ID", value_parser = lease_id::parse)]
     id: LeaseId,
 }
@@ -127,12 +133,28 @@ fn revoke(globals: &Globals, id: LeaseId) -> anyhow::Result<Exit> {
 fn keep_alive(globals: &Globals, arguments: &KeepAlive) -> anyhow::Result<Exit> {
     let id = arguments.which.id;
     globals.with_client(async |client| {
+        let mut known: Option<Renewed> = None;
         loop {
-            let renewed = client.leases().keep_alive(id).await;
-            let ttl = renewed.map_err(|error| match error.kind() {
-                ErrorKind::NotFound => WithExit(Exit::Lost, format!("the lease {id} has ended")).into(),
-                _ => failed(error),
-            })?;
+            let sent = Instant::now();
+            let patience = known.map_or(Duration::MAX, |known| (known.ttl / 6).max(RENEW_PATIENCE_MIN));
+            let ttl = match tokio::time::timeout(patience, client.leases().keep_alive(id)).await {
+                Ok(Ok(ttl)) => ttl,
+                Ok(Err(error)) if error.kind() == ErrorKind::NotFound => {
+                    return Err(WithExit(Exit::Lost, format!("the lease {id} has ended")).into());
+                }
+                // It may live on for what is left of its TTL, and is given up only then.
+                late if known.is_some_and(|known| sent < known.sent + known.ttl) && may_pass(&late) => {
+                    globals.remark(&format!("tollgate: {id} was not renewed in time, trying again"));
+                    tokio::time::sleep(RENEW_PAUSE).await;
+                    continue;
+                }
+                Ok(Err(error)) => return Err(failed(error)),
+                Err(_) => {
+                    let says = format!("the lease {id} was not renewed for its TTL, and may have ended");
+                    return Err(WithExit(Exit::Unreachable, says).into());
+                }
+            };
+            known = Some(Renewed { sent, ttl });
             let item = json!({"lease_id": text(id), "ttl_ms": ms(ttl)});
             globals.output.next(&format!("{id} lives for {}", span::text(ttl)), &item)?;
             if arguments.once {
@@ -141,6 +163,21 @@ fn keep_alive(globals: &Globals, arguments: &KeepAlive) -> anyhow::Result<Exit> 
             tokio::time::sleep(ttl / 3).await;
         }
     })
+}
+
+/// A keepalive that was answered.
+#[derive(Clone, Copy)]
+struct Renewed {
+    sent: Instant,
+    ttl: Duration,
+}
+
+/// Whether a keepalive that failed may succeed a little later.
+fn may_pass(failed: &Result<Result<Duration, Error>, Elapsed>) -> bool {
+    match failed {
+        Ok(Err(error)) => matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::TimedOut),
+        _ => true,
+    }
 }
 
 fn ttl(globals: &Globals, arguments: &Ttl) -> anyhow::Result<Exit> {
@@ -169,10 +206,13 @@ fn claims(detail: &LeaseDetail) -> Table {
 }
 
 fn claim_json(claim: &LeaseClaim) -> Value {
+    let (permits, of) = permits_json(claim.mode);
     json!({
         "name": claim.name,
         "owner": claim.owner,
-        "mode": text(claim.mode),
+        "mode": mode_json(claim.mode),
+        "permits": permits,
+        "of": of,
         "fencing_token": claim.token.map(text),
     })
 }

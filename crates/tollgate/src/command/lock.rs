@@ -1,12 +1,13 @@
 //! `tollgate lock`: holds a lock until a signal comes, for scripts and for people who look around.
 
 use super::acquisition::Acquisition;
+use super::parting::{self, GivenBack};
 use super::run::forwarding::Forwarding;
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::span;
-use crate::view::{ms, text};
+use crate::view::{mode_json, ms, permits_json, text};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde_json::json;
 use tollgate_client::Guard;
@@ -36,46 +37,63 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     let Arguments { lock } = Arguments::from_arg_matches(matches)?;
     Globals::block_on(async {
         let mut signals = Forwarding::start()?;
-        let client = globals.connect().await?;
-        let session = client.session().ttl(lock.ttl).near(&lock.name).open().await.map_err(failed)?;
+        let opening = async {
+            let client = globals.connect().await?;
+            let session = client.session().ttl(lock.ttl).near(&lock.name).open().await.map_err(failed)?;
+            Ok((client, session))
+        };
+        let (client, session) = signals.unless(opening).await?;
         let held = async {
             let guard = lock.acquire(globals, &client, &session, None, &mut signals).await?;
             print(globals, &guard, &session)?;
             hold(globals, guard, &mut signals).await
         };
-        let exit = held.await;
-        // Should this fail, the lease ends by itself.
-        let _ = session.close().await;
-        exit
+        let went = held.await;
+        Ok(parting::close(session, went, Some(&mut signals)).await)
     })
 }
 
 fn print(globals: &Globals, guard: &Guard, session: &tollgate_client::Session) -> anyhow::Result<()> {
     let token = guard.token().map_err(|lost| WithExit(Exit::Lost, format!("lock lost: {lost}")))?;
     let (name, lease) = (guard.name(), session.lease_id());
+    let (permits, of) = permits_json(guard.mode());
     let item = json!({
         "name": name,
         "fencing_token": text(token),
         "lease_id": text(lease),
         "owner": guard.owner(),
-        "mode": text(guard.mode()),
+        "mode": mode_json(guard.mode()),
+        "permits": permits,
+        "of": of,
         "ttl_ms": ms(session.ttl()),
         "waited_ms": ms(guard.waited()),
     });
     globals.output.next(&token.to_string(), &item)?;
     let ttl = span::text(session.ttl());
-    globals.remark(&format!("tollgate: holding {name} (lease {lease}, TTL {ttl}); Ctrl-C gives it back"));
+    let owner = guard.owner();
+    globals.remark(&format!(
+        "tollgate: holding {name} (lease {lease}, owner '{owner}', TTL {ttl}); Ctrl-C gives it back"
+    ));
     Ok(())
 }
 
 async fn hold(globals: &Globals, guard: Guard, signals: &mut Forwarding) -> anyhow::Result<Exit> {
     tokio::select! {
         lost = guard.lost() => Err(WithExit(Exit::Lost, format!("lock lost: {lost}")).into()),
-        _ = signals.next() => {
-            let name = guard.name().to_owned();
-            guard.release().await.map_err(failed)?;
+        _ = signals.next() => give_back(globals, guard, signals).await,
+    }
+}
+
+/// A second signal ends the wait for the cluster's answer.
+async fn give_back(globals: &Globals, guard: Guard, signals: &mut Forwarding) -> anyhow::Result<Exit> {
+    let (name, left) = (guard.name().to_owned(), guard.remaining());
+    let giving = async { Ok(parting::give_back(globals, &name, left, guard.release()).await) };
+    match signals.unless(giving).await? {
+        GivenBack::Done => {
             globals.remark(&format!("tollgate: gave {name} back"));
             Ok(Exit::Done)
         }
+        GivenBack::Unknown => Ok(Exit::Unreachable),
+        GivenBack::WasLost(why) => Err(WithExit(Exit::Lost, format!("lock lost: {why}")).into()),
     }
 }

@@ -1,20 +1,25 @@
 //! `tollgate run`: a command that runs only while a lock is held.
 //!
-//! The lock is taken, the command runs in a process group of its own, the lock is given back. Invariant: nothing of the
-//! command runs when the lease can have ended on the server: it is ended before the client's own deadline, by this
-//! process (`supervisor`) or, should this process be unable to, by another (`guardian`).
+//! The lock is taken, the command runs in a process group of its own, the lock is given back. Invariant: nothing that
+//! the command started runs when the lease can have expired on the server: it is ended before the client's own
+//! deadline, by this process (`supervisor`) or, should this process be unable to, by another (`guardian`). What was
+//! taken away by an operator is free at once; nobody can be faster than that.
 
+mod family;
 pub(crate) mod forwarding;
 pub(crate) mod guardian;
 pub(crate) mod launcher;
 pub(crate) mod nesting;
 pub(crate) mod on_lost;
+mod process;
 mod process_group;
+mod run_id;
 pub(crate) mod schedule;
 pub(crate) mod supervisor;
 mod terminal;
 
 use super::acquisition::Acquisition;
+use super::parting::{self, GivenBack};
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
@@ -30,17 +35,20 @@ use std::time::Duration;
 use supervisor::{Ended, Held, Loss, Order};
 use tollgate_client::{Client, ErrorKind, Guard, Lost, LostReason, Session};
 
-/// How long the end of a command may be held up by giving the lock back. What is not given back ends with its lease.
-const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
-
 const HELP: &str = "\
 The command runs in a process group of its own. Signals sent to tollgate go on to it, it has the terminal, stdin and \
-stdout, and its exit code is that of tollgate. Processes that it leaves behind in its group are ended with it.
+stdout, and its exit code is that of tollgate. Processes that it leaves behind are ended with it, even if they have \
+left the group or become orphans (setsid, timeout, daemons).
 
-If the lock is lost, or no keepalive has been answered for so long that it might be soon, the command is ended before \
-the lease can end on the server: SIGTERM, --grace later SIGKILL. This holds too if tollgate is killed, stopped or \
-starved meanwhile: a small guardian process sees to it. A command under `sudo` can't be ended by a user's tollgate: \
-put sudo in front of tollgate instead. A job that Ctrl-Z stops for longer than its TTL loses the lock, and is ended.
+If no keepalive has been answered for so long that the lease might end soon, the command is ended before it can end on \
+the server: SIGTERM, --grace later SIGKILL. This holds too if tollgate is killed, stopped or starved meanwhile: a \
+small guardian process sees to it. A lock that is taken away (release --force, lease revoke, unlock) is free at once: \
+the command is ended in the same way, but others may have the lock before it is gone. A job that Ctrl-Z stops for \
+longer than its TTL loses the lock, and is ended.
+
+Out of reach are processes that others start for the command (systemd-run, docker, cron, a remote shell) and those of \
+another user: put sudo in front of tollgate, not behind it. Should tollgate itself be killed with SIGKILL, orphans \
+that have emptied their environment are out of reach too.
 
 The command finds in its environment:
   TOLLGATE_LOCK_NAME         the lock
@@ -49,8 +57,13 @@ The command finds in its environment:
   TOLLGATE_OWNER             the owner within the lease
   TOLLGATE_DEADLINE_UNIX_MS  when the lease would have ended if it was never renewed after the start
   TOLLGATE_ENDPOINTS         where the cluster is
-A `tollgate run` inside goes on with the same lease and owner: it may take the same lock again, takes part in the \
-search for deadlocks, and gives back only what it took itself.
+  TOLLGATE_HELD              for runs inside: what this one and those around it hold, as JSON
+  TOLLGATE_RUNS              for guardians: which runs this process belongs to
+A `tollgate run` inside goes on with the same lease. A lock that a run around it holds it may take again, as often as \
+it likes, and never gives back. Any other lock it takes for itself: runs inside that run at a time exclude each other, \
+and give back what they took. The search for deadlocks does not see that the run around waits for the one inside, so \
+nested runs that take locks in opposite order wait for ever: take them in the same order, or give --wait. What a run \
+inside held that is killed with SIGKILL is free when the outermost run ends.
 
 Exit codes:
   the command's own; 128 + N if signal N ended it
@@ -113,26 +126,20 @@ fn schedule_of(ttl: Duration, grace: Option<Duration>) -> anyhow::Result<Schedul
 async fn execute(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut signals = Forwarding::start()?;
     let outer = if arguments.own_lease { None } else { Outer::find(globals)? };
-    let opened = async {
+    let opening = async {
         let client = globals.connect().await?;
         let session = open(&client, &arguments.lock, outer.as_ref()).await?;
-        anyhow::Ok((client, session))
+        Ok((client, session))
     };
-    let (client, session) = tokio::select! {
-        opened = opened => opened?,
-        signal = signals.next() => return Ok(Exit::signal(signal as i32)),
-    };
-    let owner = outer.as_ref().map(|outer| outer.owner.as_str());
+    let (client, session) = signals.unless(opening).await?;
+    let owner = signals.unless(held_around(&client, &arguments.lock.name, outer.as_ref())).await?;
     let acquired = arguments.lock.acquire(globals, &client, &session, owner, &mut signals).await;
-    let exit = match acquired {
-        Ok(guard) => under(globals, arguments, &session, guard, &mut signals).await,
+    let went = match acquired {
+        Ok(guard) => under(globals, arguments, outer.as_ref(), &session, guard, &mut signals).await,
         Err(error) => Err(error),
     };
-    if outer.is_none() {
-        // A lease that is not given back ends by itself.
-        let _ = tokio::time::timeout(RELEASE_PATIENCE, session.close()).await;
-    }
-    exit
+    // Signals that still come were meant for the command.
+    Ok(parting::close(session, went, None).await)
 }
 
 /// A lease for the lock: one of its own, or that of the `run` around this one.
@@ -151,10 +158,27 @@ async fn open(client: &Client, lock: &Acquisition, outer: Option<&Outer>) -> any
     })
 }
 
+/// The owner as which a `run` around this one holds the lock. What none of them holds is asked for by an owner of this
+/// run's own: others may run beside it under the same lease, and must keep out of each other's way.
+async fn held_around<'a>(
+    client: &Client,
+    name: &str,
+    outer: Option<&'a Outer>,
+) -> anyhow::Result<Option<&'a str>> {
+    let Some((outer, owner)) = outer.and_then(|outer| Some((outer, outer.owner_of(name)?))) else {
+        return Ok(None);
+    };
+    // It may have lost it meanwhile.
+    let lock = client.get_lock(name).await.map_err(failed)?;
+    let holds = lock.holders.iter().any(|holder| holder.lease == outer.lease && holder.owner == owner);
+    Ok(holds.then_some(owner))
+}
+
 /// Runs the command under the lock, and gives the lock back.
 async fn under(
     globals: &Globals,
     arguments: &Arguments,
+    outer: Option<&Outer>,
     session: &Session,
     guard: Guard,
     signals: &mut Forwarding,
@@ -168,43 +192,42 @@ async fn under(
     let grace = arguments.grace.map(|grace| grace.min(ttl / 6));
     let order = Order {
         command: &arguments.command,
-        environment: nesting::environment(globals, name, token, lease, guard.owner(), guard.remaining()),
+        environment: nesting::environment(
+            globals,
+            outer,
+            name,
+            token,
+            lease,
+            guard.owner(),
+            guard.remaining(),
+        ),
         schedule: schedule_of(ttl, grace)?,
         on_lost: arguments.on_lost,
         look_every: supervisor::look_every(ttl),
     };
     let ended = supervisor::supervise(&guard, order, signals).await?;
-    let lost_unnoticed = give_back(globals, name, guard).await;
-    match (&ended, lost_unnoticed) {
-        (Ended::ByItself(_), Some(why)) if arguments.on_lost != OnLost::Notify => {
-            let says = format!("the lock {name} was lost before the command had ended: {why}");
+    let given_back = match guard.token() {
+        Err(lost) => GivenBack::WasLost(lost.to_string()),
+        // One that a `run` around this one holds stays its own.
+        Ok(_) => parting::give_back(globals, name, guard.remaining(), guard.release()).await,
+    };
+    exit_of(&ended, given_back, &format!("the lock {name}"), arguments.on_lost)
+}
+
+/// How the process ends whose command ran under something: it counts as lost if the command ended by itself, but not
+/// before what it ran under was gone.
+pub(crate) fn exit_of(
+    ended: &Ended,
+    given_back: GivenBack,
+    what: &str,
+    on_lost: OnLost,
+) -> anyhow::Result<Exit> {
+    match (ended, given_back) {
+        (Ended::ByItself(_), GivenBack::WasLost(why)) if on_lost != OnLost::Notify => {
+            let says = format!("{what} was lost before the command had ended: {why}");
             Err(WithExit(Exit::Lost, says).into())
         }
         _ => Ok(ended.exit()),
-    }
-}
-
-/// Gives the lock back; one that the `run` around this one holds stays its own. Says why if it turns out that it was
-/// held no more.
-async fn give_back(globals: &Globals, name: &str, guard: Guard) -> Option<String> {
-    if let Err(lost) = guard.token() {
-        return Some(lost.to_string());
-    }
-    let left = guard.remaining();
-    match tokio::time::timeout(RELEASE_PATIENCE, guard.release()).await {
-        Ok(Ok(())) => None,
-        Ok(Err(error))
-            if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound | ErrorKind::Lost) =>
-        {
-            Some(error.to_string())
-        }
-        Ok(Err(_)) | Err(_) => {
-            let left = span::text(left);
-            globals.remark(&format!(
-                "warning: {name} could not be given back; it is free when its lease ends, in {left}"
-            ));
-            None
-        }
     }
 }
 

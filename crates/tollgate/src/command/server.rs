@@ -35,7 +35,10 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
         tokio::select! {
             number = signals.next() => {
                 tracing::info!(signal = number, "stopping");
-                signals.while_stopping(server.stop()).await;
+                if let Err(number) = signals.while_stopping(server.stop()).await {
+                    // Nothing here needs to be left in order: the disk is always.
+                    std::process::exit(128 + number);
+                }
                 Ok(Exit::Done)
             }
             fault = server.failed() => Err(WithExit(Exit::Fault, fault.to_string()).into()),

@@ -11,7 +11,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tollgate_client::{Client, GroupId, NodeId, NodeStatus, ReplicaStatus, Role};
+use tollgate_client::{Client, Error, GroupId, Member, NodeId, NodeStatus, ReplicaStatus, Role};
 
 const HELP: &str = "\
 Asks every node itself, so that one that does not answer is seen.
@@ -53,8 +53,29 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
 /// A node that was asked.
 struct Asked {
     endpoint: String,
+    /// Which member it is, if that is known.
+    node: Option<NodeId>,
     /// What it said, or why it did not.
     status: Result<NodeStatus, String>,
+}
+
+impl Asked {
+    fn new(endpoint: String, status: Result<NodeStatus, Error>) -> Asked {
+        let node = status.as_ref().ok().and_then(|status| status.node);
+        Asked { endpoint, node, status: status.map_err(|error| error.to_string()) }
+    }
+
+    fn is(&self, member: &Member) -> bool {
+        match self.node {
+            Some(node) => node == member.node,
+            None => address_of(&self.endpoint) == address_of(&member.client_address),
+        }
+    }
+}
+
+/// An address without what may stand before and after it: members have none of that, endpoints may.
+fn address_of(endpoint: &str) -> &str {
+    endpoint.rsplit_once("://").map_or(endpoint, |(_, address)| address).trim_end_matches('/')
 }
 
 /// All that was learned.
@@ -66,32 +87,24 @@ struct ClusterStatus {
 impl ClusterStatus {
     async fn ask(client: &Client) -> ClusterStatus {
         let admin = client.admin();
-        let mut nodes: Vec<Asked> = Vec::new();
-        for asked in admin.status().await {
-            nodes.push(Asked {
-                endpoint: asked.endpoint,
-                status: asked.status.map_err(|error| error.to_string()),
-            });
-        }
+        let asked = admin.status().await;
+        let mut nodes: Vec<Asked> =
+            asked.into_iter().map(|asked| Asked::new(asked.endpoint, asked.status)).collect();
         // A member that no endpoint leads to is missed only if somebody knows of it.
         let members = admin.members().await.unwrap_or_default();
-        for member in members {
-            let known = |asked: &Asked| {
-                asked.endpoint == member.client_address
-                    || asked.status.as_ref().is_ok_and(|status| status.node == Some(member.node))
-            };
-            if !member.client_address.is_empty() && !nodes.iter().any(known) {
-                let status = admin.status_of(&member.client_address).await.map_err(|error| error.to_string());
-                nodes.push(Asked { endpoint: member.client_address, status });
+        for member in &members {
+            if let Some(known) = nodes.iter_mut().find(|asked| asked.is(member)) {
+                known.node = Some(member.node);
+            } else if !member.client_address.is_empty() {
+                let status = admin.status_of(&member.client_address).await;
+                let asked = Asked::new(member.client_address.clone(), status);
+                nodes.push(Asked { node: Some(member.node), ..asked });
             }
         }
-        nodes.sort_by_key(|asked| {
-            asked.status.as_ref().ok().and_then(|status| status.node).map(NodeId::number)
-        });
-        nodes.dedup_by(|a, b| match (&a.status, &b.status) {
-            (Ok(a), Ok(b)) => a.node.is_some() && a.node == b.node,
-            _ => false,
-        });
+        // Once all members are there, an endpoint that leads nowhere is another name of one, or of none.
+        nodes.retain(|asked| members.is_empty() || asked.node.is_some() || asked.status.is_ok());
+        nodes.sort_by_key(|asked| (asked.node.map(NodeId::number), asked.status.is_err()));
+        nodes.dedup_by(|a, b| a.node.is_some() && a.node == b.node);
         let mut status = ClusterStatus { nodes, warnings: Vec::new() };
         status.warnings = status.find_warnings();
         status
@@ -245,7 +258,8 @@ fn bytes_text(bytes: u64) -> String {
 fn node_row(asked: &Asked) -> Vec<(String, Look)> {
     let address = cell(&asked.endpoint);
     let Ok(status) = &asked.status else {
-        let mut row = vec![cell("-"), cell("-"), address, ("no answer".to_owned(), Look::Bad)];
+        let node = asked.node.map_or_else(|| "-".to_owned(), |node| node.number().to_string());
+        let mut row = vec![cell(node), cell("-"), address, ("no answer".to_owned(), Look::Bad)];
         row.extend(["-"; 5].map(cell));
         return row;
     };
@@ -265,7 +279,12 @@ fn node_row(asked: &Asked) -> Vec<(String, Look)> {
 
 fn node_json(asked: &Asked) -> Value {
     match &asked.status {
-        Err(error) => json!({"address": asked.endpoint, "answers": false, "error": error}),
+        Err(error) => json!({
+            "address": asked.endpoint,
+            "answers": false,
+            "node_id": asked.node.map(|node| text(node.number())),
+            "error": error,
+        }),
         Ok(status) => json!({
             "address": asked.endpoint,
             "answers": true,

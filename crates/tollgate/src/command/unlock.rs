@@ -1,7 +1,7 @@
 //! `tollgate unlock`: gives back a lock that some lease holds.
 
 use super::completions::lock_names;
-use crate::exit::Exit;
+use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::lease_id;
@@ -9,15 +9,17 @@ use crate::view::text;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
-use tollgate_client::{LeaseId, Token};
+use tollgate_client::{Client, LeaseId, Token};
 
 const HELP: &str = "\
 For locks taken with a lease of one's own (`tollgate lease grant`, the JSON API). It takes the lock from whoever works \
-under it: with --token only from the grant that is meant, however late the command arrives.
+under it: with --token only from the grant that is meant, however late the command arrives. `tollgate get NAME` shows \
+lease, owner and token of each holder. Quote owners: a shell may make something else of `~1`.
 
 Examples:
   tollgate unlock db/migrate --lease 0000000000000001
-  tollgate unlock db/migrate --lease 0000000000000001 --owner worker-3 --token 42";
+  tollgate unlock db/migrate --lease 0000000000000001 --owner '~1'
+  tollgate unlock db/migrate --token 42";
 
 #[derive(Debug, Args)]
 struct Arguments {
@@ -25,13 +27,13 @@ struct Arguments {
     #[arg(value_name = "NAME", add = ArgValueCompleter::new(lock_names))]
     name: String,
 
-    /// The lease that holds it
-    #[arg(long, value_name = "ID", value_parser = lease_id::parse)]
-    lease: LeaseId,
+    /// The lease that holds it; not needed with --token
+    #[arg(long, value_name = "ID", value_parser = lease_id::parse, required_unless_present = "token")]
+    lease: Option<LeaseId>,
 
-    /// The owner within the lease that holds it [default: the lease itself]
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    owner: String,
+    /// The owner within the lease that holds it [default: whoever has the token; without one the lease itself]
+    #[arg(long, value_name = "TEXT", requires = "lease")]
+    owner: Option<String>,
 
     /// Only if it is held with this fencing token
     #[arg(long, value_name = "TOKEN", value_parser = token)]
@@ -54,9 +56,33 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let Arguments { name, lease, owner, token } = Arguments::from_arg_matches(matches)?;
     globals.with_client(async |client| {
-        client.unlock(&name, lease, &owner, token).await.map_err(failed)?;
-        let item = json!({"name": name, "lease_id": text(lease), "released": true});
+        match (lease, &owner, token) {
+            // The token says which grant is meant, and so whose.
+            (lease, None, Some(token)) => unlock_by_token(&client, &name, lease, token).await?,
+            (Some(lease), owner, token) => {
+                let owner = owner.as_deref().unwrap_or_default();
+                client.unlock(&name, lease, owner, token).await.map_err(failed)?;
+            }
+            (None, ..) => unreachable!("clap asks for a lease or a token"),
+        }
+        let item = json!({"name": name, "lease_id": lease.map(text), "released": true});
         globals.output.one(&format!("released {name}"), &item)?;
         Ok(Exit::Done)
     })
+}
+
+/// A lease that is given as well must be the one that holds it.
+async fn unlock_by_token(
+    client: &Client,
+    name: &str,
+    lease: Option<LeaseId>,
+    token: Token,
+) -> anyhow::Result<()> {
+    let lock = client.get_lock(name).await.map_err(failed)?;
+    let holder = lock.holders.iter().find(|holder| holder.token == token);
+    if let Some((holder, lease)) = holder.zip(lease).filter(|(holder, lease)| holder.lease != *lease) {
+        let says = format!("{name} is held with token {token}, but by lease {}, not {lease}", holder.lease);
+        return Err(WithExit(Exit::Failed, says).into());
+    }
+    client.unlock_by_token(name, token).await.map_err(failed)
 }

@@ -5,7 +5,7 @@ use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::output::Paint;
-use crate::view::text;
+use crate::view::{mode_json, permits_json, text};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use serde_json::{Value, json};
@@ -135,13 +135,16 @@ impl<'a> Told<'a> {
     }
 
     fn json(&self) -> Value {
+        let (permits, of) = self.claim.map_or((Value::Null, Value::Null), |claim| permits_json(claim.mode));
         json!({
             "revision": text(self.revision),
             "event": self.event,
             "name": self.name,
             "lease_id": self.lease,
             "owner": self.owner,
-            "mode": self.claim.map(|claim| text(claim.mode)),
+            "mode": self.claim.map(|claim| mode_json(claim.mode)),
+            "permits": permits,
+            "of": of,
             "fencing_token": self.claim.and_then(|claim| claim.token).map(text),
             "why": self.claim.map(|claim| claim.why.as_str()),
             "reason": self.reason,

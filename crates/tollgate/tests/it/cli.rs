@@ -5,8 +5,10 @@
 //! its command along, which is itself tested here.
 
 mod denied;
+mod dev;
 mod documents;
 mod exits;
+mod family;
 mod looking;
 mod loss;
 mod nesting;

@@ -3,6 +3,7 @@
 //! A signal that was ignored when the process began stays ignored, here and in the command: so `nohup` works, and a
 //! shell's background jobs don't hear Ctrl-C.
 
+use crate::exit::{Exit, WithExit};
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -44,6 +45,17 @@ impl Forwarding {
             );
         }
         Ok(())
+    }
+
+    /// Does something unless a signal comes first: the process ends with that then, and without another word.
+    pub(crate) async fn unless<T>(
+        &mut self,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        tokio::select! {
+            done = work => done,
+            signal = self.next() => Err(WithExit(Exit::signal(signal as i32), String::new()).into()),
+        }
     }
 
     /// Waits for the next.

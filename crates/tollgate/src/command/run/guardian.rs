@@ -1,13 +1,16 @@
 //! Sees to the end of a command when `run` itself can't: killed, stopped, or starved of time.
 //!
-//! A process of this binary that knows little: the command's process group, until when the lock is believed in, and a
-//! pipe from `run`. If the pipe breaks before `run` said that all is done, it ends the command; if the deadline comes
-//! near and was not moved, too. It has one thread, allocates next to nothing and talks to no network, so that it is on
-//! time when others are not. Not here: what `run` does while it can (`supervisor`).
+//! A process of this binary that knows little: the command's process group, the name of the run, until when the lock is
+//! believed in, and a pipe from `run`. If the pipe breaks before `run` said that all is done, it ends the command with
+//! all that it started; if the deadline comes near and was not moved, too. It has one thread, does nothing until then
+//! and talks to no network, so that it is on time when others are not. Not here: what `run` does while it can
+//! (`supervisor`).
 
+use super::family::Family;
 use super::launcher::own_binary;
 use super::on_lost::OnLost;
 use super::process_group::ProcessGroup;
+use super::run_id::RunId;
 use super::schedule::{Schedule, Step};
 use crate::exit::Exit;
 use crate::output::say;
@@ -19,8 +22,8 @@ use nix::sys::signal::Signal;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{self, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::setsid;
-use std::ffi::OsString;
+use nix::unistd::{Pid, setsid};
+use std::ffi::{CString, OsString};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -31,7 +34,10 @@ use std::time::Duration;
 pub(crate) const GUARD: &str = "__guardian";
 
 /// What tells it from other processes of this binary in lists, so that a kill by name does not hit both.
-const PROCESS_NAME: &std::ffi::CStr = c"tg-guardian";
+pub(crate) const PROCESS_NAME: &str = "tg-guardian";
+
+/// How long those that were killed are watched for others that they started just before.
+const KILL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Time since the machine was started, suspended or not.
 fn boot_time() -> Duration {
@@ -49,12 +55,12 @@ pub(crate) struct Guardian {
 
 impl Guardian {
     /// Starts one; it waits to be told what to guard.
-    pub(crate) fn start(schedule: Schedule, on_lost: OnLost) -> anyhow::Result<Guardian> {
+    pub(crate) fn start(schedule: Schedule, on_lost: OnLost, id: &RunId) -> anyhow::Result<Guardian> {
         let ms = |span: Duration| span.as_millis().to_string();
         let schedule = schedule.for_guardian();
         let mut command = Command::new(own_binary());
         command.arg0("tollgate-guardian").args([GUARD, on_lost.name()]);
-        command.args([ms(schedule.grace()), ms(schedule.kill_before())]);
+        command.args([ms(schedule.grace()), ms(schedule.kill_before())]).arg(id.as_str());
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         let mut process = command.spawn().context("can't start the guardian of the command")?;
         let pipe = process.stdin.take().context("the guardian has no pipe")?;
@@ -108,7 +114,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Exit {
     let Some(watch) = Watch::new(arguments) else { return Exit::Usage };
     // Signals of the terminal and of the session are not for it.
     let _ = setsid();
-    let _ = prctl::set_name(PROCESS_NAME);
+    if let Ok(name) = CString::new(PROCESS_NAME) {
+        let _ = prctl::set_name(&name);
+    }
     match watch.run() {
         Ok(false) => Exit::Done,
         Ok(true) => Exit::Lost,
@@ -123,7 +131,10 @@ pub(crate) fn run(arguments: &[OsString]) -> Exit {
 struct Watch {
     on_lost: OnLost,
     schedule: Schedule,
-    group: Option<ProcessGroup>,
+    /// The `run` that it stands by.
+    run: Pid,
+    id: RunId,
+    family: Option<Family>,
     until: Option<Duration>,
     /// The last step taken, by `run` or here.
     taken: Step,
@@ -134,14 +145,16 @@ struct Watch {
 
 impl Watch {
     fn new(arguments: &[OsString]) -> Option<Watch> {
-        let [on_lost, grace, kill_before] = arguments else { return None };
+        let [on_lost, grace, kill_before, id] = arguments else { return None };
         let ms = |text: &OsString| text.to_str()?.parse().ok().map(Duration::from_millis);
         let schedule = Schedule::from_parts(ms(grace)?, ms(kill_before)?);
         let on_lost = OnLost::of_name(on_lost.to_str()?)?;
         Some(Watch {
             on_lost,
             schedule,
-            group: None,
+            run: Pid::parent(),
+            id: RunId::from_text(id.to_str()?),
+            family: None,
             until: None,
             taken: Step::Run,
             acted: false,
@@ -192,7 +205,10 @@ impl Watch {
         while let Some(end) = self.heard.find('\n') {
             let line: String = self.heard.drain(..=end).collect();
             match line.trim_end().split_once(' ').unwrap_or((line.trim_end(), "")) {
-                ("group", number) => self.group = number.parse().ok().map(ProcessGroup::of),
+                ("group", number) => {
+                    let group = number.parse().ok().map(ProcessGroup::of);
+                    self.family = group.map(|group| Family::of_run(group, self.run, self.id.clone()));
+                }
                 ("until", ms) => self.until = ms.parse().ok().map(Duration::from_millis),
                 ("asked", _) => self.taken = self.taken.max(Step::Ask),
                 ("done", _) => return Ok(true),
@@ -216,20 +232,30 @@ impl Watch {
 
     fn take(&mut self, step: Step) {
         self.taken = step;
-        let Some(group) = self.group else { return };
-        self.acted |= step > Step::Run && self.on_lost != OnLost::Notify && group.leader_lives();
+        let Some(family) = &mut self.family else { return };
+        let led = family.group().leader_lives();
         // There is nobody to report a failure to who could do better.
-        let _ = match (self.on_lost, step) {
-            (_, Step::Run) | (OnLost::Kill, Step::Ask) | (OnLost::Notify, Step::Kill) => Ok(()),
-            (OnLost::Notify, Step::Ask) => group.signal_leader(Signal::SIGUSR1),
-            (OnLost::Term, Step::Ask) => group.ask(),
-            (OnLost::Term | OnLost::Kill, Step::Kill) => group.signal(Signal::SIGKILL),
-        };
+        match (self.on_lost, step) {
+            (_, Step::Run) | (OnLost::Kill, Step::Ask) | (OnLost::Notify, Step::Kill) => return,
+            (OnLost::Notify, Step::Ask) => {
+                let _ = family.group().signal_leader(Signal::SIGUSR1);
+                return;
+            }
+            (OnLost::Term, Step::Ask) => {
+                let _ = family.ask();
+            }
+            (OnLost::Term | OnLost::Kill, Step::Kill) => {
+                family.wait_killed(KILL_PATIENCE);
+            }
+        }
+        self.acted |= led;
     }
 
     /// `run` is gone without a word: its lease will end, and nobody keeps it alive.
     fn abandoned(&mut self) {
-        let Some(group) = self.group else { return };
+        if self.family.is_none() {
+            return;
+        }
         if self.taken == Step::Run {
             say("tollgate: run died without releasing its lock; ending the command");
             self.take(Step::Ask);
@@ -237,9 +263,29 @@ impl Watch {
         let left = self.until.map_or(Duration::ZERO, |until| {
             until.saturating_sub(boot_time()).saturating_sub(self.schedule.kill_before())
         });
-        if self.on_lost == OnLost::Term {
-            group.wait_gone(left.min(self.schedule.grace()));
+        if let Some(family) = self.family.as_mut().filter(|_| self.on_lost == OnLost::Term) {
+            family.wait_asked(left.min(self.schedule.grace()));
         }
         self.take(Step::Kill);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_counts_as_ended_here_only_if_it_was_signalled() {
+        let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let id = RunId::new();
+        let arguments = ["kill", "1000", "100", id.as_str()].map(OsString::from);
+        let mut watch = Watch::new(&arguments).unwrap();
+        let group = ProcessGroup::of(i32::try_from(child.id()).unwrap());
+        watch.family = Some(Family::of_run(group, Pid::this(), id));
+        watch.take(Step::Ask);
+        assert!(!watch.acted, "with --on-lost kill it is not asked");
+        watch.take(Step::Kill);
+        assert!(watch.acted);
+        child.wait().unwrap();
     }
 }

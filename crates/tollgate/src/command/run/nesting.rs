@@ -1,8 +1,12 @@
 //! What a command of `run` knows of its lock, and how a `run` inside it goes on with the same lease.
+//!
+//! Several may run inside one at a time. So only what those around hold is taken again as the owner that holds it;
+//! everything else is asked for by an owner of one's own, or the runs inside would share it and not exclude each other.
 
 use crate::exit::{Exit, WithExit};
 use crate::globals::{ENDPOINTS_VARIABLE, Globals};
 use crate::lease_id;
+use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tollgate_client::{LeaseId, Token};
 
@@ -11,34 +15,64 @@ const FENCING_TOKEN: &str = "TOLLGATE_FENCING_TOKEN";
 const LEASE_ID: &str = "TOLLGATE_LEASE_ID";
 const OWNER: &str = "TOLLGATE_OWNER";
 const DEADLINE: &str = "TOLLGATE_DEADLINE_UNIX_MS";
+const HELD: &str = "TOLLGATE_HELD";
 
-/// The `run` around this one.
-#[derive(Debug)]
+/// The `run` around this one, with those around that.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outer {
     pub(crate) lease: LeaseId,
-    pub(crate) owner: String,
+    /// Names of locks, and as which owner each is held.
+    held: Vec<(String, String)>,
 }
 
 impl Outer {
     /// None if there is none, or if it talks to another cluster.
     pub(crate) fn find(globals: &Globals) -> anyhow::Result<Option<Outer>> {
-        let (Ok(lease), Ok(owner)) = (std::env::var(LEASE_ID), std::env::var(OWNER)) else { return Ok(None) };
         let its_endpoints = std::env::var(ENDPOINTS_VARIABLE).ok();
         if its_endpoints.is_some_and(|its| its != globals.endpoints.join(",")) {
             return Ok(None);
         }
+        Outer::read(|name| std::env::var(name).ok())
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<Outer>> {
+        let (Some(lease), Some(owner)) = (variable(LEASE_ID), variable(OWNER)) else { return Ok(None) };
         let lease = lease_id::parse(&lease).map_err(|error| {
             let says = format!("{LEASE_ID}={lease} {error}; unset it, or give --own-lease");
             WithExit(Exit::Usage, says)
         })?;
-        Ok(Some(Outer { lease, owner }))
+        let of_all = variable(HELD).and_then(|held| read_held(&held, lease));
+        // Without the list, that of somebody who set the variables by hand, or that of another lease.
+        let of_one = || variable(LOCK_NAME).map(|name| (name, owner)).into_iter().collect();
+        Ok(Some(Outer { lease, held: of_all.unwrap_or_else(of_one) }))
     }
+
+    /// As which owner one of those around holds the lock, if so.
+    pub(crate) fn owner_of(&self, name: &str) -> Option<&str> {
+        self.held.iter().find(|(held, _)| held == name).map(|(_, owner)| owner.as_str())
+    }
+}
+
+/// What is held under the lease, if the text is about that one.
+fn read_held(text: &str, lease: LeaseId) -> Option<Vec<(String, String)>> {
+    let held: Value = serde_json::from_str(text).ok()?;
+    if lease_id::parse(held["lease_id"].as_str()?) != Ok(lease) {
+        return None;
+    }
+    let field = |lock: &Value, name: &str| lock[name].as_str().map(str::to_owned);
+    held["locks"].as_array()?.iter().map(|lock| Some((field(lock, "name")?, field(lock, "owner")?))).collect()
+}
+
+fn write_held(lease: LeaseId, held: &[(String, String)]) -> String {
+    let locks: Vec<Value> = held.iter().map(|(name, owner)| json!({"name": name, "owner": owner})).collect();
+    json!({"lease_id": lease.to_string(), "locks": locks}).to_string()
 }
 
 /// What a command can know of what it runs under. The deadline is that of the moment: it moves while the lease is
 /// renewed, and the command is ended before the last one passes.
 pub(crate) fn environment(
     globals: &Globals,
+    outer: Option<&Outer>,
     name: &str,
     token: Token,
     lease: LeaseId,
@@ -46,12 +80,47 @@ pub(crate) fn environment(
     remaining: Duration,
 ) -> Vec<(&'static str, String)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let around = outer.map_or(&[][..], |outer| &outer.held);
+    let mut held: Vec<_> = around.iter().filter(|(around, _)| around != name).cloned().collect();
+    held.push((name.to_owned(), owner.to_owned()));
     vec![
         (LOCK_NAME, name.to_owned()),
         (FENCING_TOKEN, token.to_string()),
         (LEASE_ID, lease.to_string()),
         (OWNER, owner.to_owned()),
+        (HELD, write_held(lease, &held)),
         (DEADLINE, (now + remaining).as_millis().to_string()),
         (ENDPOINTS_VARIABLE, globals.endpoints.join(",")),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Option<Outer> {
+        let value = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, v)| (*v).to_owned());
+        Outer::read(value).unwrap()
+    }
+
+    #[test]
+    fn what_those_around_hold_is_known_by_name() {
+        let lease = LeaseId::new(0x1234).unwrap();
+        let held = [("a \"b\"\n".to_owned(), "~1".to_owned()), ("c".to_owned(), "~2f".to_owned())];
+        let held = write_held(lease, &held);
+        let outer = read(&[(LEASE_ID, &lease.to_string()), (OWNER, "~2f"), (LOCK_NAME, "c"), (HELD, &held)]);
+        let outer = outer.unwrap();
+        assert_eq!(outer.owner_of("a \"b\"\n"), Some("~1"));
+        assert_eq!((outer.owner_of("c"), outer.owner_of("d")), (Some("~2f"), None));
+    }
+
+    #[test]
+    fn without_a_list_of_this_lease_the_one_lock_counts() {
+        let other = write_held(LeaseId::new(9).unwrap(), &[("x".to_owned(), "~9".to_owned())]);
+        for held in ["nonsense", &other] {
+            let outer = read(&[(LEASE_ID, "7"), (OWNER, "~1"), (LOCK_NAME, "c"), (HELD, held)]).unwrap();
+            assert_eq!((outer.owner_of("c"), outer.owner_of("x")), (Some("~1"), None), "{held}");
+        }
+        assert_eq!(read(&[(LEASE_ID, "7")]), None);
+    }
 }

@@ -1,19 +1,21 @@
 //! Runs a command while something is held, and sees that it ends before that is lost.
 //!
 //! One loop: what the command does, what signals come, how much is left until the deadline. Invariant: when it returns,
-//! nothing of the command's process group is left, or it was said on stderr why. Not here: when which step is due
-//! (`schedule`), and who takes it when this process can't (`guardian`).
+//! nothing that the command started is left, in its process group or out of it, or it was said on stderr why. Not here:
+//! who that is (`family`), when which step is due (`schedule`), and who takes it when this process can't (`guardian`).
 
+use super::family::{self, Family};
 use super::forwarding::Forwarding;
 use super::guardian::Guardian;
 use super::launcher;
 use super::on_lost::OnLost;
-use super::process_group::ProcessGroup;
+use super::run_id::RunId;
 use super::schedule::{Schedule, Step};
 use super::terminal::{Terminal, a_shell_would_notice_a_stop, in_a_pipeline};
 use crate::exit::Exit;
 use crate::output::say;
 use nix::errno::Errno;
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgrp};
@@ -21,10 +23,14 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// After SIGKILL a process is gone as soon as the kernel gets to it; one that waits for a broken disk may never be.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often those are looked for who have to be asked to end because their parents have.
+const ASKED_LOOK: Duration = Duration::from_millis(50);
 
 /// That what a command runs under is lost, or about to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +122,7 @@ struct Supervisor<'a, H> {
     schedule: Schedule,
     on_lost: OnLost,
     look_every: Duration,
-    group: ProcessGroup,
+    family: Family,
     guardian: Guardian,
     terminal: Option<Terminal>,
     /// Whether somebody asked us, not the command, to stop for a while.
@@ -130,11 +136,17 @@ pub(crate) async fn supervise<H: Held>(
     order: Order<'_>,
     signals: &mut Forwarding,
 ) -> anyhow::Result<Ended> {
-    let mut guardian = Guardian::start(order.schedule, order.on_lost)?;
+    let id = RunId::new();
+    let mut guardian = Guardian::start(order.schedule, order.on_lost, &id)?;
     guardian.remaining(held.remaining());
-    let (child, group) = launcher::prepare(order.command, order.environment)?;
+    // From here on orphans come to us, and are the command's unless they were there before.
+    let besides = family::children_so_far();
+    let _ = set_child_subreaper(true);
+    let environment = order.environment.into_iter().chain([id.environment()]);
+    let (child, group) = launcher::prepare(order.command, environment)?;
     guardian.guard(group);
     signals.listen_to_all()?;
+    let mut deaths = signal(SignalKind::child())?;
     let terminal = Terminal::open();
     if let Some(terminal) = terminal.as_ref().filter(|terminal| terminal.is_ours() && !in_a_pipeline()) {
         terminal.hand_to(group);
@@ -146,13 +158,13 @@ pub(crate) async fn supervise<H: Held>(
         schedule: order.schedule,
         on_lost: order.on_lost,
         look_every: order.look_every,
-        group,
+        family: Family::below_us(group, besides),
         guardian,
         terminal,
         to_stop: false,
         phase: Phase::Running,
     };
-    supervisor.run(&mut changes, signals).await;
+    supervisor.run(&mut changes, &mut deaths, signals).await;
     supervisor.finish(child)
 }
 
@@ -184,7 +196,12 @@ fn watch(child: &Child) -> mpsc::UnboundedReceiver<Change> {
 }
 
 impl<H: Held> Supervisor<'_, H> {
-    async fn run(&mut self, changes: &mut mpsc::UnboundedReceiver<Change>, signals: &mut Forwarding) {
+    async fn run(
+        &mut self,
+        changes: &mut mpsc::UnboundedReceiver<Change>,
+        deaths: &mut UnixSignal,
+        signals: &mut Forwarding,
+    ) {
         loop {
             let pause = self.look();
             tokio::select! {
@@ -193,6 +210,7 @@ impl<H: Held> Supervisor<'_, H> {
                     Some(Change::Ended) | None => return,
                 },
                 signal = signals.next() => self.forward(signal),
+                _ = deaths.recv() => self.bury(),
                 () = self.held.until_lost(), if self.held.lost_now().is_none() => {}
                 () = tokio::time::sleep(pause) => {}
             }
@@ -218,13 +236,17 @@ impl<H: Held> Supervisor<'_, H> {
                 let deadline = step == Step::Kill && loss.is_none_or(|loss| loss.by_time);
                 if deadline || Instant::now() >= *until {
                     self.kill(asked.clone());
+                } else {
+                    // Those whose parents have ended since.
+                    let sent = self.family.ask_outside();
+                    self.sent(sent);
                 }
             }
             _ => {}
         }
         let until_step = self.schedule.until_next(remaining);
         let until_kill = match &self.phase {
-            Phase::Asked(_, until) => until.saturating_duration_since(Instant::now()),
+            Phase::Asked(_, until) => until.saturating_duration_since(Instant::now()).min(ASKED_LOOK),
             _ => Duration::MAX,
         };
         self.look_every.min(until_step).min(until_kill).max(Duration::from_millis(1))
@@ -233,7 +255,7 @@ impl<H: Held> Supervisor<'_, H> {
     fn ask(&mut self, loss: Loss) {
         if self.on_lost == OnLost::Notify {
             say(&format!("tollgate: lock lost: {}: the command was told with SIGUSR1 and runs on", loss.why));
-            self.sent(self.group.signal_leader(Signal::SIGUSR1));
+            self.sent(self.family.group().signal_leader(Signal::SIGUSR1));
             self.guardian.asked();
             self.phase = Phase::Notified;
             return;
@@ -245,7 +267,8 @@ impl<H: Held> Supervisor<'_, H> {
             crate::span::text(grace)
         ));
         self.guardian.asked();
-        self.sent(self.group.ask());
+        let asked = self.family.ask();
+        self.sent(asked);
         self.phase = Phase::Asked(loss, Instant::now() + grace);
     }
 
@@ -254,14 +277,24 @@ impl<H: Held> Supervisor<'_, H> {
             return self.ask(loss);
         }
         say(&format!("tollgate: lock lost: {}: killing the command (SIGKILL)", loss.why));
-        self.sent(self.group.signal(Signal::SIGKILL));
+        self.sent(self.family.kill());
         self.phase = Phase::Killed;
     }
 
     fn sent(&self, sent: Result<(), Errno>) {
         if let Err(error) = sent {
-            let group = self.group.pid();
+            let group = self.family.group().pid();
             say(&format!("error: can't signal the command (process group {group}): {error}; end it by hand"));
+        }
+    }
+
+    /// What the command left to us and has ended is to leave no trace. The command itself stays until the end.
+    fn bury(&self) {
+        let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        while let Ok(status) = waitid(Id::All, any) {
+            let orphan = status.pid().filter(|pid| self.family.is_orphan(*pid));
+            let Some(pid) = orphan else { return };
+            let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
         }
     }
 
@@ -270,11 +303,11 @@ impl<H: Held> Supervisor<'_, H> {
         match signal {
             Signal::SIGCONT => self.resume(),
             Signal::SIGUSR1 | Signal::SIGUSR2 | Signal::SIGWINCH => {
-                self.sent(self.group.signal_leader(signal));
+                self.sent(self.family.group().signal_leader(signal));
             }
             signal => {
                 self.to_stop |= signal == Signal::SIGTSTP;
-                self.sent(self.group.signal(signal));
+                self.sent(self.family.group().signal(signal));
             }
         }
     }
@@ -282,16 +315,21 @@ impl<H: Held> Supervisor<'_, H> {
     /// The command stands still, for a Ctrl-Z or for want of a terminal.
     fn stopped(&mut self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
-        if terminal.is_ours() && matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU) {
-            terminal.hand_to(self.group);
-            self.sent(self.group.signal(Signal::SIGCONT));
+        let group = self.family.group();
+        let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        if terminal.is_ours() && wants_terminal {
+            terminal.hand_to(group);
+            self.sent(group.signal(Signal::SIGCONT));
             return;
         }
-        if !(terminal.is_of(self.group) || std::mem::take(&mut self.to_stop)) {
+        let is_stop = terminal.is_of(group) || std::mem::take(&mut self.to_stop);
+        let noticed = a_shell_would_notice_a_stop();
+        // In the background it must wait for the terminal, and can have it only with us, by `fg`.
+        if !(is_stop || wants_terminal && noticed) {
             return;
         }
-        if a_shell_would_notice_a_stop() {
-            terminal.take_from(self.group);
+        if noticed {
+            terminal.take_from(group);
             // The shell sees its whole job stand still, as it would without us. Goes on here when it is continued.
             let _ = killpg(getpgrp(), Signal::SIGSTOP);
         }
@@ -303,21 +341,22 @@ impl<H: Held> Supervisor<'_, H> {
         if self.held.lost_now().is_some() || self.schedule.step(self.held.remaining()) != Step::Run {
             return;
         }
+        let group = self.family.group();
         if let Some(terminal) =
             self.terminal.as_ref().filter(|terminal| terminal.is_ours() && !in_a_pipeline())
         {
-            terminal.hand_to(self.group);
+            terminal.hand_to(group);
         }
-        self.sent(self.group.signal(Signal::SIGCONT));
+        self.sent(group.signal(Signal::SIGCONT));
     }
 
-    /// The command has ended; what it left behind in its group ends too, before the lock is given back.
-    fn finish(self, mut child: Child) -> anyhow::Result<Ended> {
-        if self.group.lives() {
+    /// The command has ended; what it left behind ends too, before the lock is given back.
+    fn finish(mut self, mut child: Child) -> anyhow::Result<Ended> {
+        if self.family.lives() {
             self.end_rest();
         }
         if let Some(terminal) = &self.terminal {
-            terminal.take_from(self.group);
+            terminal.take_from(self.family.group());
         }
         let by_guardian = self.guardian.done();
         let status = child.wait()?;
@@ -331,7 +370,7 @@ impl<H: Held> Supervisor<'_, H> {
         })
     }
 
-    fn end_rest(&self) {
+    fn end_rest(&mut self) {
         let left = self.held.remaining().saturating_sub(self.schedule.kill_before());
         let patience = match &self.phase {
             Phase::Killed => Duration::ZERO,
@@ -340,15 +379,17 @@ impl<H: Held> Supervisor<'_, H> {
                 say(
                     "tollgate: the command left processes behind; ending them, since the lock ends with the command",
                 );
-                self.sent(self.group.ask());
+                let asked = self.family.ask();
+                self.sent(asked);
                 self.schedule.grace().min(left)
             }
         };
-        if !self.group.wait_gone(patience) {
-            self.sent(self.group.signal(Signal::SIGKILL));
-            if !self.group.wait_gone(KILL_PATIENCE) {
-                say(&format!("warning: processes of group {} could not be ended", self.group.pid()));
-            }
+        let gone = !patience.is_zero() && self.family.wait_asked(patience);
+        if !gone && !self.family.wait_killed(KILL_PATIENCE) {
+            let group = self.family.group().pid();
+            say(&format!(
+                "warning: processes that the command (process group {group}) started could not be ended"
+            ));
         }
     }
 }

@@ -3,7 +3,8 @@
 //! A process group in the background is stopped when it reads the terminal, and gets no Ctrl-C. So the command's group
 //! becomes the foreground one, if we were that, and the terminal is taken back when the command has stopped or ended.
 
-use super::process_group::{ProcessGroup, Stat};
+use super::process::Process;
+use super::process_group::ProcessGroup;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use std::fs::File;
@@ -67,13 +68,13 @@ pub(crate) fn in_a_pipeline() -> bool {
 /// Whether some shell would notice that our group has stopped, and could wake it. Where nobody would, the system
 /// ignores Ctrl-Z, and so do we.
 pub(crate) fn a_shell_would_notice_a_stop() -> bool {
-    let mut process = Stat::of(Pid::this());
-    let own = process;
-    while let (Some(stat), Some(own)) = (process, own) {
-        if stat.group != own.group {
-            return stat.session == own.session;
+    let mut next = Process::of(Pid::this());
+    let own = next;
+    while let (Some(process), Some(own)) = (next, own) {
+        if process.group != own.group {
+            return process.session == own.session;
         }
-        process = if stat.parent.as_raw() > 0 { Stat::of(stat.parent) } else { None };
+        next = if process.parent.as_raw() > 0 { Process::of(process.parent) } else { None };
     }
     false
 }

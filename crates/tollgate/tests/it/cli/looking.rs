@@ -1,7 +1,7 @@
 //! Commands that look at a cluster, and those that mend it: what they print, for people and for programs.
 
 use super::{Cli, Ended, shared, until};
-use crate::cluster::{self, BINARY};
+use crate::cluster::{self, BINARY, Cluster, Making};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
@@ -154,10 +154,79 @@ fn unlock_and_release_end_the_grant_that_is_meant_and_no_other() {
     let lock = cli.call(&["get", "looking/release", "-o", "json"]).with(0).json();
     let holder = &lock["holders"][0];
     let (lease, owner) = (holder["lease_id"].as_str().unwrap(), holder["owner"].as_str().unwrap());
-    cli.call(&["unlock", "looking/release", "--lease", lease, "--owner", owner, "--token", &token]).with(0);
+    let unlock = |more: &[&str]| cli.call(&[&["unlock", "looking/release"][..], more].concat());
+    let table = cli.call(&["get", "looking/release"]).with(0).stdout;
+    assert!(table.contains("OWNER") && table.contains(owner), "{table}");
+    assert!(holding.stderr().contains(&format!("owner '{owner}'")), "{}", holding.stderr());
+    unlock(&["--owner", owner]).with(64);
+    unlock(&[]).with(64);
+    unlock(&["--token", &stale]).with(1);
+    let wrong = unlock(&["--lease", "0x1", "--token", &token]).with(1);
+    assert!(wrong.stderr.contains(lease), "{}", wrong.stderr);
+    assert_eq!(cli.counts("looking/release"), (1, 0));
+    unlock(&["--lease", lease, "--token", &token]).with(0);
     assert_eq!(cli.counts("looking/release"), (0, 0));
     cli.call(&["release", "looking/release", "--token", &token, "--reason", "without force"]).with(64);
+    let ended = holding.end().with(79);
+    assert!(ended.stderr.contains("somebody released it"), "{}", ended.stderr);
+
+    let holding = cli.start(&["lock", "looking/release"]);
+    cli.until_counts("looking/release", (1, 0));
+    unlock(&["--token", &cli.token("looking/release")]).with(0);
     holding.end().with(79);
+}
+
+/// A mode is a word, and permits are numbers beside it, whoever tells.
+#[test]
+fn modes_have_one_form_in_json() {
+    let cli = shared();
+    let holding = cli.start(&["lock", "looking/modes", "--permits", "2/3", "-o", "jsonl"]);
+    cli.until_counts("looking/modes", (1, 0));
+    let lock: Value = serde_json::from_str(&holding.stdout()).unwrap();
+    let get = cli.call(&["get", "looking/modes", "-o", "json"]).with(0).json()["holders"][0].clone();
+    let lease = get["lease_id"].as_str().unwrap();
+    let claim = cli.call(&["lease", "ttl", lease, "--keys", "-o", "json"]).with(0).json()["keys"][0].clone();
+    let watch = cli.start(&["watch", "looking/modes", "--from", "1", "-o", "jsonl"]);
+    until("the grant is told", || watch.stdout().ends_with('\n'));
+    let event: Value = serde_json::from_str(watch.stdout().lines().next().unwrap()).unwrap();
+    for told in [lock, get, claim, event] {
+        let form = (&told["mode"], &told["permits"], &told["of"]);
+        assert_eq!(form, (&"permit".into(), &2.into(), &3.into()), "{told}");
+    }
+    holding.signal("TERM");
+    holding.end().with(0);
+}
+
+/// It is not the lock that is busy, but the cluster that does not say.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_the_cluster_never_answered_is_69() {
+    let mut cluster = cluster::three().await;
+    let cli = Cli::at(cluster.endpoints().join(","));
+    let holder = cli.start(&["lock", "looking/unanswered"]);
+    cli.until_counts("looking/unanswered", (1, 0));
+    let waiter = cli.start(&["lock", "looking/unanswered", "--wait", "4s", "--ttl", "60s"]);
+    cli.until_counts("looking/unanswered", (1, 1));
+    let leader = cluster.leader().await;
+    let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
+    for node in others {
+        cluster.nodes[node].kill();
+    }
+    let ended = waiter.end().with(69);
+    assert!(!ended.stderr.contains("others wait ahead"), "{}", ended.stderr);
+    drop(holder);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_kept_alive_over_an_outage_shorter_than_its_ttl() {
+    let mut cluster = Cluster::start(Making::nodes(1)).await;
+    let cli = Cli::at(cluster.endpoints().join(","));
+    let lease = cli.call(&["lease", "grant", "--ttl", "15s"]).with(0).stdout.trim().to_owned();
+    let keeping = cli.start(&["lease", "keep-alive", &lease]);
+    until("it was renewed", || keeping.stdout().lines().count() == 1);
+    cluster.nodes[0].kill();
+    until("it tries again", || keeping.stderr().contains("trying again"));
+    cluster.restart(0);
+    until("it was renewed again", || keeping.stdout().lines().count() > 1);
 }
 
 #[test]
@@ -186,6 +255,17 @@ fn elections_are_led_and_observed() {
         observer.stdout().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[1]["leader"]["value"], "here");
     assert!(lines[2]["leader"].is_null());
+}
+
+#[test]
+fn a_signal_ends_an_observer() {
+    let cli = shared();
+    for name in ["INT", "TERM", "HUP", "QUIT"] {
+        let observer = cli.start(&["elect", "looking/observed", "--observe", "-o", "jsonl"]);
+        until("it tells that nobody leads", || observer.stdout().contains("null"));
+        observer.signal(name);
+        assert_eq!(observer.end().code, None, "{name} was to end it");
+    }
 }
 
 #[test]
@@ -246,6 +326,12 @@ async fn status_tells_health_by_its_exit_code() {
     cluster.nodes[victim].kill();
     let hurt = cli.call(&["status"]);
     assert!(hurt.stdout.contains("no answer") && hurt.stdout.contains("does not answer"), "{}", hurt.stdout);
+    assert!(hurt.stdout.contains("2 of 3 nodes answer"), "the dead one is one node: {}", hurt.stdout);
+    // Known by another name, it is still one.
+    let endpoints: Vec<String> =
+        cluster.endpoints().iter().map(|endpoint| endpoint.replace("127.0.0.1", "localhost")).collect();
+    let hurt = Cli::at(endpoints.join(",")).call(&["status"]);
+    assert!(hurt.stdout.contains("2 of 3 nodes answer"), "{}", hurt.stdout);
     hurt.with(1);
     let leader = cluster.leader().await;
     cluster.nodes[leader].kill();

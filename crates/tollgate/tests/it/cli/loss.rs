@@ -86,6 +86,74 @@ fn a_lock_command_whose_lock_is_lost_ends_with_79() {
     assert!(ended.stderr.contains("for a test"), "{}", ended.stderr);
 }
 
+/// A loss is told when it happens, not when the cluster has been told of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_is_told_at_once_and_a_signal_ends_what_is_left_to_do() {
+    let cluster = Cluster::start(cluster::Making::nodes(1)).await;
+    let cli = Cli::at(cluster.endpoints().join(","));
+    let lock = cli.start(&["lock", "loss/told", "--ttl", "1s"]);
+    let elect = cli.start(&["elect", "loss/told-leader", "--ttl", "1s"]);
+    cli.until_counts("loss/told", (1, 0));
+    cli.until_counts("loss/told-leader", (1, 0));
+    cluster.nodes[0].signal("STOP");
+    for (running, says) in [(lock, "error: lock lost:"), (elect, "error: leadership lost:")] {
+        until(says, || running.stderr().contains(says));
+        running.signal("TERM");
+        running.end().with(79);
+    }
+    cluster.nodes[0].signal("CONT");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_a_command_that_waits_for_a_cluster() {
+    let cluster = Cluster::start(cluster::Making::nodes(1)).await;
+    let cli = Cli::at(cluster.endpoints().join(","));
+    cluster.nodes[0].signal("STOP");
+    for arguments in [&["lock", "loss/x"][..], &["elect", "loss/x"], &["run", "loss/x", "--", "true"]] {
+        let mut running = cli.start(arguments);
+        // It hears of signals as soon as it listens for any.
+        let status = format!("/proc/{}/status", running.pid());
+        let listens = || {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+            u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << 14) != 0
+        };
+        until("it listens for SIGTERM", listens);
+        assert!(!running.has_ended());
+        running.signal("TERM");
+        running.end().with(128 + 15);
+    }
+    cluster.nodes[0].signal("CONT");
+}
+
+#[test]
+fn a_leader_whose_leadership_was_lost_before_its_command_ended_is_79() {
+    let cli = shared();
+    let line = "echo up; read _; exit 0";
+    let mut leader = cli.start(&["elect", "loss/leader", "--ttl", "3s", "--", "sh", "-c", line]);
+    leader.until_says("up");
+    // It stands still while that happens, and finds its command ended when it wakes.
+    leader.signal("STOP");
+    release(&cli, "loss/leader");
+    let command = leader.pid();
+    leader.write("go\n");
+    until("the command has ended", || !children(command).iter().any(|child| lives(*child)));
+    leader.signal("CONT");
+    leader.end().with(79);
+}
+
+/// The commands that a process runs: its children but for the guardian.
+fn children(of: u32) -> Vec<u32> {
+    let processes = std::process::Command::new("ps").args(["-e", "-o", "pid=,ppid=,comm="]).output().unwrap();
+    let lines = String::from_utf8(processes.stdout).unwrap();
+    let child = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [pid, parent, name, ..] = words[..] else { return None };
+        (parent == of.to_string() && name != "tg-guardian").then(|| pid.parse().unwrap())
+    };
+    lines.lines().filter_map(child).collect()
+}
+
 /// However `run` is hindered, its command is gone while the server still counts the lock as held.
 fn p7_gone_before_the_lease_ends_when(name: &str, hindrance: &str, script: &str) {
     let cli = shared();

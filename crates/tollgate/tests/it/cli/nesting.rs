@@ -1,4 +1,5 @@
-//! A `run` inside a `run`: the same lease and owner, and nothing given back that it did not take.
+//! A `run` inside a `run`: the same lease, an owner of its own for what is new, and nothing given back that it did not
+//! take.
 
 use super::{Cli, lives, shared};
 use crate::cluster::BINARY;
@@ -40,6 +41,52 @@ fn an_inner_run_gives_back_what_it_took_itself() {
     assert_eq!(held, [1, 0, 1]);
 }
 
+/// What `make -j` does.
+#[test]
+fn p1_inner_runs_that_run_at_a_time_exclude_each_other_and_keep_their_locks() {
+    let cli = shared();
+    let dir = tempfile::TempDir::new().unwrap();
+    let log = dir.path().join("log").display().to_string();
+    // Two lines each: were two of them at work at once, lines would mix.
+    let part = format!("echo in $1 >> {log}; sleep 0.05; echo out $1 >> {log}");
+    let text = format!(
+        "for n in 1 2 3 4; do $tollgate run nesting/part -- sh -c '{part}' part $n || echo failed $n & done; wait"
+    );
+    let ended = run(&cli, "nesting/parallel", &text).with(0);
+    assert_eq!(ended.stdout, "", "{}", ended.stderr);
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(lines.len(), 8);
+    for pair in lines.chunks(2) {
+        assert_eq!(pair[0].strip_prefix("in"), pair[1].strip_prefix("out"), "{lines:?}");
+    }
+}
+
+#[test]
+fn what_an_inner_run_took_is_not_lost_when_one_beside_it_ends() {
+    let cli = shared();
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let until = |name: &str| format!("echo {name}; until [ -e {} ]; do sleep 0.01; done", file(name));
+    let text = script(&format!(
+        "$tollgate run nesting/beside --shared -- sh -c '{}' &
+        $tollgate run nesting/beside --shared -- sh -c '{}'
+        echo ended second; wait",
+        until("first"),
+        until("second")
+    ));
+    let outer = cli.start(&["run", "nesting/around", "--", "sh", "-c", &text]);
+    outer.until_says("first");
+    outer.until_says("second");
+    assert_eq!(cli.counts("nesting/beside"), (2, 0));
+    std::fs::write(file("second"), "").unwrap();
+    outer.until_says("ended second");
+    assert_eq!(cli.counts("nesting/beside"), (1, 0), "the first still runs");
+    std::fs::write(file("first"), "").unwrap();
+    outer.end().with(0);
+    assert_eq!(cli.counts("nesting/beside"), (0, 0));
+}
+
 #[test]
 fn the_lock_of_a_grandparent_is_not_given_back_either() {
     let cli = shared();
@@ -57,11 +104,12 @@ fn an_inner_run_with_a_lease_of_its_own_waits_like_anybody() {
     run(&cli, "nesting/own", text).with(75);
 }
 
+/// Each inner run is an owner of its own, so the cluster can't know that the outer one waits for it.
 #[test]
-fn nested_runs_in_opposite_order_are_a_deadlock_that_is_found() {
+fn nested_runs_in_opposite_order_wait_until_one_gives_up() {
     let cli = shared();
     let first = script("echo up; read _; $tollgate run nesting/b -- echo both");
-    let second = script("echo up; read _; $tollgate run nesting/a -- echo both");
+    let second = script("echo up; read _; $tollgate run nesting/a --wait 200ms -- echo both");
     let mut first = cli.start(&["run", "nesting/a", "--", "sh", "-c", &first]);
     let mut second = cli.start(&["run", "nesting/b", "--", "sh", "-c", &second]);
     first.until_says("up");
@@ -69,16 +117,28 @@ fn nested_runs_in_opposite_order_are_a_deadlock_that_is_found() {
     first.write("go\n");
     cli.until_counts("nesting/b", (1, 1));
     second.write("go\n");
-    let refused = second.end().with(75);
-    assert!(
-        refused.stderr.contains("there is a circle") && refused.stderr.contains("nesting/a"),
-        "{}",
-        refused.stderr
-    );
+    second.end().with(75);
     let served = first.end().with(0);
     assert!(served.stdout.contains("both"));
+}
+
+/// Both upgrade what they hold: the owner that holds it is the one that waits.
+#[test]
+fn inner_runs_that_want_more_of_the_same_lock_are_a_deadlock_that_is_found() {
+    let cli = shared();
+    let text = script("echo up; read _; $tollgate run nesting/upgrade -- echo alone");
+    let outer = ["run", "nesting/upgrade", "--shared", "--", "sh", "-c", &text];
+    let (mut first, mut second) = (cli.start(&outer), cli.start(&outer));
+    first.until_says("up");
+    second.until_says("up");
+    first.write("go\n");
+    cli.until_counts("nesting/upgrade", (2, 1));
+    second.write("go\n");
+    let refused = second.end().with(75);
+    assert!(refused.stderr.contains("there is a circle"), "{}", refused.stderr);
+    assert!(first.end().with(0).stdout.contains("alone"));
     let found = cli.call(&["deadlocks", "-o", "json"]).with(0).json();
-    let names = |deadlock: &serde_json::Value| deadlock["cycle"].to_string().contains("nesting/a");
+    let names = |deadlock: &serde_json::Value| deadlock["cycle"].to_string().contains("nesting/upgrade");
     assert!(found.as_array().unwrap().iter().any(names), "{found}");
 }
 

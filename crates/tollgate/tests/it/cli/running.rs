@@ -70,6 +70,11 @@ impl Running {
         self.stdout.so_far()
     }
 
+    /// What it said so far.
+    pub(super) fn stderr(&self) -> String {
+        self.stderr.so_far()
+    }
+
     pub(super) fn write(&mut self, text: &str) {
         let stdin = self.stdin.as_mut().unwrap();
         stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush()).unwrap();

@@ -83,6 +83,23 @@ fn ctrl_z_stops_the_job_and_fg_takes_it_up_again() {
 }
 
 #[test]
+fn a_job_in_the_background_that_reads_the_terminal_is_brought_back_by_fg() {
+    let cli = shared();
+    let line = format!("{BINARY} run terminal/back -- sh -c 'read x; echo got $x; exit 6'");
+    let shell = format!(
+        "bash --norc --noprofile -c 'set -m; {} & until jobs -s | grep -q .; do sleep 0.02; done; \
+         echo stopped; fg; echo ended $?'",
+        line.replace('\'', "'\\''")
+    );
+    let mut terminal = on_a_terminal(&cli, &shell);
+    terminal.until_says("stopped");
+    terminal.write("hello\n");
+    terminal.until_says("got hello");
+    terminal.until_says("ended 6");
+    terminal.end().with(0);
+}
+
+#[test]
 fn colours_are_for_terminals() {
     let cli = shared();
     let holder = cli.start(&["run", "terminal/colour", "--", "sh", "-c", "echo up; read _; exit 0"]);

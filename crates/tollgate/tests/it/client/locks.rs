@@ -13,7 +13,7 @@ macro_rules! claims {
     ($($name:ident),* $(,)?) => { [$((stringify!($name), |client| Box::pin($name(client)))),*] };
 }
 
-const CLAIMS: [Claim; 22] = claims![
+const CLAIMS: [Claim; 23] = claims![
     a_lock_excludes_and_its_release_wakes_the_next_in_line,
     p9_waiters_are_granted_in_the_order_in_which_they_came,
     a_busy_lock_says_who_holds_it_and_why,
@@ -25,6 +25,7 @@ const CLAIMS: [Claim; 22] = claims![
     p1_an_owner_named_like_a_number_is_nobody_else,
     an_owner_that_takes_a_lock_again_has_the_mode_it_asked_for,
     a_joined_session_leaves_no_lock_and_no_waiter,
+    a_joined_session_that_is_closed_has_taken_back_what_was_given_up,
     a_write_for_a_lease_that_is_gone_costs_the_session_nothing,
     readers_share_and_a_writer_waits_for_all_of_them,
     an_upgrade_has_a_new_token_and_a_downgrade_keeps_it,
@@ -257,6 +258,26 @@ async fn a_joined_session_leaves_no_lock_and_no_waiter(client: Client) {
     assert_eq!(parent.check(), Ok(()), "the lease lives");
     held.release().await.unwrap();
     parent.close().await.unwrap();
+}
+
+async fn a_joined_session_that_is_closed_has_taken_back_what_was_given_up(client: Client) {
+    let (parent, other) = (session(&client).await, session(&client).await);
+    let held = other.lock("joined/given-up").await.unwrap();
+    // The cancel is under way by the time that the session is closed, and may or may not have arrived.
+    for _ in 0..20 {
+        let child = client.session().join(parent.lease_id()).await.unwrap();
+        let mut waiting = Box::pin(child.lock("joined/given-up").acquire());
+        tokio::select! {
+            _ = &mut waiting => panic!("it is another's"),
+            () = until_queue(&client, "joined/given-up", 1, 1) => {}
+        }
+        drop(waiting);
+        child.close().await.unwrap();
+        assert_eq!(client.get_lock("joined/given-up").await.unwrap().waiter_count, 0);
+    }
+    held.release().await.unwrap();
+    parent.close().await.unwrap();
+    other.close().await.unwrap();
 }
 
 async fn a_write_for_a_lease_that_is_gone_costs_the_session_nothing(client: Client) {

@@ -1,0 +1,64 @@
+//! The name of one run, which all that its command starts finds in its environment, and by which it is found.
+//!
+//! Processes can leave their group and lose their parents; few change their environment as it was when they began,
+//! which the system shows to whoever may signal them.
+
+use nix::unistd::Pid;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// The runs around a process, outermost first.
+pub(crate) const VARIABLE: &str = "TOLLGATE_RUNS";
+
+/// A number that no other run has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunId(String);
+
+impl RunId {
+    pub(crate) fn new() -> RunId {
+        // Random enough to be nobody else's; nothing depends on its being hard to guess.
+        RunId(format!("{:016x}", RandomState::new().build_hasher().finish()))
+    }
+
+    pub(crate) fn from_text(text: &str) -> RunId {
+        RunId(text.to_owned())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What the command is to find: the runs around this one, and this one.
+    pub(crate) fn environment(&self) -> (&'static str, String) {
+        let around = std::env::var(VARIABLE).ok().filter(|around| !around.is_empty());
+        (VARIABLE, around.map_or_else(|| self.0.clone(), |around| format!("{around},{}", self.0)))
+    }
+
+    /// Whether a process was started under this run. Of those whose environment can't be read, nobody knows.
+    pub(crate) fn is_around(&self, pid: Pid) -> bool {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        self.is_in(&environment)
+    }
+
+    fn is_in(&self, environment: &[u8]) -> bool {
+        let runs = environment.split(|byte| *byte == 0).find_map(|variable| {
+            variable.strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+        });
+        runs.is_some_and(|runs| runs.split(|byte| *byte == b',').any(|run| run == self.0.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_found_among_those_around_a_process() {
+        let run = RunId::from_text("b2");
+        assert!(run.is_in(b"PATH=/bin\0TOLLGATE_RUNS=a1,b2\0X=1\0"));
+        assert!(run.is_in(b"TOLLGATE_RUNS=b2"));
+        for other in [&b"TOLLGATE_RUNS=a1,b22"[..], b"NOT_TOLLGATE_RUNS=b2", b"TOLLGATE_RUNSX=b2", b""] {
+            assert!(!run.is_in(other), "{}", String::from_utf8_lossy(other));
+        }
+        assert_ne!(RunId::new(), RunId::new());
+    }
+}
