@@ -225,8 +225,10 @@ pub struct Desk<C, R> {
     abandoned: Vec<(WaitKey, Name)>,
     /// Who wanted to cancel what somebody else stands by for.
     left_alone: Vec<(C, GroupId)>,
-    /// Who hung up in this turn while it was parked.
+    /// Who hung up in this turn, and whose wait goes on without it.
     hung_up: Vec<C>,
+    /// Who hung up, and whose wait is to end for that: a grant may be on its way, and must not go to nobody.
+    leaving: BTreeMap<WaitKey, Vec<C>>,
     watchers: Watchers<C>,
     counts: DeskCounts,
     planted: Planted,
@@ -248,6 +250,7 @@ impl<C: Caller, R> Desk<C, R> {
             abandoned: Vec::new(),
             left_alone: Vec::new(),
             hung_up: Vec::new(),
+            leaving: BTreeMap::new(),
             watchers: Watchers::default(),
             counts: DeskCounts::default(),
             planted: Planted::default(),
@@ -401,7 +404,8 @@ impl<C: Caller, R> Desk<C, R> {
             for resolution in &entry.resolved {
                 let (create_revision, outcome) = (resolution.create_revision, resolution.outcome);
                 self.attendance.forget((entry.group, create_revision));
-                for caller in self.parked.resolve((entry.group, create_revision)) {
+                let leaving = self.leaving.remove(&(entry.group, create_revision)).unwrap_or_default();
+                for caller in self.parked.resolve((entry.group, create_revision)).into_iter().chain(leaving) {
                     let revision = entry.revision;
                     answers.push((caller, Answer::Resolved { create_revision, revision, outcome }));
                 }
@@ -413,7 +417,8 @@ impl<C: Caller, R> Desk<C, R> {
             }
             let Some(group) = left_group(event) else { continue };
             self.attendance.leave(group);
-            for caller in self.parked.leave(group) {
+            let leaving = self.leaving.extract_if(.., |(of, _), _| *of == group).flat_map(|(_, gone)| gone);
+            for caller in self.parked.leave(group).into_iter().chain(leaving) {
                 answers.push((caller, ask_again(host, group)));
             }
         }
@@ -440,8 +445,11 @@ impl<C: Caller, R> Desk<C, R> {
                         let wait = (group, create_revision);
                         match gone {
                             Some(gone) => {
-                                self.queued_for_nobody(wait, request, gone, host);
-                                answers.push((caller, Answer::Left));
+                                if let Some(caller) =
+                                    self.queued_for_nobody(caller, wait, request, gone, host)
+                                {
+                                    answers.push((caller, Answer::Left));
+                                }
                             }
                             None => self.queued(caller, wait, position, request, host, answers),
                         }
@@ -466,10 +474,18 @@ impl<C: Caller, R> Desk<C, R> {
             }
             // Ended, over anyway, or somebody asked meanwhile: then it is on the list again unless that one is parked.
             (result, Proposed::End(wait, name)) => {
-                let over =
-                    matches!(result, Ok(ProposalOutcome::Applied(applied)) if applied.reply != Reply::Done);
+                let reply = result.ok().and_then(|outcome| match outcome {
+                    ProposalOutcome::Applied(applied) => Some(applied.reply),
+                    ProposalOutcome::Members(_) => None,
+                });
+                let wanted = reply == Some(Reply::Done);
+                let over = reply.is_some() && !wanted;
                 if !over && host.leads(group) {
                     self.left(wait, Some(name));
+                }
+                // If it is over, an entry says how to those who are not told yet.
+                for caller in if over { Vec::new() } else { self.leaving.remove(&wait).unwrap_or_default() } {
+                    answers.push((caller, if wanted { Answer::Left } else { ask_again(host, group) }));
                 }
             }
             (Err(error), Proposed::Command(caller, about)) => {

@@ -32,6 +32,7 @@ tollgate_types::planted_bugs! {
     WatchSkipsBatch: "a watch is not told of a batch of events, and goes on behind it",
     UnattendedForgotten: "a new leader does not look for waits that nobody stands by",
     HangUpEndsSharedWait: "a caller that hangs up ends the wait of another that stands by",
+    HangUpToldTooSoon: "a caller that hangs up is told that it has left before its wait has ended",
     HashKeptBack: "a leader tells nobody the hash of its state",
     BlankVoterServed: "a voter that has lost its disk is brought up to date and counts again",
 }

@@ -65,9 +65,10 @@ impl Sending {
         }
     }
 
-    /// A piece was read, or will not be.
-    pub(crate) fn was_read(&mut self) {
+    /// A piece was read, or will not be. The receiver has yet to hear of it.
+    pub(crate) fn was_read(&mut self, now: Moment) {
         self.reading = self.reading.saturating_sub(1);
+        self.resent = now;
     }
 
     /// Nothing that was to be read may come any more.

@@ -8,10 +8,11 @@
 
 pub mod config;
 mod connections;
-mod counted;
 mod deadlocks;
 mod grpc;
 pub mod http;
+mod introduction;
+mod keepers;
 mod link;
 pub mod lists;
 pub mod metrics;

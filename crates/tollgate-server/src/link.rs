@@ -34,7 +34,7 @@ const QUEUE_MAX: usize = 4_096;
 const FRAME_OPERATIONS_MAX: usize = 512;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// The longest frame of another node: a result that is too long for a client is refused only at the client's node.
+/// The longest frame of another node: more than the longest result.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// What the operations of a stream between nodes are for. Each purpose has streams of its own.

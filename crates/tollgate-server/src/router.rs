@@ -5,8 +5,9 @@
 //! told when one goes (`standing`). Not here: what an operation means (`operation`), the streams of sessions
 //! (`session`).
 
-use crate::counted::Counted;
 use crate::deadlocks::Deadlocks;
+use crate::introduction::{INTRODUCTIONS_MAX, Introductions, unknown_lease};
+use crate::keepers::Keepers;
 use crate::link::{Links, Lost, Purpose};
 use crate::metrics::{Asked, Metrics};
 use crate::operation::{self, Context, ForcedRelease, HeaderInfo, Kind, Prepared, Query};
@@ -15,11 +16,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch::error::RecvError;
-use tollgate_core::Renewal;
 use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NodeStatus, NotAnswered, Sight};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::{CallerKey, ProposeError, ReadError};
-use tollgate_types::{Address, GroupId, LeaseId, NodeId, SeqRanges};
+use tollgate_types::{Address, GroupId, LeaseId, NodeId};
 
 /// How long an operation is tried while nobody leads, beside the time that it wants to wait in line.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,8 +48,9 @@ struct Shared {
     links: Links,
     metrics: Arc<Metrics>,
     deadlocks: Deadlocks,
+    introductions: Introductions,
     /// How many of this node's sessions keep a lease alive: only the last one that goes ends it.
-    kept: Counted<LeaseId>,
+    kept: Keepers,
 }
 
 /// What became of one attempt.
@@ -59,6 +60,8 @@ enum Attempt {
     Elsewhere(Option<NodeId>),
     /// It may have happened. To ask again, best ask the leader that the error names.
     Unsure(v1::Error),
+    /// Not done: its lease was not known in its group, and is now.
+    Introduced,
 }
 
 /// For whom an operation is carried out.
@@ -85,8 +88,9 @@ impl Router {
         metrics: Arc<Metrics>,
     ) -> Router {
         let (links, deadlocks) = (Links::default(), Deadlocks::default());
-        let kept = Counted::default();
-        Router { shared: Arc::new(Shared { node, groups, clients, links, metrics, deadlocks, kept }) }
+        let (introductions, kept) = (Introductions::default(), Keepers::default());
+        let shared = Shared { node, groups, clients, links, metrics, deadlocks, introductions, kept };
+        Router { shared: Arc::new(shared) }
     }
 
     /// What is counted.
@@ -97,6 +101,11 @@ impl Router {
     /// The node.
     pub fn node(&self) -> &NodeHandle {
         &self.shared.node
+    }
+
+    /// Leases that are being made known in other groups.
+    pub(crate) fn introductions(&self) -> &Introductions {
+        &self.shared.introductions
     }
 
     /// How many groups there are.
@@ -187,7 +196,7 @@ impl Router {
         let until = began + patience_of(&op) + wait_of(&op);
         let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
         let (mut op, mut next, mut hint) = (op, Some(prepared), None);
-        let (mut pause, mut unsure) = (PAUSE_MIN, None);
+        let (mut pause, mut unsure, mut introduced) = (PAUSE_MIN, None, 0);
         loop {
             let prepared = match next.take().map_or_else(|| self.prepare_again(&mut op, errand), Ok) {
                 Ok(prepared) => prepared,
@@ -201,9 +210,14 @@ impl Router {
                     unsure = Some(error);
                 }
                 Attempt::Elsewhere(leader) => hint = leader.filter(|leader| Some(*leader) != hint),
+                Attempt::Introduced if introduced < INTRODUCTIONS_MAX => {
+                    introduced += 1;
+                    continue;
+                }
+                Attempt::Introduced => hint = None,
             }
             if errand.standing.is_some_and(Standing::is_gone) {
-                // What may stand in line ends there because nobody comes back for it.
+                // What may stand in line ends there a while later, because nobody comes back for it.
                 return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
             }
             let over = Instant::now() >= until;
@@ -216,6 +230,9 @@ impl Router {
             }
             if self.pause(group, &mut pause).await.is_err() {
                 return OpResult::Error(unsure.unwrap_or_else(|| stopped(group)));
+            }
+            if errand.standing.is_some_and(Standing::is_gone) {
+                return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
             }
         }
     }
@@ -370,6 +387,12 @@ impl Router {
         let waited_ms = queued.map_or(0, |_| i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX));
         let header = self.header(group, revision_of(&answer));
         let mut result = context.finish(answer, &header, queued, waited_ms);
+        if let Some(lease) = unknown_lease(context, &result, self.shared.groups) {
+            return match self.introduce(lease, group).await {
+                Ok(()) => Attempt::Introduced,
+                Err(error) => judge(error),
+            };
+        }
         self.note(context, &result);
         if is_incomplete(held_already, &result) {
             self.complete(group, context, held_already, &mut result).await;
@@ -401,10 +424,13 @@ impl Router {
 
     /// Renews the lease of one who asked again for what it holds: it lives, or it would not ask.
     async fn renew(&self, lease: LeaseId) -> bool {
-        let group = operation::group_of(lease.slot(), self.shared.groups);
-        let renewal = Renewal { lease, address: None, acked: SeqRanges::default() };
-        let called = self.shared.node.call(Ask::KeepAlive { group, renewal }).await;
-        matches!(called, Ok(Called { answer: Answer::Renewed { renewed, .. }, .. }) if renewed.result.is_some())
+        let keep = Op::LeaseKeepAlive(v1::LeaseKeepAliveRequest { id: lease.get(), ..Default::default() });
+        let from = Address::NONE;
+        let errand = Errand::new(&from, Purpose::Session);
+        let Ok(prepared) = self.prepare(keep.clone(), errand) else { return false };
+        // In another group than the one that is asked, and led by another node, maybe.
+        let result = Box::pin(self.until_done(keep, prepared, errand)).await;
+        matches!(result, OpResult::LeaseKeepAlive(kept) if kept.ttl_ms > 0)
     }
 
     /// Who is in the way of one whose wait is over.
@@ -503,14 +529,9 @@ impl Router {
         self.not_leader(group, None)
     }
 
-    /// A session keeps a lease alive from now on.
-    pub(crate) fn keep(&self, lease: LeaseId) {
-        self.shared.kept.add(lease);
-    }
-
-    /// A session does so no longer. Whether it was the last one.
-    pub(crate) fn unkeep(&self, lease: LeaseId) -> bool {
-        self.shared.kept.remove(&lease)
+    /// The leases that sessions of this node keep alive.
+    pub(crate) fn keepers(&self) -> &Keepers {
+        &self.shared.kept
     }
 
     /// Ends a lease whose client wanted it to end with its connection, unless a session has come to keep it alive.
@@ -518,7 +539,7 @@ impl Router {
         let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
         let errand = Errand::new(from, Purpose::Disconnected);
         let Ok(prepared) = self.prepare(op.clone(), errand) else { return };
-        if self.shared.kept.contains(&lease) {
+        if self.shared.kept.any(lease) {
             return;
         }
         // It ends by itself if this fails.

@@ -15,12 +15,13 @@ mod unread;
 pub(crate) use frames::{FrameSender, FrameStream, Gone, frames as frames_queue};
 pub(crate) use unread::{Account, Charge, OpenAccount, Unread};
 
+use crate::introduction::is_strange;
 use crate::link::Purpose;
 use crate::metrics::Asked;
 use crate::operation::{self, Kind, Prepared};
 use crate::router::Router;
-use mailbox::{Awaiting, Mailbox};
-use std::collections::BTreeMap;
+use mailbox::{Asking, Awaiting, Mailbox, Strange};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -55,7 +56,8 @@ pub(crate) async fn serve(
 ) {
     let _open = router.metrics().session();
     let forwarded = purpose.is_some();
-    let mailbox = Mailbox::new(router.node().fresh_stream(), forwarded, opened.account().charge(0));
+    let mailbox =
+        Mailbox::new(router.node().fresh_stream(), forwarded, opened.account().charge(0), from.clone());
     let header = router.header(GroupId::new(0), None);
     let hello = v1::SessionResponse { results: Vec::new(), header: header.at(header.revision) };
     if outgoing.send(hello, Charge::default()).await.is_err() {
@@ -65,20 +67,21 @@ pub(crate) async fn serve(
         Intake { router: router.clone(), from: from.clone(), purpose, mailbox: Arc::clone(&mailbox) };
     tokio::select! {
         () = intake.run(incoming) => {}
-        () = telling::write(&router, &mailbox, forwarded, &outgoing, opened.account()) => {}
+        () = telling::write(&intake, &outgoing, opened.account()) => {}
         () = opened.until_cut() => {
             tracing::warn!(bytes = opened.account().bytes(), "a session whose client does not read was ended");
             outgoing.cut(too_much_unread(opened.bytes_max()).into());
         }
     }
-    mailbox.close();
+    let renewing = mailbox.close();
     drop(outgoing);
     // Whoever came by this stream is told nothing any more. Callers of another node that stand by may come by another.
     router.node().tell(Ask::StreamLost { stream: mailbox.stream });
-    disconnected(&router, &mailbox, &from).await;
+    disconnected(&router, &mailbox, &renewing).await;
 }
 
 /// Takes frames in.
+#[derive(Clone)]
 struct Intake {
     router: Router,
     from: Address,
@@ -116,7 +119,7 @@ impl Intake {
             // Another node says where its client is.
             let told = self.purpose.and_then(|_| Address::new(client_address).ok());
             let from = told.filter(|address| !address.is_empty());
-            if let Some(ask) = self.operation(id, op, from.as_ref().unwrap_or(&self.from)) {
+            if let Some(ask) = self.operation(id, op, from.as_ref().unwrap_or(&self.from), 0) {
                 asks.push((Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id), ask));
             }
         }
@@ -152,7 +155,10 @@ impl Intake {
     /// Nobody wants the result of an operation any more.
     fn hung_up(&self, id: u64) {
         let mut inner = self.mailbox.lock();
-        let Some(under_way) = inner.under_way.get(&id) else { return };
+        let Some(under_way) = inner.under_way.get_mut(&id) else { return };
+        if std::mem::replace(&mut under_way.hung_up, true) {
+            return;
+        }
         if under_way.is_forwarded() {
             inner.under_way.remove(&id);
         } else if !planted(Bug::HangUpUnnoticed) {
@@ -161,31 +167,36 @@ impl Intake {
         }
     }
 
-    /// What to ask of this node for an operation; none if it goes another way.
-    fn operation(&self, id: u64, op: Op, from: &Address) -> Option<Ask> {
-        let measured = (Asked::from(&op), matches!(&op, Op::LeaseGrant(grant) if grant.revoke_on_disconnect));
-        // A node that leads all groups has nothing to forward, and keeps no copy.
-        let spare = (self.purpose.is_none() && !self.router.leads_all()).then(|| op.clone());
+    /// What to ask of this node for an operation; none if it goes another way. `introduced`: how often its lease was
+    /// made known for it.
+    fn operation(&self, id: u64, op: Op, from: &Address, introduced: u32) -> Option<Ask> {
+        let measured = Asking::from(&op);
+        // A node that leads the only group has nothing to forward or to ask again, and keeps no copy.
+        let keeps = self.router.groups() > 1 || (self.purpose.is_none() && !self.router.leads_all());
+        let spare = keeps.then(|| op.clone());
         let mut prepared = match operation::prepare(op, self.router.groups(), from) {
             Ok(prepared) => prepared,
             Err(error) => {
-                self.refuse(id, measured.0, error);
+                self.refuse(id, measured.asked, error);
                 return None;
             }
         };
         self.purpose.iter().for_each(|purpose| purpose.apply(&mut prepared, from));
         let Prepared { group, kind, context } = prepared;
-        let forward = spare.filter(|_| !self.router.serves(group));
+        let may_forward = self.purpose.is_none() && !self.router.serves(group);
+        let (forward, again) = if may_forward { (spare, None) } else { (None, spare) };
+        let strange = again.filter(|_| is_strange(&context, self.router.groups()));
+        let strange = strange.map(|op| Box::new(Strange { op, from: from.clone(), introduced }));
         // Another node may have sent an attempt before this one, which a seq would tell.
         let may_be_fast = self.purpose.is_none() || context.seq().is_some();
-        let waits = context.may_wait();
+        let goes_with_session = context.may_wait() || measured.renews.is_some();
         let context = forward.is_none().then_some(context);
-        if let Err(error) = self.mailbox.begin(id, group, measured, context) {
-            self.refuse(id, measured.0, error);
+        if let Err(error) = self.mailbox.begin(id, group, measured, context, strange) {
+            self.refuse(id, measured.asked, error);
             return None;
         }
         if let Some(op) = forward {
-            self.forward(id, op, waits);
+            self.forward(id, op, goes_with_session);
             return None;
         }
         Some(match kind {
@@ -203,52 +214,83 @@ impl Intake {
         })
     }
 
-    /// Has the leader carry it out. What does not wait is seen to its end, though its client should go.
-    fn forward(&self, id: u64, op: Op, waits: bool) {
+    /// Makes the lease of an operation known in the operation's group, and asks for the operation again.
+    async fn introduce(self, id: u64, lease: LeaseId, group: GroupId) {
+        let introduced = self.router.introduce(lease, group).await;
+        let taken = self.mailbox.lock().under_way.remove(&id).and_then(|under_way| under_way.strange);
+        // The session may be over, or nobody wants it any more.
+        let Some(strange) = taken else { return };
+        let Strange { op, from, introduced: times } = *strange;
+        let error = match introduced {
+            Ok(()) => {
+                let Some(ask) = self.operation(id, op, &from, times + 1) else { return };
+                let caller = Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id);
+                match self.router.node().ask(caller, ask) {
+                    Ok(()) => return,
+                    Err(error) => operation::error_of_not_answered(error.into(), group),
+                }
+            }
+            Err(error) => error,
+        };
+        self.mailbox.result(&self.router, id, OpResult::Error(error));
+    }
+
+    /// Has the leader carry it out, and sees it to its end, though its client should go, unless it says nothing without
+    /// its client.
+    fn forward(&self, id: u64, op: Op, goes_with_session: bool) {
         let (router, from, mailbox) = (self.router.clone(), self.from.clone(), Arc::clone(&self.mailbox));
         let task = tokio::spawn(async move {
             let result = router.execute_for_session(op, &from).await;
             mailbox.result(&router, id, result);
         });
-        if let Some(under_way) = self.mailbox.lock().under_way.get_mut(&id).filter(|_| waits) {
+        if let Some(under_way) = self.mailbox.lock().under_way.get_mut(&id).filter(|_| goes_with_session) {
             under_way.awaiting = Some(Awaiting(task.abort_handle()));
         }
     }
 }
 
 /// Ends the leases that their clients wanted to end with the connection, unless another session has them.
-async fn disconnected(router: &Router, mailbox: &Mailbox, from: &Address) {
+/// A keepalive that was under way may have come late, and makes a lease look as if it had been kept alive from here
+/// last: those in `renewing` end by themselves.
+async fn disconnected(router: &Router, mailbox: &Mailbox, renewing: &BTreeSet<LeaseId>) {
     let leases = mailbox.lock().leases.take().unwrap_or_default();
-    let left: Vec<_> = leases.into_iter().filter(|(lease, _)| router.unkeep(*lease)).collect();
+    let left = leases.into_iter().filter_map(|(lease, known)| {
+        let from = router.keepers().remove(lease)?;
+        (!renewing.contains(&lease)).then_some((lease, known, from))
+    });
+    let left: Vec<(LeaseId, bool, Address)> = left.collect();
     // Clients that a stopping node cuts off are still there, and go on elsewhere.
     if router.is_stopping() {
         return;
     }
     let mut ends = Vec::new();
-    let mut unknown: BTreeMap<GroupId, Vec<LeaseId>> = BTreeMap::new();
-    for (lease, known) in left {
+    let mut unknown: BTreeMap<GroupId, Vec<(LeaseId, Address)>> = BTreeMap::new();
+    for (lease, known, from) in left {
         if known {
-            ends.push(lease);
+            ends.push((lease, from));
         } else {
-            unknown.entry(operation::group_of(lease.slot(), router.groups())).or_default().push(lease);
+            unknown
+                .entry(operation::group_of(lease.slot(), router.groups()))
+                .or_default()
+                .push((lease, from));
         }
     }
     for (group, leases) in unknown {
         let look = move |sight: Sight<'_>| {
             let ends =
-                |lease: &LeaseId| sight.state.lease(*lease).is_some_and(|view| view.revoke_on_disconnect);
-            leases.into_iter().filter(ends).collect::<Vec<LeaseId>>()
+                |lease: LeaseId| sight.state.lease(lease).is_some_and(|view| view.revoke_on_disconnect);
+            leases.into_iter().filter(|(lease, _)| ends(*lease)).collect::<Vec<_>>()
         };
         if let Ok((_, found)) = router.look(group, Consistency::Stale, look).await {
             ends.extend(found);
         }
     }
     let mut revokes = JoinSet::new();
-    for lease in ends {
+    for (lease, from) in ends {
         if revokes.len() >= REVOKES_AT_ONCE {
             revokes.join_next().await;
         }
-        let (router, from) = (router.clone(), from.clone());
+        let router = router.clone();
         revokes.spawn(async move { router.revoke_disconnected(lease, &from).await });
     }
     // Dropped, the set would take its tasks with it.

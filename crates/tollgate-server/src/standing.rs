@@ -68,7 +68,8 @@ struct Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Answered, and gone before it looked.
+        // From here on the task notices that nobody listens; what it said before is looked at.
+        self.answer.close();
         if !self.answer.is_terminated()
             && let Ok(unheard) = self.answer.try_recv()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()

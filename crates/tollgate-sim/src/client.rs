@@ -187,6 +187,9 @@ impl Client {
             // It hung up there, and hears nothing of what is said.
             return;
         }
+        if matches!(response.answer, Answer::Left) {
+            return self.left(response.call, now);
+        }
         if let Some(says) = leaving::judge(call, &response.answer) {
             ctx.violations.push(says);
         }

@@ -196,10 +196,8 @@ impl Front {
             if let tollgate_replica::Answer::Events { watch, events, .. } = &answer {
                 self.credit.push((*watch, events.len() as u64));
             }
-            // One who hung up does not listen.
-            if let Some(answer) = said(answer, host) {
-                out.push((client, Response { call, attempt, group, lane, answer }));
-            }
+            let answer = said(answer, host);
+            out.push((client, Response { call, attempt, group, lane, answer }));
         }
     }
 
@@ -234,11 +232,11 @@ fn watch_number(client: ClientNo, watch: u32) -> WatchNumber {
     u64::from(client.0) << 32 | u64::from(watch)
 }
 
-/// What a client is told, in the simulated network's words, if anything.
-fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Option<Answer> {
+/// What a client is told, in the simulated network's words.
+fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Answer {
     use tollgate_replica::Answer as Desk;
-    Some(match answer {
-        Desk::Left => return None,
+    match answer {
+        Desk::Left => Answer::Left,
         // It may be told when the others are, by another attempt.
         Desk::Crowded { group } => Answer::NotDone(ProposeError::Indeterminate { group }),
         Desk::Replied { reply, .. } => Answer::Reply(Box::new(reply)),
@@ -260,7 +258,7 @@ fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Option<Answer
         Desk::Compacted { watch, from, min_revision } => {
             Answer::Compacted { watch: client_watch(watch), from, min_revision }
         }
-    })
+    }
 }
 
 /// The client's own number for a watch.

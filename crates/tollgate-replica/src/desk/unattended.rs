@@ -21,13 +21,16 @@ const ENDS_PER_TURN_MAX: usize = 1_000;
 
 impl<C: Caller, R> Desk<C, R> {
     /// A caller wants nothing any more. If it was the last one that stood by, its wait ends. It is answered all the
-    /// same, once: with [`Answer::Left`](super::Answer::Left), unless it was about to be told something else.
+    /// same, once: how the wait ended, for a grant may come before that; or [`Answer::Left`](super::Answer::Left) if it
+    /// goes on without the caller.
     pub fn hang_up(&mut self, who: CallerKey, host: &mut Host) {
         self.attendance.went(who, Gone::HungUp);
         let Some((callers, (wait, attended))) = self.parked.remove(who) else { return };
-        self.hung_up.extend(callers);
-        if let Some(name) = attended {
-            self.end_wait(wait, name, host);
+        let ends = attended.is_some_and(|name| self.end_wait(wait, name, host));
+        if ends && !self.planted.is(Bug::HangUpToldTooSoon) {
+            self.leaving.entry(wait).or_default().extend(callers);
+        } else {
+            self.hung_up.extend(callers);
         }
     }
 
@@ -73,14 +76,28 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// A request waits whose caller has gone.
-    pub(super) fn queued_for_nobody(&mut self, wait: WaitKey, request: MayWait, gone: Gone, host: &Host) {
+    /// A request waits whose caller has gone. Gives the caller back if it is not to hear how the wait ends.
+    pub(super) fn queued_for_nobody(
+        &mut self,
+        caller: C,
+        wait: WaitKey,
+        request: MayWait,
+        gone: Gone,
+        host: &Host,
+    ) -> Option<C> {
         if !host.leads(wait.0) {
-            return;
+            return Some(caller);
         }
         match (gone, request.attended) {
-            (Gone::HungUp, Some(name)) => self.abandoned.push((wait, name)),
-            (_, attended) => self.left(wait, attended),
+            (Gone::HungUp, Some(name)) => {
+                self.abandoned.push((wait, name));
+                self.leaving.entry(wait).or_default().push(caller);
+                None
+            }
+            (_, attended) => {
+                self.left(wait, attended);
+                Some(caller)
+            }
         }
     }
 
@@ -108,19 +125,21 @@ impl<C: Caller, R> Desk<C, R> {
         }
         let due = self.attendance.take_due(host.config().unattended_ms, ENDS_PER_TURN_MAX);
         for (wait, name) in std::mem::take(&mut self.abandoned).into_iter().chain(due) {
-            self.end_wait(wait, name, host);
+            if !self.end_wait(wait, name, host) {
+                self.hung_up.extend(self.leaving.remove(&wait).unwrap_or_default());
+            }
         }
     }
 
-    /// Ends a wait, if only single callers asked for it and nobody stands by.
-    fn end_wait(&mut self, wait: WaitKey, name: Name, host: &mut Host) {
+    /// Ends a wait, if only single callers asked for it and nobody stands by: whether an entry is to do that.
+    fn end_wait(&mut self, wait: WaitKey, name: Name, host: &mut Host) -> bool {
         let (group, create_revision) = wait;
         if self.parked.any_on(wait) && !self.planted.is(Bug::HangUpEndsSharedWait) {
-            return;
+            return false;
         }
         let state = host.state(group).filter(|_| host.leads(group));
         let seen = state.and_then(|state| state.wait(&name, create_revision));
-        let Some(seen) = seen.filter(|seen| seen.attended) else { return };
+        let Some(seen) = seen.filter(|seen| seen.attended) else { return false };
         let target = CancelTarget::Wait { name: name.clone(), create_revision };
         let asks_max = (!self.planted.is(Bug::HangUpEndsSharedWait)).then_some(seen.asks);
         let (release_if_granted, acked) = (false, SeqRanges::default());
@@ -128,5 +147,6 @@ impl<C: Caller, R> Desk<C, R> {
         let id = ProposalId(self.fresh_id());
         self.proposed.insert(id, Proposed::End(wait, name));
         host.propose(group, id, Command::CancelWait(cancel));
+        true
     }
 }

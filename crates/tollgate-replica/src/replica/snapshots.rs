@@ -202,7 +202,7 @@ impl Replica {
     ) {
         let of_transfer = |sending: &&mut Sending| sending.transfer == transfer;
         let Some(sending) = self.sending.get_mut(&peer).filter(of_transfer) else { return };
-        sending.was_read();
+        sending.was_read(turn.now);
         if let Some(bytes) = bytes {
             turn.send(peer, &Part::Chunk(sending.chunk(self.group, offset, bytes)));
         } else {

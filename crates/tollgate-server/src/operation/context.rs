@@ -278,6 +278,16 @@ impl Context {
         }
     }
 
+    /// The lease that its group must know for it: of what would make something that hangs on the lease. What ends or
+    /// changes such a thing is told the truth by a group that has never heard of the lease.
+    pub fn needs_lease(&self) -> Option<LeaseId> {
+        match &self.about {
+            About::Lock(asked) => Some(asked.lease).filter(|_| !asked.is_convert()),
+            About::Write { lease, .. } => *lease,
+            _ => None,
+        }
+    }
+
     /// Its number within its lease, if it has one.
     pub fn seq(&self) -> Option<Seq> {
         match &self.about {

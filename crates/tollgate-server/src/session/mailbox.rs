@@ -9,7 +9,7 @@ use crate::metrics::Asked;
 use crate::operation::{self, Context, Seen};
 use crate::router::Router;
 use prost::Message;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 use tokio::sync::Notify;
@@ -17,9 +17,9 @@ use tokio::task::AbortHandle;
 use tollgate_core::{OpResult as StepResult, Reply};
 use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Answer, Sink};
-use tollgate_proto::v1::{self, operation_result::Result as OpResult};
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::ReadError;
-use tollgate_types::{GroupId, LeaseId, Revision};
+use tollgate_types::{Address, GroupId, LeaseId, Revision};
 
 /// Operations of one session that have no final result yet, waits in queues included.
 const UNDER_WAY_MAX: usize = 100_000;
@@ -49,6 +49,8 @@ pub(super) struct Mailbox {
     pub(super) emptied: Notify,
     /// Its number on this node: two sessions may number their operations alike.
     pub(super) stream: u64,
+    /// Where the client is.
+    pub(super) from: Address,
 }
 
 #[derive(Default)]
@@ -106,7 +108,7 @@ impl Inner {
 
     /// Remembers a lease that the answer says lives on, and forgets one that it says has ended. `ends`: whether a lease
     /// that was granted ends with the session.
-    pub(super) fn note_lease(&mut self, router: &Router, ends: bool, result: &OpResult) {
+    pub(super) fn note_lease(&mut self, router: &Router, from: &Address, ends: bool, result: &OpResult) {
         let Some(leases) = &mut self.leases else { return };
         let (lease, ends) = match result {
             OpResult::LeaseGrant(granted) if ends => (granted.id, Some(true)),
@@ -118,17 +120,39 @@ impl Inner {
             Some(ends) => {
                 if let Some(known) = leases.get_mut(&lease) {
                     *known |= ends;
+                    router.keepers().kept(lease, from);
                 } else if leases.len() < LEASES_MAX {
                     leases.insert(lease, ends);
-                    router.keep(lease);
+                    router.keepers().add(lease, from);
                 }
             }
             None => {
                 if leases.remove(&lease).is_some() {
-                    router.unkeep(lease);
+                    router.keepers().remove(lease);
                 }
             }
         }
+    }
+}
+
+/// What is noted of an operation before it is looked into.
+#[derive(Clone, Copy)]
+pub(super) struct Asking {
+    pub(super) asked: Asked,
+    /// Whether it grants a lease that ends with the session.
+    pub(super) ends: bool,
+    /// The lease that it renews, if it does.
+    pub(super) renews: Option<LeaseId>,
+}
+
+impl From<&Op> for Asking {
+    fn from(op: &Op) -> Asking {
+        let renews = match op {
+            Op::LeaseKeepAlive(keep) => LeaseId::new(keep.id).ok(),
+            _ => None,
+        };
+        let ends = matches!(op, Op::LeaseGrant(grant) if grant.revoke_on_disconnect);
+        Asking { asked: Asked::from(op), ends, renews }
     }
 }
 
@@ -138,12 +162,26 @@ pub(super) struct UnderWay {
     /// None for one that is forwarded: it comes back as a result.
     pub(super) context: Option<Context>,
     pub(super) asked: Asked,
+    /// The lease that it renews, if it does.
+    pub(super) renews: Option<LeaseId>,
+    /// Nobody wants its result any more.
+    pub(super) hung_up: bool,
     /// Whether it grants a lease that ends with the session.
     pub(super) ends: bool,
     pub(super) began: Instant,
     pub(super) queued: Option<(Revision, u64)>,
     /// Waits for the answer to one that is forwarded and may wait, and not longer than this is here.
     pub(super) awaiting: Option<Awaiting>,
+    /// What to ask again once its lease is known in its group, if that is not the lease's home.
+    pub(super) strange: Option<Box<Strange>>,
+}
+
+/// An operation of a lease that lives in another group.
+pub(super) struct Strange {
+    pub(super) op: Op,
+    pub(super) from: Address,
+    /// How often the lease was introduced for it.
+    pub(super) introduced: u32,
 }
 
 impl UnderWay {
@@ -163,10 +201,10 @@ impl Drop for Awaiting {
 }
 
 impl Mailbox {
-    pub(super) fn new(stream: u64, forwarded: bool, unread: Charge) -> Arc<Mailbox> {
+    pub(super) fn new(stream: u64, forwarded: bool, unread: Charge, from: Address) -> Arc<Mailbox> {
         let leases = (!forwarded).then(BTreeMap::new);
         let inner = Mutex::new(Inner { unread, leases, ..Inner::default() });
-        Arc::new(Mailbox { inner, filled: Notify::new(), emptied: Notify::new(), stream })
+        Arc::new(Mailbox { inner, filled: Notify::new(), emptied: Notify::new(), stream, from })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -184,7 +222,7 @@ impl Mailbox {
     pub(super) fn result(&self, router: &Router, id: u64, result: OpResult) {
         let mut inner = self.lock();
         let ends = inner.under_way.remove(&id).is_some_and(|under_way| under_way.ends);
-        inner.note_lease(router, ends, &result);
+        inner.note_lease(router, &self.from, ends, &result);
         let length = result.encoded_len();
         let result = if inner.has_no_room_for(length) { OpResult::Error(unread(&result)) } else { result };
         inner.push(id, result);
@@ -229,15 +267,18 @@ impl Mailbox {
         self.filled.notify_one();
     }
 
-    /// Nobody will be told anything any more: forgets what waits, and what comes late.
-    pub(super) fn close(&self) {
+    /// Nobody will be told anything any more: forgets what waits, and what comes late. Gives back the leases that this
+    /// session was about to renew: nobody knows whether they were.
+    pub(super) fn close(&self) -> BTreeSet<LeaseId> {
         let mut inner = self.lock();
+        let renewing = inner.under_way.values().filter_map(|under_way| under_way.renews).collect();
         inner.is_closed = true;
         inner.answers = VecDeque::new();
         inner.seen = VecDeque::new();
         inner.results = Vec::new();
         inner.under_way = BTreeMap::new();
         inner.unread = Charge::default();
+        renewing
     }
 
     /// The client asks for nothing more.
@@ -251,8 +292,9 @@ impl Mailbox {
         &self,
         id: u64,
         group: GroupId,
-        (asked, ends): (Asked, bool),
+        Asking { asked, ends, renews }: Asking,
         context: Option<Context>,
+        strange: Option<Box<Strange>>,
     ) -> Result<(), v1::Error> {
         let mut inner = self.lock();
         // Of another node's stream, the sessions behind it have their limits; it must not stop them all for a few.
@@ -267,7 +309,21 @@ impl Mailbox {
             return Err(tollgate_proto::BadField::new("id", says).into());
         }
         let (began, queued, awaiting) = (Instant::now(), None, None);
-        inner.under_way.insert(id, UnderWay { group, context, asked, ends, began, queued, awaiting });
+        inner.under_way.insert(
+            id,
+            UnderWay {
+                group,
+                context,
+                asked,
+                renews,
+                hung_up: false,
+                ends,
+                began,
+                queued,
+                awaiting,
+                strange,
+            },
+        );
         Ok(())
     }
 }
@@ -325,14 +381,13 @@ fn unread_error(may_have_happened: bool) -> v1::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_proto::v1::operation::Op;
 
     #[test]
     fn a_refusal_leaves_the_operation_alone_that_has_its_id() {
-        let mailbox = Mailbox::new(0, false, Charge::default());
-        let measured = (Asked::from(&Op::Get(v1::GetRequest::default())), false);
-        assert!(mailbox.begin(1, GroupId::new(0), measured, None).is_ok());
-        let again = mailbox.begin(1, GroupId::new(0), measured, None);
+        let mailbox = Mailbox::new(0, false, Charge::default(), Address::NONE);
+        let measured = Asking::from(&Op::Get(v1::GetRequest::default()));
+        assert!(mailbox.begin(1, GroupId::new(0), measured, None, None).is_ok());
+        let again = mailbox.begin(1, GroupId::new(0), measured, None, None);
         mailbox.refuse(1, again.unwrap_err());
         assert!(mailbox.lock().under_way.contains_key(&1));
         mailbox.end_input();
@@ -341,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_client_that_does_not_read_is_not_read_from_by_count_or_bytes() {
-        let mailbox = Mailbox::new(0, false, Charge::default());
+        let mailbox = Mailbox::new(0, false, Charge::default(), Address::NONE);
         let register = Some(v1::Register { value: vec![7; BYTES_WAITING_MAX], ..Default::default() });
         mailbox.lock().push(1, OpResult::Get(v1::GetResponse { header: None, register }));
         assert!(mailbox.lock().is_full());

@@ -3,9 +3,11 @@
 //! Invariant: no frame is longer than its reader takes; what would be is told as an error. Not here: what waits to be
 //! told (`mailbox`).
 
+use super::Intake;
 use super::frames::FrameSender;
 use super::mailbox::{Mailbox, UnderWay, length_of_answer, length_of_seen};
 use super::unread::{Account, Charge};
+use crate::introduction::{INTRODUCTIONS_MAX, unknown_lease};
 use crate::operation::{self, Context, Seen};
 pub(super) use crate::operation::{RESULT_BYTES_MAX, too_long};
 use crate::router::{Router, is_incomplete};
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use tollgate_node::Answer;
 use tollgate_proto::v1::{self, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
-use tollgate_types::GroupId;
+use tollgate_types::{GroupId, LeaseId};
 
 /// What of them is worded at once; the rest waits in the shorter form that the driver gave it.
 const WORDED_BYTES_MAX: usize = 1 << 20;
@@ -24,15 +26,10 @@ const FRAME_RESULTS_MAX: usize = 4_096;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// Words answers, and sends frames as long as somebody reads them, until there is nothing more to tell.
-pub(super) async fn write(
-    router: &Router,
-    mailbox: &Arc<Mailbox>,
-    forwarded: bool,
-    outgoing: &FrameSender,
-    account: &Arc<Account>,
-) {
+pub(super) async fn write(intake: &Intake, outgoing: &FrameSender, account: &Arc<Account>) {
+    let mailbox = &intake.mailbox;
     loop {
-        let (results, _gathered) = gather(router, mailbox, forwarded);
+        let (results, _gathered) = gather(intake);
         if results.is_empty() {
             if mailbox.lock().is_over() {
                 return;
@@ -90,7 +87,8 @@ pub(super) fn has_only_looked(result: &OpResult) -> bool {
 }
 
 /// What there is to tell, or the first part of it, and what that took while it waited.
-fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> (Vec<v1::OperationResult>, Charge) {
+fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
+    let (router, mailbox) = (&intake.router, &intake.mailbox);
     let mut inner = mailbox.lock();
     let mut results = std::mem::take(&mut inner.results);
     let mut bytes = results.iter().map(Message::encoded_len).sum();
@@ -122,7 +120,13 @@ fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> (Vec<v1::
     for (id, outcome, under_way) in finished {
         let held_already = under_way.held_already(&outcome);
         let result = finish(router, outcome, &under_way);
-        if !forwarded {
+        if let Some(lease) = to_introduce(&under_way, &result, router.groups()) {
+            let group = under_way.group;
+            mailbox.lock().under_way.insert(id, under_way);
+            tokio::spawn(intake.clone().introduce(id, lease, group));
+            continue;
+        }
+        if intake.purpose.is_none() {
             // The node that forwards an operation counts it.
             router.metrics().operation(under_way.asked, &result, under_way.began.elapsed());
         }
@@ -138,13 +142,19 @@ fn gather(router: &Router, mailbox: &Arc<Mailbox>, forwarded: bool) -> (Vec<v1::
             }
             (result, _) => {
                 if matches!(result, OpResult::LeaseGrant(_) | OpResult::LeaseKeepAlive(_)) {
-                    mailbox.lock().note_lease(router, under_way.ends, &result);
+                    mailbox.lock().note_lease(router, &mailbox.from, under_way.ends, &result);
                 }
                 results.push(v1::OperationResult { id, result: Some(result) });
             }
         }
     }
     (results, gathered)
+}
+
+/// The lease that must be made known before an operation with this result is asked for again, if it is.
+fn to_introduce(under_way: &UnderWay, result: &OpResult, groups: u32) -> Option<LeaseId> {
+    under_way.strange.as_ref().filter(|strange| strange.introduced < INTRODUCTIONS_MAX)?;
+    unknown_lease(under_way.context.as_ref()?, result, groups)
 }
 
 /// Tells an answer once it has all that the driver's lacks.

@@ -5,6 +5,7 @@
 mod answers;
 mod config;
 mod http;
+mod many_groups;
 mod operators;
 mod sessions;
 mod stopping;

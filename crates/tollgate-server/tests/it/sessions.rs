@@ -59,7 +59,12 @@ impl Cluster {
             let mut flags = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
             flags.retain(|(key, _)| settings.iter().all(|(other, _)| other != key));
             flags.extend(more);
-            let loaded = Config::load(&Sources { file: None, env: Vec::new(), flags }).unwrap();
+            // More than one group is not for users yet.
+            let groups = flags.extract_if(.., |(key, _)| key == "cluster.groups").next();
+            let mut loaded = Config::load(&Sources { file: None, env: Vec::new(), flags }).unwrap();
+            if let Some((_, groups)) = groups {
+                loaded.config.cluster.groups = groups.parse().unwrap();
+            }
             servers.push(Server::start(&loaded.config, loaded.settings, listeners).unwrap());
         }
         let cluster = Cluster { servers, _dir: dir };
@@ -189,6 +194,30 @@ async fn a_lease_that_ends_with_its_connection_does_so_at_any_node_with_its_last
         drop(second);
         tokio::time::timeout(PATIENCE, ended(moves)).await.expect("it ends with the last session");
         assert!(cluster.lives(stays).await);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_ends_with_the_last_session_of_its_node_whichever_kept_it_alive_last() {
+    let cluster = Cluster::start().await;
+    for server in 0..3 {
+        let (mut first, mut second) = (cluster.session(server).await, cluster.session(server).await);
+        let lease = first.grant(true).await;
+        second.keep_alive(lease).await;
+        drop(second);
+        first.keep_alive(lease).await;
+        let mut third = cluster.session(server).await;
+        third.keep_alive(lease).await;
+        drop(third);
+        assert!(cluster.lives(lease).await);
+        drop(first);
+        let ended = async {
+            while cluster.lives(lease).await {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.expect("the lease ends with its last session");
     }
     cluster.stop().await;
 }

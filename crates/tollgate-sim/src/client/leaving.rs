@@ -5,7 +5,7 @@
 //! if it is. Not here: what is asked for (`work`), and that nobody's waits end in time (the world).
 
 use super::call::{Call, Why};
-use super::task::Step;
+use super::task::{Cancel, Step, Task};
 use super::{Client, ClientContext};
 use crate::front::{Answer, Ask, Lane, Request};
 use tollgate_check::{CallId, Op};
@@ -17,8 +17,10 @@ use tollgate_types::{GroupId, LeaseId, SeqRanges};
 pub(super) enum Leaving {
     /// Has it cancelled.
     Cancels,
-    /// Hangs up, as a server notices it, and has it cancelled unless others want it.
+    /// Hangs up, as a server notices it, and listens on: a grant may be on its way.
     HangsUp,
+    /// Has hung up, and has it cancelled unless others want it, for the case that nobody heard of that.
+    HungUp,
     /// Asks by another connection as well, and then hangs up at the first.
     Moves,
     /// Has moved, and is still to hang up at the first.
@@ -41,9 +43,15 @@ impl Client {
             Leaving::Cancels => unreachable!("dealt with above"),
             Leaving::HangsUp => {
                 ctx.stats.hang_ups += 1;
+                locking.plan.leaving = Leaving::HungUp;
+                let call = self.calls.get_mut(of).expect("it was sent");
+                call.cancelled = true;
+                // Should all else fail, it asks what became of it.
+                call.next_try = now + 2_000_000;
+                self.tasks[index].next_at = now + self.rng.range(50_000, 1_000_000);
                 self.tell_all(group, Lane::Single, &Ask::HangUp { of }, ctx);
-                self.cancel(index, lease, now, Some(sent));
             }
+            Leaving::HungUp => self.cancel(index, lease, now, Some(sent)),
             Leaving::Moves => {
                 locking.plan.leaving = Leaving::HangsUpBehind;
                 locking.attempts_before = sent;
@@ -71,6 +79,19 @@ impl Client {
                 call.next_try = now + pause_us;
                 self.tasks[index].next_at = u64::MAX;
             }
+        }
+    }
+
+    /// One that hung up is told that others want what it waits for: at its next move it sees whether that is so.
+    pub(super) fn left(&mut self, of: CallId, now: u64) {
+        let waits = |task: &&mut Task| matches!(&task.step, Step::Locking(locking) if locking.call == of);
+        let Some(task) = self.tasks.iter_mut().find(waits) else { return };
+        if let Step::Locking(locking) = &mut task.step
+            && locking.plan.leaving == Leaving::HungUp
+            && locking.cancel == Cancel::No
+        {
+            locking.left = true;
+            task.next_at = now;
         }
     }
 

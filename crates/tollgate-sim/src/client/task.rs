@@ -40,6 +40,8 @@ pub(super) struct Locking {
     pub(super) seq: Seq,
     pub(super) plan: Plan,
     pub(super) cancel: Cancel,
+    /// Whether it hung up and was told that others want it.
+    pub(super) left: bool,
     /// How often it was sent by the connection that it came by first.
     pub(super) attempts_before: u32,
     /// The answer, if the cancel's is still to come, and when the call was first sent.

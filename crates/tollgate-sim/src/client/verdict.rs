@@ -57,7 +57,7 @@ pub(super) fn verdict(op: Option<&Op>, answer: &Answer) -> Verdict {
         Answer::Register { revision, found } => {
             Verdict::Done(Outcome::Register { revision: *revision, found: found.clone() })
         }
-        Answer::Events { .. } | Answer::Compacted { .. } => Verdict::Ignore,
+        Answer::Events { .. } | Answer::Compacted { .. } | Answer::Left => Verdict::Ignore,
     }
 }
 

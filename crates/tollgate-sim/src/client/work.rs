@@ -128,7 +128,8 @@ impl Client {
         self.set_lane(call, single);
         let (seq, cancel, attempts_before, answer) = (request.seq, Cancel::No, 0, None);
         let next_at = leave_after_us.map_or(u64::MAX, |us| now + us);
-        let locking = Box::new(Locking { call, seq, plan, cancel, attempts_before, answer });
+        let left = false;
+        let locking = Box::new(Locking { call, seq, plan, cancel, left, attempts_before, answer });
         self.tasks[index].take_step(Step::Locking(locking), next_at);
     }
 
@@ -378,6 +379,12 @@ impl Client {
             return;
         }
         ctx.stats.cancels += u64::from(outcome == Some(Outcome::Cancelled));
+        // With one attempt nobody else can have asked for it: an end was promised, and a grant came first.
+        let once = self.calls.get(of).is_some_and(|call| call.attempts == 1);
+        if locking.left && once && matches!(outcome, Some(Outcome::Released { .. })) {
+            ctx.violations
+                .push(format!("call {} hung up, and was granted its lock without being told", of.0));
+        }
         let left_alone = outcome.is_none();
         locking.cancel = Cancel::Answered(outcome);
         if locking.answer.is_some() {

@@ -102,6 +102,8 @@ pub enum Answer {
     },
     /// The keepalive was applied.
     Renewed(Renewed),
+    /// It hung up, and its wait goes on for others.
+    Left,
     /// It was not carried out, or nobody knows.
     NotDone(ProposeError),
     /// The read could not be confirmed.

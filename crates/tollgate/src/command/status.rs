@@ -256,7 +256,7 @@ fn bytes_text(bytes: u64) -> String {
 }
 
 fn node_row(asked: &Asked) -> Vec<(String, Look)> {
-    let address = cell(&asked.endpoint);
+    let address = cell(address_of(&asked.endpoint));
     let Ok(status) = &asked.status else {
         let node = asked.node.map_or_else(|| "-".to_owned(), |node| node.number().to_string());
         let mut row = vec![cell(node), cell("-"), address, ("no answer".to_owned(), Look::Bad)];
