@@ -5,6 +5,11 @@
 //! told when one goes (`standing`). Not here: what an operation means (`operation`), the streams of sessions
 //! (`session`).
 
+mod completion;
+mod repeats;
+
+pub(crate) use completion::is_incomplete;
+
 use crate::deadlocks::Deadlocks;
 use crate::introduction::{INTRODUCTIONS_MAX, Introductions, unknown_lease};
 use crate::keepers::Keepers;
@@ -12,6 +17,7 @@ use crate::link::{Links, Lost, Purpose};
 use crate::metrics::{Asked, Metrics};
 use crate::operation::{self, Context, ForcedRelease, HeaderInfo, Kind, Prepared, Query};
 use crate::standing::{Standing, stand_by};
+use repeats::{count_attempt, judge, patience_of, settle, wait_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,12 +26,6 @@ use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NodeStatus, No
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::{CallerKey, ProposeError, ReadError};
 use tollgate_types::{Address, GroupId, LeaseId, NodeId};
-
-/// How long an operation is tried while nobody leads, beside the time that it wants to wait in line.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long a keepalive is tried: its client sends the next one soon, and must hear in time that this one failed.
-const KEEPALIVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long another node has to take over from a leader whose disk is full, before callers are told that it is.
 const DISK_FULL_PATIENCE: Duration = Duration::from_secs(2);
@@ -400,62 +400,6 @@ impl Router {
         Attempt::Done(result)
     }
 
-    /// Adds what the driver's answer does not have.
-    pub(crate) async fn complete(
-        &self,
-        group: GroupId,
-        context: &Context,
-        held_already: bool,
-        result: &mut OpResult,
-    ) {
-        match result {
-            OpResult::Lock(response) => {
-                if held_already && let Some(lease) = context.lease() {
-                    response.renewed = self.renew(lease).await;
-                }
-                if !response.acquired && response.holders.is_empty() {
-                    self.add_holders(group, context, response).await;
-                }
-            }
-            OpResult::Campaign(response) => self.add_leader(group, context, response).await,
-            _ => {}
-        }
-    }
-
-    /// Renews the lease of one who asked again for what it holds: it lives, or it would not ask.
-    async fn renew(&self, lease: LeaseId) -> bool {
-        let keep = Op::LeaseKeepAlive(v1::LeaseKeepAliveRequest { id: lease.get(), ..Default::default() });
-        let from = Address::NONE;
-        let errand = Errand::new(&from, Purpose::Session);
-        let Ok(prepared) = self.prepare(keep.clone(), errand) else { return false };
-        // In another group than the one that is asked, and led by another node, maybe.
-        let result = Box::pin(self.until_done(keep, prepared, errand)).await;
-        matches!(result, OpResult::LeaseKeepAlive(kept) if kept.ttl_ms > 0)
-    }
-
-    /// Who is in the way of one whose wait is over.
-    async fn add_holders(&self, group: GroupId, context: &Context, response: &mut v1::LockResponse) {
-        let Some(query) = context.holders_query() else { return };
-        let look = move |sight: Sight<'_>| query.look(sight);
-        if let Ok(seen) = self.shared.node.read(group, Consistency::Stale, look).await {
-            response.holders = seen.holders();
-        }
-    }
-
-    /// Who leads, and what it says: one who was elected before may have said something else since, and one who stood
-    /// for
-    /// election twice says what it said at first.
-    async fn add_leader(&self, group: GroupId, context: &Context, response: &mut v1::CampaignResponse) {
-        let Some(query) = context.holders_query() else { return };
-        let look = move |sight: Sight<'_>| query.look(sight);
-        let Ok(seen) = self.shared.node.read(group, Consistency::Stale, look).await else { return };
-        let leader = seen.lock().and_then(operation::leader_of_lock);
-        let same = |now: &v1::Leader| response.leader.as_ref().is_none_or(|told| is_same_term(told, now));
-        if let Some(now) = leader.filter(same) {
-            response.leader = Some(now);
-        }
-    }
-
     async fn read(
         &self,
         group: GroupId,
@@ -555,94 +499,10 @@ async fn gone(standing: Option<&Standing>) {
     }
 }
 
-/// How long an operation wants to wait in line.
-fn wait_of(op: &Op) -> Duration {
-    let timeout_ms = match op {
-        Op::Lock(lock) => lock.timeout_ms,
-        Op::Convert(convert) => convert.timeout_ms,
-        Op::Campaign(campaign) => campaign.timeout_ms,
-        _ => 0,
-    };
-    // For ever: as long as its caller is there.
-    u64::try_from(timeout_ms).map_or(Duration::from_hours(24 * 365), Duration::from_millis)
-}
-
-/// How long an operation is tried beside that.
-fn patience_of(op: &Op) -> Duration {
-    if matches!(op, Op::LeaseKeepAlive(_)) { KEEPALIVE_PATIENCE } else { PATIENCE }
-}
-
-/// The next attempt of an operation says that it is one.
-fn count_attempt(op: &mut Op) {
-    let request = match op {
-        Op::Lock(it) | Op::TryLock(it) => &mut it.request,
-        Op::Unlock(it) => &mut it.request,
-        Op::Convert(it) => &mut it.request,
-        Op::Put(it) => &mut it.request,
-        Op::Delete(it) => &mut it.request,
-        Op::Txn(it) => &mut it.request,
-        Op::Campaign(it) => &mut it.request,
-        Op::Proclaim(it) => &mut it.request,
-        Op::Resign(it) => &mut it.request,
-        _ => return,
-    };
-    if let Some(request) = request {
-        request.attempt = request.attempt.saturating_add(1);
-    }
-}
-
-/// What an error of another node means for the next attempt.
-fn judge(error: v1::Error) -> Attempt {
-    match error.reason() {
-        v1::ErrorReason::NotLeader | v1::ErrorReason::NoLeader | v1::ErrorReason::ShuttingDown => {
-            Attempt::Elsewhere(NodeId::new(error.leader_id))
-        }
-        v1::ErrorReason::Indeterminate => Attempt::Unsure(error),
-        _ => Attempt::Done(OpResult::Error(error)),
-    }
-}
-
-/// The answer to an operation of which an earlier attempt may have happened.
-fn settle(op: &Op, result: OpResult, unsure: Option<v1::Error>) -> OpResult {
-    match (result, unsure) {
-        (OpResult::Error(error), Some(unsure)) if tells_only_of_the_last_attempt(op, error.reason()) => {
-            OpResult::Error(unsure)
-        }
-        (result, _) => result,
-    }
-}
-
-/// Whether an error says that this attempt did nothing, and knows nothing of one before.
-fn tells_only_of_the_last_attempt(op: &Op, reason: v1::ErrorReason) -> bool {
-    match reason {
-        v1::ErrorReason::Overloaded | v1::ErrorReason::DiskFull | v1::ErrorReason::NoSuchGroup => true,
-        // The lease is gone: by the attempt before, or since then, and what that wrote or gave back stays. A lock
-        // that it may have had is gone as well.
-        v1::ErrorReason::LeaseNotFound => {
-            !matches!(op, Op::Lock(_) | Op::TryLock(_) | Op::Convert(_) | Op::Campaign(_))
-        }
-        v1::ErrorReason::NotWaiting => matches!(op, Op::CancelWait(_)),
-        _ => false,
-    }
-}
-
 /// This node has stopped before it found a leader.
 pub(crate) fn stopped(group: GroupId) -> v1::Error {
     let says = "the node has stopped, and nothing was done: ask another node";
     v1::Error { group_id: group.number(), ..v1::Error::new(v1::ErrorReason::ShuttingDown, says) }
-}
-
-/// Whether an answer lacks something that [`Router::complete`] adds.
-pub(crate) fn is_incomplete(held_already: bool, result: &OpResult) -> bool {
-    match result {
-        OpResult::Lock(response) => held_already || (!response.acquired && response.holders.is_empty()),
-        OpResult::Campaign(response) => response.elected || response.leader.is_none(),
-        _ => false,
-    }
-}
-
-fn is_same_term(told: &v1::Leader, now: &v1::Leader) -> bool {
-    told.fencing_token == now.fencing_token
 }
 
 pub(crate) fn revision_of(answer: &Answer) -> Option<tollgate_types::Revision> {
@@ -680,28 +540,5 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(cancel(Op::Convert(convert)), None, "what was held before stays");
-    }
-
-    #[test]
-    fn what_may_have_happened_is_not_unsaid_by_a_later_attempt() {
-        let unsure = || Some(Lost::unsure(GroupId::new(0)));
-        let revoke = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: 1 });
-        let cancel = Op::CancelWait(v1::CancelWaitRequest::default());
-        let ends = |op: &Op, reason, unsure| {
-            let result = OpResult::Error(v1::Error::new(reason, "no"));
-            matches!(settle(op, result, unsure), OpResult::Error(error) if error.may_have_happened)
-        };
-        for reason in [v1::ErrorReason::Overloaded, v1::ErrorReason::DiskFull, v1::ErrorReason::NoSuchGroup] {
-            assert!(ends(&Op::Lock(lock(1)), reason, unsure()));
-            assert!(!ends(&Op::Lock(lock(1)), reason, None));
-        }
-        assert!(ends(&revoke, v1::ErrorReason::LeaseNotFound, unsure()));
-        let put = Op::Put(v1::PutRequest::default());
-        assert!(ends(&put, v1::ErrorReason::LeaseNotFound, unsure()), "what it wrote stays");
-        assert!(
-            !ends(&Op::Lock(lock(1)), v1::ErrorReason::LeaseNotFound, unsure()),
-            "it can't hold anything"
-        );
-        assert!(ends(&cancel, v1::ErrorReason::NotWaiting, unsure()));
     }
 }

@@ -1,0 +1,118 @@
+//! When an operation is sent again, for how long, and what the last answer says of the attempts before it.
+
+use super::Attempt;
+use std::time::Duration;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::NodeId;
+
+/// How long an operation is tried while nobody leads, beside the time that it wants to wait in line.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a keepalive is tried: its client sends the next one soon, and must hear in time that this one failed.
+const KEEPALIVE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long an operation wants to wait in line.
+pub(super) fn wait_of(op: &Op) -> Duration {
+    let timeout_ms = match op {
+        Op::Lock(lock) => lock.timeout_ms,
+        Op::Convert(convert) => convert.timeout_ms,
+        Op::Campaign(campaign) => campaign.timeout_ms,
+        _ => 0,
+    };
+    // For ever: as long as its caller is there.
+    u64::try_from(timeout_ms).map_or(Duration::from_hours(24 * 365), Duration::from_millis)
+}
+
+/// How long an operation is tried beside that.
+pub(super) fn patience_of(op: &Op) -> Duration {
+    if matches!(op, Op::LeaseKeepAlive(_)) { KEEPALIVE_PATIENCE } else { PATIENCE }
+}
+
+/// The next attempt of an operation says that it is one.
+pub(super) fn count_attempt(op: &mut Op) {
+    let request = match op {
+        Op::Lock(it) | Op::TryLock(it) => &mut it.request,
+        Op::Unlock(it) => &mut it.request,
+        Op::Convert(it) => &mut it.request,
+        Op::Put(it) => &mut it.request,
+        Op::Delete(it) => &mut it.request,
+        Op::Txn(it) => &mut it.request,
+        Op::Campaign(it) => &mut it.request,
+        Op::Proclaim(it) => &mut it.request,
+        Op::Resign(it) => &mut it.request,
+        _ => return,
+    };
+    if let Some(request) = request {
+        request.attempt = request.attempt.saturating_add(1);
+    }
+}
+
+/// What an error of another node means for the next attempt.
+pub(super) fn judge(error: v1::Error) -> Attempt {
+    match error.reason() {
+        v1::ErrorReason::NotLeader | v1::ErrorReason::NoLeader | v1::ErrorReason::ShuttingDown => {
+            Attempt::Elsewhere(NodeId::new(error.leader_id))
+        }
+        v1::ErrorReason::Indeterminate => Attempt::Unsure(error),
+        _ => Attempt::Done(OpResult::Error(error)),
+    }
+}
+
+/// The answer to an operation of which an earlier attempt may have happened.
+pub(super) fn settle(op: &Op, result: OpResult, unsure: Option<v1::Error>) -> OpResult {
+    match (result, unsure) {
+        (OpResult::Error(error), Some(unsure)) if tells_only_of_the_last_attempt(op, error.reason()) => {
+            OpResult::Error(unsure)
+        }
+        (result, _) => result,
+    }
+}
+
+/// Whether an error says that this attempt did nothing, and knows nothing of one before.
+fn tells_only_of_the_last_attempt(op: &Op, reason: v1::ErrorReason) -> bool {
+    match reason {
+        v1::ErrorReason::Overloaded | v1::ErrorReason::DiskFull | v1::ErrorReason::NoSuchGroup => true,
+        // The lease is gone: by the attempt before, or since then, and what that wrote or gave back stays. A lock
+        // that it may have had is gone as well.
+        v1::ErrorReason::LeaseNotFound => {
+            !matches!(op, Op::Lock(_) | Op::TryLock(_) | Op::Convert(_) | Op::Campaign(_))
+        }
+        v1::ErrorReason::NotWaiting => matches!(op, Op::CancelWait(_)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Lost;
+    use tollgate_types::GroupId;
+
+    fn lock(seq: u64) -> v1::LockRequest {
+        let request = (seq != 0).then(|| v1::Request { seq, ..Default::default() });
+        v1::LockRequest { name: "jobs".into(), lease_id: 1, timeout_ms: -1, request, ..Default::default() }
+    }
+
+    #[test]
+    fn what_may_have_happened_is_not_unsaid_by_a_later_attempt() {
+        let unsure = || Some(Lost::unsure(GroupId::new(0)));
+        let revoke = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: 1 });
+        let cancel = Op::CancelWait(v1::CancelWaitRequest::default());
+        let ends = |op: &Op, reason, unsure| {
+            let result = OpResult::Error(v1::Error::new(reason, "no"));
+            matches!(settle(op, result, unsure), OpResult::Error(error) if error.may_have_happened)
+        };
+        for reason in [v1::ErrorReason::Overloaded, v1::ErrorReason::DiskFull, v1::ErrorReason::NoSuchGroup] {
+            assert!(ends(&Op::Lock(lock(1)), reason, unsure()));
+            assert!(!ends(&Op::Lock(lock(1)), reason, None));
+        }
+        assert!(ends(&revoke, v1::ErrorReason::LeaseNotFound, unsure()));
+        let put = Op::Put(v1::PutRequest::default());
+        assert!(ends(&put, v1::ErrorReason::LeaseNotFound, unsure()), "what it wrote stays");
+        assert!(
+            !ends(&Op::Lock(lock(1)), v1::ErrorReason::LeaseNotFound, unsure()),
+            "it can't hold anything"
+        );
+        assert!(ends(&cancel, v1::ErrorReason::NotWaiting, unsure()));
+    }
+}
