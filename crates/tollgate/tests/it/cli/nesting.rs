@@ -109,7 +109,7 @@ fn an_inner_run_with_a_lease_of_its_own_waits_like_anybody() {
 fn nested_runs_in_opposite_order_wait_until_one_gives_up() {
     let cli = shared();
     let first = script("echo up; read _; $tollgate run nesting/b -- echo both");
-    let second = script("echo up; read _; $tollgate run nesting/a --wait 200ms -- echo both");
+    let second = script("echo up; read _; $tollgate run nesting/a --wait 3s -- echo both");
     let mut first = cli.start(&["run", "nesting/a", "--", "sh", "-c", &first]);
     let mut second = cli.start(&["run", "nesting/b", "--", "sh", "-c", &second]);
     first.until_says("up");
