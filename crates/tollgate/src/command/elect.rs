@@ -2,6 +2,7 @@
 
 use super::parting::{self, GivenBack};
 use super::run::exit_of;
+use super::run::family::Reach;
 use super::run::forwarding::Forwarding;
 use super::run::launcher;
 use super::run::nesting;
@@ -60,6 +61,10 @@ struct Arguments {
     /// Don't stand: print who leads, and every change
     #[arg(long, conflicts_with_all = ["value", "wait", "command", "leader"])]
     observe: bool,
+
+    /// Let be what has left the command's process group (setsid, daemons): it runs on without leading
+    #[arg(long, requires = "command")]
+    leave_daemons: bool,
 
     /// The command to run while leading
     #[arg(value_name = "COMMAND", last = true)]
@@ -195,6 +200,7 @@ async fn lead_with(
         environment: nesting::environment(globals, None, name, token, lease, owner, leadership.remaining()),
         schedule: Schedule::new(arguments.ttl, None).expect("without a grace any TTL will do"),
         on_lost: OnLost::Term,
+        reach: if arguments.leave_daemons { Reach::Group } else { Reach::All },
         look_every: look_every(arguments.ttl),
     };
     let ended = supervise(&leadership, order, signals).await?;

@@ -144,12 +144,25 @@ fn a_leader_whose_leadership_was_lost_before_its_command_ended_is_79() {
 
 /// The commands that a process runs: its children but for the guardian.
 fn children(of: u32) -> Vec<u32> {
+    let children = all_children(of).into_iter();
+    children.filter(|(_, name)| name != "tg-guardian").map(|(pid, _)| pid).collect()
+}
+
+/// The guardian of a `run`.
+#[track_caller]
+pub(super) fn guardian(of: u32) -> u32 {
+    let guardian = || all_children(of).into_iter().find(|(_, name)| name == "tg-guardian");
+    until("there is a guardian", || guardian().is_some());
+    guardian().unwrap().0
+}
+
+fn all_children(of: u32) -> Vec<(u32, String)> {
     let processes = std::process::Command::new("ps").args(["-e", "-o", "pid=,ppid=,comm="]).output().unwrap();
-    let lines = String::from_utf8(processes.stdout).unwrap();
+    let lines = String::from_utf8_lossy(&processes.stdout).into_owned();
     let child = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [pid, parent, name, ..] = words[..] else { return None };
-        (parent == of.to_string() && name != "tg-guardian").then(|| pid.parse().unwrap())
+        (parent == of.to_string()).then(|| (pid.parse().unwrap(), name.to_owned()))
     };
     lines.lines().filter_map(child).collect()
 }
