@@ -1,6 +1,6 @@
 //! `tollgate elect`: stands for election, leads until the end, and meanwhile runs a command if one is given.
 
-use super::parting::{self, GivenBack};
+use super::parting::{self, GivenBack, Stays};
 use super::run::exit_of;
 use super::run::family::Reach;
 use super::run::forwarding::Forwarding;
@@ -137,9 +137,7 @@ async fn stand(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exit>
         Ok(leadership) => lead_with(globals, arguments, &session, leadership, &mut signals).await,
         Err(error) => Err(error),
     };
-    // Signals that come after a command's end were meant for it.
-    let insists = arguments.command.is_empty().then_some(&mut signals);
-    Ok(parting::close(session, went, insists).await)
+    Ok(parting::close(session, went, &mut signals).await)
 }
 
 fn refused(name: &str, error: AcquireError) -> anyhow::Error {
@@ -176,9 +174,9 @@ async fn lead(
         why = leadership.lost() => return Err(lost(&why)),
         _ = signals.next() => {}
     }
-    let left = leadership.remaining();
-    let resigning = async { Ok(parting::give_back(globals, &name, left, leadership.resign()).await) };
-    match signals.unless(resigning).await? {
+    let stays = Stays::UntilLeaseEnds(leadership.remaining());
+    let resigning = parting::give_back(globals, &name, stays, leadership.resign());
+    match signals.unless_insisted(resigning).await? {
         GivenBack::Done => Ok(Exit::Done),
         GivenBack::Unknown => Ok(Exit::Unreachable),
         GivenBack::WasLost(why) => Err(lost(&why)),
@@ -206,7 +204,10 @@ async fn lead_with(
     let ended = supervise(&leadership, order, signals).await?;
     let given_back = match leadership.token() {
         Err(lost) => GivenBack::WasLost(lost.to_string()),
-        Ok(_) => parting::give_back(globals, name, leadership.remaining(), leadership.resign()).await,
+        Ok(_) => {
+            let stays = Stays::UntilLeaseEnds(leadership.remaining());
+            parting::give_back(globals, name, stays, leadership.resign()).await
+        }
     };
     exit_of(&ended, given_back, &format!("the leadership of {name}"), OnLost::Term)
 }

@@ -20,7 +20,7 @@ pub(crate) mod supervisor;
 mod terminal;
 
 use super::acquisition::Acquisition;
-use super::parting::{self, GivenBack};
+use super::parting::{self, GivenBack, Stays};
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
@@ -147,8 +147,7 @@ async fn execute(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exi
         Ok(guard) => under(globals, arguments, outer.as_ref(), &session, guard, &mut signals).await,
         Err(error) => Err(error),
     };
-    // Signals that still come were meant for the command.
-    Ok(parting::close(session, went, None).await)
+    Ok(parting::close(session, went, &mut signals).await)
 }
 
 /// A lease for the lock: one of its own, or that of the `run` around this one.
@@ -179,8 +178,7 @@ async fn held_around<'a>(
     };
     // It may have lost it meanwhile.
     let lock = client.get_lock(name).await.map_err(failed)?;
-    let holds = lock.holders.iter().any(|holder| holder.lease == outer.lease && holder.owner == owner);
-    Ok(holds.then_some(owner))
+    Ok(lock.may_be_held_by(outer.lease, owner).then_some(owner))
 }
 
 /// Runs the command under the lock, and gives the lock back.
@@ -219,7 +217,14 @@ async fn under(
     let given_back = match guard.token() {
         Err(lost) => GivenBack::WasLost(lost.to_string()),
         // One that a `run` around this one holds stays its own.
-        Ok(_) => parting::give_back(globals, name, guard.remaining(), guard.release()).await,
+        Ok(_) => {
+            let stays = if outer.is_some() {
+                Stays::UntilOutermostRunEnds
+            } else {
+                Stays::UntilLeaseEnds(guard.remaining())
+            };
+            parting::give_back(globals, name, stays, guard.release()).await
+        }
     };
     exit_of(&ended, given_back, &format!("the lock {name}"), arguments.on_lost)
 }

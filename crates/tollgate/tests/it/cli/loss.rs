@@ -126,6 +126,31 @@ async fn a_signal_ends_a_command_that_waits_for_a_cluster() {
     cluster.nodes[0].signal("CONT");
 }
 
+/// The first ends the wait or the hold, the second all that would follow: seconds, while the cluster does not answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_at_once_what_has_no_command() {
+    let cluster = Cluster::start(cluster::Making::nodes(1)).await;
+    let cli = Cli::at(cluster.endpoints().join(","));
+    let held = cli.start(&["lock", "loss/second"]);
+    cli.until_counts("loss/second", (1, 0));
+    let waiting = cli.start(&["run", "loss/second", "--", "true"]);
+    cli.until_counts("loss/second", (1, 1));
+    let standing = cli.start(&["elect", "loss/second", "--", "true"]);
+    cli.until_counts("loss/second", (1, 2));
+    let leading = cli.start(&["elect", "loss/second-leader"]);
+    cli.until_counts("loss/second-leader", (1, 0));
+    cluster.nodes[0].signal("STOP");
+    for running in [held, waiting, standing, leading] {
+        let began = Instant::now();
+        running.signal("TERM");
+        running.signal("INT");
+        let ended = running.end();
+        assert!(matches!(ended.code, Some(130 | 143)), "{:?}: {}", ended.code, ended.stderr);
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    }
+    cluster.nodes[0].signal("CONT");
+}
+
 #[test]
 fn a_leader_whose_leadership_was_lost_before_its_command_ended_is_79() {
     let cli = shared();
