@@ -202,12 +202,10 @@ async fn lead_with(
         look_every: look_every(arguments.ttl),
     };
     let ended = supervise(&leadership, order, signals).await?;
+    let stays = Stays::UntilLeaseEnds(leadership.remaining());
     let given_back = match leadership.token() {
         Err(lost) => GivenBack::WasLost(lost.to_string()),
-        Ok(_) => {
-            let stays = Stays::UntilLeaseEnds(leadership.remaining());
-            parting::give_back(globals, name, stays, leadership.resign()).await
-        }
+        Ok(_) => parting::give_back(globals, name, stays, leadership.resign()).await,
     };
     exit_of(&ended, given_back, &format!("the leadership of {name}"), OnLost::Term)
 }

@@ -214,17 +214,12 @@ async fn under(
         look_every: supervisor::look_every(ttl),
     };
     let ended = supervisor::supervise(&guard, order, signals).await?;
+    let of_own_lease = Stays::UntilLeaseEnds(guard.remaining());
+    let stays = outer.map_or(of_own_lease, |_| Stays::UntilOutermostRunEnds);
     let given_back = match guard.token() {
         Err(lost) => GivenBack::WasLost(lost.to_string()),
         // One that a `run` around this one holds stays its own.
-        Ok(_) => {
-            let stays = if outer.is_some() {
-                Stays::UntilOutermostRunEnds
-            } else {
-                Stays::UntilLeaseEnds(guard.remaining())
-            };
-            parting::give_back(globals, name, stays, guard.release()).await
-        }
+        Ok(_) => parting::give_back(globals, name, stays, guard.release()).await,
     };
     exit_of(&ended, given_back, &format!("the lock {name}"), arguments.on_lost)
 }

@@ -195,8 +195,8 @@ impl Family {
         let _ = self.members();
     }
 
-    /// Kills all: first the group, at once; then those whom parents tell; then those who have to be searched for. So the
-    /// command of a `run` inside hears from the system that that died, a moment before its own end.
+    /// Kills all: first the group, at once; then those whom parents tell; then those who have to be searched for. So
+    /// the command of a `run` inside hears from the system that that died, a moment before its own end.
     pub(crate) fn kill(&mut self) -> Result<(), Errno> {
         let group = self.group.signal(Signal::SIGKILL);
         let near = self.kill_outside();

@@ -335,7 +335,7 @@ impl<H: Held> Supervisor<'_, H> {
     fn bury_all_seen(&mut self) -> bool {
         let all = Process::all().unwrap_or_default().into_iter();
         let dead = all.filter(|process| process.parent == Pid::this() && process.is_dead());
-        dead.fold(false, |buried, process| self.bury_one(process.pid) || buried)
+        dead.filter(|process| self.bury_one(process.pid)).count() > 0
     }
 
     /// A signal came that is meant for the command.

@@ -101,7 +101,7 @@ fn nobody_is_asked_twice() {
 fn what_a_killed_inner_run_leaves_behind_is_asked_to_end() {
     let cli = shared();
     let far = "trap \"echo asked; exit 0\" TERM; echo far $$; while :; do sleep 0.01; done";
-    let inner = format!("(setsid sh -c \"$FAR\" &); echo up; sleep 1000");
+    let inner = "(setsid sh -c \"$FAR\" &); echo up; sleep 1000";
     let script = format!("{BINARY} run family/orphaned -- sh -c '{inner}' & echo inner $!; wait; read _");
     let mut command = cli.command(&["run", "family/adopter", "--ttl", "30s", "--", "sh", "-c", &script]);
     command.env("FAR", far);
