@@ -109,10 +109,16 @@ fn runs_inside_that_want_the_terminal_wait_for_each_other() {
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    let read = file("read", "read x </dev/tty; echo got $x");
-    let inner = |name: &str| format!("{BINARY} run {name} -- sh {read} &\n");
+    let read = file("read", "echo $1 $$; read x </dev/tty; echo got $x");
+    let inner = |name: &str| format!("{BINARY} run {name} -- sh {read} {name} &\n");
     let both = file("both", &format!("{}{}wait; exit 6", inner("terminal/one"), inner("terminal/two")));
     let mut terminal = on_a_terminal(&cli, &format!("{BINARY} run terminal/around -- sh {both}"));
+    let readers = ["terminal/one ", "terminal/two "].map(|begin| terminal.until_tells(begin));
+    let stands_still = |pid: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.contains(") T ")
+    };
+    super::until("one stands still, for the other has the terminal", || readers.iter().any(stands_still));
     terminal.write("first\n");
     terminal.until_says("got first");
     terminal.write("second\n");
