@@ -17,7 +17,7 @@ use crate::session::{Core, Session};
 use std::fmt::Display;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_proto::convert::{ModeFields, write_mode};
@@ -54,6 +54,7 @@ pub struct Acquire {
     why: String,
     lock_delay: Duration,
     max_hold: Option<Duration>,
+    tells_owner: Option<Arc<OnceLock<String>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +74,7 @@ impl Acquire {
             why: String::new(),
             lock_delay: Duration::ZERO,
             max_hold: None,
+            tells_owner: None,
         }
     }
 
@@ -139,6 +141,13 @@ impl Acquire {
         self
     }
 
+    /// Where to put the name of the owner that asks, once it does: by it and the lease, a request is found among those
+    /// that wait.
+    pub fn tell_owner(mut self, to: Arc<OnceLock<String>>) -> Acquire {
+        self.tells_owner = Some(to);
+        self
+    }
+
     /// Takes it if it is free, without waiting.
     pub async fn try_acquire(mut self) -> Result<Guard, AcquireError> {
         self.wait = Wait::No;
@@ -182,6 +191,7 @@ impl Acquire {
             why: self.why.clone(),
             lock_delay: self.lock_delay,
             max_hold: self.max_hold,
+            tells_owner: self.tells_owner.clone(),
         })
     }
 }
@@ -236,6 +246,7 @@ struct Asked {
     why: String,
     lock_delay: Duration,
     max_hold: Option<Duration>,
+    tells_owner: Option<Arc<OnceLock<String>>>,
 }
 
 impl Asked {
@@ -257,6 +268,10 @@ impl Asked {
         let settled = turn.clone().map(|turn| Box::new(move |_| drop(turn)) as Settled);
         let mut claim = Claim::new(&core, &self.names[0], !inherited, settled);
         let owner = self.owner.clone().unwrap_or_else(|| owner::generated(claim.seq()));
+        if let Some(to) = &self.tells_owner {
+            // Whoever gives the same place to two requests hears of the first.
+            let _ = to.set(owner.clone());
+        }
         let op = self.op(&core, &claim, &owner, began);
         let answered = match claim.ask(op, self.wait, began).await {
             Ok(answered) => answered,
@@ -286,8 +301,7 @@ impl Asked {
             return Err(Error::unexpected("a look at a lock").into());
         };
         let (lease, owner) = (core.lease.get(), self.owner.as_deref().unwrap_or_default());
-        let ours = |holder: &v1::Holder| holder.lease_id == lease && holder.owner == owner;
-        Ok(seen.lock.is_some_and(|lock| lock.holders.iter().any(ours)))
+        Ok(seen.lock.is_some_and(|lock| may_be_held_by(&lock, lease, owner)))
     }
 
     fn op(&self, core: &Core, claim: &Claim, owner: &str, began: Instant) -> Op {
@@ -329,6 +343,13 @@ impl Asked {
     }
 }
 
+/// Whether this owner within the lease holds a lock, or may: of many holders not all are shown. To leave alone what is
+/// one's own costs little; to give back what is another's would cost it the lock.
+fn may_be_held_by(lock: &v1::LockState, lease: u64, owner: &str) -> bool {
+    let is_cut = lock.holder_count > lock.holders.len() as u64;
+    is_cut || lock.holders.iter().any(|holder| holder.lease_id == lease && holder.owner == owner)
+}
+
 /// When a grant was made. One that did not wait may have been made by any attempt. One that waited was in line when the
 /// last attempt arrived; how long it waited is told by the node that worded the answer, as of then, so this is late by
 /// the time from grant to answer within the cluster.
@@ -356,5 +377,24 @@ pub(crate) fn not_acquired(
         EndReason::Forced | EndReason::MaxHold | EndReason::Released => {
             AcquireError::Lost(Lost::new(LostReason::of_end(reason)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_not_among_the_holders_shown_may_hold_it_if_not_all_are() {
+        let holder = v1::Holder { lease_id: 7, owner: "~1".to_owned(), ..v1::Holder::default() };
+        let mut lock = v1::LockState { holders: vec![holder], holder_count: 1, ..v1::LockState::default() };
+        assert!(may_be_held_by(&lock, 7, "~1"));
+        assert!(!may_be_held_by(&lock, 7, "~2") && !may_be_held_by(&lock, 8, "~1"));
+        lock.holder_count = 2;
+        assert!(may_be_held_by(&lock, 7, "~2") && may_be_held_by(&lock, 8, "~1"));
+        let read = convert::lock_info(v1::LockState::default(), tollgate_types::Revision::ZERO).unwrap();
+        let cut = crate::LockInfo { holder_count: 1001, ..read.clone() };
+        let lease = tollgate_types::LeaseId::new(7).unwrap();
+        assert!(cut.may_be_held_by(lease, "~1") && !read.may_be_held_by(lease, "~1"));
     }
 }

@@ -10,7 +10,7 @@ use crate::convert;
 use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, LostReason};
 use crate::owner::Turn;
-use crate::session::{Core, Failed, Returning, Session};
+use crate::session::{Core, Failed, Session};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
@@ -242,8 +242,8 @@ impl Grant {
         } else {
             VecDeque::from([self.request(&self.names, 0)])
         };
-        let (core, returning) = (Arc::clone(self.core()), Some(self.core().returns()));
-        Some(Release { core, requests, remains, turn, in_background: false, returning })
+        let core = Arc::clone(self.core());
+        Some(Release { core, requests, remains, turn, in_background: false })
     }
 
     /// Whether the cluster may hold some of it for this program although it was lost: the other names of one that was
@@ -370,8 +370,6 @@ struct Release {
     turn: Option<Turn>,
     /// Whether it has gone there already.
     in_background: bool,
-    /// Told to the session, which waits for it when it is closed.
-    returning: Option<Returning>,
 }
 
 impl Release {
@@ -434,8 +432,13 @@ impl Drop for Release {
             remains: self.remains,
             turn: self.turn.take(),
             in_background: true,
-            returning: self.returning.take(),
         };
-        self.core.client.runtime().spawn(again.run_quietly());
+        // Told to the session, which waits for it when it is closed. Not before: one that its caller has and does not
+        // poll would be waited for in vain.
+        let returning = self.core.returns();
+        self.core.client.runtime().spawn(async move {
+            again.run_quietly().await;
+            drop(returning);
+        });
     }
 }

@@ -29,6 +29,13 @@ impl LockInfo {
     pub fn is_free(&self) -> bool {
         self.holder_count == 0 && self.waiter_count == 0 && self.closed_for.is_zero()
     }
+
+    /// Whether this owner within the lease holds it; true as well if it is not among the holders that are shown, and
+    /// not all are.
+    pub fn may_be_held_by(&self, lease: LeaseId, owner: &str) -> bool {
+        let is_cut = self.holder_count > self.holders.len() as u64;
+        is_cut || self.holders.iter().any(|holder| holder.lease == lease && holder.owner == owner)
+    }
 }
 
 /// Who holds a lock.

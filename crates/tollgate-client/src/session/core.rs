@@ -188,11 +188,15 @@ impl Core {
         Returning { core: Arc::clone(self) }
     }
 
-    /// Completes once nothing is being given back.
+    /// Completes once nothing is being given back, or can be.
     pub(crate) async fn until_returned(&self) {
         let mut returning = self.returning.subscribe();
-        // The sender lives as long as `self`.
-        let _ = returning.wait_for(|under_way| *under_way == 0).await;
+        tokio::select! {
+            biased;
+            // The sender lives as long as `self`.
+            _ = returning.wait_for(|under_way| *under_way == 0) => {}
+            _ = self.until_over() => {}
+        }
     }
 
     /// Whether what is held has to be given back, instead of ending with the lease.

@@ -12,13 +12,15 @@ use super::spelling::nearest;
 use std::ffi::OsString;
 
 /// Variables that clients read, or that `run` sets for its child.
-pub const CLIENT_VARIABLES: [&str; 6] = [
+pub const CLIENT_VARIABLES: [&str; 8] = [
     "TOLLGATE_ENDPOINTS",
     "TOLLGATE_LOCK_NAME",
     "TOLLGATE_FENCING_TOKEN",
     "TOLLGATE_LEASE_ID",
     "TOLLGATE_OWNER",
     "TOLLGATE_DEADLINE_UNIX_MS",
+    "TOLLGATE_HELD",
+    "TOLLGATE_RUNS",
 ];
 
 pub(crate) fn read_into(variables: &[(OsString, OsString)], layers: &mut Layers) {

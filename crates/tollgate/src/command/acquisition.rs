@@ -78,8 +78,8 @@ impl Acquisition {
             Some(owner) => session.owner(owner).lock(&self.name),
             None => session.lock(&self.name),
         };
-        let acquiring = self.shaped(acquire);
         let mut waiting = Waiting::new(globals, client, &self.name, session.lease_id());
+        let acquiring = self.shaped(acquire.tell_owner(waiting.owner()));
         let acquired = tokio::select! {
             acquired = acquiring => acquired,
             signal = signals.next() => {

@@ -1,7 +1,8 @@
 //! `tollgate elect`: stands for election, leads until the end, and meanwhile runs a command if one is given.
 
-use super::parting::{self, GivenBack};
+use super::parting::{self, GivenBack, Stays};
 use super::run::exit_of;
+use super::run::family::Reach;
 use super::run::forwarding::Forwarding;
 use super::run::launcher;
 use super::run::nesting;
@@ -60,6 +61,10 @@ struct Arguments {
     /// Don't stand: print who leads, and every change
     #[arg(long, conflicts_with_all = ["value", "wait", "command", "leader"])]
     observe: bool,
+
+    /// Let be what has left the command's process group (setsid, daemons): it runs on without leading
+    #[arg(long, requires = "command")]
+    leave_daemons: bool,
 
     /// The command to run while leading
     #[arg(value_name = "COMMAND", last = true)]
@@ -132,9 +137,7 @@ async fn stand(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exit>
         Ok(leadership) => lead_with(globals, arguments, &session, leadership, &mut signals).await,
         Err(error) => Err(error),
     };
-    // Signals that come after a command's end were meant for it.
-    let insists = arguments.command.is_empty().then_some(&mut signals);
-    Ok(parting::close(session, went, insists).await)
+    Ok(parting::close(session, went, &mut signals).await)
 }
 
 fn refused(name: &str, error: AcquireError) -> anyhow::Error {
@@ -171,9 +174,9 @@ async fn lead(
         why = leadership.lost() => return Err(lost(&why)),
         _ = signals.next() => {}
     }
-    let left = leadership.remaining();
-    let resigning = async { Ok(parting::give_back(globals, &name, left, leadership.resign()).await) };
-    match signals.unless(resigning).await? {
+    let stays = Stays::UntilLeaseEnds(leadership.remaining());
+    let resigning = parting::give_back(globals, &name, stays, leadership.resign());
+    match signals.unless_insisted(resigning).await? {
         GivenBack::Done => Ok(Exit::Done),
         GivenBack::Unknown => Ok(Exit::Unreachable),
         GivenBack::WasLost(why) => Err(lost(&why)),
@@ -195,12 +198,14 @@ async fn lead_with(
         environment: nesting::environment(globals, None, name, token, lease, owner, leadership.remaining()),
         schedule: Schedule::new(arguments.ttl, None).expect("without a grace any TTL will do"),
         on_lost: OnLost::Term,
+        reach: if arguments.leave_daemons { Reach::Group } else { Reach::All },
         look_every: look_every(arguments.ttl),
     };
     let ended = supervise(&leadership, order, signals).await?;
+    let stays = Stays::UntilLeaseEnds(leadership.remaining());
     let given_back = match leadership.token() {
         Err(lost) => GivenBack::WasLost(lost.to_string()),
-        Ok(_) => parting::give_back(globals, name, leadership.remaining(), leadership.resign()).await,
+        Ok(_) => parting::give_back(globals, name, stays, leadership.resign()).await,
     };
     exit_of(&ended, given_back, &format!("the leadership of {name}"), OnLost::Term)
 }

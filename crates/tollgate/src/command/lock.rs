@@ -1,7 +1,7 @@
 //! `tollgate lock`: holds a lock until a signal comes, for scripts and for people who look around.
 
 use super::acquisition::Acquisition;
-use super::parting::{self, GivenBack};
+use super::parting::{self, GivenBack, Stays};
 use super::run::forwarding::Forwarding;
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
@@ -49,7 +49,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
             hold(globals, guard, &mut signals).await
         };
         let went = held.await;
-        Ok(parting::close(session, went, Some(&mut signals)).await)
+        Ok(parting::close(session, went, &mut signals).await)
     })
 }
 
@@ -86,9 +86,9 @@ async fn hold(globals: &Globals, guard: Guard, signals: &mut Forwarding) -> anyh
 
 /// A second signal ends the wait for the cluster's answer.
 async fn give_back(globals: &Globals, guard: Guard, signals: &mut Forwarding) -> anyhow::Result<Exit> {
-    let (name, left) = (guard.name().to_owned(), guard.remaining());
-    let giving = async { Ok(parting::give_back(globals, &name, left, guard.release()).await) };
-    match signals.unless(giving).await? {
+    let (name, stays) = (guard.name().to_owned(), Stays::UntilLeaseEnds(guard.remaining()));
+    let giving = parting::give_back(globals, &name, stays, guard.release());
+    match signals.unless_insisted(giving).await? {
         GivenBack::Done => {
             globals.remark(&format!("tollgate: gave {name} back"));
             Ok(Exit::Done)

@@ -24,12 +24,28 @@ pub(crate) enum GivenBack {
     Unknown,
 }
 
-/// Waits until the cluster has taken back what it was asked to take; what could not be is remarked on, with how much is
-/// `left` until it is free by itself.
+/// How long something is held that could not be given back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stays {
+    UntilLeaseEnds(Duration),
+    /// It is held under a lease that another process keeps alive.
+    UntilOutermostRunEnds,
+}
+
+impl Stays {
+    fn text(self) -> String {
+        match self {
+            Stays::UntilLeaseEnds(left) => format!("it is free when its lease ends, in {}", span::text(left)),
+            Stays::UntilOutermostRunEnds => "it stays held until the outermost run ends".to_owned(),
+        }
+    }
+}
+
+/// Waits until the cluster has taken back what it was asked to take; what could not be is remarked on.
 pub(crate) async fn give_back<T>(
     globals: &Globals,
     name: &str,
-    left: Duration,
+    stays: Stays,
     giving: impl Future<Output = Result<T, Error>>,
 ) -> GivenBack {
     match tokio::time::timeout(PATIENCE, giving).await {
@@ -40,32 +56,29 @@ pub(crate) async fn give_back<T>(
             GivenBack::WasLost(error.to_string())
         }
         Ok(Err(_)) | Err(_) => {
-            let left = span::text(left);
-            globals.remark(&format!(
-                "warning: {name} could not be given back; it is free when its lease ends, in {left}"
-            ));
+            globals.remark(&format!("warning: {name} could not be given back; {}", stays.text()));
             GivenBack::Unknown
         }
     }
 }
 
-/// Says how it went, and only then ends the session. A signal cuts that short, where nothing else listens for signals.
-pub(crate) async fn close(
-    session: Session,
-    went: anyhow::Result<Exit>,
-    signals: Option<&mut Forwarding>,
-) -> Exit {
+/// Says how it went, and only then ends the session. A signal cuts that short, unless there was a command, for which it
+/// was meant; one that came before, to cut short what was given back, counts for this too.
+pub(crate) async fn close(session: Session, went: anyhow::Result<Exit>, signals: &mut Forwarding) -> Exit {
     let exit = went.unwrap_or_else(|error| complain(&error));
     let insisted = async {
-        match signals {
-            Some(signals) => drop(signals.next().await),
-            None => std::future::pending().await,
+        if signals.are_for_a_command() {
+            std::future::pending::<()>().await;
+        }
+        if !signals.has_insisted() {
+            signals.next().await;
         }
     };
     tokio::select! {
+        biased;
+        () = insisted => {}
         // Should this fail, the lease ends by itself.
         _ = tokio::time::timeout(PATIENCE, session.close()) => {}
-        () = insisted => {}
     }
     exit
 }

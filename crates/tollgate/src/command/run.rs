@@ -5,7 +5,7 @@
 //! deadline, by this process (`supervisor`) or, should this process be unable to, by another (`guardian`). What was
 //! taken away by an operator is free at once; nobody can be faster than that.
 
-mod family;
+pub(crate) mod family;
 pub(crate) mod forwarding;
 pub(crate) mod guardian;
 pub(crate) mod launcher;
@@ -15,16 +15,18 @@ mod process;
 mod process_group;
 mod run_id;
 pub(crate) mod schedule;
+mod search;
 pub(crate) mod supervisor;
 mod terminal;
 
 use super::acquisition::Acquisition;
-use super::parting::{self, GivenBack};
+use super::parting::{self, GivenBack, Stays};
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::span;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use family::Reach;
 use forwarding::Forwarding;
 use nesting::Outer;
 use on_lost::OnLost;
@@ -38,7 +40,10 @@ use tollgate_client::{Client, ErrorKind, Guard, Lost, LostReason, Session};
 const HELP: &str = "\
 The command runs in a process group of its own. Signals sent to tollgate go on to it, it has the terminal, stdin and \
 stdout, and its exit code is that of tollgate. Processes that it leaves behind are ended with it, even if they have \
-left the group or become orphans (setsid, timeout, daemons).
+left the group or become orphans (setsid, timeout, daemons). With --leave-daemons those that have left the group are \
+let be, when the command ends and when the lock is lost: they then run without the lock, and so may others that do \
+the same. That is right for a command that starts a service and is done (start-app.sh, ssh with ControlPersist, \
+build daemons), and wrong for one whose work goes on in what it started.
 
 If no keepalive has been answered for so long that the lease might end soon, the command is ended before it can end on \
 the server: SIGTERM, --grace later SIGKILL. This holds too if tollgate is killed, stopped or starved meanwhile: a \
@@ -47,8 +52,8 @@ the command is ended in the same way, but others may have the lock before it is 
 longer than its TTL loses the lock, and is ended.
 
 Out of reach are processes that others start for the command (systemd-run, docker, cron, a remote shell) and those of \
-another user: put sudo in front of tollgate, not behind it. Should tollgate itself be killed with SIGKILL, orphans \
-that have emptied their environment are out of reach too.
+another user: put sudo in front of tollgate, not behind it. Should tollgate itself be killed, stopped or starved, \
+orphans that have emptied their environment are out of reach too.
 
 The command finds in its environment:
   TOLLGATE_LOCK_NAME         the lock
@@ -63,7 +68,7 @@ A `tollgate run` inside goes on with the same lease. A lock that a run around it
 it likes, and never gives back. Any other lock it takes for itself: runs inside that run at a time exclude each other, \
 and give back what they took. The search for deadlocks does not see that the run around waits for the one inside, so \
 nested runs that take locks in opposite order wait for ever: take them in the same order, or give --wait. What a run \
-inside held that is killed with SIGKILL is free when the outermost run ends.
+inside held or waited for that is killed with SIGKILL stays so until the outermost run ends.
 
 Exit codes:
   the command's own; 128 + N if signal N ended it
@@ -92,6 +97,10 @@ struct Arguments {
     /// How long the command has to end by itself; at most a sixth of the TTL [default: 5s, or a sixth of the TTL]
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     grace: Option<Duration>,
+
+    /// Let be what has left the command's process group (setsid, daemons): it runs on without the lock
+    #[arg(long)]
+    leave_daemons: bool,
 
     /// Take a lease of one's own, even inside another run
     #[arg(long)]
@@ -138,8 +147,7 @@ async fn execute(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exi
         Ok(guard) => under(globals, arguments, outer.as_ref(), &session, guard, &mut signals).await,
         Err(error) => Err(error),
     };
-    // Signals that still come were meant for the command.
-    Ok(parting::close(session, went, None).await)
+    Ok(parting::close(session, went, &mut signals).await)
 }
 
 /// A lease for the lock: one of its own, or that of the `run` around this one.
@@ -170,8 +178,7 @@ async fn held_around<'a>(
     };
     // It may have lost it meanwhile.
     let lock = client.get_lock(name).await.map_err(failed)?;
-    let holds = lock.holders.iter().any(|holder| holder.lease == outer.lease && holder.owner == owner);
-    Ok(holds.then_some(owner))
+    Ok(lock.may_be_held_by(outer.lease, owner).then_some(owner))
 }
 
 /// Runs the command under the lock, and gives the lock back.
@@ -203,13 +210,16 @@ async fn under(
         ),
         schedule: schedule_of(ttl, grace)?,
         on_lost: arguments.on_lost,
+        reach: if arguments.leave_daemons { Reach::Group } else { Reach::All },
         look_every: supervisor::look_every(ttl),
     };
     let ended = supervisor::supervise(&guard, order, signals).await?;
+    let of_own_lease = Stays::UntilLeaseEnds(guard.remaining());
+    let stays = outer.map_or(of_own_lease, |_| Stays::UntilOutermostRunEnds);
     let given_back = match guard.token() {
         Err(lost) => GivenBack::WasLost(lost.to_string()),
         // One that a `run` around this one holds stays its own.
-        Ok(_) => parting::give_back(globals, name, guard.remaining(), guard.release()).await,
+        Ok(_) => parting::give_back(globals, name, stays, guard.release()).await,
     };
     exit_of(&ended, given_back, &format!("the lock {name}"), arguments.on_lost)
 }

@@ -4,6 +4,7 @@ use crate::globals::{Globals, stderr_is_terminal};
 use crate::span;
 use std::convert::Infallible;
 use std::io::Write;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tollgate_client::{Client, LeaseId, LockInfo};
 
@@ -16,6 +17,8 @@ pub(crate) struct Waiting<'a> {
     client: &'a Client,
     name: &'a str,
     lease: LeaseId,
+    /// As which owner, once that is known: others may wait under the same lease.
+    owner: Arc<OnceLock<String>>,
     began: Instant,
     terminal: bool,
     quiet: bool,
@@ -26,8 +29,13 @@ pub(crate) struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     pub(crate) fn new(globals: &Globals, client: &'a Client, name: &'a str, lease: LeaseId) -> Waiting<'a> {
         let terminal = stderr_is_terminal();
-        let (began, quiet, said) = (Instant::now(), globals.quiet, String::new());
-        Waiting { client, name, lease, began, terminal, quiet, said }
+        let (owner, began, quiet, said) = (Arc::default(), Instant::now(), globals.quiet, String::new());
+        Waiting { client, name, lease, owner, began, terminal, quiet, said }
+    }
+
+    /// Where to put the owner that waits.
+    pub(crate) fn owner(&self) -> Arc<OnceLock<String>> {
+        Arc::clone(&self.owner)
     }
 
     /// Goes on until it is dropped.
@@ -46,7 +54,7 @@ impl<'a> Waiting<'a> {
     }
 
     fn show(&mut self, lock: &LockInfo) {
-        let text = progress(self.name, self.lease, lock);
+        let text = progress(self.name, self.lease, self.owner.get(), lock);
         // Elsewhere than on a terminal, only a change of who is in the way is news.
         let news = format!("{:?}", lock.holders.iter().map(|holder| holder.token).collect::<Vec<_>>());
         let mut stderr = std::io::stderr().lock();
@@ -69,13 +77,13 @@ impl<'a> Waiting<'a> {
 }
 
 /// `waiting for jobs: held by ..., position 2 of 3`.
-fn progress(name: &str, lease: LeaseId, lock: &LockInfo) -> String {
+fn progress(name: &str, lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> String {
     let holders = match &lock.holders[..] {
         [] if lock.closed_for.is_zero() => "free".to_owned(),
         [] => format!("closed by a lock-delay for {}", span::text(lock.closed_for)),
         holders => super::acquisition::held_by(holders),
     };
-    let own = lock.waiters.iter().find(|waiter| waiter.lease == lease);
+    let own = lock.waiters.iter().find(|waiter| waiter.lease == lease && Some(&waiter.owner) == owner);
     let position = own.map_or_else(String::new, |own| {
         format!(", position {} of {}", own.position, lock.waiter_count.max(own.position))
     });

@@ -2,13 +2,15 @@
 //!
 //! `timeout`, `setsid`, a shell's jobs and the command of a `run` inside leave the group, and some leave their parents
 //! too. `run` adopts those (it is a subreaper), so that all that is below it is the command's; the guardian, should
-//! `run` be gone, finds them by the name of the run in their environment. Invariant: nobody is signalled who was there
-//! before the command. What escapes nonetheless: processes that others start on the command's behalf (systemd, docker,
-//! cron, sshd), and those of another user.
+//! `run` be gone, finds them by the name of the run in their environment. Invariants: nobody is signalled who was there
+//! before the command; the group, which takes no search, is signalled before anybody is looked for. What escapes
+//! nonetheless: processes that others start on the command's behalf (systemd, docker, cron, sshd), and those of another
+//! user.
 
 use super::process::Process;
 use super::process_group::ProcessGroup;
 use super::run_id::RunId;
+use super::search::Search;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -20,132 +22,237 @@ use std::time::{Duration, Instant};
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(25);
 
+/// How long one search through environments may take where nothing else says so.
+const SEARCH_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How many members are named to people.
+const NAMED_MAX: usize = 5;
+
+/// Who ends with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All that it started.
+    All,
+    /// Its process group: who has left that is let be.
+    Group,
+}
+
+impl Reach {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reach::All => "all",
+            Reach::Group => "group",
+        }
+    }
+
+    pub(crate) fn of_name(name: &str) -> Option<Reach> {
+        [Reach::All, Reach::Group].into_iter().find(|known| known.name() == name)
+    }
+}
+
 /// A command and all that it started.
 #[derive(Debug)]
 pub(crate) struct Family {
     group: ProcessGroup,
-    /// The `run` that started it.
-    run: Pid,
     known: Known,
-    /// Those outside the group that were asked to end, by number and start: nobody is asked twice.
+    /// Those outside the group that were found once: a member stays one, even if its parents end.
+    seen: BTreeSet<(Pid, u64)>,
+    /// Those of them that were asked to end: nobody is asked twice.
     asked: BTreeSet<(Pid, u64)>,
 }
 
 /// How its members outside the group are known.
 #[derive(Debug)]
 enum Known {
+    /// There are none.
+    Not,
     /// All below `run` are, but for those that are no part of the command.
-    ByParents { besides: Vec<Process> },
+    ByParents { run: Pid, besides: Vec<Process> },
     /// Those below the command, and those that have the run in their environment.
-    ByRunId(RunId),
+    ByRunId(Search),
 }
 
-/// What is below this process before there is a command: its guardian, and what a shell started that then became `run`.
-pub(crate) fn children_so_far() -> Vec<Process> {
+/// All below this process before there is a command: its guardian, and what a shell started that then became `run`.
+/// Not only its children: the others come to it when their parents end.
+pub(crate) fn descendants_so_far() -> Vec<Process> {
     let all = Process::all().unwrap_or_default();
-    all.into_iter().filter(|process| process.parent == Pid::this()).collect()
+    let children = all.iter().copied().filter(|process| process.parent == Pid::this());
+    with_descendants(children.collect(), &all)
+}
+
+/// Processes and all below them.
+fn with_descendants(mut next: Vec<Process>, all: &[Process]) -> Vec<Process> {
+    let mut children: BTreeMap<Pid, Vec<Process>> = BTreeMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(*process);
+    }
+    let mut found = BTreeMap::new();
+    while let Some(process) = next.pop() {
+        if found.insert(process.pid, process).is_none() {
+            next.extend(children.get(&process.pid).into_iter().flatten());
+        }
+    }
+    found.into_values().collect()
 }
 
 impl Family {
-    /// Of a command that this process started when it had these children.
-    pub(crate) fn below_us(group: ProcessGroup, besides: Vec<Process>) -> Family {
-        Family { group, run: Pid::this(), known: Known::ByParents { besides }, asked: BTreeSet::new() }
+    fn new(group: ProcessGroup, known: Known) -> Family {
+        Family { group, known, seen: BTreeSet::new(), asked: BTreeSet::new() }
+    }
+
+    /// Of a command that this process started when these were below it.
+    pub(crate) fn below_us(group: ProcessGroup, reach: Reach, besides: Vec<Process>) -> Family {
+        let known = match reach {
+            Reach::All => Known::ByParents { run: Pid::this(), besides },
+            Reach::Group => Known::Not,
+        };
+        Family::new(group, known)
     }
 
     /// Of a command that another process started.
-    pub(crate) fn of_run(group: ProcessGroup, run: Pid, id: RunId) -> Family {
-        Family { group, run, known: Known::ByRunId(id), asked: BTreeSet::new() }
+    pub(crate) fn of_run(group: ProcessGroup, reach: Reach, id: RunId) -> Family {
+        let since = Process::of(group.pid()).map_or(0, |leader| leader.started);
+        let known = match reach {
+            Reach::All => Known::ByRunId(Search::new(id, since)),
+            Reach::Group => Known::Not,
+        };
+        Family::new(group, known)
     }
 
     pub(crate) fn group(&self) -> ProcessGroup {
         self.group
     }
 
-    /// Whether a child of this process came to it from the command, and is not the command itself.
-    pub(crate) fn is_orphan(&self, pid: Pid) -> bool {
-        let Known::ByParents { besides } = &self.known else { return false };
-        pid != self.group.pid() && !besides.iter().any(|other| other.pid == pid)
-    }
-
-    /// Those that live; none if that can't be read here.
-    fn members(&self) -> Option<Vec<Process>> {
+    /// Those that live, as far as they are known by group and parents or were found before; none if that can't be read
+    /// here.
+    fn members(&mut self) -> Option<Vec<Process>> {
         let all = Process::all()?;
-        let mut children: BTreeMap<Pid, Vec<Process>> = BTreeMap::new();
-        for process in &all {
-            children.entry(process.parent).or_default().push(*process);
-        }
-        let mut next: Vec<Process> =
-            all.iter().copied().filter(|process| self.belongs_by_itself(*process)).collect();
-        let mut found = BTreeMap::new();
-        while let Some(process) = next.pop() {
-            if found.insert(process.pid, process).is_none() {
-                next.extend(children.get(&process.pid).into_iter().flatten());
-            }
-        }
-        Some(found.into_values().filter(|process| !process.is_dead()).collect())
+        let of_themselves = all.iter().copied().filter(|process| self.belongs_by_itself(*process)).collect();
+        let mut members = match self.known {
+            Known::Not => of_themselves,
+            _ => with_descendants(of_themselves, &all),
+        };
+        members.retain(|process| !process.is_dead());
+        let outside = members.iter().filter(|process| self.is_outside(**process));
+        let outside: Vec<_> = outside.map(|process| process.identity()).collect();
+        self.seen.extend(outside);
+        Some(members)
     }
 
     /// Whether a process is a member whoever its parent is.
     fn belongs_by_itself(&self, process: Process) -> bool {
-        process.group == self.group.pid()
+        !self.is_outside(process)
+            || self.seen.contains(&process.identity())
             || match &self.known {
-                Known::ByParents { besides } => {
-                    process.parent == self.run && !besides.iter().any(|other| other.is(process))
+                Known::ByParents { run, besides } => {
+                    process.parent == *run && !besides.iter().any(|other| other.is(process))
                 }
-                Known::ByRunId(id) => id.is_around(process.pid),
+                Known::ByRunId(_) | Known::Not => false,
             }
     }
 
-    fn outside(&self) -> Vec<Process> {
-        let members = self.members().unwrap_or_default();
-        members.into_iter().filter(|process| process.group != self.group.pid()).collect()
+    fn is_outside(&self, process: Process) -> bool {
+        process.group != self.group.pid()
     }
 
-    /// Whether somebody is left.
-    pub(crate) fn lives(&self) -> bool {
+    /// Finds those who are known by their environment alone. What that takes is bounded, and nothing that can be done
+    /// without it should wait for it.
+    fn search(&mut self, patience: Duration) {
+        let Known::ByRunId(search) = &mut self.known else { return };
+        let all = Process::all().unwrap_or_default().into_iter();
+        let unknown = all.filter(|process| {
+            let known = process.group == self.group.pid() || self.seen.contains(&process.identity());
+            !known && !process.is_dead()
+        });
+        let found = search.among(unknown.collect::<Vec<_>>(), patience);
+        self.seen.extend(found.iter().map(|process| process.identity()));
+    }
+
+    /// Whether somebody is left of whom we know.
+    pub(crate) fn lives(&mut self) -> bool {
         self.members().map_or_else(|| self.group.lives(), |members| !members.is_empty())
     }
 
-    /// Kills all. First those outside the group: the command of a `run` inside is told by the system when that dies,
-    /// and would get to do something about it.
-    pub(crate) fn kill(&self) -> Result<(), Errno> {
-        let outside = self.outside().into_iter().map(|process| process.signal(Signal::SIGKILL));
-        let killed = outside.fold(Ok(()), Result::and);
-        self.group.signal(Signal::SIGKILL).and(killed)
+    /// Who is left, for people.
+    pub(crate) fn names(&mut self) -> String {
+        let Some(members) = self.members() else { return format!("process group {}", self.group.pid()) };
+        let named = members.iter().take(NAMED_MAX).map(|one| format!("{} ({})", one.pid, one.name()));
+        let named = named.collect::<Vec<_>>().join(", ");
+        match members.len().saturating_sub(NAMED_MAX) {
+            0 => named,
+            more => format!("{named} and {more} more"),
+        }
     }
 
-    /// Asks all to end. What is stopped is woken, or it would not hear.
-    pub(crate) fn ask(&mut self) -> Result<(), Errno> {
+    /// Whether some of those who are left have left the group.
+    pub(crate) fn has_left_its_group(&mut self) -> bool {
+        let members = self.members().unwrap_or_default();
+        members.into_iter().any(|process| self.is_outside(process))
+    }
+
+    /// Notes those outside the group while they can still be told by their parents.
+    pub(crate) fn note(&mut self) {
+        let _ = self.members();
+    }
+
+    /// Kills all: first the group, at once; then those whom parents tell; then those who have to be searched for. So
+    /// the command of a `run` inside hears from the system that that died, a moment before its own end.
+    pub(crate) fn kill(&mut self) -> Result<(), Errno> {
+        let group = self.group.signal(Signal::SIGKILL);
+        let near = self.kill_outside();
+        self.search(SEARCH_PATIENCE);
+        group.and(near).and(self.kill_outside())
+    }
+
+    fn kill_outside(&mut self) -> Result<(), Errno> {
+        let members = self.members().unwrap_or_default().into_iter();
+        let outside = members.filter(|process| self.is_outside(*process));
+        outside.map(|process| process.signal(Signal::SIGKILL)).fold(Ok(()), Result::and)
+    }
+
+    /// Asks all to end, and searches for them no longer than this. What is stopped is woken, or it would not hear.
+    pub(crate) fn ask(&mut self, patience: Duration) -> Result<(), Errno> {
         let group = self.group.ask();
-        group.and(self.ask_outside())
+        group.and(self.ask_outside(patience))
     }
 
-    /// Asks those outside the group who were not asked, and whom nobody asks on our behalf: a parent outside the group
-    /// is asked in their place (`timeout` passes it on; if it does not, they are ours when it is gone), and so does a
-    /// `run` inside. A second SIGTERM would have some programs end in disorder.
-    pub(crate) fn ask_outside(&mut self) -> Result<(), Errno> {
-        let outside = self.outside();
-        let pids: BTreeSet<Pid> = outside.iter().map(|process| process.pid).collect();
+    /// Asks those outside the group who were not asked.
+    pub(crate) fn ask_outside(&mut self, patience: Duration) -> Result<(), Errno> {
+        let near = self.ask_seen();
+        self.search(patience);
+        near.and(self.ask_seen())
+    }
+
+    /// Asks those whom nobody asks on our behalf: a parent outside the group is asked in their place (`timeout` passes
+    /// it on; if it does not, they are ours when it is gone), and so does a `run` inside. A second SIGTERM would have
+    /// some programs end in disorder.
+    fn ask_seen(&mut self) -> Result<(), Errno> {
+        let members = self.members().unwrap_or_default();
+        let by_pid: BTreeMap<Pid, Process> = members.iter().map(|process| (process.pid, *process)).collect();
         let mut sent = Ok(());
-        for process in outside {
-            let by_parent =
-                pids.contains(&process.parent) || process.parent != self.run && is_tollgate(process.parent);
-            let known = (process.pid, process.started);
-            if by_parent || is_guardian(process.pid) || self.asked.contains(&known) {
+        for process in members {
+            // Of the `run`s around this one none asks for us: they are no members.
+            let parent = by_pid.get(&process.parent);
+            let by_parent = parent.is_some_and(|parent| self.is_outside(*parent) || is_tollgate(parent.pid));
+            let known = self.asked.contains(&process.identity());
+            if !self.is_outside(process) || known || by_parent || is_guardian(process.pid) {
                 continue;
             }
-            self.asked.insert(known);
+            self.asked.insert(process.identity());
             sent = sent.and(process.signal(Signal::SIGTERM)).and(process.signal(Signal::SIGCONT));
         }
         sent
     }
 
-    /// Waits until nobody is left, but not for ever, and does something with those who are meanwhile; whether all are
-    /// gone.
-    fn wait_gone(&mut self, patience: Duration, mut meanwhile: impl FnMut(&mut Family)) -> bool {
+    /// Does something until nobody is left, but not for ever; whether all are gone.
+    fn until_gone(&mut self, patience: Duration, mut act: impl FnMut(&mut Family, Duration)) -> bool {
         let (until, mut pause) = (Instant::now() + patience, PAUSE_MIN);
-        while self.lives() {
-            meanwhile(self);
+        loop {
+            // First, since who can't be seen can be signalled nonetheless.
+            act(self, until.saturating_duration_since(Instant::now()));
+            if !self.lives() {
+                return true;
+            }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -153,20 +260,19 @@ impl Family {
             std::thread::sleep(pause.min(left));
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        true
     }
 
     /// Waits for the end of those who were asked to, and asks those who turn up.
     pub(crate) fn wait_asked(&mut self, patience: Duration) -> bool {
-        self.wait_gone(patience, |family| {
+        self.until_gone(patience, |family, left| {
             // Who can't be signalled is told of if it does not end.
-            let _ = family.ask_outside();
+            let _ = family.ask_outside(left.min(SEARCH_PATIENCE));
         })
     }
 
     /// Kills all, and whoever is born meanwhile; whether they are gone.
     pub(crate) fn wait_killed(&mut self, patience: Duration) -> bool {
-        self.wait_gone(patience, |family| {
+        self.until_gone(patience, |family, _| {
             // As above.
             let _ = family.kill();
         })
@@ -192,12 +298,23 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
 
+    const PATIENCE: Duration = Duration::from_secs(30);
+
     fn start(script: &str, id: &RunId) -> (Child, ProcessGroup) {
         let mut command = Command::new("sh");
         let child = command.args(["-c", script]).env(super::super::run_id::VARIABLE, id.as_str());
         let child = child.process_group(0).spawn().unwrap();
         let group = ProcessGroup::of(i32::try_from(child.id()).unwrap());
         (child, group)
+    }
+
+    #[track_caller]
+    fn until(family: &mut Family, holds: impl Fn(&mut Family) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds(family) {
+            assert!(Instant::now() < until, "{:?}", family.members());
+            std::thread::sleep(PAUSE_MIN);
+        }
     }
 
     /// A family as a guardian knows it: all of it, whoever left what, and nobody else.
@@ -207,16 +324,67 @@ mod tests {
         let (mut bystander, _) = start("exec sleep 1000", &RunId::new());
         let (mut child, group) = start("setsid sh -c 'sleep 1000 & sleep 1000' & exit 0", &id);
         child.wait().unwrap();
-        let mut family = Family::of_run(group, Pid::from_raw(1), id);
-        let until = Instant::now() + Duration::from_secs(30);
-        while family.members().unwrap().len() < 3 {
-            assert!(Instant::now() < until, "{:?}", family.members());
-            std::thread::sleep(PAUSE_MIN);
-        }
+        let mut family = Family::of_run(group, Reach::All, id.clone());
+        until(&mut family, |family| {
+            family.search(PATIENCE);
+            family.members().unwrap().len() == 3
+        });
         assert!(family.lives() && !family.group().lives());
-        assert!(family.wait_killed(Duration::from_secs(30)));
+        let mut of_group = Family::of_run(group, Reach::Group, id);
+        assert!(of_group.wait_killed(PATIENCE), "who has left the group is none of it");
+        assert!(family.lives(), "and is let be");
+        assert!(family.wait_killed(PATIENCE));
         assert_eq!(bystander.try_wait().unwrap(), None);
         bystander.kill().unwrap();
         bystander.wait().unwrap();
+    }
+
+    /// They lose their parents, and have nothing in their environment by which they could be found.
+    #[test]
+    fn those_who_were_seen_once_are_known_when_their_parents_are_gone() {
+        let id = RunId::new();
+        let (mut child, group) = start("setsid env -i sleep 1000 & wait", &id);
+        let mut family = Family::of_run(group, Reach::All, id);
+        until(&mut family, |family| {
+            let members = family.members().unwrap();
+            members.iter().any(|process| family.is_outside(*process) && process.name() == "sleep")
+        });
+        group.signal(Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+        assert!(family.lives(), "it has left its group");
+        assert!(family.wait_killed(PATIENCE));
+    }
+
+    #[test]
+    fn a_process_whose_environment_can_not_be_read_delays_no_kill() {
+        let id = RunId::new();
+        let (mut bystander, _) = start("exec sleep 1000", &RunId::new());
+        let (mut child, group) = start("exec sleep 1000", &id);
+        let stuck = |_| loop {
+            std::thread::park();
+        };
+        let search = Search::new(id, 0).reading(stuck);
+        let mut family = Family::new(group, Known::ByRunId(search));
+        assert!(family.wait_killed(PATIENCE));
+        child.wait().unwrap();
+        bystander.kill().unwrap();
+        bystander.wait().unwrap();
+    }
+
+    #[test]
+    fn who_is_left_is_named_within_bounds() {
+        let id = RunId::new();
+        let (mut child, group) =
+            start("for n in 1 2 3 4 5 6; do sleep 1000 & done; printf '\\377' > /proc/$$/comm; wait", &id);
+        let mut family = Family::of_run(group, Reach::Group, id);
+        let first = format!("{} (\u{fffd}), ", group.pid());
+        until(&mut family, |family| {
+            let names = family.names();
+            names.starts_with(&first)
+                && names.matches("(sleep)").count() == 4
+                && names.ends_with(" and 2 more")
+        });
+        assert!(family.wait_killed(PATIENCE));
+        child.wait().unwrap();
     }
 }

@@ -20,19 +20,25 @@ pub(crate) struct Forwarding {
     incoming: mpsc::UnboundedReceiver<Signal>,
     listeners: mpsc::UnboundedSender<Signal>,
     ignored: u64,
+    /// Whether there is, or was, a command that they are meant for.
+    for_a_command: bool,
+    /// Whether one came that was not to be waited after.
+    insisted: bool,
 }
 
 impl Forwarding {
     /// Begins to listen for those that ask for an end.
     pub(crate) fn start() -> std::io::Result<Forwarding> {
         let (listeners, incoming) = mpsc::unbounded_channel();
-        let forwarding = Forwarding { incoming, listeners, ignored: ignored() };
+        let (for_a_command, insisted) = (false, false);
+        let forwarding = Forwarding { incoming, listeners, ignored: ignored(), for_a_command, insisted };
         forwarding.listen(&ENDING)?;
         Ok(forwarding)
     }
 
     /// There is a command now: it gets the others as well.
-    pub(crate) fn listen_to_all(&self) -> std::io::Result<()> {
+    pub(crate) fn listen_to_all(&mut self) -> std::io::Result<()> {
+        self.for_a_command = true;
         self.listen(&OTHERS)
     }
 
@@ -56,6 +62,25 @@ impl Forwarding {
             done = work => done,
             signal = self.next() => Err(WithExit(Exit::signal(signal as i32), String::new()).into()),
         }
+    }
+
+    /// As above, with the last thing that is to be done: after a signal nothing more is waited for.
+    pub(crate) async fn unless_insisted<T>(&mut self, work: impl Future<Output = T>) -> anyhow::Result<T> {
+        tokio::select! {
+            done = work => Ok(done),
+            signal = self.next() => {
+                self.insisted = true;
+                Err(WithExit(Exit::signal(signal as i32), String::new()).into())
+            }
+        }
+    }
+
+    pub(crate) fn has_insisted(&self) -> bool {
+        self.insisted
+    }
+
+    pub(crate) fn are_for_a_command(&self) -> bool {
+        self.for_a_command
     }
 
     /// Waits for the next.

@@ -2,11 +2,12 @@
 //!
 //! A process of this binary that knows little: the command's process group, the name of the run, until when the lock is
 //! believed in, and a pipe from `run`. If the pipe breaks before `run` said that all is done, it ends the command with
-//! all that it started; if the deadline comes near and was not moved, too. It has one thread, does nothing until then
-//! and talks to no network, so that it is on time when others are not. Not here: what `run` does while it can
+//! all that it started; if the deadline comes near and was not moved, too. It does nothing until then
+//! and talks to no network, and what may take long (`search`) it leaves to threads of their own, so that it is on time
+//! when others are not. Not here: what `run` does while it can
 //! (`supervisor`).
 
-use super::family::Family;
+use super::family::{Family, Reach};
 use super::launcher::own_binary;
 use super::on_lost::OnLost;
 use super::process_group::ProcessGroup;
@@ -48,6 +49,7 @@ fn boot_time() -> Duration {
 /// The guardian as `run` sees it.
 pub(crate) struct Guardian {
     process: Child,
+    buried: bool,
     pipe: Option<ChildStdin>,
     /// The deadline that it was told last.
     told: Option<Duration>,
@@ -55,18 +57,23 @@ pub(crate) struct Guardian {
 
 impl Guardian {
     /// Starts one; it waits to be told what to guard.
-    pub(crate) fn start(schedule: Schedule, on_lost: OnLost, id: &RunId) -> anyhow::Result<Guardian> {
+    pub(crate) fn start(
+        schedule: Schedule,
+        on_lost: OnLost,
+        reach: Reach,
+        id: &RunId,
+    ) -> anyhow::Result<Guardian> {
         let ms = |span: Duration| span.as_millis().to_string();
         let schedule = schedule.for_guardian();
         let mut command = Command::new(own_binary());
-        command.arg0("tollgate-guardian").args([GUARD, on_lost.name()]);
+        command.arg0("tollgate-guardian").args([GUARD, on_lost.name(), reach.name()]);
         command.args([ms(schedule.grace()), ms(schedule.kill_before())]).arg(id.as_str());
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         let mut process = command.spawn().context("can't start the guardian of the command")?;
         let pipe = process.stdin.take().context("the guardian has no pipe")?;
         // A guardian that stands still must not make `run` stand still.
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(Guardian { process, pipe: Some(pipe), told: None })
+        Ok(Guardian { process, buried: false, pipe: Some(pipe), told: None })
     }
 
     /// What to guard.
@@ -88,6 +95,17 @@ impl Guardian {
     /// The command has been asked to end: it is not to be asked twice.
     pub(crate) fn asked(&mut self) {
         self.tell("asked");
+    }
+
+    /// Leaves no zombie behind should it have died. Whether it has: told once, since its number is free then. How it
+    /// ended is asked for at the end.
+    pub(crate) fn bury(&mut self) -> bool {
+        let has_ended = matches!(self.process.try_wait(), Ok(Some(_)));
+        has_ended && !std::mem::replace(&mut self.buried, true)
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.process.id()).expect("it was made from an i32"))
     }
 
     /// Nothing is left to guard. Whether it was the guardian that ended the command.
@@ -130,9 +148,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Exit {
 /// What the process knows.
 struct Watch {
     on_lost: OnLost,
+    reach: Reach,
     schedule: Schedule,
-    /// The `run` that it stands by.
-    run: Pid,
     id: RunId,
     family: Option<Family>,
     until: Option<Duration>,
@@ -145,14 +162,14 @@ struct Watch {
 
 impl Watch {
     fn new(arguments: &[OsString]) -> Option<Watch> {
-        let [on_lost, grace, kill_before, id] = arguments else { return None };
+        let [on_lost, reach, grace, kill_before, id] = arguments else { return None };
         let ms = |text: &OsString| text.to_str()?.parse().ok().map(Duration::from_millis);
         let schedule = Schedule::from_parts(ms(grace)?, ms(kill_before)?);
         let on_lost = OnLost::of_name(on_lost.to_str()?)?;
         Some(Watch {
             on_lost,
+            reach: Reach::of_name(reach.to_str()?)?,
             schedule,
-            run: Pid::parent(),
             id: RunId::from_text(id.to_str()?),
             family: None,
             until: None,
@@ -207,7 +224,7 @@ impl Watch {
             match line.trim_end().split_once(' ').unwrap_or((line.trim_end(), "")) {
                 ("group", number) => {
                     let group = number.parse().ok().map(ProcessGroup::of);
-                    self.family = group.map(|group| Family::of_run(group, self.run, self.id.clone()));
+                    self.family = group.map(|group| Family::of_run(group, self.reach, self.id.clone()));
                 }
                 ("until", ms) => self.until = ms.parse().ok().map(Duration::from_millis),
                 ("asked", _) => self.taken = self.taken.max(Step::Ask),
@@ -230,19 +247,32 @@ impl Watch {
         }
     }
 
+    fn until_kill(&self) -> Duration {
+        self.until.map_or(Duration::ZERO, |until| {
+            until.saturating_sub(boot_time()).saturating_sub(self.schedule.kill_before())
+        })
+    }
+
     fn take(&mut self, step: Step) {
         self.taken = step;
+        let until_kill = self.until_kill();
         let Some(family) = &mut self.family else { return };
         let led = family.group().leader_lives();
         // There is nobody to report a failure to who could do better.
         match (self.on_lost, step) {
-            (_, Step::Run) | (OnLost::Kill, Step::Ask) | (OnLost::Notify, Step::Kill) => return,
+            (_, Step::Run) | (OnLost::Notify, Step::Kill) => return,
+            (OnLost::Kill, Step::Ask) => {
+                if !until_kill.is_zero() {
+                    family.note();
+                }
+                return;
+            }
             (OnLost::Notify, Step::Ask) => {
                 let _ = family.group().signal_leader(Signal::SIGUSR1);
                 return;
             }
             (OnLost::Term, Step::Ask) => {
-                let _ = family.ask();
+                let _ = family.ask(until_kill);
             }
             (OnLost::Term | OnLost::Kill, Step::Kill) => {
                 family.wait_killed(KILL_PATIENCE);
@@ -256,17 +286,21 @@ impl Watch {
         if self.family.is_none() {
             return;
         }
+        let mut telling = None;
         if self.taken == Step::Run {
-            say("tollgate: run died without releasing its lock; ending the command");
+            // On a thread of its own: if nobody reads stderr, it takes for ever.
+            let says = "tollgate: run died without releasing its lock; ending the command";
+            telling = std::thread::Builder::new().spawn(|| say(says)).ok();
             self.take(Step::Ask);
         }
-        let left = self.until.map_or(Duration::ZERO, |until| {
-            until.saturating_sub(boot_time()).saturating_sub(self.schedule.kill_before())
-        });
+        let left = self.until_kill();
         if let Some(family) = self.family.as_mut().filter(|_| self.on_lost == OnLost::Term) {
             family.wait_asked(left.min(self.schedule.grace()));
         }
         self.take(Step::Kill);
+        if let Some(telling) = telling {
+            let _ = telling.join();
+        }
     }
 }
 
@@ -278,10 +312,10 @@ mod tests {
     fn a_command_counts_as_ended_here_only_if_it_was_signalled() {
         let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let id = RunId::new();
-        let arguments = ["kill", "1000", "100", id.as_str()].map(OsString::from);
+        let arguments = ["kill", "all", "1000", "100", id.as_str()].map(OsString::from);
         let mut watch = Watch::new(&arguments).unwrap();
         let group = ProcessGroup::of(i32::try_from(child.id()).unwrap());
-        watch.family = Some(Family::of_run(group, Pid::this(), id));
+        watch.family = Some(Family::of_run(group, Reach::All, id));
         watch.take(Step::Ask);
         assert!(!watch.acted, "with --on-lost kill it is not asked");
         watch.take(Step::Kill);

@@ -114,6 +114,16 @@ mod tests {
         assert_eq!((outer.owner_of("c"), outer.owner_of("d")), (Some("~2f"), None));
     }
 
+    /// Or a server would refuse to start under a `run`.
+    #[test]
+    fn a_server_knows_all_that_a_command_finds_in_its_environment() {
+        let ours =
+            [LOCK_NAME, FENCING_TOKEN, LEASE_ID, OWNER, DEADLINE, HELD, super::super::run_id::VARIABLE];
+        for name in ours.iter().chain(&[ENDPOINTS_VARIABLE]) {
+            assert!(tollgate_server::config::CLIENT_VARIABLES.contains(name), "{name}");
+        }
+    }
+
     #[test]
     fn without_a_list_of_this_lease_the_one_lock_counts() {
         let other = write_held(LeaseId::new(9).unwrap(), &[("x".to_owned(), "~9".to_owned())]);

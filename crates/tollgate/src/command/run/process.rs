@@ -23,7 +23,7 @@ pub(crate) struct Process {
 impl Process {
     /// None if it is gone.
     pub(crate) fn of(pid: Pid) -> Option<Process> {
-        Process::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Process::parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
     /// All that this one may see; none if that can't be read here.
@@ -33,8 +33,9 @@ impl Process {
         Some(pids.filter_map(|pid| Process::of(Pid::from_raw(pid))).collect())
     }
 
-    /// A name in brackets comes second and may hold anything: the last bracket ends it.
-    fn parse(text: &str) -> Option<Process> {
+    /// A name in brackets comes second and may hold any bytes: the last bracket ends it.
+    fn parse(bytes: &[u8]) -> Option<Process> {
+        let text = String::from_utf8_lossy(bytes);
         let (pid, rest) = text.split_once(' ')?;
         let mut fields = rest.rsplit_once(')')?.1.split_whitespace();
         let state = fields.next()?.chars().next()?;
@@ -44,13 +45,30 @@ impl Process {
         Some(Process { pid: Pid::from_raw(pid.parse().ok()?), state, parent, group, session, started })
     }
 
+    /// Another one like it.
+    #[cfg(test)]
+    pub(crate) fn with_pid(self, pid: i32) -> Process {
+        Process { pid: Pid::from_raw(pid), ..self }
+    }
+
+    /// What it calls itself, in a form that does nothing to a terminal; empty if it is gone.
+    pub(crate) fn name(self) -> String {
+        let name = std::fs::read(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
+        String::from_utf8_lossy(&name).trim_end_matches('\n').escape_debug().to_string()
+    }
+
     pub(crate) fn is_dead(self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 
+    /// What tells it from a later one with its number.
+    pub(crate) fn identity(self) -> (Pid, u64) {
+        (self.pid, self.started)
+    }
+
     /// Whether both are one process, perhaps at different times.
     pub(crate) fn is(self, other: Process) -> bool {
-        self.pid == other.pid && self.started == other.started
+        self.identity() == other.identity()
     }
 
     /// Sends it a signal. That it is gone is no failure.
@@ -84,12 +102,15 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name() {
-        let text = "42 (a ) b (c) S 7 8 9 34816 42 4194304 1 2 3 4 5 6 7 8 20 0 1 0 12345 99 98";
-        let read = Process::parse(text).unwrap();
+        let rest = b") S 7 8 9 34816 42 4194304 1 2 3 4 5 6 7 8 20 0 1 0 12345 99 98";
         let pid = Pid::from_raw;
         let (parent, group, session) = (pid(7), pid(8), pid(9));
-        assert_eq!(read, Process { pid: pid(42), state: 'S', parent, group, session, started: 12345 });
+        for name in [&b"a ) b (c"[..], b"", b"\xff\xfe)", b"\xc3", b"a\nb"] {
+            let read = Process::parse(&[b"42 (", name, rest].concat()).unwrap();
+            assert_eq!(read, Process { pid: pid(42), state: 'S', parent, group, session, started: 12345 });
+        }
         let own = Process::of(Pid::this()).unwrap();
+        assert!(!own.name().is_empty());
         assert_eq!((own.pid, own.parent), (Pid::this(), Pid::parent()));
         assert!(Process::all().unwrap().iter().any(|process| process.is(own)));
     }

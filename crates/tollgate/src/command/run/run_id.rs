@@ -1,9 +1,8 @@
 //! The name of one run, which all that its command starts finds in its environment, and by which it is found.
 //!
 //! Processes can leave their group and lose their parents; few change their environment as it was when they began,
-//! which the system shows to whoever may signal them.
+//! which the system shows to whoever may signal them. Not here: looking for it (`search`).
 
-use nix::unistd::Pid;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The runs around a process, outermost first.
@@ -17,6 +16,11 @@ impl RunId {
     pub(crate) fn new() -> RunId {
         // Random enough to be nobody else's; nothing depends on its being hard to guess.
         RunId(format!("{:016x}", RandomState::new().build_hasher().finish()))
+    }
+
+    /// Whether this process was started under some run.
+    pub(crate) fn is_inside() -> bool {
+        std::env::var_os(VARIABLE).is_some_and(|around| !around.is_empty())
     }
 
     pub(crate) fn from_text(text: &str) -> RunId {
@@ -33,13 +37,8 @@ impl RunId {
         (VARIABLE, around.map_or_else(|| self.0.clone(), |around| format!("{around},{}", self.0)))
     }
 
-    /// Whether a process was started under this run. Of those whose environment can't be read, nobody knows.
-    pub(crate) fn is_around(&self, pid: Pid) -> bool {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        self.is_in(&environment)
-    }
-
-    fn is_in(&self, environment: &[u8]) -> bool {
+    /// Whether a process with this environment was started under the run.
+    pub(crate) fn is_in(&self, environment: &[u8]) -> bool {
         let runs = environment.split(|byte| *byte == 0).find_map(|variable| {
             variable.strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
         });

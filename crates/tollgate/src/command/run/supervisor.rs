@@ -1,14 +1,16 @@
 //! Runs a command while something is held, and sees that it ends before that is lost.
 //!
 //! One loop: what the command does, what signals come, how much is left until the deadline. Invariant: when it returns,
-//! nothing that the command started is left, in its process group or out of it, or it was said on stderr why. Not here:
+//! nothing that the command started is left, in its process group or (unless daemons are let be) out of it, or it was
+//! said on stderr why. Not here:
 //! who that is (`family`), when which step is due (`schedule`), and who takes it when this process can't (`guardian`).
 
-use super::family::{self, Family};
+use super::family::{self, Family, Reach};
 use super::forwarding::Forwarding;
 use super::guardian::Guardian;
 use super::launcher;
 use super::on_lost::OnLost;
+use super::process::Process;
 use super::run_id::RunId;
 use super::schedule::{Schedule, Step};
 use super::terminal::{Terminal, a_shell_would_notice_a_stop, in_a_pipeline};
@@ -69,6 +71,8 @@ pub(crate) struct Order<'a> {
     pub(crate) environment: Vec<(&'static str, String)>,
     pub(crate) schedule: Schedule,
     pub(crate) on_lost: OnLost,
+    /// Who ends with the command.
+    pub(crate) reach: Reach,
     /// How often to look at the deadline.
     pub(crate) look_every: Duration,
 }
@@ -125,6 +129,10 @@ struct Supervisor<'a, H> {
     family: Family,
     guardian: Guardian,
     terminal: Option<Terminal>,
+    /// Whether a `run` is around this one, with which it shares a process group.
+    nested: bool,
+    /// Whether the command stands still until it can have the terminal.
+    awaits_terminal: bool,
     /// Whether somebody asked us, not the command, to stop for a while.
     to_stop: bool,
     phase: Phase,
@@ -137,11 +145,11 @@ pub(crate) async fn supervise<H: Held>(
     signals: &mut Forwarding,
 ) -> anyhow::Result<Ended> {
     let id = RunId::new();
-    let mut guardian = Guardian::start(order.schedule, order.on_lost, &id)?;
+    let mut guardian = Guardian::start(order.schedule, order.on_lost, order.reach, &id)?;
     guardian.remaining(held.remaining());
     // From here on orphans come to us, and are the command's unless they were there before.
-    let besides = family::children_so_far();
-    let _ = set_child_subreaper(true);
+    let besides = family::descendants_so_far();
+    let _ = set_child_subreaper(order.reach == Reach::All);
     let environment = order.environment.into_iter().chain([id.environment()]);
     let (child, group) = launcher::prepare(order.command, environment)?;
     guardian.guard(group);
@@ -158,9 +166,11 @@ pub(crate) async fn supervise<H: Held>(
         schedule: order.schedule,
         on_lost: order.on_lost,
         look_every: order.look_every,
-        family: Family::below_us(group, besides),
+        family: Family::below_us(group, order.reach, besides),
         guardian,
         terminal,
+        nested: RunId::is_inside(),
+        awaits_terminal: false,
         to_stop: false,
         phase: Phase::Running,
     };
@@ -223,6 +233,7 @@ impl<H: Held> Supervisor<'_, H> {
         let loss = self.held.lost_now();
         if loss.is_none() {
             self.guardian.remaining(remaining);
+            self.wake_if_terminal_is_free();
         }
         let step = self.schedule.step(remaining);
         match (&self.phase, loss) {
@@ -238,7 +249,7 @@ impl<H: Held> Supervisor<'_, H> {
                     self.kill(asked.clone());
                 } else {
                     // Those whose parents have ended since.
-                    let sent = self.family.ask_outside();
+                    let sent = self.family.ask_outside(Duration::ZERO);
                     self.sent(sent);
                 }
             }
@@ -261,23 +272,26 @@ impl<H: Held> Supervisor<'_, H> {
             return;
         }
         let grace = self.schedule.grace();
+        let until = Instant::now() + grace;
+        self.guardian.asked();
+        let asked = self.family.ask(Duration::ZERO);
+        // Only then: nobody may read it, and to say it takes for ever.
         say(&format!(
             "tollgate: lock lost: {}: ending the command (SIGTERM now, SIGKILL in {})",
             loss.why,
             crate::span::text(grace)
         ));
-        self.guardian.asked();
-        let asked = self.family.ask();
         self.sent(asked);
-        self.phase = Phase::Asked(loss, Instant::now() + grace);
+        self.phase = Phase::Asked(loss, until);
     }
 
     fn kill(&mut self, loss: Loss) {
         if self.on_lost == OnLost::Notify {
             return self.ask(loss);
         }
+        let killed = self.family.kill();
         say(&format!("tollgate: lock lost: {}: killing the command (SIGKILL)", loss.why));
-        self.sent(self.family.kill());
+        self.sent(killed);
         self.phase = Phase::Killed;
     }
 
@@ -288,14 +302,40 @@ impl<H: Held> Supervisor<'_, H> {
         }
     }
 
-    /// What the command left to us and has ended is to leave no trace. The command itself stays until the end.
-    fn bury(&self) {
+    /// What has ended is to leave no trace, whoever left it to us. Only the command itself stays until the end.
+    fn bury(&mut self) {
         let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        while let Ok(status) = waitid(Id::All, any) {
-            let orphan = status.pid().filter(|pid| self.family.is_orphan(*pid));
-            let Some(pid) = orphan else { return };
+        loop {
+            let buried = match waitid(Id::All, any).map(|status| status.pid()) {
+                Ok(Some(pid)) => self.bury_one(pid),
+                Err(Errno::EINTR) => true,
+                // One that a signal without a name here has ended is not told by its number: it has to be looked for.
+                Err(Errno::EINVAL) => self.bury_all_seen(),
+                Ok(None) | Err(_) => return,
+            };
+            if !buried {
+                return;
+            }
+        }
+    }
+
+    /// Whether it was not the command.
+    fn bury_one(&mut self, pid: Pid) -> bool {
+        if pid == self.family.group().pid() {
+            return false;
+        }
+        if !(pid == self.guardian.pid() && self.guardian.bury()) {
+            // How it ended is nobody's business, and an error only says that it has no name here.
             let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
         }
+        true
+    }
+
+    /// Whether there was one that is not the command.
+    fn bury_all_seen(&mut self) -> bool {
+        let all = Process::all().unwrap_or_default().into_iter();
+        let dead = all.filter(|process| process.parent == Pid::this() && process.is_dead());
+        dead.filter(|process| self.bury_one(process.pid)).count() > 0
     }
 
     /// A signal came that is meant for the command.
@@ -316,6 +356,7 @@ impl<H: Held> Supervisor<'_, H> {
     fn stopped(&mut self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let group = self.family.group();
+        self.awaits_terminal = false;
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if terminal.is_ours() && wants_terminal {
             terminal.hand_to(group);
@@ -324,8 +365,14 @@ impl<H: Held> Supervisor<'_, H> {
         }
         let is_stop = terminal.is_of(group) || std::mem::take(&mut self.to_stop);
         let noticed = a_shell_would_notice_a_stop();
+        if !is_stop && wants_terminal && (self.nested || !noticed) {
+            // Some other command has it, perhaps of a `run` beside this one: it will come back to our group, and must
+            // not find that all stand still with nobody to wake them.
+            self.awaits_terminal = true;
+            return;
+        }
         // In the background it must wait for the terminal, and can have it only with us, by `fg`.
-        if !(is_stop || wants_terminal && noticed) {
+        if !(is_stop || wants_terminal) {
             return;
         }
         if noticed {
@@ -334,6 +381,14 @@ impl<H: Held> Supervisor<'_, H> {
             let _ = killpg(getpgrp(), Signal::SIGSTOP);
         }
         self.resume();
+    }
+
+    /// Gives the command the terminal for which it stands still, once that is back.
+    fn wake_if_terminal_is_free(&mut self) {
+        if self.awaits_terminal && self.terminal.as_ref().is_some_and(Terminal::is_ours) {
+            self.awaits_terminal = false;
+            self.resume();
+        }
     }
 
     /// Wakes the command if the lock is still held; if it is not, the next look ends it.
@@ -376,10 +431,13 @@ impl<H: Held> Supervisor<'_, H> {
             Phase::Killed => Duration::ZERO,
             Phase::Asked(_, until) => until.saturating_duration_since(Instant::now()),
             Phase::Running | Phase::Notified => {
-                say(
-                    "tollgate: the command left processes behind; ending them, since the lock ends with the command",
-                );
-                let asked = self.family.ask();
+                let (names, left_group) = (self.family.names(), self.family.has_left_its_group());
+                let hint = if left_group { "\nhint: --leave-daemons lets daemons be" } else { "" };
+                let asked = self.family.ask(Duration::ZERO);
+                say(&format!(
+                    "tollgate: the command left processes behind; ending them, since the lock ends with the command: \
+                     {names}{hint}"
+                ));
                 self.sent(asked);
                 self.schedule.grace().min(left)
             }

@@ -65,8 +65,8 @@ fn a_busy_lock_is_75_or_what_the_caller_says_and_names_the_holder() {
     assert!(busy.stderr.contains(&format!(":{}", holder.pid())), "{}", busy.stderr);
     assert!(busy.stderr.contains("all mine") && busy.stderr.contains("tollgate explain"), "{}", busy.stderr);
     cli.call(&["run", "exits/busy", "--try", "-E", "0", "--", "false"]).with(0);
-    cli.call(&["run", "exits/busy", "--wait", "50ms", "--", "true"]).with(75);
-    cli.call(&["run", "exits/busy", "--wait", "50ms", "-E", "9", "--", "true"]).with(9);
+    cli.call(&["run", "exits/busy", "--wait", "3s", "--", "true"]).with(75);
+    cli.call(&["run", "exits/busy", "--wait", "3s", "-E", "9", "--", "true"]).with(9);
     cli.call(&["lock", "exits/busy", "--try"]).with(75);
     assert_eq!(cli.counts("exits/busy"), (1, 0), "nobody is left in the queue");
     holder.end().with(0);

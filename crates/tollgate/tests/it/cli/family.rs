@@ -51,24 +51,92 @@ fn p7_what_left_its_group_is_gone_before_the_lease_ends_when_run_is_killed() {
     assert_eq!(cli.token("family/killed"), token, "the lease had ended while it ran");
 }
 
+/// Hears every SIGTERM at once, and does not end before there is a file.
+const RECEIVER: &str = "trap \"echo asked $1\" TERM
+(trap '' TERM; until [ -e $2 ]; do sleep 0.05; done) &
+echo up $1
+until [ -e $2 ]; do wait; done";
+
+/// In a session of its own, passes SIGTERM on to a receiver in another.
+const WRAPPER: &str = "trap 'kill -TERM $child' TERM
+setsid sh $1 job $2 & child=$!
+echo up wrapper
+until [ -e $2 ]; do wait; done";
+
 /// Some programs take a second SIGTERM for an order to drop everything.
 #[test]
 fn nobody_is_asked_twice() {
     let cli = shared();
-    let inner = "trap \"echo asked inner\" TERM; echo up inner; while :; do sleep 0.01; done";
-    let job = "trap \"echo asked job\" TERM; echo up job; while :; do sleep 0.01; done";
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let file = |name: &str, text: &str| {
+        std::fs::write(path(name), text).unwrap();
+        path(name)
+    };
+    let (receiver, wrapper, end) = (file("receiver", RECEIVER), file("wrapper", WRAPPER), path("end"));
     let script = format!(
-        "trap : TERM; {BINARY} run family/inner -- sh -c '{inner}' &
-        timeout 1000 sh -c '{job}' & while :; do wait; done"
+        "trap : TERM; {BINARY} run family/inner -- sh {receiver} inner {end} &
+        setsid sh {wrapper} {receiver} {end} & until [ -e {end} ]; do wait; done; wait"
     );
-    let running = start(&cli, "family/asked", &script);
-    running.until_says("up inner");
-    running.until_says("up job");
+    let arguments = ["run", "family/asked", "--ttl", "2m", "--grace", "20s", "--", "sh", "-c", &script];
+    let running = cli.start(&arguments);
+    for line in ["up inner", "up job", "up wrapper"] {
+        running.until_says(line);
+    }
     release(&cli, "family/asked");
+    running.until_says("asked inner");
+    running.until_says("asked job");
+    // Meanwhile it is looked many times for whom to ask.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    std::fs::write(&end, "").unwrap();
     let ended = running.end().with(79);
+    assert!(!ended.stderr.contains("killing"), "too slow to tell: {}", ended.stderr);
     for who in ["asked inner", "asked job"] {
         assert_eq!(ended.stdout.lines().filter(|line| *line == who).count(), 1, "{who}: {}", ended.stdout);
     }
+}
+
+/// They have come to the outer `run` then, which does not ask for the inner one.
+#[test]
+fn what_a_killed_inner_run_leaves_behind_is_asked_to_end() {
+    let cli = shared();
+    let far = "trap \"echo asked; exit 0\" TERM; echo far $$; while :; do sleep 0.01; done";
+    let inner = "(setsid sh -c \"$FAR\" &); echo up; sleep 1000";
+    let script = format!("{BINARY} run family/orphaned -- sh -c '{inner}' & echo inner $!; wait; read _");
+    let mut command = cli.command(&["run", "family/adopter", "--ttl", "30s", "--", "sh", "-c", &script]);
+    command.env("FAR", far);
+    let running = Running::start(command);
+    let [far, inner] = ["far ", "inner "].map(|begin| running.until_tells(begin).parse::<u32>().unwrap());
+    super::signal("KILL", inner);
+    until("it is gone", || !lives(far));
+    running.until_says("asked");
+    running.end();
+}
+
+#[test]
+fn daemons_are_let_be_if_so_asked() {
+    let cli = shared();
+    let far = "(setsid sh -c 'echo far $$; exec sleep 1000 >/dev/null 2>&1' &)";
+    let script = format!("{far}; sleep 1000 & echo near $!; read _; exit 5");
+    let end = |ends: &dyn Fn(&mut Running), name: &str| {
+        let arguments = ["run", name, "--ttl", "3s", "--leave-daemons", "--", "sh", "-c", &script];
+        let mut running = cli.start(&arguments);
+        let [far, near] = ["far ", "near "].map(|begin| running.until_tells(begin).parse::<u32>().unwrap());
+        ends(&mut running);
+        until("run has ended", || !lives(running.pid()));
+        until("what stayed in the group is gone", || !lives(near));
+        assert!(lives(far), "it was to be let be");
+        super::signal("KILL", far);
+        running.end()
+    };
+    let by_itself = end(&|running| running.write("go\n"), "family/leave-end").with(5);
+    assert!(by_itself.stderr.contains("(sleep)"), "{}", by_itself.stderr);
+    assert!(!by_itself.stderr.contains("--leave-daemons"), "{}", by_itself.stderr);
+    end(&|_| release(&cli, "family/leave-lost"), "family/leave-lost").with(79);
+    // Its guardian lets them be too.
+    end(&|running| running.signal("KILL"), "family/leave-killed");
+    cli.call(&["elect", "family/leave", "--leave-daemons"]).with(64);
+    cli.call(&["elect", "family/leave", "--leave-daemons", "--", "true"]).with(0);
 }
 
 #[test]
@@ -86,17 +154,54 @@ fn what_was_there_before_the_command_is_let_be() {
     shell.end().with(0);
 }
 
+/// A shell that then becomes a `run` of this script.
+fn after(cli: &Cli, before: &str, name: &str, script: &str) -> Running {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{before}; exec {BINARY} run {name} -- sh -c \"$SCRIPT\"")]);
+    shell.envs(cli.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.env("SCRIPT", script);
+    Running::start(shell)
+}
+
+/// It comes to `run` when its parent ends, and is the command's no more than that.
 #[test]
-fn orphans_that_end_leave_no_zombies() {
+fn what_was_there_before_the_command_is_let_be_even_if_its_parent_ends() {
     let cli = shared();
-    let script = "for n in 1 2 3 4 5; do (setsid sh -c 'exit 0' &); done; echo up; read _; exit 0";
-    let mut running = start(&cli, "family/zombies", script);
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = dir.path().join("grandchild").display().to_string();
+    let before = format!(
+        "sh -c 'sleep 1000 >/dev/null 2>&1 & echo $! > {file}.new; mv {file}.new {file}; exec sleep 1001' &
+        CHILD=$!; export CHILD; until [ -e {file} ]; do sleep 0.01; done"
+    );
+    let script = "kill -KILL $CHILD; while [ -e /proc/$CHILD ]; do sleep 0.01; done; exit 4";
+    after(&cli, &before, "family/grandchild", script).end().with(4);
+    let grandchild: u32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+    assert!(lives(grandchild), "it was no part of the command");
+    super::signal("KILL", grandchild);
+}
+
+#[test]
+fn those_that_end_leave_no_zombies() {
+    let cli = shared();
+    let orphans =
+        "for how in 'exit 0' 'kill -34 $$' 'exit 1'; do (setsid sh -c \"echo orphan \\$\\$; $how\" &); done";
+    let script = format!("echo up; read _; {orphans}; echo began; read _; exit 0");
+    // A child from before that ends first, and a guardian that is killed, must not keep others from being buried.
+    let mut running = after(&cli, "true & echo child $!", "family/zombies", &script);
     running.until_says("up");
-    let run = running.pid().to_string();
-    until("no zombie is left", || {
-        let processes = Command::new("ps").args(["-o", "stat=", "--ppid", &run]).output().unwrap();
-        !String::from_utf8_lossy(&processes.stdout).contains('Z')
-    });
+    let child: u32 = running.until_tells("child ").parse().unwrap();
+    let guardian = super::loss::guardian(running.pid());
+    super::signal("KILL", guardian);
+    running.write("go\n");
+    let orphans = || -> Vec<u32> {
+        let lines = running.stdout();
+        lines.lines().filter_map(|line| line.strip_prefix("orphan ")?.parse().ok()).collect()
+    };
+    until("the orphans have begun", || orphans().len() == 3);
+    for pid in orphans().into_iter().chain([child, guardian]) {
+        let process = format!("/proc/{pid}");
+        until(&format!("{process} is gone"), || !std::path::Path::new(&process).exists());
+    }
     running.write("go\n");
     running.end().with(0);
 }

@@ -204,7 +204,7 @@ async fn a_wait_that_the_cluster_never_answered_is_69() {
     let cli = Cli::at(cluster.endpoints().join(","));
     let holder = cli.start(&["lock", "looking/unanswered"]);
     cli.until_counts("looking/unanswered", (1, 0));
-    let waiter = cli.start(&["lock", "looking/unanswered", "--wait", "4s", "--ttl", "60s"]);
+    let waiter = cli.start(&["lock", "looking/unanswered", "--wait", "15s", "--ttl", "60s"]);
     cli.until_counts("looking/unanswered", (1, 1));
     let leader = cluster.leader().await;
     let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
@@ -248,7 +248,7 @@ fn elections_are_led_and_observed() {
     let token = leader.until_tells("up ");
     let told = cli.call(&["elect", "looking/elect", "--leader", "-o", "json"]).with(0).json();
     assert_eq!((&told["leader"]["fencing_token"], &told["leader"]["value"]), (&token.into(), &"here".into()));
-    cli.call(&["elect", "looking/elect", "--wait", "50ms"]).with(75);
+    cli.call(&["elect", "looking/elect", "--wait", "3s"]).with(75);
     leader.end().with(3);
     until("the end is told", || observer.stdout().lines().count() >= 3);
     let lines: Vec<Value> =

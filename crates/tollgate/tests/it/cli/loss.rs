@@ -126,6 +126,31 @@ async fn a_signal_ends_a_command_that_waits_for_a_cluster() {
     cluster.nodes[0].signal("CONT");
 }
 
+/// The first ends the wait or the hold, the second all that would follow: seconds, while the cluster does not answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_at_once_what_has_no_command() {
+    let cluster = Cluster::start(cluster::Making::nodes(1)).await;
+    let cli = Cli::at(cluster.endpoints().join(","));
+    let held = cli.start(&["lock", "loss/second"]);
+    cli.until_counts("loss/second", (1, 0));
+    let waiting = cli.start(&["run", "loss/second", "--", "true"]);
+    cli.until_counts("loss/second", (1, 1));
+    let standing = cli.start(&["elect", "loss/second", "--", "true"]);
+    cli.until_counts("loss/second", (1, 2));
+    let leading = cli.start(&["elect", "loss/second-leader"]);
+    cli.until_counts("loss/second-leader", (1, 0));
+    cluster.nodes[0].signal("STOP");
+    for running in [held, waiting, standing, leading] {
+        let began = Instant::now();
+        running.signal("TERM");
+        running.signal("INT");
+        let ended = running.end();
+        assert!(matches!(ended.code, Some(130 | 143)), "{:?}: {}", ended.code, ended.stderr);
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    }
+    cluster.nodes[0].signal("CONT");
+}
+
 #[test]
 fn a_leader_whose_leadership_was_lost_before_its_command_ended_is_79() {
     let cli = shared();
@@ -144,12 +169,25 @@ fn a_leader_whose_leadership_was_lost_before_its_command_ended_is_79() {
 
 /// The commands that a process runs: its children but for the guardian.
 fn children(of: u32) -> Vec<u32> {
+    let children = all_children(of).into_iter();
+    children.filter(|(_, name)| name != "tg-guardian").map(|(pid, _)| pid).collect()
+}
+
+/// The guardian of a `run`.
+#[track_caller]
+pub(super) fn guardian(of: u32) -> u32 {
+    let guardian = || all_children(of).into_iter().find(|(_, name)| name == "tg-guardian");
+    until("there is a guardian", || guardian().is_some());
+    guardian().unwrap().0
+}
+
+fn all_children(of: u32) -> Vec<(u32, String)> {
     let processes = std::process::Command::new("ps").args(["-e", "-o", "pid=,ppid=,comm="]).output().unwrap();
-    let lines = String::from_utf8(processes.stdout).unwrap();
+    let lines = String::from_utf8_lossy(&processes.stdout).into_owned();
     let child = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [pid, parent, name, ..] = words[..] else { return None };
-        (parent == of.to_string() && name != "tg-guardian").then(|| pid.parse().unwrap())
+        (parent == of.to_string()).then(|| (pid.parse().unwrap(), name.to_owned()))
     };
     lines.lines().filter_map(child).collect()
 }

@@ -2,7 +2,7 @@
 //! take.
 
 use super::{Cli, lives, shared};
-use crate::cluster::BINARY;
+use crate::cluster::{BINARY, Cluster, Making};
 
 /// A shell script in which `$tollgate` is the binary.
 fn script(text: &str) -> String {
@@ -109,7 +109,7 @@ fn an_inner_run_with_a_lease_of_its_own_waits_like_anybody() {
 fn nested_runs_in_opposite_order_wait_until_one_gives_up() {
     let cli = shared();
     let first = script("echo up; read _; $tollgate run nesting/b -- echo both");
-    let second = script("echo up; read _; $tollgate run nesting/a --wait 200ms -- echo both");
+    let second = script("echo up; read _; $tollgate run nesting/a --wait 3s -- echo both");
     let mut first = cli.start(&["run", "nesting/a", "--", "sh", "-c", &first]);
     let mut second = cli.start(&["run", "nesting/b", "--", "sh", "-c", &second]);
     first.until_says("up");
@@ -140,6 +140,43 @@ fn inner_runs_that_want_more_of_the_same_lock_are_a_deadlock_that_is_found() {
     let found = cli.call(&["deadlocks", "-o", "json"]).with(0).json();
     let names = |deadlock: &serde_json::Value| deadlock["cycle"].to_string().contains("nesting/upgrade");
     assert!(found.as_array().unwrap().iter().any(names), "{found}");
+}
+
+#[test]
+fn inner_runs_that_wait_for_the_same_lock_each_know_their_place() {
+    let cli = shared();
+    let holder = cli.start(&["run", "nesting/place", "--", "sh", "-c", "echo up; read _; exit 0"]);
+    holder.until_says("up");
+    let text =
+        script("$tollgate run nesting/place -- true & read _; $tollgate run nesting/place -- true; wait");
+    let mut outer = cli.start(&["run", "nesting/placed", "--", "sh", "-c", &text]);
+    cli.until_counts("nesting/place", (1, 1));
+    outer.write("go\n");
+    super::until("the second tells its place", || outer.stderr().contains("position 2 of 2"));
+    holder.end().with(0);
+    outer.end().with(0);
+}
+
+/// Its lease does not end with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_inner_run_can_not_give_back_stays_until_the_outermost_ends() {
+    let cluster = Cluster::start(Making::nodes(1)).await;
+    let cli = Cli::at(cluster.endpoints().join(","));
+    let text =
+        script("$tollgate run nesting/kept -- sh -c 'echo up; read _; exit 0'; echo ended; read _; exit 3");
+    let mut outer = cli.start(&["run", "nesting/keeper", "--ttl", "2m", "--", "sh", "-c", &text]);
+    outer.until_says("up");
+    cluster.nodes[0].signal("STOP");
+    outer.write("go\n");
+    outer.until_says("ended");
+    cluster.nodes[0].signal("CONT");
+    let said = outer.stderr();
+    assert!(
+        said.contains("nesting/kept could not be given back; it stays held until the outermost"),
+        "{said}"
+    );
+    outer.end().with(3);
+    cli.until_counts("nesting/kept", (0, 0));
 }
 
 #[test]

@@ -99,6 +99,33 @@ fn a_job_in_the_background_that_reads_the_terminal_is_brought_back_by_fg() {
     terminal.end().with(0);
 }
 
+/// Two that want the terminal, in the background of a script: each has it in turn.
+#[test]
+fn runs_inside_that_want_the_terminal_wait_for_each_other() {
+    let cli = shared();
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let read = file("read", "echo $1 $$; read x </dev/tty; echo got $x");
+    let inner = |name: &str| format!("{BINARY} run {name} -- sh {read} {name} &\n");
+    let both = file("both", &format!("{}{}wait; exit 6", inner("terminal/one"), inner("terminal/two")));
+    let mut terminal = on_a_terminal(&cli, &format!("{BINARY} run terminal/around -- sh {both}"));
+    let readers = ["terminal/one ", "terminal/two "].map(|begin| terminal.until_tells(begin));
+    let stands_still = |pid: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.contains(") T ")
+    };
+    super::until("one stands still, for the other has the terminal", || readers.iter().any(stands_still));
+    terminal.write("first\n");
+    terminal.until_says("got first");
+    terminal.write("second\n");
+    terminal.until_says("got second");
+    terminal.end().with(6);
+}
+
 #[test]
 fn colours_are_for_terminals() {
     let cli = shared();

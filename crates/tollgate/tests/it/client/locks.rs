@@ -13,7 +13,7 @@ macro_rules! claims {
     ($($name:ident),* $(,)?) => { [$((stringify!($name), |client| Box::pin($name(client)))),*] };
 }
 
-const CLAIMS: [Claim; 23] = claims![
+const CLAIMS: [Claim; 24] = claims![
     a_lock_excludes_and_its_release_wakes_the_next_in_line,
     p9_waiters_are_granted_in_the_order_in_which_they_came,
     a_busy_lock_says_who_holds_it_and_why,
@@ -26,6 +26,7 @@ const CLAIMS: [Claim; 23] = claims![
     an_owner_that_takes_a_lock_again_has_the_mode_it_asked_for,
     a_joined_session_leaves_no_lock_and_no_waiter,
     a_joined_session_that_is_closed_has_taken_back_what_was_given_up,
+    a_joined_session_that_is_closed_does_not_wait_for_a_release_that_nobody_polls,
     a_write_for_a_lease_that_is_gone_costs_the_session_nothing,
     readers_share_and_a_writer_waits_for_all_of_them,
     an_upgrade_has_a_new_token_and_a_downgrade_keeps_it,
@@ -278,6 +279,22 @@ async fn a_joined_session_that_is_closed_has_taken_back_what_was_given_up(client
     held.release().await.unwrap();
     parent.close().await.unwrap();
     other.close().await.unwrap();
+}
+
+async fn a_joined_session_that_is_closed_does_not_wait_for_a_release_that_nobody_polls(client: Client) {
+    let parent = session(&client).await;
+    let child = client.session().join(parent.lease_id()).await.unwrap();
+    let mut releasing = Box::pin(child.lock("joined/unpolled").await.unwrap().release());
+    // Begun, and then let be.
+    tokio::select! {
+        biased;
+        _ = &mut releasing => panic!("the cluster has not even been asked"),
+        () = std::future::ready(()) => {}
+    }
+    tokio::time::timeout(PATIENCE, child.close()).await.expect("it does not hang").unwrap();
+    drop(releasing);
+    until_queue(&client, "joined/unpolled", 0, 0).await;
+    parent.close().await.unwrap();
 }
 
 async fn a_write_for_a_lease_that_is_gone_costs_the_session_nothing(client: Client) {
