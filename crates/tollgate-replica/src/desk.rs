@@ -358,6 +358,11 @@ impl<C: Caller, R> Desk<C, R> {
         self.parked.len()
     }
 
+    /// How many have hung up and are yet to hear how their waits end.
+    pub fn leaving_count(&self) -> usize {
+        self.leaving.values().map(Vec::len).sum()
+    }
+
     /// How many watches there are.
     pub fn watch_count(&self) -> usize {
         self.watchers.len()
@@ -483,9 +488,13 @@ impl<C: Caller, R> Desk<C, R> {
                 if !over && host.leads(group) {
                     self.left(wait, Some(name));
                 }
-                // If it is over, an entry says how to those who are not told yet.
-                for caller in if over { Vec::new() } else { self.leaving.remove(&wait).unwrap_or_default() } {
-                    answers.push((caller, if wanted { Answer::Left } else { ask_again(host, group) }));
+                // If it is over, an entry says how to those who are not told yet; and if it could not be ended, it is
+                // as long as this node leads.
+                let told = if wanted { self.leaving.remove(&wait).unwrap_or_default() } else { Vec::new() };
+                answers.extend(told.into_iter().map(|caller| (caller, Answer::Left)));
+                if !over && !host.leads(group) {
+                    let lost = self.leaving.remove(&wait).unwrap_or_default();
+                    answers.extend(lost.into_iter().map(|caller| (caller, ask_again(host, group))));
                 }
             }
             (Err(error), Proposed::Command(caller, about)) => {

@@ -8,7 +8,7 @@
 use crate::operation::{self, Context};
 use crate::router::Router;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tollgate_core::{AddStub, Command, Rejection, Reply};
 use tollgate_node::{Answer, Ask, Consistency, Sight};
@@ -34,16 +34,29 @@ pub(crate) struct Introductions(Mutex<HashMap<(LeaseId, GroupId), Turn>>);
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
 impl Introductions {
-    fn of(&self, key: (LeaseId, GroupId)) -> Turn {
-        Arc::clone(self.0.lock().expect("nobody panics with it").entry(key).or_default())
+    fn of(&self, key: (LeaseId, GroupId)) -> Place<'_> {
+        let turn = Arc::clone(self.lock().entry(key).or_default());
+        Place { all: self, key, turn }
     }
 
-    /// Forgets one that nobody else waits for.
-    fn done(&self, key: (LeaseId, GroupId), own: Turn) {
-        drop(own);
-        let mut all = self.0.lock().expect("nobody panics with it");
-        if all.get(&key).is_some_and(|turn| Arc::strong_count(turn) == 1) {
-            all.remove(&key);
+    fn lock(&self) -> MutexGuard<'_, HashMap<(LeaseId, GroupId), Turn>> {
+        self.0.lock().expect("nobody panics with it")
+    }
+}
+
+/// One who makes an introduction, or waits for another to.
+struct Place<'a> {
+    all: &'a Introductions,
+    key: (LeaseId, GroupId),
+    turn: Turn,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut all = self.all.lock();
+        // Its own and the table's: nobody else waits.
+        if Arc::strong_count(&self.turn) == 2 {
+            all.remove(&self.key);
         }
     }
 }
@@ -67,18 +80,18 @@ pub(crate) fn unknown_lease(context: &Context, result: &OpResult, groups: u32) -
 impl Router {
     /// Makes a lease known in a group that this node leads. An error says why it can't be used there.
     pub(crate) async fn introduce(&self, lease: LeaseId, group: GroupId) -> Result<(), v1::Error> {
-        let key = (lease, group);
-        let own = self.introductions().of(key);
-        let introduced = {
-            let _turn = own.lock().await;
-            self.until_introduced(lease, group).await
-        };
-        self.introductions().done(key, own);
-        introduced
+        let until = Instant::now() + PATIENCE;
+        let own = self.introductions().of((lease, group));
+        let _turn = own.turn.lock().await;
+        self.until_introduced(lease, group, until).await
     }
 
-    async fn until_introduced(&self, lease: LeaseId, group: GroupId) -> Result<(), v1::Error> {
-        let until = Instant::now() + PATIENCE;
+    async fn until_introduced(
+        &self,
+        lease: LeaseId,
+        group: GroupId,
+        until: Instant,
+    ) -> Result<(), v1::Error> {
         let mut pause = PAUSE_MIN;
         loop {
             match self.stub_is_pending(lease, group).await {

@@ -32,8 +32,8 @@ mod watch;
 pub use context::{Context, ForcedRelease, HeaderInfo};
 pub use election::{Observe, leader_of_lock};
 pub use error::{
-    RESULT_BYTES_MAX, error_of_not_answered, error_of_propose, error_of_read, left_waiting, not_supported,
-    overloaded, too_long, unexpected,
+    RESULT_BYTES_MAX, error_of_not_answered, error_of_propose, error_of_read, hung_up, left_waiting,
+    not_supported, overloaded, too_long, unexpected,
 };
 pub use event::event;
 pub use explain::{Explain, explain_lines};

@@ -116,10 +116,9 @@ impl Intake {
                 self.mailbox.refuse(id, bad.into());
                 continue;
             };
-            // Another node says where its client is.
-            let told = self.purpose.and_then(|_| Address::new(client_address).ok());
-            let from = told.filter(|address| !address.is_empty());
-            if let Some(ask) = self.operation(id, op, from.as_ref().unwrap_or(&self.from), 0) {
+            // Another node says where its client is, if that matters.
+            let told = self.purpose.map(|_| Address::new(client_address).unwrap_or(Address::NONE));
+            if let Some(ask) = self.operation(id, op, told.as_ref().unwrap_or(&self.from), 0) {
                 asks.push((Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id), ask));
             }
         }
@@ -217,11 +216,12 @@ impl Intake {
     /// Makes the lease of an operation known in the operation's group, and asks for the operation again.
     async fn introduce(self, id: u64, lease: LeaseId, group: GroupId) {
         let introduced = self.router.introduce(lease, group).await;
-        let taken = self.mailbox.lock().under_way.remove(&id).and_then(|under_way| under_way.strange);
+        let taken = self.mailbox.lock().under_way.remove(&id);
         // The session may be over, or nobody wants it any more.
-        let Some(strange) = taken else { return };
+        let Some((strange, hung_up)) = taken.and_then(|it| Some((it.strange?, it.hung_up))) else { return };
         let Strange { op, from, introduced: times } = *strange;
         let error = match introduced {
+            Ok(()) if hung_up => operation::hung_up(group),
             Ok(()) => {
                 let Some(ask) = self.operation(id, op, &from, times + 1) else { return };
                 let caller = Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id);

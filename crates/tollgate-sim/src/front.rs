@@ -98,6 +98,11 @@ impl Front {
         self.desk.wants_turn() || !self.credit.is_empty()
     }
 
+    /// How many have hung up and are yet to hear of it.
+    pub fn leaving_count(&self) -> usize {
+        self.desk.leaving_count()
+    }
+
     /// How the desk answered.
     pub fn counts(&self) -> tollgate_replica::DeskCounts {
         self.desk.counts()

@@ -284,6 +284,8 @@ impl Context {
         match &self.about {
             About::Lock(asked) => Some(asked.lease).filter(|_| !asked.is_convert()),
             About::Write { lease, .. } => *lease,
+            // Of a request that has not arrived yet it leaves a note, which hangs on the lease.
+            About::CancelWait { lease, repeats: true } => Some(*lease),
             _ => None,
         }
     }

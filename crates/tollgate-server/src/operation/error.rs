@@ -108,7 +108,7 @@ pub(super) fn crowded(group: GroupId) -> Error {
 }
 
 /// What one is told that does not listen any more.
-pub(super) fn hung_up(group: GroupId) -> Error {
+pub fn hung_up(group: GroupId) -> Error {
     let says = "its caller hung up while it waited: send it again with a new seq if it is still wanted";
     Error { group_id: group.number(), ..Error::new(ErrorReason::Cancelled, says) }
 }

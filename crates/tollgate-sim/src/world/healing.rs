@@ -93,6 +93,15 @@ impl World {
         } else if !self.members_settled() {
             trouble.push("the members are not those that the operator wants".to_owned());
         }
+        for node in self.present() {
+            let leaving = node.process.as_ref().map_or(0, |process| process.front.leaving_count());
+            if leaving > 0 {
+                trouble.push(format!(
+                    "{leaving} callers of n{} hung up and were told nothing",
+                    node.id.number()
+                ));
+            }
+        }
         for group in self.groups() {
             let Some((leader, status)) = self.leader_of(group) else { continue };
             for node in self.present().filter(|node| !node.witness && !node.disk_lost) {

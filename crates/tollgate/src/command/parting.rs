@@ -71,7 +71,7 @@ pub(crate) async fn close(session: Session, went: anyhow::Result<Exit>, signals:
             std::future::pending::<()>().await;
         }
         if !signals.has_insisted() {
-            signals.next().await;
+            signals.next_of_another_mind().await;
         }
     };
     tokio::select! {

@@ -55,8 +55,9 @@ impl<'a> Waiting<'a> {
 
     fn show(&mut self, lock: &LockInfo) {
         let text = progress(self.name, self.lease, self.owner.get(), lock);
-        // Elsewhere than on a terminal, only a change of who is in the way is news.
-        let news = format!("{:?}", lock.holders.iter().map(|holder| holder.token).collect::<Vec<_>>());
+        // Elsewhere than on a terminal, only a change of who is in the way is news, and that it has a place in line.
+        let tokens: Vec<_> = lock.holders.iter().map(|holder| holder.token).collect();
+        let news = format!("{tokens:?} {}", place(self.lease, self.owner.get(), lock).is_some());
         let mut stderr = std::io::stderr().lock();
         if self.terminal {
             let waited = span::text(self.began.elapsed());
@@ -76,6 +77,12 @@ impl<'a> Waiting<'a> {
     }
 }
 
+/// Its place in the queue, if it is to be seen there.
+fn place(lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> Option<u64> {
+    let own = lock.waiters.iter().find(|waiter| waiter.lease == lease && Some(&waiter.owner) == owner);
+    own.map(|own| own.position)
+}
+
 /// `waiting for jobs: held by ..., position 2 of 3`.
 fn progress(name: &str, lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> String {
     let holders = match &lock.holders[..] {
@@ -83,9 +90,8 @@ fn progress(name: &str, lease: LeaseId, owner: Option<&String>, lock: &LockInfo)
         [] => format!("closed by a lock-delay for {}", span::text(lock.closed_for)),
         holders => super::acquisition::held_by(holders),
     };
-    let own = lock.waiters.iter().find(|waiter| waiter.lease == lease && Some(&waiter.owner) == owner);
-    let position = own.map_or_else(String::new, |own| {
-        format!(", position {} of {}", own.position, lock.waiter_count.max(own.position))
+    let position = place(lease, owner, lock).map_or_else(String::new, |position| {
+        format!(", position {position} of {}", lock.waiter_count.max(position))
     });
     format!("tollgate: waiting for {name}: {holders}{position}")
 }

@@ -5,6 +5,7 @@
 
 use crate::exit::{Exit, WithExit};
 use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -15,6 +16,9 @@ const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Si
 const OTHERS: [Signal; 5] =
     [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
 
+/// The same signal once more within this time is a copy.
+const COPY_WITHIN: Duration = Duration::from_millis(500);
+
 /// Signals as they come.
 pub(crate) struct Forwarding {
     incoming: mpsc::UnboundedReceiver<Signal>,
@@ -24,6 +28,8 @@ pub(crate) struct Forwarding {
     for_a_command: bool,
     /// Whether one came that was not to be waited after.
     insisted: bool,
+    /// The last one, and when it came.
+    last: Option<(Signal, Instant)>,
 }
 
 impl Forwarding {
@@ -31,7 +37,8 @@ impl Forwarding {
     pub(crate) fn start() -> std::io::Result<Forwarding> {
         let (listeners, incoming) = mpsc::unbounded_channel();
         let (for_a_command, insisted) = (false, false);
-        let forwarding = Forwarding { incoming, listeners, ignored: ignored(), for_a_command, insisted };
+        let forwarding =
+            Forwarding { incoming, listeners, ignored: ignored(), for_a_command, insisted, last: None };
         forwarding.listen(&ENDING)?;
         Ok(forwarding)
     }
@@ -68,7 +75,7 @@ impl Forwarding {
     pub(crate) async fn unless_insisted<T>(&mut self, work: impl Future<Output = T>) -> anyhow::Result<T> {
         tokio::select! {
             done = work => Ok(done),
-            signal = self.next() => {
+            signal = self.next_of_another_mind() => {
                 self.insisted = true;
                 Err(WithExit(Exit::signal(signal as i32), String::new()).into())
             }
@@ -85,7 +92,24 @@ impl Forwarding {
 
     /// Waits for the next.
     pub(crate) async fn next(&mut self) -> Signal {
-        self.incoming.recv().await.expect("it holds a sender itself")
+        let signal = self.incoming.recv().await.expect("it holds a sender itself");
+        self.last = Some((signal, Instant::now()));
+        signal
+    }
+
+    /// Waits for one that is not a copy of the last: a terminal that closes and the shell on it both say so, and
+    /// wrappers pass on what their group was sent as well.
+    pub(crate) async fn next_of_another_mind(&mut self) -> Signal {
+        loop {
+            let before = self.last;
+            let signal = self.next().await;
+            let copy = |(last, at): (Signal, Instant)| last == signal && at.elapsed() < COPY_WITHIN;
+            if !before.is_some_and(copy) {
+                return signal;
+            }
+            // However many there are, they count from the first.
+            self.last = before;
+        }
     }
 }
 

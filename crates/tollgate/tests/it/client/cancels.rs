@@ -45,7 +45,7 @@ async fn ten_thousand_acquires_given_up_at_random_points_leave_no_lock_and_no_wa
     let (granted, given_up) =
         (counts.granted.load(Ordering::Relaxed), counts.given_up.load(Ordering::Relaxed));
     println!("{granted} granted, {given_up} given up");
-    assert!(granted > 500 && given_up > 2_000, "{granted} granted, {given_up} given up: neither may be rare");
+    assert!(granted > 500 && given_up > 500, "{granted} granted, {given_up} given up: neither may be rare");
     until("nothing is held or awaited", || async { client.list_locks("").all().await.unwrap().is_empty() })
         .await;
     for session in &sessions {
