@@ -68,7 +68,8 @@ A `tollgate run` inside goes on with the same lease. A lock that a run around it
 it likes, and never gives back. Any other lock it takes for itself: runs inside that run at a time exclude each other, \
 and give back what they took. The search for deadlocks does not see that the run around waits for the one inside, so \
 nested runs that take locks in opposite order wait for ever: take them in the same order, or give --wait. What a run \
-inside held or waited for that is killed with SIGKILL stays so until the outermost run ends.
+inside held or waited for that is killed with SIGKILL, or made to hurry by a second signal, stays so until the \
+outermost run ends.
 
 Exit codes:
   the command's own; 128 + N if signal N ended it

@@ -265,10 +265,12 @@ impl<H: Held> Supervisor<'_, H> {
 
     fn ask(&mut self, loss: Loss) {
         if self.on_lost == OnLost::Notify {
-            say(&format!("tollgate: lock lost: {}: the command was told with SIGUSR1 and runs on", loss.why));
-            self.sent(self.family.group().signal_leader(Signal::SIGUSR1));
             self.guardian.asked();
+            let told = self.family.group().signal_leader(Signal::SIGUSR1);
             self.phase = Phase::Notified;
+            // Only then: nobody may read it, and to say it takes for ever.
+            say(&format!("tollgate: lock lost: {}: the command was told with SIGUSR1 and runs on", loss.why));
+            self.sent(told);
             return;
         }
         let grace = self.schedule.grace();
