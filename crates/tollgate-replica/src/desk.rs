@@ -477,26 +477,7 @@ impl<C: Caller, R> Desk<C, R> {
             (Ok(ProposalOutcome::Members(_)), Proposed::Renewals(_) | Proposed::End(..)) => {
                 unreachable!("neither keepalives nor ends of waits are a change of membership")
             }
-            // Ended, over anyway, or somebody asked meanwhile: then it is on the list again unless that one is parked.
-            (result, Proposed::End(wait, name)) => {
-                let reply = result.ok().and_then(|outcome| match outcome {
-                    ProposalOutcome::Applied(applied) => Some(applied.reply),
-                    ProposalOutcome::Members(_) => None,
-                });
-                let wanted = reply == Some(Reply::Done);
-                let over = reply.is_some() && !wanted;
-                if !over && host.leads(group) {
-                    self.left(wait, Some(name));
-                }
-                // If it is over, an entry says how to those who are not told yet; and if it could not be ended, it is
-                // as long as this node leads.
-                let told = if wanted { self.leaving.remove(&wait).unwrap_or_default() } else { Vec::new() };
-                answers.extend(told.into_iter().map(|caller| (caller, Answer::Left)));
-                if !over && !host.leads(group) {
-                    let lost = self.leaving.remove(&wait).unwrap_or_default();
-                    answers.extend(lost.into_iter().map(|caller| (caller, ask_again(host, group))));
-                }
-            }
+            (result, Proposed::End(wait, name)) => self.end_answered(result, wait, name, host, answers),
             (Err(error), Proposed::Command(caller, about)) => {
                 self.answered(&caller, &about);
                 answers.push((caller, Answer::NotDone(error)));

@@ -514,31 +514,3 @@ pub(crate) fn revision_of(answer: &Answer) -> Option<tollgate_types::Revision> {
         _ => None,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lock(seq: u64) -> v1::LockRequest {
-        let request = (seq != 0).then(|| v1::Request { seq, ..Default::default() });
-        v1::LockRequest { name: "jobs".into(), lease_id: 1, timeout_ms: -1, request, ..Default::default() }
-    }
-
-    #[test]
-    fn one_who_hangs_up_gives_back_only_what_is_known_to_be_that_requests() {
-        let cancel = |op| operation::prepare(op, 1, &Address::NONE).unwrap().context.cancel();
-        let of_lock = cancel(Op::Lock(lock(3))).unwrap();
-        assert_eq!((of_lock.seq, &*of_lock.name, of_lock.asked_at_most), (3, "jobs", 1));
-        assert_eq!(cancel(Op::Lock(lock(0))), None, "it may have been held before");
-        let at_once = v1::LockRequest { timeout_ms: 0, ..lock(3) };
-        assert_eq!(cancel(Op::Lock(at_once)), None, "it never waits");
-        let convert = v1::ConvertRequest {
-            name: "jobs".into(),
-            lease_id: 1,
-            timeout_ms: -1,
-            request: lock(3).request,
-            ..Default::default()
-        };
-        assert_eq!(cancel(Op::Convert(convert)), None, "what was held before stays");
-    }
-}

@@ -6,11 +6,11 @@
 
 use super::attendance::Gone;
 use super::parked::WaitKey;
-use super::{About, Caller, CallerKey, Desk, MayWait, Proposed};
+use super::{About, Answer, Caller, CallerKey, Desk, MayWait, Proposed, ask_again};
 use crate::host::Host;
-use crate::output::ProposalId;
+use crate::output::{ProposalId, ProposalOutcome, ProposeError};
 use crate::planted::Bug;
-use tollgate_core::{CancelTarget, CancelWait, Command};
+use tollgate_core::{CancelTarget, CancelWait, Command, Reply};
 use tollgate_types::{GroupId, Name, SeqRanges};
 
 /// Claims that are looked at in one turn, after a change of leaders.
@@ -21,7 +21,7 @@ const ENDS_PER_TURN_MAX: usize = 1_000;
 
 impl<C: Caller, R> Desk<C, R> {
     /// A caller wants nothing any more. If it was the last one that stood by, its wait ends. It is answered all the
-    /// same, once: how the wait ended, for a grant may come before that; or [`Answer::Left`](super::Answer::Left) if it
+    /// same, once: how the wait ended, for a grant may come before that; or [`Answer::Left`] if it
     /// goes on without the caller.
     pub fn hang_up(&mut self, who: CallerKey, host: &mut Host) {
         self.attendance.went(who, Gone::HungUp);
@@ -127,6 +127,38 @@ impl<C: Caller, R> Desk<C, R> {
         for (wait, name) in std::mem::take(&mut self.abandoned).into_iter().chain(due) {
             if !self.end_wait(wait, name, host) {
                 self.hung_up.extend(self.leaving.remove(&wait).unwrap_or_default());
+            }
+        }
+    }
+
+    /// What came of the end of a wait: it is over, or somebody asked for it meanwhile, or it could not be ended. In the
+    /// last two cases it is on the list again unless somebody is parked.
+    pub(super) fn end_answered(
+        &mut self,
+        result: Result<ProposalOutcome, ProposeError>,
+        wait: WaitKey,
+        name: Name,
+        host: &Host,
+        answers: &mut Vec<(C, Answer<R>)>,
+    ) {
+        let (group, _) = wait;
+        let reply = result.ok().and_then(|outcome| match outcome {
+            ProposalOutcome::Applied(applied) => Some(applied.reply),
+            ProposalOutcome::Members(_) => None,
+        });
+        let wanted = reply == Some(Reply::Done);
+        if reply.is_some() && !wanted {
+            // It is over: an entry says how to those who are not told yet.
+            return;
+        }
+        let leads = host.leads(group);
+        if leads {
+            self.left(wait, Some(name));
+        }
+        // Those whose wait could not be ended hear how it ends, as long as this node leads.
+        if wanted || !leads {
+            for caller in self.leaving.remove(&wait).unwrap_or_default() {
+                answers.push((caller, if wanted { Answer::Left } else { ask_again(host, group) }));
             }
         }
     }

@@ -395,6 +395,28 @@ fn a_cancel_for_a_caller_that_is_gone_leaves_nothing_of_its_request() {
 }
 
 #[test]
+fn one_who_hangs_up_gives_back_only_what_is_known_to_be_that_requests() {
+    let seq = |seq| {
+        let request = (seq != 0).then(|| numbered(seq));
+        v1::LockRequest { request, ..lock_request("jobs", 1, -1) }
+    };
+    let cancel = |op| prepared(op).context.cancel();
+    let of_lock = cancel(Op::Lock(seq(3))).unwrap();
+    assert_eq!((of_lock.seq, &*of_lock.name, of_lock.asked_at_most), (3, "jobs", 1));
+    assert_eq!(cancel(Op::Lock(seq(0))), None, "it may have been held before");
+    let at_once = v1::LockRequest { timeout_ms: 0, ..seq(3) };
+    assert_eq!(cancel(Op::Lock(at_once)), None, "it never waits");
+    let convert = v1::ConvertRequest {
+        name: "jobs".into(),
+        lease_id: 1,
+        timeout_ms: -1,
+        request: seq(3).request,
+        ..Default::default()
+    };
+    assert_eq!(cancel(Op::Convert(convert)), None, "what was held before stays");
+}
+
+#[test]
 fn only_a_cancel_that_can_give_back_nothing_new_is_repeated() {
     let may_repeat = |seq: u64, release_if_granted| {
         let name = if seq == 0 { "jobs".to_owned() } else { String::new() };
