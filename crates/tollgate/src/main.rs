@@ -17,6 +17,12 @@ use exit::Exit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let code = execute();
+    output::finish_saying();
+    code
+}
+
+fn execute() -> ExitCode {
     // Processes of our own come first: they are started on the way to a command, which waits for them.
     if let Some(exit) = command::run_internal() {
         return exit.into();

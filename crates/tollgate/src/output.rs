@@ -1,9 +1,11 @@
 //! What a command prints: a table for people, or JSON for programs.
 //!
 //! Results go to stdout, everything said about them to stderr. A reader that went away ends the command quietly, as it
-//! would any other. Not here: what is printed (each command).
+//! would any other. Invariant: to say something takes no time, even if nobody reads it (`speaker`); to print a result
+//! may take for ever. Not here: what is printed (each command).
 
 mod paint;
+mod speaker;
 mod table;
 
 pub(crate) use paint::{Colour, Paint};
@@ -12,10 +14,21 @@ pub(crate) use table::{Look, Table, cell};
 use crate::exit::{Exit, WithExit};
 use clap::ValueEnum;
 use serde_json::Value;
+use speaker::Speaker;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 /// What SIGPIPE would have ended the process with.
 const SIGPIPE: i32 = 13;
+
+/// How long what was said may hold up what comes after it on the same terminal, so that they stand there in order.
+const ORDER_PATIENCE: Duration = Duration::from_millis(50);
+
+/// How long it may hold up the end of the process.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+static SPEAKER: OnceLock<Option<Speaker>> = OnceLock::new();
 
 /// How results look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -84,6 +97,7 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
 
 /// Prints text on stdout as it is, at once.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
+    let_said_be_seen();
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
@@ -94,7 +108,41 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Says something on stderr; nobody may be there to read it.
+/// Says something on stderr; nobody may be there to read it, and nobody waits for that.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    say_as_it_is(format!("{text}\n"));
+}
+
+/// As above, without the end of a line.
+pub(crate) fn say_as_it_is(text: String) {
+    match speaker() {
+        Some(speaker) => speaker.say(text),
+        None => speaker::write_what_fits(&mut std::io::stderr(), &text),
+    }
+}
+
+/// To be called before there is something that must not wait: later there may be no thread to be had.
+pub(crate) fn get_ready_to_say() {
+    let _ = speaker();
+}
+
+/// None where there can't be one.
+fn speaker() -> Option<&'static Speaker> {
+    SPEAKER.get_or_init(|| Speaker::start(std::io::stderr())).as_ref()
+}
+
+/// To be called before others write where we have: what was said stands first then, if somebody reads it.
+pub(crate) fn let_said_be_seen() {
+    wait(ORDER_PATIENCE);
+}
+
+/// To be called at the end of the process: what is not written by then is dropped.
+pub(crate) fn finish_saying() {
+    wait(END_PATIENCE);
+}
+
+fn wait(patience: Duration) {
+    if let Some(speaker) = SPEAKER.get().and_then(Option::as_ref) {
+        speaker.wait(patience);
+    }
 }

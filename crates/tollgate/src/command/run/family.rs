@@ -3,17 +3,18 @@
 //! `timeout`, `setsid`, a shell's jobs and the command of a `run` inside leave the group, and some leave their parents
 //! too. `run` adopts those (it is a subreaper), so that all that is below it is the command's; the guardian, should
 //! `run` be gone, finds them by the name of the run in their environment. Invariants: nobody is signalled who was there
-//! before the command; the group, which takes no search, is signalled before anybody is looked for. What escapes
-//! nonetheless: processes that others start on the command's behalf (systemd, docker, cron, sshd), and those of another
-//! user.
+//! before the command; the group, which takes no search, is signalled before anybody is looked for; gone is said only
+//! after a search that missed nobody. What escapes nonetheless: processes that others start on the command's behalf
+//! (systemd, docker, cron, sshd), and those of another user.
 
+use super::guardian;
 use super::process::Process;
 use super::process_group::ProcessGroup;
 use super::run_id::RunId;
 use super::search::Search;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgrp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -54,6 +55,9 @@ impl Reach {
 #[derive(Debug)]
 pub(crate) struct Family {
     group: ProcessGroup,
+    /// Whether nobody was left in it once. Whoever has its number since is a stranger; a guardian, who can't keep the
+    /// number from being given away, would kill them.
+    group_over: bool,
     known: Known,
     /// Those outside the group that were found once: a member stays one, even if its parents end.
     seen: BTreeSet<(Pid, u64)>,
@@ -66,10 +70,36 @@ pub(crate) struct Family {
 enum Known {
     /// There are none.
     Not,
+    /// Only the guardians of runs inside that were killed: each stands for what its run started, and ends with it.
+    ByGuardians(Below),
     /// All below `run` are, but for those that are no part of the command.
-    ByParents { run: Pid, besides: Vec<Process> },
+    ByParents(Below),
     /// Those below the command, and those that have the run in their environment.
     ByRunId(Search),
+}
+
+/// Those who are, or come, directly below this process for a command.
+#[derive(Debug)]
+struct Below {
+    /// Those who were below it before there was one.
+    besides: Vec<Process>,
+    /// The group that some of them share with this process. What they start is in it and comes to this process too; the
+    /// command has another.
+    besides_group: Option<Pid>,
+}
+
+impl Below {
+    fn new(besides: Vec<Process>) -> Below {
+        let own = getpgrp();
+        let is_shared = besides.iter().any(|other| other.group == own);
+        Below { besides, besides_group: is_shared.then_some(own) }
+    }
+
+    fn has(&self, process: Process) -> bool {
+        process.parent == Pid::this()
+            && Some(process.group) != self.besides_group
+            && !self.besides.iter().any(|other| other.is(process))
+    }
 }
 
 /// All below this process before there is a command: its guardian, and what a shell started that then became `run`.
@@ -97,14 +127,15 @@ fn with_descendants(mut next: Vec<Process>, all: &[Process]) -> Vec<Process> {
 
 impl Family {
     fn new(group: ProcessGroup, known: Known) -> Family {
-        Family { group, known, seen: BTreeSet::new(), asked: BTreeSet::new() }
+        Family { group, group_over: false, known, seen: BTreeSet::new(), asked: BTreeSet::new() }
     }
 
     /// Of a command that this process started when these were below it.
     pub(crate) fn below_us(group: ProcessGroup, reach: Reach, besides: Vec<Process>) -> Family {
+        let below = Below::new(besides);
         let known = match reach {
-            Reach::All => Known::ByParents { run: Pid::this(), besides },
-            Reach::Group => Known::Not,
+            Reach::All => Known::ByParents(below),
+            Reach::Group => Known::ByGuardians(below),
         };
         Family::new(group, known)
     }
@@ -126,11 +157,13 @@ impl Family {
     /// Those that live, as far as they are known by group and parents or were found before; none if that can't be read
     /// here.
     fn members(&mut self) -> Option<Vec<Process>> {
+        // First, or strangers could be listed as members.
+        self.look_at_group();
         let all = Process::all()?;
         let of_themselves = all.iter().copied().filter(|process| self.belongs_by_itself(*process)).collect();
         let mut members = match self.known {
-            Known::Not => of_themselves,
-            _ => with_descendants(of_themselves, &all),
+            Known::Not | Known::ByGuardians(_) => of_themselves,
+            Known::ByParents(_) | Known::ByRunId(_) => with_descendants(of_themselves, &all),
         };
         members.retain(|process| !process.is_dead());
         let outside = members.iter().filter(|process| self.is_outside(**process));
@@ -144,39 +177,68 @@ impl Family {
         !self.is_outside(process)
             || self.seen.contains(&process.identity())
             || match &self.known {
-                Known::ByParents { run, besides } => {
-                    process.parent == *run && !besides.iter().any(|other| other.is(process))
-                }
+                // It may have joined another group.
+                Known::ByParents(below) => below.has(process) || process.pid == self.group.pid(),
+                Known::ByGuardians(below) => below.has(process) && is_guardian(process.pid),
                 Known::ByRunId(_) | Known::Not => false,
             }
     }
 
     fn is_outside(&self, process: Process) -> bool {
-        process.group != self.group.pid()
+        Some(process.group) != self.own_number()
     }
 
-    /// Finds those who are known by their environment alone. What that takes is bounded, and nothing that can be done
-    /// without it should wait for it.
-    fn search(&mut self, patience: Duration) {
-        let Known::ByRunId(search) = &mut self.known else { return };
-        let all = Process::all().unwrap_or_default().into_iter();
-        let unknown = all.filter(|process| {
-            let known = process.group == self.group.pid() || self.seen.contains(&process.identity());
+    /// The number of the group, as long as it is not another's.
+    fn own_number(&self) -> Option<Pid> {
+        (!self.group_over).then_some(self.group.pid())
+    }
+
+    fn look_at_group(&mut self) {
+        self.group_over |= self.group.is_over();
+    }
+
+    /// The group, if it is to be signalled: if it has not been over.
+    fn group_to_signal(&mut self) -> Option<ProcessGroup> {
+        self.look_at_group();
+        (!self.group_over).then_some(self.group)
+    }
+
+    /// Finds those who are known by their environment alone; whether all could be asked. What that takes is bounded,
+    /// and nothing that can be done without it should wait for it.
+    fn search(&mut self, patience: Duration) -> bool {
+        let own_number = self.own_number();
+        let Known::ByRunId(search) = &mut self.known else { return true };
+        let Some(all) = Process::all() else { return false };
+        let unknown = all.into_iter().filter(|process| {
+            let known = Some(process.group) == own_number || self.seen.contains(&process.identity());
             !known && !process.is_dead()
         });
         let found = search.among(unknown.collect::<Vec<_>>(), patience);
-        self.seen.extend(found.iter().map(|process| process.identity()));
+        self.seen.extend(found.processes.iter().map(|process| process.identity()));
+        found.complete
     }
 
     /// Whether somebody is left of whom we know.
     pub(crate) fn lives(&mut self) -> bool {
-        self.members().map_or_else(|| self.group.lives(), |members| !members.is_empty())
+        match self.members() {
+            Some(members) => !members.is_empty(),
+            None => !self.group_over && self.group.lives(),
+        }
+    }
+
+    /// Whether nobody is left. It takes a search that is begun when nobody is known to live, and misses nobody: who was
+    /// known may have started another after the last one.
+    pub(crate) fn is_gone(&mut self, patience: Duration) -> bool {
+        !self.lives() && self.search(patience) && !self.lives()
     }
 
     /// Who is left, for people.
     pub(crate) fn names(&mut self) -> String {
         let Some(members) = self.members() else { return format!("process group {}", self.group.pid()) };
-        let named = members.iter().take(NAMED_MAX).map(|one| format!("{} ({})", one.pid, one.name()));
+        let name = |one: &Process| {
+            if is_guardian(one.pid) { "the guardian of a run inside".to_owned() } else { one.name() }
+        };
+        let named = members.iter().take(NAMED_MAX).map(|one| format!("{} ({})", one.pid, name(one)));
         let named = named.collect::<Vec<_>>().join(", ");
         match members.len().saturating_sub(NAMED_MAX) {
             0 => named,
@@ -187,7 +249,7 @@ impl Family {
     /// Whether some of those who are left have left the group.
     pub(crate) fn has_left_its_group(&mut self) -> bool {
         let members = self.members().unwrap_or_default();
-        members.into_iter().any(|process| self.is_outside(process))
+        members.into_iter().any(|process| self.is_outside(process) && !is_guardian(process.pid))
     }
 
     /// Notes those outside the group while they can still be told by their parents.
@@ -198,7 +260,7 @@ impl Family {
     /// Kills all: first the group, at once; then those whom parents tell; then those who have to be searched for. So
     /// the command of a `run` inside hears from the system that that died, a moment before its own end.
     pub(crate) fn kill(&mut self) -> Result<(), Errno> {
-        let group = self.group.signal(Signal::SIGKILL);
+        let group = self.group_to_signal().map_or(Ok(()), |group| group.signal(Signal::SIGKILL));
         let near = self.kill_outside();
         self.search(SEARCH_PATIENCE);
         group.and(near).and(self.kill_outside())
@@ -207,12 +269,17 @@ impl Family {
     fn kill_outside(&mut self) -> Result<(), Errno> {
         let members = self.members().unwrap_or_default().into_iter();
         let outside = members.filter(|process| self.is_outside(*process));
-        outside.map(|process| process.signal(Signal::SIGKILL)).fold(Ok(()), Result::and)
+        let signal = match self.known {
+            // They alone know whom to kill, and who is to be let be.
+            Known::ByGuardians(_) => guardian::HURRY,
+            _ => Signal::SIGKILL,
+        };
+        outside.map(|process| process.signal(signal)).fold(Ok(()), Result::and)
     }
 
     /// Asks all to end, and searches for them no longer than this. What is stopped is woken, or it would not hear.
     pub(crate) fn ask(&mut self, patience: Duration) -> Result<(), Errno> {
-        let group = self.group.ask();
+        let group = self.group_to_signal().map_or(Ok(()), ProcessGroup::ask);
         group.and(self.ask_outside(patience))
     }
 
@@ -244,16 +311,18 @@ impl Family {
         sent
     }
 
-    /// Does something until nobody is left, but not for ever; whether all are gone.
-    fn until_gone(&mut self, patience: Duration, mut act: impl FnMut(&mut Family, Duration)) -> bool {
+    /// Does something until nobody is left, but not for ever; whether all are gone. What it does says whether to go on.
+    fn until_gone(&mut self, patience: Duration, mut act: impl FnMut(&mut Family, Duration) -> bool) -> bool {
         let (until, mut pause) = (Instant::now() + patience, PAUSE_MIN);
         loop {
             // First, since who can't be seen can be signalled nonetheless.
-            act(self, until.saturating_duration_since(Instant::now()));
-            if !self.lives() {
-                return true;
+            if !act(self, until.saturating_duration_since(Instant::now())) {
+                return false;
             }
             let left = until.saturating_duration_since(Instant::now());
+            if self.is_gone(left.min(SEARCH_PATIENCE)) {
+                return true;
+            }
             if left.is_zero() {
                 return false;
             }
@@ -262,11 +331,12 @@ impl Family {
         }
     }
 
-    /// Waits for the end of those who were asked to, and asks those who turn up.
-    pub(crate) fn wait_asked(&mut self, patience: Duration) -> bool {
+    /// Waits for the end of those who were asked to, and asks those who turn up; not once there is no time for it.
+    pub(crate) fn wait_asked(&mut self, patience: Duration, is_hurried: impl Fn() -> bool) -> bool {
         self.until_gone(patience, |family, left| {
             // Who can't be signalled is told of if it does not end.
             let _ = family.ask_outside(left.min(SEARCH_PATIENCE));
+            !is_hurried()
         })
     }
 
@@ -275,6 +345,7 @@ impl Family {
         self.until_gone(patience, |family, _| {
             // As above.
             let _ = family.kill();
+            true
         })
     }
 }
@@ -288,8 +359,8 @@ fn is_tollgate(pid: Pid) -> bool {
 
 /// Whether a process sees to the end of others, and then ends itself.
 fn is_guardian(pid: Pid) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.trim_end() == super::guardian::PROCESS_NAME && is_tollgate(pid)
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_ascii_end() == guardian::PROCESS_NAME.as_bytes()
 }
 
 #[cfg(test)]
@@ -297,6 +368,8 @@ mod tests {
     use super::*;
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -355,20 +428,70 @@ mod tests {
         assert!(family.wait_killed(PATIENCE));
     }
 
+    /// As if its number had been given to another group since.
     #[test]
-    fn a_process_whose_environment_can_not_be_read_delays_no_kill() {
+    fn a_group_that_was_over_once_is_another_when_it_is_there_again() {
+        let (mut child, group) = start("exec sleep 1000", &RunId::new());
+        let mut family = Family::of_run(group, Reach::All, RunId::new());
+        assert!(family.lives() && !family.group_over);
+        family.group_over = true;
+        assert!(!family.lives());
+        assert_eq!(family.ask(Duration::ZERO), Ok(()));
+        assert!(family.wait_killed(PATIENCE), "it is none of it");
+        assert_eq!(child.try_wait().unwrap(), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut late = Family::of_run(group, Reach::Group, RunId::new());
+        assert!(!late.lives() && late.group_over);
+    }
+
+    #[test]
+    fn those_whose_environment_can_not_be_read_delay_no_kill_and_keep_a_family_from_being_gone() {
+        static STUCK: AtomicBool = AtomicBool::new(true);
         let id = RunId::new();
-        let (mut bystander, _) = start("exec sleep 1000", &RunId::new());
-        let (mut child, group) = start("exec sleep 1000", &id);
-        let stuck = |_| loop {
-            std::thread::park();
+        let (mut child, group) = start("setsid sh -c 'exec sleep 1000' & exec sleep 1000", &id);
+        let stuck = |pid| {
+            while STUCK.load(Ordering::Relaxed) {
+                std::thread::sleep(PAUSE_MIN);
+            }
+            std::fs::read(format!("/proc/{pid}/environ"))
         };
-        let search = Search::new(id, 0).reading(stuck);
+        // Who has left the group, and will be found when it can be.
+        let mut by_parents = Family::of_run(group, Reach::All, id.clone());
+        until(&mut by_parents, Family::has_left_its_group);
+        let since = Process::of(group.pid()).unwrap().started;
+        let mut family = Family::new(group, Known::ByRunId(Search::new(id, since).reading(stuck)));
+        group.signal(Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+        assert!(!family.wait_killed(SEARCH_PATIENCE), "one is left that nobody could ask");
+        assert!(by_parents.lives());
+        STUCK.store(false, Ordering::Relaxed);
+        assert!(family.wait_killed(PATIENCE));
+        assert!(!by_parents.lives());
+    }
+
+    /// As if an orphan had started it a moment before its own end.
+    #[test]
+    fn who_is_born_during_a_search_is_found_before_a_family_is_gone() {
+        static BORN: Mutex<Option<(RunId, Option<Child>)>> = Mutex::new(None);
+        let id = RunId::new();
+        let (mut child, group) = start("exec sleep 1000", &id);
+        *BORN.lock().unwrap() = Some((id.clone(), None));
+        let bearing = |pid| {
+            let mut born = BORN.lock().unwrap();
+            let (id, born) = born.as_mut().unwrap();
+            born.get_or_insert_with(|| start("exec sleep 1000", id).0);
+            std::fs::read(format!("/proc/{pid}/environ"))
+        };
+        let search = Search::new(id, 0).reading(bearing);
         let mut family = Family::new(group, Known::ByRunId(search));
         assert!(family.wait_killed(PATIENCE));
         child.wait().unwrap();
-        bystander.kill().unwrap();
-        bystander.wait().unwrap();
+        let (_, born) = BORN.lock().unwrap().take().unwrap();
+        let mut born = born.unwrap();
+        let process = Process::of(Pid::from_raw(i32::try_from(born.id()).unwrap()));
+        assert!(process.is_some_and(Process::is_dead), "it has outlived its family");
+        born.wait().unwrap();
     }
 
     #[test]

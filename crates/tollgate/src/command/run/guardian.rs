@@ -2,10 +2,10 @@
 //!
 //! A process of this binary that knows little: the command's process group, the name of the run, until when the lock is
 //! believed in, and a pipe from `run`. If the pipe breaks before `run` said that all is done, it ends the command with
-//! all that it started; if the deadline comes near and was not moved, too. It does nothing until then
-//! and talks to no network, and what may take long (`search`) it leaves to threads of their own, so that it is on time
-//! when others are not. Not here: what `run` does while it can
-//! (`supervisor`).
+//! all that it started; if the deadline comes near and was not moved, too. A `run` around that one which is about to
+//! end tells it to hurry: then it kills at once. It does nothing until then and talks to no network, and what may take
+//! long (`search`) it leaves to threads of their own, so that it is on time when others are not. Not here: what `run`
+//! does while it can (`supervisor`).
 
 use super::family::{Family, Reach};
 use super::launcher::own_binary;
@@ -14,12 +14,14 @@ use super::process_group::ProcessGroup;
 use super::run_id::RunId;
 use super::schedule::{Schedule, Step};
 use crate::exit::Exit;
-use crate::output::say;
+use crate::output::{get_ready_to_say, say};
 use anyhow::Context;
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{self, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::{ClockId, clock_gettime};
@@ -28,8 +30,8 @@ use std::ffi::{CString, OsString};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The first argument of such a process.
 pub(crate) const GUARD: &str = "__guardian";
@@ -37,7 +39,14 @@ pub(crate) const GUARD: &str = "__guardian";
 /// What tells it from other processes of this binary in lists, so that a kill by name does not hit both.
 pub(crate) const PROCESS_NAME: &str = "tg-guardian";
 
-/// How long those that were killed are watched for others that they started just before.
+/// Tells one whose `run` is gone that there is no time to ask. Those that don't listen yet are not harmed by it, and
+/// are told again.
+pub(crate) const HURRY: Signal = Signal::SIGURG;
+
+/// How long `run` waits for one to stand ready, with no command yet that could be late.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long those that were killed are watched for others that they started just before, while `run` waits for that.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Time since the machine was started, suspended or not.
@@ -56,7 +65,8 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts one; it waits to be told what to guard.
+    /// Starts one; when this returns it has left our process group, so that it does not die with us, and waits to be
+    /// told what to guard.
     pub(crate) fn start(
         schedule: Schedule,
         on_lost: OnLost,
@@ -68,9 +78,11 @@ impl Guardian {
         let mut command = Command::new(own_binary());
         command.arg0("tollgate-guardian").args([GUARD, on_lost.name(), reach.name()]);
         command.args([ms(schedule.grace()), ms(schedule.kill_before())]).arg(id.as_str());
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().context("can't start the guardian of the command")?;
         let pipe = process.stdin.take().context("the guardian has no pipe")?;
+        let ready = process.stdout.take().context("the guardian has no pipe")?;
+        anyhow::ensure!(is_told(ready)?, "the guardian of the command does not start");
         // A guardian that stands still must not make `run` stand still.
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(Guardian { process, buried: false, pipe: Some(pipe), told: None })
@@ -127,13 +139,41 @@ impl Guardian {
     }
 }
 
+/// Whether a word comes, soon enough.
+fn is_told(mut ready: ChildStdout) -> anyhow::Result<bool> {
+    // Once for all: signals that come again and again must not make it longer.
+    let until = Instant::now() + START_PATIENCE;
+    let mut one = [PollFd::new(ready.as_fd(), PollFlags::POLLIN)];
+    while let Err(error) = poll(&mut one, poll_until(until)) {
+        anyhow::ensure!(error == Errno::EINTR, "can't wait for the guardian of the command: {error}");
+    }
+    Ok(one[0].any() == Some(true) && ready.read(&mut [0])? > 0)
+}
+
+fn poll_until(until: Instant) -> PollTimeout {
+    let left = until.saturating_duration_since(Instant::now());
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
+}
+
 /// The process itself.
 pub(crate) fn run(arguments: &[OsString]) -> Exit {
-    let Some(watch) = Watch::new(arguments) else { return Exit::Usage };
+    let Some(mut watch) = Watch::new(arguments) else { return Exit::Usage };
+    // Before there are threads, which would hear of it otherwise.
+    let hurry = SigSet::from(HURRY);
+    if hurry.thread_block().is_ok() {
+        watch.hurry = SignalFd::with_flags(&hurry, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).ok();
+    }
+    // Before there is a command: when it is to be killed, nothing that is said may keep us from it.
+    get_ready_to_say();
     // Signals of the terminal and of the session are not for it.
     let _ = setsid();
     if let Ok(name) = CString::new(PROCESS_NAME) {
         let _ = prctl::set_name(&name);
+    }
+    let mut stdout = std::io::stdout();
+    if stdout.write_all(b"\n").and_then(|()| stdout.flush()).is_err() {
+        // `run` is gone, and has started nothing.
+        return Exit::Done;
     }
     match watch.run() {
         Ok(false) => Exit::Done,
@@ -157,6 +197,10 @@ struct Watch {
     taken: Step,
     /// Whether the command was signalled here, and had not ended by itself before.
     acted: bool,
+    /// Whether `run` is gone.
+    alone: bool,
+    /// By which a `run` around that one says that it is about to end, and with it the lock.
+    hurry: Option<SignalFd>,
     heard: String,
 }
 
@@ -175,6 +219,8 @@ impl Watch {
             until: None,
             taken: Step::Run,
             acted: false,
+            alone: false,
+            hurry: None,
             heard: String::new(),
         })
     }
@@ -190,7 +236,7 @@ impl Watch {
                 PollFd::new(timer.as_fd(), PollFlags::POLLIN),
             ];
             match poll(&mut both, PollTimeout::NONE) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
             if both[0].any() == Some(true) && self.hear(&mut stdin.lock())? {
@@ -247,15 +293,23 @@ impl Watch {
         }
     }
 
+    fn until_deadline(&self) -> Duration {
+        self.until.map_or(Duration::ZERO, |until| until.saturating_sub(boot_time()))
+    }
+
     fn until_kill(&self) -> Duration {
-        self.until.map_or(Duration::ZERO, |until| {
-            until.saturating_sub(boot_time()).saturating_sub(self.schedule.kill_before())
-        })
+        self.until_deadline().saturating_sub(self.schedule.kill_before())
+    }
+
+    /// How long to look for those who are to be killed. While somebody may be left whose environment can't be read, it
+    /// is worth to try again as long as the lock is surely not another's.
+    fn kill_patience(&self) -> Duration {
+        if self.alone { self.until_deadline().max(KILL_PATIENCE) } else { KILL_PATIENCE }
     }
 
     fn take(&mut self, step: Step) {
         self.taken = step;
-        let until_kill = self.until_kill();
+        let (until_kill, kill_patience) = (self.until_kill(), self.kill_patience());
         let Some(family) = &mut self.family else { return };
         let led = family.group().leader_lives();
         // There is nobody to report a failure to who could do better.
@@ -275,7 +329,7 @@ impl Watch {
                 let _ = family.ask(until_kill);
             }
             (OnLost::Term | OnLost::Kill, Step::Kill) => {
-                family.wait_killed(KILL_PATIENCE);
+                family.wait_killed(kill_patience);
             }
         }
         self.acted |= led;
@@ -286,21 +340,18 @@ impl Watch {
         if self.family.is_none() {
             return;
         }
-        let mut telling = None;
+        self.alone = true;
         if self.taken == Step::Run {
-            // On a thread of its own: if nobody reads stderr, it takes for ever.
-            let says = "tollgate: run died without releasing its lock; ending the command";
-            telling = std::thread::Builder::new().spawn(|| say(says)).ok();
+            say("tollgate: run died without releasing its lock; ending the command");
             self.take(Step::Ask);
         }
         let left = self.until_kill();
         if let Some(family) = self.family.as_mut().filter(|_| self.on_lost == OnLost::Term) {
-            family.wait_asked(left.min(self.schedule.grace()));
+            let hurry = self.hurry.as_ref();
+            let is_hurried = || hurry.is_some_and(|hurry| matches!(hurry.read_signal(), Ok(Some(_))));
+            family.wait_asked(left.min(self.schedule.grace()), is_hurried);
         }
         self.take(Step::Kill);
-        if let Some(telling) = telling {
-            let _ = telling.join();
-        }
     }
 }
 

@@ -8,14 +8,27 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 
+/// Of the kernel's flags of a process, the one that says that it has begun to end.
+const PF_EXITING: u32 = 0x4;
+
+/// The one that says that it is the kernel's own.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+/// Of what the system says of a process, the number of the first field after its name. They are counted from one.
+const FIRST_AFTER_NAME: usize = 3;
+
 /// What the system says of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     state: char,
+    /// Whether its end has begun: it shows nothing of itself then, and its children have other parents soon.
+    ending: bool,
     pub(crate) parent: Pid,
     pub(crate) group: Pid,
     pub(crate) session: Pid,
+    /// How many threads are left of it, with the first, which stays to the end even if it has ended.
+    threads: u32,
     /// When it was started, in ticks since the machine was: tells it from a later one with its number.
     pub(crate) started: u64,
 }
@@ -41,8 +54,11 @@ impl Process {
         let state = fields.next()?.chars().next()?;
         let mut number = || Some(Pid::from_raw(fields.next()?.parse().ok()?));
         let (parent, group, session) = (number()?, number()?, number()?);
-        let started = fields.nth(15)?.parse().ok()?;
-        Some(Process { pid: Pid::from_raw(pid.parse().ok()?), state, parent, group, session, started })
+        let flags: u32 = fields.nth(2)?.parse().ok()?;
+        let threads = fields.nth(10)?.parse().ok()?;
+        let started = fields.nth(1)?.parse().ok()?;
+        let (pid, ending) = (Pid::from_raw(pid.parse().ok()?), flags & PF_EXITING != 0);
+        Some(Process { pid, state, ending, parent, group, session, threads, started })
     }
 
     /// Another one like it.
@@ -57,13 +73,42 @@ impl Process {
         String::from_utf8_lossy(&name).trim_end_matches('\n').escape_debug().to_string()
     }
 
+    /// Whether nothing of it runs, and its children have other parents. The state is that of its first thread: others
+    /// may run on, and have its children until they end.
     pub(crate) fn is_dead(self) -> bool {
-        matches!(self.state, 'Z' | 'X')
+        matches!(self.state, 'Z' | 'X') && self.threads <= 1
     }
 
     /// What tells it from a later one with its number.
     pub(crate) fn identity(self) -> (Pid, u64) {
         (self.pid, self.started)
+    }
+
+    /// Whether it runs still, and has not even begun to end.
+    pub(crate) fn runs_on(self) -> bool {
+        Process::of(self.pid).is_some_and(|now| now.is(self) && !now.ending && !now.is_dead())
+    }
+
+    /// Whether it was given no environment when it began. One that is just becoming another program shows none either,
+    /// and is not meant: to be asked after its environment was read, and not before.
+    pub(crate) fn has_no_environment(self) -> bool {
+        let stat = std::fs::read(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        tells_of_no_environment(&stat).unwrap_or(false)
+    }
+
+    /// Its threads but for the first.
+    pub(crate) fn other_threads(self) -> Vec<Pid> {
+        let Ok(entries) = std::fs::read_dir(format!("/proc/{}/task", self.pid)) else { return Vec::new() };
+        let threads = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        threads.map(Pid::from_raw).filter(|thread| *thread != self.pid).collect()
+    }
+
+    /// As `runs_on`, for one of its threads.
+    pub(crate) fn thread_runs_on(self, thread: Pid) -> bool {
+        let stat = std::fs::read(format!("/proc/{}/task/{thread}/stat", self.pid)).unwrap_or_default();
+        let runs = Process::parse(&stat).is_some_and(|now| !now.ending);
+        // Afterwards: if it is this one now, it was when its thread was looked at.
+        runs && Process::of(self.pid).is_some_and(|now| now.is(self))
     }
 
     /// Whether both are one process, perhaps at different times.
@@ -96,6 +141,16 @@ impl Process {
     }
 }
 
+/// By where its environment begins and ends in its memory; none if that is not told.
+fn tells_of_no_environment(told: &[u8]) -> Option<bool> {
+    let text = String::from_utf8_lossy(told);
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |number: usize| -> Option<u64> { fields.get(number - FIRST_AFTER_NAME)?.parse().ok() };
+    let (flags, begin, end) = (field(9)?, field(50)?, field(51)?);
+    // While a program is being put in place of another, there is no end yet.
+    Some(flags & PF_KTHREAD != 0 || (end != 0 && begin == end))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,12 +162,41 @@ mod tests {
         let (parent, group, session) = (pid(7), pid(8), pid(9));
         for name in [&b"a ) b (c"[..], b"", b"\xff\xfe)", b"\xc3", b"a\nb"] {
             let read = Process::parse(&[b"42 (", name, rest].concat()).unwrap();
-            assert_eq!(read, Process { pid: pid(42), state: 'S', parent, group, session, started: 12345 });
+            let (pid, state, ending, threads, started) = (pid(42), 'S', false, 1, 12345);
+            assert_eq!(read, Process { pid, state, ending, parent, group, session, threads, started });
         }
         let own = Process::of(Pid::this()).unwrap();
         assert!(!own.name().is_empty());
         assert_eq!((own.pid, own.parent), (Pid::this(), Pid::parent()));
+        assert!(own.runs_on());
         assert!(Process::all().unwrap().iter().any(|process| process.is(own)));
+    }
+
+    #[test]
+    fn a_process_is_dead_when_all_its_threads_are() {
+        let read = |state, threads| {
+            let rest = format!("7 8 9 34816 42 4194308 1 2 3 4 5 6 7 8 20 0 {threads} 0 12345 99 98");
+            Process::parse(format!("42 (name) {state} {rest}").as_bytes()).unwrap()
+        };
+        assert!(read('Z', 1).is_dead() && read('X', 0).is_dead());
+        assert!(!read('Z', 2).is_dead() && !read('S', 1).is_dead());
+        assert!(read('Z', 2).ending);
+    }
+
+    #[test]
+    fn no_environment_is_told_from_one_that_is_not_there_yet() {
+        let tells = |flags: u64, start: u64, end: u64| {
+            let before = "0 ".repeat(40);
+            let stat = format!("42 (a ) b) S 7 8 9 34816 42 {flags} {before}{start} {end} 0");
+            tells_of_no_environment(stat.as_bytes())
+        };
+        assert_eq!(tells(0, 4096, 4096), Some(true), "it was given none");
+        assert_eq!(tells(0, 4096, 5000), Some(false));
+        assert_eq!(tells(0, 0, 0), Some(false), "it is not there yet");
+        assert_eq!(tells(0, 4096, 0), Some(false), "nor here");
+        assert_eq!(tells(PF_KTHREAD, 0, 0), Some(true));
+        assert_eq!(tells_of_no_environment(b""), None);
+        assert!(!Process::of(Pid::this()).unwrap().has_no_environment());
     }
 
     #[test]
@@ -124,7 +208,13 @@ mod tests {
         assert_eq!(another.signal(Signal::SIGKILL), Ok(()));
         assert_eq!(child.try_wait().unwrap(), None);
         assert_eq!(process.signal(Signal::SIGKILL), Ok(()));
+        // Nobody has buried it yet.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while process.runs_on() {
+            assert!(std::time::Instant::now() < until, "it still runs");
+        }
         child.wait().unwrap();
+        assert!(!process.runs_on());
         assert_eq!(process.signal(Signal::SIGKILL), Ok(()));
     }
 }

@@ -1,7 +1,8 @@
 //! The process group that a command runs in, with all that it starts and that stays in it.
 //!
 //! Signals to it reach every member. Invariant: `run` signals a group only while its leader has not been reaped: only
-//! then is its number surely not another's. Not here: what left it (`family`).
+//! then is its number surely not another's. Not here: what left it, and what a guardian does, who reaps nobody
+//! (`family`).
 
 use super::process::Process;
 use nix::errno::Errno;
@@ -44,9 +45,20 @@ impl ProcessGroup {
         self.signal(Signal::SIGCONT)
     }
 
+    /// Whether nobody is left, not even one who is dead: from then on its number may be given to another.
+    pub(crate) fn is_over(self) -> bool {
+        killpg(self.0, None) == Err(Errno::ESRCH)
+    }
+
     /// Whether a member is left that is not dead already.
     pub(crate) fn lives(self) -> bool {
-        killpg(self.0, None) != Err(Errno::ESRCH) && members(self.0).is_none_or(|members| members > 0)
+        if self.is_over() {
+            return false;
+        }
+        // Most have a leader, and then the others need not be looked for.
+        let is_led = Process::of(self.0).is_some_and(|leader| leader.group == self.0 && !leader.is_dead());
+        // One that is there and of which nobody is to be seen is another user's, and hidden.
+        is_led || members(self.0).is_none_or(|members| members.is_empty() || members.contains(&true))
     }
 
     /// Whether its leader, the command itself, is not dead.
@@ -55,20 +67,40 @@ impl ProcessGroup {
     }
 }
 
-/// How many processes of the group are not zombies; none if that can't be read here.
-fn members(group: Pid) -> Option<usize> {
-    let all = Process::all()?;
-    Some(all.iter().filter(|process| process.group == group && !process.is_dead()).count())
+/// Of each process of the group that is to be seen, whether it is no zombie; none if that can't be read here.
+fn members(group: Pid) -> Option<Vec<bool>> {
+    let all = Process::all()?.into_iter();
+    Some(all.filter(|process| process.group == group).map(|process| !process.is_dead()).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_group_that_is_not_there_does_not_live() {
         let group = ProcessGroup::of(i32::MAX - 1);
-        assert!(!group.lives());
+        assert!(!group.lives() && group.is_over());
         assert_eq!(group.signal(Signal::SIGTERM), Ok(()));
+    }
+
+    #[test]
+    fn a_group_lives_without_its_leader_and_not_when_all_are_zombies() {
+        let mut command = std::process::Command::new("sh");
+        let mut child = command.args(["-c", "sleep 1000 & exit 0"]).process_group(0).spawn().unwrap();
+        let group = ProcessGroup::of(i32::try_from(child.id()).unwrap());
+        let until = Instant::now() + Duration::from_secs(30);
+        while group.leader_lives() {
+            assert!(Instant::now() < until, "it has not ended");
+        }
+        assert!(group.lives(), "one is left");
+        group.signal(Signal::SIGKILL).unwrap();
+        while group.lives() {
+            assert!(Instant::now() < until, "they live");
+        }
+        assert!(!group.is_over(), "nobody has buried the leader");
+        child.wait().unwrap();
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! The system shows an environment only while nobody works on the memory of its process: to read that of one that is
 //! stuck may take for ever. So other threads read, a stuck one is left behind, and what it has to say counts whenever
-//! it comes. Not here: what is done with those who are found (`family`).
+//! it comes. Invariant: a search counts as complete only if all have answered; one that ended first may have started
+//! another, who was not asked, and one that is just becoming another program shows nothing for a moment. Not here: what
+//! is done with those who are found (`family`).
 
 use super::process::Process;
 use super::run_id::RunId;
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, ErrorKind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -20,11 +23,33 @@ const STUCK_MAX: usize = 64;
 /// What tells a process from a later one with its number.
 type Identity = (Pid, u64);
 
+/// Reads the environment of a process.
+type Read = fn(Pid) -> io::Result<Vec<u8>>;
+
 /// Those that are still to be read.
 type Queue = Arc<Mutex<VecDeque<Process>>>;
 
 fn lock(queue: &Queue) -> MutexGuard<'_, VecDeque<Process>> {
     queue.lock().expect("nobody panics with it")
+}
+
+/// What a process had to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// It was started under the run.
+    Under,
+    NotUnder,
+    /// It ended before it could be asked, or shows nothing yet.
+    Unknown,
+}
+
+/// What a search came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Those that were started under the run, as far as is known by now.
+    pub(crate) processes: Vec<Process>,
+    /// Whether there is nobody else among those that were asked.
+    pub(crate) complete: bool,
 }
 
 /// A search for those of one run.
@@ -33,9 +58,9 @@ pub(crate) struct Search {
     id: RunId,
     /// When the command was started: nobody is older who is of its run.
     since: u64,
-    read: fn(Pid) -> Vec<u8>,
-    answers: Sender<(Process, bool)>,
-    incoming: Receiver<(Process, bool)>,
+    read: Read,
+    answers: Sender<(Process, Answer)>,
+    incoming: Receiver<(Process, Answer)>,
     /// Those that are being read and have not answered in time.
     stuck: BTreeSet<Identity>,
 }
@@ -48,7 +73,7 @@ impl Search {
 
     /// One that reads environments so.
     #[cfg(test)]
-    pub(crate) fn reading(self, read: fn(Pid) -> Vec<u8>) -> Search {
+    pub(crate) fn reading(self, read: Read) -> Search {
         Search { read, ..self }
     }
 
@@ -58,32 +83,38 @@ impl Search {
         &mut self,
         processes: impl IntoIterator<Item = Process>,
         patience: Duration,
-    ) -> Vec<Process> {
+    ) -> Found {
         let until = Instant::now() + patience;
+        let mut found = Found { processes: self.late(), complete: true };
         let asked = processes.into_iter().filter(|process| process.started >= self.since);
         let mut unanswered: BTreeMap<Identity, Process> =
             asked.map(|process| (process.identity(), process)).collect();
+        // They have answered, if late.
+        unanswered.retain(|_, process| !found.processes.iter().any(|known| known.is(*process)));
+        let all = unanswered.len();
         unanswered.retain(|identity, _| !self.stuck.contains(identity));
+        found.complete &= unanswered.len() == all;
         let queue: Queue = Arc::new(Mutex::new(unanswered.values().copied().collect()));
-        let mut found = self.late();
-        if unanswered.is_empty() || !self.start_reader(&queue) {
-            return found;
-        }
-        let mut readers = 1;
+        let mut readers = 0;
         while !unanswered.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
-            if let Ok((process, is_under)) = self.incoming.recv_timeout(left.min(STUCK_AFTER)) {
+            if readers > 0
+                && let Ok((process, answer)) = self.incoming.recv_timeout(left.min(STUCK_AFTER))
+            {
                 self.stuck.remove(&process.identity());
-                unanswered.remove(&process.identity());
-                found.extend(is_under.then_some(process));
+                let in_time = unanswered.remove(&process.identity()).is_some();
+                found.complete &= !(in_time && answer == Answer::Unknown);
+                found.processes.extend((answer == Answer::Under).then_some(process));
                 continue;
             }
+            let over = readers > 0 && (left.is_zero() || lock(&queue).is_empty());
             let enough = self.stuck.len() + readers >= STUCK_MAX;
-            if left.is_zero() || enough || lock(&queue).is_empty() || !self.start_reader(&queue) {
+            if over || enough || !self.start_reader(&queue) {
                 break;
             }
             readers += 1;
         }
+        found.complete &= unanswered.is_empty();
         // Whoever was not even begun with has another chance; the others are read already.
         for process in lock(&queue).drain(..) {
             unanswered.remove(&process.identity());
@@ -96,7 +127,8 @@ impl Search {
     fn late(&mut self) -> Vec<Process> {
         let answers: Vec<_> = self.incoming.try_iter().collect();
         self.stuck.retain(|stuck| !answers.iter().any(|(process, _)| process.identity() == *stuck));
-        answers.into_iter().filter_map(|(process, is_under)| is_under.then_some(process)).collect()
+        let under = answers.into_iter().filter(|(_, answer)| *answer == Answer::Under);
+        under.map(|(process, _)| process).collect()
     }
 
     fn start_reader(&self, queue: &Queue) -> bool {
@@ -107,8 +139,7 @@ impl Search {
                 // Not held while one reads.
                 let next = lock(&queue).pop_front();
                 let Some(process) = next else { return };
-                let is_under = id.is_in(&read(process.pid));
-                if answers.send((process, is_under)).is_err() {
+                if answers.send((process, ask(&id, process, read))).is_err() {
                     return;
                 }
             }
@@ -117,9 +148,39 @@ impl Search {
     }
 }
 
-/// As it was when the process began; of those whose environment can't be read, nobody knows.
-fn environment(pid: Pid) -> Vec<u8> {
-    std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+/// As it was when the process began.
+fn environment(pid: Pid) -> io::Result<Vec<u8>> {
+    std::fs::read(format!("/proc/{pid}/environ"))
+}
+
+/// Whether a process was started under the run.
+fn ask(id: &RunId, process: Process, read: Read) -> Answer {
+    let shown = read(process.pid);
+    let is_answer = match &shown {
+        Ok(shown) if id.is_in(shown) => return Answer::Under,
+        Ok(shown) => !shown.is_empty() || process.has_no_environment(),
+        // Of those whose environment we may not read nobody will ever know. The kernel's own have none.
+        Err(error) => error.kind() == ErrorKind::PermissionDenied || process.has_no_environment(),
+    };
+    if !is_answer {
+        return ask_threads(id, process);
+    }
+    // Only then: of one that ends, nothing or not all can be read.
+    if process.runs_on() { Answer::NotUnder } else { Answer::Unknown }
+}
+
+/// As above, of one that shows nothing: its first thread may have ended, and then the others show it.
+fn ask_threads(id: &RunId, process: Process) -> Answer {
+    for thread in process.other_threads() {
+        let shown = std::fs::read(format!("/proc/{}/task/{thread}/environ", process.pid)).unwrap_or_default();
+        if id.is_in(&shown) {
+            return Answer::Under;
+        }
+        if !shown.is_empty() && process.thread_runs_on(thread) {
+            return Answer::NotUnder;
+        }
+    }
+    Answer::Unknown
 }
 
 #[cfg(test)]
@@ -129,14 +190,6 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
     static STUCK: AtomicBool = AtomicBool::new(true);
-
-    /// Every process is of the run; every third is stuck.
-    fn read(pid: Pid) -> Vec<u8> {
-        while pid.as_raw() % 3 == 0 && STUCK.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        b"TOLLGATE_RUNS=a1".to_vec()
-    }
 
     fn pids(found: &[Process]) -> Vec<i32> {
         let mut pids: Vec<i32> = found.iter().map(|process| process.pid.as_raw()).collect();
@@ -148,18 +201,28 @@ mod tests {
     fn those_that_are_stuck_keep_nobody_from_being_found_and_are_found_when_they_answer() {
         let own = Process::of(Pid::this()).unwrap();
         let processes: Vec<Process> = (1..=9).map(|pid| own.with_pid(pid)).collect();
-        let mut search = Search::new(RunId::from_text("a1"), own.started).reading(read);
-        let mut found = search.among(processes.iter().copied(), PATIENCE);
+        // Every process is of the run; every third is stuck.
+        let mut search = Search::new(RunId::from_text("a1"), own.started).reading(|pid| {
+            while pid.as_raw() % 3 == 0 && STUCK.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(b"TOLLGATE_RUNS=a1".to_vec())
+        });
         let until = Instant::now() + PATIENCE;
+        let mut found: Vec<Process> = Vec::new();
+        let mut look = |found: &mut Vec<Process>| {
+            let unknown = processes.iter().copied().filter(|one| !found.contains(one));
+            let now = search.among(unknown.collect::<Vec<_>>(), PATIENCE);
+            found.extend(now.processes);
+            now.complete
+        };
         while found.len() < 6 && Instant::now() < until {
-            found
-                .extend(search.among(processes.iter().copied().filter(|one| !found.contains(one)), PATIENCE));
+            assert!(!look(&mut found), "three have not answered");
         }
         assert_eq!(pids(&found), [1, 2, 4, 5, 7, 8]);
+        assert!(!look(&mut found), "they still have not");
         STUCK.store(false, Ordering::Relaxed);
-        while found.len() < 9 && Instant::now() < until {
-            found.extend(search.among([], PATIENCE));
-        }
+        while !look(&mut found) && Instant::now() < until {}
         assert_eq!(pids(&found), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
@@ -167,6 +230,46 @@ mod tests {
     fn those_that_are_older_than_the_command_are_not_read() {
         let own = Process::of(Pid::this()).unwrap();
         let mut search = Search::new(RunId::new(), own.started + 1).reading(|_| panic!("it was read"));
-        assert_eq!(search.among([own], PATIENCE), []);
+        assert_eq!(search.among([own], PATIENCE), Found { processes: vec![], complete: true });
+    }
+
+    /// As one does in the middle of an `execve`.
+    #[test]
+    fn a_search_in_which_one_shows_nothing_that_has_an_environment_is_not_complete() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = Process::of(Pid::from_raw(i32::try_from(child.id()).unwrap())).unwrap();
+        let mut search = Search::new(RunId::new(), 0).reading(|_| Ok(Vec::new()));
+        assert_eq!(search.among([process], PATIENCE), Found { processes: vec![], complete: false });
+        let mut search = Search::new(RunId::new(), 0).reading(|_| Err(ErrorKind::PermissionDenied.into()));
+        assert_eq!(search.among([process], PATIENCE), Found { processes: vec![], complete: true });
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn one_whose_first_thread_shows_nothing_answers_by_another() {
+        let own = Process::of(Pid::this()).unwrap();
+        let (end, ended) = mpsc::channel::<()>();
+        let another = std::thread::spawn(move || ended.recv());
+        assert_eq!(ask(&RunId::new(), own, |_| Err(ErrorKind::NotFound.into())), Answer::NotUnder);
+        drop(end);
+        assert!(another.join().unwrap().is_err());
+    }
+
+    /// It may have started another, after they were listed.
+    #[test]
+    fn a_search_in_which_one_ended_unasked_is_not_complete() {
+        let own = Process::of(Pid::this()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = Process::of(Pid::from_raw(i32::try_from(child.id()).unwrap())).unwrap();
+        let mut search = Search::new(RunId::new(), 0);
+        // It may be becoming `sleep` still.
+        let until = Instant::now() + PATIENCE;
+        while search.among([own, process], PATIENCE) != (Found { processes: vec![], complete: true }) {
+            assert!(Instant::now() < until, "it does not answer");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(search.among([own, process], PATIENCE), Found { processes: vec![], complete: false });
     }
 }

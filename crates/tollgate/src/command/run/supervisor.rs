@@ -11,11 +11,12 @@ use super::guardian::Guardian;
 use super::launcher;
 use super::on_lost::OnLost;
 use super::process::Process;
+use super::process_group::ProcessGroup;
 use super::run_id::RunId;
 use super::schedule::{Schedule, Step};
 use super::terminal::{Terminal, a_shell_would_notice_a_stop, in_a_pipeline};
 use crate::exit::Exit;
-use crate::output::say;
+use crate::output::{get_ready_to_say, say};
 use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, killpg};
@@ -33,6 +34,9 @@ const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often those are looked for who have to be asked to end because their parents have.
 const ASKED_LOOK: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether the terminal can be had for which the command stands still.
+const TERMINAL_LOOK: Duration = Duration::from_millis(100);
 
 /// That what a command runs under is lost, or about to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,22 +148,28 @@ pub(crate) async fn supervise<H: Held>(
     order: Order<'_>,
     signals: &mut Forwarding,
 ) -> anyhow::Result<Ended> {
+    get_ready_to_say();
     let id = RunId::new();
     let mut guardian = Guardian::start(order.schedule, order.on_lost, order.reach, &id)?;
     guardian.remaining(held.remaining());
-    // From here on orphans come to us, and are the command's unless they were there before.
+    // From here on orphans come to us, and are the command's unless they were there before. Even if they are let be:
+    // among them are the guardians of runs inside.
     let besides = family::descendants_so_far();
-    let _ = set_child_subreaper(order.reach == Reach::All);
+    let _ = set_child_subreaper(true);
     let environment = order.environment.into_iter().chain([id.environment()]);
     let (child, group) = launcher::prepare(order.command, environment)?;
     guardian.guard(group);
     signals.listen_to_all()?;
     let mut deaths = signal(SignalKind::child())?;
-    let terminal = Terminal::open();
-    if let Some(terminal) = terminal.as_ref().filter(|terminal| terminal.is_ours() && !in_a_pipeline()) {
+    let mut terminal = Terminal::open();
+    if let Some(terminal) = terminal.as_mut().filter(|terminal| terminal.is_ours() && !in_a_pipeline()) {
         terminal.hand_to(group);
     }
     let mut changes = watch(&child);
+    // All this took time, and nothing of the command has run yet.
+    if let Some(loss) = loss_by_now(held, order.schedule) {
+        return give_up(&loss, child, group, guardian, terminal);
+    }
     group.signal(Signal::SIGCONT)?;
     let mut supervisor = Supervisor {
         held,
@@ -176,6 +186,32 @@ pub(crate) async fn supervise<H: Held>(
     };
     supervisor.run(&mut changes, &mut deaths, signals).await;
     supervisor.finish(child)
+}
+
+/// Why a command is not to be begun with.
+fn loss_by_now(held: &impl Held, schedule: Schedule) -> Option<Loss> {
+    let is_near = schedule.step(held.remaining()) != Step::Run;
+    held.lost_now().or_else(|| is_near.then(Loss::by_deadline))
+}
+
+/// Ends what was to become the command, and has not.
+fn give_up(
+    loss: &Loss,
+    mut child: Child,
+    group: ProcessGroup,
+    guardian: Guardian,
+    mut terminal: Option<Terminal>,
+) -> anyhow::Result<Ended> {
+    let killed = group.signal(Signal::SIGKILL);
+    if let Some(terminal) = &mut terminal {
+        terminal.take_from(group);
+    }
+    // If it could not be killed it stands still for ever: to wait would be in vain, and the guardian tries again.
+    killed?;
+    child.wait()?;
+    guardian.done();
+    say(&format!("tollgate: lock lost: {}: the command was not started", loss.why));
+    Ok(Ended::Lost)
 }
 
 /// Tells what becomes of the command. It stays a zombie, so that its number is not given to another.
@@ -260,7 +296,8 @@ impl<H: Held> Supervisor<'_, H> {
             Phase::Asked(_, until) => until.saturating_duration_since(Instant::now()).min(ASKED_LOOK),
             _ => Duration::MAX,
         };
-        self.look_every.min(until_step).min(until_kill).max(Duration::from_millis(1))
+        let until_terminal = if self.awaits_terminal { TERMINAL_LOOK } else { Duration::MAX };
+        self.look_every.min(until_step).min(until_kill).min(until_terminal).max(Duration::from_millis(1))
     }
 
     fn ask(&mut self, loss: Loss) {
@@ -268,7 +305,6 @@ impl<H: Held> Supervisor<'_, H> {
             self.guardian.asked();
             let told = self.family.group().signal_leader(Signal::SIGUSR1);
             self.phase = Phase::Notified;
-            // Only then: nobody may read it, and to say it takes for ever.
             say(&format!("tollgate: lock lost: {}: the command was told with SIGUSR1 and runs on", loss.why));
             self.sent(told);
             return;
@@ -277,7 +313,6 @@ impl<H: Held> Supervisor<'_, H> {
         let until = Instant::now() + grace;
         self.guardian.asked();
         let asked = self.family.ask(Duration::ZERO);
-        // Only then: nobody may read it, and to say it takes for ever.
         say(&format!(
             "tollgate: lock lost: {}: ending the command (SIGTERM now, SIGKILL in {})",
             loss.why,
@@ -356,20 +391,21 @@ impl<H: Held> Supervisor<'_, H> {
 
     /// The command stands still, for a Ctrl-Z or for want of a terminal.
     fn stopped(&mut self, signal: Signal) {
-        let Some(terminal) = &self.terminal else { return };
+        let Some(terminal) = &mut self.terminal else { return };
         let group = self.family.group();
         self.awaits_terminal = false;
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
-        if terminal.is_ours() && wants_terminal {
+        if wants_terminal && (terminal.is_ours() || terminal.is_of(group)) {
+            // It may have come back since it was wanted.
             terminal.hand_to(group);
             self.sent(group.signal(Signal::SIGCONT));
             return;
         }
         let is_stop = terminal.is_of(group) || std::mem::take(&mut self.to_stop);
         let noticed = a_shell_would_notice_a_stop();
-        if !is_stop && wants_terminal && (self.nested || !noticed) {
-            // Some other command has it, perhaps of a `run` beside this one: it will come back to our group, and must
-            // not find that all stand still with nobody to wake them.
+        if !is_stop && wants_terminal && (self.nested || !noticed || terminal.was_handed()) {
+            // Some other command has it, of a `run` beside this one or inside it: it will come back to one of us, and
+            // must not find that all stand still with nobody to wake them. Or one that is dead has it.
             self.awaits_terminal = true;
             return;
         }
@@ -387,7 +423,9 @@ impl<H: Held> Supervisor<'_, H> {
 
     /// Gives the command the terminal for which it stands still, once that is back.
     fn wake_if_terminal_is_free(&mut self) {
-        if self.awaits_terminal && self.terminal.as_ref().is_some_and(Terminal::is_ours) {
+        let Some(terminal) = self.terminal.as_mut().filter(|_| self.awaits_terminal) else { return };
+        terminal.take_if_abandoned();
+        if terminal.is_ours() || terminal.is_of(self.family.group()) {
             self.awaits_terminal = false;
             self.resume();
         }
@@ -400,7 +438,7 @@ impl<H: Held> Supervisor<'_, H> {
         }
         let group = self.family.group();
         if let Some(terminal) =
-            self.terminal.as_ref().filter(|terminal| terminal.is_ours() && !in_a_pipeline())
+            self.terminal.as_mut().filter(|terminal| terminal.is_ours() && !in_a_pipeline())
         {
             terminal.hand_to(group);
         }
@@ -409,10 +447,10 @@ impl<H: Held> Supervisor<'_, H> {
 
     /// The command has ended; what it left behind ends too, before the lock is given back.
     fn finish(mut self, mut child: Child) -> anyhow::Result<Ended> {
-        if self.family.lives() {
+        if !self.family.is_gone(Duration::ZERO) {
             self.end_rest();
         }
-        if let Some(terminal) = &self.terminal {
+        if let Some(terminal) = &mut self.terminal {
             terminal.take_from(self.family.group());
         }
         let by_guardian = self.guardian.done();
@@ -444,7 +482,7 @@ impl<H: Held> Supervisor<'_, H> {
                 self.schedule.grace().min(left)
             }
         };
-        let gone = !patience.is_zero() && self.family.wait_asked(patience);
+        let gone = !patience.is_zero() && self.family.wait_asked(patience, || false);
         if !gone && !self.family.wait_killed(KILL_PATIENCE) {
             let group = self.family.group().pid();
             say(&format!(

@@ -139,6 +139,35 @@ fn daemons_are_let_be_if_so_asked() {
     cli.call(&["elect", "family/leave", "--leave-daemons", "--", "true"]).with(0);
 }
 
+/// The command of a run inside has a group of its own, but has not left: that is where `run` puts it.
+#[test]
+fn p7_a_run_that_lets_daemons_be_outlives_the_commands_of_runs_inside() {
+    let cli = shared();
+    let daemon = "(setsid sh -c 'echo far $$; exec sleep 1000 >/dev/null 2>&1' &)";
+    let stubborn = "trap \"\" TERM; echo inner $$; while :; do sleep 1000; done";
+    let inner = format!("{BINARY} run family/left-inner --ttl 2m --grace 20s -- sh -c '{stubborn}'");
+    let script = format!("echo group $$; {daemon}; {inner}; exit 5");
+    let end = |ends: &dyn Fn(&str), name: &str| {
+        let options = ["--ttl", "2m", "--grace", "300ms", "--leave-daemons"];
+        let arguments = [&["run", name], &options[..], &["--", "sh", "-c", &script]].concat();
+        let running = cli.start(&arguments);
+        let [far, inner] = ["far ", "inner "].map(|begin| running.until_tells(begin).parse::<u32>().unwrap());
+        ends(&running.until_tells("group "));
+        until("run has ended", || !lives(running.pid()));
+        assert!(!lives(inner), "it has outlived the lock");
+        assert!(lives(far), "it was to be let be");
+        super::signal("KILL", far);
+        running.end()
+    };
+    let kill_group = |group: &str| {
+        assert!(Command::new("kill").args(["-KILL", "--", &format!("-{group}")]).status().unwrap().success());
+    };
+    let killed = end(&kill_group, "family/left-killed").with(128 + 9);
+    assert!(!killed.stderr.contains("--leave-daemons"), "{}", killed.stderr);
+    assert!(!killed.stderr.contains("could not be ended"), "{}", killed.stderr);
+    end(&|_| release(&cli, "family/left-lost"), "family/left-lost").with(79);
+}
+
 #[test]
 fn what_was_there_before_the_command_is_let_be() {
     let cli = shared();
@@ -178,6 +207,28 @@ fn what_was_there_before_the_command_is_let_be_even_if_its_parent_ends() {
     let grandchild: u32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
     assert!(lives(grandchild), "it was no part of the command");
     super::signal("KILL", grandchild);
+}
+
+#[test]
+fn what_is_started_by_one_from_before_the_command_is_let_be_too() {
+    let cli = shared();
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let (go, later) = (file("go"), file("later"));
+    // By its end, that one comes to `run` too.
+    let before = format!(
+        "sh -c 'until [ -e {go} ]; do sleep 0.01; done; sleep 1000 >/dev/null 2>&1 &
+        echo $! > {later}.new; mv {later}.new {later}' &"
+    );
+    let before = format!("{before} export CHILD=$!");
+    let script = format!(
+        "touch {go}; until [ -e {later} ]; do sleep 0.01; done
+        while [ -e /proc/$CHILD ]; do sleep 0.01; done; exit 4"
+    );
+    after(&cli, &before, "family/later", &script).end().with(4);
+    let later: u32 = std::fs::read_to_string(&later).unwrap().trim().parse().unwrap();
+    assert!(lives(later), "it was no part of the command");
+    super::signal("KILL", later);
 }
 
 #[test]

@@ -3,6 +3,9 @@
 
 use super::{Cli, Running, lives, shared, until};
 use crate::cluster::{self, Cluster};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 use tollgate_proto::v1::LeaseTimeToLiveRequest;
 
@@ -55,6 +58,33 @@ fn a_command_that_does_not_end_is_killed_after_the_grace_with_all_its_group() {
         "{}",
         ended.stderr
     );
+}
+
+/// A pipe that is full, and both its ends.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    while writer.write(&[b'.'; 4096]).is_ok() {}
+    while writer.write(b".").is_ok() {}
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    (reader, writer)
+}
+
+/// Long before its deadline, at which the guardian would.
+#[test]
+fn a_command_is_killed_after_the_grace_even_if_nobody_reads_what_is_said() {
+    let cli = shared();
+    let (name, pids) = ("loss/unread", tempfile::NamedTempFile::new().unwrap());
+    let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 1000; done", pids.path().display());
+    let (_unread, stderr) = full_pipe();
+    let mut command =
+        cli.command(&["run", name, "--ttl", "10m", "--grace", "200ms", "--", "sh", "-c", &script]);
+    let mut run = command.stderr(stderr).spawn().unwrap();
+    let pid = || std::fs::read_to_string(pids.path()).unwrap().trim().parse::<u32>().ok();
+    until("the command has begun", || pid().is_some());
+    release(&cli, name);
+    until_gone(pid().unwrap());
+    assert_eq!(run.wait().unwrap().code(), Some(79), "it ends too");
 }
 
 #[test]
@@ -226,6 +256,17 @@ fn p7_kill_of_run_ends_a_stubborn_command_before_its_lease_ends() {
 #[test]
 fn p7_stop_of_run_ends_its_command_before_its_lease_ends() {
     p7_gone_before_the_lease_ends_when("loss/run-stopped", "STOP", STUBBORN);
+}
+
+/// The guardian has left the group before there is a command.
+#[test]
+fn p7_kill_of_run_and_its_group_by_the_first_word_of_the_command_ends_that_too() {
+    let cli = shared();
+    let script = "trap '' TERM; echo pid $$; kill -s KILL -- -$PPID; while :; do sleep 1000; done";
+    let mut command = cli.command(&["run", "loss/group-killed", "--ttl", "3s", "--", "sh", "-c", script]);
+    command.process_group(0);
+    let running = Running::start(command);
+    until_gone(running.until_tells("pid ").parse().unwrap());
 }
 
 /// Waits until the lease is renewed; gives a time before the renewal arrived.

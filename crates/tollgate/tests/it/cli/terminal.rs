@@ -126,6 +126,48 @@ fn runs_inside_that_want_the_terminal_wait_for_each_other() {
     terminal.end().with(6);
 }
 
+/// A shell with job control gives the terminal to each job, and can't take it back if it dies with one.
+fn a_terminal_is_had_again_when_its_shell_and_job_are_killed(name: &str, victims: &str, around: &str) {
+    let cli = shared();
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let job = file("job", "kill -KILL $* $$");
+    let shell = file("shell", &format!("set -m; sh {job} {victims}; echo not reached"));
+    let script = file(
+        "script",
+        &format!(
+            "{BINARY} run {name}/inner -- bash --norc --noprofile {shell}; echo killed $?
+            read x </dev/tty; echo got $x; exit 6"
+        ),
+    );
+    let line = file("line", &format!("{around}{BINARY} run {name}/outer -- sh {script}; exit $?"));
+    let mut terminal = on_a_terminal(&cli, &format!("bash --norc --noprofile {line}"));
+    terminal.until_says("killed 137");
+    terminal.write("hello\n");
+    terminal.until_says("got hello");
+    terminal.end().with(6);
+}
+
+#[test]
+fn a_terminal_that_a_killed_job_had_goes_back_to_the_run_around_it() {
+    a_terminal_is_had_again_when_its_shell_and_job_are_killed("terminal/killed", "$$", "");
+}
+
+#[test]
+fn a_terminal_that_a_killed_job_had_is_taken_by_who_wants_it_if_the_run_around_it_was_killed_too() {
+    a_terminal_is_had_again_when_its_shell_and_job_are_killed("terminal/all", "$PPID $$", "");
+}
+
+/// A shell that would notice if the outer `run` stopped, which has nothing to wait for.
+#[test]
+fn a_terminal_that_a_killed_job_had_is_taken_under_a_shell_too() {
+    a_terminal_is_had_again_when_its_shell_and_job_are_killed("terminal/shell", "$PPID $$", "set -m; ");
+}
+
 #[test]
 fn colours_are_for_terminals() {
     let cli = shared();
