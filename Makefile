@@ -7,6 +7,10 @@ SEQUENCES = 1000000
 SEEDS = 1000
 START = 0
 SEED =
+# What `make chaos` does: for how long, with how many nodes and groups; SEED brings the same faults again.
+MINUTES = 15
+NODES = 5
+GROUPS = 1
 
 CORE_BUGS = --features tollgate-core/planted-bugs
 SIM_BUGS = --features tollgate-sim/planted-bugs
@@ -15,7 +19,7 @@ NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run strace test test-slow lint sim mutants-core mutants-sim mutants-node fuzz bench-core bench-replica bench-storage
+.PHONY: help run strace test test-slow lint sim chaos mutants-core mutants-sim mutants-node fuzz bench-core bench-replica bench-storage
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +36,7 @@ strace:
 test: strace ## Run every test, then the core's once more with small sizes
 	cargo test --workspace $(CORE_BUGS) $(FENCE_BUGS) --features tollgate-replica/planted-bugs
 	SEQUENCES=5000 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
+	cargo test -p tollgate-replica --features planted-bugs,next-version --test it -- upgrades
 
 test-slow: strace ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
 	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties
@@ -47,6 +52,11 @@ lint: ## Check format, lints, docs and the rules of the house
 
 sim: ## Run random worlds with faults: SEEDS=1000 START=0, or one in detail: SEED=7
 	cargo run --release -p tollgate-sim -- $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) --start $(START))
+
+chaos: strace ## Real processes under faults of every kind for MINUTES=15, NODES=5, GROUPS=1; again with its SEED=n
+	CHAOS_MINUTES=$(MINUTES) CHAOS_SEED=$(SEED) CHAOS_NODES=$(NODES) CHAOS_GROUPS=$(GROUPS) \
+		cargo test --profile quick -p tollgate --test it -- --ignored --exact --nocapture \
+		chaos::faults_of_every_kind_for_minutes_break_no_promise
 
 mutants-core: ## Plant each known bug in the core and show which test catches it
 	cargo test -p tollgate-core $(CORE_BUGS) --test it -- --nocapture --exact mutants::every_planted_bug_is_caught

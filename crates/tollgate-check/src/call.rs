@@ -158,6 +158,8 @@ pub enum EndReason {
     TimedOut,
     /// The waiter left.
     Cancelled,
+    /// The wait was ended to break a deadlock.
+    Deadlock,
 }
 
 /// What a client is told. For an answer that says that nothing is known, record no answer.

@@ -3,7 +3,7 @@
 //! Invariant: an acquire that is dropped at any point leaves no lock and no waiter. Not here: how that is done
 //! (`claim`), what is held then (`grant`).
 
-use crate::acquire_error::AcquireError;
+use crate::acquire_error::{AcquireError, Closed};
 use crate::belief;
 use crate::call::Answered;
 use crate::claim::{self, Claim, Settled, Wait};
@@ -266,7 +266,7 @@ impl Asked {
         let inherited = turn.is_some() && core.joined && self.is_held_elsewhere(&core).await?;
         let _place = claim::place(&core, self.wait, began).await?;
         let settled = turn.clone().map(|turn| Box::new(move |_| drop(turn)) as Settled);
-        let mut claim = Claim::new(&core, &self.names[0], !inherited, settled);
+        let mut claim = Claim::new(&core, &self.names, !inherited, settled);
         let owner = self.owner.clone().unwrap_or_else(|| owner::generated(claim.seq()));
         if let Some(to) = &self.tells_owner {
             // Whoever gives the same place to two requests hears of the first.
@@ -285,9 +285,9 @@ impl Asked {
             claim.disarm();
             return Err(error);
         }
-        let (state, create_revision) = (self.state(response, &answered)?, response.create_revision);
+        let (state, create_revisions) = (self.state(response, &answered)?, self.create_revisions(response));
         let waited = convert::duration(response.waited_ms);
-        let about = About { kind: Kind::Lock, names: self.names, owner, waited, create_revision, inherited };
+        let about = About { kind: Kind::Lock, names: self.names, owner, waited, create_revisions, inherited };
         let hold = Grant::begin(session, about, state, turn);
         claim.disarm();
         Ok(Guard::new(hold))
@@ -338,8 +338,17 @@ impl Asked {
         Ok(State::new(mode, token, tokens, max_hold_until))
     }
 
+    /// By which revision the claim on each name is known in the name's group.
+    fn create_revisions(&self, response: &v1::LockResponse) -> Vec<u64> {
+        let of = |name: &String| {
+            let named = response.tokens.iter().find(|named| named.name == *name);
+            named.map_or(response.create_revision, |named| named.create_revision)
+        };
+        self.names.iter().map(of).collect()
+    }
+
     fn not_acquired(&self, core: &Core, response: &v1::LockResponse) -> AcquireError {
-        not_acquired(core, &self.names[0], response.end_reason(), &response.holders, response.position)
+        not_acquired(core, &self.names[0], response)
     }
 }
 
@@ -358,17 +367,17 @@ fn held_from(answered: &Answered, waited: Duration) -> Duration {
 }
 
 /// Why a request that was answered has not got its lock.
-pub(crate) fn not_acquired(
-    core: &Core,
-    name: &str,
-    reason: EndReason,
-    holders: &[v1::Holder],
-    position: u64,
-) -> AcquireError {
-    let (name, holders) = (name.to_owned(), convert::holders(holders.to_vec()).unwrap_or_default());
+pub(crate) fn not_acquired(core: &Core, name: &str, response: &v1::LockResponse) -> AcquireError {
+    let (reason, position) = (response.end_reason(), response.position);
+    let (name, holders) = (name.to_owned(), convert::holders(response.holders.clone()).unwrap_or_default());
     match reason {
-        EndReason::Unspecified => AcquireError::Busy { name, holders },
+        EndReason::Unspecified => {
+            let left = convert::duration(response.closed_ms);
+            let closed = (!left.is_zero()).then_some(Closed { left, restored: response.restored });
+            AcquireError::Busy { name, holders, closed }
+        }
         EndReason::TimedOut | EndReason::Cancelled => AcquireError::TimedOut { name, holders, position },
+        EndReason::Deadlock => AcquireError::Deadlock { cycle: Vec::new() },
         EndReason::LeaseExpired | EndReason::LeaseRevoked | EndReason::Disconnected => {
             core.lose(LostReason::of_end(reason));
             AcquireError::Lost(core.check().err().unwrap_or(Lost::new(LostReason::of_end(reason))))

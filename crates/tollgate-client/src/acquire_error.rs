@@ -5,18 +5,21 @@ use crate::error::{Error, ErrorKind};
 use crate::lock_info::Holder;
 use crate::lost::Lost;
 use crate::session::Failed;
+use std::time::Duration;
 
 /// Why a lock was not acquired. Nothing is held and nothing waits, whichever it is.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// Somebody holds the lock, and the request was not to wait.
-    #[error("{name} is busy{}", held_by(holders))]
+    #[error("{name} is busy{}{}", held_by(holders), closed_for(closed.as_ref()))]
     Busy {
         /// The lock; of several, the first.
         name: String,
         /// Who holds it, as far as the cluster told: at most eight.
         holders: Vec<Holder>,
+        /// What keeps it closed, if that is what is in the way.
+        closed: Option<Closed>,
     },
     /// The wait was over before the lock was free.
     #[error("{name} was not free in time{}", held_by(holders))]
@@ -41,6 +44,27 @@ pub enum AcquireError {
     /// The request could not be made.
     #[error("{0}")]
     Failed(Error),
+}
+
+/// Why nobody gets a lock although nobody holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Closed {
+    /// For how much longer, at least.
+    pub left: Duration,
+    /// Whether the cluster was restored from a backup and grants nothing yet: a holder from before may still believe.
+    /// Else a lock-delay follows the end of the last grant.
+    pub restored: bool,
+}
+
+fn closed_for(closed: Option<&Closed>) -> String {
+    match closed {
+        None => String::new(),
+        Some(Closed { left, restored: true }) => {
+            format!(": the cluster was restored from a backup and grants nothing for {left:?} more")
+        }
+        Some(Closed { left, restored: false }) => format!(": a lock-delay keeps it closed for {left:?} more"),
+    }
 }
 
 fn held_by(holders: &[Holder]) -> String {
@@ -105,10 +129,18 @@ mod tests {
             ..v1::Holder::default()
         };
         let holders = crate::convert::holders(vec![wire.clone(), wire]).unwrap();
-        let error = AcquireError::Busy { name: "db/migrate".into(), holders };
+        let error = AcquireError::Busy { name: "db/migrate".into(), holders, closed: None };
         assert_eq!(
             error.to_string(),
             "db/migrate is busy: held by db1:77 of lease 0000000000000007 (schema v42) and 1 more"
         );
+    }
+
+    #[test]
+    fn an_error_says_that_the_cluster_was_restored_and_for_how_long_it_grants_nothing() {
+        let closed = Some(Closed { left: Duration::from_secs(90), restored: true });
+        let error = AcquireError::Busy { name: "jobs".into(), holders: Vec::new(), closed };
+        let expected = "jobs is busy: the cluster was restored from a backup and grants nothing for 90s more";
+        assert_eq!(error.to_string(), expected);
     }
 }

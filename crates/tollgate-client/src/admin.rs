@@ -1,5 +1,7 @@
 //! What operators ask and do. Nothing here is needed to use locks.
 
+mod members;
+
 use crate::client::Client;
 use crate::cluster_info::{
     Deadlocks, EndpointStatus, Groups, LimitInfo, Member, NodeStatus, Setting, SnapshotTaken,
@@ -37,14 +39,23 @@ impl Client {
     }
 }
 
-fn service(channel: Channel) -> AdminServiceClient<Channel> {
+pub(crate) fn service(channel: Channel) -> AdminServiceClient<Channel> {
     AdminServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 impl Admin {
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// How every node is doing that the client knows of, asked all at once. A node that does not answer is in the list
     /// too, with the reason.
+    ///
+    /// Through a gateway, every member is asked by way of it.
     pub async fn status(&self) -> Vec<EndpointStatus> {
+        if self.client.pilot().is_behind_gateway() {
+            return self.status_of_members().await;
+        }
         let endpoints = self.client.endpoints();
         let mut asked = JoinSet::new();
         for (place, endpoint) in endpoints.into_iter().enumerate() {
@@ -61,8 +72,33 @@ impl Admin {
 
     /// How one node is doing, asked of itself.
     pub async fn status_of(&self, endpoint: &str) -> Result<NodeStatus, Error> {
-        let ask = |channel| async move { service(channel).status(v1::StatusRequest {}).await };
+        let ask = |channel| async move { service(channel).status(v1::StatusRequest::default()).await };
         convert::node_status(self.client.unary_at(endpoint, ask).await?)
+    }
+
+    /// As [`Admin::status`], by way of a gateway.
+    async fn status_of_members(&self) -> Vec<EndpointStatus> {
+        let members = match self.members().await {
+            Ok(members) => members,
+            Err(error) => {
+                let endpoint = self.client.endpoints().swap_remove(0);
+                return vec![EndpointStatus { endpoint, status: Err(error) }];
+            }
+        };
+        let mut asked = JoinSet::new();
+        for member in members {
+            let client = self.client.clone();
+            asked.spawn(async move {
+                let request = v1::StatusRequest { node_id: member.node.number() };
+                let ask = |channel| async move { service(channel).status(request).await };
+                // One that is down does not come up for being asked again.
+                let status = client.unary_once(ask).await.and_then(convert::node_status);
+                (member.node, EndpointStatus { endpoint: member.client_address, status })
+            });
+        }
+        let mut told = asked.join_all().await;
+        told.sort_by_key(|(node, _)| *node);
+        told.into_iter().map(|(_, status)| status).collect()
     }
 
     /// The nodes of the cluster.

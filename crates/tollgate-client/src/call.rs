@@ -13,6 +13,7 @@ use crate::seqs::{Acks, Seqs};
 use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::GroupId;
 
 /// An operation to be carried out.
 pub(crate) struct Call<'a> {
@@ -75,8 +76,9 @@ impl Calling<'_> {
         let may_repeat = may_repeat(&self.call.op);
         let mut pause = Pause::new();
         loop {
-            let line = self.pilot.line().await;
-            let acks = self.call.seqs.map(Seqs::take);
+            let group = self.pilot.group_of(&self.call.op);
+            let line = self.pilot.line_to(group).await;
+            let acks = self.call.seqs.map(|seqs| seqs.take(group));
             let mut op = self.call.op.clone();
             identify(&mut op, self.attempt, acks.as_ref().map_or_else(Vec::new, Acks::ranges));
             let sent = self.clock.now();
@@ -103,7 +105,13 @@ impl Calling<'_> {
                 }
             };
             drop(acks);
+            if let Some(seqs) = self.call.seqs.filter(|_| wants_acks(&error)) {
+                seqs.tell_again();
+            }
+            let told_now = self.attempt == 1 && self.call.seqs.is_some() && error.limit == WAITS;
             match verdict(&self.call.op, &error) {
+                // It was not told of all that it may forget; now it is.
+                Verdict::Final if told_now => self.unsure = unsure_before,
                 Verdict::Final => {
                     return Err(Error::from(error.clone()).unsure(unsure_before && knows_little(&error)));
                 }
@@ -122,10 +130,11 @@ impl Calling<'_> {
     fn follow(&self, error: &v1::Error) {
         match error.reason() {
             ErrorReason::NotLeader | ErrorReason::Indeterminate if !error.leader_address.is_empty() => {
-                self.pilot.hint(&error.leader_address);
+                self.pilot.hint(GroupId::new(error.group_id), &error.leader_address);
             }
             ErrorReason::NotLeader
             | ErrorReason::NoLeader
+            | ErrorReason::WrongGroup
             | ErrorReason::ShuttingDown
             | ErrorReason::Indeterminate => self.pilot.look_again(),
             _ => {}
@@ -160,10 +169,18 @@ fn verdict(op: &Op, error: &v1::Error) -> Verdict {
         | R::Overloaded
         | R::DiskFull => Verdict::Again,
         // More requests of the lease are under way than their acknowledgements could keep up with.
-        R::LimitExceeded if error.limit == "ops_in_flight_per_lease_max" && has_seq(op) => Verdict::Again,
+        R::LimitExceeded if error.limit == OPS_IN_FLIGHT && has_seq(op) => Verdict::Again,
         R::Indeterminate | R::TimedOut | R::Cancelled => Verdict::Unsure,
         _ => Verdict::Final,
     }
+}
+
+/// The limits that acknowledgements make room in.
+const OPS_IN_FLIGHT: &str = "ops_in_flight_per_lease_max";
+const WAITS: &str = "waits_per_lease_max";
+
+fn wants_acks(error: &v1::Error) -> bool {
+    error.limit == OPS_IN_FLIGHT || error.limit == WAITS
 }
 
 /// Whether an error says nothing of attempts before the one that it answers.

@@ -65,7 +65,7 @@ impl Campaign {
         Name::new(&self.election).map_err(|invalid| Error::invalid("name", invalid))?;
         let core = Arc::clone(self.session.core());
         let _place = claim::place(&core, self.wait, began).await?;
-        let mut claim = Claim::new(&core, &self.election, true, None);
+        let mut claim = Claim::new(&core, std::slice::from_ref(&self.election), true, None);
         let owner = owner::generated(claim.seq());
         let op = Op::Campaign(v1::CampaignRequest {
             name: self.election.clone(),
@@ -82,10 +82,10 @@ impl Campaign {
         let OpResult::Campaign(response) = answered.result else {
             return Err(Error::unexpected("a campaign").into());
         };
-        let end_reason = response.end_reason();
         let Some(leader) = response.leader.filter(|_| response.elected) else {
             claim.disarm();
-            return Err(not_acquired(&core, &self.election, end_reason, &[], 0));
+            let told = v1::LockResponse { end_reason: response.end_reason, ..v1::LockResponse::default() };
+            return Err(not_acquired(&core, &self.election, &told));
         };
         let token = convert::token(leader.fencing_token)?;
         let about = About {
@@ -93,7 +93,7 @@ impl Campaign {
             names: vec![self.election],
             owner,
             waited: convert::duration(response.waited_ms),
-            create_revision: leader.create_revision,
+            create_revisions: vec![leader.create_revision],
             inherited: false,
         };
         let state = State::new(Mode::Exclusive, token, Vec::new(), None);

@@ -8,6 +8,7 @@
 use crate::acquire_error::AcquireError;
 use crate::call::Answered;
 use crate::error::{Error, ErrorKind};
+use crate::grant::wire_names;
 use crate::session::{Core, Failed, Returning};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +46,8 @@ pub(crate) type Settled = Box<dyn FnOnce(Option<v1::CancelWaitResponse>) + Send>
 pub(crate) struct Claim {
     core: Arc<Core>,
     seq: Seq,
-    /// One of the locks asked for, which says where the request went.
-    name: String,
+    /// The locks asked for, which say where the request went.
+    names: Vec<String>,
     armed: bool,
     /// Whether a grant is given back. One who converts keeps what it had.
     gives_back: bool,
@@ -55,9 +56,14 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// A new request of the session.
-    pub(crate) fn new(core: &Arc<Core>, name: &str, gives_back: bool, settled: Option<Settled>) -> Claim {
-        let (core, seq, name) = (Arc::clone(core), core.seqs.next(), name.to_owned());
-        Claim { core, seq, name, armed: false, gives_back, settled }
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        names: &[String],
+        gives_back: bool,
+        settled: Option<Settled>,
+    ) -> Claim {
+        let (core, seq, names) = (Arc::clone(core), core.seqs.next(), names.to_vec());
+        Claim { core, seq, names, armed: false, gives_back, settled }
     }
 
     pub(crate) fn seq(&self) -> Seq {
@@ -105,10 +111,12 @@ impl Drop for Claim {
             return;
         }
         let (core, seq, gives_back) = (Arc::clone(&self.core), self.seq, self.gives_back);
+        let (name, names) = wire_names(&self.names);
         let op = Op::CancelWait(v1::CancelWaitRequest {
             lease_id: core.lease.get(),
             seq: seq.get(),
-            name: std::mem::take(&mut self.name),
+            name,
+            names,
             release_if_granted: gives_back,
             ..v1::CancelWaitRequest::default()
         });

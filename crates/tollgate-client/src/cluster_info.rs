@@ -130,6 +130,51 @@ pub struct Member {
     pub groups_led: u32,
     /// The version of its binary; empty if not known.
     pub version: String,
+    /// Whether it votes: a witness or a full member may not do so yet.
+    pub votes: bool,
+}
+
+/// A node to be added to a cluster. See [`crate::Admin::add_member`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMember {
+    /// Its id, one that was never used; none takes the next.
+    pub node: Option<NodeId>,
+    /// Where other nodes will reach it, for example `10.0.0.4:7401`.
+    pub peer_address: String,
+    /// Where clients will reach it, for example `10.0.0.4:7400`.
+    pub client_address: String,
+    /// Its label for a room, rack or region; may be empty.
+    pub zone: String,
+    /// Whether it shall vote without keeping locks.
+    pub witness: bool,
+}
+
+/// A node that was added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AddedMember {
+    /// Its id.
+    pub node: NodeId,
+    /// The cluster that it must be started with.
+    pub cluster: ClusterId,
+    /// Likewise, its name.
+    pub cluster_name: String,
+}
+
+/// How far a member has come, as the leader of a group knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemberProgress {
+    /// The member.
+    pub node: NodeId,
+    /// It has the leader's log up to here.
+    pub match_index: u64,
+    /// How many entries of the leader's log it lacks.
+    pub behind: u64,
+    /// Whether it has spoken lately.
+    pub active: bool,
+    /// Whether it lacks so little that it can get a vote.
+    pub caught_up: bool,
 }
 
 /// The groups of a cluster.
@@ -160,6 +205,8 @@ pub struct Group {
     pub learners: Vec<NodeId>,
     /// The nodes among them that keep no locks.
     pub witnesses: Vec<NodeId>,
+    /// How far the other members are; empty unless the node that answered leads the group.
+    pub progress: Vec<MemberProgress>,
 }
 
 /// A snapshot that was taken.

@@ -12,7 +12,7 @@ mod register;
 
 pub(crate) use claim::event;
 pub(crate) use cluster::{
-    config, deadlock_cycle, deadlocks, groups, limits, members, node_status, snapshots,
+    added_member, config, deadlock_cycle, deadlocks, groups, limits, members, node_status, snapshots,
 };
 pub(crate) use leader::leader;
 pub(crate) use lease::{lease_claim, lease_granted, lease_info};

@@ -120,6 +120,8 @@ pub enum EndReason {
     TimedOut,
     /// The waiter left the queue.
     Cancelled,
+    /// The wait was ended to break a deadlock over several groups.
+    Deadlock,
     /// For a reason that this version of the client does not know.
     Unknown,
 }
@@ -135,6 +137,7 @@ impl fmt::Display for EndReason {
             EndReason::MaxHold => "max hold",
             EndReason::TimedOut => "timed out",
             EndReason::Cancelled => "cancelled",
+            EndReason::Deadlock => "deadlock",
             EndReason::Unknown => "unknown reason",
         })
     }

@@ -36,8 +36,8 @@ pub(crate) struct Grant {
     pub(crate) names: Vec<String>,
     pub(crate) owner: String,
     pub(crate) waited: Duration,
-    /// The revision by which the claim is known.
-    pub(crate) create_revision: u64,
+    /// The revision by which the claim is known, for each name: groups count for themselves.
+    pub(crate) create_revisions: Vec<u64>,
     /// Whether somebody else's grant was found: it is left alone.
     pub(crate) inherited: bool,
     state: Mutex<State>,
@@ -48,8 +48,8 @@ pub(crate) struct Grant {
     turn: Mutex<Option<Turn>>,
     /// Its number with the sentry.
     post: AtomicU64,
-    /// A revision at which it was seen to be held.
-    pub(crate) seen_at: AtomicU64,
+    /// A revision at which each name was seen to be held, in its group.
+    pub(crate) seen_at: Vec<AtomicU64>,
 }
 
 /// What may change while it is held.
@@ -96,28 +96,30 @@ pub(crate) struct About {
     pub(crate) names: Vec<String>,
     pub(crate) owner: String,
     pub(crate) waited: Duration,
-    pub(crate) create_revision: u64,
+    /// For each name.
+    pub(crate) create_revisions: Vec<u64>,
     pub(crate) inherited: bool,
 }
 
 impl Grant {
     /// The first guard's part in a new one.
     pub(crate) fn begin(session: Session, about: About, state: State, turn: Option<Turn>) -> Hold {
-        let About { kind, names, owner, waited, create_revision, inherited } = about;
+        let About { kind, names, owner, waited, create_revisions, inherited } = about;
+        let seen_at = names.iter().map(|_| AtomicU64::new(0)).collect();
         let grant = Arc::new(Grant {
             session,
             kind,
             names,
             owner,
             waited,
-            create_revision,
+            create_revisions,
             inherited,
             state: Mutex::new(state),
             over: watch::Sender::new(false),
             converting: Arc::default(),
             turn: Mutex::new(turn),
             post: AtomicU64::new(0),
-            seen_at: AtomicU64::new(0),
+            seen_at,
         });
         // Only now: who is woken by it looks at once, and must find the grant.
         let turn = grant.turn.lock().expect("nobody panics with it").clone();

@@ -208,7 +208,7 @@ pub(crate) async fn convert(
             settle(&grant, &answer);
         }
     });
-    let mut claim = Claim::new(&core, &grant.names[0], false, Some(settled));
+    let mut claim = Claim::new(&core, &grant.names[..1], false, Some(settled));
     let ModeFields { mode: wire_mode, permits, of } = write_mode(mode);
     let (name, names) = wire_names(&grant.names);
     let op = Op::Convert(v1::ConvertRequest {
@@ -248,7 +248,7 @@ pub(crate) async fn convert(
     if let EndReason::Forced | EndReason::MaxHold | EndReason::Released = reason {
         grant.lose(Lost::new(LostReason::of_end(reason)));
     }
-    Err(not_acquired(&core, &grant.names[0], reason, &response.holders, response.position))
+    Err(not_acquired(&core, &grant.names[0], &response))
 }
 
 /// A change of a grant's mode, until it is settled.

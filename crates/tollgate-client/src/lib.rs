@@ -9,10 +9,12 @@
 mod acquire;
 mod acquire_error;
 mod admin;
+mod backup;
 mod belief;
 pub mod blocking;
 mod call;
 mod campaign;
+mod chart;
 mod claim;
 mod client;
 mod clock;
@@ -51,14 +53,16 @@ mod unary;
 mod watch;
 
 pub use acquire::Acquire;
-pub use acquire_error::AcquireError;
+pub use acquire_error::{AcquireError, Closed};
 pub use admin::Admin;
+pub use backup::{Backup, BackupPiece};
 pub use campaign::{Campaign, Leadership};
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock};
 pub use cluster_info::{
-    DeadlockFound, DeadlockStep, Deadlocks, EndpointStatus, Group, Groups, LimitInfo, Member, MemberKind,
-    NodeStatus, ReplicaStatus, Role, Setting, SettingOrigin, SnapshotTaken,
+    AddedMember, DeadlockFound, DeadlockStep, Deadlocks, EndpointStatus, Group, Groups, LimitInfo, Member,
+    MemberKind, MemberProgress, NewMember, NodeStatus, ReplicaStatus, Role, Setting, SettingOrigin,
+    SnapshotTaken,
 };
 pub use consistency::Consistency;
 pub use election::{Election, Observe};

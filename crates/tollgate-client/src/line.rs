@@ -61,6 +61,7 @@ pub(crate) struct Line {
     urgent: mpsc::Sender<Asked>,
     shared: Arc<Shared>,
     closing: watch::Sender<bool>,
+    to_gateway: bool,
 }
 
 #[derive(Debug)]
@@ -88,20 +89,16 @@ impl Line {
         let until = tokio::time::Instant::now() + patience;
         let channel = endpoint.dial(patience).await?;
         let greeted = tokio::time::timeout_at(until, greet(channel.clone())).await;
-        let (frames, answers) = greeted.unwrap_or_else(|_| {
+        let greeted = greeted.unwrap_or_else(|_| {
             let says =
                 format!("it accepts connections but does not answer within {} ms", patience.as_millis());
             Err(Error::new(ErrorKind::Unreachable, says, false))
         })?;
-        Ok(Line::start(endpoint, channel, frames, answers))
+        Ok(Line::start(endpoint, channel, greeted))
     }
 
-    fn start(
-        endpoint: Endpoint,
-        channel: Channel,
-        frames: mpsc::Sender<v1::SessionRequest>,
-        answers: Streaming<v1::SessionResponse>,
-    ) -> Arc<Line> {
+    fn start(endpoint: Endpoint, channel: Channel, greeted: Greeted) -> Arc<Line> {
+        let Greeted { frames, answers, to_gateway } = greeted;
         let (ordinary, ordinary_queue) = mpsc::channel(QUEUE_MAX);
         let (urgent, urgent_queue) = mpsc::channel(URGENT_MAX);
         let (closing, closed) = watch::channel(false);
@@ -114,12 +111,17 @@ impl Line {
         let writer =
             Writer { ordinary: ordinary_queue, urgent: urgent_queue, shared: Arc::clone(&shared), frames };
         tokio::spawn(run(writer, answers, closed));
-        Arc::new(Line { endpoint, channel, ordinary, urgent, shared, closing })
+        Arc::new(Line { endpoint, channel, ordinary, urgent, shared, closing, to_gateway })
     }
 
     /// Where it goes.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// Whether a gateway is at its other end: no node may be in reach then.
+    pub(crate) fn is_to_gateway(&self) -> bool {
+        self.to_gateway
     }
 
     /// The connection, for calls that have no place in a session.
@@ -164,7 +166,12 @@ impl Line {
     }
 }
 
-type Greeted = (mpsc::Sender<v1::SessionRequest>, Streaming<v1::SessionResponse>);
+/// A session that was opened.
+struct Greeted {
+    frames: mpsc::Sender<v1::SessionRequest>,
+    answers: Streaming<v1::SessionResponse>,
+    to_gateway: bool,
+}
 
 async fn greet(channel: Channel) -> Result<Greeted, Error> {
     let (frames, outgoing) = mpsc::channel(FRAMES_MAX);
@@ -172,7 +179,11 @@ async fn greet(channel: Channel) -> Result<Greeted, Error> {
     let opened = client.session(ReceiverStream::new(outgoing)).await;
     let mut answers = opened.map_err(|status| Error::of_status(&status))?.into_inner();
     match answers.next().await {
-        Some(Ok(_hello)) => Ok((frames, answers)),
+        Some(Ok(hello)) => {
+            // A gateway is no member.
+            let to_gateway = hello.header.is_some_and(|header| header.member_id == 0);
+            Ok(Greeted { frames, answers, to_gateway })
+        }
         Some(Err(status)) => Err(Error::of_status(&status)),
         None => Err(Error::new(ErrorKind::Unreachable, "it closed the session at once", false)),
     }

@@ -18,14 +18,16 @@ pub struct LockInfo {
     pub holder_count: u64,
     /// How many wait.
     pub waiter_count: u64,
-    /// What is left of the lock-delay that keeps it closed; zero if it is open.
+    /// For how much longer it stays closed, by a lock-delay or after a restore; zero if it is open.
     pub closed_for: Duration,
+    /// Whether the cluster was restored from a backup, and all names are closed. Not known from a list.
+    pub restored: bool,
     /// The revision at which it was read.
     pub revision: Revision,
 }
 
 impl LockInfo {
-    /// Whether an acquire would get it now: nobody holds or awaits it, and no lock-delay keeps it closed.
+    /// Whether an acquire would get it now: nobody holds or awaits it, and nothing keeps it closed.
     pub fn is_free(&self) -> bool {
         self.holder_count == 0 && self.waiter_count == 0 && self.closed_for.is_zero()
     }

@@ -248,7 +248,7 @@ async fn p8_an_acquire_that_is_dropped_is_cancelled_until_that_is_answered() {
     assert!(matches!(op, Op::CancelWait(_)), "{op:?}");
     let done = v1::CancelWaitResponse { outcome: v1::CancelOutcome::Cancelled.into(), ..Default::default() };
     talk.answer(id, OpResult::CancelWait(done)).await;
-    while session.core().seqs.take().ranges().is_empty() {
+    while session.core().seqs.take(tollgate_types::GroupId::MAP).ranges().is_empty() {
         tokio::task::yield_now().await;
     }
     // The next request says that it was.

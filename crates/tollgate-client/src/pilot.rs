@@ -1,10 +1,15 @@
-//! Keeps a line to the leader, or to a node that passes things on to it.
+//! Keeps a line to the leader, or to a node that passes things on to it; and lines to the leaders of other groups.
 //!
 //! Any node will do: one that does not lead forwards. So the first that answers is taken, and then exchanged for the
-//! leader once it is known. Invariant: while any endpoint can be reached there is a line, or one is being opened; a
-//! line that was exchanged is kept until what is under way on it is answered. All groups share the line today: nodes
-//! forward to the leaders of the others. Not here: what is said on it (`line`), what is repeated (`call`).
+//! leader of the first group once it is known. Invariant: while any endpoint can be reached there is a line, or one is
+//! being opened; a line that was exchanged is kept until what is under way on it is answered. What is for another group
+//! goes straight to its leader if there is a line to it (`tender`), else over the first line. A line to a gateway is
+//! never exchanged, and no node is learned of behind it: the client may reach none. Not here: what is said on lines
+//! (`line`), what is repeated (`call`).
 
+mod tender;
+
+use crate::chart::Chart;
 use crate::endpoint::Endpoint;
 use crate::endpoints::Endpoints;
 use crate::error::Error;
@@ -13,10 +18,12 @@ use crate::random;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tender::{Lines, Tender};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
-use tollgate_proto::v1::{Consistency, GroupsRequest, MembersRequest};
+use tollgate_proto::v1::{Consistency, GroupsRequest, Member, MemberKind, MembersRequest, operation::Op};
+use tollgate_types::{GroupId, LeaseId};
 use tonic::transport::Channel;
 
 /// How long opening one line may take.
@@ -41,10 +48,13 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Pilot {
     endpoints: Arc<Endpoints>,
     current: watch::Receiver<Option<Arc<Line>>>,
+    /// Lines to the leaders of other groups.
+    others: watch::Receiver<Lines>,
+    chart: watch::Sender<Arc<Chart>>,
     hints: Arc<Hints>,
     /// How many leases end when a line closes that kept them alive: lines stay open as long as there is one.
     kept: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 /// What callers were told about the leader.
@@ -65,16 +75,28 @@ impl Pilot {
     pub(crate) fn start(endpoints: Endpoints) -> Pilot {
         let endpoints = Arc::new(endpoints);
         let (publish, current) = watch::channel(None);
+        let (chart, charted) = watch::channel(Arc::new(Chart::blank()));
+        let (lines, others) = watch::channel(Lines::new());
         let hints = Arc::new(Hints::default());
         let kept = Arc::new(AtomicUsize::new(0));
         let helm = Helm {
             endpoints: Arc::clone(&endpoints),
             hints: Arc::clone(&hints),
             publish,
+            chart: chart.clone(),
             retired: Vec::new(),
             kept: Arc::clone(&kept),
         };
-        Pilot { endpoints, current, hints, kept, task: tokio::spawn(helm.run()) }
+        let tender = Tender {
+            endpoints: Arc::clone(&endpoints),
+            chart: charted,
+            main: current.clone(),
+            lines,
+            hints: Arc::clone(&hints),
+            kept: Arc::clone(&kept),
+        };
+        let tasks = [tokio::spawn(helm.run()), tokio::spawn(tender.run())];
+        Pilot { endpoints, current, others, chart, hints, kept, tasks }
     }
 
     pub(crate) fn endpoints(&self) -> &Endpoints {
@@ -92,6 +114,39 @@ impl Pilot {
         line.clone().expect("that is what was waited for")
     }
 
+    /// The group of an operation, as far as is known.
+    pub(crate) fn group_of(&self, op: &Op) -> GroupId {
+        self.chart.borrow().group_of(op)
+    }
+
+    /// The group where a lease lives, as far as is known.
+    pub(crate) fn home_of(&self, lease: LeaseId) -> GroupId {
+        self.chart.borrow().home_of(lease)
+    }
+
+    /// The line for what concerns a group: to its leader if there is one, else any, once there is one.
+    pub(crate) async fn line_to(&self, group: GroupId) -> Arc<Line> {
+        match self.leaders_line(group) {
+            Some(line) => line,
+            None => self.line().await,
+        }
+    }
+
+    /// The line that [`Pilot::line_to`] would give, if there is one now.
+    pub(crate) fn line_to_now(&self, group: GroupId) -> Option<Arc<Line>> {
+        self.leaders_line(group).or_else(|| self.line_now())
+    }
+
+    /// A line to the leader of a group, beside the first line.
+    fn leaders_line(&self, group: GroupId) -> Option<Arc<Line>> {
+        let chart = self.chart.borrow();
+        if chart.is_single() {
+            return None;
+        }
+        let line = self.others.borrow().get(chart.leader(group)?).cloned();
+        line.filter(|line| !line.is_broken())
+    }
+
     /// The line, if there is one now.
     pub(crate) fn line_now(&self) -> Option<Arc<Line>> {
         self.current.borrow().clone().filter(|line| !line.is_broken())
@@ -106,6 +161,11 @@ impl Pilot {
         }
     }
 
+    /// Whether the line goes to a gateway, so that nodes may be out of reach.
+    pub(crate) fn is_behind_gateway(&self) -> bool {
+        self.line_now().is_some_and(|line| line.is_to_gateway())
+    }
+
     /// No line is closed by will from now on, until as often is said that it may be.
     pub(crate) fn keep_lines(&self) {
         self.kept.fetch_add(1, Ordering::Relaxed);
@@ -115,9 +175,20 @@ impl Pilot {
         self.kept.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A node said who leads, or that nobody does as far as it knows.
-    pub(crate) fn hint(&self, leader: &str) {
-        let Ok(leader) = Endpoint::parse(leader) else { return self.look_again() };
+    /// A node said who leads a group, or that nobody does as far as it knows.
+    pub(crate) fn hint(&self, group: GroupId, leader: &str) {
+        let leader = Endpoint::parse(leader).ok().filter(|_| !self.is_behind_gateway());
+        let Some(leader) = leader else { return self.look_again() };
+        if group != GroupId::MAP {
+            self.chart.send_if_modified(|chart| {
+                let news = !chart.is_single() && chart.leader(group) != Some(&leader);
+                if news {
+                    Arc::make_mut(chart).note_leader(group, leader.clone());
+                }
+                news
+            });
+            return;
+        }
         *self.hints.leader.lock().expect("nobody panics with it") = Some(leader);
         self.hints.told.notify_one();
     }
@@ -130,7 +201,7 @@ impl Pilot {
 
 impl Drop for Pilot {
     fn drop(&mut self) {
-        self.task.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -139,6 +210,7 @@ struct Helm {
     endpoints: Arc<Endpoints>,
     hints: Arc<Hints>,
     publish: watch::Sender<Option<Arc<Line>>>,
+    chart: watch::Sender<Arc<Chart>>,
     /// Lines to nodes that turned out not to lead, with operations under way.
     retired: Vec<Arc<Line>>,
     kept: Arc<AtomicUsize>,
@@ -189,7 +261,14 @@ impl Helm {
                     self.endpoints.note(&endpoint, None);
                     return Some(line);
                 }
-                Err(error) => self.endpoints.note(&endpoint, Some(error.message().to_owned())),
+                Err(error) => {
+                    // A node that was removed names another: it may be the only one that this client was given.
+                    let named = error.wire().map(|wire| Endpoint::parse(&wire.leader_address));
+                    if let Some(Ok(named)) = named {
+                        *self.hints.leader.lock().expect("nobody panics with it") = Some(named);
+                    }
+                    self.endpoints.note(&endpoint, Some(error.message().to_owned()));
+                }
             }
         }
     }
@@ -242,6 +321,11 @@ impl Helm {
                 *look_in = (*look_in * 2).clamp(LOOK_MIN, LOOK_MAX);
                 None
             }
+            // Somebody is elected soon.
+            Found::Here | Found::Elsewhere(_) if self.chart.borrow().lacks_leaders() => {
+                *look_in = (*look_in * 2).clamp(LOOK_MIN, LOOK_MAX);
+                None
+            }
             Found::Here | Found::Elsewhere(_) => {
                 *look_in = LOOK_MAX;
                 None
@@ -263,8 +347,23 @@ impl Helm {
 
     /// Asks the line's node who leads; and who its fellow nodes are.
     async fn look(&self, line: &Line) -> Found {
+        if line.is_to_gateway() {
+            self.endpoints.learn(&[]);
+            // It knows the way to every leader, and the client need not.
+            self.chart.send_replace(Arc::new(Chart::blank()));
+            return Found::Here;
+        }
         let asked = tokio::time::timeout(LOOK_PATIENCE, ask_who_leads(line.channel(), &self.endpoints)).await;
-        asked.unwrap_or(Found::Nowhere)
+        let Ok((found, chart)) = asked else { return Found::Nowhere };
+        // An older map than the one that is known is some node's that lags behind.
+        self.chart.send_if_modified(|known| match chart {
+            Some(chart) if (chart.epoch() >= known.epoch() || chart.is_blank()) && **known != chart => {
+                *known = Arc::new(chart);
+                true
+            }
+            _ => false,
+        });
+        found
     }
 }
 
@@ -281,25 +380,39 @@ enum Found {
     Nowhere,
 }
 
-async fn ask_who_leads(channel: Channel, endpoints: &Endpoints) -> Found {
+/// A witness refuses clients, and a node that has just been added may have nothing to tell them yet.
+fn serves_clients(member: &Member) -> bool {
+    !matches!(member.kind(), MemberKind::Witness | MemberKind::Learner)
+}
+
+async fn ask_who_leads(channel: Channel, endpoints: &Endpoints) -> (Found, Option<Chart>) {
     let mut admin = AdminServiceClient::new(channel);
     let consistency = Consistency::Stale.into();
+    let Ok(groups) = admin.groups(GroupsRequest { consistency }).await else { return (Found::Nowhere, None) };
+    let groups = groups.into_inner();
+    if groups.via_gateway {
+        // Something between here and there shares connections out among gateways.
+        endpoints.learn(&[]);
+        return (Found::Here, Some(Chart::blank()));
+    }
     if let Ok(members) = admin.members(MembersRequest { consistency }).await {
         let members = members.into_inner().members;
-        let members: Vec<Endpoint> =
-            members.iter().filter_map(|member| Endpoint::parse(&member.client_address).ok()).collect();
+        let members: Vec<Endpoint> = members
+            .iter()
+            .filter(|member| serves_clients(member))
+            .filter_map(|member| Endpoint::parse(&member.client_address).ok())
+            .collect();
         if !members.is_empty() {
             endpoints.learn(&members);
         }
     }
-    let Ok(groups) = admin.groups(GroupsRequest { consistency }).await else { return Found::Nowhere };
-    let groups = groups.into_inner();
     let here = groups.header.map_or(0, |header| header.member_id);
-    match groups.groups.first() {
+    let found = match groups.groups.first() {
         Some(group) if group.leader_id != 0 && group.leader_id == here => Found::Here,
         Some(group) => Endpoint::parse(&group.leader_address).map_or(Found::Nowhere, Found::Elsewhere),
         None => Found::Nowhere,
-    }
+    };
+    (found, Chart::read(&groups))
 }
 
 /// How long until something is tried again that found no leader.

@@ -14,7 +14,7 @@ use crate::lost::{Lost, LostReason};
 use crate::pilot::Pilot;
 use crate::session::Core;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -235,7 +235,7 @@ impl Round {
         let number = answer.watch_id / NAMES_MAX;
         let Some(grant) = self.posts.get(number) else { return };
         for event in &answer.events {
-            if let Some(lost) = end_of(&grant, event) {
+            if let Some(lost) = end_of(&grant, (answer.watch_id % NAMES_MAX) as usize, event) {
                 grant.lose(lost);
                 return;
             }
@@ -256,23 +256,23 @@ impl Round {
 fn watches(number: u64, grant: &Grant) -> Vec<v1::WatchRequest> {
     let state = grant.last_known();
     let filters = vec![v1::WatchFilter::NoPut.into(), v1::WatchFilter::NoWaiters.into()];
-    let request = |(place, name): (u64, &String)| v1::WatchRequest {
+    let request = |(place, (name, seen_at)): (u64, (&String, &AtomicU64))| v1::WatchRequest {
         target: Some(Target::Key(name.clone())),
-        start_revision: (state.token_of(name).get() + 1).max(grant.seen_at.load(Ordering::Relaxed) + 1),
+        start_revision: (state.token_of(name).get() + 1).max(seen_at.load(Ordering::Relaxed) + 1),
         watch_id: number * NAMES_MAX + place,
         filters: filters.clone(),
         ..v1::WatchRequest::default()
     };
-    (0..NAMES_MAX).zip(&grant.names).map(request).collect()
+    (0..NAMES_MAX).zip(grant.names.iter().zip(&grant.seen_at)).map(request).collect()
 }
 
-/// What the event says of the grant, if it is about its end.
-fn end_of(grant: &Grant, event: &v1::Event) -> Option<Lost> {
+/// What the event says of the grant, if it is about its end. `place`: of which of its names.
+fn end_of(grant: &Grant, place: usize, event: &v1::Event) -> Option<Lost> {
     let Some(v1::KeyValue { kv: Some(v1::key_value::Kv::Claim(claim)) }) = &event.kv else { return None };
     let is_it = event.r#type() == v1::EventType::Delete
         && claim.lease_id == grant.core().lease.get()
         && claim.owner == grant.owner
-        && claim.create_revision == grant.create_revision;
+        && Some(&claim.create_revision) == grant.create_revisions.get(place);
     is_it.then(|| {
         let note = (!event.note.is_empty()).then(|| event.note.clone());
         Lost { reason: LostReason::of_end(event.end_reason()), note }
@@ -288,8 +288,7 @@ async fn open(line: &Line) -> Option<(Requests, Streaming<v1::WatchResponse>)> {
 /// Looks whether a grant stands whose history is gone. If it does, watches begin where that was seen.
 async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
     let Some(names) = grant.upgrade().map(|grant| grant.names.clone()) else { return };
-    let mut seen_at = u64::MAX;
-    for name in names {
+    for (place, name) in names.into_iter().enumerate() {
         let op = Op::GetLock(v1::GetLockRequest { name, ..v1::GetLockRequest::default() });
         let until = Some(Instant::now() + LOOK_PATIENCE);
         let asks = Call { op, until, urgency: Urgency::Ordinary, seqs: None };
@@ -297,7 +296,8 @@ async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
         let Ok(Answered { result: OpResult::GetLock(seen), .. }) = looked else { return };
         let Some(grant) = grant.upgrade() else { return };
         let is_it = |holder: &v1::Holder| {
-            holder.lease_id == grant.core().lease.get() && holder.create_revision == grant.create_revision
+            holder.lease_id == grant.core().lease.get()
+                && Some(&holder.create_revision) == grant.create_revisions.get(place)
         };
         let lock = seen.lock.unwrap_or_default();
         if !lock.holders.iter().any(is_it) {
@@ -307,9 +307,6 @@ async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
             }
             return;
         }
-        seen_at = seen_at.min(seen.header.map_or(0, |header| header.revision));
-    }
-    if let Some(grant) = grant.upgrade() {
-        grant.seen_at.store(seen_at, Ordering::Relaxed);
+        grant.seen_at[place].store(seen.header.map_or(0, |header| header.revision), Ordering::Relaxed);
     }
 }

@@ -1,12 +1,14 @@
 //! The numbers of a lease's requests, and which answers the cluster may forget.
 //!
-//! A request carries only what was answered since the last one that carried something: the cluster adds them up.
-//! Invariant: a number is given out once; an answer is acknowledged only after it was received, and again if the
-//! request that carried the acknowledgement was not answered.
+//! A request carries only what was answered since the last one that carried something to the same group: each group
+//! adds up for itself. It is told of all numbers, those of other groups' requests too, so that what it remembers stays
+//! one range. Invariant: a number is given out once; an answer is acknowledged only after it was received, and again if
+//! the request that carried the acknowledgement was not answered.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use tollgate_proto::{convert, v1};
-use tollgate_types::{SEQ_RANGES_MAX, Seq, SeqRanges};
+use tollgate_types::{GroupId, SEQ_RANGES_MAX, Seq, SeqRanges};
 
 /// The numbers of one lease's requests.
 #[derive(Debug)]
@@ -17,13 +19,17 @@ pub(crate) struct Seqs {
 #[derive(Debug)]
 struct Inner {
     next: u64,
-    to_ack: SeqRanges,
+    /// All that were answered, for groups that were told of none yet.
+    answered: SeqRanges,
+    /// What each group that was asked something is still to be told.
+    to_ack: BTreeMap<GroupId, SeqRanges>,
 }
 
 impl Seqs {
     /// Numbers from `first` on.
     pub(crate) fn from(first: u64) -> Seqs {
-        Seqs { inner: Mutex::new(Inner { next: first, to_ack: SeqRanges::default() }) }
+        let inner = Inner { next: first, answered: SeqRanges::default(), to_ack: BTreeMap::new() };
+        Seqs { inner: Mutex::new(inner) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -45,22 +51,34 @@ impl Seqs {
 
     /// The final answer to this request is there.
     pub(crate) fn answered(&self, seq: Seq) {
-        self.lock().to_ack.insert(seq);
+        let mut inner = self.lock();
+        inner.answered.insert(seq);
+        inner.to_ack.values_mut().for_each(|to_ack| {
+            to_ack.insert(seq);
+        });
     }
 
-    /// What to acknowledge with the next request.
-    pub(crate) fn take(&self) -> Acks<'_> {
+    /// A group remembers what others were told of, and has no room left: all are told of everything again. So it is
+    /// behind a gateway, and for requests over several groups, of which one is told.
+    pub(crate) fn tell_again(&self) {
+        self.lock().to_ack.clear();
+    }
+
+    /// What to acknowledge with the next request to this group.
+    pub(crate) fn take(&self, group: GroupId) -> Acks<'_> {
         let mut inner = self.lock();
-        let ranges = inner.to_ack.ranges();
+        let Inner { answered, to_ack, .. } = &mut *inner;
+        let to_ack = to_ack.entry(group).or_insert_with(|| answered.clone());
+        let ranges = to_ack.ranges();
         let taken = if ranges.len() <= SEQ_RANGES_MAX {
-            std::mem::take(&mut inner.to_ack)
+            std::mem::take(to_ack)
         } else {
             let (now, later) = ranges.split_at(SEQ_RANGES_MAX);
             let (now, later) = (now.to_vec(), later.to_vec());
-            inner.to_ack = SeqRanges::from_sorted(later).expect("part of a set is one");
+            *to_ack = SeqRanges::from_sorted(later).expect("part of a set is one");
             SeqRanges::new(now).expect("part of a set is one")
         };
-        Acks { of: self, taken }
+        Acks { of: self, group, taken }
     }
 }
 
@@ -68,6 +86,7 @@ impl Seqs {
 #[derive(Debug)]
 pub(crate) struct Acks<'a> {
     of: &'a Seqs,
+    group: GroupId,
     taken: SeqRanges,
 }
 
@@ -86,7 +105,10 @@ impl Acks<'_> {
 impl Drop for Acks<'_> {
     fn drop(&mut self) {
         if !self.taken.is_empty() {
-            self.of.lock().to_ack.merge(&self.taken);
+            let mut inner = self.of.lock();
+            let Inner { answered, to_ack, .. } = &mut *inner;
+            // One that is made here must be the whole set.
+            to_ack.entry(self.group).or_insert_with(|| answered.clone()).merge(&self.taken);
         }
     }
 }
@@ -120,15 +142,44 @@ mod tests {
         assert_eq!(all[4].get(), 5);
         seqs.answered(all[0]);
         seqs.answered(all[2]);
-        let acks = seqs.take();
+        let acks = seqs.take(GroupId::MAP);
         assert_eq!(pairs(&acks), [(1, 1), (3, 3)]);
-        assert!(seqs.take().ranges().is_empty());
+        assert!(seqs.take(GroupId::MAP).ranges().is_empty());
         drop(acks);
         seqs.answered(all[1]);
-        let acks = seqs.take();
+        let acks = seqs.take(GroupId::MAP);
         assert_eq!(pairs(&acks), [(1, 3)]);
         acks.done();
-        assert!(seqs.take().ranges().is_empty());
+        assert!(seqs.take(GroupId::MAP).ranges().is_empty());
+    }
+
+    #[test]
+    fn every_group_is_told_of_all_numbers_for_itself() {
+        let (seqs, other) = (Seqs::from(1), GroupId::new(1));
+        let all: Vec<Seq> = (0..4).map(|_| seqs.next()).collect();
+        seqs.answered(all[0]);
+        seqs.take(GroupId::MAP).done();
+        seqs.answered(all[1]);
+        assert_eq!(pairs(&seqs.take(other)), [(1, 2)], "asked for the first time, it hears of all");
+        let acks = seqs.take(GroupId::MAP);
+        assert_eq!(pairs(&acks), [(2, 2)]);
+        acks.done();
+        seqs.answered(all[2]);
+        assert_eq!(pairs(&seqs.take(other)), [(1, 3)], "what got lost is told again");
+        assert_eq!(pairs(&seqs.take(GroupId::MAP)), [(3, 3)]);
+    }
+
+    #[test]
+    fn a_group_that_has_no_room_is_told_of_everything_again() {
+        let seqs = Seqs::from(1);
+        let all: Vec<Seq> = (0..3).map(|_| seqs.next()).collect();
+        seqs.answered(all[0]);
+        seqs.take(GroupId::MAP).done();
+        seqs.answered(all[1]);
+        let under_way = seqs.take(GroupId::MAP);
+        seqs.tell_again();
+        drop(under_way);
+        assert_eq!(pairs(&seqs.take(GroupId::MAP)), [(1, 2)]);
     }
 
     #[test]
@@ -137,7 +188,7 @@ mod tests {
         for number in 1..=100 {
             seqs.answered(Seq::new(number * 2).unwrap());
         }
-        let (first, second) = (seqs.take(), seqs.take());
+        let (first, second) = (seqs.take(GroupId::MAP), seqs.take(GroupId::MAP));
         assert_eq!((first.ranges().len(), second.ranges().len()), (SEQ_RANGES_MAX, 36));
     }
 }

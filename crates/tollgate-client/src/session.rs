@@ -96,8 +96,9 @@ impl Session {
         Acquire::new(self.clone(), vec![name.into()], None)
     }
 
-    /// Takes several locks, all together or none, with one place in each queue. Requests that hold nothing while they
-    /// wait never deadlock with each other, whatever the order of names.
+    /// Takes several locks, all or none: those of one group together, with one place in each queue; groups one after
+    /// another, always in the same order. Requests that hold nothing while they wait never deadlock with each other,
+    /// whatever the order of names.
     pub fn locks<I, S>(&self, names: I) -> Acquire
     where
         I: IntoIterator<Item = S>,

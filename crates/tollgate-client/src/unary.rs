@@ -11,6 +11,7 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tollgate_proto::v1::ErrorReason;
+use tollgate_types::GroupId;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
@@ -48,13 +49,12 @@ impl Client {
                 Err(_) => return Err(last.unwrap_or_else(no_answer)),
             };
             let again = match error.cause() {
-                Some(ErrorReason::NotLeader) => {
+                Some(ErrorReason::NotLeader | ErrorReason::ShuttingDown) => {
                     elsewhere = self.leader_of(&error, until).await;
                     true
                 }
                 Some(
                     ErrorReason::NoLeader
-                    | ErrorReason::ShuttingDown
                     | ErrorReason::WrongGroup
                     | ErrorReason::Overloaded
                     | ErrorReason::StubPending,
@@ -70,6 +70,20 @@ impl Client {
             self.pilot().look_again();
             last = Some(error);
             pause.wait(Duration::ZERO).await;
+        }
+    }
+
+    /// Makes a unary call at the node that the line goes to, once.
+    pub(crate) async fn unary_once<T, F>(&self, ask: impl FnOnce(Channel) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let until = Instant::now() + self.call_timeout();
+        let channel = self.channel().await?;
+        match timeout_at(until, ask(channel)).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(Error::of_status(&status)),
+            Err(_) => Err(no_answer()),
         }
     }
 
@@ -94,8 +108,12 @@ impl Client {
 
     /// A connection to the leader that an error names.
     async fn leader_of(&self, error: &Error, until: Instant) -> Option<Channel> {
-        let address = &error.wire()?.leader_address;
-        self.pilot().hint(address);
+        let wire = error.wire()?;
+        let address = &wire.leader_address;
+        self.pilot().hint(GroupId::new(wire.group_id), address);
+        if self.pilot().is_behind_gateway() {
+            return None;
+        }
         let endpoint = Endpoint::parse(address).ok()?;
         timeout_at(until, endpoint.dial(self.call_timeout())).await.ok()?.ok()
     }

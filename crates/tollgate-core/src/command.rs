@@ -55,6 +55,8 @@ pub enum Command {
     RegisterStub(RegisterStub),
     /// In a lease's home: a group has ended its stub, and need not be told again.
     AckLeaseEnd(AckLeaseEnd),
+    /// Ends a wait that is part of a deadlock over several groups, which no group sees by itself.
+    EndDeadlock(EndDeadlock),
 }
 
 /// The identity of a request within its lease, by which a repeat is known.
@@ -174,6 +176,18 @@ pub struct AckLeaseEnd {
     pub incarnation: Revision,
     /// Where no stub of it is left.
     pub group: GroupId,
+}
+
+/// See [`Command::EndDeadlock`]. Both conditions are what the search saw: a wait or a grant that came since is not
+/// meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndDeadlock {
+    /// One of the locks that are waited for.
+    pub name: Name,
+    /// When the wait joined the queue; for an upgrade, when that did.
+    pub create_revision: Revision,
+    /// The grant that is in its way.
+    pub blocker: Token,
 }
 
 /// How long a request may wait in the queue.

@@ -8,6 +8,7 @@
 //! Not here: checksums and framing (the log does both), and whether a command makes sense (`State::apply`).
 
 pub(crate) mod command;
+mod deadlocks;
 mod events;
 mod record;
 pub(crate) mod snapshot;

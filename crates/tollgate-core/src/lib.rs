@@ -69,6 +69,7 @@
 
 mod claim;
 mod command;
+mod deadlock_search;
 mod event;
 mod format;
 mod index;
@@ -90,10 +91,11 @@ mod watch_index;
 
 pub use command::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
-    ConvertLock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, Op, Proclaim,
-    RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease,
-    Sort, Txn, Wait,
+    ConvertLock, EndDeadlock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, Op,
+    Proclaim, RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request,
+    RevokeLease, Sort, Txn, Wait,
 };
+pub use deadlock_search::{BlockedBy, BlockedWait, Blocker, Victim, WaitEdges, Who, find_deadlocks};
 pub use event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState, claim_key};
 pub use format::snapshot::{SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotError, SnapshotReader};
 pub use format::{
@@ -107,9 +109,10 @@ pub use reply::{
     Reply, Resolution, WaitOutcome,
 };
 pub use ring::{Compacted, EventBatch};
-pub use state::{APPLY_VERSION_SUPPORTED, STUB_GROUPS_MAX, State};
+pub use state::{APPLY_VERSION_SUPPORTED, ResumeError, STUB_GROUPS_MAX, State};
 pub use view::{
-    HolderView, LeaseClaim, LeaseView, LockView, RegisterView, StubView, UnackedEnd, WaitView, WaiterView,
+    Closed, HolderView, LeaseClaim, LeaseView, LockView, RegisterView, StubView, UnackedEnd, WaitView,
+    WaiterView,
 };
 pub use watch::Watch;
 pub use watch_index::WatchIndex;

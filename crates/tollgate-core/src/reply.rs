@@ -1,6 +1,6 @@
 //! What a command answers, and what becomes of those who wait.
 
-use crate::view::{HolderView, RegisterView, StubView};
+use crate::view::{Closed, HolderView, RegisterView, StubView};
 use tollgate_types::{
     DurationMs, GroupId, Invalid, Key, LeaseId, Limit, LogTime, Mode, Name, Owner, Revision, Seq, Token,
 };
@@ -75,6 +75,8 @@ pub enum Reply {
     Busy {
         /// Who holds the locks now, up to [`Reply::BUSY_HOLDERS_MAX`] of them.
         holders: Vec<HolderView>,
+        /// What keeps them closed, if anything does.
+        closed: Option<Closed>,
     },
     /// The locks are no longer held.
     Released {
@@ -169,8 +171,8 @@ pub enum WaitOutcome {
         /// How it holds.
         mode: Mode,
     },
-    /// It does not, and why: `TimedOut`, `Cancelled`, `LeaseExpired`, `LeaseRevoked` or `Disconnected`. For an
-    /// upgrade also how the grant that it stood on ended, or how it lost one of its names: it may hold the others.
+    /// It does not, and why: `TimedOut`, `Cancelled`, `Deadlock`, `LeaseExpired`, `LeaseRevoked` or `Disconnected`. For
+    /// an upgrade also how the grant that it stood on ended, or how it lost one of its names: it may hold the others.
     Ended(EndReason),
 }
 
@@ -193,6 +195,8 @@ pub enum EndReason {
     TimedOut,
     /// The waiter left.
     Cancelled,
+    /// Waiting would never have ended: it was part of a deadlock over several groups.
+    Deadlock,
 }
 
 impl EndReason {
@@ -314,7 +318,7 @@ pub enum Rejection {
     /// Waiting would never end.
     #[error("deadlock: {}", Steps(cycle))]
     Deadlock {
-        /// Who waits for whom, from the refused request round to itself.
+        /// Who waits for whom, from the refused request round to itself; empty where that lies in several groups.
         cycle: Vec<CycleStep>,
     },
     /// More than a limit allows.
@@ -404,6 +408,14 @@ pub enum Rejection {
         /// How many it may have.
         max: u64,
     },
+    /// Another group serves the slot of a name, key or lease id in it. Nothing was done, and no seq is used up.
+    #[error("group {group} serves that, by the group map of epoch {epoch}: ask there")]
+    WrongGroup {
+        /// Of the map in force here. A caller with an older map fetches this one.
+        epoch: u64,
+        /// Who serves it by that map.
+        group: GroupId,
+    },
 }
 
 macro_rules! rejection_codes {
@@ -458,6 +470,7 @@ rejection_codes! {
     OtherIncarnation = 20,
     StubNotFound = 21,
     TooManyGroups = 22,
+    WrongGroup = 23,
 }
 
 /// What a lock is in use as, while anyone holds or awaits it.
@@ -510,6 +523,9 @@ struct Steps<'a>(&'a [CycleStep]);
 
 impl std::fmt::Display for Steps<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("a circle of waits over several groups");
+        }
         for (i, step) in self.0.iter().enumerate() {
             let comma = if i == 0 { "" } else { ", " };
             let (lease, owner) = &step.waiter;

@@ -7,6 +7,7 @@
 //! Not here: bytes (`format`), replication, waking callers, reading clocks.
 
 mod acquire;
+mod blockers;
 mod cancel;
 mod convert;
 mod deadlock;
@@ -17,10 +18,12 @@ mod identity;
 mod invariants;
 mod leases;
 mod ownership;
+mod placement;
 mod proclaim;
 mod query;
 mod release;
 mod restore;
+mod resume;
 mod settle;
 mod stubs;
 mod txn;
@@ -28,6 +31,7 @@ mod work;
 
 pub use homes::STUB_GROUPS_MAX;
 pub(crate) use restore::Restore;
+pub use resume::ResumeError;
 
 use crate::claim::Claim;
 use crate::command::{Command, Entry};
@@ -40,11 +44,17 @@ use crate::register::Register;
 use crate::reply::{Applied, EndedLease, Rejection, Reply, Resolution};
 use crate::ring::Ring;
 use crate::slab::{Id, Pages, Slab};
+use placement::Placement;
 use std::collections::{BTreeMap, BTreeSet};
-use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Revision};
+use std::sync::Arc;
+use tollgate_types::{GroupId, GroupMap, Key, LeaseId, Limits, LogTime, Name, Revision};
 
 /// The newest way of applying entries that this binary knows.
-pub const APPLY_VERSION_SUPPORTED: u32 = 1;
+pub const APPLY_VERSION_SUPPORTED: u32 = if cfg!(feature = "next-version") { REHEARSED } else { 1 };
+
+/// The version that upgrades are rehearsed with, in tests that ask for it: leases get a millisecond more than they were
+/// asked for, which is enough to tell two states apart.
+const REHEARSED: u32 = 2;
 
 /// Locks, leases, registers and history of one group.
 ///
@@ -86,6 +96,9 @@ pub struct State {
     revision: Revision,
     limits: Limits,
     apply_version: u32,
+    placement: Placement,
+    /// No lock is granted before this, whatever its name: the group was restored from a backup. Zero if it never was.
+    closed_until: LogTime,
 
     leases: Slab<Lease>,
     /// Leases that have ended here while other groups may still have stubs of them.
@@ -106,8 +119,8 @@ pub struct State {
     /// Those of them that the home has not confirmed.
     stubs_pending: BTreeSet<LeaseId>,
     unacked_leases: BTreeMap<(LeaseId, Revision), Id<Unacked>>,
-    /// Leases that some group must be told of, those in `unacked` not counted.
-    leases_registered: u64,
+    /// Leases with registered groups, by incarnation; those in `unacked` have none any more.
+    registered: BTreeMap<Revision, Id<Lease>>,
     /// Wait deadlines and max holds, by time, then the revision by which the wait or claim is known.
     claim_deadlines: BTreeMap<(LogTime, Revision), Id<Claim>>,
     closure_ends: BTreeMap<(LogTime, Name), Id<Lock>>,
@@ -143,16 +156,23 @@ struct Scratch {
 }
 
 impl State {
-    /// An empty group at log time 0, revision 0.
+    /// The only group of a cluster, empty, at log time 0, revision 0.
     ///
     /// Panics if the limits are not valid.
     pub fn new(limits: Limits) -> State {
+        State::of_group(limits, GroupId::MAP, Arc::new(GroupMap::single()))
+    }
+
+    /// As [`State::new`], for one of several groups: it serves the slots that the map gives it, and refuses the rest.
+    pub fn of_group(limits: Limits, group: GroupId, map: Arc<GroupMap>) -> State {
         limits.validate().expect("limits are validated before a group is made");
         State {
             now: LogTime::ZERO,
             revision: Revision::ZERO,
             limits,
             apply_version: 1,
+            placement: Placement::new(group, map),
+            closed_until: LogTime::ZERO,
             leases: Slab::new(),
             unacked: Slab::new(),
             claims: Slab::new(),
@@ -165,7 +185,7 @@ impl State {
             stubs: BTreeMap::new(),
             stubs_pending: BTreeSet::new(),
             unacked_leases: BTreeMap::new(),
-            leases_registered: 0,
+            registered: BTreeMap::new(),
             claim_deadlines: BTreeMap::new(),
             closure_ends: BTreeMap::new(),
             claim_values: 0,
@@ -209,6 +229,9 @@ impl State {
 
     /// Branching on commands happens here, once.
     fn run(&mut self, command: &Command) -> Reply {
+        if let Err(rejection) = self.check_placement(command) {
+            return Reply::Rejected(rejection);
+        }
         match command {
             Command::Tick => Reply::Done,
             Command::GrantLease(grant) => self.grant_lease(grant),
@@ -228,6 +251,7 @@ impl State {
             Command::EndStub(end) => self.end_stub(*end),
             Command::RegisterStub(register) => self.register_stub(*register),
             Command::AckLeaseEnd(ack) => self.ack_lease_end(*ack),
+            Command::EndDeadlock(end) => self.end_deadlock(end),
         }
     }
 
@@ -249,6 +273,13 @@ impl State {
         }
         self.apply_version = asked;
         Reply::Done
+    }
+
+    /// Whether the rules of the rehearsed version are in force. A rule of any version asks like this, and never what
+    /// the binary knows.
+    fn rehearses(&self) -> bool {
+        let in_force = cfg!(feature = "next-version") && self.apply_version >= REHEARSED;
+        in_force || self.planted(Bug::RulesNotInForce)
     }
 
     fn trim_ring(&mut self) {

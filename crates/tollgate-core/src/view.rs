@@ -84,6 +84,15 @@ pub struct WaiterView {
     pub asks: u32,
 }
 
+/// Why a name that nobody may hold can't be had yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Closed {
+    /// For how much longer.
+    pub left: DurationMs,
+    /// Whether all names are closed, because the group was restored from a backup; else a lock-delay keeps it closed.
+    pub restored: bool,
+}
+
 /// A wait, as whoever looks after those who stand by sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitView {

@@ -16,6 +16,8 @@ pub struct Sight<'a> {
     /// The present log time: on the leader what its next entry would be stamped with, which is past the state's own
     /// time by up to a tick. Elsewhere nobody knows it, and this is the state's.
     pub now: LogTime,
+    /// The last entry that is applied here.
+    pub applied: u64,
 }
 
 /// How new the state must be that a [`Look`] sees.

@@ -5,12 +5,14 @@
 
 use crate::ask::{Ask, Consistency, Look, Sight};
 use crate::caller::{Answer, Caller, Sink};
+use crate::circle::Circle;
 use crate::fault::Fault;
 use crate::inbox::Inbox;
 use crate::meter::Meter;
-use crate::peers::Outboxes;
+use crate::peers::Peers;
 use crate::planted::{Bug, planted};
 use crate::status::NodeStatus;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -29,6 +31,8 @@ pub(crate) enum Input {
     Regained(NodeId),
     /// Every first member knows this node's disk.
     TakePart,
+    /// A peer says that this node is a member no more.
+    Removed(NodeId),
     Persisted(WriteNumber),
     DiskFull(bool),
     JobDone(Box<Done>),
@@ -42,7 +46,7 @@ pub(crate) enum Input {
 
 /// What a driver gives its output to.
 pub(crate) struct Outlets {
-    pub(crate) peers: Outboxes,
+    pub(crate) peers: Peers,
     pub(crate) writes: Sender<Write>,
     pub(crate) jobs: Sender<Job>,
     pub(crate) status: watch::Sender<NodeStatus>,
@@ -54,6 +58,7 @@ pub(crate) struct Driver {
     desk: Desk<Caller, Look>,
     inbox: Arc<Inbox<Input>>,
     outlets: Outlets,
+    circle: Circle,
     started: Instant,
     retiring: bool,
     disk_full: bool,
@@ -69,12 +74,19 @@ pub(crate) type Ending = Result<(), Fault>;
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl Driver {
-    pub(crate) fn new(host: Host, inbox: Arc<Inbox<Input>>, outlets: Outlets, started: Instant) -> Driver {
+    pub(crate) fn new(
+        host: Host,
+        inbox: Arc<Inbox<Input>>,
+        outlets: Outlets,
+        circle: Circle,
+        started: Instant,
+    ) -> Driver {
         Driver {
             host,
             desk: Desk::new(0),
             inbox,
             outlets,
+            circle,
             started,
             retiring: false,
             disk_full: false,
@@ -137,7 +149,8 @@ impl Driver {
             }
             Input::Lost(peer) => self.host.connection_lost(peer),
             Input::Regained(peer) => self.host.connection_regained(peer),
-            Input::TakePart => self.host.take_part(true),
+            Input::TakePart => self.host.take_part(!self.circle.is_removed()),
+            Input::Removed(by) => self.removed(Some(by)),
             Input::Persisted(number) => self.host.persisted(number),
             Input::DiskFull(full) => {
                 self.disk_full = full;
@@ -179,7 +192,7 @@ impl Driver {
             }
             Ask::WatchCredit { watch, events } => desk.give_credit(watch, events),
             Ask::Unwatch { watch } => desk.unwatch(watch),
-            Ask::ChangeMembers { group, change } => desk.change_members(caller, group, change, host),
+            Ask::ChangeMembers { group, change } => desk.change_members(caller, group, &change, host),
             Ask::TransferLeadership { group, to } => host.transfer_leadership(group, to),
             Ask::TakeSnapshot { group } => host.take_snapshot(group),
         }
@@ -231,10 +244,32 @@ impl Driver {
         }
     }
 
+    /// This node is a member no more: it dials nobody and asks for no votes, and can't disturb those who go on.
+    fn removed(&mut self, by: Option<NodeId>) {
+        if !self.circle.remove() {
+            return;
+        }
+        tracing::error!(
+            says = by.map_or_else(|| "its own log".to_owned(), |by| format!("node {by}")),
+            "this node was removed from the cluster and takes no part any more: stop it and wipe its data directory; \
+             to bring the machine back, add it as a new member with `tollgate member add`"
+        );
+        self.host.take_part(false);
+        self.outlets.peers.renew(self.circle.renew(&self.host));
+    }
+
     fn tell_of(&mut self, output: &Output) {
+        let mut members_changed = false;
         for event in &output.events {
             self.outlets.meter.event(event);
+            members_changed |= matches!(event, HostEvent::MembersChanged { .. });
             log(event);
+        }
+        if members_changed {
+            self.outlets.peers.renew(self.circle.renew(&self.host));
+        }
+        if self.host.is_removed() {
+            self.removed(None);
         }
         for entry in &output.applied {
             if let Some(took_us) = entry.took_us {
@@ -253,7 +288,7 @@ impl Driver {
             self.outlets.meter.fast_answers(hits, misses);
             self.counted = (counts.fast_answers, counts.fast_misses);
         }
-        let status = NodeStatus::of(&self.host, self.retiring, self.disk_full);
+        let status = NodeStatus::of(&self.host, &self.circle, self.retiring, self.disk_full);
         self.outlets.status.send_if_modified(|known| {
             let changed = *known != status;
             *known = status;
@@ -275,7 +310,8 @@ fn sight(host: &Host, group: GroupId) -> Option<Sight<'_>> {
     let state = host.state(group)?;
     // A leader's time may not have been stamped on anything yet.
     let now = host.log_time(group).map_or(state.now(), |now| now.max(state.now()));
-    Some(Sight { state, now })
+    let applied = host.status(group)?.applied;
+    Some(Sight { state, now, applied })
 }
 
 /// A replica that is wrong, or may be, must not vote.
@@ -299,7 +335,19 @@ fn log(event: &HostEvent) {
         HostEvent::LeaderChanged { group, leader: None, term } => {
             tracing::info!(%group, term, "no leader is known");
         }
-        HostEvent::MembersChanged { group, members } => tracing::info!(%group, ?members, "members changed"),
+        HostEvent::MembersChanged { group, members } => {
+            let shown = |nodes: &BTreeSet<NodeId>| {
+                nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+            };
+            tracing::info!(
+                %group,
+                voters = shown(&members.voters),
+                outgoing = shown(&members.outgoing),
+                learners = shown(&members.learners),
+                witnesses = shown(&members.witnesses),
+                "members changed"
+            );
+        }
         HostEvent::Removed { group } => tracing::warn!(%group, "this node was removed from the group"),
         HostEvent::SnapshotSaved { group, index } => tracing::debug!(%group, index, "snapshot saved"),
         HostEvent::SnapshotInstalled { group, index } => {

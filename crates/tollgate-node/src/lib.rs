@@ -7,6 +7,7 @@
 
 mod ask;
 mod caller;
+mod circle;
 mod disk;
 mod driver;
 mod fault;
@@ -24,6 +25,6 @@ pub use caller::{Answer, Caller, Sink};
 pub use fault::Fault;
 pub use inbox::NotTaken;
 pub use meter::{Meter, NoMeter};
-pub use node::{Called, Node, NodeHandle, NotAnswered, StartError};
-pub use settings::{Bootstrap, NodeSettings};
+pub use node::{Called, Node, NodeHandle, NotAnswered, StartError, has_data};
+pub use settings::{Bootstrap, Join, NodeSettings};
 pub use status::{GroupStatus, NodeStatus};

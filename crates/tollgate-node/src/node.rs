@@ -5,15 +5,18 @@
 
 use crate::ask::{Ask, Consistency, Sight};
 use crate::caller::{Answer, Caller, Sink};
+use crate::circle::Circle;
 use crate::disk;
 use crate::driver::{Driver, Ending, Input, Outlets};
 use crate::fault::Fault;
 use crate::inbox::{Inbox, NotTaken};
 use crate::meter::Meter;
-use crate::peers;
+use crate::peers::Peers;
 use crate::planted::{Bug, planted};
-use crate::settings::{Bootstrap, NodeSettings};
+use crate::settings::{Bootstrap, Join, NodeSettings};
 use crate::status::NodeStatus;
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
@@ -21,8 +24,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tollgate_replica::{
-    DataDir, DataDirError, Engine, Host, InvalidConfig, Moment, PeerDisks, Randomness, ReadError, Role,
-    Storage, StorageError, WatchNumber,
+    Acquaintances, DataDir, DataDirError, Engine, Host, InvalidConfig, Moment, PeerDisks, Randomness,
+    ReadError, ReplicaKind, Role, Storage, StorageError, WatchNumber,
 };
 use tollgate_types::{ClusterId, DiskId, GroupId, NodeId, Revision};
 
@@ -54,7 +57,6 @@ pub struct Node {
     handle: NodeHandle,
     threads: Vec<JoinHandle<()>>,
     ended: watch::Receiver<Option<Ending>>,
-    has_peers: bool,
     _tasks: JoinSet<()>,
     _data_dir: DataDir,
 }
@@ -97,11 +99,13 @@ impl Node {
             listener.set_nonblocking(true).map_err(system)?;
             tokio::net::TcpListener::from_std(listener).map_err(system)?
         };
-        let outboxes =
-            peers::start(data_dir.identity(), disks, &settings.peers, listener, &inbox, &mut tasks, runtime);
+        let acquaintances = Acquaintances::read(&data_dir)?.map(|Acquaintances(members)| members);
+        let mut circle = Circle::new(settings.peers.clone(), acquaintances);
+        let roster = circle.renew(&host);
+        let peers = Peers::start(data_dir.identity(), disks, roster, listener, &inbox, &mut tasks, runtime);
         let (writes, writes_out) = mpsc::channel();
         let (jobs, jobs_out) = mpsc::channel();
-        let (status, status_out) = watch::channel(NodeStatus::of(&host, false, false));
+        let (status, status_out) = watch::channel(NodeStatus::of(&host, &circle, false, false));
         let (ended, ended_out) = watch::channel(None);
         let log_inbox = Arc::clone(&inbox);
         let log_meter = Arc::clone(&meter);
@@ -112,8 +116,8 @@ impl Node {
         let snapshots = spawn("snapshot", Arc::clone(&inbox), move || {
             disk::run_jobs(snapshots, &jobs_out, &jobs_inbox);
         })?;
-        let outlets = Outlets { peers: outboxes, writes, jobs, status, meter };
-        let driver = Driver::new(host, Arc::clone(&inbox), outlets, started);
+        let outlets = Outlets { peers, writes, jobs, status, meter };
+        let driver = Driver::new(host, Arc::clone(&inbox), outlets, circle, started);
         let ending = Ended(ended, Arc::clone(&inbox));
         let driver = std::thread::Builder::new().name(format!("driver-{node}")).spawn(move || {
             let result = driver.run();
@@ -123,8 +127,7 @@ impl Node {
         let next_number = Arc::new(AtomicU64::new(1));
         let handle = NodeHandle { cluster, node, inbox, status: status_out, next_number };
         let threads = vec![driver, log, snapshots];
-        let has_peers = settings.peers.keys().any(|peer| *peer != node);
-        Ok(Node { handle, threads, ended: ended_out, has_peers, _tasks: tasks, _data_dir: data_dir })
+        Ok(Node { handle, threads, ended: ended_out, _tasks: tasks, _data_dir: data_dir })
     }
 
     /// For asking it things.
@@ -152,8 +155,9 @@ impl Node {
     /// is halted: it follows, serves reads and watches, and knows who leads.
     pub async fn retire(&self, grace: Duration) -> bool {
         self.handle.inbox.put(Input::Retire);
+        let own = self.handle.node;
         // Alone, there is nobody to hand it to.
-        if !self.has_peers {
+        if !self.handle.status.borrow().members.voters.iter().any(|voter| *voter != own) {
             return false;
         }
         let mut status = self.handle.status.clone();
@@ -228,12 +232,16 @@ fn spawn(
 fn open(settings: &NodeSettings, randomness: &mut dyn Randomness) -> Result<(DataDir, Engine), StartError> {
     let (cluster, node) = (settings.host.cluster, settings.host.node);
     let path = &settings.data_dir;
-    let data_dir = match (DataDir::open(path, Some((cluster, node))), &settings.bootstrap) {
-        (Err(DataDirError::Empty { .. } | DataDirError::Unfinished { .. }), Some(bootstrap)) => {
+    let data_dir = match (DataDir::open(path, Some((cluster, node))), &settings.bootstrap, &settings.join) {
+        (Err(DataDirError::Empty { .. } | DataDirError::Unfinished { .. }), Some(bootstrap), None) => {
             tracing::info!(path = %path.display(), %cluster, %node, "founding a new data directory");
             found(settings, bootstrap, DiskId::new(randomness.next_u64()))?
         }
-        (opened, _) => opened?,
+        (Err(DataDirError::Empty { .. } | DataDirError::Unfinished { .. }), None, Some(join)) => {
+            tracing::info!(path = %path.display(), %cluster, %node, "founding a data directory to join the cluster");
+            found_joined(settings, join, DiskId::new(randomness.next_u64()))?
+        }
+        (opened, _, _) => opened?,
     };
     let engine = Engine::open(data_dir.path(), settings.engine.clone())?;
     Ok((data_dir, engine))
@@ -243,12 +251,34 @@ fn found(settings: &NodeSettings, bootstrap: &Bootstrap, disk: DiskId) -> Result
     let (cluster, node) = (settings.host.cluster, settings.host.node);
     let founding = DataDir::create(&settings.data_dir, cluster, node, disk)?;
     let mut engine = Engine::create(founding.path(), settings.engine.clone())?;
-    for group in &bootstrap.groups {
-        tollgate_replica::bootstrap(&mut engine, node, *group, &bootstrap.members, bootstrap.limits.clone())?;
+    let Bootstrap { map, members, limits } = bootstrap;
+    for group in map.groups() {
+        tollgate_replica::bootstrap(&mut engine, node, group, map, members, limits.clone())?;
     }
     drop(engine);
     let others = bootstrap.members.voters.iter().copied().filter(|other| *other != node);
     Ok(founding.finish(others.collect())?)
+}
+
+/// A new member has nothing until the leader of each group brings it a snapshot. Nobody counted on it before, so nobody
+/// has to know its disk before it takes part: it gets a vote later, when it has what was acknowledged.
+fn found_joined(settings: &NodeSettings, join: &Join, disk: DiskId) -> Result<DataDir, StartError> {
+    let (cluster, node) = (settings.host.cluster, settings.host.node);
+    let founding = DataDir::create(&settings.data_dir, cluster, node, disk)?;
+    let mut engine = Engine::create(founding.path(), settings.engine.clone())?;
+    let witness = join.members.witnesses.contains(&node);
+    let kind = if witness { ReplicaKind::Witness } else { ReplicaKind::Full };
+    for group in &join.groups {
+        tollgate_replica::join(&mut engine, *group, kind)?;
+    }
+    drop(engine);
+    Acquaintances(join.members.clone()).write(&founding)?;
+    Ok(founding.finish(BTreeSet::new())?)
+}
+
+/// Whether there is a complete data directory: then a node starts from it, whatever else it is told.
+pub fn has_data(path: &Path) -> Result<bool, StartError> {
+    Ok(DataDir::is_founded(path)?)
 }
 
 /// The operating system's.
@@ -328,13 +358,20 @@ impl NodeHandle {
 
     /// Asks, and waits for the final answer. Dropped before, nobody hears it.
     pub async fn call(&self, ask: Ask) -> Result<Called, NotAnswered> {
-        self.call_by(self.fresh_stream(), ask).await
+        self.call_by(self.fresh_stream(), ask, || ()).await
     }
 
     /// Likewise, as the one caller of a stream, so that it can hang up: [`Ask::HangUp`] with the call 0 of the stream.
-    pub async fn call_by(&self, stream: u64, ask: Ask) -> Result<Called, NotAnswered> {
+    /// `on_queue`: what to do, quickly, when it joins a queue.
+    pub async fn call_by(
+        &self,
+        stream: u64,
+        ask: Ask,
+        on_queue: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Called, NotAnswered> {
         let (sender, receiver) = oneshot::channel();
-        let once = Arc::new(Once { stream, sender: Mutex::new(Some(sender)), queued: Mutex::new(None) });
+        let (sender, queued) = (Mutex::new(Some(sender)), Mutex::new(None));
+        let once = Arc::new(Once { stream, on_queue, sender, queued });
         self.ask(Caller::Of(once, 0), ask)?;
         let (answer, queued) = receiver.await.map_err(|_| NotAnswered::Stopped)?;
         Ok(Called { answer, queued })
@@ -377,17 +414,19 @@ impl NodeHandle {
 type OnceAnswer = (Answer, Option<(Revision, u64)>);
 
 /// Takes one final answer.
-struct Once {
+struct Once<F> {
     stream: u64,
+    on_queue: F,
     sender: Mutex<Option<oneshot::Sender<OnceAnswer>>>,
     queued: Mutex<Option<(Revision, u64)>>,
 }
 
-impl Sink for Once {
+impl<F: Fn() + Send + Sync> Sink for Once<F> {
     fn answer(&self, _: u64, answer: Answer) -> bool {
         let mut queued = self.queued.lock().expect("nobody panics with it");
         if let Answer::Queued { create_revision, position } = answer {
             *queued = Some((create_revision, position));
+            (self.on_queue)();
         } else if let Some(sender) = self.sender.lock().expect("nobody panics with it").take() {
             let _ = sender.send((answer, queued.take()));
         }

@@ -2,17 +2,21 @@
 //!
 //! Invariant: frames to one peer go out in order, whole or not at all; they may be lost. A queue to a peer has a limit,
 //! and past it frames are dropped: Raft sends again. A broken connection is dialled again at once; if that fails the
-//! host is told, which may campaign then. Not here: what is in a frame (`tollgate_replica`).
+//! host is told, which may campaign then. Who is dialled and listened to follows the members. Not here: what is in a
+//! frame (`tollgate_replica`), who the members are (`circle`).
 
 mod disks;
 mod hello;
 mod incoming;
 mod outgoing;
 
+use crate::circle::Roster;
 use crate::driver::Input;
 use crate::inbox::Inbox;
+use crate::planted::{Bug, planted};
 use disks::Disks;
 use hello::Hello;
+use incoming::Ear;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tollgate_replica::{COMMAND_BYTES_MAX, Identity, PeerDisks};
 use tollgate_types::NodeId;
 
@@ -45,21 +49,107 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 /// Bytes that wait for one peer; past this, frames are dropped.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// Where frames for peers go.
-pub(crate) struct Outboxes {
-    peers: BTreeMap<NodeId, Outbox>,
+/// The connections to and from peers. Who they are changes with the members.
+pub(crate) struct Peers {
+    own: Identity,
+    outboxes: BTreeMap<NodeId, Outbox>,
+    ear: Arc<Ear>,
+    disks: Disks,
+    inbox: Arc<Inbox<Input>>,
+    runtime: tokio::runtime::Handle,
+    /// Those who dial; they end with this.
+    diallers: JoinSet<()>,
+    begun: bool,
 }
 
 struct Outbox {
+    address: String,
     frames: mpsc::UnboundedSender<Vec<u8>>,
     queued: Arc<AtomicUsize>,
+    dialler: AbortHandle,
 }
 
-impl Outboxes {
+impl Peers {
+    /// Begins to listen and to dial. The listening ends when `tasks` is dropped.
+    pub(crate) fn start(
+        own: Identity,
+        books: PeerDisks,
+        roster: Roster,
+        listener: tokio::net::TcpListener,
+        inbox: &Arc<Inbox<Input>>,
+        tasks: &mut JoinSet<()>,
+        runtime: &tokio::runtime::Handle,
+    ) -> Peers {
+        let disks = Disks::new(books, Arc::clone(inbox));
+        let ear = Arc::new(Ear::new((own.cluster, own.node), disks.clone(), Arc::clone(inbox)));
+        let mut peers = Peers {
+            own,
+            outboxes: BTreeMap::new(),
+            ear: Arc::clone(&ear),
+            disks,
+            inbox: Arc::clone(inbox),
+            runtime: runtime.clone(),
+            diallers: JoinSet::new(),
+            begun: false,
+        };
+        // Before anybody is heard: whoever is refused waits a while until it dials again.
+        peers.renew(roster);
+        tasks.spawn_on(incoming::listen(listener, ear), runtime);
+        peers
+    }
+
+    /// These are the peers from now on: others are neither dialled nor listened to, and newcomers are.
+    pub(crate) fn renew(&mut self, roster: Roster) {
+        while self.diallers.try_join_next().is_some() {}
+        let wanted = |node: &NodeId, outbox: &mut Outbox| {
+            let stays =
+                roster.peers.get(node).is_some_and(|address| address.as_ref() == Some(&outbox.address));
+            if !stays {
+                tracing::info!(peer = %node, address = outbox.address, "no longer dialled");
+                outbox.dialler.abort();
+            }
+            stays
+        };
+        self.outboxes.retain(wanted);
+        let newcomers_ignored = self.begun && planted(Bug::NewcomerNotDialled);
+        let own = self.own.node;
+        for (peer, address) in roster.peers.iter().filter(|(peer, _)| **peer != own) {
+            match address {
+                Some(address) if !self.outboxes.contains_key(peer) && !newcomers_ignored => {
+                    self.dial(*peer, address.clone());
+                }
+                Some(_) => {}
+                None => tracing::warn!(
+                    %peer,
+                    "nobody has said where this member is found: give its address in cluster.members"
+                ),
+            }
+        }
+        self.begun = true;
+        self.ear.renew(roster);
+    }
+
+    fn dial(&mut self, peer: NodeId, address: String) {
+        let Identity { cluster, node, disk, .. } = self.own;
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let queued = Arc::new(AtomicUsize::new(0));
+        let dialler = outgoing::Dialler {
+            hello: Hello { cluster, from: node, to: peer, disk },
+            address: address.clone(),
+            disks: self.disks.clone(),
+            frames: receiver,
+            queued: Arc::clone(&queued),
+            inbox: Arc::clone(&self.inbox),
+            refusal: None,
+        };
+        let dialler = self.diallers.spawn_on(dialler.run(), &self.runtime);
+        self.outboxes.insert(peer, Outbox { address, frames: sender, queued, dialler });
+    }
+
     /// Sends a frame, now or never.
     pub(crate) fn send(&self, to: NodeId, frame: Vec<u8>) {
-        let Some(outbox) = self.peers.get(&to) else {
-            tracing::debug!(%to, "a frame for a node whose address is not known");
+        let Some(outbox) = self.outboxes.get(&to) else {
+            tracing::debug!(%to, "a frame for a node that is no member, or whose address is not known");
             return;
         };
         if outbox.queued.load(Ordering::Relaxed) + frame.len() <= QUEUE_BYTES_MAX {
@@ -68,38 +158,4 @@ impl Outboxes {
             let _ = outbox.frames.send(frame);
         }
     }
-}
-
-/// Begins to listen to peers and to dial them. The tasks end when the set is dropped.
-pub(crate) fn start(
-    Identity { cluster, node, disk, .. }: Identity,
-    books: PeerDisks,
-    addresses: &BTreeMap<NodeId, String>,
-    listener: tokio::net::TcpListener,
-    inbox: &Arc<Inbox<Input>>,
-    tasks: &mut JoinSet<()>,
-    runtime: &tokio::runtime::Handle,
-) -> Outboxes {
-    let known = addresses.keys().copied().collect();
-    let disks = Disks::new(books, Arc::clone(inbox));
-    let ear = incoming::listen(listener, (cluster, node), known, disks.clone(), Arc::clone(inbox));
-    tasks.spawn_on(ear, runtime);
-    let mut peers = BTreeMap::new();
-    for (peer, address) in addresses.iter().filter(|(peer, _)| **peer != node) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let queued = Arc::new(AtomicUsize::new(0));
-        let hello = Hello { cluster, from: node, to: *peer, disk };
-        let dialler = outgoing::Dialler {
-            hello,
-            address: address.clone(),
-            disks: disks.clone(),
-            frames: receiver,
-            queued: Arc::clone(&queued),
-            inbox: Arc::clone(inbox),
-            founded_anew: false,
-        };
-        tasks.spawn_on(dialler.run(), runtime);
-        peers.insert(*peer, Outbox { frames: sender, queued });
-    }
-    Outboxes { peers }
 }

@@ -12,6 +12,8 @@ tollgate_types::planted_bugs! {
     FrameSenderUnchecked: "a frame counts as the word of whom it names, whoever sent it",
     OtherClusterAccepted: "a node of another cluster is listened to",
     OtherDiskAccepted: "a node that comes with another disk than it had is listened to",
+    RemovedHeard: "a node that was removed is listened to as before",
+    NewcomerNotDialled: "a member that was added while the node runs is not dialled",
     TakesPartAtOnce: "a first member takes part before the others know its disk",
     InboxUnbounded: "what comes from outside has no limit",
     StaleReads: "a linearizable read is answered from memory",
@@ -22,6 +24,8 @@ tollgate_types::planted_bugs! {
     HangUpUnnoticed: "the last caller of a request hangs up, and nobody is told",
     ListensEverywhere: "without TLS a server listens beyond loopback though nobody allowed it",
     SecondSignalIgnored: "a second signal does not end the process at once",
+    GatewayDropsSeq: "a gateway passes a repeat on as if it were a new request",
+    OtherClusterFollowed: "a gateway follows the nodes of whatever cluster answers",
 }
 
 /// Whether this process has the bug: always false in a shipped binary.

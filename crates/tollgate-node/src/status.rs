@@ -1,8 +1,10 @@
 //! What a node knows of its groups that matters to routing and health. Told when it changes.
 
+use crate::circle::Circle;
 use std::collections::BTreeMap;
-use tollgate_replica::{Host, Role};
-use tollgate_types::{GroupId, NodeId};
+use std::sync::Arc;
+use tollgate_replica::{Host, Members, Role};
+use tollgate_types::{GroupId, GroupMap, NodeId};
 
 /// One group as this node sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,10 +17,13 @@ pub struct GroupStatus {
     pub term: u64,
     /// Whether this node leads and may serve clients.
     pub serves: bool,
+    /// Whether this node has lock state of the group: a witness has none, nor has a node that has just joined.
+    pub has_state: bool,
 }
 
 /// All groups of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "facts that have nothing to do with each other")]
 pub struct NodeStatus {
     /// By group.
     pub groups: BTreeMap<GroupId, GroupStatus>,
@@ -26,17 +31,37 @@ pub struct NodeStatus {
     pub stopping: bool,
     /// The node's disk is full.
     pub disk_full: bool,
+    /// The members of group 0, and where they are found.
+    pub members: Arc<Members>,
+    /// The node votes, and keeps no locks.
+    pub witness: bool,
+    /// The node is a member no more: it was removed, and takes part in nothing.
+    pub removed: bool,
+    /// Which group serves which slot, by the state of the map's group here; none on a witness, and before the first
+    /// snapshot.
+    pub map: Option<Arc<GroupMap>>,
 }
 
 impl NodeStatus {
     /// As the host is now.
-    pub(crate) fn of(host: &Host, stopping: bool, disk_full: bool) -> NodeStatus {
+    pub(crate) fn of(host: &Host, circle: &Circle, stopping: bool, disk_full: bool) -> NodeStatus {
+        let removed = circle.is_removed();
         let of = |group| {
             let brief = host.brief(group).expect("one of the host's groups");
-            let serves = brief.serves && !disk_full;
-            GroupStatus { role: brief.role, leader: brief.leader, term: brief.term, serves }
+            let (serves, has_state) = (brief.serves && !disk_full && !removed, host.state(group).is_some());
+            // Whom a removed node followed may lead no more, and nobody would tell it.
+            let leader = brief.leader.filter(|_| !removed);
+            GroupStatus { role: brief.role, leader, term: brief.term, serves, has_state }
         };
-        NodeStatus { groups: host.groups().map(|group| (group, of(group))).collect(), stopping, disk_full }
+        NodeStatus {
+            groups: host.groups().map(|group| (group, of(group))).collect(),
+            stopping,
+            disk_full,
+            members: Arc::clone(circle.members()),
+            witness: host.is_witness(),
+            removed,
+            map: host.state(GroupId::MAP).map(|state| Arc::clone(state.map())),
+        }
     }
 
     /// Who leads a group, if this node knows.

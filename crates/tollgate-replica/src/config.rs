@@ -53,6 +53,8 @@ pub struct HostConfig {
     pub compare_ms: u64,
     /// How often a group asks the homes of its stubs whether they live.
     pub audit_ms: u64,
+    /// How often a node that leads many groups looks whether another should lead one of them, about; 0 never does.
+    pub balance_ms: u64,
     /// A single caller's wait that nobody has stood by for this long ends.
     pub unattended_ms: u64,
     /// A learner at most this many entries behind may be promoted.
@@ -88,6 +90,7 @@ impl HostConfig {
             transfer_timeout_ms: 10_000,
             compare_ms: 60_000,
             audit_ms: 30_000,
+            balance_ms: 1_000,
             unattended_ms: 10_000,
             promote_behind_max: 1_000,
             apply_version: tollgate_core::APPLY_VERSION_SUPPORTED,

@@ -4,6 +4,7 @@
 //! <dir>/lock        locked by the process that uses it
 //! <dir>/identity    format, cluster, node, disk, and whether the founding was finished; with a checksum
 //! <dir>/peers       which disk each peer came with, and which peers have not heard of this one (`peer_disks`)
+//! <dir>/members     of a node that joined: who the members were when it did (`acquaintances`)
 //! ```
 //!
 //! The identity is written twice. [`DataDir::create`] writes that a founding is under way; the caller then makes the
@@ -24,10 +25,10 @@ use tollgate_core::{DecodeError, Reader, Writer};
 use tollgate_types::{ClusterId, DiskId, NodeId};
 
 /// The format of data directories that this binary writes, and the newest that it reads.
-pub const DATA_FORMAT: u64 = 2;
+pub const DATA_FORMAT: u64 = 3;
 
-/// The oldest format that this binary reads. The one before had no disk id; no release wrote it.
-const DATA_FORMAT_MIN: u64 = 2;
+/// The oldest format that this binary reads. The one before did not say where members are found; no release wrote it.
+const DATA_FORMAT_MIN: u64 = 3;
 
 const LOCK: &str = "lock";
 const IDENTITY: &str = "identity";
@@ -62,7 +63,7 @@ pub enum DataDirError {
         path: String,
     },
     /// It is being founded, or that was interrupted.
-    #[error("{path} was not finished: bootstrap or join again with the same arguments")]
+    #[error("{path} was not finished: bootstrap, restore or join again with the same arguments")]
     Unfinished {
         /// The directory.
         path: String,
@@ -88,7 +89,10 @@ pub enum DataDirError {
         found: String,
     },
     /// Of another cluster.
-    #[error("{path} belongs to cluster {found}, not {expected}: check the configured directory and cluster")]
+    #[error(
+        "{path} belongs to cluster {found}, not {expected}: check the configured directory and cluster (one that was \
+         restored from a backup has the id that the restore printed: cluster.id)"
+    )]
     ForeignCluster {
         /// The directory.
         path: String,
@@ -211,6 +215,12 @@ impl DataDir {
         }
         let lock = lock(path)?;
         Ok(DataDir { path: path.to_path_buf(), identity, _lock: lock })
+    }
+
+    /// Whether there is a complete data directory. If there is neither one nor the beginning of one, nor anything else,
+    /// one may be founded.
+    pub fn is_founded(path: &Path) -> Result<bool, DataDirError> {
+        Ok(read_identity(path)?.is_some_and(|(_, finished)| finished))
     }
 
     /// Where it is.

@@ -312,7 +312,7 @@ impl<C: Caller, R> Desk<C, R> {
     }
 
     /// A change of membership.
-    pub fn change_members(&mut self, caller: C, group: GroupId, change: MemberChange, host: &mut Host) {
+    pub fn change_members(&mut self, caller: C, group: GroupId, change: &MemberChange, host: &mut Host) {
         let id = ProposalId(self.fresh_id());
         self.proposed.insert(id, Proposed::Command(caller, About::Nothing));
         host.change_members(group, id, change);

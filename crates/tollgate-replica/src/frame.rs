@@ -281,6 +281,7 @@ mod tests {
     use crate::letter::LeaseKey;
     use crate::members::{MemberChange, Members};
     use crate::storage::SnapshotMeta;
+    use crate::whereabouts::Whereabouts;
     use protobuf::Message as _;
     use raft::eraftpb::{Entry, EntryType, MessageType};
     use tollgate_core::LeaseEnd;
@@ -303,7 +304,9 @@ mod tests {
 
     fn entries() -> Vec<Entry> {
         let commands = Entry { term: 6, index: 10, data: vec![1, 2, 3].into(), ..Entry::default() };
-        let change = MemberChange::AddLearner { node: node(4), witness: true }.to_raft();
+        let change =
+            MemberChange::AddLearner { node: node(4), witness: true, whereabouts: Whereabouts::UNKNOWN }
+                .to_raft();
         let mut membership = Entry {
             term: 7,
             index: 11,

@@ -3,6 +3,7 @@
 //! The groups know nothing of each other; what they share is the turn: one frame a peer, one write, one clock. Raft's
 //! ticks of all groups fall together, so the heartbeats of idle groups travel in one frame.
 
+use crate::balance;
 use crate::config::{HostConfig, InvalidConfig};
 use crate::frame::{self, FrameError, Part};
 use crate::letter::Letter;
@@ -12,15 +13,16 @@ use crate::output::{HostEvent, Output, ProposalId, ProposeError, ReadError, Read
 #[cfg(feature = "planted-bugs")]
 use crate::planted::{Bug, Planted};
 use crate::randomness::Randomness;
-use crate::replica::{Brief, Replica, Status};
+use crate::replica::{Brief, MemberProgress, Replica, Status};
 use crate::storage::{
     Done, GroupWrite, Job, LoadedGroup, ReplicaKind, SnapshotMark, SnapshotMeta, Storage, StorageError, Vote,
     Write, WriteNumber,
 };
 use crate::turn::{Peer, Turn};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tollgate_core::{Command, State};
-use tollgate_types::{GroupId, Limits, LogTime, NodeId};
+use tollgate_types::{GroupId, GroupMap, Limits, LogTime, NodeId};
 
 /// After a pause no more than this many heartbeat intervals count: what the pause left unread must be read before
 /// anybody concludes that a leader is silent.
@@ -37,6 +39,8 @@ pub struct Host {
     /// Letters between groups that are both led here.
     letters: Vec<(GroupId, Letter)>,
     next_tick: Moment,
+    /// When to look next whether another node should lead one of the groups.
+    balance_at: Moment,
     /// The newest write handed out, and the newest known to be durable.
     written: WriteNumber,
     persisted: WriteNumber,
@@ -74,6 +78,7 @@ impl Host {
             in_turn: false,
             letters: Vec::new(),
             next_tick: Moment::from_us(now.us() + offset_us),
+            balance_at: now,
             written: WriteNumber(0),
             persisted: WriteNumber(0),
         })
@@ -106,6 +111,34 @@ impl Host {
             for replica in self.replicas.values_mut() {
                 replica.tick(&mut self.turn);
             }
+        }
+        if ticks > 0 && self.turn.now >= self.balance_at {
+            self.balance();
+        }
+    }
+
+    /// Hands a group on, if another node leads far fewer.
+    fn balance(&mut self) {
+        let every_ms = self.turn.config.balance_ms;
+        if every_ms == 0 || self.replicas.len() < 2 {
+            return;
+        }
+        // Nodes that look at the same time choose the same successor.
+        self.balance_at = self.turn.now.after_ms(self.turn.randomness.between(every_ms, 2 * every_ms));
+        let mut leads: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for leader in self.replicas.values().filter_map(Replica::leader) {
+            *leads.entry(leader).or_default() += 1;
+        }
+        let led: Vec<_> =
+            self.replicas.values().filter_map(|replica| replica.may_hand_on(&self.turn)).collect();
+        let members = self.replicas.values().next().map(Replica::members);
+        let found = members.into_iter().flat_map(|members| &members.whereabouts);
+        let zones = found.map(|(node, found)| (*node, found.zone.clone())).collect();
+        let own = self.turn.config.node;
+        if let Some((group, to)) = balance::next_move(own, &led, &leads, &zones)
+            && let Some(replica) = self.replicas.get_mut(&group)
+        {
+            replica.balance(to, &mut self.turn);
         }
     }
 
@@ -188,7 +221,7 @@ impl Host {
     }
 
     /// Proposes a change of membership. The answer comes in [`Output::replies`].
-    pub fn change_members(&mut self, group: GroupId, proposal: ProposalId, change: MemberChange) {
+    pub fn change_members(&mut self, group: GroupId, proposal: ProposalId, change: &MemberChange) {
         self.assert_in_turn();
         match self.replicas.get_mut(&group) {
             Some(replica) => replica.change_members(proposal, change, &mut self.turn),
@@ -338,6 +371,26 @@ impl Host {
         self.replicas.get(&group).map(Replica::brief)
     }
 
+    /// The members of a group, as of what is applied here; nobody before anything has come to this replica.
+    pub fn members(&self, group: GroupId) -> Option<&Members> {
+        self.replicas.get(&group).map(Replica::members)
+    }
+
+    /// How far the other members are; none unless this node's replica leads.
+    pub fn progress(&self, group: GroupId) -> Option<Vec<MemberProgress>> {
+        self.replicas.get(&group)?.progress(&self.turn)
+    }
+
+    /// Whether no group's replica here keeps lock state.
+    pub fn is_witness(&self) -> bool {
+        self.replicas.values().all(|replica| replica.kind() == ReplicaKind::Witness)
+    }
+
+    /// Whether this node was removed from all its groups, and has heard of it.
+    pub fn is_removed(&self) -> bool {
+        !self.replicas.is_empty() && self.replicas.values().all(Replica::is_removed)
+    }
+
     /// Whether this node's replica leads the group.
     pub fn leads(&self, group: GroupId) -> bool {
         self.replicas.get(&group).is_some_and(Replica::leads)
@@ -387,7 +440,8 @@ impl Host {
     }
 }
 
-/// Makes a group's first replica on a node of a new cluster. Each first member does this once, with equal arguments.
+/// Makes a group's first replica on a node of a new cluster, whose groups are those of the map. Each first member does
+/// this once, with equal arguments.
 ///
 /// The log begins behind a snapshot of the empty state at index 1: a member that joins later has nothing before that
 /// and so always begins with a snapshot, which tells it the members.
@@ -395,13 +449,25 @@ pub fn bootstrap(
     storage: &mut dyn Storage,
     node: NodeId,
     group: GroupId,
+    map: &Arc<GroupMap>,
     members: &Members,
     limits: Limits,
+) -> Result<(), StorageError> {
+    bootstrap_from(storage, node, group, members, &State::of_group(limits, group, Arc::clone(map)))
+}
+
+/// As [`bootstrap`], with a state to begin with: that of a backup.
+pub fn bootstrap_from(
+    storage: &mut dyn Storage,
+    node: NodeId,
+    group: GroupId,
+    members: &Members,
+    state: &State,
 ) -> Result<(), StorageError> {
     assert!(members.voters.contains(&node), "a first replica is one of the first members");
     let witness = members.witnesses.contains(&node);
     let meta = SnapshotMeta { index: 1, term: 1, members: members.clone() };
-    let snapshot = Box::new(State::new(limits).snapshot());
+    let snapshot = Box::new(state.snapshot());
     let Done::Saved { file, .. } = storage.perform(Job::Save { group, meta, snapshot })? else {
         unreachable!("a save answers that it saved")
     };

@@ -28,6 +28,9 @@
 //! Assertions check what can be checked of this, in release builds too. A broken invariant stops the process: a
 //! replica that is wrong must not vote.
 
+mod acquaintances;
+pub mod backup;
+mod balance;
 mod config;
 mod data_dir;
 mod desk;
@@ -47,17 +50,20 @@ mod proposals;
 mod randomness;
 mod reads;
 mod replica;
+pub mod restore;
 pub mod snapshot_file;
 mod storage;
 mod transfer;
 mod turn;
+mod whereabouts;
 
+pub use acquaintances::Acquaintances;
 pub use config::{HostConfig, InvalidConfig};
 pub use data_dir::{DATA_FORMAT, DataDir, DataDirError, Founding, Identity};
 pub use desk::{Answer, Caller, CallerKey, Desk, DeskCounts, WatchNumber};
 pub use engine::{Engine, EngineConfig, SnapshotJobs};
 pub use frame::{FrameError, sender};
-pub use host::{Host, bootstrap, join};
+pub use host::{Host, bootstrap, bootstrap_from, join};
 pub use log_entry::{COMMAND_BYTES_MAX, EntryKind, LogEntry};
 pub use members::{MEMBERS_MAX, MemberChange, MemberRefusal, Members};
 pub use moment::Moment;
@@ -69,8 +75,9 @@ pub use peer_disks::{Meeting, PeerDisks};
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
 pub use randomness::Randomness;
-pub use replica::{Brief, Role, Status};
+pub use replica::{Brief, MemberProgress, Role, Status};
 pub use storage::{
     Completion, Done, GroupWrite, Job, LoadedGroup, ReplicaKind, SnapshotFile, SnapshotMark, SnapshotMeta,
     Storage, StorageError, TransferId, Vote, Write, WriteNumber,
 };
+pub use whereabouts::Whereabouts;

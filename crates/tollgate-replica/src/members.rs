@@ -1,11 +1,12 @@
 //! Who belongs to a group, and how that changes.
 //!
 //! The sets are Raft's: voters, learners, and during a joint change the outgoing voters too. Beside them stands who
-//! is a witness, and the lowest node id that was never used: a node that comes back without its disk must come under
-//! a new one. All of it changes with entries of the log and travels with snapshots.
+//! is a witness, where each is found, and the lowest node id that was never used: a node that comes back without its
+//! disk must come under a new one. All of it changes with entries of the log and travels with snapshots.
 
+use crate::whereabouts::Whereabouts;
 use raft::eraftpb::{self, ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{DecodeError, Reader, Writer};
 use tollgate_types::NodeId;
 
@@ -22,6 +23,8 @@ pub struct Members {
     pub learners_next: BTreeSet<NodeId>,
     /// Which of them keep no lock state.
     pub witnesses: BTreeSet<NodeId>,
+    /// Where each is found, if that is known.
+    pub whereabouts: BTreeMap<NodeId, Whereabouts>,
     /// No node with this id or a higher one was ever a member.
     pub next_node: u64,
 }
@@ -29,8 +32,10 @@ pub struct Members {
 /// Most members that a group can have, in each set.
 pub const MEMBERS_MAX: usize = 64;
 
+const VARINT_BYTES_MAX: usize = 10;
+
 /// A change of membership, as an operator asks for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChange {
     /// Adds a node that receives the log but has no vote yet.
     AddLearner {
@@ -38,6 +43,8 @@ pub enum MemberChange {
         node: NodeId,
         /// Whether it keeps the log only.
         witness: bool,
+        /// Where it is found.
+        whereabouts: Whereabouts,
     },
     /// Gives a learner a vote, once it has caught up.
     Promote {
@@ -105,6 +112,11 @@ pub enum MemberRefusal {
         /// How many would remain.
         voters: usize,
     },
+    /// Nobody who remains has the locks.
+    #[error(
+        "no voter that keeps locks would be left: add a full member, promote it once it has caught up, and try again"
+    )]
+    NobodyKeepsLocks,
     /// A change is under way.
     #[error("another change of membership is under way: wait until it is done")]
     Busy,
@@ -129,6 +141,25 @@ impl Members {
         assert!(witnesses.len() < voters.len(), "somebody must keep the lock state");
         let next_node = voters.iter().next_back().map_or(1, |node| node.number().saturating_add(1));
         Members { voters, witnesses, next_node, ..Members::default() }
+    }
+
+    /// The same members, found there. What is said of others is left out.
+    #[must_use]
+    pub fn found_at(self, whereabouts: impl IntoIterator<Item = (NodeId, Whereabouts)>) -> Members {
+        let known =
+            |(node, found): &(NodeId, Whereabouts)| self.contains(*node) && *found != Whereabouts::UNKNOWN;
+        let whereabouts = whereabouts.into_iter().filter(known).collect();
+        Members { whereabouts, ..self }
+    }
+
+    /// Where a member is found, as far as its group knows.
+    pub fn whereabouts_of(&self, node: NodeId) -> &Whereabouts {
+        self.whereabouts.get(&node).unwrap_or(&Whereabouts::UNKNOWN)
+    }
+
+    /// Whether the id was a member's and is none's any more; or was passed over, and can't become one's.
+    pub fn is_past(&self, node: NodeId) -> bool {
+        node.number() < self.next_node && !self.contains(node)
     }
 
     /// Everybody, in order.
@@ -166,18 +197,25 @@ impl Members {
     }
 
     /// The members after a change that Raft has applied.
-    pub(crate) fn after(&self, conf: &eraftpb::ConfState, added_witness: Option<NodeId>) -> Members {
+    pub(crate) fn after(&self, conf: &eraftpb::ConfState, added: Option<Added>) -> Members {
         let mut members = Members {
             voters: nodes(&conf.voters),
             outgoing: nodes(&conf.voters_outgoing),
             learners: nodes(&conf.learners),
             learners_next: nodes(&conf.learners_next),
             witnesses: self.witnesses.clone(),
+            whereabouts: self.whereabouts.clone(),
             next_node: self.next_node,
         };
-        members.witnesses.extend(added_witness);
+        if let Some(Added { node, witness, whereabouts }) = added {
+            members.witnesses.extend(witness.then_some(node));
+            if whereabouts != Whereabouts::UNKNOWN {
+                members.whereabouts.insert(node, whereabouts);
+            }
+        }
         let all = members.all();
         members.witnesses.retain(|node| all.contains(node));
+        members.whereabouts.retain(|node, _| all.contains(node));
         let highest = all.iter().next_back().map_or(0, |node| node.number());
         members.next_node = members.next_node.max(highest.saturating_add(1));
         members
@@ -191,7 +229,18 @@ impl Members {
             }
         }
         writer.varint(self.next_node);
+        writer.count("whereabouts", self.whereabouts.len(), MEMBERS_MAX);
+        for (node, whereabouts) in &self.whereabouts {
+            writer.varint(node.number());
+            whereabouts.encode(writer);
+        }
     }
+
+    /// The most bytes that members take: five sets and the whereabouts of a full group.
+    pub(crate) const BYTES_MAX: usize = 5 * (1 + MEMBERS_MAX * VARINT_BYTES_MAX)
+        + VARINT_BYTES_MAX
+        + 1
+        + MEMBERS_MAX * (VARINT_BYTES_MAX + Whereabouts::BYTES_MAX);
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Members, DecodeError> {
         Ok(Members {
@@ -201,8 +250,14 @@ impl Members {
             learners_next: decode_nodes(reader)?,
             witnesses: decode_nodes(reader)?,
             next_node: reader.varint()?,
+            whereabouts: decode_whereabouts(reader)?,
         })
     }
+}
+
+fn decode_whereabouts(reader: &mut Reader<'_>) -> Result<BTreeMap<NodeId, Whereabouts>, DecodeError> {
+    let one = |reader: &mut Reader<'_>| Ok((decode_node(reader)?, Whereabouts::decode(reader)?));
+    Ok(reader.list("whereabouts", MEMBERS_MAX, 4, one)?.into_iter().collect())
 }
 
 fn decode_nodes(reader: &mut Reader<'_>) -> Result<BTreeSet<NodeId>, DecodeError> {
@@ -228,12 +283,12 @@ fn nodes(numbers: &[u64]) -> BTreeSet<NodeId> {
 
 impl MemberChange {
     /// Whether the node would be gone.
-    pub(crate) fn removes(self, node: NodeId) -> bool {
-        matches!(self, MemberChange::Remove { node: out } | MemberChange::Replace { out, .. } if out == node)
+    pub(crate) fn removes(&self, node: NodeId) -> bool {
+        matches!(self, MemberChange::Remove { node: out } | MemberChange::Replace { out, .. } if *out == node)
     }
 
-    /// The change as Raft's, with the witness in its context.
-    pub(crate) fn to_raft(self) -> ConfChangeV2 {
+    /// The change as Raft's, with what Raft does not ask about in its context.
+    pub(crate) fn to_raft(&self) -> ConfChangeV2 {
         let mut change = ConfChangeV2::default();
         let mut add = |kind, node: NodeId| {
             let mut single = ConfChangeSingle::default();
@@ -242,17 +297,20 @@ impl MemberChange {
             change.mut_changes().push(single);
         };
         match self {
-            MemberChange::AddLearner { node, .. } => add(ConfChangeType::AddLearnerNode, node),
-            MemberChange::Promote { node } => add(ConfChangeType::AddNode, node),
-            MemberChange::Remove { node } => add(ConfChangeType::RemoveNode, node),
+            MemberChange::AddLearner { node, .. } => add(ConfChangeType::AddLearnerNode, *node),
+            MemberChange::Promote { node } => add(ConfChangeType::AddNode, *node),
+            MemberChange::Remove { node } => add(ConfChangeType::RemoveNode, *node),
             MemberChange::Replace { out, by } => {
-                add(ConfChangeType::RemoveNode, out);
-                add(ConfChangeType::AddNode, by);
+                add(ConfChangeType::RemoveNode, *out);
+                add(ConfChangeType::AddNode, *by);
             }
         }
-        if let MemberChange::AddLearner { node, witness: true } = self {
+        if let MemberChange::AddLearner { node, witness, whereabouts } = self {
             let mut context = Vec::new();
-            Writer::new(&mut context).varint(node.number());
+            let mut writer = Writer::new(&mut context);
+            writer.varint(node.number());
+            writer.bool(*witness);
+            whereabouts.encode(&mut writer);
             change.context = context.into();
         }
         change.set_transition(ConfChangeTransition::Auto);
@@ -260,13 +318,94 @@ impl MemberChange {
     }
 }
 
-/// The witness that a change adds.
-pub(crate) fn added_witness(change: &ConfChangeV2) -> Result<Option<NodeId>, DecodeError> {
+/// Whom a change adds, and what is told of it beside its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Added {
+    pub(crate) node: NodeId,
+    pub(crate) witness: bool,
+    pub(crate) whereabouts: Whereabouts,
+}
+
+impl Added {
+    pub(crate) const BYTES_MAX: usize = VARINT_BYTES_MAX + 1 + Whereabouts::BYTES_MAX;
+}
+
+/// Whom a change adds, if it adds somebody.
+pub(crate) fn added(change: &ConfChangeV2) -> Result<Option<Added>, DecodeError> {
     if change.context.is_empty() {
         return Ok(None);
     }
     let mut reader = Reader::new(&change.context);
     let node = decode_node(&mut reader)?;
+    let witness = reader.bool("kind of member")?;
+    let whereabouts = Whereabouts::decode(&mut reader)?;
     reader.finish()?;
-    Ok(Some(node))
+    Ok(Some(Added { node, witness, whereabouts }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_types::{HostPort, Zone};
+
+    fn node(number: u64) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn at(peer: &str) -> Whereabouts {
+        let (peer, client) = (HostPort::new(peer).unwrap(), HostPort::new("c:1").unwrap());
+        Whereabouts { peer, client, zone: Zone::new("west").unwrap() }
+    }
+
+    fn decoded(members: &Members) -> Members {
+        let mut bytes = Vec::new();
+        members.encode(&mut Writer::new(&mut bytes));
+        assert!(bytes.len() <= Members::BYTES_MAX);
+        let mut reader = Reader::new(&bytes);
+        let read = Members::decode(&mut reader).unwrap();
+        reader.finish().unwrap();
+        read
+    }
+
+    #[test]
+    fn members_are_decoded_as_they_were_encoded() {
+        let plain = Members::first([node(1), node(2), node(3)], [node(3)]);
+        assert_eq!(decoded(&plain), plain);
+        let found = plain.found_at([(node(1), at("a:1")), (node(3), at("b:1")), (node(9), at("x:1"))]);
+        assert_eq!(found.whereabouts.len(), 2, "strangers are nowhere");
+        assert_eq!(decoded(&found), found);
+    }
+
+    #[test]
+    fn a_full_group_whose_every_address_is_as_long_as_can_be_fits() {
+        let long = || HostPort::new(format!("{}:65535", "h".repeat(253))).unwrap();
+        let zone = Zone::new("z".repeat(64)).unwrap();
+        let ids = (1..=MEMBERS_MAX as u64).map(|number| node(u64::MAX - number));
+        let full = Members::first(ids.clone(), []);
+        let everywhere = ids.map(|id| (id, Whereabouts { peer: long(), client: long(), zone: zone.clone() }));
+        let full = full.found_at(everywhere);
+        assert_eq!(full.whereabouts.len(), MEMBERS_MAX);
+        assert_eq!(decoded(&full), full);
+    }
+
+    #[test]
+    fn what_a_change_tells_of_a_new_member_arrives_and_goes_with_it() {
+        let change = MemberChange::AddLearner { node: node(4), witness: true, whereabouts: at("d:1") };
+        let told = added(&change.to_raft()).unwrap();
+        assert_eq!(told, Some(Added { node: node(4), witness: true, whereabouts: at("d:1") }));
+        assert_eq!(added(&MemberChange::Promote { node: node(4) }.to_raft()), Ok(None));
+        let first = Members::first([node(1)], []).found_at([(node(1), at("a:1"))]);
+        let conf = |learners: &[u64]| eraftpb::ConfState {
+            voters: vec![1],
+            learners: learners.to_vec(),
+            ..eraftpb::ConfState::default()
+        };
+        let grown = first.after(&conf(&[4]), told);
+        assert_eq!((grown.whereabouts_of(node(4)), grown.next_node), (&at("d:1"), 5));
+        assert!(grown.witnesses.contains(&node(4)) && !grown.is_past(node(4)) && !grown.is_past(node(5)));
+        let shrunk = grown.after(&conf(&[]), None);
+        assert_eq!((shrunk.whereabouts_of(node(4)), shrunk.next_node), (&Whereabouts::UNKNOWN, 5));
+        assert!(shrunk.is_past(node(4)) && shrunk.witnesses.is_empty());
+        assert_eq!(shrunk.whereabouts_of(node(1)), &at("a:1"));
+    }
 }

@@ -91,6 +91,21 @@ pub struct Brief {
     pub serves: bool,
 }
 
+/// How far a member has come, as the leader knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberProgress {
+    /// The member.
+    pub node: NodeId,
+    /// It has the leader's log up to here.
+    pub matched: u64,
+    /// How many entries of the leader's log it lacks.
+    pub behind: u64,
+    /// Whether it has spoken lately.
+    pub active: bool,
+    /// Whether it is near enough to the end to get a vote.
+    pub caught_up: bool,
+}
+
 pub(crate) struct Replica {
     group: GroupId,
     node: NodeId,
@@ -135,6 +150,10 @@ pub(crate) struct Replica {
     exchange: Exchange,
     comparison: Comparison,
     removed: bool,
+    /// When a transfer is given up that was made for balance alone.
+    balanced_until: Moment,
+    /// The apply version is not raised before this.
+    raise_from: Moment,
     /// For a planted bug: the highest stamp ever seen, in entries that were truncated too.
     highest_stamp: LogTime,
     /// For a planted bug: how many entries were there to be applied when this replica started.
@@ -171,6 +190,9 @@ impl Replica {
             snapshot.is_some() && kind == ReplicaKind::Full,
             "a full replica has the state of its snapshot, a witness has none"
         );
+        if let Some(state) = &state {
+            apply::must_know(state.apply_version(), turn);
+        }
         let election_tick = usize::try_from(config.election_timeout_ms / config.heartbeat_ms).expect("small");
         let members = snapshot.as_ref().map(|file| file.meta.members.clone()).unwrap_or_default();
         let applied = snapshot.as_ref().map_or(0, |file| file.meta.index);
@@ -234,6 +256,8 @@ impl Replica {
             exchange: Exchange::default(),
             comparison: Comparison::default(),
             removed: false,
+            balanced_until: Moment::NEVER,
+            raise_from: turn.now,
             highest_stamp: LogTime::ZERO,
             replays_to: last,
             cut_off_us: 0,
@@ -269,6 +293,18 @@ impl Replica {
             kind: self.kind,
             serves,
         }
+    }
+
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    pub(crate) fn kind(&self) -> ReplicaKind {
+        self.kind
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed
     }
 
     pub(crate) fn state(&self) -> Option<&State> {
@@ -312,6 +348,7 @@ impl Replica {
 
     /// Log time moves once a turn, before anything is stamped.
     pub(crate) fn begin_turn(&mut self, turn: &Turn) {
+        self.give_up_balancing(turn);
         let Some(clock) = &mut self.clock else { return };
         // Nobody can renew while nothing can be written: such an outage must not eat leases either.
         let step_max_ms = if turn.disk_full { 0 } else { turn.config.log_time_step_max_ms };

@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0..4096 | header: magic, version, length, [`SnapshotMeta`], size and checksum of the state, CRC-32, zeros |
+//! | 0..49152 | header: magic, version, length, [`SnapshotMeta`], size and checksum of the state, CRC-32, zeros |
 //! | then | blocks: up to 65,536 bytes of state, then the CRC-32 of the block's number and bytes |
 //!
 //! Every byte is under some checksum, so a damaged piece is noticed when it is read, not only when all is loaded. The
@@ -18,15 +18,19 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use tollgate_core::{DecodeError, Reader, Snapshot, SnapshotError, SnapshotReader, State, Writer};
 
 /// The format that this binary writes, and the only one that it reads.
-pub const SNAPSHOT_FILE_VERSION: u8 = 1;
-/// Length of the header. Fixed, so that blocks can be written before their header is known.
-pub const HEADER_BYTES: usize = 4096;
+pub const SNAPSHOT_FILE_VERSION: u8 = 2;
+/// Length of the header. Fixed, so that blocks can be written before their header is known; mostly zeros, unless there
+/// are many members with long names.
+pub const HEADER_BYTES: usize = 48 * 1024;
 /// Bytes of state in a block.
 pub const BLOCK_BYTES: usize = 64 * 1024;
 
 const MAGIC: [u8; 8] = *b"TGSNFILE";
 const BODY_AT: usize = MAGIC.len() + 1 + 2;
 const CRC_BYTES: usize = 4;
+/// Index, term, size and checksum.
+const NUMBERS_BYTES_MAX: usize = 4 * 10;
+const _: () = assert!(BODY_AT + Members::BYTES_MAX + NUMBERS_BYTES_MAX + CRC_BYTES <= HEADER_BYTES);
 /// What [`Snapshot::chunks`] is asked for at a time.
 const CHUNK_BYTES: usize = BLOCK_BYTES;
 
@@ -46,6 +50,14 @@ pub enum SnapshotFileError {
         found: u8,
         /// The newest known one.
         supported: u8,
+    },
+    /// Only a newer binary may go on from the state in them.
+    #[error("its state has apply version {found}, this binary knows up to {known}")]
+    ApplyVersion {
+        /// The state's.
+        found: u32,
+        /// The newest known one.
+        known: u32,
     },
 }
 
@@ -96,7 +108,7 @@ pub struct SnapshotFileWriter<W> {
 impl<W: Write + Seek> SnapshotFileWriter<W> {
     /// Begins a file. Until [`SnapshotFileWriter::finish`] it has no header, and nobody can take it for complete.
     pub fn new(mut inner: W) -> io::Result<SnapshotFileWriter<W>> {
-        inner.write_all(&[0; HEADER_BYTES])?;
+        inner.write_all(&vec![0; HEADER_BYTES])?;
         let checksum = crc32fast::Hasher::new();
         Ok(SnapshotFileWriter { inner, block: Vec::with_capacity(BLOCK_BYTES), blocks: 0, size: 0, checksum })
     }
@@ -251,6 +263,7 @@ fn bad_state(error: SnapshotError) -> SnapshotFileError {
         SnapshotError::Record {
             source: DecodeError::UnsupportedVersion { found, supported, .. }, ..
         } => SnapshotFileError::TooNew { found, supported },
+        SnapshotError::ApplyVersion { found, known } => SnapshotFileError::ApplyVersion { found, known },
         error => damaged(error.to_string()),
     }
 }
@@ -281,11 +294,11 @@ fn encode_header(file: &SnapshotFile) -> Vec<u8> {
     encode_snapshot_file(file, &mut Writer::new(&mut body));
     let mut header = MAGIC.to_vec();
     header.push(SNAPSHOT_FILE_VERSION);
-    let len = u16::try_from(body.len()).expect("members are bounded: five sets of 64 numbers");
+    let len = u16::try_from(body.len()).expect("members are bounded, and fit");
     header.extend_from_slice(&len.to_le_bytes());
     header.extend_from_slice(&body);
     header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
-    assert!(header.len() <= HEADER_BYTES, "members are bounded: five sets of 64 numbers");
+    assert!(header.len() <= HEADER_BYTES, "members are bounded, and fit");
     header.resize(HEADER_BYTES, 0);
     header
 }

@@ -321,6 +321,19 @@ pub enum StorageError {
         /// What the system said.
         what: String,
     },
+    /// The group has moved on to rules that this binary does not know.
+    #[error(
+        "{file}: the group moved on to apply version {found} and this binary knows {known}: start the newer binary \
+             that the other members run"
+    )]
+    Outdated {
+        /// The file.
+        file: String,
+        /// The version in force.
+        found: u32,
+        /// The newest known one.
+        known: u32,
+    },
     /// The data is of a newer binary.
     #[error("{file} has format {found}, this binary knows up to {supported}: start the newer binary again")]
     TooNew {

@@ -28,6 +28,7 @@
 
 mod environment;
 mod file;
+mod gateway;
 mod keys;
 mod kind;
 mod layers;
@@ -40,7 +41,9 @@ mod spelling;
 
 pub use environment::CLIENT_VARIABLES;
 pub use file::ConfigFile;
-pub use keys::{KEYS, Key, Preset, SECTIONS};
+pub use gateway::{GATEWAY, GatewayConfig, LoadedGateway};
+pub(crate) use keys::NODE_ID_MAX;
+pub use keys::{KEYS, Key, Preset, SECTIONS, Table};
 pub use kind::{Kind, Value};
 pub use member::{Endpoint, Member};
 pub use origin::Origin;
@@ -53,7 +56,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tollgate_replica::{EngineConfig, HostConfig, Members};
-use tollgate_types::{ClusterId, Limit, Limits, NodeId};
+use tollgate_types::{ClusterId, GroupMap, Limit, Limits, NodeId, Zone};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A file for production, with every key, its default and why one would change it.
@@ -98,8 +101,11 @@ pub struct ClusterConfig {
     pub name: String,
     /// For frames and data directories.
     pub id: ClusterId,
-    /// The first members. This node is one of them, and ids and endpoints are distinct.
+    /// The first members, and addresses that win over those that the cluster has. Ids and endpoints are distinct;
+    /// unless it joins, this node is one of them.
     pub members: Vec<Member>,
+    /// Whom to ask to join a cluster that runs, at the addresses for clients.
+    pub join: Vec<Endpoint>,
     /// How many Raft groups.
     pub groups: u32,
     /// Whether a new data directory may be made.
@@ -128,6 +134,8 @@ pub struct ServerConfig {
     pub streams_per_connection_max: u32,
     /// Operations of all clients that are neither answered nor queued for a lock.
     pub operations_in_flight_max: usize,
+    /// Operations under way past which requests for locks are refused.
+    pub operations_admitted_max: usize,
     /// Bytes in one message of a client.
     pub frame_bytes_max: usize,
     /// Watches of all clients.
@@ -185,26 +193,33 @@ pub struct Loaded {
 impl Config {
     /// Reads all sources, and says everything that is wrong with them.
     pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
-        let mut layers = Layers::default();
-        if let Some(file) = &sources.file {
-            file.read_into(&mut layers);
-        }
-        environment::read_into(&sources.env, &mut layers);
-        layers.read_flags(&sources.flags);
-        layers.finish()
+        let layers = Layers::read(&keys::SERVER, sources);
+        let (config, settings) = layers.finish(Config::build, Config::validate)?;
+        Ok(Loaded { config, settings })
     }
 
-    /// This node's own entry among the members.
-    pub fn this_member(&self) -> &Member {
-        let own = self.cluster.members.iter().find(|member| member.id == self.node.id);
-        own.expect("validate found this node among the members")
+    /// This node's own entry among the members. One that joins may have none.
+    pub fn this_member(&self) -> Option<&Member> {
+        self.cluster.members.iter().find(|member| member.id == self.node.id)
     }
 
     /// The members, as a group is bootstrapped with them.
     pub fn first_members(&self) -> Members {
         let members = &self.cluster.members;
         let witnesses = members.iter().filter(|member| member.witness);
-        Members::first(members.iter().map(|member| member.id), witnesses.map(|member| member.id))
+        let first = Members::first(members.iter().map(|member| member.id), witnesses.map(|member| member.id));
+        first.found_at(members.iter().map(|member| {
+            let mut found = member.whereabouts();
+            if member.id == self.node.id && found.zone == Zone::NONE {
+                found.zone = Zone::new(&self.node.zone).expect("its kind was checked");
+            }
+            (member.id, found)
+        }))
+    }
+
+    /// The group map of a new cluster.
+    pub fn group_map(&self) -> GroupMap {
+        GroupMap::even(self.cluster.groups).expect("the table's range is that of a map")
     }
 
     fn build(settings: &Settings) -> Config {
@@ -230,14 +245,7 @@ impl Config {
             },
             limits: build_limits(settings),
             server: ServerConfig::build(settings),
-            log: LogConfig {
-                format: if settings.text("log.format") == "json" {
-                    LogFormat::Json
-                } else {
-                    LogFormat::Pretty
-                },
-                level: settings.text("log.level").to_owned(),
-            },
+            log: LogConfig::build(settings),
         }
     }
 }
@@ -250,6 +258,7 @@ impl ClusterConfig {
             name: settings.text("cluster.name").to_owned(),
             id: ClusterId::new(id),
             members: settings.members("cluster.members").to_vec(),
+            join: settings.endpoints("cluster.join").to_vec(),
             groups: settings.small("cluster.groups"),
             bootstrap: settings.switch("cluster.bootstrap"),
         }
@@ -261,7 +270,12 @@ impl ServerConfig {
         ServerConfig {
             connections_max: settings.size("server.connections_max"),
             streams_per_connection_max: settings.small("server.streams_per_connection_max"),
-            operations_in_flight_max: settings.size("server.operations_in_flight_max"),
+            operations_in_flight_max: match settings.get("server.operations_in_flight_max") {
+                Some(_) => settings.size("server.operations_in_flight_max"),
+                // A gateway has no driver, and no inbox.
+                None => usize::MAX,
+            },
+            operations_admitted_max: settings.size("server.operations_admitted_max"),
             frame_bytes_max: settings.size("server.frame_bytes_max"),
             watchers_max: settings.size("server.watchers_max"),
             unread_bytes_max: settings.size("server.unread_bytes_max"),
@@ -270,6 +284,14 @@ impl ServerConfig {
             keepalive_timeout_ms: settings.number("server.keepalive_timeout_ms"),
             shutdown_grace_ms: settings.number("server.shutdown_grace_ms"),
         }
+    }
+}
+
+impl LogConfig {
+    fn build(settings: &Settings) -> LogConfig {
+        let json = settings.text("log.format") == "json";
+        let format = if json { LogFormat::Json } else { LogFormat::Pretty };
+        LogConfig { format, level: settings.text("log.level").to_owned() }
     }
 }
 
@@ -299,6 +321,7 @@ fn build_raft(cluster: ClusterId, node: NodeId, settings: &Settings) -> HostConf
         transfer_timeout_ms: settings.number("raft.transfer_timeout_ms"),
         compare_ms: settings.number("raft.compare_ms"),
         audit_ms: settings.number("raft.audit_ms"),
+        balance_ms: settings.number("raft.balance_ms"),
         unattended_ms: settings.number("raft.unattended_ms"),
         promote_behind_max: settings.number("raft.promote_behind_max"),
         apply_version: HostConfig::new(cluster, node).apply_version,
@@ -314,7 +337,7 @@ fn build_limits(settings: &Settings) -> Limits {
 }
 
 /// The id of a cluster that was given none: every node finds the same one from the name.
-pub(crate) fn cluster_id_of(name: &str) -> ClusterId {
+pub fn cluster_id_of(name: &str) -> ClusterId {
     ClusterId::new(xxh3_64(name.as_bytes()))
 }
 
@@ -349,6 +372,11 @@ impl Settings {
 
     fn address(&self, path: &str) -> SocketAddr {
         self.text(path).parse().expect("an address was read")
+    }
+
+    fn endpoints(&self, path: &str) -> &[Endpoint] {
+        let Value::Endpoints(endpoints) = self.value(path) else { panic!("{path} is no list of endpoints") };
+        endpoints
     }
 
     fn members(&self, path: &str) -> &[Member] {

@@ -4,23 +4,36 @@
 //! next. Not here: what an operation means (`operation`), where it is carried out (`router`).
 
 mod admin;
+mod admin_relay;
 mod election;
 mod lock;
 mod register;
+mod relayed;
 mod session;
 mod watch;
 
 pub(crate) use admin::Admin;
+pub(crate) use admin_relay::AdminRelay;
 pub(crate) use election::Election;
 pub(crate) use lock::Locks;
 pub(crate) use register::Registers;
 pub(crate) use session::Sessions;
 pub(crate) use watch::Watchers;
 
-use crate::router::Router;
+use tollgate_gateway::Router;
+use tollgate_node::NodeHandle;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::Address;
 use tonic::{Request, Response, Status};
+
+/// Who follows changes for the streams of clients.
+#[derive(Clone)]
+pub(crate) enum Following {
+    /// The node beside.
+    Here(NodeHandle),
+    /// Another one, to which a gateway passes them on.
+    Relayed(tollgate_gateway::Relay),
+}
 
 /// Where a request comes from, for people who look at leases.
 pub(crate) fn address_of<T>(request: &Request<T>) -> Address {

@@ -16,7 +16,6 @@ mod ready;
 pub(crate) use connections::serve;
 
 use crate::metrics::Metrics;
-use crate::router::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
@@ -29,16 +28,31 @@ use page::PAGES;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use tollgate_gateway::Router;
 use tollgate_proto::v1::admin_service_server::AdminService;
-use tollgate_proto::v1::{Error, ErrorReason};
-use tonic::Code;
+use tollgate_proto::v1::{Error, ErrorReason, StatusRequest, StatusResponse};
+use tollgate_types::HostPort;
+use tonic::{Code, Status};
+
+/// Who answers `/v1/status`. The service itself has streams, and can't be handed around as such.
+#[tonic::async_trait]
+pub(crate) trait TellsStatus: Send + Sync {
+    async fn tell_status(&self, request: StatusRequest) -> Result<StatusResponse, Status>;
+}
+
+#[tonic::async_trait]
+impl<T: AdminService> TellsStatus for T {
+    async fn tell_status(&self, request: StatusRequest) -> Result<StatusResponse, Status> {
+        self.status(tonic::Request::new(request)).await.map(tonic::Response::into_inner)
+    }
+}
 
 /// What the routes need.
 #[derive(Clone)]
 pub struct HttpState {
     router: Router,
     metrics: Arc<Metrics>,
-    admin: Option<Arc<dyn AdminService>>,
+    admin: Option<Arc<dyn TellsStatus>>,
     hosts: Arc<BTreeSet<String>>,
 }
 
@@ -50,7 +64,7 @@ impl HttpState {
 
     /// Has `/v1/status` answered by the same service that answers it over gRPC.
     #[must_use]
-    pub fn with_admin(self, admin: Arc<dyn AdminService>) -> HttpState {
+    pub(crate) fn with_admin(self, admin: Arc<dyn TellsStatus>) -> HttpState {
         HttpState { admin: Some(admin), ..self }
     }
 
@@ -91,13 +105,22 @@ async fn of_our_host(State(state): State<HttpState>, request: Request, next: Nex
     let host = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
     // Only browsers matter, and all of them say it.
     match host.or(request.uri().authority().map(Authority::as_str)) {
-        Some(host) if !is_our_host(host, &state.hosts) => {
+        Some(host) if !is_our_host(host, &state.hosts) && !is_our_host(host, &members_hosts(&state)) => {
             let says = "no member of the cluster has the name in Host: ask by an IP address, or by a name that \
-                        cluster.members has";
+                        `tollgate member ls` shows";
             error::response(&Error::new(ErrorReason::Denied, says))
         }
         _ => next.run(request).await,
     }
+}
+
+/// The names of nodes that were added while the cluster ran.
+fn members_hosts(state: &HttpState) -> BTreeSet<String> {
+    let members = Arc::clone(&state.router.status().borrow().members);
+    let found = members.whereabouts.values().flat_map(|found| [&found.client, &found.peer]);
+    let host =
+        |address: &HostPort| address.to_string().rsplit_once(':').map(|(host, _)| host.to_ascii_lowercase());
+    found.filter_map(host).collect()
 }
 
 fn is_our_host(host: &str, hosts: &BTreeSet<String>) -> bool {

@@ -1,21 +1,28 @@
 //! Reads of many things, or in many words: lists of locks and leases, and why a lock is busy.
 //!
-//! A list is read from a snapshot of the state, on a thread where it may take its time. Not here: reads of one thing,
-//! which are operations.
+//! A list is read from a snapshot of the state, on a thread where it may take its time; a gateway has a node read it.
+//! Not here: reads of one thing, which are operations.
 
-use crate::operation::{self, Explain, LeaseList, ListLocks};
-use crate::router::Router;
 use tollgate_core::Snapshot;
+use tollgate_gateway::operation::{self, Explain, LeaseList, ListLocks};
+use tollgate_gateway::{RELAYED_BYTES_MAX, Relay, Repeat, Router, Whom};
 use tollgate_node::{Consistency, Sight};
+use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::{
     Error, ErrorReason, ExplainRequest, ExplainResponse, LeaseListRequest, LeaseListResponse,
     ListLocksRequest, ListLocksResponse,
 };
 use tollgate_types::GroupId;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 
 /// A page of locks.
 pub async fn locks(router: &Router, request: ListLocksRequest) -> Result<ListLocksResponse, Error> {
-    let mut next = Some(ListLocks::read(&request, router.groups())?);
+    if let Some(relay) = router.relay() {
+        return passed_on(relay, request, |mut node, request| async move { node.list_locks(request).await })
+            .await;
+    }
+    let mut next = Some(ListLocks::read(&request, &router.map())?);
     let mut response = ListLocksResponse::default();
     while let Some(list) = next {
         let (header, snapshot) = snapshot(router, list.group(), list.consistency()).await?;
@@ -31,7 +38,11 @@ pub async fn locks(router: &Router, request: ListLocksRequest) -> Result<ListLoc
 
 /// A page of leases.
 pub async fn leases(router: &Router, request: LeaseListRequest) -> Result<LeaseListResponse, Error> {
-    let mut next = Some(LeaseList::read(&request, router.groups())?);
+    if let Some(relay) = router.relay() {
+        return passed_on(relay, request, |mut node, request| async move { node.lease_list(request).await })
+            .await;
+    }
+    let mut next = Some(LeaseList::read(&request, &router.map())?);
     let mut response = LeaseListResponse::default();
     while let Some(list) = next {
         let (header, snapshot) = snapshot(router, list.group(), list.consistency()).await?;
@@ -47,13 +58,30 @@ pub async fn leases(router: &Router, request: LeaseListRequest) -> Result<LeaseL
 
 /// One lock in words.
 pub async fn explain(router: &Router, request: ExplainRequest) -> Result<ExplainResponse, Error> {
-    let explain = Explain::read(&request, router.groups())?;
+    if let Some(relay) = router.relay() {
+        return passed_on(relay, request, |mut node, request| async move { node.explain(request).await })
+            .await;
+    }
+    let explain = Explain::read(&request, &router.map())?;
     let query = explain.query();
     let look = move |sight: Sight<'_>| query.look(sight);
     let read = router.look(explain.group, Consistency::Linearizable, look).await;
     let (header, seen) = read.map_err(|error| operation::error_of_read(&error))?;
-    let leader = router.node().status().borrow().leader(explain.group);
+    let leader = router.status().borrow().leader(explain.group);
     Ok(explain.response(&seen, &header, leader))
+}
+
+/// Has a node read it: a gateway has no state.
+async fn passed_on<R: Clone, T, F>(
+    relay: &Relay,
+    request: R,
+    read: impl Fn(LockServiceClient<Channel>, R) -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<Response<T>, Status>>,
+{
+    let node = |channel| LockServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX);
+    relay.ask(Whom::Any, Repeat::Harmless, |channel| read(node(channel), request.clone())).await
 }
 
 async fn snapshot(

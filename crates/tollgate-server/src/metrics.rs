@@ -5,18 +5,15 @@
 //! the program, whatever clients send: no lock name, lease or address is ever a label. Not here: logs, and who serves
 //! the text (`http`).
 
-mod asked;
 mod groups;
 mod grpc;
 mod held;
 mod open;
 mod process;
 
-pub use asked::Asked;
 pub use grpc::{GrpcMetricsLayer, GrpcMetricsService, MeasuredBody};
 pub use open::Open;
 
-use asked::KINDS;
 use groups::Groups;
 use grpc::Calls;
 use held::Held;
@@ -34,6 +31,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tollgate_core::EndReason;
+use tollgate_gateway::{Asked, KINDS, OperationMeter};
 use tollgate_node::{Meter, NodeHandle};
 use tollgate_proto::v1::{self, ErrorReason, operation_result::Result as OpResult};
 use tollgate_replica::HostEvent;
@@ -55,6 +53,7 @@ pub struct Metrics {
     operations: Vec<OfKind>,
     grants: Counter,
     releases: Counter,
+    shed: Vec<Counter>,
     failures: Family<Reason, Counter>,
     wait_seconds: Histogram,
     hold_seconds: Histogram,
@@ -135,6 +134,7 @@ impl Metrics {
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The binary that runs", version);
         let operations = operations(ours);
+        let shed = shed(ours);
         let mut counter = |name: &str, help: &str| add(ours, name, help, Counter::default());
         let grants = counter("grants", "Locks granted through this server");
         let releases = counter("releases", "Grants given back or taken away through this server");
@@ -182,6 +182,7 @@ impl Metrics {
             operations,
             grants,
             releases,
+            shed,
             failures,
             wait_seconds,
             hold_seconds,
@@ -323,6 +324,16 @@ impl Default for Metrics {
     }
 }
 
+impl OperationMeter for Metrics {
+    fn operation(&self, asked: Asked, result: &OpResult, took: Duration) {
+        Metrics::operation(self, asked, result, took);
+    }
+
+    fn shed(&self, asked: Asked) {
+        self.shed[asked.kind].inc();
+    }
+}
+
 impl Meter for Metrics {
     fn turn(&self, inputs: usize) {
         self.turns.inc();
@@ -403,6 +414,13 @@ fn operations(registry: &mut Registry) -> Vec<OfKind> {
     KINDS.iter().map(of_kind).collect()
 }
 
+/// By kind, in the order of [`KINDS`].
+fn shed(registry: &mut Registry) -> Vec<Counter> {
+    let says = "Operations refused because more were under way than server.operations_admitted_max";
+    let counts: Family<Kind, Counter> = add(registry, "shed_operations", says, Family::default());
+    KINDS.iter().map(|kind| counts.get_or_create_owned(&Kind { kind })).collect()
+}
+
 /// None for a result that is not final.
 fn outcome_of(result: &OpResult) -> Option<Outcome> {
     let missed = match result {
@@ -426,6 +444,7 @@ const fn name_of_end(reason: EndReason) -> &'static str {
         EndReason::MaxHold => "MAX_HOLD",
         EndReason::TimedOut => "TIMED_OUT",
         EndReason::Cancelled => "CANCELLED",
+        EndReason::Deadlock => "DEADLOCK",
     }
 }
 

@@ -4,13 +4,13 @@
 //! has the calls that are under way answered, by other nodes if need be, and only then stops its node. Not here: what
 //! is served (`grpc`, `http`), what is decided (`tollgate_node`).
 
-use crate::config::{Config, ListenConfig, ServerConfig, Settings};
+use crate::config::{Config, ListenConfig, Origin, ServerConfig, Settings};
 use crate::connections::{self, Door};
-use crate::grpc::{Admin, Election, Locks, Registers, Sessions, Watchers};
+use crate::grpc::{Admin, Election, Following, Locks, Registers, Sessions, Watchers};
 use crate::http::{self, HttpState};
+use crate::join::JoinError;
 use crate::metrics::Metrics;
 use crate::open_files;
-use crate::router::Router;
 use crate::session::Unread;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -18,14 +18,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollgate_node::{Bootstrap, Fault, Node, NodeHandle, NodeSettings, StartError};
+use tollgate_gateway::{Router, hunt_deadlocks};
+use tollgate_node::{Bootstrap, Fault, Join, Node, NodeSettings, NodeStatus, StartError};
 use tollgate_proto::FILE_DESCRIPTOR_SET;
-use tollgate_proto::v1::admin_service_server::AdminServiceServer;
+use tollgate_proto::v1::admin_service_server::{AdminService, AdminServiceServer};
 use tollgate_proto::v1::election_service_server::ElectionServiceServer;
 use tollgate_proto::v1::lock_service_server::LockServiceServer;
 use tollgate_proto::v1::register_service_server::RegisterServiceServer;
 use tollgate_proto::v1::session_service_server::SessionServiceServer;
-use tollgate_types::GroupId;
+use tollgate_types::GroupMap;
 
 /// How long connections and streams are given to end once the node has stopped.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -53,9 +54,23 @@ pub enum ServeError {
     /// A port could not be opened.
     #[error("{0}; is another process using it? choose another in [listen], or stop that one")]
     Listen(io::Error),
+    /// The cluster would not let it join.
+    #[error(transparent)]
+    Join(#[from] JoinError),
     /// The node did not start.
     #[error(transparent)]
     Node(#[from] StartError),
+    /// The number of groups can't be changed.
+    #[error(
+        "cluster.groups is {asked}, and the cluster has {found}: the number of groups is chosen when a cluster is \
+         founded; set it to {found}, or leave it out"
+    )]
+    Groups {
+        /// What the configuration says.
+        asked: u32,
+        /// How many there are.
+        found: u32,
+    },
     /// A service could not be set up.
     #[error("the services could not be set up: {0}")]
     Services(String),
@@ -104,6 +119,7 @@ pub struct Server {
     http: JoinHandle<()>,
     grpc: JoinHandle<()>,
     samples: JoinHandle<()>,
+    hunt: JoinHandle<()>,
     grace: Duration,
 }
 
@@ -112,27 +128,46 @@ impl Server {
     ///
     /// Must be called on a runtime, which then serves its sockets.
     pub fn start(config: &Config, settings: Settings, listeners: Listeners) -> Result<Server, ServeError> {
+        Server::start_joining(config, settings, listeners, None)
+    }
+
+    /// Likewise, with what [`crate::join`] was told, if there is no data yet and a cluster is to be joined.
+    pub fn start_joining(
+        config: &Config,
+        settings: Settings,
+        listeners: Listeners,
+        join: Option<Join>,
+    ) -> Result<Server, ServeError> {
         let addresses = listeners.addresses()?;
         let Listeners { client, peer, http } = listeners;
         let metrics = Arc::new(Metrics::new());
         let runtime = tokio::runtime::Handle::current();
-        let node = Node::start(&node_settings(config), peer, Arc::clone(&metrics) as _, &runtime)?;
+        let node = Node::start(&node_settings(config, join), peer, Arc::clone(&metrics) as _, &runtime)?;
         let clients = config.cluster.members.iter().map(|member| (member.id, member.client.to_string()));
-        let groups = config.cluster.groups;
-        let router = Router::new(node.handle().clone(), groups, clients.collect(), Arc::clone(&metrics));
+        let groups = u32::try_from(node.handle().status().borrow().groups.len()).unwrap_or(u32::MAX);
+        let asked = config.cluster.groups;
+        if asked != groups && settings.get("cluster.groups").is_some_and(|it| it.origin != Origin::Default) {
+            return Err(ServeError::Groups { asked, found: groups });
+        }
+        let map = GroupMap::even(groups).map_err(|error| ServeError::Services(error.to_string()))?;
+        let router = Router::beside(node.handle().clone(), map, clients.collect(), Arc::clone(&metrics) as _)
+            .admitting(config.server.operations_admitted_max);
         let (closing, closed) = watch::channel(false);
-        let admin = Arc::new(Admin::new(router.clone(), config, settings));
+        let admin = Arc::new(Admin::new(router.clone(), node.handle().clone(), config, settings));
         let hosts = config.cluster.members.iter().flat_map(|member| [&member.client.host, &member.peer.host]);
         let state = HttpState::new(router.clone(), Arc::clone(&metrics))
             .with_admin(Arc::clone(&admin) as _)
             .with_hosts(hosts.cloned());
         let doors = open_files::doors(config.server.connections_max);
         let http = serve_http(http, doors.http, &config.server, &metrics, state, closed.clone())?;
-        let grpc = serve_grpc(client, doors.client, config, &admin, &router, &metrics, closed)?;
+        let following = Following::Here(node.handle().clone());
+        let served = Served { admin, router: router.clone(), following, metrics: Arc::clone(&metrics) };
+        let grpc = serve_grpc(client, doors.client, &config.server, &served, closed)?;
+        let hunt = tokio::spawn(hunt_deadlocks(router.clone()));
         let samples = metrics.sample(node.handle().clone());
         tracing::info!(node = %config.node.id, client = %addresses.client, http = %addresses.http, "serving");
         let grace = Duration::from_millis(config.server.shutdown_grace_ms);
-        Ok(Server { node, router, addresses, metrics, closing, http, grpc, samples, grace })
+        Ok(Server { node, router, addresses, metrics, closing, http, grpc, samples, hunt, grace })
     }
 
     /// Where it listens.
@@ -145,6 +180,11 @@ impl Server {
         &self.router
     }
 
+    /// What it measures.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
     /// Waits until the node can't go on, and says why.
     pub async fn failed(&self) -> Fault {
         self.node.failed().await
@@ -153,6 +193,7 @@ impl Server {
     /// Stops: no longer ready, leadership handed on, ports closed, what is under way answered.
     pub async fn stop(mut self) {
         self.samples.abort();
+        self.hunt.abort();
         let until = Instant::now() + self.grace;
         let handed_on = self.node.retire(self.grace).await;
         self.closing.send_replace(true);
@@ -172,21 +213,25 @@ impl Server {
     }
 }
 
-fn node_settings(config: &Config) -> NodeSettings {
+fn node_settings(config: &Config, join: Option<Join>) -> NodeSettings {
     let members = &config.cluster.members;
-    let groups = (0..config.cluster.groups).map(GroupId::new).collect();
-    let first = || Bootstrap { groups, members: config.first_members(), limits: config.limits.clone() };
+    let first = || Bootstrap {
+        map: Arc::new(config.group_map()),
+        members: config.first_members(),
+        limits: config.limits.clone(),
+    };
     NodeSettings {
         host: config.raft.clone(),
         engine: config.storage.clone(),
         data_dir: config.node.data_dir.clone(),
         peers: members.iter().map(|member| (member.id, member.peer.to_string())).collect(),
         bootstrap: config.cluster.bootstrap.then(first),
+        join,
         operations_waiting_max: config.server.operations_in_flight_max,
     }
 }
 
-fn serve_http(
+pub(crate) fn serve_http(
     listener: TcpListener,
     connections_max: usize,
     server: &ServerConfig,
@@ -200,17 +245,22 @@ fn serve_http(
     Ok(tokio::spawn(http::serve(listener, door, patience, http::routes(state), closed)))
 }
 
-fn serve_grpc(
+/// What stands behind the gRPC services.
+pub(crate) struct Served<A> {
+    pub(crate) admin: Arc<A>,
+    pub(crate) router: Router,
+    pub(crate) following: Following,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+pub(crate) fn serve_grpc<A: AdminService>(
     listener: TcpListener,
     connections_max: usize,
-    config: &Config,
-    admin: &Arc<Admin>,
-    router: &Router,
-    metrics: &Arc<Metrics>,
+    server: &ServerConfig,
+    Served { admin, router, following, metrics }: &Served<A>,
     closed: watch::Receiver<bool>,
 ) -> Result<JoinHandle<()>, ServeError> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Listen)?;
-    let server = &config.server;
     let bytes_max = server.frame_bytes_max;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -218,12 +268,22 @@ fn serve_grpc(
         .build_v1()
         .map_err(|error| ServeError::Services(error.to_string()))?;
     let (reporter, health) = tonic_health::server::health_reporter();
-    tokio::spawn(report_health(reporter, router.node().clone()));
+    tokio::spawn(report_health(reporter, router.status().clone()));
     let watchers = Watchers::new(server.watchers_max);
     let unread = Unread::new(server.unread_bytes_max);
     let forwarded_unread = Unread::new(server.unread_bytes_max);
-    let locks = Locks { router: router.clone(), watchers: watchers.clone(), unread: Arc::clone(&unread) };
-    let election = Election { router: router.clone(), watchers, unread: Arc::clone(&unread) };
+    let locks = Locks {
+        router: router.clone(),
+        following: following.clone(),
+        watchers: watchers.clone(),
+        unread: Arc::clone(&unread),
+    };
+    let election = Election {
+        router: router.clone(),
+        following: following.clone(),
+        watchers,
+        unread: Arc::clone(&unread),
+    };
     let services = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(Duration::from_millis(server.keepalive_interval_ms)))
         .http2_keepalive_timeout(Some(Duration::from_millis(server.keepalive_timeout_ms)))
@@ -242,8 +302,13 @@ fn serve_grpc(
         .add_service(ElectionServiceServer::new(election).max_decoding_message_size(bytes_max))
         .add_service(AdminServiceServer::from_arc(Arc::clone(admin)).max_decoding_message_size(bytes_max))
         .add_service(
-            SessionServiceServer::new(Sessions { router: router.clone(), unread, forwarded_unread })
-                .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),
+            SessionServiceServer::new(Sessions {
+                router: router.clone(),
+                metrics: Arc::clone(metrics),
+                unread,
+                forwarded_unread,
+            })
+            .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),
         )
         .add_service(health)
         .add_service(reflection);
@@ -258,19 +323,21 @@ fn serve_grpc(
 }
 
 /// Keeps `grpc.health.v1` in step with what the node knows.
-async fn report_health(reporter: tonic_health::server::HealthReporter, node: NodeHandle) {
+async fn report_health(
+    reporter: tonic_health::server::HealthReporter,
+    mut status: watch::Receiver<NodeStatus>,
+) {
     use tonic_health::ServingStatus::{NotServing, Serving};
-    let mut status = node.status().clone();
     loop {
-        let ready = {
+        let (ready, witness) = {
             let status = status.borrow_and_update();
-            !status.stopping
-                && !status.disk_full
-                && status.groups.values().all(|group| group.leader.is_some())
+            let led = !status.groups.is_empty() && status.groups.values().all(|group| group.leader.is_some());
+            (led && !status.stopping && !status.disk_full && !status.removed, status.witness)
         };
-        let says = if ready { Serving } else { NotServing };
         for service in ["", "tollgate.v1.LockService", "tollgate.v1.SessionService"] {
-            reporter.set_service_status(service, says).await;
+            // A witness does what it is for, and serves no clients.
+            let serves = ready && (!witness || service.is_empty());
+            reporter.set_service_status(service, if serves { Serving } else { NotServing }).await;
         }
         if status.changed().await.is_err() {
             return;

@@ -15,17 +15,14 @@ mod unread;
 pub(crate) use frames::{FrameSender, FrameStream, Gone, frames as frames_queue};
 pub(crate) use unread::{Account, Charge, OpenAccount, Unread};
 
-use crate::introduction::is_strange;
-use crate::link::Purpose;
-use crate::metrics::Asked;
-use crate::operation::{self, Kind, Prepared};
-use crate::router::Router;
-use mailbox::{Asking, Awaiting, Mailbox, Strange};
+use mailbox::{Asking, Awaiting, Input, Mailbox, Strange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
+use tollgate_gateway::operation::{self, Kind, Prepared};
+use tollgate_gateway::{Asked, Purpose, Router, is_over_groups, is_strange};
 use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Ask, Caller, Consistency, Sight, Sink};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
@@ -54,10 +51,8 @@ pub(crate) async fn serve(
     incoming: Streaming<v1::SessionRequest>,
     (outgoing, opened): (FrameSender, OpenAccount),
 ) {
-    let _open = router.metrics().session();
     let forwarded = purpose.is_some();
-    let mailbox =
-        Mailbox::new(router.node().fresh_stream(), forwarded, opened.account().charge(0), from.clone());
+    let mailbox = Mailbox::new(router.fresh_stream(), forwarded, opened.account().charge(0), from.clone());
     let header = router.header(GroupId::new(0), None);
     let hello = v1::SessionResponse { results: Vec::new(), header: header.at(header.revision) };
     if outgoing.send(hello, Charge::default()).await.is_err() {
@@ -68,6 +63,9 @@ pub(crate) async fn serve(
     tokio::select! {
         () = intake.run(incoming) => {}
         () = telling::write(&intake, &outgoing, opened.account()) => {}
+        // Its clients go on at another node; what they asked for here and have no answer to, they ask again there.
+        () = router.removed() => outgoing.cut(router.closed().unwrap_or_default().into()),
+        () = drained(&router, &mailbox) => {}
         () = opened.until_cut() => {
             tracing::warn!(bytes = opened.account().bytes(), "a session whose client does not read was ended");
             outgoing.cut(too_much_unread(opened.bytes_max()).into());
@@ -76,8 +74,15 @@ pub(crate) async fn serve(
     let renewing = mailbox.close();
     drop(outgoing);
     // Whoever came by this stream is told nothing any more. Callers of another node that stand by may come by another.
-    router.node().tell(Ask::StreamLost { stream: mailbox.stream });
+    router.tell(Ask::StreamLost { stream: mailbox.stream });
     disconnected(&router, &mailbox, &renewing).await;
+}
+
+/// Has a session end once what is under way is answered, when its gateway stops. Its client goes on elsewhere.
+async fn drained(router: &Router, mailbox: &Mailbox) {
+    router.until_draining().await;
+    mailbox.drain();
+    std::future::pending::<()>().await;
 }
 
 /// Takes frames in.
@@ -123,8 +128,9 @@ impl Intake {
             }
         }
         let ids: Vec<u64> = asks.iter().map(|(caller, _)| operation_of(caller)).collect();
-        if !asks.is_empty()
-            && let Err(error) = self.router.node().ask_all(asks)
+        // Without a node here there is nothing to ask of it.
+        if let Some(node) = self.router.node().filter(|_| !asks.is_empty())
+            && let Err(error) = node.ask_all(asks)
         {
             let error = operation::error_of_not_answered(error.into(), GroupId::new(0));
             for id in ids {
@@ -147,7 +153,7 @@ impl Intake {
     /// Counts what never got to where operations are counted. That of another node is counted there.
     fn count_refusal(&self, asked: Asked, error: &v1::Error) {
         if self.purpose.is_none() {
-            self.router.metrics().operation(asked, &OpResult::Error(error.clone()), Duration::ZERO);
+            self.router.measure(asked, &OpResult::Error(error.clone()), Duration::ZERO);
         }
     }
 
@@ -162,7 +168,7 @@ impl Intake {
             inner.under_way.remove(&id);
         } else if !planted(Bug::HangUpUnnoticed) {
             // It is answered yet, which tells whoever listens on how it went.
-            self.router.node().tell(Ask::HangUp(CallerKey { stream: self.mailbox.stream, call: id }));
+            self.router.tell(Ask::HangUp(CallerKey { stream: self.mailbox.stream, call: id }));
         }
     }
 
@@ -170,10 +176,18 @@ impl Intake {
     /// made known for it.
     fn operation(&self, id: u64, op: Op, from: &Address, introduced: u32) -> Option<Ask> {
         let measured = Asking::from(&op);
+        if self.router.node().is_none() && self.mailbox.lock().input == Input::Refused {
+            self.refuse(id, measured.asked, draining());
+            return None;
+        }
         // A node that leads the only group has nothing to forward or to ask again, and keeps no copy.
-        let keeps = self.router.groups() > 1 || (self.purpose.is_none() && !self.router.leads_all());
+        let map = self.router.map();
+        let keeps = !map.is_single() || (self.purpose.is_none() && !self.router.leads_all());
+        if self.purpose.is_none() && is_over_groups(&op, &map) {
+            return self.over_groups(id, op, measured);
+        }
         let spare = keeps.then(|| op.clone());
-        let mut prepared = match operation::prepare(op, self.router.groups(), from) {
+        let mut prepared = match operation::prepare(op, &map, from) {
             Ok(prepared) => prepared,
             Err(error) => {
                 self.refuse(id, measured.asked, error);
@@ -184,13 +198,16 @@ impl Intake {
         let Prepared { group, kind, context } = prepared;
         let may_forward = self.purpose.is_none() && !self.router.serves(group);
         let (forward, again) = if may_forward { (spare, None) } else { (None, spare) };
-        let strange = again.filter(|_| is_strange(&context, self.router.groups()));
+        let strange = again.filter(|_| is_strange(&context, &map));
         let strange = strange.map(|op| Box::new(Strange { op, from: from.clone(), introduced }));
         // Another node may have sent an attempt before this one, which a seq would tell.
         let may_be_fast = self.purpose.is_none() || context.seq().is_some();
         let goes_with_session = context.may_wait() || measured.renews.is_some();
+        // What is forwarded is let in on its way.
+        let place = forward.is_none().then(|| self.router.admit(measured.asked)).transpose();
         let context = forward.is_none().then_some(context);
-        if let Err(error) = self.mailbox.begin(id, group, measured, context, strange) {
+        let begun = place.and_then(|place| self.mailbox.begin(id, group, measured, context, strange, place));
+        if let Err(error) = begun {
             self.refuse(id, measured.asked, error);
             return None;
         }
@@ -213,6 +230,16 @@ impl Intake {
         })
     }
 
+    /// Has an operation on several groups carried out, wherever they are led. Nothing is left to ask of this node.
+    fn over_groups(&self, id: u64, op: Op, measured: Asking) -> Option<Ask> {
+        let goes_with_session = matches!(op, Op::Lock(_) | Op::TryLock(_));
+        match self.mailbox.begin(id, GroupId::MAP, measured, None, None, None) {
+            Ok(()) => self.forward(id, op, goes_with_session),
+            Err(error) => self.refuse(id, measured.asked, error),
+        }
+        None
+    }
+
     /// Makes the lease of an operation known in the operation's group, and asks for the operation again.
     async fn introduce(self, id: u64, lease: LeaseId, group: GroupId) {
         let introduced = self.router.introduce(lease, group).await;
@@ -225,7 +252,7 @@ impl Intake {
             Ok(()) => {
                 let Some(ask) = self.operation(id, op, &from, times + 1) else { return };
                 let caller = Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id);
-                match self.router.node().ask(caller, ask) {
+                match self.router.node().map_or(Ok(()), |node| node.ask(caller, ask)) {
                     Ok(()) => return,
                     Err(error) => operation::error_of_not_answered(error.into(), group),
                 }
@@ -243,8 +270,12 @@ impl Intake {
             let result = router.execute_for_session(op, &from).await;
             mailbox.result(&router, id, result);
         });
-        if let Some(under_way) = self.mailbox.lock().under_way.get_mut(&id).filter(|_| goes_with_session) {
+        let mut inner = self.mailbox.lock();
+        if let Some(under_way) = inner.under_way.get_mut(&id).filter(|_| goes_with_session) {
             under_way.awaiting = Some(Awaiting(task.abort_handle()));
+            if inner.input == Input::Refused {
+                self.mailbox.filled.notify_one();
+            }
         }
     }
 }
@@ -269,13 +300,15 @@ async fn disconnected(router: &Router, mailbox: &Mailbox, renewing: &BTreeSet<Le
         if known {
             ends.push((lease, from));
         } else {
-            unknown
-                .entry(operation::group_of(lease.slot(), router.groups()))
-                .or_default()
-                .push((lease, from));
+            unknown.entry(router.map().group_of(lease.slot())).or_default().push((lease, from));
         }
     }
     for (group, leases) in unknown {
+        if router.node().is_none() {
+            // To ask which of them end is a call for each as well, and the leader leaves the others alone.
+            ends.extend(leases);
+            continue;
+        }
         let look = move |sight: Sight<'_>| {
             let ends =
                 |lease: LeaseId| sight.state.lease(lease).is_some_and(|view| view.revoke_on_disconnect);
@@ -295,6 +328,12 @@ async fn disconnected(router: &Router, mailbox: &Mailbox, renewing: &BTreeSet<Le
     }
     // Dropped, the set would take its tasks with it.
     revokes.join_all().await;
+}
+
+/// What one is told whose operation came while its gateway stopped.
+fn draining() -> v1::Error {
+    let says = "this gateway is stopping, and nothing was done: ask another";
+    v1::Error::new(v1::ErrorReason::ShuttingDown, says)
 }
 
 fn operation_of(caller: &Caller) -> u64 {

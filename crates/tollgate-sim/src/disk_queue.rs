@@ -32,7 +32,7 @@ pub(crate) enum DiskNews {
     /// All writes up to this one are durable.
     Persisted(WriteNumber),
     /// A job is done.
-    Done(Done),
+    Done(Box<Done>),
     /// A job of this group found no room: it is forgotten.
     Dropped(GroupId),
     /// There is no room, or there is again.
@@ -143,7 +143,7 @@ impl DiskQueue {
         self.job_done = None;
         let group = group_of_job(&job);
         news.push(match disk.perform(job) {
-            Ok(done) => DiskNews::Done(done),
+            Ok(done) => DiskNews::Done(Box::new(done)),
             Err(StorageError::Full { .. }) => DiskNews::Dropped(group),
             Err(error) => unreachable!("a simulated disk fails on request only: {error}"),
         });

@@ -79,7 +79,7 @@ pub(crate) enum Input {
     Change(GroupId, ProposalId, MemberChange),
     /// An operator proposes.
     Propose(GroupId, ProposalId, Command),
-    /// The world reads a group at the end.
+    /// The world reads a group: at the end, or to look for deadlocks.
     Read(GroupId, ReadId),
     /// An operator has leadership handed on.
     Transfer(GroupId, Option<NodeId>),

@@ -35,4 +35,9 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
         4_003_306,
         "a client whose cancel was left alone, because it had asked again itself, never asked for an end again",
     ),
+    (
+        10_002_991,
+        "a leader went on handing leadership to a node that had died, and leases ended late meanwhile",
+    ),
+    (11_003_229, "a leader waited an election timeout for a silent node to take over, for balance alone"),
 ];

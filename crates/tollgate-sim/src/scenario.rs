@@ -150,6 +150,7 @@ fn config(rng: &mut Rng) -> HostConfig {
     // Not drawn: worlds from before there were comparisons stay what they were.
     config.compare_ms = 1_000;
     config.audit_ms = rng.log_range(300, 5_000);
+    config.balance_ms = rng.log_range(200, 20_000);
     // Often shorter than clients need to ask again, and short enough that it is seen to pass.
     config.unattended_ms = rng.log_range(400, 3_000);
     config.validate().expect("the drawn settings keep the rules");

@@ -78,6 +78,8 @@ counters! {
     fast_answers,
     /// Waits that nobody stood by, each time that they were looked at.
     waits_unattended,
+    /// Waits that were ended to break deadlocks over groups.
+    deadlocks_over_groups,
     /// Callers that hung up.
     hang_ups,
     /// Callers that hung up while their request went on by another.

@@ -5,7 +5,7 @@
 //! it can see (`LeaseEnded`, `Leaderless`, `Led`, `LeaderPaused`, `LeaderResumed`, `Applied`, `FinalState`,
 //! `ClientGone`, `Healed`, `End`).
 
-use tollgate_types::{GroupId, SLOTS, Slot};
+use tollgate_types::{GroupId, GroupMap, Slot};
 
 /// True time, in microseconds since the world began. Nobody inside the world knows it.
 pub type At = u64;
@@ -22,6 +22,5 @@ impl std::fmt::Display for ClientNo {
 
 /// The group that a slot belongs to, where there are so many: the world's map never changes.
 pub fn group_of(slot: Slot, groups: u32) -> GroupId {
-    let group = u64::from(slot.number()) * u64::from(groups) / u64::from(SLOTS);
-    GroupId::new(u32::try_from(group).expect("below the number of groups"))
+    GroupMap::even(groups).expect("a scenario has few groups").group_of(slot)
 }

@@ -6,10 +6,12 @@
 
 mod attendance;
 mod clients;
+mod deadlocks;
 mod faults;
 mod healing;
 mod leadership;
 mod operator;
+mod stuck;
 mod turns;
 
 use crate::client::ClientStats;
@@ -26,14 +28,17 @@ use crate::trace::Trace;
 use crate::types::{At, ClientNo};
 use attendance::Attendance;
 use clients::Clients;
+use deadlocks::DeadlockWatch;
 use healing::Healing;
 use leadership::Leadership;
 use operator::Operator;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use stuck::Stuck;
 use tollgate_check::{Event, History, Settings};
 use tollgate_replica::Members;
-use tollgate_types::{GroupId, NodeId};
+use tollgate_types::{GroupId, GroupMap, NodeId};
 
 /// How often the world looks at leaders and connections.
 const PATROL_US: At = 50_000;
@@ -56,6 +61,8 @@ pub struct World {
     rng: Rng,
     leadership: Leadership,
     attendance: Attendance,
+    deadlocks: DeadlockWatch,
+    stuck: Stuck,
     operator: Operator,
     healing: Healing,
     /// For each group, up to which entry the ends of leases are recorded.
@@ -97,6 +104,7 @@ enum Happening {
     Patrol,
     Operate,
     Heal,
+    WatchDeadlocks,
 }
 
 struct Planned {
@@ -148,6 +156,8 @@ impl World {
             rng: Rng::stream(seed, "world", 0),
             leadership: Leadership::new(groups),
             attendance: Attendance::default(),
+            deadlocks: DeadlockWatch::default(),
+            stuck: Stuck::default(),
             operator: Operator::new(Rng::stream(seed, "operator", 0), &scenario),
             healing: Healing::within(heal_us),
             recorded: vec![0; groups],
@@ -213,6 +223,7 @@ impl World {
             Happening::Patrol => self.patrol(),
             Happening::Operate => self.operate(),
             Happening::Heal => self.heal(),
+            Happening::WatchDeadlocks => self.watch_deadlocks(),
         }
     }
 
@@ -224,6 +235,7 @@ impl World {
         for group in self.groups() {
             self.record(Event::Leaderless { group });
         }
+        let map = Arc::new(GroupMap::even(self.scenario.groups).expect("a scenario has few groups"));
         for &id in &ids {
             let mut node = Node::new(id, members.witnesses.contains(&id), &self.scenario, self.now);
             for group in self.groups() {
@@ -231,6 +243,7 @@ impl World {
                     &mut node.disk,
                     id,
                     group,
+                    &map,
                     &members,
                     self.scenario.limits.clone(),
                 )
@@ -248,6 +261,7 @@ impl World {
         self.plan(PATROL_US, Happening::Patrol);
         self.plan(PATROL_US, Happening::Operate);
         self.plan(self.scenario.faults_end, Happening::Heal);
+        self.begin_deadlock_watch();
     }
 
     fn plan(&mut self, at: At, what: Happening) {

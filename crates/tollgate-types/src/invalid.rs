@@ -37,6 +37,12 @@ pub enum Invalid {
         /// Its offset in bytes.
         at: usize,
     },
+    /// A text that is no address of a node.
+    #[error("{what} is not a host and a port: write it such as 10.0.0.1:7401")]
+    NotHostPort {
+        /// Which value.
+        what: &'static str,
+    },
     /// A number outside its range.
     #[error("{what} is {value}: it must be from {min} to {max}")]
     OutOfRange {
@@ -66,6 +72,12 @@ pub enum Invalid {
         from: u64,
         /// Last element of the offending range.
         to: u64,
+    },
+    /// A group map that does not serve every slot exactly once.
+    #[error("the group map can't be: {says}")]
+    GroupMap {
+        /// What must hold of one.
+        says: &'static str,
     },
 }
 

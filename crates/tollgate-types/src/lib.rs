@@ -16,6 +16,7 @@
 
 mod bytes;
 mod group;
+mod group_map;
 mod invalid;
 mod lease_id;
 mod limits;
@@ -30,6 +31,7 @@ mod text;
 mod time;
 
 pub use group::GroupId;
+pub use group_map::{GROUPS_MAX, GroupMap, SlotRange};
 pub use invalid::Invalid;
 pub use lease_id::LeaseId;
 pub use limits::{Limit, Limits};
@@ -39,5 +41,5 @@ pub use node::{ClusterId, DiskId, NodeId};
 pub use revision::{REVISION_END, Revision, Token};
 pub use seq::{SEQ_RANGES_MAX, Seq, SeqRanges};
 pub use slot::{SLOTS, Slot};
-pub use text::{Address, ClientId, Key, Metadata, Name, Owner, Value};
+pub use text::{Address, ClientId, HostPort, Key, Metadata, Name, Owner, Value, Zone};
 pub use time::{DurationMs, LogTime};

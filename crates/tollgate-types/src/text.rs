@@ -25,6 +25,25 @@ fn check_text(what: &'static str, bytes: &[u8]) -> Result<(), Invalid> {
     }
 }
 
+/// Who may be dialled is for the one who dials to find out; this keeps out what can't be dialled at all.
+fn check_host_port(what: &'static str, bytes: &[u8]) -> Result<(), Invalid> {
+    check_text(what, bytes)?;
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let text = std::str::from_utf8(bytes).map_err(|e| Invalid::NotUtf8 { what, at: e.valid_up_to() })?;
+    let is_port = |port: &str| {
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        digits && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && is_port(port) && !text.contains(char::is_whitespace) => {
+            Ok(())
+        }
+        _ => Err(Invalid::NotHostPort { what }),
+    }
+}
+
 macro_rules! string_type {
     ($(#[$doc:meta])* $type:ident, $what:literal, $min:literal..=$max:literal, $check:expr) => {
         $(#[$doc])*
@@ -127,6 +146,16 @@ string_type! {
     Value, "value", 0..=65536, any_bytes
 }
 
+string_type! {
+    /// Where a node can be dialled: a host, by name or address, and a port, up to 259 bytes; empty if not known.
+    HostPort, "address of a node", 0..=259, check_host_port
+}
+
+string_type! {
+    /// Where a node stands, as a label (rack, building, region): up to 64 bytes of UTF-8 without control characters.
+    Zone, "zone", 0..=64, check_text
+}
+
 impl Name {
     /// The hash bucket of this name.
     pub fn slot(&self) -> Slot {
@@ -156,6 +185,16 @@ impl Address {
     pub const NONE: Address = Address(ShortBytes::EMPTY);
 }
 
+impl HostPort {
+    /// Not known.
+    pub const NONE: HostPort = HostPort(ShortBytes::EMPTY);
+}
+
+impl Zone {
+    /// Nobody gave one.
+    pub const NONE: Zone = Zone(ShortBytes::EMPTY);
+}
+
 impl Value {
     /// No bytes.
     pub const EMPTY: Value = Value(ShortBytes::EMPTY);
@@ -181,6 +220,23 @@ mod tests {
             "name has the control character 0x0a at byte 2: use printable text"
         );
         assert!(Name::new("x".repeat(512)).is_ok());
+    }
+
+    #[test]
+    fn an_address_of_a_node_has_a_host_and_a_port_or_is_not_known() {
+        for good in
+            ["", "10.0.0.1:7401", "[::1]:1", "node-1.example:65535", &format!("{}:65535", "h".repeat(253))]
+        {
+            assert_eq!(HostPort::new(good).unwrap().to_string(), good);
+        }
+        for bad in ["host", ":7401", "host:", "host:0", "host:65536", "host:+1", "a b:1", "a\n:1"] {
+            assert!(HostPort::new(bad).is_err(), "{bad:?}");
+        }
+        let says = HostPort::new("host").unwrap_err().to_string();
+        assert_eq!(says, "address of a node is not a host and a port: write it such as 10.0.0.1:7401");
+        assert!(HostPort::new(format!("{}:65535", "h".repeat(254))).is_err());
+        assert_eq!((HostPort::new("").unwrap(), Zone::new("").unwrap()), (HostPort::NONE, Zone::NONE));
+        assert!(Zone::new("z".repeat(64)).is_ok() && Zone::new("z".repeat(65)).is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! load pairs    ADDRESS CLIENTS SECONDS     each client locks and unlocks a name of its own, one operation at a time
 //! load client   ADDRESS TASKS SECONDS       the same through the client library, all tasks on one session
 //! load leases   ADDRESS COUNT TTL_S SECONDS keeps that many leases alive, each every third of its TTL
+//! load spread   ADDRESS COUNT TTL_S SECONDS the same, while each lease holds a lock in each of the cluster's groups
 //! load locks    ADDRESS COUNT               holds that many locks on one lease for each thousand, and waits for Enter
 //! load expire   ADDRESS COUNT TTL_S         lets leases with a lock each end together: how long until all are free
 //! ```
@@ -24,9 +25,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::session_service_client::SessionServiceClient;
 use tollgate_proto::v1::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LockRequest, Operation, Request, SessionRequest, StatusRequest,
-    UnlockRequest, operation::Op, operation_result::Result as OpResult,
+    GroupsRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LockRequest, Operation, Request, SessionRequest,
+    StatusRequest, UnlockRequest, operation::Op, operation_result::Result as OpResult,
 };
+use tollgate_types::{GroupId, GroupMap, Slot};
 use tonic::transport::Endpoint;
 
 /// Operations in one frame at most.
@@ -126,7 +128,10 @@ async fn main() -> anyhow::Result<()> {
         ["pairs", address, clients, seconds] => pairs(address, clients.parse()?, seconds.parse()?).await,
         ["client", address, tasks, seconds] => client(address, tasks.parse()?, seconds.parse()?).await,
         ["leases", address, count, ttl_s, seconds] => {
-            leases(address, count.parse()?, ttl_s.parse()?, seconds.parse()?).await
+            leases(address, count.parse()?, ttl_s.parse()?, seconds.parse()?, false).await
+        }
+        ["spread", address, count, ttl_s, seconds] => {
+            leases(address, count.parse()?, ttl_s.parse()?, seconds.parse()?, true).await
         }
         ["locks", address, count] => locks(address, count.parse()?).await,
         ["expire", address, count, ttl_s] => expire(address, count.parse()?, ttl_s.parse()?).await,
@@ -236,7 +241,7 @@ async fn grant_all(session: &Session, count: u64, ttl_ms: i64) -> anyhow::Result
     Ok(began.elapsed())
 }
 
-async fn leases(address: &str, count: u64, ttl_s: u64, seconds: u64) -> anyhow::Result<()> {
+async fn leases(address: &str, count: u64, ttl_s: u64, seconds: u64, with_locks: bool) -> anyhow::Result<()> {
     let session = Session::open(address).await?;
     let took = grant_all(&session, count, i64::try_from(ttl_s)? * 1_000).await?;
     println!(
@@ -244,6 +249,10 @@ async fn leases(address: &str, count: u64, ttl_s: u64, seconds: u64) -> anyhow::
         took.as_secs_f64(),
         count as f64 / took.as_secs_f64()
     );
+    if with_locks {
+        let (groups, took) = lock_everywhere(&session, address, count).await?;
+        println!("each holds a lock in each of {groups} groups, after {:.2} s", took.as_secs_f64());
+    }
     let until = Instant::now() + Duration::from_secs(seconds);
     let (sent, lost) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     // Spread evenly over a third of the TTL, in steps of ten milliseconds.
@@ -271,6 +280,39 @@ async fn leases(address: &str, count: u64, ttl_s: u64, seconds: u64) -> anyhow::
         sent as f64 / seconds as f64
     );
     Ok(())
+}
+
+/// Takes a lock in each group under each lease; how many groups there are, and how long it took.
+async fn lock_everywhere(session: &Session, address: &str, count: u64) -> anyhow::Result<(usize, Duration)> {
+    let mut admin =
+        AdminServiceClient::new(Endpoint::from_shared(format!("http://{address}"))?.connect().await?);
+    let groups = admin.groups(GroupsRequest::default()).await?.into_inner().groups.len();
+    let map = Arc::new(GroupMap::even(u32::try_from(groups)?)?);
+    // What stands in braces decides where a name lives.
+    let tag = |group: &GroupId| {
+        (0..1_000_000)
+            .map(|n| format!("{{t{n}}}"))
+            .find(|tag| map.group_of(Slot::of(tag.as_bytes())) == *group)
+    };
+    let tags: Vec<String> = map.groups().iter().filter_map(tag).collect();
+    let began = Instant::now();
+    let mut tasks = Vec::new();
+    for part in 0..256 {
+        let (session, tags) = (session.clone(), tags.clone());
+        tasks.push(tokio::spawn(async move {
+            for number in (part..count).step_by(256) {
+                for tag in &tags {
+                    let name = format!("load/{tag}/{}/{number}", std::process::id());
+                    session.lock(name, fresh_id(number + 1), None).await?;
+                }
+            }
+            anyhow::Ok(())
+        }));
+    }
+    for task in tasks {
+        task.await??;
+    }
+    Ok((tags.len(), began.elapsed()))
 }
 
 /// Holds locks, a thousand to a lease.
@@ -325,7 +367,7 @@ async fn expire(address: &str, count: u64, seconds: u64) -> anyhow::Result<()> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
     let mut admin = AdminServiceClient::new(endpoint.connect().await?);
     loop {
-        let status = admin.status(StatusRequest {}).await?.into_inner();
+        let status = admin.status(StatusRequest::default()).await?.into_inner();
         if status.replicas.iter().all(|replica| replica.claims == 0) {
             break;
         }

@@ -11,6 +11,7 @@ mod demo;
 mod dev;
 mod elect;
 mod explain;
+mod gateway;
 mod get;
 mod group;
 mod lease;
@@ -24,6 +25,7 @@ mod reference;
 mod release;
 mod run;
 mod server;
+mod snapshot;
 mod status;
 mod unlock;
 mod waiting;
@@ -59,7 +61,7 @@ enum Run {
 use Run::{Alone, Client};
 
 /// Every command, in the order of the help.
-const COMMANDS: [(fn() -> Command, Run); 21] = [
+const COMMANDS: [(fn() -> Command, Run); 23] = [
     (run::command, Client(run::run)),
     (lock::command, Client(lock::run)),
     (unlock::command, Client(unlock::run)),
@@ -75,9 +77,11 @@ const COMMANDS: [(fn() -> Command, Run); 21] = [
     (member::command, Client(member::run)),
     (group::command, Client(group::run)),
     (limits::command, Client(limits::run)),
+    (snapshot::command, Client(snapshot::run)),
     (dev::command, Alone(dev::run)),
     (demo::command, Alone(demo::run)),
     (server::command, Alone(server::run)),
+    (gateway::command, Alone(gateway::run)),
     (config::command, Alone(config::run)),
     (completions::command, Alone(completions::run)),
     (reference::command, Alone(reference::run)),

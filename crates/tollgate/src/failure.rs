@@ -34,6 +34,9 @@ fn advice(error: &Error) -> &'static str {
         (_, Some("STALE_TOKEN" | "NOT_HELD")) => {
             "hint: `tollgate get NAME` shows who holds it, with which token"
         }
+        (_, Some("MEMBER_REFUSED")) => {
+            "hint: `tollgate member ls` shows who votes, who answers and how far each is"
+        }
         (ErrorKind::Limit, Some("LIMIT_EXCEEDED")) => "hint: `tollgate limits` shows and changes the limits",
         _ => "",
     }

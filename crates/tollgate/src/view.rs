@@ -24,6 +24,15 @@ pub(crate) fn span_or_dash(span: Option<Duration>) -> String {
     span.map_or_else(|| "-".to_owned(), span::text)
 }
 
+/// What keeps a lock closed that nobody need hold.
+pub(crate) fn closed_text(left: Duration, restored: bool) -> String {
+    let left = span::text(left);
+    if restored {
+        return format!("the cluster was restored from a backup and grants nothing for {left} more");
+    }
+    format!("closed by a lock-delay for {left}")
+}
+
 /// Text that may be empty, for people.
 pub(crate) fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
@@ -83,6 +92,7 @@ pub(crate) fn lock_json(lock: &LockInfo) -> Value {
         "holder_count": lock.holder_count,
         "waiter_count": lock.waiter_count,
         "closed_ms": ms(lock.closed_for),
+        "restored": lock.restored,
         "revision": text(lock.revision),
     })
 }

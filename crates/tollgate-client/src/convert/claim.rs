@@ -78,6 +78,7 @@ fn end_reason(wire: v1::EndReason) -> EndReason {
         v1::EndReason::MaxHold => EndReason::MaxHold,
         v1::EndReason::TimedOut => EndReason::TimedOut,
         v1::EndReason::Cancelled => EndReason::Cancelled,
+        v1::EndReason::Deadlock => EndReason::Deadlock,
         v1::EndReason::Unspecified => EndReason::Unknown,
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{duration, lease_id, mode, node, revision, strange, token_or_none};
 use crate::cluster_info::{
-    DeadlockFound, DeadlockStep, Deadlocks, Group, Groups, LimitInfo, Member, MemberKind, NodeStatus,
-    ReplicaStatus, Role, Setting, SettingOrigin, SnapshotTaken,
+    AddedMember, DeadlockFound, DeadlockStep, Deadlocks, Group, Groups, LimitInfo, Member, MemberKind,
+    MemberProgress, NodeStatus, ReplicaStatus, Role, Setting, SettingOrigin, SnapshotTaken,
 };
 use crate::error::Error;
 use tollgate_proto::v1;
@@ -77,7 +77,19 @@ fn member(wire: v1::Member) -> Result<Member, Error> {
         connected: wire.connected,
         groups_led: wire.groups_led,
         version: wire.version,
+        votes: wire.votes,
     })
+}
+
+pub(crate) fn added_member(wire: v1::AddMemberResponse) -> Result<AddedMember, Error> {
+    let cluster = ClusterId::new(wire.header.unwrap_or_default().cluster_id);
+    let node = node(wire.node_id).ok_or_else(|| strange(()))?;
+    Ok(AddedMember { node, cluster, cluster_name: wire.cluster_name })
+}
+
+fn progress(wire: &v1::MemberProgress) -> Option<MemberProgress> {
+    let v1::MemberProgress { node_id, match_index, behind, active, caught_up } = *wire;
+    Some(MemberProgress { node: node(node_id)?, match_index, behind, active, caught_up })
 }
 
 pub(crate) fn groups(wire: v1::GroupsResponse) -> Groups {
@@ -94,6 +106,7 @@ fn group(wire: v1::Group) -> Group {
         voters: nodes(wire.voters),
         learners: nodes(wire.learners),
         witnesses: nodes(wire.witnesses),
+        progress: wire.progress.iter().filter_map(progress).collect(),
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) fn lock_info(wire: v1::LockState, revision: Revision) -> Result<LockI
         holder_count: wire.holder_count,
         waiter_count: wire.waiter_count,
         closed_for: duration(wire.closed_ms),
+        restored: wire.restored,
         revision,
     })
 }

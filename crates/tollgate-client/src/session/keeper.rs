@@ -121,9 +121,10 @@ async fn failed(core: &Core, error: &Error) -> Kept {
 
 /// Over one other node after the other.
 async fn by_detours(core: &Core, patience: Duration) -> Kept {
-    let line = core.client.pilot().line_now();
+    let pilot = core.client.pilot();
+    let line = pilot.line_to_now(pilot.home_of(core.lease));
     loop {
-        let mut others = core.client.pilot().endpoints().to_try();
+        let mut others = pilot.endpoints().to_try();
         if let Some(line) = line.as_ref().filter(|_| others.len() > 1) {
             others.retain(|endpoint| endpoint != line.endpoint());
         }

@@ -67,6 +67,7 @@ const END_STUB: u8 = 15;
 const REGISTER_STUB: u8 = 16;
 const ACK_LEASE_END: u8 = 17;
 const PROCLAIM: u8 = 18;
+const END_DEADLOCK: u8 = 19;
 
 /// Appends the encoding of `entry` to `out`.
 ///
@@ -152,6 +153,10 @@ impl Writer<'_> {
                 self.u8(ACK_LEASE_END);
                 self.ack_lease_end(*ack);
             }
+            Command::EndDeadlock(end) => {
+                self.u8(END_DEADLOCK);
+                self.end_deadlock(end);
+            }
         }
     }
 }
@@ -178,6 +183,7 @@ impl Reader<'_> {
             REGISTER_STUB => Command::RegisterStub(self.register_stub()?),
             ACK_LEASE_END => Command::AckLeaseEnd(self.ack_lease_end()?),
             PROCLAIM => Command::Proclaim(self.proclaim()?),
+            END_DEADLOCK => Command::EndDeadlock(self.end_deadlock()?),
             tag => return Err(DecodeError::UnknownTag { what: "command", tag, at }),
         })
     }

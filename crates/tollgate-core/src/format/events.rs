@@ -136,7 +136,7 @@ pub(super) fn read_register_state(reader: &mut Reader<'_>) -> Result<RegisterSta
     })
 }
 
-const REASONS: [EndReason; 8] = [
+const REASONS: [EndReason; 9] = [
     EndReason::Released,
     EndReason::LeaseExpired,
     EndReason::LeaseRevoked,
@@ -145,6 +145,7 @@ const REASONS: [EndReason; 8] = [
     EndReason::MaxHold,
     EndReason::TimedOut,
     EndReason::Cancelled,
+    EndReason::Deadlock,
 ];
 
 pub(crate) fn reason_number(reason: EndReason) -> u8 {

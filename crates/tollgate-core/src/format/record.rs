@@ -43,11 +43,14 @@ pub(super) enum Tag {
     Groups = 10,
     /// The groups that must be told of a lease's end.
     Unacked = 11,
+    /// Until when nothing is granted, after a restore from a backup.
+    Closed = 12,
 }
 
 /// Sections follow one another in this order: a record comes after those that it refers to.
-const SECTIONS: [&[Tag]; 10] = [
+const SECTIONS: [&[Tag]; 11] = [
     &[Tag::Header],
+    &[Tag::Closed],
     &[Tag::Lease, Tag::Stub],
     &[Tag::Groups],
     &[Tag::Unacked],
@@ -73,6 +76,7 @@ impl Tag {
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum Record<'a> {
     Header(&'a Header),
+    Closed(LogTime),
     Lease(&'a Lease),
     Groups(&'a Lease),
     Unacked(&'a Unacked),
@@ -108,6 +112,10 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
         Record::Header(header) => {
             writer.u8(Tag::Header as u8);
             write_header(header, out);
+        }
+        Record::Closed(until) => {
+            writer.u8(Tag::Closed as u8);
+            writer.log_time(*until);
         }
         Record::Lease(lease) => {
             match lease.stub() {
@@ -154,6 +162,7 @@ pub(crate) type KeptOutcome = (Seq, Outcome, bool);
 /// A record that was read.
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum Parsed {
+    Closed(LogTime),
     Lease { lease: Lease, kept: Vec<KeptOutcome> },
     Groups { incarnation: Revision, groups: Vec<GroupId> },
     Unacked(Unacked),
@@ -167,6 +176,7 @@ pub(super) enum Parsed {
 impl Parsed {
     pub(super) fn place(&self) -> Place {
         let (tag, number, key) = match self {
+            Parsed::Closed(_) => (Tag::Closed, Revision::ZERO, Vec::new()),
             Parsed::Lease { lease, .. } => (Tag::Lease, lease.incarnation, Vec::new()),
             Parsed::Groups { incarnation, .. } => (Tag::Groups, *incarnation, Vec::new()),
             Parsed::Unacked(unacked) => {
@@ -183,6 +193,7 @@ impl Parsed {
 
     pub(super) fn restore(self, restore: &mut Restore) -> Result<(), String> {
         match self {
+            Parsed::Closed(until) => restore.closed(until),
             Parsed::Lease { lease, kept } => restore.lease(lease, kept),
             Parsed::Groups { incarnation, groups } => restore.groups(incarnation, groups),
             Parsed::Unacked(unacked) => restore.unacked(unacked),
@@ -197,6 +208,7 @@ impl Parsed {
 
 pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>) -> Result<Parsed, DecodeError> {
     Ok(match tag {
+        Tag::Closed => Parsed::Closed(reader.log_time()?),
         Tag::Lease => read_requests(reader, read_lease)?,
         Tag::Stub => read_requests(reader, stubs::read_stub)?,
         Tag::Groups => {

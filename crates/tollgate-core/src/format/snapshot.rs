@@ -15,7 +15,8 @@ use crate::register::Register;
 use crate::ring::FrozenRing;
 use crate::slab::Frozen;
 use crate::state::{Restore, State};
-use tollgate_types::{Limits, LogTime, Name, Revision};
+use std::sync::Arc;
+use tollgate_types::{GroupId, GroupMap, Limits, LogTime, Name, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The format that this binary writes, and the only one that it reads.
@@ -35,11 +36,14 @@ pub(crate) struct Header {
     pub(crate) apply_version: u32,
     pub(crate) min_revision: Revision,
     pub(crate) limits: Limits,
+    pub(crate) group: GroupId,
+    pub(crate) map: Arc<GroupMap>,
 }
 
 /// A state as it was at one entry. Cheap to take, and free to travel to another thread.
 pub struct Snapshot {
     pub(crate) header: Header,
+    pub(crate) closed_until: LogTime,
     pub(crate) leases: Frozen<Lease>,
     pub(crate) unacked: Frozen<Unacked>,
     pub(crate) claims: Frozen<Claim>,
@@ -117,7 +121,10 @@ impl Snapshot {
         closures.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut registers: Vec<&Register> = self.registers.iter().map(|(_, register)| register).collect();
         registers.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        let closed = Some(self.closed_until).filter(|until| *until != LogTime::ZERO);
+        let closed = closed.filter(|_| !self.planted(Bug::ClosingLostInSnapshot));
         std::iter::once(Record::Header(&self.header))
+            .chain(closed.map(Record::Closed))
             .chain(leases.into_iter().map(Record::Lease))
             .chain(registered.into_iter().map(Record::Groups))
             .chain(unacked.into_iter().map(Record::Unacked))
@@ -227,6 +234,14 @@ pub enum SnapshotError {
         /// Its number, from 0.
         frame: u64,
     },
+    /// A state that only a newer binary may continue.
+    #[error("apply version {found} is not supported: this binary knows 1 to {known}, upgrade it")]
+    ApplyVersion {
+        /// Its apply version.
+        found: u32,
+        /// The newest known one.
+        known: u32,
+    },
     /// Records that can't all be true.
     #[error("the snapshot contradicts itself: {0}")]
     Inconsistent(String),
@@ -309,7 +324,7 @@ impl SnapshotReader {
             match (tag, &mut self.restore) {
                 (Tag::Header, None) => {
                     let header = read_header(&mut reader, frame)?;
-                    self.restore = Some(Restore::new(header).map_err(SnapshotError::Inconsistent)?);
+                    self.restore = Some(Restore::new(header)?);
                     self.last = Some(record::Place::header());
                 }
                 (Tag::Header, Some(_)) => return Err(SnapshotError::OutOfOrder { frame }),
@@ -378,6 +393,8 @@ pub(super) fn write_header(header: &Header, out: &mut Vec<u8>) {
     writer.varint(u64::from(header.apply_version));
     writer.revision(header.min_revision);
     writer.limits(&header.limits);
+    writer.group_id(header.group);
+    writer.group_map(&header.map);
 }
 
 fn read_header(reader: &mut Reader<'_>, frame: u64) -> Result<Header, SnapshotError> {
@@ -399,6 +416,8 @@ fn read_header(reader: &mut Reader<'_>, frame: u64) -> Result<Header, SnapshotEr
             apply_version: reader.u32("apply version")?,
             min_revision: reader.revision()?,
             limits: reader.limits()?,
+            group: reader.group_id()?,
+            map: Arc::new(reader.group_map()?),
         })
     };
     read(reader).map_err(failed)

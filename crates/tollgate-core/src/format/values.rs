@@ -5,8 +5,9 @@
 
 use super::wire::{DecodeError, Reader, Writer};
 use tollgate_types::{
-    Address, ClientId, DurationMs, GroupId, Invalid, Key, LeaseId, Limit, Limits, LogTime, Metadata, Mode,
-    NAMES_MAX, Name, Names, Owner, Revision, SEQ_RANGES_MAX, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, GroupId, GroupMap, Invalid, Key, LeaseId, Limit, Limits, LogTime,
+    Metadata, Mode, NAMES_MAX, Name, Names, Owner, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges, Slot,
+    Token, Value,
 };
 
 /// How many limits version 1 of the formats has. Once it is released, a limit more is a version more: old entries must
@@ -93,6 +94,16 @@ impl Writer<'_> {
 
     pub(crate) fn slot(&mut self, slot: Slot) {
         self.varint(u64::from(slot.number()));
+    }
+
+    /// Its epoch, the number of its ranges, then where each begins and whose it is.
+    pub(crate) fn group_map(&mut self, map: &GroupMap) {
+        self.varint(map.epoch());
+        let ranges: Vec<_> = map.ranges().map(|range| (range.first, range.group)).collect();
+        self.list("ranges of slots", usize::from(SLOTS), &ranges, |writer, (first, group)| {
+            writer.slot(*first);
+            writer.group_id(*group);
+        });
     }
 
     /// Their number, then each. Panics on `Names::Many` that [`Names::new`] did not make.
@@ -184,9 +195,19 @@ impl Reader<'_> {
     pub(crate) fn slot(&mut self) -> Result<Slot, DecodeError> {
         let at = self.at();
         let value = self.varint()?;
-        let max = u64::from(tollgate_types::SLOTS) - 1;
+        let max = u64::from(SLOTS) - 1;
         let slot = u16::try_from(value).map_err(|_| Invalid::OutOfRange { what: "slot", value, min: 0, max });
         Reader::valid(at, slot.and_then(Slot::new))
+    }
+
+    /// What [`Writer::group_map`] wrote: [`GroupMap::new`] refuses ranges that are not as a map has them.
+    pub(crate) fn group_map(&mut self) -> Result<GroupMap, DecodeError> {
+        let at = self.at();
+        let epoch = self.varint()?;
+        let ranges = self.list("ranges of slots", usize::from(SLOTS), 2, |reader| {
+            Ok((reader.slot()?, reader.group_id()?))
+        })?;
+        Reader::valid(at, GroupMap::new(epoch, ranges))
     }
 
     /// Names that are sorted and there once: [`Names::new`] alone would take them in any order.
@@ -387,9 +408,9 @@ mod tests {
 
     #[test]
     fn a_slot_is_below_the_number_of_slots() {
-        let last = Slot::new(tollgate_types::SLOTS - 1).unwrap();
+        let last = Slot::new(SLOTS - 1).unwrap();
         assert_eq!(Reader::new(&written(|w| w.slot(last))).slot(), Ok(last));
-        for number in [u64::from(tollgate_types::SLOTS), u64::MAX] {
+        for number in [u64::from(SLOTS), u64::MAX] {
             let bytes = written(|w| w.varint(number));
             assert!(matches!(Reader::new(&bytes).slot(), Err(DecodeError::Invalid { at: 0, .. })));
         }

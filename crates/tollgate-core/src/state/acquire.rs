@@ -173,6 +173,9 @@ impl State {
         if waits || self.next_deadline().is_some_and(|next| next <= at.max(self.now)) {
             return false;
         }
+        if self.placement.check_names(acquire.names.as_slice()).is_err() {
+            return false;
+        }
         let Ok(lease) = self.living_lease(acquire.lease) else { return false };
         let runs = acquire.request.as_ref().is_none_or(|request| self.would_run(lease, request));
         let places: SmallVec<[Place; 1]> =
@@ -192,7 +195,7 @@ impl State {
 
     /// Whether a newcomer gets the lock at once: nobody waits, and the holders leave room.
     fn is_free(&self, (_, lock): Place, mode: Mode) -> bool {
-        let Some(lock) = lock.map(|lock| self.locks.get(lock)) else { return true };
+        let Some(lock) = lock.map(|lock| self.locks.get(lock)) else { return !self.is_all_closed() };
         let overtakes = self.planted(Bug::ReaderOvertakesWriter) && mode == Mode::Shared;
         (lock.queue.is_empty() || overtakes) && !self.is_closed(lock) && self.joins(lock, mode)
     }

@@ -55,7 +55,7 @@ impl State {
         if self.is_wanted_by_more(claim, cancel) {
             return Reply::Done;
         }
-        self.end_wait(claim);
+        self.end_wait(claim, EndReason::Cancelled);
         Reply::Cancelled
     }
 
@@ -76,7 +76,7 @@ impl State {
         if !self.claims.get(claim).is_queued() {
             return self.cancel_granted(claim, cancel.release_if_granted);
         }
-        self.end_wait(claim);
+        self.end_wait(claim, EndReason::Cancelled);
         Reply::Cancelled
     }
 
@@ -129,18 +129,18 @@ impl State {
         };
         self.leases.get_mut(lease).requests.keep(seq, Kept::Outcome(CANCELLED));
         if !wanted_by_others {
-            self.end_wait(id);
+            self.end_wait(id, EndReason::Cancelled);
         }
         Reply::Cancelled
     }
 
     /// Ends a wait: the claim, or its upgrade alone if it holds.
-    fn end_wait(&mut self, id: Id<Claim>) {
+    pub(super) fn end_wait(&mut self, id: Id<Claim>, reason: EndReason) {
         let names = self.claims.get(id).names.clone();
         if self.claims.get(id).holds() {
-            self.end_upgrade(id, EndReason::Cancelled);
+            self.end_upgrade(id, reason);
         } else {
-            self.end_claim(id, EndReason::Cancelled, self.now, &Metadata::NONE);
+            self.end_claim(id, reason, self.now, &Metadata::NONE);
         }
         self.settle_names(names.as_slice());
     }

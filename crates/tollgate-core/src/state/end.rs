@@ -162,7 +162,11 @@ impl State {
             return;
         }
         let due = if self.planted(Bug::LockDelayFromReaping) { self.now } else { due };
-        let until = due.after(claim.lock_delay());
+        self.close_until(lock, due.after(claim.lock_delay()));
+    }
+
+    /// Keeps a lock closed at least so long.
+    pub(super) fn close_until(&mut self, lock: Id<Lock>, until: LogTime) {
         let present = self.locks.get(lock).closure.map(|closure| self.closures.get(closure).until);
         if until <= self.now || present.is_some_and(|present| present >= until) {
             return;

@@ -53,6 +53,9 @@ impl State {
             younger: None,
         };
         let id = self.insert_claim(claim);
+        if !granted {
+            self.close_with_all(id);
+        }
         let state = self.claims.get(id).state();
         self.emit_claim(id, Some(state), None, None);
         id
@@ -231,12 +234,23 @@ impl State {
         } else {
             claim.queue_key()
         };
+        let state = claim.state();
         for lock in claim.locks.as_slice() {
             self.locks.get_mut(*lock).queue.insert(key, id);
         }
-        let state = claim.state();
+        self.close_with_all(id);
         self.count_wait(id);
         self.emit_claim(id, Some(state), Some(prev), None);
+    }
+
+    /// While all names are closed, those that somebody waits for are closed each by itself as well: so each is settled
+    /// when that time is over, in bounded steps.
+    fn close_with_all(&mut self, id: Id<Claim>) {
+        if self.closed_until > self.now {
+            for lock in self.claims.get(id).locks.clone().as_slice() {
+                self.close_until(*lock, self.closed_until);
+            }
+        }
     }
 
     /// Takes a claim out of the queues of its names.

@@ -49,8 +49,8 @@ impl State {
         groups.insert(place, group);
         if first {
             // What is owed for the leases that have ended must not grow without end while a group does not answer.
-            self.check(Limit::Leases, self.leases_registered + self.unacked.len() as u64 + 1)?;
-            self.leases_registered += 1;
+            self.check(Limit::Leases, (self.registered.len() + self.unacked.len()) as u64 + 1)?;
+            self.registered.insert(self.leases.get(id).incarnation, id);
         }
         self.leases.get_mut(id).residence = Residence::HereAndStubs(groups.into());
         Ok(())
@@ -66,7 +66,7 @@ impl State {
         let (lease_id, incarnation) = (lease.id, lease.incarnation);
         let residence = std::mem::replace(&mut self.leases.get_mut(id).residence, Residence::Here);
         let Residence::HereAndStubs(groups) = residence else { unreachable!("it has groups") };
-        self.leases_registered -= 1;
+        self.registered.remove(&incarnation);
         self.insert_unacked(Unacked { lease: lease_id, incarnation, reason, groups });
     }
 

@@ -227,7 +227,9 @@ impl State {
             Outcome::Acquired { token, create_revision, mode } => {
                 Reply::Acquired { token, create_revision, mode }
             }
-            Outcome::Busy => names.map_or(Reply::Busy { holders: Vec::new() }, |names| self.busy(names)),
+            Outcome::Busy => {
+                names.map_or(Reply::Busy { holders: Vec::new(), closed: None }, |names| self.busy(names))
+            }
             Outcome::Released { revision } => Reply::Released { revision },
             Outcome::Ended { token, reason } => Reply::Ended { token, reason },
             Outcome::TxnDone { succeeded, revision } => {

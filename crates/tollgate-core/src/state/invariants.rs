@@ -26,7 +26,8 @@ type Checked = Result<(), String>;
 
 impl State {
     /// Panics, saying what is wrong, if the state contradicts itself: P1 (exclusion), P2 (tokens), P8 and P9 (nobody
-    /// who could be granted waits), and every derived table against the records.
+    /// who could be granted waits), P14 (nothing is here that another group serves), and every derived table against
+    /// the records.
     pub fn assert_invariants(&self) {
         if let Err(broken) = self.check_invariants() {
             panic!("invariant broken at revision {}: {broken}", self.revision);
@@ -41,6 +42,7 @@ impl State {
         self.check_deadlines()?;
         self.check_owners()?;
         self.check_registers()?;
+        self.check_placed()?;
         self.check_ring()
     }
 
@@ -205,11 +207,13 @@ impl State {
                 must!(ends, "the stub of {:?} has a deadline", lease.id);
             }
             must!(lease.groups().is_sorted_by(|a, b| a < b), "the groups of {:?} are out of order", lease.id);
-            registered += u64::from(!lease.groups().is_empty());
+            let listed = self.registered.get(&lease.incarnation) == Some(&id);
+            must!(listed != lease.groups().is_empty(), "{:?} is half registered", lease.id);
+            registered += usize::from(listed);
         }
         must!(stubs == self.stubs.len(), "stubs that are gone");
         must!(pending == self.stubs_pending.len(), "pending stubs that are gone");
-        must!(registered == self.leases_registered, "registered leases are miscounted");
+        must!(registered == self.registered.len(), "registered leases that are gone");
         for (id, unacked) in self.unacked.iter() {
             let known = self.unacked_leases.get(&(unacked.lease, unacked.incarnation)) == Some(&id);
             must!(known, "the end of {:?} is forgotten", unacked.lease);

@@ -28,6 +28,7 @@ impl State {
         if let Err(rejection) = self.check(Limit::Leases, self.leases.len() as u64 + 1) {
             return Reply::Rejected(rejection);
         }
+        let ttl = DurationMs::from_ms(grant.ttl.ms() + u64::from(self.rehearses()));
         let incarnation = self.bump();
         let id = match grant.id {
             LeaseChoice::Chosen(id) => id,
@@ -39,8 +40,8 @@ impl State {
         let lease = self.insert_lease(Lease {
             id,
             incarnation,
-            ttl: grant.ttl,
-            deadline: self.now.after(grant.ttl),
+            ttl,
+            deadline: self.now.after(ttl),
             end_reason: EndReason::LeaseExpired,
             client_id: grant.client_id.clone(),
             address: grant.address.clone(),

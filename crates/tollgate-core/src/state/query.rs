@@ -128,7 +128,7 @@ impl State {
         places.max().unwrap_or(0) as u64
     }
 
-    /// The answer to those who won't wait: who holds the names.
+    /// The answer to those who won't wait: who holds the names, and what keeps them closed.
     pub fn busy(&self, names: &Names) -> Reply {
         let locks = names.as_slice().iter().filter_map(|name| self.find_lock(name).1);
         let locks = locks.map(|lock| self.locks.get(lock));
@@ -136,6 +136,7 @@ impl State {
         let holders = holders.take(Reply::BUSY_HOLDERS_MAX);
         Reply::Busy {
             holders: holders.map(|(lock, id)| holder_view(&lock.name, self.with_lease(id))).collect(),
+            closed: self.closed(names),
         }
     }
 

@@ -7,7 +7,7 @@ use super::{APPLY_VERSION_SUPPORTED, State};
 use crate::claim::{Claim, Locks};
 use crate::event::{Change, RegisterState};
 use crate::format::KeptOutcome;
-use crate::format::snapshot::{Header, Snapshot};
+use crate::format::snapshot::{Header, Snapshot, SnapshotError};
 use crate::index::hash_number;
 use crate::lease::{Lease, Residence, Unacked};
 use crate::register::Register;
@@ -16,6 +16,7 @@ use crate::requests::{Kept, KeptFor, Part};
 use crate::ring::Ring;
 use crate::slab::Id;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tollgate_types::{GroupId, Key, LogTime, Name, Revision, Seq};
 
 impl State {
@@ -31,7 +32,10 @@ impl State {
                 apply_version: self.apply_version,
                 min_revision: self.ring.min_revision(),
                 limits: self.limits.clone(),
+                group: self.group(),
+                map: Arc::clone(self.map()),
             },
+            closed_until: self.closed_until,
             leases: self.leases.freeze(),
             unacked: self.unacked.freeze(),
             claims: self.claims.freeze(),
@@ -53,23 +57,33 @@ pub(crate) struct Restore {
 type Restored = Result<(), String>;
 
 impl Restore {
-    pub(crate) fn new(header: Header) -> Result<Restore, String> {
-        header.limits.validate().map_err(|invalid| invalid.to_string())?;
-        if header.apply_version == 0 || header.apply_version > APPLY_VERSION_SUPPORTED {
-            return Err(format!(
-                "apply version {} is not supported: this binary knows 1 to {APPLY_VERSION_SUPPORTED}, upgrade it",
-                header.apply_version
-            ));
+    pub(crate) fn new(header: Header) -> Result<Restore, SnapshotError> {
+        let valid = header.limits.validate();
+        valid.map_err(|invalid| SnapshotError::Inconsistent(invalid.to_string()))?;
+        if header.apply_version == 0 {
+            return Err(SnapshotError::Inconsistent("there is no apply version 0".to_owned()));
+        }
+        if header.apply_version > APPLY_VERSION_SUPPORTED {
+            let (found, known) = (header.apply_version, APPLY_VERSION_SUPPORTED);
+            return Err(SnapshotError::ApplyVersion { found, known });
         }
         if header.min_revision.get() > header.revision.get() + 1 {
-            return Err("history starts after the present".to_owned());
+            return Err(SnapshotError::Inconsistent("history starts after the present".to_owned()));
         }
-        let mut state = State::new(header.limits);
+        let mut state = State::of_group(header.limits, header.group, header.map);
         state.now = header.now;
         state.revision = header.revision;
         state.apply_version = header.apply_version;
         state.ring = Ring::restore(header.min_revision);
         Ok(Restore { state, incarnations: BTreeMap::new() })
+    }
+
+    pub(crate) fn closed(&mut self, until: LogTime) -> Restored {
+        if until == LogTime::ZERO || until == LogTime::NEVER {
+            return Err("it was never closed, or is for ever".to_owned());
+        }
+        self.state.closed_until = until;
+        Ok(())
     }
 
     fn past(&self, revision: Revision) -> Restored {
@@ -117,7 +131,7 @@ impl Restore {
             return Err(format!("the stub of {incarnation:?} has stubs"));
         }
         self.state.leases.get_mut(id).residence = Residence::HereAndStubs(groups.into());
-        self.state.leases_registered += 1;
+        self.state.registered.insert(incarnation, id);
         Ok(())
     }
 

@@ -256,7 +256,8 @@ impl State {
 
     pub(super) fn is_closed(&self, lock: &Lock) -> bool {
         let until = lock.closure.map(|closure| self.closures.get(closure).until);
-        until.is_some_and(|until| until > self.now) && !self.planted(Bug::LockDelayIgnored)
+        let delayed = until.is_some_and(|until| until > self.now) && !self.planted(Bug::LockDelayIgnored);
+        delayed || self.is_all_closed()
     }
 
     /// A lock that changed beside the one being settled: its queue is looked at when its turn comes.

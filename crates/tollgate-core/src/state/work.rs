@@ -61,7 +61,7 @@ impl State {
         let closure = self.closure_ends.first_key_value().map(|((at, _), _)| *at);
         // A stub's deadline is never: no time brings it about.
         let lease = lease.filter(|at| *at != LogTime::NEVER);
-        let first = [lease, claim, closure].into_iter().flatten().min();
+        let first = [lease, claim, closure, self.closed_until()].into_iter().flatten().min();
         if self.dirty.is_empty() { first.map(|at| at.max(self.now)) } else { Some(self.now) }
     }
 

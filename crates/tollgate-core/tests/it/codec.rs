@@ -6,10 +6,10 @@ mod arbitrary;
 pub(crate) use arbitrary::{Rng, arbitrary_entry};
 use tollgate_core::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
-    ConvertLock, DecodeError, ENTRY_FORMAT_VERSION, EndStub, Entry, ForceRelease, GrantLease, KeySelector,
-    LeaseChoice, LeaseEnd, Op, Proclaim, RENEWALS_MAX, RangeQuery, RegisterStub, Relation, ReleaseBy,
-    ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Sort, TXN_STEPS_MAX, Txn, Wait, decode_entry,
-    encode_entry,
+    ConvertLock, DecodeError, ENTRY_FORMAT_VERSION, EndDeadlock, EndStub, Entry, ForceRelease, GrantLease,
+    KeySelector, LeaseChoice, LeaseEnd, Op, Proclaim, RENEWALS_MAX, RangeQuery, RegisterStub, Relation,
+    ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Sort, TXN_STEPS_MAX, Txn, Wait,
+    decode_entry, encode_entry,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
@@ -110,6 +110,11 @@ fn golden() -> Vec<(&'static str, Entry)> {
         token: Token::new(9).unwrap(),
         value: value(text),
         request,
+    };
+    let end_deadlock = EndDeadlock {
+        name: Name::new("a").unwrap(),
+        create_revision: Revision::new(300).unwrap(),
+        blocker: Token::new(9).unwrap(),
     };
     let release = |token: Option<u64>, request| ReleaseLock {
         names: names(&["b", "a"]),
@@ -248,6 +253,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
             ),
         ),
         ("01 00 12 00 0161 05 00 09 00", at(0, Command::Proclaim(proclaim("", None)))),
+        ("01 00 13 0161 ac02 09", at(0, Command::EndDeadlock(end_deadlock))),
         (
             "01 00 12 01 0161 05 00 09 0176 04 00",
             at(0, Command::Proclaim(proclaim("v", Some(request(4, &[]))))),
@@ -385,7 +391,7 @@ fn the_log_format_stays_as_it_is() {
         let log_time_end = (1..golden.len()).find(|i| golden[*i] < 0x80).unwrap();
         tags.insert(golden[log_time_end + 1]);
     }
-    assert!(tags.into_iter().eq(1..=18), "every command has a line");
+    assert!(tags.into_iter().eq(1..=19), "every command has a line");
 }
 
 #[test]
@@ -455,7 +461,7 @@ fn an_unknown_version_or_tag_is_refused() {
         let error = DecodeError::UnsupportedVersion { what: "entry", found, supported: 1 };
         assert_eq!(decode_entry(&[found, 0, 1]), Err(error));
     }
-    for tag in (0..=255).filter(|tag| !(1..=18).contains(tag)) {
+    for tag in (0..=255).filter(|tag| !(1..=19).contains(tag)) {
         let error = DecodeError::UnknownTag { what: "command", tag, at: 2 };
         assert_eq!(decode_entry(&[1, 0, tag]), Err(error));
     }

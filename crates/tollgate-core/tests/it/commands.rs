@@ -1,13 +1,14 @@
 //! Short ways to say commands, and a state to say them to: a test spells out only what it is about.
 
+use std::sync::Arc;
 use tollgate_core::{
     AcquireLock, AddStub, Applied, Bug, CancelTarget, CancelWait, Command, ConfirmStub, ConvertLock, EndStub,
     Entry, Event, GrantLease, LeaseChoice, LeaseEnd, Op, Proclaim, RegisterStub, ReleaseBy, ReleaseLock,
     RenewLeases, Renewal, Request, RevokeLease, SnapshotReader, State, Txn, Wait, Watch,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
-    Owner, Revision, Seq, SeqRanges, Token, Value,
+    Address, ClientId, DurationMs, GroupId, GroupMap, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name,
+    Names, Owner, Revision, Seq, SeqRanges, Token, Value,
 };
 
 /// A state in which a planted bug survives a restore.
@@ -18,7 +19,17 @@ pub(crate) struct Replica {
 
 impl Replica {
     pub(crate) fn new(limits: &Limits, bug: Option<Bug>) -> Replica {
-        let mut replica = Replica { state: State::new(limits.clone()), bug };
+        Replica::of_group(limits, GroupId::MAP, &Arc::new(GroupMap::single()), bug)
+    }
+
+    pub(crate) fn of_group(
+        limits: &Limits,
+        group: GroupId,
+        map: &Arc<GroupMap>,
+        bug: Option<Bug>,
+    ) -> Replica {
+        let state = State::of_group(limits.clone(), group, Arc::clone(map));
+        let mut replica = Replica { state, bug };
         replica.plant();
         replica
     }

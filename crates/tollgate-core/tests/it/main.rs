@@ -5,6 +5,7 @@ mod backlog;
 mod busy;
 mod codec;
 mod commands;
+mod deadlocks;
 mod faults;
 mod fuzz;
 mod mutants;

@@ -7,25 +7,29 @@
 //! Not here: the bound on a deadlock search, and which cycle a search reports (`Oracle::check_cycle` judges the
 //! core's).
 
+mod blockers;
 mod claims;
 mod deadlock;
 mod identity;
 mod leases;
 mod locks;
+mod placement;
 mod registers;
+mod resume;
 mod stubs;
 mod views;
 
 use deadlock::Impasse;
 use identity::Kept;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tollgate_core::{
     Applied, Change, Command, EndReason, EndedLease, Entry, Event, LeaseEnd, RegisterState, Rejection, Reply,
     Resolution,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
-    Owner, Revision, SeqRanges, Token, Value,
+    Address, ClientId, DurationMs, GroupId, GroupMap, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name,
+    Names, Owner, Revision, SeqRanges, Token, Value,
 };
 
 /// The version that a new group applies, and the only one there is.
@@ -34,6 +38,8 @@ const APPLY_VERSION: u32 = 1;
 /// The whole state. Claims and leases stand in the order in which they were made.
 pub(crate) struct Oracle {
     limits: Limits,
+    group: GroupId,
+    map: Arc<GroupMap>,
     now: LogTime,
     revision: Revision,
     leases: Vec<Lease>,
@@ -41,6 +47,8 @@ pub(crate) struct Oracle {
     unacked: BTreeMap<(LeaseId, Revision), (LeaseEnd, BTreeSet<GroupId>)>,
     claims: Vec<Claim>,
     closures: BTreeMap<Name, LogTime>,
+    /// Until when nothing is granted, after a restore.
+    closed_until: LogTime,
     registers: BTreeMap<Key, Register>,
     dirty: BTreeSet<Name>,
     /// All since the beginning; those before `ring_start` would have left the ring.
@@ -151,14 +159,21 @@ struct Purged {
 
 impl Oracle {
     pub(crate) fn new(limits: Limits) -> Oracle {
+        Oracle::of_group(limits, GroupId::MAP, Arc::new(GroupMap::single()))
+    }
+
+    pub(crate) fn of_group(limits: Limits, group: GroupId, map: Arc<GroupMap>) -> Oracle {
         Oracle {
             limits,
+            group,
+            map,
             now: LogTime::ZERO,
             revision: Revision::ZERO,
             leases: Vec::new(),
             unacked: BTreeMap::new(),
             claims: Vec::new(),
             closures: BTreeMap::new(),
+            closed_until: LogTime::ZERO,
             registers: BTreeMap::new(),
             dirty: BTreeSet::new(),
             events: Vec::new(),
@@ -192,6 +207,9 @@ impl Oracle {
     }
 
     fn run(&mut self, command: &Command) -> Reply {
+        if let Some(rejection) = self.misplaced(command) {
+            return Reply::Rejected(rejection);
+        }
         match command {
             Command::Tick => Reply::Done,
             Command::GrantLease(grant) => self.grant_lease(grant),
@@ -209,6 +227,7 @@ impl Oracle {
             Command::EndStub(end) => self.end_stub(*end),
             Command::RegisterStub(register) => self.register_stub(*register),
             Command::AckLeaseEnd(ack) => self.ack_lease_end(*ack),
+            Command::EndDeadlock(end) => self.end_deadlock(end),
             Command::SetLimits(limits) => match limits.validate() {
                 Ok(()) => {
                     self.limits = (**limits).clone();
@@ -489,7 +508,7 @@ impl Oracle {
     }
 
     fn is_closed(&self, name: &Name) -> bool {
-        self.closures.get(name).is_some_and(|until| *until > self.now)
+        self.closed_until > self.now || self.closures.get(name).is_some_and(|until| *until > self.now)
     }
 }
 

@@ -11,6 +11,8 @@ mod fairness;
 mod homes;
 mod leases;
 mod limits;
+mod placement;
+mod restores;
 mod retries;
 mod tokens;
 mod waiters;

@@ -6,6 +6,7 @@
 
 mod compare;
 mod generate;
+mod place;
 mod rng;
 mod stats;
 mod texts;
@@ -13,6 +14,7 @@ mod texts;
 use compare::{Failure, Pair, Step};
 use generate::Generator;
 pub(crate) use generate::repeat_of;
+use place::Place;
 pub(crate) use stats::Stats;
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -31,6 +33,7 @@ const SHRINK_RUNS_MAX: usize = 2_000;
 /// A sequence that failed, with all that is needed to run it again.
 struct Broken {
     limits: Limits,
+    place: Place,
     steps: Vec<Step>,
     failure: Failure,
     text: String,
@@ -42,9 +45,10 @@ pub(crate) fn run_sequence(seed: u64, bug: Option<Bug>) -> Result<Stats, String>
 }
 
 fn play(seed: u64, bug: Option<Bug>) -> Result<Stats, Box<Broken>> {
-    let mut generator = Generator::new(seed);
+    let place = Place::of_seed(seed);
+    let mut generator = Generator::new(seed).at(&place);
     let limits = generator.limits().clone();
-    let mut pair = Pair::new(&limits, bug);
+    let mut pair = Pair::new(&limits, &place, bug);
     let mut stats = Stats::default();
     let mut steps: Vec<Step> = Vec::new();
     let mut replies: Vec<Reply> = Vec::new();
@@ -67,12 +71,12 @@ fn play(seed: u64, bug: Option<Bug>) -> Result<Stats, Box<Broken>> {
         }
     };
     let text = describe(seed, &steps, &replies, &failure);
-    Err(Box::new(Broken { limits, steps, failure, text }))
+    Err(Box::new(Broken { limits, place, steps, failure, text }))
 }
 
 /// Runs given steps on a new pair.
-fn run_entries(limits: &Limits, steps: &[Step], bug: Option<Bug>) -> Result<(), Failure> {
-    let mut pair = Pair::new(limits, bug);
+fn run_entries(limits: &Limits, place: &Place, steps: &[Step], bug: Option<Bug>) -> Result<(), Failure> {
+    let mut pair = Pair::new(limits, place, bug);
     for step in steps {
         quietly(|| pair.step(step))?;
     }
@@ -108,7 +112,7 @@ fn shrink(broken: &Broken, bug: Option<Bug>) -> (Vec<Step>, Failure) {
             runs += 1;
             let mut fewer = steps.clone();
             fewer.drain(at..(at + size).min(steps.len()));
-            match run_entries(&broken.limits, &fewer, bug) {
+            match run_entries(&broken.limits, &broken.place, &fewer, bug) {
                 Err(other) if other.kind == failure.kind => {
                     (steps, failure, shrunk) = (fewer, other, true);
                 }
@@ -209,20 +213,24 @@ fn run_sequences(start: u64, count: u64) -> Result<Stats, Box<Broken>> {
 
 /// Applies a seed's entries to the oracle alone.
 fn rehearse(seed: u64, stats: &mut Stats) {
-    let mut generator = Generator::new(seed);
-    let mut oracle = crate::oracle::Oracle::new(generator.limits().clone());
+    let place = Place::of_seed(seed);
+    let mut generator = Generator::new(seed).at(&place);
+    let mut oracle = place.oracle(generator.limits());
     while let Some(step) = generator.next_step(&oracle) {
         let applied: Applied = oracle.apply(&step.entry);
         stats.note(&step, &applied, &oracle);
         generator.learn(&step, &applied);
+        if let Some((raise, grace)) = step.resume {
+            oracle.resume(oracle.revision().get() + raise, grace);
+        }
         if let Err(stall) = oracle.check_settled() {
             panic!("seed {seed}: {stall} after {step:?}");
         }
     }
 }
 
-/// Entries at random for tests of their own, and the limits to begin with. Aimed, as in a sequence, at what the
-/// entries before them made.
+/// Entries at random for tests of their own, for the only group of a cluster, and the limits to begin with. Aimed, as
+/// in a sequence, at what the entries before them made.
 pub(crate) fn entries(seed: u64, count: u64) -> (Limits, Vec<Entry>) {
     let limits = Generator::new(seed).limits().clone();
     let entries = entries_after(&limits, &[], seed, count);

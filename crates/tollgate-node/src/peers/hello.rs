@@ -3,6 +3,7 @@
 //! `TOLLGATE`, version (u16), cluster, from, to, disk of the one who dials (u64 each), little-endian. The answer is one
 //! byte: 0 says that the one who was dialled has the other's disk in its books.
 
+use crate::circle::Roster;
 use crate::planted::{Bug, planted};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -42,16 +43,19 @@ pub(super) enum Refusal {
              that is gone; remove the node and let it join under a new id"
     )]
     OtherDisk,
+    #[error("this node was removed from the cluster, or its id was passed over: let it join under a new id")]
+    Removed,
 }
 
 impl Refusal {
-    const ALL: [(u8, Refusal); 6] = [
+    const ALL: [(u8, Refusal); 7] = [
         (1, Refusal::OtherCluster),
         (2, Refusal::OtherNode),
         (3, Refusal::UnknownPeer),
         (4, Refusal::OtherVersion),
         (5, Refusal::NotAPeer),
         (6, Refusal::OtherDisk),
+        (7, Refusal::Removed),
     ];
 
     fn byte(self) -> u8 {
@@ -117,19 +121,17 @@ impl Hello {
     }
 
     /// What is wrong with it for this node, whatever its disk.
-    pub(super) fn refusal(
-        &self,
-        (cluster, node): (ClusterId, NodeId),
-        is_known: impl Fn(NodeId) -> bool,
-    ) -> Option<Refusal> {
+    pub(super) fn refusal(&self, (cluster, node): (ClusterId, NodeId), roster: &Roster) -> Option<Refusal> {
         if self.cluster != cluster && !planted(Bug::OtherClusterAccepted) {
             Some(Refusal::OtherCluster)
         } else if self.to != node || self.from == node {
             Some(Refusal::OtherNode)
-        } else if !is_known(self.from) {
-            Some(Refusal::UnknownPeer)
-        } else {
+        } else if roster.contains(self.from) {
             None
+        } else if roster.is_past(self.from) {
+            (!planted(Bug::RemovedHeard)).then_some(Refusal::Removed)
+        } else {
+            Some(Refusal::UnknownPeer)
         }
     }
 }
@@ -148,14 +150,15 @@ mod tests {
         }
     }
 
-    /// What either side makes of it: the one who dialled, and node 2 of cluster 7, which knows three nodes.
+    /// What either side makes of it: the one who dialled, and node 2 of cluster 7, whose members are 1, 2 and 4.
     async fn meet(hello: Hello) -> (Result<(), Refusal>, Option<Refusal>) {
         let (mut near, mut far) = tokio::io::duplex(100);
         let me = (ClusterId::new(7), NodeId::new(2).unwrap());
+        let roster = Roster::of_nodes([1, 2, 4]);
         let (said, heard) = tokio::join!(greet(&mut near, hello), async {
             let heard = hear(&mut far).await.unwrap().unwrap();
             assert_eq!(heard, hello);
-            let refusal = heard.refusal(me, |node| node.number() <= 3);
+            let refusal = heard.refusal(me, &roster);
             answer(&mut far, refusal).await.unwrap();
             refusal
         });
@@ -170,6 +173,7 @@ mod tests {
             (hello(7, 1, 3), Refusal::OtherNode),
             (hello(7, 2, 2), Refusal::OtherNode),
             (hello(7, 9, 2), Refusal::UnknownPeer),
+            (hello(7, 3, 2), Refusal::Removed),
         ] {
             assert_eq!(meet(hello).await, (Err(refusal), Some(refusal)));
         }

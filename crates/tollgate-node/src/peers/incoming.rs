@@ -1,4 +1,4 @@
-//! Listens to peers: whoever says hello rightly, and with the disk it always had, is read from, frame by frame.
+//! Listens to peers: a member that says hello rightly, and with the disk it always had, is read from, frame by frame.
 //!
 //! Invariant: a frame is from whom its connection is from; one that says otherwise cuts it.
 //! Strangers have a limit of their own and a moment to say who they are. A peer has one connection: a new one takes the
@@ -8,10 +8,11 @@
 use super::FRAME_BYTES_MAX;
 use super::disks::Disks;
 use super::hello::{self, Hello, Refusal};
+use crate::circle::Roster;
 use crate::driver::Input;
 use crate::inbox::Inbox;
 use crate::planted::{Bug, planted};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,10 +30,14 @@ const STRANGERS_MAX: usize = 64;
 /// Bytes of frames that wait for the driver, in kibibytes.
 const WAITING_KIB_MAX: usize = 128 << 10;
 
+/// Peers that something was last said about; past this it may be said again.
+const TOLD_MAX: usize = 1_024;
+
 /// Who listens, and what its connections share.
-struct Ear {
+pub(super) struct Ear {
     me: (ClusterId, NodeId),
-    known: BTreeSet<NodeId>,
+    /// Who is listened to now.
+    roster: Mutex<Roster>,
     disks: Disks,
     inbox: Arc<Inbox<Input>>,
     room: Arc<Semaphore>,
@@ -40,18 +45,11 @@ struct Ear {
     present: Mutex<BTreeMap<NodeId, oneshot::Sender<()>>>,
     /// With which wrong disk each peer came last: it comes again and again, and is told of once.
     wrong: Mutex<BTreeMap<NodeId, DiskId>>,
+    /// Likewise who is no member, and why it was refused.
+    refused: Mutex<BTreeMap<NodeId, Refusal>>,
 }
 
-pub(super) async fn listen(
-    listener: TcpListener,
-    me: (ClusterId, NodeId),
-    known: BTreeSet<NodeId>,
-    disks: Disks,
-    inbox: Arc<Inbox<Input>>,
-) {
-    let room = Arc::new(Semaphore::new(WAITING_KIB_MAX));
-    let (present, wrong) = (Mutex::default(), Mutex::default());
-    let ear = Arc::new(Ear { me, known, disks, inbox, room, present, wrong });
+pub(super) async fn listen(listener: TcpListener, ear: Arc<Ear>) {
     let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
     // Connections end with this task, and so with the node.
     let mut connections = JoinSet::new();
@@ -77,6 +75,19 @@ pub(super) async fn listen(
 }
 
 impl Ear {
+    pub(super) fn new(me: (ClusterId, NodeId), disks: Disks, inbox: Arc<Inbox<Input>>) -> Ear {
+        let room = Arc::new(Semaphore::new(WAITING_KIB_MAX));
+        let (roster, present) = (Mutex::default(), Mutex::default());
+        Ear { me, roster, disks, inbox, room, present, wrong: Mutex::default(), refused: Mutex::default() }
+    }
+
+    /// These are listened to from now on. Whoever is none of them is cut off, and hears why when it dials again.
+    pub(super) fn renew(&self, roster: Roster) {
+        let mut present = self.present.lock().expect("nobody panics with it");
+        present.retain(|node, _| roster.contains(*node) || planted(Bug::RemovedHeard));
+        *self.roster.lock().expect("nobody panics with it") = roster;
+    }
+
     async fn meet(
         &self,
         mut stream: TcpStream,
@@ -87,7 +98,14 @@ impl Ear {
         let Some(from) = met.map_err(|_| io::ErrorKind::TimedOut)?? else { return Ok(()) };
         drop(stranger);
         let (end, ended) = oneshot::channel();
-        self.present.lock().expect("nobody panics with it").insert(from, end);
+        {
+            let mut present = self.present.lock().expect("nobody panics with it");
+            // It may have been removed since it was greeted, and then nobody would cut it off.
+            if self.refusal_by_roster(from).is_some() {
+                return Ok(());
+            }
+            present.insert(from, end);
+        }
         tokio::select! {
             read = self.read(from, stream) => read,
             // A newer connection has its place.
@@ -102,15 +120,16 @@ impl Ear {
             Err(refusal) => (None, Some(refusal)),
         };
         if let Some(refusal) = refusal.filter(|refusal| *refusal != Refusal::OtherDisk) {
-            tracing::warn!(reason = ?refusal, "a connection to the peer port was refused");
+            self.tell_of_refusal(from, refusal);
         }
         hello::answer(stream, refusal).await?;
         Ok(from.filter(|_| refusal.is_none()))
     }
 
     async fn refusal(&self, hello: &Hello) -> io::Result<Option<Refusal>> {
-        if let Some(refusal) = hello.refusal(self.me, |node| self.known.contains(&node)) {
-            return Ok(Some(refusal));
+        let refusal = hello.refusal(self.me, &self.roster.lock().expect("nobody panics with it"));
+        if refusal.is_some() {
+            return Ok(refusal);
         }
         match self.disks.meet(hello.from, hello.disk).await {
             Some(Meeting::First | Meeting::Again) => Ok(None),
@@ -124,8 +143,30 @@ impl Ear {
         }
     }
 
+    fn refusal_by_roster(&self, from: NodeId) -> Option<Refusal> {
+        let (cluster, to) = self.me;
+        let hello = Hello { cluster, from, to, disk: DiskId::new(0) };
+        hello.refusal(self.me, &self.roster.lock().expect("nobody panics with it"))
+    }
+
+    /// Whoever is refused dials again and again.
+    fn tell_of_refusal(&self, from: Option<NodeId>, refusal: Refusal) {
+        let mut refused = self.refused.lock().expect("nobody panics with it");
+        if refused.len() >= TOLD_MAX {
+            refused.clear();
+        }
+        if from.is_none_or(|from| refused.insert(from, refusal) != Some(refusal)) {
+            let node = from.map_or(0, NodeId::number);
+            tracing::warn!(node, reason = ?refusal, "a connection to the peer port was refused");
+        }
+    }
+
     fn tell_of_wrong_disk(&self, Hello { from, disk, .. }: &Hello, known: DiskId) {
-        let last = self.wrong.lock().expect("nobody panics with it").insert(*from, *disk);
+        let mut wrong = self.wrong.lock().expect("nobody panics with it");
+        if wrong.len() >= TOLD_MAX {
+            wrong.clear();
+        }
+        let last = wrong.insert(*from, *disk);
         if last != Some(*disk) {
             tracing::error!(
                 node = %from, %disk, %known,

@@ -31,8 +31,8 @@ pub(super) struct Dialler {
     pub(super) frames: UnboundedReceiver<Vec<u8>>,
     pub(super) queued: Arc<AtomicUsize>,
     pub(super) inbox: Arc<Inbox<Input>>,
-    /// The peer knows this node by another disk, and nobody has ever counted on this one.
-    pub(super) founded_anew: bool,
+    /// Why the peer would not listen when it was dialled last.
+    pub(super) refusal: Option<Refusal>,
 }
 
 impl Dialler {
@@ -66,8 +66,14 @@ impl Dialler {
                     }
                 }
                 Err(error) => {
-                    if self.founded_anew {
-                        return self.inbox.put(Input::Fault(Fault::FoundedAnew { known_by: peer }));
+                    match self.refusal.take() {
+                        // A node that does not take part yet, and has another disk than a peer knows, will never take
+                        // part. One that does was accepted by all, so it is the peer that was told something wrong.
+                        Some(Refusal::OtherDisk) if self.disks.waits() => {
+                            return self.inbox.put(Input::Fault(Fault::FoundedAnew { known_by: peer }));
+                        }
+                        Some(Refusal::Removed) => self.inbox.put(Input::Removed(peer)),
+                        _ => {}
                     }
                     if !std::mem::replace(&mut lost, true) {
                         self.inbox.put(Input::Lost(peer));
@@ -98,9 +104,7 @@ impl Dialler {
                 Ok(stream)
             }
             (Err(refusal), _) => {
-                // A node that does not take part yet, and has another disk than a peer knows, will never take part. One
-                // that does was accepted by all, so it is the peer that has been told something wrong.
-                self.founded_anew = refusal == Refusal::OtherDisk && self.disks.waits();
+                self.refusal = Some(refusal);
                 Err(io::Error::other(refusal))
             }
         }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tollgate_core::{AcquireLock, Command, GrantLease, LeaseChoice, Reply, Wait};
-use tollgate_node::{Answer, Ask, Bootstrap, Called, NoMeter, Node, NodeHandle, NodeSettings};
-use tollgate_replica::{EngineConfig, HostConfig, Members, ProposeError};
+use tollgate_node::{
+    Answer, Ask, Bootstrap, Called, Join, NoMeter, Node, NodeHandle, NodeSettings, NodeStatus,
+};
+use tollgate_replica::{EngineConfig, HostConfig, MemberChange, Members, ProposeError, Whereabouts};
 use tollgate_types::{
-    Address, ClientId, ClusterId, DurationMs, GroupId, LeaseId, Limits, Metadata, Mode, Name, Names, NodeId,
-    Owner,
+    Address, ClientId, ClusterId, DurationMs, GroupId, GroupMap, HostPort, LeaseId, Limits, Metadata, Mode,
+    Name, Names, NodeId, Owner,
 };
 
 pub(crate) const GROUP: GroupId = GroupId::new(0);
@@ -20,11 +22,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Cluster {
     pub(crate) nodes: BTreeMap<u64, Node>,
-    settings: BTreeMap<u64, NodeSettings>,
+    pub(crate) settings: BTreeMap<u64, NodeSettings>,
     ports: BTreeMap<u64, u16>,
     /// Of nodes that were not started yet.
     listeners: BTreeMap<u64, TcpListener>,
-    _dirs: Vec<TempDir>,
+    dirs: Vec<TempDir>,
 }
 
 pub(crate) fn node(number: u64) -> NodeId {
@@ -48,24 +50,28 @@ impl Cluster {
             listeners.iter().map(|(number, it)| (*number, it.local_addr().unwrap().port())).collect();
         let peers: BTreeMap<NodeId, String> =
             ports.iter().map(|(number, port)| (node(*number), format!("127.0.0.1:{port}"))).collect();
-        let members = Members::first((1..=count).map(node), []);
+        let found =
+            |address: &String| Whereabouts { peer: HostPort::new(address).unwrap(), ..Whereabouts::UNKNOWN };
+        let found = peers.iter().map(|(peer, address)| (*peer, found(address)));
+        let members = Members::first((1..=count).map(node), []).found_at(found);
         let (mut settings, mut dirs) = (BTreeMap::new(), Vec::new());
         for number in 1..=count {
             let dir = TempDir::new().unwrap();
-            let (groups, limits) = (vec![GROUP], Limits::DEFAULT);
-            let bootstrap = Some(Bootstrap { groups, members: members.clone(), limits });
+            let (map, limits) = (Arc::new(GroupMap::single()), Limits::DEFAULT);
+            let bootstrap = Some(Bootstrap { map, members: members.clone(), limits });
             let of = NodeSettings {
                 host: HostConfig::new(ClusterId::new(7), node(number)),
                 engine: EngineConfig::default(),
                 data_dir: dir.path().join("data"),
                 peers: peers.clone(),
                 bootstrap,
+                join: None,
                 operations_waiting_max: 100_000,
             };
             settings.insert(number, of);
             dirs.push(dir);
         }
-        Cluster { nodes: BTreeMap::new(), settings, ports, listeners, _dirs: dirs }
+        Cluster { nodes: BTreeMap::new(), settings, ports, listeners, dirs }
     }
 
     /// Starts a node of a cluster that was only prepared.
@@ -95,6 +101,65 @@ impl Cluster {
         });
         let listener = listener.await.unwrap();
         self.start_on(number, listener);
+    }
+
+    /// Prepares a node that is to join, on a free port, and says where it will be found; it knows nobody's address but
+    /// what it is told when it starts.
+    pub(crate) fn prepare_newcomer(&mut self, number: u64) -> Whereabouts {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let dir = TempDir::new().unwrap();
+        let settings = NodeSettings {
+            host: HostConfig::new(ClusterId::new(7), node(number)),
+            data_dir: dir.path().join("data"),
+            peers: BTreeMap::new(),
+            bootstrap: None,
+            ..self.settings_of(1)
+        };
+        self.settings.insert(number, settings);
+        self.dirs.push(dir);
+        self.ports.insert(number, port);
+        self.listeners.insert(number, listener);
+        Whereabouts { peer: HostPort::new(format!("127.0.0.1:{port}")).unwrap(), ..Whereabouts::UNKNOWN }
+    }
+
+    /// Starts a node that was added, with what another knows of the members.
+    pub(crate) fn begin_newcomer(&mut self, number: u64, told_by: u64) {
+        let members = Arc::clone(&self.handle(told_by).status().borrow().members);
+        self.begin_newcomer_told(number, &members);
+    }
+
+    pub(crate) fn begin_newcomer_told(&mut self, number: u64, members: &Members) {
+        let join = Join { groups: vec![GROUP], members: members.clone() };
+        self.settings.get_mut(&number).unwrap().join = Some(join);
+        self.begin(number);
+    }
+
+    /// Has a node be told by its configuration, at its next start, where another is.
+    pub(crate) fn configure_peer(&mut self, of: u64, peer: u64, address: &str) {
+        self.settings.get_mut(&of).unwrap().peers.insert(node(peer), address.to_owned());
+    }
+
+    /// Has the members changed by whoever leads.
+    pub(crate) async fn change(&self, change: MemberChange) {
+        let done = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let leader = self.leader().await;
+                let ask = Ask::ChangeMembers { group: GROUP, change: change.clone() };
+                match self.handle(leader).call(ask).await.map(|called| called.answer) {
+                    Ok(Answer::Members(_)) => return,
+                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        });
+        done.await.expect("it is changed in time");
+    }
+
+    /// Waits until a node knows something.
+    pub(crate) async fn until(&self, number: u64, what: &str, knows: impl FnMut(&NodeStatus) -> bool) {
+        let mut status = self.handle(number).status().clone();
+        let waited = tokio::time::timeout(PATIENCE, status.wait_for(knows)).await;
+        assert!(waited.is_ok_and(|waited| waited.is_ok()), "node {number} never knew that {what}");
     }
 
     pub(crate) fn handle(&self, number: u64) -> &NodeHandle {

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod cluster;
+mod membership;
 mod peers;
 mod service;

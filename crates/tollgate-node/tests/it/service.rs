@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tollgate_core::{
-    Command, Op, ReleaseBy, ReleaseLock, Reply, Request, RevokeLease, Txn, Wait, WaitOutcome, Watch,
+    Command, Op, Rejection, ReleaseBy, ReleaseLock, Reply, Request, RevokeLease, Txn, Wait, WaitOutcome,
+    Watch,
 };
 use tollgate_node::{Answer, Ask, Caller, Consistency, NotAnswered, NotTaken, Sink};
 use tollgate_replica::{ProposeError, ReadError};
-use tollgate_types::{Key, Name, Names, Owner, Seq, SeqRanges, Value};
+use tollgate_types::{GroupId, GroupMap, Key, Name, Names, Owner, Seq, SeqRanges, Value};
 
 fn release(name: &str, of: u64) -> Command {
     let by = ReleaseBy::Holder { lease: lease(of), owner: Owner::LEASE, token: None, request: None };
@@ -38,6 +39,23 @@ async fn three_nodes_elect_a_leader_grant_a_lock_and_hand_it_on() {
     });
     assert!(matches!(called.answer, Answer::Resolved { outcome: WaitOutcome::Granted { .. }, .. }));
     assert_eq!(called.queued.map(|(_, position)| position), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p14_a_node_says_which_group_serves_what_and_a_group_refuses_the_rest() {
+    let mut cluster = Cluster::prepare(1);
+    let map = Arc::new(GroupMap::even(2).unwrap());
+    let settings = cluster.settings.get_mut(&1).unwrap();
+    settings.bootstrap.as_mut().unwrap().map = Arc::clone(&map);
+    cluster.begin(1);
+    cluster.reply(grant(1, 60_000)).await;
+    let status = cluster.handle(1).status().borrow().clone();
+    assert_eq!((status.map, status.groups.len()), (Some(map), 2));
+    // Of the two names one is the other group's.
+    assert!(matches!(cluster.reply(acquire("jobs", 1, Wait::No)).await, Reply::Acquired { .. }));
+    let (epoch, group) = (1, GroupId::new(1));
+    let refused = cluster.reply(acquire("orders", 1, Wait::No)).await;
+    assert_eq!(refused, Reply::Rejected(Rejection::WrongGroup { epoch, group }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

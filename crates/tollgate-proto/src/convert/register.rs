@@ -113,7 +113,8 @@ pub enum TxnOp {
 /// not stand in a step.
 pub fn read_txn_op(field: &'static str, op: &v1::TxnOp) -> Result<TxnOp, BadField> {
     let refuse_own = |own: bool| {
-        let says = "a step has no request and no consistency of its own: they are the transaction's";
+        let says =
+            "a step has no request, no consistency and no group of its own: they are the transaction's";
         if own { Err(BadField::new(field, says)) } else { Ok(()) }
     };
     match &op.op {
@@ -124,7 +125,7 @@ pub fn read_txn_op(field: &'static str, op: &v1::TxnOp) -> Result<TxnOp, BadFiel
             Ok(TxnOp::Put { key, value, lease: read_lease_id_or_none("put.lease_id", put.lease_id)? })
         }
         Some(txn_op::Op::Get(get)) => {
-            refuse_own(get.consistency != 0)?;
+            refuse_own(get.consistency != 0 || !get.group_ids.is_empty())?;
             let keys = read_key_selector(&get.key, &get.prefix, get.all)?;
             Ok(TxnOp::Get { keys, limit: get.limit, sort: read_sort("get.sort", get.sort)? })
         }

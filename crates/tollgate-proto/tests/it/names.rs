@@ -42,7 +42,11 @@ const CALLS: [(&str, &str); 5] = [
     ),
     ("RegisterService", "Put Get Delete Range Txn"),
     ("ElectionService", "Campaign Proclaim Leader >Observe Resign"),
-    ("AdminService", "Status Members Groups Transfer Snapshot GetLimits SetLimits Deadlocks Config"),
+    (
+        "AdminService",
+        "Status Members Groups Transfer Snapshot GetLimits SetLimits Deadlocks Config \
+         AddMember PromoteMember RemoveMember ReplaceMember EndDeadlock >Backup",
+    ),
     ("SessionService", "<>Session"),
 ];
 

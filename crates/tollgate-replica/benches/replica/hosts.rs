@@ -2,13 +2,14 @@
 
 use crate::memory::Memory;
 use crate::seconds;
+use std::sync::Arc;
 use tollgate_core::{AcquireLock, Command, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, Request, Wait};
 use tollgate_replica::{
     Done, Host, HostConfig, Members, Moment, ProposalId, Randomness, Storage, WriteNumber, bootstrap,
 };
 use tollgate_types::{
-    Address, ClientId, ClusterId, DurationMs, GroupId, LeaseId, Limits, Metadata, Mode, Name, Names, NodeId,
-    Owner, Seq, SeqRanges,
+    Address, ClientId, ClusterId, DurationMs, GroupId, GroupMap, LeaseId, Limits, Metadata, Mode, Name,
+    Names, NodeId, Owner, Seq, SeqRanges,
 };
 
 struct Counter(u64);
@@ -78,10 +79,12 @@ impl Cluster {
     fn new(groups: u32) -> Cluster {
         let ids = || (1..=3).map(|number| NodeId::new(number).expect("not 0"));
         let members = Members::first(ids(), []);
+        let map = Arc::new(GroupMap::even(groups).expect("few"));
         let nodes = ids().map(|id| {
             let mut disk = Memory::default();
             for group in 0..groups {
-                bootstrap(&mut disk, id, GroupId::new(group), &members, Limits::DEFAULT).expect("memory");
+                let group = GroupId::new(group);
+                bootstrap(&mut disk, id, group, &map, &members, Limits::DEFAULT).expect("memory");
             }
             let mut config = HostConfig::new(ClusterId::new(1), id);
             // Snapshots are measured with the core.
@@ -154,12 +157,17 @@ impl Cluster {
 }
 
 impl Proposer {
+    /// Its name is one of those that its group serves, and its lease lives there.
     fn new(number: usize, groups: u32) -> Proposer {
-        let number = number as u64;
+        let map = GroupMap::even(groups).expect("few");
+        let group = GroupId::new(u32::try_from(number).expect("small") % groups);
+        let name = |turn: u32| Name::new(format!("bench/lock/{number:06}/{turn}")).expect("valid");
+        let name =
+            (0..1_000_000).map(name).find(|name| map.group_of(name.slot()) == group).expect("one in so many");
         Proposer {
-            group: GroupId::new(u32::try_from(number).expect("small") % groups),
-            name: Name::new(format!("bench/lock/{number:06}")).expect("valid"),
-            lease: LeaseId::new(number + 1).expect("valid"),
+            group,
+            lease: LeaseId::assigned(name.slot(), number as u64 + 1),
+            name,
             seq: 0,
             holds: false,
         }

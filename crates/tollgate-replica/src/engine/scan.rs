@@ -4,7 +4,9 @@
 //! all files before a gap in their numbers. Both lose what was acknowledged, without a word. So every file is walked
 //! here first:
 //!
-//! - A batch that is not valid, in a file that is not the last of its queue, is corruption.
+//! - A batch that is not valid, in a file that is not the last of its queue, is corruption. A file whose header was
+//!   never written does not count as the last: raft-engine writes on in the one before it if a disk without room kept
+//!   it from making the next.
 //! - So is a missing one: each of ours has a number.
 //! - So is one that stands before the place up to which the log was known to be durable ([`Acked`]).
 //! - In the last file of the appends, so is one behind which a valid batch of the same file follows: batches are
@@ -97,8 +99,8 @@ impl Queue<'_> {
     /// The number of the last batch, if they have numbers and there is one.
     fn check(&self, purging: bool) -> Result<Option<u64>, StorageError> {
         self.check_present(purging)?;
-        let Some((last, others)) = self.files.split_last() else { return Ok(None) };
         let mut batch = None;
+        let Some((last, others)) = self.without_unmade(&mut batch)?.split_last() else { return Ok(None) };
         for file in others {
             let bytes = read(&file.path)?;
             let end = self.walk(file, &bytes, &mut batch)?;
@@ -109,6 +111,17 @@ impl Queue<'_> {
         }
         self.check_last(last, &mut batch)?;
         Ok(batch)
+    }
+
+    /// The files but for one at the end that was being made: that goes, and nothing was in it.
+    fn without_unmade(&self, batch: &mut Option<u64>) -> Result<&[LogFile], StorageError> {
+        match self.files.split_last() {
+            Some((last, others)) if !others.is_empty() && !has_file_header(&read(&last.path)?) => {
+                self.check_last(last, batch)?;
+                Ok(others)
+            }
+            _ => Ok(&self.files),
+        }
     }
 
     /// Where the valid batches from the start of the file end; 0 if not even its header is valid.

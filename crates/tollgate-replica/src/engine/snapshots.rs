@@ -269,6 +269,10 @@ impl SnapshotJobs {
         // What is durable is what is checked: the state is built from the file, not from what was received.
         let state = match load.then(|| snapshot_file::load(&mut opened)).transpose() {
             Ok(loaded) => loaded.map(|(_, state)| Box::new(state)),
+            // It would be no better if it came again: the node must stop.
+            Err(error @ (SnapshotFileError::TooNew { .. } | SnapshotFileError::ApplyVersion { .. })) => {
+                return Err(bad_file(&unfinished, error));
+            }
             Err(error) => return Ok(Completion::Damaged(error.to_string())),
         };
         self.publish(&opened, &unfinished, &path).map_err(failed)?;
@@ -313,6 +317,9 @@ fn bad_file(path: &Path, error: SnapshotFileError) -> StorageError {
         SnapshotFileError::TooNew { found, supported } => {
             let file = path.display().to_string();
             StorageError::TooNew { file, found: found.into(), supported: supported.into() }
+        }
+        SnapshotFileError::ApplyVersion { found, known } => {
+            StorageError::Outdated { file: path.display().to_string(), found, known }
         }
     }
 }

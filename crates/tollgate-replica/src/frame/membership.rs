@@ -3,13 +3,11 @@
 //! In the log it is Raft's protobuf, because Raft reads it there. On the network it is these few fields, and the
 //! protobuf is built from them on arrival: the same fields always give the same bytes.
 
-use crate::members::MEMBERS_MAX;
+use crate::members::{Added, MEMBERS_MAX, added};
 use bytes::Bytes;
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 use tollgate_core::{DecodeError, Reader, Writer};
-
-const CONTEXT_BYTES_MAX: usize = 64;
 
 pub(super) fn write(writer: &mut Writer<'_>, data: &[u8]) {
     let change = ConfChangeV2::parse_from_bytes(data).expect("a change in our own log is what we put there");
@@ -38,7 +36,9 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Bytes, DecodeError> {
         _ => None,
     })?);
     change.changes = reader.list("changes", 2 * MEMBERS_MAX, 2, read_single)?.into();
-    change.context = Bytes::copy_from_slice(reader.bytes("context", CONTEXT_BYTES_MAX)?);
+    change.context = Bytes::copy_from_slice(reader.bytes("context", Added::BYTES_MAX)?);
+    // When it is applied it is too late to refuse it.
+    added(&change)?;
     let bytes = change.write_to_bytes().expect("a message in memory has a length");
     Ok(bytes.into())
 }

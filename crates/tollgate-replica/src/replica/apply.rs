@@ -2,7 +2,7 @@
 
 use super::Replica;
 use crate::log_entry::decode_batch;
-use crate::members::added_witness;
+use crate::members::added;
 use crate::output::{AppliedEntry, HostEvent, ProposalOutcome, ProposalReply, ProposeError};
 use crate::planted::Bug;
 use crate::proposals::{Asker, Claimed};
@@ -10,7 +10,7 @@ use crate::turn::Turn;
 use crate::{MemberRefusal, ReplicaKind};
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChangeV2, Entry, EntryType};
-use tollgate_core::Applied;
+use tollgate_core::{Applied, Command};
 
 impl Replica {
     pub(super) fn apply(&mut self, entries: &[Entry], turn: &mut Turn) {
@@ -74,6 +74,9 @@ impl Replica {
         };
         let count = batch.len();
         for (at, command) in batch.into_iter().enumerate() {
+            if let Command::RaiseApplyVersion(version) = command.command {
+                must_know(version, turn);
+            }
             let state = self.state.as_mut().expect("a full replica with a log has state");
             let mut applied = state.apply(command);
             whole.revision = applied.revision;
@@ -121,9 +124,9 @@ impl Replica {
     pub(super) fn apply_membership_early(&mut self, entries: &[Entry]) {
         for entry in entries.iter().filter(|entry| entry.get_entry_type() == EntryType::EntryConfChangeV2) {
             let change = ConfChangeV2::parse_from_bytes(&entry.data).expect("as when it is applied");
-            let witness = added_witness(&change).expect("as when it is applied");
+            let added = added(&change).expect("as when it is applied");
             if let Ok(conf) = self.raw.apply_conf_change(&change) {
-                self.members = self.members.after(&conf, witness);
+                self.members = self.members.after(&conf, added);
             }
         }
     }
@@ -131,11 +134,11 @@ impl Replica {
     fn apply_membership(&mut self, entry: &Entry, turn: &mut Turn) {
         let change = ConfChangeV2::parse_from_bytes(&entry.data)
             .expect("a change in our own log is what we put there");
-        let witness = added_witness(&change).expect("a change's context is what we put there");
+        let added = added(&change).expect("a change's context is what we put there");
         if !turn.planted.is(Bug::MembershipEarly) {
             let conf =
                 self.raw.apply_conf_change(&change).expect("a change is checked before it is proposed");
-            self.members = self.members.after(&conf, witness);
+            self.members = self.members.after(&conf, added);
         }
         // That it is committed must be durable: a node that starts again with the members of before may need the vote
         // of one that is gone. Else the commit index goes along with whatever is written next.
@@ -165,4 +168,13 @@ impl Replica {
             turn.event(HostEvent::Removed { group: self.group });
         }
     }
+}
+
+/// What the group does from here on must be known here, or this replica would make another state of it than the others.
+pub(super) fn must_know(version: u32, turn: &Turn) {
+    let known = turn.config.apply_version;
+    assert!(
+        version <= known,
+        "the group moved on to apply version {version} and this binary knows {known}: upgrade it"
+    );
 }

@@ -40,6 +40,11 @@ impl Replica {
         }
         if self.leads() {
             self.raw.report_unreachable(peer.number());
+            // Nothing is proposed while leadership is handed on, and nobody is there to take it: Raft would wait for
+            // an election timeout, and leases would end late.
+            if self.raw.raft.lead_transferee == Some(peer.number()) {
+                self.raw.raft.abort_leader_transfer();
+            }
             self.observe(turn);
             return;
         }

@@ -3,7 +3,8 @@
 //! Each turn's proposals are packed into few entries, keepalives first: after a pause a lease must not end because
 //! its keepalive was read last. Every stamp is at least the one before it in the log, whoever made that one.
 
-use super::Replica;
+use super::{MemberProgress, Replica};
+use crate::balance::Led;
 use crate::log_entry::{BatchWriter, COMMAND_BYTES_MAX, last_stamp};
 use crate::log_time::LogClock;
 use crate::members::{MEMBERS_MAX, MemberChange, MemberRefusal};
@@ -96,12 +97,30 @@ impl Replica {
         Some(ProposeError::VersionUnsupported { node, version })
     }
 
+    /// Once the last member that did not know a newer version is replaced, the group moves on by itself. Everybody must
+    /// be there and say so now: who is away may come back as what it was.
+    fn raise_version_if_all_know_it(&mut self, turn: &Turn) {
+        let Some(state) = &self.state else { return };
+        let known = turn.config.apply_version.min(tollgate_core::APPLY_VERSION_SUPPORTED);
+        let current = state.apply_version();
+        if known <= current || turn.now < self.raise_from {
+            return;
+        }
+        let all_know = |version: &u32| self.objection(turn, &Command::RaiseApplyVersion(*version)).is_none();
+        if let Some(version) = (current + 1..=known).rev().find(all_know) {
+            self.queue.push((Asker::Nobody, Command::RaiseApplyVersion(version)));
+            // It may be lost, and a second one only says that the version is there already.
+            self.raise_from = turn.now.after_ms(turn.config.election_timeout_ms);
+        }
+    }
+
     /// A leader's part of the end of a turn.
     pub(super) fn lead(&mut self, turn: &mut Turn) {
         if !self.leads() {
             return;
         }
         self.ask_comparison(turn);
+        self.raise_version_if_all_know_it(turn);
         self.propose_queue(turn);
         self.tick_if_due(turn);
         self.leave_joint(turn);
@@ -256,27 +275,67 @@ impl Replica {
         }
     }
 
+    /// This group as one that another node could lead as well; none if it is not led here, or in a state of change.
+    pub(crate) fn may_hand_on(&self, turn: &Turn) -> Option<Led> {
+        let settled = self.leads()
+            && self.raw.raft.lead_transferee.is_none()
+            && self.raw.raft.apply_to_current_term()
+            && !self.members.is_joint();
+        if !settled {
+            return None;
+        }
+        let (prs, committed) = (self.raw.raft.prs(), self.raw.raft.raft_log.committed);
+        let caught_up =
+            |node: NodeId| prs.get(node.number()).is_some_and(|progress| progress.matched >= committed);
+        // Nor one whose connection broke: a node that has just died leads nothing, and would be everybody's choice.
+        let fit = |node: &NodeId| self.is_fit(*node, turn) && turn.is_active(*node) && caught_up(*node);
+        Some(Led { group: self.group, successors: self.members.voters.iter().copied().filter(fit).collect() })
+    }
+
+    /// Hands leadership on for the sake of balance: for that nobody has to wait as long as for a silent leader.
+    pub(crate) fn balance(&mut self, to: NodeId, turn: &mut Turn) {
+        self.transfer_leadership(Some(to), turn);
+        self.balanced_until = turn.now.after_ms(turn.config.failover_ms);
+    }
+
+    /// A node that is caught up takes over within some round trips, or stands still: then nothing would be proposed,
+    /// and no lease end, until Raft gives up by itself after an election timeout.
+    pub(super) fn give_up_balancing(&mut self, turn: &Turn) {
+        if turn.now < self.balanced_until {
+            return;
+        }
+        self.balanced_until = Moment::NEVER;
+        if self.leads() {
+            self.raw.raft.abort_leader_transfer();
+        }
+    }
+
+    /// Whether another node could lead.
+    fn is_fit(&self, node: NodeId, turn: &Turn) -> bool {
+        node != self.node && !self.members.witnesses.contains(&node) && self.is_active(node, turn)
+    }
+
     fn best_successor(&self, turn: &Turn) -> Option<NodeId> {
         let prs = self.raw.raft.prs();
-        let fit = |node: &&NodeId| {
-            **node != self.node && !self.members.witnesses.contains(node) && self.is_active(**node, turn)
-        };
+        let fit = |node: &&NodeId| self.is_fit(**node, turn);
         let matched = |node: &&NodeId| prs.get(node.number()).map_or(0, |progress| progress.matched);
         self.members.voters.iter().filter(fit).max_by_key(matched).copied()
     }
 
     /// Proposes a change of membership, or says at once why not.
-    pub(crate) fn change_members(&mut self, proposal: ProposalId, change: MemberChange, turn: &mut Turn) {
+    pub(crate) fn change_members(&mut self, proposal: ProposalId, change: &MemberChange, turn: &mut Turn) {
         // A witness may change the members too: it may be the only one left to lead.
         let error = if !self.leads() || self.removed || self.raw.raft.lead_transferee.is_some() {
             Some(self.not_leader())
         } else if turn.disk_full {
             Some(ProposeError::DiskFull)
+        } else if let Some(refusal) = self.refusal(change, turn) {
+            Some(ProposeError::Refused(refusal))
         } else if change.removes(self.node) {
             self.transfer_leadership(None, turn);
             Some(ProposeError::NotLeader { group: self.group, leader: None })
         } else {
-            self.refusal(change, turn).map(ProposeError::Refused)
+            None
         };
         if let Some(error) = error {
             return turn.refuse(self.group, proposal, error);
@@ -288,11 +347,11 @@ impl Replica {
         self.proposals.push((index, term), turn.now, vec![Asker::Caller(proposal)], Vec::new());
     }
 
-    fn refusal(&self, change: MemberChange, turn: &Turn) -> Option<MemberRefusal> {
+    fn refusal(&self, change: &MemberChange, turn: &Turn) -> Option<MemberRefusal> {
         if self.raw.raft.has_pending_conf() || self.members.is_joint() {
             return Some(MemberRefusal::Busy);
         }
-        match change {
+        match *change {
             MemberChange::AddLearner { node, .. } => {
                 if node.number() < self.members.next_node || node.number() == u64::MAX {
                     return Some(MemberRefusal::IdUsed { node, next: self.members.next_node });
@@ -322,11 +381,23 @@ impl Replica {
         if !self.members.learners.contains(&node) {
             return Some(MemberRefusal::NotLearner { node });
         }
+        let MemberProgress { behind, caught_up, .. } = self.progress_of(node, turn);
+        (!caught_up).then_some(MemberRefusal::NotCaughtUp { node, behind })
+    }
+
+    /// How far every other member is; none unless this replica leads.
+    pub(crate) fn progress(&self, turn: &Turn) -> Option<Vec<MemberProgress>> {
+        let others = self.members.all().into_iter().filter(|node| *node != self.node);
+        self.leads().then(|| others.map(|node| self.progress_of(node, turn)).collect())
+    }
+
+    fn progress_of(&self, node: NodeId, turn: &Turn) -> MemberProgress {
         let raft = &self.raw.raft;
         let matched = raft.prs().get(node.number()).map_or(0, |progress| progress.matched);
         let behind = raft.raft_log.last_index().saturating_sub(matched);
-        let caught_up = matched > 0 && behind <= turn.config.promote_behind_max && self.is_active(node, turn);
-        (!caught_up).then_some(MemberRefusal::NotCaughtUp { node, behind })
+        let active = self.is_active(node, turn);
+        let caught_up = matched > 0 && behind <= turn.config.promote_behind_max && active;
+        MemberProgress { node, matched, behind, active, caught_up }
     }
 
     /// A change must leave a quorum of those who answer now.
@@ -337,9 +408,11 @@ impl Replica {
         if !loses_vote && by.is_none() {
             return None;
         }
+        if voters.iter().all(|node| self.members.witnesses.contains(node)) {
+            return Some(MemberRefusal::NobodyKeepsLocks);
+        }
         let active = voters.iter().filter(|&&node| self.is_active(node, turn)).count();
-        let keeps_state = voters.iter().any(|node| !self.members.witnesses.contains(node));
-        let enough = active > voters.len() / 2 && keeps_state;
+        let enough = active > voters.len() / 2;
         (!enough).then_some(MemberRefusal::WouldLoseQuorum { active, voters: voters.len() })
     }
 }

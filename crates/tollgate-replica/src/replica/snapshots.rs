@@ -6,6 +6,7 @@
 //! of its own, and the witness shortens its log by them unseen.
 
 use super::Replica;
+use super::apply::must_know;
 use crate::frame::{Chunk, ChunkStatus, Part};
 use crate::log::{Keep, to_raft};
 use crate::moment::Moment;
@@ -278,7 +279,10 @@ impl Replica {
         let group = self.group;
         let ack = |status| Part::ChunkAck { group, transfer, status };
         let (file, state) = match outcome {
-            Completion::Loaded(file, state) => (file, Some(state)),
+            Completion::Loaded(file, state) => {
+                must_know(state.apply_version(), turn);
+                (file, Some(state))
+            }
             Completion::Kept(file) => (file, None),
             Completion::Damaged(what) => {
                 turn.event(HostEvent::SnapshotDamaged { group, what });

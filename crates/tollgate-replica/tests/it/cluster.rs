@@ -5,6 +5,7 @@
 
 use crate::memory::Memory;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use tollgate_core::{
     AcquireLock, Applied, Command, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, RenewLeases, Renewal,
     Reply, Wait,
@@ -15,8 +16,8 @@ use tollgate_replica::{
     Storage, Write, WriteNumber, bootstrap, join,
 };
 use tollgate_types::{
-    Address, ClientId, ClusterId, DurationMs, GroupId, LeaseId, Limits, Metadata, Mode, Name, Names, NodeId,
-    Owner, SeqRanges,
+    Address, ClientId, ClusterId, DurationMs, GroupId, GroupMap, LeaseId, Limits, Metadata, Mode, Name,
+    Names, NodeId, Owner, SeqRanges,
 };
 
 pub(crate) const GROUP: GroupId = GroupId::MAP;
@@ -96,11 +97,12 @@ impl Cluster {
             next_id: 0,
         };
         let members = Members::first((1..=voters).map(node), witnesses.iter().copied().map(node));
+        let map = Arc::new(GroupMap::even(groups).unwrap());
         for number in 1..=voters {
             let mut disk = Memory::default();
             for group in 0..groups {
                 let group = GroupId::new(group);
-                bootstrap(&mut disk, node(number), group, &members, Limits::DEFAULT).unwrap();
+                bootstrap(&mut disk, node(number), group, &map, &members, Limits::DEFAULT).unwrap();
             }
             let mut config = HostConfig::new(CLUSTER, node(number));
             change(&mut config);
@@ -298,10 +300,11 @@ impl Cluster {
         id
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "callers make it on the spot")]
     pub(crate) fn change(&mut self, number: u64, change: MemberChange) -> ProposalId {
         self.next_id += 1;
         let id = ProposalId(self.next_id);
-        self.act(number, |host| host.change_members(GROUP, id, change));
+        self.act(number, |host| host.change_members(GROUP, id, &change));
         id
     }
 

@@ -90,9 +90,29 @@ fn a_node_that_shuts_down_hands_leadership_on_first() {
 }
 
 #[test]
+fn leaders_of_many_groups_end_up_spread_over_the_nodes_that_are_there() {
+    const GROUPS: u32 = 16;
+    let mut cluster = Cluster::new(3, &[], GROUPS);
+    let led_by = |cluster: &Cluster, at: u64| {
+        let host = cluster.host(at);
+        host.groups().filter(|group| host.status(*group).is_some_and(|status| status.serves)).count()
+    };
+    let spread = |cluster: &Cluster, nodes: &[u64]| {
+        let counts: Vec<usize> = nodes.iter().map(|number| led_by(cluster, *number)).collect();
+        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        counts.iter().sum::<usize>() == GROUPS as usize && most - least <= 1
+    };
+    cluster.until("leaders are spread over all", |cluster| spread(cluster, &[1, 2, 3]));
+    cluster.crash(2);
+    cluster.until("leaders are spread over those who stayed", |cluster| spread(cluster, &[1, 3]));
+    cluster.start(2);
+    cluster.until("leaders are spread over all again", |cluster| spread(cluster, &[1, 2, 3]));
+}
+
+#[test]
 fn heartbeats_of_idle_groups_travel_together() {
     let frames = |groups: u32| {
-        let mut cluster = Cluster::new(3, &[], groups);
+        let mut cluster = Cluster::with(3, &[], groups, |config| config.balance_ms = 0);
         let all_led = |cluster: &Cluster| {
             (0..groups).all(|group| {
                 let group = tollgate_types::GroupId::new(group);
@@ -120,7 +140,14 @@ fn heartbeats_of_idle_groups_travel_together() {
 fn p12_the_only_voter_speaks_as_leader_only_when_its_disk_knows_the_term() {
     let mut cluster = Cluster::new(1, &[], 1);
     let leader = cluster.leader();
-    cluster.change(leader, tollgate_replica::MemberChange::AddLearner { node: node(2), witness: false });
+    cluster.change(
+        leader,
+        tollgate_replica::MemberChange::AddLearner {
+            node: node(2),
+            witness: false,
+            whereabouts: tollgate_replica::Whereabouts::UNKNOWN,
+        },
+    );
     cluster.add_joining(2, tollgate_replica::ReplicaKind::Full, 1);
     cluster.until("the learner has caught up", |cluster| cluster.status(2).snapshot_index > 0);
     cluster.run_ms(300);

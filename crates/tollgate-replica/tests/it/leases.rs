@@ -6,6 +6,8 @@ use tollgate_replica::ProposalOutcome;
 use tollgate_types::{GroupId, Revision};
 
 const OTHER: GroupId = GroupId::new(1);
+/// Its slot is the other's, of two.
+const ELSEWHERE: &str = "orders";
 
 /// The leader of a group.
 fn leader_of(cluster: &mut Cluster, group: GroupId) -> u64 {
@@ -75,7 +77,7 @@ fn a_lock_in_another_group_ends_after_its_lease_and_soon() {
     let mut cluster = two_groups();
     let incarnation = granted(&mut cluster, 1, 2_000);
     add_stub(&mut cluster, 1, incarnation);
-    assert!(matches!(lock_elsewhere(&mut cluster, "jobs", 1), Reply::Acquired { .. }));
+    assert!(matches!(lock_elsewhere(&mut cluster, ELSEWHERE, 1), Reply::Acquired { .. }));
     // One keepalive serves both groups.
     for _ in 0..4 {
         cluster.run_ms(1_000);
@@ -100,7 +102,7 @@ fn groups_led_by_one_node_correspond_too() {
     let mut cluster = Cluster::new(1, &[], 2);
     let incarnation = granted(&mut cluster, 1, 60_000);
     add_stub(&mut cluster, 1, incarnation);
-    assert!(matches!(lock_elsewhere(&mut cluster, "jobs", 1), Reply::Acquired { .. }));
+    assert!(matches!(lock_elsewhere(&mut cluster, ELSEWHERE, 1), Reply::Acquired { .. }));
     let revoke = RevokeLease { lease: lease_id(1), disconnected: None };
     apply(&mut cluster, GROUP, Command::RevokeLease(revoke));
     cluster.until("the stub has ended", |cluster| stubs(cluster) == 0);
@@ -115,7 +117,7 @@ fn a_stub_of_a_lease_that_ended_before_it_registered_ends() {
     add_stub(&mut cluster, 1, incarnation);
     cluster.until("the stub has ended", |cluster| stubs(cluster) == 0);
     assert!(matches!(
-        apply(&mut cluster, OTHER, lock("jobs", 1)),
+        apply(&mut cluster, OTHER, lock(ELSEWHERE, 1)),
         Reply::Rejected(Rejection::LeaseNotFound { .. })
     ));
 }
@@ -131,7 +133,7 @@ fn letters_are_written_again_until_they_arrive() {
     add_stub(&mut cluster, 1, incarnation);
     cluster.run_ms(700);
     cluster.heal();
-    assert!(matches!(lock_elsewhere(&mut cluster, "jobs", 1), Reply::Acquired { .. }));
+    assert!(matches!(lock_elsewhere(&mut cluster, ELSEWHERE, 1), Reply::Acquired { .. }));
 }
 
 #[test]
@@ -139,7 +141,7 @@ fn what_is_owed_survives_both_leaders() {
     let mut cluster = two_groups();
     let incarnation = granted(&mut cluster, 1, 3_000);
     add_stub(&mut cluster, 1, incarnation);
-    assert!(matches!(lock_elsewhere(&mut cluster, "jobs", 1), Reply::Acquired { .. }));
+    assert!(matches!(lock_elsewhere(&mut cluster, ELSEWHERE, 1), Reply::Acquired { .. }));
     for number in 1..=3 {
         cluster.crash(number);
     }

@@ -16,4 +16,5 @@ mod mutants;
 mod order;
 mod reads;
 mod snapshots;
+mod upgrades;
 mod witness;

@@ -2,7 +2,10 @@
 
 use crate::cluster::{Cluster, GROUP, node};
 use tollgate_core::Reply;
-use tollgate_replica::{HostEvent, MemberChange, MemberRefusal, ProposalOutcome, ProposeError, ReplicaKind};
+use tollgate_replica::{
+    HostEvent, MemberChange, MemberRefusal, ProposalOutcome, ProposeError, ReplicaKind, Whereabouts,
+};
+use tollgate_types::{HostPort, Zone};
 
 fn changed(cluster: &mut Cluster, change: MemberChange) -> Result<(), ProposeError> {
     let leader = cluster.leader();
@@ -21,7 +24,11 @@ fn refused(cluster: &mut Cluster, change: MemberChange) -> MemberRefusal {
 }
 
 fn add_and_promote(cluster: &mut Cluster, number: u64) {
-    changed(cluster, MemberChange::AddLearner { node: node(number), witness: false }).unwrap();
+    changed(
+        cluster,
+        MemberChange::AddLearner { node: node(number), witness: false, whereabouts: Whereabouts::UNKNOWN },
+    )
+    .unwrap();
     cluster.add_joining(number, ReplicaKind::Full, 1);
     cluster.until("the learner has caught up", |cluster| {
         let leader = cluster.leader_now().map(|leader| cluster.status(leader));
@@ -54,7 +61,11 @@ fn a_cluster_grows_from_one_to_three_and_shrinks_again() {
 fn a_learner_has_no_vote_until_it_has_caught_up() {
     let mut cluster = Cluster::new(3, &[], 1);
     cluster.grant_lease(1, 600_000);
-    changed(&mut cluster, MemberChange::AddLearner { node: node(4), witness: false }).unwrap();
+    changed(
+        &mut cluster,
+        MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN },
+    )
+    .unwrap();
     let refusal = refused(&mut cluster, MemberChange::Promote { node: node(4) });
     assert!(matches!(refusal, MemberRefusal::NotCaughtUp { .. }), "{refusal:?}");
 }
@@ -67,7 +78,14 @@ fn a_node_id_is_never_used_twice() {
     changed(&mut cluster, MemberChange::Remove { node: node(gone) }).unwrap();
     cluster.run_ms(100);
     for number in [1, gone] {
-        let refusal = refused(&mut cluster, MemberChange::AddLearner { node: node(number), witness: false });
+        let refusal = refused(
+            &mut cluster,
+            MemberChange::AddLearner {
+                node: node(number),
+                witness: false,
+                whereabouts: Whereabouts::UNKNOWN,
+            },
+        );
         assert_eq!(refusal, MemberRefusal::IdUsed { node: node(number), next: 5 });
     }
 }
@@ -127,7 +145,11 @@ fn a_voter_is_replaced_in_one_joint_step() {
     cluster.grant_lease(1, 600_000);
     let leader = cluster.leader();
     let out = if leader == 1 { 2 } else { 1 };
-    changed(&mut cluster, MemberChange::AddLearner { node: node(4), witness: false }).unwrap();
+    changed(
+        &mut cluster,
+        MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN },
+    )
+    .unwrap();
     cluster.add_joining(4, ReplicaKind::Full, 1);
     cluster.until("the learner has caught up", |cluster| {
         cluster.status(4).applied == cluster.status(leader).applied
@@ -268,7 +290,11 @@ fn a_voter_without_its_disk_does_not_count_when_another_is_removed() {
 fn a_learner_that_lost_its_disk_begins_again() {
     let mut cluster = Cluster::new(3, &[], 1);
     cluster.grant_lease(1, 600_000);
-    changed(&mut cluster, MemberChange::AddLearner { node: node(4), witness: false }).unwrap();
+    changed(
+        &mut cluster,
+        MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN },
+    )
+    .unwrap();
     cluster.add_joining(4, ReplicaKind::Full, 1);
     cluster.until("the learner has caught up", Cluster::agree);
     cluster.run_ms(200);
@@ -282,6 +308,79 @@ fn a_learner_that_lost_its_disk_begins_again() {
 #[test]
 fn the_last_node_id_is_refused() {
     let mut cluster = Cluster::new(1, &[], 1);
-    let refusal = refused(&mut cluster, MemberChange::AddLearner { node: node(u64::MAX), witness: false });
+    let refusal = refused(
+        &mut cluster,
+        MemberChange::AddLearner { node: node(u64::MAX), witness: false, whereabouts: Whereabouts::UNKNOWN },
+    );
     assert!(matches!(refusal, MemberRefusal::IdUsed { .. }), "{refusal:?}");
+}
+
+fn at(host: &str) -> Whereabouts {
+    let address = |port: u16| HostPort::new(format!("{host}:{port}")).unwrap();
+    Whereabouts { peer: address(7401), client: address(7400), zone: Zone::new("west").unwrap() }
+}
+
+#[test]
+fn where_a_member_is_found_is_known_to_all_witnesses_and_newcomers_included() {
+    let mut cluster = Cluster::new(3, &[3], 1);
+    cluster.grant_lease(1, 600_000);
+    let add =
+        |number, host| MemberChange::AddLearner { node: node(number), witness: false, whereabouts: at(host) };
+    changed(&mut cluster, add(4, "d")).unwrap();
+    // The one by the log, the other by a snapshot.
+    cluster.add_joining(4, ReplicaKind::Full, 1);
+    let leader = cluster.leader();
+    cluster.act(leader, |host| host.take_snapshot(GROUP));
+    changed(&mut cluster, add(5, "e")).unwrap();
+    cluster.add_joining(5, ReplicaKind::Full, 1);
+    cluster.until("everybody knows", |cluster| {
+        (1..=5).all(|number| {
+            let members = cluster.host(number).members(GROUP).unwrap();
+            (members.whereabouts_of(node(4)), members.whereabouts_of(node(5))) == (&at("d"), &at("e"))
+        })
+    });
+    // And over a restart, from what is on disk.
+    cluster.crash(3);
+    cluster.start(3);
+    assert!(cluster.host(3).members(GROUP).is_some());
+    cluster.until("the witness knows again", |cluster| {
+        cluster.host(3).members(GROUP).unwrap().whereabouts_of(node(5)) == &at("e")
+    });
+}
+
+#[test]
+fn a_leader_tells_how_far_each_member_is_and_others_tell_nothing() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    cluster.grant_lease(1, 600_000);
+    changed(
+        &mut cluster,
+        MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN },
+    )
+    .unwrap();
+    let leader = cluster.leader();
+    let follower = if leader == 1 { 2 } else { 1 };
+    assert_eq!(cluster.host(follower).progress(GROUP), None);
+    let of = |cluster: &Cluster| {
+        let progress = cluster.host(leader).progress(GROUP).unwrap();
+        assert!(progress.len() == 3 && progress.iter().all(|told| told.node != node(leader)));
+        progress.into_iter().find(|told| told.node == node(4)).unwrap()
+    };
+    let absent = of(&cluster);
+    assert!(absent.matched == 0 && absent.behind > 0 && !absent.active && !absent.caught_up, "{absent:?}");
+    cluster.add_joining(4, ReplicaKind::Full, 1);
+    cluster.until("it has caught up", |cluster| of(cluster).caught_up);
+    assert!(of(&cluster).matched > 0 && of(&cluster).active);
+}
+
+#[test]
+fn nobody_is_removed_without_whom_the_locks_would_be_gone() {
+    let mut cluster = Cluster::new(1, &[], 1);
+    cluster.grant_lease(1, 600_000);
+    // The leader says so at once, and looks for no successor.
+    let refusal = refused(&mut cluster, MemberChange::Remove { node: node(1) });
+    assert_eq!(refusal, MemberRefusal::NobodyKeepsLocks);
+    let mut cluster = Cluster::new(2, &[2], 1);
+    let refusal = refused(&mut cluster, MemberChange::Remove { node: node(1) });
+    assert_eq!(refusal, MemberRefusal::NobodyKeepsLocks);
+    assert!(refusal.to_string().contains("add a full member"));
 }

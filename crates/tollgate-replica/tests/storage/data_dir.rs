@@ -1,10 +1,14 @@
 //! Who may use a directory.
 
 use crate::world::{dir, node};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Identity, Meeting, PeerDisks, Storage};
-use tollgate_types::{ClusterId, DiskId};
+use tollgate_replica::{
+    Acquaintances, DataDir, DataDirError, Engine, EngineConfig, Identity, Meeting, Members, PeerDisks,
+    Storage, Whereabouts,
+};
+use tollgate_types::{ClusterId, DiskId, HostPort};
 
 const CLUSTER: ClusterId = ClusterId::new(77);
 const DISK: DiskId = DiskId::new(u64::MAX);
@@ -143,7 +147,7 @@ fn a_newer_directory_is_told_from_a_damaged_one() {
     }
     fs::write(&path, b"").unwrap();
     assert!(matches!(refusal(dir.path()), DataDirError::Damaged { .. }));
-    for format in [1, 3] {
+    for format in [2, 4] {
         let mut other = bytes[..bytes.len() - 4].to_vec();
         other[8] = format;
         other.extend([1, 2, 3]);
@@ -151,8 +155,8 @@ fn a_newer_directory_is_told_from_a_damaged_one() {
         fs::write(&path, other).unwrap();
         let refusal = refusal(dir.path());
         match format {
-            1 => assert!(matches!(refusal, DataDirError::TooOld { found: 1, supported: 2, .. }), "{refusal}"),
-            _ => assert!(matches!(refusal, DataDirError::TooNew { found: 3, supported: 2, .. }), "{refusal}"),
+            2 => assert!(matches!(refusal, DataDirError::TooOld { found: 2, supported: 3, .. }), "{refusal}"),
+            _ => assert!(matches!(refusal, DataDirError::TooNew { found: 4, supported: 3, .. }), "{refusal}"),
         }
     }
 }
@@ -209,4 +213,31 @@ fn p15_what_is_known_of_peers_is_refused_when_it_is_damaged_or_gone() {
     fs::remove_file(&path).unwrap();
     let refusal = PeerDisks::open(&opened).unwrap_err();
     assert!(matches!(refusal, DataDirError::Damaged { .. }), "{refusal}");
+}
+
+#[test]
+fn a_node_that_joined_remembers_whom_it_was_told_of_and_notices_damage() {
+    let temp = tempfile::TempDir::new().unwrap();
+    let (first, joined) = (temp.path().join("first"), temp.path().join("joined"));
+    let founding = DataDir::create(&first, ClusterId::new(7), node(1), DiskId::new(1)).unwrap();
+    let dir = founding.finish(BTreeSet::new()).unwrap();
+    assert_eq!(Acquaintances::read(&dir).unwrap(), None);
+    assert!(!DataDir::is_founded(&joined).unwrap());
+    let founding = DataDir::create(&joined, ClusterId::new(7), node(2), DiskId::new(2)).unwrap();
+    assert!(!DataDir::is_founded(&joined).unwrap(), "not before it is finished");
+    let peer = HostPort::new("10.0.0.1:7401").unwrap();
+    let found = Whereabouts { peer, ..Whereabouts::UNKNOWN };
+    let told = Acquaintances(Members::first([node(1)], []).found_at([(node(1), found)]));
+    told.write(&founding).unwrap();
+    let dir = founding.finish(BTreeSet::new()).unwrap();
+    assert!(DataDir::is_founded(&joined).unwrap());
+    assert_eq!(Acquaintances::read(&dir).unwrap(), Some(told));
+    let path = joined.join("members");
+    let good = fs::read(&path).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        fs::write(&path, bad).unwrap();
+        assert!(Acquaintances::read(&dir).is_err(), "byte {at}");
+    }
 }

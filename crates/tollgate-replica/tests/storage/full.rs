@@ -63,6 +63,7 @@ fn a_full_disk_refuses_writes_until_there_is_room_and_loses_none() {
     let Some(disk) = Disk::new("4m") else { return };
     let mut engine = Engine::create(disk.path(), config()).unwrap();
     engine.write(&[write(1, created(1))]).unwrap();
+    let mut begun_in_vain = 0;
     for left in [0, 4_096, 10_000, 40_000] {
         let ballast = disk.fill(left);
         let acked = engine.load().unwrap()[0].entries.len() as u64;
@@ -80,7 +81,15 @@ fn a_full_disk_refuses_writes_until_there_is_room_and_loses_none() {
         fs::remove_file(&ballast).unwrap();
         engine.write(&turn(index)).unwrap();
         assert_eq!(engine.load().unwrap()[0].entries.len() as u64, index);
+        // The next file could not be begun, and stands there empty while the one before it is written on.
+        let begun = log_files(disk.path(), ".raftlog").pop().unwrap();
+        begun_in_vain += u32::from(fs::metadata(begun).unwrap().len() == 0);
+        assert_eq!(found(killed(disk.path()).path()).unwrap()[0].entries.len() as u64, index);
     }
+    assert!(
+        begun_in_vain > 0,
+        "no file was begun without room for it, and this test shows less than it says"
+    );
     let entries = engine.load().unwrap()[0].entries.clone();
     drop(engine);
     assert_eq!(Engine::open(disk.path(), config()).unwrap().load().unwrap()[0].entries, entries);

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
+mod backup;
 mod corruption;
 mod data_dir;
 mod full;

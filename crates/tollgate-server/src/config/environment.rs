@@ -4,7 +4,7 @@
 //! silently not in force is worse than a server that does not start. Others that begin alike are let pass: those of
 //! clients, and those that container platforms make up from a service's name.
 
-use super::keys::{ENV_PREFIX, KEYS, Key, SECTIONS};
+use super::keys::{ENV_PREFIX, Key};
 use super::layers::Layers;
 use super::origin::Origin;
 use super::problem::{Place, Problem, Wrong};
@@ -31,7 +31,7 @@ pub(crate) fn read_into(variables: &[(OsString, OsString)], layers: &mut Layers)
             continue;
         }
         let place = Place::Env { name: name.to_owned(), value: value.to_string_lossy().into_owned() };
-        match (KEYS.iter().find(|key| key.env() == name), value.to_str()) {
+        match (layers.table.keys.iter().find(|key| key.env() == name), value.to_str()) {
             (Some(key), Some(text)) => {
                 layers.read_text(key, text, Origin::Env { name: name.to_owned() }, place);
             }
@@ -46,10 +46,10 @@ pub(crate) fn read_into(variables: &[(OsString, OsString)], layers: &mut Layers)
 
 fn judge_unknown(name: &str, value: &str, place: Place, layers: &mut Layers) {
     let begins = |section: &&(&str, &str)| name.starts_with(&prefix_of(section.0));
-    let section = SECTIONS.iter().find(begins).map(|(section, _)| *section);
+    let section = layers.table.sections.iter().find(begins).map(|(section, _)| *section);
     // Letters that are right because all variables have them say nothing about the rest.
     let shared = section.map_or(ENV_PREFIX.to_owned(), prefix_of);
-    let known: Vec<String> = KEYS.iter().map(Key::env).collect();
+    let known: Vec<String> = layers.table.keys.iter().map(Key::env).collect();
     let near = nearest(&name[shared.len()..], known.iter().filter_map(|known| known.strip_prefix(&shared)));
     if is_service_link(name, value) || (near.is_none() && section.is_none()) {
         return;

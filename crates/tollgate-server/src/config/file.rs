@@ -3,7 +3,7 @@
 //! Everything wrong with a file is found at once. A line that is no TOML is reported for that alone. Not here: the
 //! values (`kind`, `member`).
 
-use super::keys::{KEYS, Key, SECTIONS};
+use super::keys::{Key, Table};
 use super::kind::{Kind, Value};
 use super::layers::Layers;
 use super::member::{Reading, read_members};
@@ -71,6 +71,10 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    fn table(&self) -> &'static Table {
+        self.layers.table
+    }
+
     fn place(&self, span: &Range<usize>) -> Place {
         Place::in_file(&self.file.path, &self.file.text, span)
     }
@@ -105,8 +109,8 @@ impl Reader<'_> {
 
     fn root(&mut self, root: &DeTable<'_>) {
         for (name, value) in root {
-            let section =
-                SECTIONS.iter().map(|(section, _)| *section).find(|section| section == name.get_ref());
+            let sections = self.table().sections.iter().map(|(section, _)| *section);
+            let section = sections.into_iter().find(|section| section == name.get_ref());
             match (section, value.get_ref()) {
                 (Some(section), DeValue::Table(table)) => self.section(section, table),
                 (Some(section), _) => {
@@ -119,13 +123,13 @@ impl Reader<'_> {
     }
 
     fn unknown_section(&mut self, name: &str, span: &Range<usize>, found: &DeValue<'_>) {
-        let sections = SECTIONS.iter().map(|(section, _)| *section);
+        let sections = self.table().sections.iter().map(|(section, _)| *section);
         let wrong = if found.is_table() || found.is_array() {
             let all = sections.clone().collect::<Vec<_>>().join(", ");
             let near = nearest(name, sections).map(|near| format!("did you mean [{near}]?"));
             Wrong::new("is no section", near.unwrap_or_else(|| format!("the sections are {all}")))
         } else {
-            let home = home(name).map_or("a section".to_owned(), |home| format!("[{home}]"));
+            let home = home(name, self.table()).map_or("a section".to_owned(), |home| format!("[{home}]"));
             Wrong::new("stands outside any section", format!("move it below {home}"))
         };
         self.complain(span, name, wrong);
@@ -134,7 +138,7 @@ impl Reader<'_> {
     fn section(&mut self, section: &'static str, table: &DeTable<'_>) {
         for (name, value) in table {
             let path = format!("{section}.{}", name.get_ref());
-            match Key::find(&path) {
+            match self.table().find(&path) {
                 Some(key) => self.key(key, value),
                 None => self.unknown_key(section, name.get_ref(), &name.span()),
             }
@@ -143,16 +147,16 @@ impl Reader<'_> {
 
     fn unknown_key(&mut self, section: &str, name: &str, span: &Range<usize>) {
         let path = format!("{section}.{name}");
-        let known = KEYS.iter().filter(|key| key.section == section).map(|key| key.name);
+        let known = self.table().keys.iter().filter(|key| key.section == section).map(|key| key.name);
         let all = known.clone().collect::<Vec<_>>().join(", ");
         let near = nearest(name, known);
-        let advice = match (near, home(name)) {
+        let advice = match (near, home(name, self.table())) {
             (_, Some(home)) => format!("`{name}` belongs in [{home}]"),
             (Some(near), None) => format!("did you mean `{near}`?"),
             (None, None) => format!("[{section}] has {all}"),
         };
         let wrong = Wrong::new("is no key", advice);
-        match near.and_then(|near| Key::find(&format!("{section}.{near}"))) {
+        match near.and_then(|near| self.table().find(&format!("{section}.{near}"))) {
             // So that the key which was probably meant is not called missing as well.
             Some(meant) => self.refuse(meant, span, &path, wrong),
             None => self.complain(span, &path, wrong),
@@ -182,7 +186,7 @@ impl Reader<'_> {
 }
 
 /// The section that has a key of this name, if there is just one.
-fn home(name: &str) -> Option<&'static str> {
-    let mut homes = KEYS.iter().filter(|key| key.name == name).map(|key| key.section);
+fn home(name: &str, table: &'static Table) -> Option<&'static str> {
+    let mut homes = table.keys.iter().filter(|key| key.name == name).map(|key| key.section);
     homes.next().filter(|_| homes.next().is_none())
 }

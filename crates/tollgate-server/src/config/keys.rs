@@ -22,6 +22,8 @@ pub enum Preset {
     Number(u64),
     /// A text.
     Text(&'static str),
+    /// A list without anything in it.
+    Empty,
 }
 
 impl fmt::Display for Preset {
@@ -32,6 +34,7 @@ impl fmt::Display for Preset {
             Preset::Bool(value) => write!(f, "{value}"),
             Preset::Number(value) => write!(f, "{value}"),
             Preset::Text(value) => write!(f, "{value:?}"),
+            Preset::Empty => write!(f, "[]"),
         }
     }
 }
@@ -70,10 +73,29 @@ impl Key {
         format!("--{}-{}", self.section, self.name).replace('_', "-")
     }
 
-    /// The key of this path.
+    /// The key of this path, among those of a node.
     pub fn find(path: &str) -> Option<&'static Key> {
+        SERVER.find(path)
+    }
+}
+
+/// What one kind of process can be told.
+#[derive(Debug)]
+pub struct Table {
+    /// The sections, in order, and what each is about.
+    pub sections: &'static [(&'static str, &'static str)],
+    /// Every setting, in the order in which they are shown.
+    pub keys: &'static [Key],
+}
+
+/// What a node can be told.
+pub(crate) static SERVER: Table = Table { sections: SECTIONS, keys: KEYS };
+
+impl Table {
+    /// The key of this path.
+    pub fn find(&self, path: &str) -> Option<&'static Key> {
         let (section, name) = path.split_once('.')?;
-        KEYS.iter().find(|key| key.section == section && key.name == name)
+        self.keys.iter().find(|key| key.section == section && key.name == name)
     }
 }
 
@@ -102,7 +124,7 @@ const SECOND_MS: u64 = 1_000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-const fn key(
+pub(super) const fn key(
     section: &'static str,
     name: &'static str,
     kind: Kind,
@@ -174,7 +196,7 @@ pub static KEYS: &[Key] = &[
     key(
         "node",
         "zone",
-        Kind::Text,
+        Kind::Zone,
         Preset::Text(""),
         "Where the node stands, as a label: a rack, a building, a region",
     ),
@@ -196,10 +218,23 @@ pub static KEYS: &[Key] = &[
         "cluster",
         "members",
         Kind::Members,
-        Preset::Required,
-        "The first members and where they are found: [{ id, peer, client, witness }, ...]",
+        Preset::Empty,
+        "The first members and where they are found: [{ id, peer, client, witness, zone }, ...]; an address here wins",
     ),
-    number("cluster", "groups", (1, 1_024), 1, "Raft groups that the names are spread over. So far only 1"),
+    key(
+        "cluster",
+        "join",
+        Kind::Endpoints,
+        Preset::Empty,
+        "Join a cluster that runs: client addresses of some of its nodes. Looked at only while there is no data",
+    ),
+    number(
+        "cluster",
+        "groups",
+        (1, tollgate_types::GROUPS_MAX as u64),
+        1,
+        "Raft groups that the names are spread over. Chosen when the cluster is founded",
+    ),
     key(
         "cluster",
         "bootstrap",
@@ -348,6 +383,13 @@ pub static KEYS: &[Key] = &[
     ),
     millis(
         "raft",
+        "balance_ms",
+        (0, HOUR_MS),
+        1_000,
+        "How often a node that leads two groups more than another hands one on; 0 leaves leaders where they are",
+    ),
+    millis(
+        "raft",
         "unattended_ms",
         (SECOND_MS, HOUR_MS),
         10 * SECOND_MS,
@@ -410,6 +452,13 @@ pub static KEYS: &[Key] = &[
         (1, 16_777_216),
         65_536,
         "Inputs that wait for the driver's next turn, frames of peers included; past it, operations are refused",
+    ),
+    number(
+        "server",
+        "operations_admitted_max",
+        (1, 16_777_216),
+        100_000,
+        "Operations under way, waits in line not counted; past it, requests for locks are refused, then others",
     ),
     bytes("server", "frame_bytes_max", (64 * KIB, 64 * MIB), 4 * MIB, "Bytes in one message of a client"),
     number("server", "watchers_max", (1, 16_777_216), 100_000, "Watches of all clients"),
@@ -510,7 +559,7 @@ mod tests {
     fn every_preset_is_a_value_of_its_kind() {
         for key in KEYS {
             let text = match key.preset {
-                Preset::Required | Preset::Derived(_) => continue,
+                Preset::Required | Preset::Derived(_) | Preset::Empty => continue,
                 Preset::Text(text) => text.to_owned(),
                 preset => preset.to_string(),
             };
@@ -551,6 +600,7 @@ mod tests {
             transfer_timeout_ms,
             compare_ms,
             audit_ms,
+            balance_ms,
             unattended_ms,
             promote_behind_max,
             apply_version: _,
@@ -577,6 +627,7 @@ mod tests {
             ("transfer_timeout_ms", transfer_timeout_ms),
             ("compare_ms", compare_ms),
             ("audit_ms", audit_ms),
+            ("balance_ms", balance_ms),
             ("unattended_ms", unattended_ms),
             ("promote_behind_max", promote_behind_max),
         ];

@@ -3,12 +3,14 @@
 //! A value that was read is within its range and well formed; nobody checks that again. Not here: lists of members
 //! (`member`), rules between several keys (`rules`).
 
-use super::member::Member;
+use super::member::{Endpoint, Member};
 use super::problem::Wrong;
 use super::spelling::nearest;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use tollgate_types::Zone;
+use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
 /// What values a key takes.
@@ -39,7 +41,9 @@ pub enum Kind {
     },
     /// Any text without control characters.
     Text,
-    /// The same, and not empty.
+    /// The same, and short: where a node stands.
+    Zone,
+    /// Any text without control characters that is not empty.
     Name,
     /// The path of a file or directory.
     Path,
@@ -53,6 +57,8 @@ pub enum Kind {
     Filter,
     /// A list of the cluster's members. Outside the file it is written as in it.
     Members,
+    /// A list of hosts with ports, to dial. Outside the file it is separated by commas.
+    Endpoints,
 }
 
 /// A value that was read.
@@ -66,7 +72,12 @@ pub enum Value {
     Text(String),
     /// Of [`Kind::Members`].
     Members(Vec<Member>),
+    /// Of [`Kind::Endpoints`].
+    Endpoints(Vec<Endpoint>),
 }
+
+/// Of a longer list the rest is not looked at: a few are enough.
+const ENDPOINTS_MAX: usize = 64;
 
 const MILLIS_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 const BYTES_UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
@@ -79,13 +90,14 @@ impl fmt::Display for Kind {
             Kind::Number { min, max } => write!(f, "a whole number from {min} to {max}"),
             Kind::Millis { min, max } => write!(f, "milliseconds from {min} to {max}"),
             Kind::Bytes { min, max } => write!(f, "bytes from {min} to {max}"),
-            Kind::Text | Kind::Name => write!(f, "a text"),
+            Kind::Text | Kind::Zone | Kind::Name => write!(f, "a text"),
             Kind::Path => write!(f, "a path"),
             Kind::Address => write!(f, "an IP address and a port"),
             Kind::Choice(words) => write!(f, "{}", words.join(" or ")),
             Kind::ClusterId => write!(f, "16 hexadecimal digits"),
             Kind::Filter => write!(f, "a log level or filter"),
             Kind::Members => write!(f, "a list of members"),
+            Kind::Endpoints => write!(f, "a list of hosts with ports"),
         }
     }
 }
@@ -101,6 +113,12 @@ impl Kind {
             },
             Kind::Number { .. } | Kind::Millis { .. } | Kind::Bytes { .. } => self.parse_number(text),
             Kind::Members => unreachable!("members are read as TOML wherever they come from"),
+            Kind::Endpoints => {
+                // As in the file, too. No address ends with a bracket.
+                let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+                let parts = inside.split(',').map(|part| part.trim().trim_matches('"'));
+                read_endpoints(parts.filter(|part| !part.is_empty()))
+            }
             _ => self.check_text(text).map(|()| Value::Text(text.to_owned())),
         }
     }
@@ -113,8 +131,21 @@ impl Kind {
                 self.check_number(integer(value), value.as_str())
             }
             (Kind::Millis { .. } | Kind::Bytes { .. }, DeValue::String(text)) => self.parse_number(text),
+            (Kind::Endpoints, DeValue::Array(items)) => {
+                let text = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+                    DeValue::String(text) => Ok(text.to_string()),
+                    other => Err(self.wrong_type(other)),
+                };
+                let texts = items.iter().map(text).collect::<Result<Vec<String>, Wrong>>()?;
+                read_endpoints(texts.iter().map(String::as_str))
+            }
             (
-                Kind::Bool | Kind::Number { .. } | Kind::Millis { .. } | Kind::Bytes { .. } | Kind::Members,
+                Kind::Bool
+                | Kind::Number { .. }
+                | Kind::Millis { .. }
+                | Kind::Bytes { .. }
+                | Kind::Members
+                | Kind::Endpoints,
                 _,
             ) => Err(self.wrong_type(value)),
             (_, DeValue::String(text)) => self.check_text(text).map(|()| Value::Text(text.to_string())),
@@ -126,10 +157,11 @@ impl Kind {
         let advice = match (self, found) {
             (Kind::Bool | Kind::Number { .. }, DeValue::String(_)) => "write it without quotes",
             (
-                Kind::Text | Kind::Name | Kind::Path | Kind::Address | Kind::ClusterId,
+                Kind::Text | Kind::Zone | Kind::Name | Kind::Path | Kind::Address | Kind::ClusterId,
                 DeValue::Integer(_) | DeValue::Float(_),
             ) => "write it in quotes",
             (Kind::Members, _) => super::member::FORM,
+            (Kind::Endpoints, _) => "write a list of texts, such as [\"10.0.0.1:7400\", \"10.0.0.2:7400\"]",
             _ => "",
         };
         Wrong::new(format!("must be {self}, and is {}", with_article(found.type_str())), advice)
@@ -185,10 +217,13 @@ impl Kind {
         if let Some(control) = text.chars().find(|letter| letter.is_control()) {
             return Err(Wrong::new(format!("has the control character {control:?}"), "use printable text"));
         }
-        if text.is_empty() && self != Kind::Text {
+        if text.is_empty() && !matches!(self, Kind::Text | Kind::Zone) {
             return Err(Wrong::new("is empty", format!("give {self}")));
         }
         match self {
+            Kind::Zone => Zone::new(text).map(drop).map_err(|invalid| {
+                Wrong::new(format!("can't be a label: {invalid}"), "take a short one, such as west-1")
+            }),
             Kind::Address => check_address(text),
             Kind::Choice(words) => check_choice(words, text),
             Kind::ClusterId => check_cluster_id(text),
@@ -196,6 +231,12 @@ impl Kind {
             _ => Ok(()),
         }
     }
+}
+
+fn read_endpoints<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
+    let endpoint = |text: &str| Endpoint::parse(text.strip_prefix("http://").unwrap_or(text));
+    let endpoints = texts.take(ENDPOINTS_MAX).map(endpoint).collect::<Result<_, _>>()?;
+    Ok(Value::Endpoints(endpoints))
 }
 
 /// None if it has more digits than any setting.
@@ -311,6 +352,21 @@ mod tests {
         for text in ["", "yes", "TRUE", "2"] {
             assert!(Kind::Bool.parse_text(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn endpoints_are_separated_by_commas_and_may_look_like_urls() {
+        let read = |text: &str| match Kind::Endpoints.parse_text(text) {
+            Ok(Value::Endpoints(all)) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(read("http://10.0.0.1:7400, Node-2:7400"), "10.0.0.1:7400 node-2:7400");
+        assert_eq!(read("[\"10.0.0.1:7400\", \"[::1]:7400\"]"), "10.0.0.1:7400 [::1]:7400");
+        assert_eq!(
+            (read(""), read("[]"), read("[::1]:1")),
+            (String::new(), String::new(), "[::1]:1".to_owned())
+        );
+        assert!(Kind::Endpoints.parse_text("10.0.0.1").is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! Not here: how file and environment are read (`file`, `environment`).
 
-use super::keys::{KEYS, Key, Preset};
+use super::keys::{Key, Preset, Table};
 use super::kind::{Kind, Value};
 use super::member::{Reading, read_members};
 use super::origin::Origin;
@@ -11,14 +11,16 @@ use super::problem::{Place, Problem, Problems, Wrong};
 use super::rules::BrokenRule;
 use super::settings::{Setting, Settings};
 use super::spelling::nearest;
-use super::{Config, Loaded, cluster_id_of};
+use super::{Sources, cluster_id_of, environment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use toml::de::DeTable;
 
 /// What the layers so far say.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Layers {
+    /// What there is to say something of.
+    pub(crate) table: &'static Table,
     given: BTreeMap<String, (Value, Origin)>,
     /// Where each key, and each part of one, was set by the layer that counts.
     places: BTreeMap<String, Place>,
@@ -30,6 +32,24 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
+    /// All sources on top of each other.
+    pub(crate) fn read(table: &'static Table, sources: &Sources) -> Layers {
+        let mut layers = Layers {
+            table,
+            given: BTreeMap::new(),
+            places: BTreeMap::new(),
+            unread: BTreeSet::new(),
+            problems: Vec::new(),
+            garbled: false,
+        };
+        if let Some(file) = &sources.file {
+            file.read_into(&mut layers);
+        }
+        environment::read_into(&sources.env, &mut layers);
+        layers.read_flags(&sources.flags);
+        layers
+    }
+
     pub(crate) fn set(&mut self, key: &Key, value: Value, origin: Origin, place: Place) {
         let path = key.path();
         let part = format!("{path}[");
@@ -71,14 +91,14 @@ impl Layers {
     }
 
     /// Reads the flags. Of a flag given twice the later counts, as is usual.
-    pub(crate) fn read_flags(&mut self, flags: &[(String, String)]) {
+    fn read_flags(&mut self, flags: &[(String, String)]) {
         for (path, text) in flags {
-            if let Some(key) = Key::find(path) {
+            if let Some(key) = self.table.find(path) {
                 let place = Place::Flag { name: key.flag(), value: text.clone() };
                 self.read_text(key, text, Origin::Flag { name: key.flag() }, place);
                 continue;
             }
-            let known: Vec<String> = KEYS.iter().map(Key::path).collect();
+            let known: Vec<String> = self.table.keys.iter().map(Key::path).collect();
             let advice = match nearest(path, known.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean {near}?"),
                 None => "`config show` lists all keys".to_owned(),
@@ -89,26 +109,26 @@ impl Layers {
     }
 
     /// The configuration, if nothing is wrong with it.
-    pub(crate) fn finish(mut self) -> Result<Loaded, Problems> {
+    pub(crate) fn finish<C>(
+        mut self,
+        build: impl FnOnce(&Settings) -> C,
+        validate: impl FnOnce(&C) -> Result<(), Vec<BrokenRule>>,
+    ) -> Result<(C, Settings), Problems> {
         if !self.garbled {
             self.find_missing();
         }
         let settings = self.settings();
-        let config = Config::build(&settings);
+        let config = build(&settings);
         if !self.garbled {
-            for broken in config.validate().err().unwrap_or_default() {
+            for broken in validate(&config).err().unwrap_or_default() {
                 self.judge(&broken, &settings);
             }
         }
-        if self.problems.is_empty() {
-            Ok(Loaded { config, settings })
-        } else {
-            Err(Problems::new(self.problems))
-        }
+        if self.problems.is_empty() { Ok((config, settings)) } else { Err(Problems::new(self.problems)) }
     }
 
     fn find_missing(&mut self) {
-        for key in KEYS.iter().filter(|key| key.preset == Preset::Required) {
+        for key in self.table.keys.iter().filter(|key| key.preset == Preset::Required) {
             let path = key.path();
             if self.given.contains_key(&path) || self.unread.contains(&path) {
                 continue;
@@ -128,7 +148,7 @@ impl Layers {
             Some((value, origin)) => Setting { key, value: value.clone(), origin: origin.clone() },
             None => Setting { key, value: self.preset(key), origin: Origin::Default },
         };
-        Settings(KEYS.iter().map(setting).collect())
+        Settings(self.table.keys.iter().map(setting).collect())
     }
 
     fn preset(&self, key: &Key) -> Value {
@@ -136,6 +156,8 @@ impl Layers {
             Preset::Bool(value) => Value::Bool(value),
             Preset::Number(value) => Value::Number(value),
             Preset::Text(value) => Value::Text(value.to_owned()),
+            Preset::Empty if key.kind == Kind::Members => Value::Members(Vec::new()),
+            Preset::Empty => Value::Endpoints(Vec::new()),
             Preset::Required => stand_in(key.kind),
             Preset::Derived(_) => {
                 assert_eq!(key.kind, Kind::ClusterId, "nothing else is derived");
@@ -164,7 +186,7 @@ impl Layers {
         if keys.len() > 1 {
             // A rule that begins with the value has told the first already.
             let told = keys.iter().skip(usize::from(broken.rule.starts_with("is ")));
-            let told = told.filter_map(|key| settings.get(key)).filter(|s| s.key.kind != Kind::Members);
+            let told = told.filter_map(|key| settings.get(key)).filter(|s| s.key.preset != Preset::Empty);
             problem.notes.extend(told.map(|s| format!("{} is {} ({})", s.key.path(), s.value, s.origin)));
         }
         self.problems.push(problem);
@@ -175,7 +197,6 @@ impl Layers {
 fn stand_in(kind: Kind) -> Value {
     match kind {
         Kind::Number { min, .. } => Value::Number(min),
-        Kind::Members => Value::Members(Vec::new()),
         Kind::Name | Kind::Path => Value::Text("missing".to_owned()),
         other => unreachable!("no key of the kind {other:?} is required"),
     }

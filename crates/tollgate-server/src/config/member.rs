@@ -12,7 +12,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use std::str::FromStr;
-use tollgate_types::NodeId;
+use tollgate_replica::Whereabouts;
+use tollgate_types::{HostPort, NodeId, Zone};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -27,6 +28,8 @@ pub struct Member {
     pub client: Endpoint,
     /// Whether it votes without keeping locks.
     pub witness: bool,
+    /// Where it stands, as a label; empty if nobody said.
+    pub zone: String,
 }
 
 /// A host, by name or address, and a port.
@@ -47,9 +50,15 @@ impl fmt::Display for Endpoint {
 
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Member { id, peer, client, witness } = self;
+        let Member { id, peer, client, witness, zone } = self;
         write!(f, "{{ id = {id}, peer = \"{peer}\", client = \"{client}\"")?;
-        if *witness { write!(f, ", witness = true }}") } else { write!(f, " }}") }
+        if *witness {
+            write!(f, ", witness = true")?;
+        }
+        if !zone.is_empty() {
+            write!(f, ", zone = {zone:?}")?;
+        }
+        write!(f, " }}")
     }
 }
 
@@ -101,9 +110,9 @@ fn is_host_name(host: &str) -> bool {
 
 /// How members are written.
 pub(crate) const FORM: &str = "write [{ id = 1, peer = \"10.0.0.1:7401\", client = \"10.0.0.1:7400\" }, ...]; \
-                               witness = true for a witness";
+                               witness = true for a witness, zone = \"...\" if there are several";
 
-const FIELDS: [&str; 4] = ["id", "peer", "client", "witness"];
+const FIELDS: [&str; 5] = ["id", "peer", "client", "witness", "zone"];
 
 /// What was found while members were read: where things stand, and what is wrong with them.
 #[derive(Debug, Default)]
@@ -168,6 +177,11 @@ fn read_member(
     let (peer, client) = (field("peer", Kind::Name), field("client", Kind::Name));
     let witness =
         if fields.contains_key("witness") { field("witness", Kind::Bool) } else { Some(Value::Bool(false)) };
+    let zone = if fields.contains_key("zone") {
+        field("zone", Kind::Zone)
+    } else {
+        Some(Value::Text(String::new()))
+    };
     let mut endpoint = |name: &str, value: Option<Value>| {
         let Some(Value::Text(text)) = value else { return None };
         let path = format!("{path}.{name}");
@@ -175,11 +189,33 @@ fn read_member(
         Endpoint::parse(&text).map_err(|wrong| reading.wrong(&path, span, wrong)).ok()
     };
     let (peer, client) = (endpoint("peer", peer), endpoint("client", client));
-    match (id, peer, client, witness) {
-        (Some(Value::Number(id)), Some(peer), Some(client), Some(Value::Bool(witness))) => {
-            Some(Member { id: NodeId::new(id)?, peer, client, witness })
-        }
+    match (id, peer, client, witness, zone) {
+        (
+            Some(Value::Number(id)),
+            Some(peer),
+            Some(client),
+            Some(Value::Bool(witness)),
+            Some(Value::Text(zone)),
+        ) => Some(Member { id: NodeId::new(id)?, peer, client, witness, zone }),
         _ => None,
+    }
+}
+
+impl Member {
+    /// The same for the members of a group.
+    pub(crate) fn whereabouts(&self) -> Whereabouts {
+        Whereabouts {
+            peer: self.peer.host_port(),
+            client: self.client.host_port(),
+            zone: Zone::new(&self.zone).expect("its kind was checked"),
+        }
+    }
+}
+
+impl Endpoint {
+    /// The same for the members of a group.
+    pub(crate) fn host_port(&self) -> HostPort {
+        HostPort::new(self.to_string()).expect("a host has a bound, and its port is a number")
     }
 }
 

@@ -21,14 +21,13 @@ pub struct BrokenRule {
     pub advice: String,
 }
 
-type Broken = Vec<BrokenRule>;
+pub(super) type Broken = Vec<BrokenRule>;
 
 impl Config {
     /// Every rule that the settings break.
     pub fn validate(&self) -> Result<(), Vec<BrokenRule>> {
         let mut broken = Vec::new();
         self.check_members(&mut broken);
-        self.check_groups(&mut broken);
         self.check_listen(&mut broken);
         self.check_raft(&mut broken);
         self.check_storage(&mut broken);
@@ -37,59 +36,44 @@ impl Config {
     }
 
     fn check_members(&self, broken: &mut Broken) {
-        let members = &self.cluster.members;
+        let (members, joins) = (&self.cluster.members, !self.cluster.join.is_empty());
+        if joins && self.cluster.bootstrap {
+            let rule =
+                "is set, and so is cluster.bootstrap: a node founds a new cluster or joins one that runs";
+            broke(broken, &["cluster.join", "cluster.bootstrap"], rule, "leave one of the two out");
+        }
         if members.is_empty() {
-            broke(broken, &["cluster.members"], "is empty", "name at least this node");
+            if !joins {
+                let advice = "name the first members, this node among them; or set cluster.join to the client \
+                              addresses of a cluster that runs";
+                broke(broken, &["cluster.members"], "is empty", advice);
+            }
             return;
         }
         if members.len() > MEMBERS_MAX {
             let rule = format!("has {} members: a cluster has at most {MEMBERS_MAX}", members.len());
             broke(broken, &["cluster.members"], rule, "three, five or seven is what most need");
         }
-        if members.iter().all(|member| member.witness) {
+        if !joins && members.iter().all(|member| member.witness) {
             let rule = "has witnesses only: somebody must keep the locks";
             broke(broken, &["cluster.members"], rule, "make at least two members full ones");
         }
-        if !members.iter().any(|member| member.id == self.node.id) {
+        if !joins && !members.iter().any(|member| member.id == self.node.id) {
             let ids: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
             let rule = format!("is {}, and cluster.members has {}", self.node.id, ids.join(", "));
             let advice = "set node.id to this node's number among the members, or add it there on every node of a new \
-                          cluster; joining a cluster that runs is not supported yet";
+                          cluster; to join a cluster that runs, set cluster.join";
             broke(broken, &["node.id", "cluster.members"], rule, advice);
         }
         check_ids(members, broken);
         check_endpoints(members, broken);
     }
 
-    fn check_groups(&self, broken: &mut Broken) {
-        if self.cluster.groups != 1 {
-            let rule = format!("is {}: this version runs one group only", self.cluster.groups);
-            broke(broken, &["cluster.groups"], rule, "leave it out, or set it to 1");
-        }
-    }
-
     fn check_listen(&self, broken: &mut Broken) {
         let listen = &self.listen;
         let all =
             [("listen.client", listen.client), ("listen.peer", listen.peer), ("listen.http", listen.http)];
-        for (key, address) in all {
-            let unchecked = listen.insecure || planted(Bug::ListensEverywhere);
-            if !unchecked && !address.ip().is_loopback() {
-                let rule =
-                    format!("is {address}: without TLS, which is not there yet, only loopback is allowed");
-                let advice = "listen on 127.0.0.1, or set listen.insecure = true if nobody you don't trust reaches \
-                              this network";
-                broke(broken, &[key, "listen.insecure"], rule, advice);
-            }
-        }
-        for (index, (key, address)) in all.iter().enumerate() {
-            for (earlier, other) in &all[..index] {
-                if collide(*address, *other) {
-                    let rule = format!("is {address}, which {earlier} ({other}) has already");
-                    broke(broken, &[key, earlier], rule, "give each its own port");
-                }
-            }
-        }
+        check_addresses(&all, listen.insecure, broken);
     }
 
     fn check_raft(&self, broken: &mut Broken) {
@@ -135,7 +119,28 @@ impl Config {
     }
 }
 
-fn broke(broken: &mut Broken, about: &[impl ToString], rule: impl Into<String>, advice: &str) {
+/// Without TLS only loopback is listened on (P17), and on each address once.
+pub(super) fn check_addresses(all: &[(&str, SocketAddr)], insecure: bool, broken: &mut Broken) {
+    for (key, address) in all {
+        let unchecked = insecure || planted(Bug::ListensEverywhere);
+        if !unchecked && !address.ip().is_loopback() {
+            let rule = format!("is {address}: without TLS, which is not there yet, only loopback is allowed");
+            let advice = "listen on 127.0.0.1, or set listen.insecure = true if nobody you don't trust reaches this \
+                          network";
+            broke(broken, &[*key, "listen.insecure"], rule, advice);
+        }
+    }
+    for (index, (key, address)) in all.iter().enumerate() {
+        for (earlier, other) in &all[..index] {
+            if collide(*address, *other) {
+                let rule = format!("is {address}, which {earlier} ({other}) has already");
+                broke(broken, &[*key, *earlier], rule, "give each its own port");
+            }
+        }
+    }
+}
+
+pub(super) fn broke(broken: &mut Broken, about: &[impl ToString], rule: impl Into<String>, advice: &str) {
     let about = about.iter().map(ToString::to_string).collect();
     broken.push(BrokenRule { about, rule: rule.into(), advice: advice.to_owned() });
 }

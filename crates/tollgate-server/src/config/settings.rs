@@ -66,7 +66,7 @@ impl Setting {
     fn rows(&self) -> Vec<[String; 3]> {
         let (path, origin) = (self.key.path(), self.origin.to_string());
         match &self.value {
-            Value::Members(members) => {
+            Value::Members(members) if !members.is_empty() => {
                 let row = |(index, member): (usize, &Member)| {
                     [format!("{path}[{index}]"), member.to_string(), origin.clone()]
                 };
@@ -89,15 +89,21 @@ impl fmt::Display for Value {
                 let members: Vec<String> = members.iter().map(Member::to_string).collect();
                 write!(f, "[{}]", members.join(", "))
             }
+            Value::Endpoints(endpoints) => {
+                let endpoints: Vec<String> = endpoints.iter().map(|each| quoted(&each.to_string())).collect();
+                write!(f, "[{}]", endpoints.join(", "))
+            }
         }
     }
 }
 
 fn json(value: &Value) -> String {
     let Value::Members(members) = value else { return value.to_string() };
-    let objects = members.iter().map(|Member { id, peer, client, witness }| {
-        let (peer, client) = (quoted(&peer.to_string()), quoted(&client.to_string()));
-        format!("{{\"id\": {id}, \"peer\": {peer}, \"client\": {client}, \"witness\": {witness}}}")
+    let objects = members.iter().map(|Member { id, peer, client, witness, zone }| {
+        let (peer, client, zone) = (quoted(&peer.to_string()), quoted(&client.to_string()), quoted(zone));
+        format!(
+            "{{\"id\": {id}, \"peer\": {peer}, \"client\": {client}, \"witness\": {witness}, \"zone\": {zone}}}"
+        )
     });
     format!("[{}]", objects.collect::<Vec<_>>().join(", "))
 }

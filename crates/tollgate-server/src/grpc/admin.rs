@@ -1,27 +1,32 @@
 //! `AdminService`: what an operator asks one node.
 //!
 //! Changes are made by the leader of their group; another node refuses them and says whom to ask. Not here: changes of
-//! members.
+//! members (`members`), which any node sees to.
+
+mod backup;
+mod members;
 
 use crate::config::{Config, Origin, Settings};
-use crate::operation;
-use crate::router::Router;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
-use tollgate_core::Command;
-use tollgate_node::{Answer, Ask, Consistency, NotAnswered, NotTaken, Sight};
+use tollgate_core::{Command, EndDeadlock};
+use tollgate_gateway::Router;
+use tollgate_gateway::operation;
+use tollgate_node::{Answer, Ask, Consistency, NodeHandle, NotAnswered, NotTaken, Sight};
 use tollgate_proto::convert;
 use tollgate_proto::v1::admin_service_server::AdminService;
 use tollgate_proto::v1::{
-    ConfigRequest, ConfigResponse, DeadlocksRequest, DeadlocksResponse, Error, ErrorReason, GetLimitsRequest,
-    GetLimitsResponse, Group, GroupsRequest, GroupsResponse, Member, MemberKind, MembersRequest,
-    MembersResponse, ReplicaStatus, Role, SetLimitsRequest, SetLimitsResponse, Setting, SettingOrigin,
-    SlotRange, SnapshotRequest, SnapshotResponse, SnapshotTaken, StatusRequest, StatusResponse,
-    TransferRequest, TransferResponse,
+    AddMemberRequest, AddMemberResponse, BackupRequest, ConfigRequest, ConfigResponse, DeadlocksRequest,
+    DeadlocksResponse, EndDeadlockRequest, EndDeadlockResponse, Error, ErrorReason, GetLimitsRequest,
+    GetLimitsResponse, Group, GroupsRequest, GroupsResponse, MemberKind, MembersRequest, MembersResponse,
+    PromoteMemberRequest, PromoteMemberResponse, RemoveMemberRequest, RemoveMemberResponse,
+    ReplaceMemberRequest, ReplaceMemberResponse, ReplicaStatus, Role, SetLimitsRequest, SetLimitsResponse,
+    Setting, SettingOrigin, SlotRange, SnapshotRequest, SnapshotResponse, SnapshotTaken, StatusRequest,
+    StatusResponse, TransferRequest, TransferResponse,
 };
-use tollgate_replica::{Host, Members, ReplicaKind};
-use tollgate_types::{GroupId, NodeId, SLOTS};
+use tollgate_replica::{Host, MemberProgress, Members, ReplicaKind};
+use tollgate_types::{GroupId, GroupMap, NodeId};
 use tonic::{Request, Response, Status};
 
 /// How long a change that was asked for may take before the asker is told that it has not happened yet.
@@ -35,20 +40,33 @@ const DEADLOCKS_DEFAULT: usize = 100;
 
 pub(crate) struct Admin {
     router: Router,
-    members: Vec<crate::config::Member>,
+    node: NodeHandle,
+    /// What this node's configuration says of members, which wins over what the cluster says.
+    configured: Vec<crate::config::Member>,
+    cluster_name: String,
     zone: String,
     data_dir: PathBuf,
     settings: Settings,
     started: Instant,
     /// Whoever changes limits: what one changes must not be undone by another that has read them before.
     limits: Mutex<()>,
+    backups: backup::Backups,
 }
 
 impl Admin {
-    pub(crate) fn new(router: Router, config: &Config, settings: Settings) -> Admin {
-        let (members, zone) = (config.cluster.members.clone(), config.node.zone.clone());
-        let (data_dir, started) = (config.node.data_dir.clone(), Instant::now());
-        Admin { router, members, zone, data_dir, settings, started, limits: Mutex::new(()) }
+    pub(crate) fn new(router: Router, node: NodeHandle, config: &Config, settings: Settings) -> Admin {
+        Admin {
+            router,
+            node,
+            configured: config.cluster.members.clone(),
+            cluster_name: config.cluster.name.clone(),
+            zone: config.node.zone.clone(),
+            data_dir: config.node.data_dir.clone(),
+            settings,
+            started: Instant::now(),
+            limits: Mutex::new(()),
+            backups: backup::Backups::new(config.cluster.name.clone()),
+        }
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "messages have optional headers")]
@@ -61,7 +79,7 @@ impl Admin {
         &self,
         look: impl FnOnce(&Host) -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let seen = self.router.node().inspect(look).await;
+        let seen = self.node.inspect(look).await;
         seen.map_err(|error| match error {
             // To look is never harmful, so whether it happened does not matter.
             NotAnswered::Stopped => NotAnswered::NotTaken(NotTaken::Stopped),
@@ -73,22 +91,24 @@ impl Admin {
     /// Groups that a request names; all if it names none.
     fn groups(&self, named: &[u32]) -> Result<Vec<GroupId>, Status> {
         if named.is_empty() {
-            return Ok((0..self.router.groups()).map(GroupId::new).collect());
+            return Ok(self.router.map().groups());
         }
         named.iter().map(|number| self.group(*number)).collect()
     }
 
     fn group(&self, number: u32) -> Result<GroupId, Status> {
-        if number < self.router.groups() {
+        let groups = self.router.map().groups();
+        if groups.contains(&GroupId::new(number)) {
             return Ok(GroupId::new(number));
         }
-        let says = format!("there is no group {number}: they go from 0 to {}", self.router.groups() - 1);
+        let last = groups.last().map_or(0, |group| group.number());
+        let says = format!("there is no group {number}: they go from 0 to {last}");
         Err(Error { group_id: number, ..Error::new(ErrorReason::NoSuchGroup, says) }.into())
     }
 
     /// Refuses where another node leads.
     fn must_lead(&self, group: GroupId) -> Result<(), Status> {
-        let status = self.router.node().status().borrow().clone();
+        let status = self.node.status().borrow().clone();
         if status.serves(group) {
             return Ok(());
         }
@@ -98,11 +118,13 @@ impl Admin {
 
 #[tonic::async_trait]
 impl AdminService for Admin {
+    type BackupStream = backup::BackupStream;
+
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         let replicas = self.inspect(|host| host.groups().map(|group| replica(host, group)).collect()).await?;
         let data_dir = self.data_dir.clone();
         let data_dir_bytes = tokio::task::spawn_blocking(move || bytes_in(&data_dir)).await.unwrap_or(0);
-        let status = self.router.node().status().borrow().clone();
+        let status = self.node.status().borrow().clone();
         let mut warnings = Vec::new();
         if status.disk_full {
             warnings.push("the disk is full: free some space; the node goes on by itself then".to_owned());
@@ -110,14 +132,18 @@ impl AdminService for Admin {
         if status.stopping {
             warnings.push("the node is stopping".to_owned());
         }
+        if status.removed {
+            let says = "the node was removed from the cluster: stop it, and wipe its data directory";
+            warnings.push(says.to_owned());
+        }
         for (group, _) in status.groups.iter().filter(|(_, status)| status.leader.is_none()) {
             warnings.push(format!("group {group} has no leader that this node knows of"));
         }
         Ok(Response::new(StatusResponse {
             header: self.header(GroupId::new(0)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            node_name: format!("node {}", self.router.node().node()),
-            zone: self.zone.clone(),
+            node_name: format!("node {}", self.node.node()),
+            zone: self.zone_of(self.node.node(), &status.members),
             uptime_ms: i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX),
             data_dir_bytes,
             apply_version_max: tollgate_core::APPLY_VERSION_SUPPORTED,
@@ -127,58 +153,35 @@ impl AdminService for Admin {
     }
 
     async fn members(&self, _: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
-        let (members, heard) = self
-            .inspect(|host| {
-                let members = host.status(GroupId::new(0)).map(|status| status.members);
-                let members = members.unwrap_or_else(|| Members::first([], []));
-                let all = members.voters.iter().chain(&members.learners).copied();
-                let heard: Vec<(NodeId, bool)> = all.map(|node| (node, host.hears(node))).collect();
-                (members, heard)
-            })
-            .await?;
-        let leaders = self.router.node().status().borrow().clone();
-        let members = heard.into_iter().map(|(node, connected)| {
-            let known = self.members.iter().find(|member| member.id == node);
-            let led = leaders.groups.values().filter(|group| group.leader == Some(node)).count();
-            Member {
-                node_id: node.number(),
-                name: format!("node {node}"),
-                zone: String::new(),
-                client_address: known.map_or_else(String::new, |member| member.client.to_string()),
-                peer_address: known.map_or_else(String::new, |member| member.peer.to_string()),
-                kind: kind_of(&members, node).into(),
-                connected,
-                groups_led: u32::try_from(led).unwrap_or(u32::MAX),
-                version: String::new(),
-            }
-        });
-        let members = members.collect();
-        Ok(Response::new(MembersResponse { header: self.header(GroupId::new(0)), members }))
+        self.list_members().await.map(Response::new)
     }
 
     async fn groups(&self, _: Request<GroupsRequest>) -> Result<Response<GroupsResponse>, Status> {
-        let count = self.router.groups();
-        let found: Vec<(GroupId, Members, Option<NodeId>)> = self
+        let map = self.router.map();
+        let found: Vec<(GroupId, Members, Option<NodeId>, u64, Vec<MemberProgress>)> = self
             .inspect(|host| {
-                let of = |group| host.status(group).map(|status| (group, status.members, status.leader));
+                let of = |group| {
+                    let (members, brief) = (host.members(group)?.clone(), host.brief(group)?);
+                    let progress = host.progress(group).unwrap_or_default();
+                    Some((group, members, brief.leader, brief.term, progress))
+                };
                 host.groups().filter_map(of).collect()
             })
             .await?;
-        let groups = found.into_iter().map(|(group, members, leader)| Group {
+        let groups = found.into_iter().map(|(group, members, leader, raft_term, progress)| Group {
             group_id: group.number(),
-            slots: slots_of(group, count),
+            slots: slots_of(group, &map),
             leader_id: leader.map_or(0, NodeId::number),
-            leader_address: leader
-                .and_then(|leader| self.router.client_address(leader))
-                .unwrap_or_default()
-                .to_owned(),
+            leader_address: leader.and_then(|leader| self.router.client_address(leader)).unwrap_or_default(),
             voters: members.voters.iter().map(|node| node.number()).collect(),
             learners: members.learners.iter().map(|node| node.number()).collect(),
             witnesses: members.witnesses.iter().map(|node| node.number()).collect(),
+            progress: progress.iter().map(members::progress).collect(),
+            raft_term,
         });
         let groups = groups.collect();
         let header = self.header(GroupId::new(0));
-        Ok(Response::new(GroupsResponse { header, map_epoch: 1, groups }))
+        Ok(Response::new(GroupsResponse { header, map_epoch: map.epoch(), groups, via_gateway: false }))
     }
 
     async fn transfer(
@@ -189,13 +192,13 @@ impl AdminService for Admin {
         let group = self.group(request.group_id)?;
         self.must_lead(group)?;
         let to = convert::read_node_id_or_none(request.node_id);
-        let own = self.router.node().node();
+        let own = self.node.node();
         if to == Some(own) {
             let header = self.header(group);
             return Ok(Response::new(TransferResponse { header, leader_id: own.number() }));
         }
-        self.router.node().tell(Ask::TransferLeadership { group, to });
-        let mut status = self.router.node().status().clone();
+        self.node.tell(Ask::TransferLeadership { group, to });
+        let mut status = self.node.status().clone();
         let moved = status.wait_for(|status| status.leader(group).is_some_and(|leader| leader != own));
         let leader = match tokio::time::timeout(PATIENCE, moved).await {
             Ok(Ok(status)) => status.leader(group),
@@ -221,7 +224,7 @@ impl AdminService for Admin {
                 host.status(group).map(|status| (status.applied, status.snapshot_index, revision))
             };
             let Some((applied, _, revision)) = self.inspect(at).await? else { continue };
-            self.router.node().tell(Ask::TakeSnapshot { group });
+            self.node.tell(Ask::TakeSnapshot { group });
             let until = Instant::now() + PATIENCE;
             loop {
                 let index = self.inspect(at).await?.map_or(0, |(_, index, _)| index);
@@ -269,7 +272,7 @@ impl AdminService for Admin {
             let (header, base) = read.map_err(|error| Status::from(operation::error_of_read(&error)))?;
             let limits = convert::read_limits("limits", &request.limits, &base)?;
             let command = Box::new(Command::SetLimits(Box::new(limits.clone())));
-            let called = self.router.node().call(Ask::Command { group, command, fast: false }).await;
+            let called = self.node.call(Ask::Command { group, command, fast: false }).await;
             let called =
                 called.map_err(|error| Status::from(operation::error_of_not_answered(error, group)))?;
             match called.answer {
@@ -297,16 +300,59 @@ impl AdminService for Admin {
         Ok(Response::new(DeadlocksResponse { header, deadlocks, found }))
     }
 
+    async fn end_deadlock(
+        &self,
+        request: Request<EndDeadlockRequest>,
+    ) -> Result<Response<EndDeadlockResponse>, Status> {
+        let request = request.into_inner();
+        let group = self.group(request.group_id)?;
+        self.must_lead(group)?;
+        let end = EndDeadlock {
+            name: convert::read_name("name", &request.name)?,
+            create_revision: convert::read_revision("create_revision", request.create_revision)?,
+            blocker: convert::read_token("blocker_token", request.blocker_token)?,
+        };
+        self.router.end_deadlock(group, end).await?;
+        Ok(Response::new(EndDeadlockResponse { header: self.header(group) }))
+    }
+
     async fn config(&self, _: Request<ConfigRequest>) -> Result<Response<ConfigResponse>, Status> {
-        let settings = self.settings.iter().map(|setting| Setting {
-            key: setting.key.path(),
-            value: setting.value.to_string(),
-            origin: origin_of(&setting.origin).into(),
-            source: setting.origin.to_string(),
-            secret: false,
-        });
-        let settings = settings.collect();
+        let settings = settings_of(&self.settings);
         Ok(Response::new(ConfigResponse { header: self.header(GroupId::new(0)), settings }))
+    }
+
+    async fn add_member(
+        &self,
+        request: Request<AddMemberRequest>,
+    ) -> Result<Response<AddMemberResponse>, Status> {
+        self.add(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn promote_member(
+        &self,
+        request: Request<PromoteMemberRequest>,
+    ) -> Result<Response<PromoteMemberResponse>, Status> {
+        self.promote(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn remove_member(
+        &self,
+        request: Request<RemoveMemberRequest>,
+    ) -> Result<Response<RemoveMemberResponse>, Status> {
+        self.remove(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn replace_member(
+        &self,
+        request: Request<ReplaceMemberRequest>,
+    ) -> Result<Response<ReplaceMemberResponse>, Status> {
+        self.replace(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn backup(&self, _: Request<BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
+        let members = self.inspect(|host| host.status(GroupId::new(0)).map(|status| status.members)).await?;
+        let members = members.unwrap_or_default();
+        Ok(Response::new(self.backups.begin(self.router.clone(), members)?))
     }
 }
 
@@ -358,26 +404,23 @@ fn bytes_in(dir: &Path) -> u64 {
     entries.flatten().map(size).sum()
 }
 
-fn kind_of(members: &Members, node: NodeId) -> MemberKind {
-    if members.witnesses.contains(&node) {
-        MemberKind::Witness
-    } else if members.learners.contains(&node) {
-        MemberKind::Learner
-    } else {
-        MemberKind::Voter
-    }
+/// The slots that a group serves.
+fn slots_of(group: GroupId, map: &GroupMap) -> Vec<SlotRange> {
+    let own = map.ranges().filter(|range| range.group == group);
+    own.map(|range| SlotRange { first: range.first.number().into(), last: range.last.number().into() })
+        .collect()
 }
 
-/// The slots that a group serves: equal ranges in order.
-fn slots_of(group: GroupId, groups: u32) -> Vec<SlotRange> {
-    let of = |slot: u16| tollgate_types::Slot::new(slot).ok().map(|slot| operation::group_of(slot, groups));
-    let own = (0..SLOTS).filter(|slot| of(*slot) == Some(group));
-    let (first, last) = own.fold((None, None), |(first, _), slot| (first.or(Some(slot)), Some(slot)));
-    first
-        .zip(last)
-        .map(|(first, last)| SlotRange { first: first.into(), last: last.into() })
-        .into_iter()
-        .collect()
+/// Settings as the wire says them.
+pub(super) fn settings_of(settings: &Settings) -> Vec<Setting> {
+    let settings = settings.iter().map(|setting| Setting {
+        key: setting.key.path(),
+        value: setting.value.to_string(),
+        origin: origin_of(&setting.origin).into(),
+        source: setting.origin.to_string(),
+        secret: false,
+    });
+    settings.collect()
 }
 
 fn origin_of(origin: &Origin) -> SettingOrigin {

@@ -1,15 +1,15 @@
 //! `ElectionService`: an election is a lock that its leader holds.
 
-use crate::grpc::{Watchers, rpc, watch::too_much_unread};
-use crate::operation::{self, Observe};
-use crate::router::Router;
+use crate::grpc::{Following, Watchers, relayed, rpc, watch::too_much_unread};
 use crate::session::{Charge, FrameSender, FrameStream, OpenAccount, Unread, frames_queue};
 use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tollgate_node::{Answer, Ask, Caller, Consistency, Sight, Sink};
+use tollgate_gateway::Router;
+use tollgate_gateway::operation::{self, Observe};
+use tollgate_node::{Answer, Ask, Caller, Consistency, NodeHandle, Sight, Sink};
 use tollgate_proto::v1::election_service_server::ElectionService;
 use tollgate_proto::v1::{
     CampaignRequest, CampaignResponse, Error, LeaderRequest, LeaderResponse, ObserveRequest, ObserveResponse,
@@ -23,6 +23,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Election {
     pub(crate) router: Router,
+    pub(crate) following: Following,
     pub(crate) watchers: Watchers,
     pub(crate) unread: Arc<Unread>,
 }
@@ -40,12 +41,19 @@ impl ElectionService for Election {
         &self,
         request: Request<ObserveRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        let observe = Observe::read(&request.into_inner(), self.router.groups())?;
+        let request = request.into_inner();
+        let observe = Observe::read(&request, &self.router.map())?;
         let (place, opened) = (self.watchers.place()?, self.unread.open());
+        let node = match &self.following {
+            Following::Here(node) => node.clone(),
+            Following::Relayed(relay) => {
+                return Ok(Response::new(relayed::observe(relay, (place, opened), request).await?));
+            }
+        };
         let (outgoing, answers) = frames_queue();
         let router = self.router.clone();
         tokio::spawn(async move {
-            let watched = Watched { router, observe, changed: Arc::default(), watch: None };
+            let watched = Watched { router, node, observe, changed: Arc::default(), watch: None };
             let ended = tokio::select! {
                 ended = watched.follow(&outgoing, &opened) => ended,
                 () = opened.until_cut() => Err(too_much_unread(opened.bytes_max())),
@@ -83,6 +91,7 @@ impl Sink for Changed {
 /// An election that is followed, and the node's watch on its lock.
 struct Watched {
     router: Router,
+    node: NodeHandle,
     observe: Observe,
     changed: Arc<Changed>,
     watch: Option<WatchNumber>,
@@ -91,10 +100,10 @@ struct Watched {
 impl Watched {
     /// Follows the election's lock from now on.
     fn watch(&mut self) -> Result<(), Error> {
-        let (watch, group) = (self.router.node().fresh_watch(), self.observe.group);
+        let (watch, group) = (self.node.fresh_watch(), self.observe.group);
         let ask = Ask::Watch { watch, group, from: None, filter: self.observe.watch(), credit: u64::MAX };
         let caller = Caller::Of(Arc::clone(&self.changed) as Arc<dyn Sink>, 0);
-        let asked = self.router.node().ask(caller, ask);
+        let asked = self.node.ask(caller, ask);
         asked.map_err(|error| operation::error_of_not_answered(error.into(), group))?;
         self.watch = Some(watch);
         Ok(())
@@ -112,6 +121,7 @@ impl Watched {
             tokio::select! {
                 () = self.changed.told.notified() => {}
                 () = outgoing.closed() => return Ok(()),
+                () = self.router.removed() => return Err(self.router.closed().unwrap_or_default()),
             }
             // What happened in between is seen by the read below, or told by the new watch.
             if self.changed.over.swap(false, Ordering::Relaxed) {
@@ -140,7 +150,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if let Some(watch) = self.watch {
-            self.router.node().tell(Ask::Unwatch { watch });
+            self.node.tell(Ask::Unwatch { watch });
         }
     }
 }

@@ -1,13 +1,13 @@
 //! `LockService`: locks and leases; watches are in `watch`.
 
-use crate::grpc::{Watchers, address_of, rpc, watch};
+use crate::grpc::{Following, Watchers, address_of, relayed, rpc, watch};
 use crate::lists;
-use crate::router::Router;
 use crate::session::{FrameStream, Unread};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
+use tollgate_gateway::Router;
 use tollgate_proto::v1::lock_service_server::LockService;
 use tollgate_proto::v1::{
     CancelWaitRequest, CancelWaitResponse, ConvertRequest, ExplainRequest, ExplainResponse,
@@ -24,6 +24,7 @@ const KEEPALIVES_MAX: usize = 1_024;
 
 pub(crate) struct Locks {
     pub(crate) router: Router,
+    pub(crate) following: Following,
     pub(crate) watchers: Watchers,
     pub(crate) unread: Arc<Unread>,
 }
@@ -55,7 +56,13 @@ impl LockService for Locks {
         let mut incoming = request.into_inner();
         let (outgoing, answers) = mpsc::channel(KEEPALIVES_MAX);
         tokio::spawn(async move {
-            while let Some(Ok(keepalive)) = incoming.next().await {
+            loop {
+                let keepalive = tokio::select! {
+                    keepalive = incoming.next() => keepalive,
+                    // What is under way is answered yet.
+                    () = router.until_draining() => return,
+                };
+                let Some(Ok(keepalive)) = keepalive else { return };
                 // A place for the answer first: a client that reads none is read from no further.
                 let Ok(place) = outgoing.clone().reserve_owned().await else { return };
                 let (router, from) = (router.clone(), from.clone());
@@ -78,9 +85,15 @@ impl LockService for Locks {
         &self,
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let (router, watchers) = (self.router.clone(), self.watchers.clone());
-        let answers = watch::serve(router, watchers, self.unread.open(), request.into_inner());
-        Ok(Response::new(answers))
+        let (opened, incoming) = (self.unread.open(), request.into_inner());
+        Ok(Response::new(match &self.following {
+            Following::Here(node) => {
+                watch::serve((self.router.clone(), node.clone()), self.watchers.clone(), opened, incoming)
+            }
+            Following::Relayed(relay) => {
+                relayed::watch(relay, (self.watchers.place()?, opened), incoming).await?
+            }
+        }))
     }
 
     async fn lease_list(

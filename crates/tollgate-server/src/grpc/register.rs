@@ -1,7 +1,7 @@
 //! `RegisterService`.
 
 use crate::grpc::rpc;
-use crate::router::Router;
+use tollgate_gateway::Router;
 use tollgate_proto::v1::register_service_server::RegisterService;
 use tollgate_proto::v1::{
     DeleteRequest, DeleteResponse, GetRequest, GetResponse, PutRequest, PutResponse, RangeRequest,

@@ -1,16 +1,18 @@
 //! `SessionService`.
 
 use crate::grpc::address_of;
-use crate::link::Purpose;
-use crate::router::Router;
+use crate::metrics::Metrics;
 use crate::session::{self, FrameStream, Unread};
 use std::sync::Arc;
+use tollgate_gateway::Purpose;
+use tollgate_gateway::Router;
 use tollgate_proto::v1::SessionRequest;
 use tollgate_proto::v1::session_service_server::SessionService;
 use tonic::{Request, Response, Status, Streaming};
 
 pub(crate) struct Sessions {
     pub(crate) router: Router,
+    pub(crate) metrics: Arc<Metrics>,
     /// Of clients.
     pub(crate) unread: Arc<Unread>,
     /// Of those who say that they are other nodes. Anybody can say so.
@@ -25,11 +27,20 @@ impl SessionService for Sessions {
         &self,
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let (from, purpose) = (address_of(&request), Purpose::of(&request));
+        if let Some(closed) = self.router.closed() {
+            return Err(closed.into());
+        }
+        // A gateway leads nothing: whoever says that it has looked for the leader has not found it here.
+        let purpose = Purpose::of(&request).filter(|_| self.router.node().is_some());
+        let from = address_of(&request);
         let (outgoing, frames) = session::frames_queue();
         let unread = if purpose.is_none() { &self.unread } else { &self.forwarded_unread };
         let out = (outgoing, unread.open());
-        tokio::spawn(session::serve(self.router.clone(), from, purpose, request.into_inner(), out));
+        let (router, open) = (self.router.clone(), self.metrics.session());
+        tokio::spawn(async move {
+            session::serve(router, from, purpose, request.into_inner(), out).await;
+            drop(open);
+        });
         Ok(Response::new(frames))
     }
 }

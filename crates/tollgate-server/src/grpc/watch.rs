@@ -9,8 +9,6 @@
 mod mailbox;
 mod pieces;
 
-use crate::operation::{self, WatchOpen, WatchOrder};
-use crate::router::Router;
 use crate::session::{Account, FrameSender, FrameStream, Gone, OpenAccount, frames_queue};
 use mailbox::{Mailbox, Told};
 use pieces::{Piece, pieces};
@@ -20,6 +18,8 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::StreamExt;
 use tollgate_core::Event;
+use tollgate_gateway::Router;
+use tollgate_gateway::operation::{self, WatchOpen, WatchOrder};
 use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Answer, Ask, Caller, NodeHandle, Sink};
 use tollgate_proto::BadField;
@@ -70,17 +70,19 @@ struct Watch {
 
 /// Serves a stream until either side ends it, or until all have too much unread and this one the most.
 pub(super) fn serve(
-    router: Router,
+    (router, node): (Router, NodeHandle),
     watchers: Watchers,
     opened: OpenAccount,
     incoming: Streaming<WatchRequest>,
 ) -> FrameStream<WatchResponse> {
     let (outgoing, answers) = frames_queue();
     let outgoing = Arc::new(outgoing);
-    let stream = Stream::new(router, watchers, Arc::clone(&outgoing), opened.account());
+    let stream = Stream::new((router.clone(), node), watchers, Arc::clone(&outgoing), opened.account());
     tokio::spawn(async move {
         tokio::select! {
             () = stream.run(incoming) => {}
+            // Nothing would ever be told here again: its client begins anew elsewhere, where its cursor says.
+            () = router.removed() => outgoing.cut(router.closed().unwrap_or_default().into()),
             () = opened.until_cut() => {
                 tracing::warn!(bytes = opened.account().bytes(), "a watch whose client does not read was ended");
                 outgoing.cut(too_much_unread(opened.bytes_max()).into());
@@ -101,6 +103,7 @@ pub(super) fn too_much_unread(bytes_max: usize) -> Error {
 
 struct Stream {
     router: Router,
+    node: NodeHandle,
     watchers: Watchers,
     outgoing: Arc<FrameSender<WatchResponse>>,
     account: Arc<Account>,
@@ -115,7 +118,7 @@ struct Stream {
 
 impl Stream {
     fn new(
-        router: Router,
+        (router, node): (Router, NodeHandle),
         watchers: Watchers,
         outgoing: Arc<FrameSender<WatchResponse>>,
         account: &Arc<Account>,
@@ -123,6 +126,7 @@ impl Stream {
         let (account, mailbox) = (Arc::clone(account), Arc::new(Mailbox::new(Arc::clone(account))));
         Stream {
             router,
+            node,
             watchers,
             outgoing,
             account,
@@ -149,17 +153,13 @@ impl Stream {
         }
     }
 
-    fn node(&self) -> &NodeHandle {
-        self.router.node()
-    }
-
     async fn send(&self, response: WatchResponse) -> Result<(), Gone> {
         let charge = self.account.charge(response.encoded_len());
         self.outgoing.send(response, charge).await
     }
 
     async fn request(&mut self, request: &WatchRequest) -> Result<(), Gone> {
-        match operation::read_watch(request, self.router.groups()) {
+        match operation::read_watch(request, &self.router.map()) {
             Ok(WatchOrder::Open(open)) => self.open(open).await,
             Ok(WatchOrder::Cancel { watch_id }) => self.cancel(watch_id).await,
             Ok(WatchOrder::Progress { watch_id }) => self.progress(watch_id).await,
@@ -212,11 +212,11 @@ impl Stream {
             if planted(Bug::WatchResumesLate) {
                 from = from.map(Revision::next);
             }
-            let watch = self.node().fresh_watch();
+            let watch = self.node.fresh_watch();
             let ask = Ask::Watch { watch, group, from, filter, credit: CREDIT };
-            if let Err(error) = self.node().ask(self.caller(watch), ask) {
+            if let Err(error) = self.node.ask(self.caller(watch), ask) {
                 for number in numbers.values() {
-                    self.node().tell(Ask::Unwatch { watch: *number });
+                    self.node.tell(Ask::Unwatch { watch: *number });
                 }
                 return self.refuse(watch_id, operation::error_of_not_answered(error.into(), group)).await;
             }
@@ -247,7 +247,7 @@ impl Stream {
         let Some(watch) = self.watches.remove(&watch_id) else { return false };
         for number in watch.numbers.values().chain(watch.probes.values()) {
             self.ids.remove(number);
-            self.node().tell(Ask::Unwatch { watch: *number });
+            self.node.tell(Ask::Unwatch { watch: *number });
         }
         true
     }
@@ -285,10 +285,10 @@ impl Stream {
         let Some(watch) = self.watches.get(&watch_id).filter(|watch| watch.created) else { return };
         let mut probes = BTreeMap::new();
         for (group, next) in watch.next.iter().filter(|(group, _)| !watch.probes.contains_key(group)) {
-            let (number, group, filter) = (self.node().fresh_watch(), *group, watch.filter.clone());
+            let (number, group, filter) = (self.node.fresh_watch(), *group, watch.filter.clone());
             let ask = Ask::Watch { watch: number, group, from: Some(*next), filter, credit: CREDIT };
             // Where the node has too much to do, what is known is told.
-            if self.node().ask(self.caller(number), ask).is_ok() {
+            if self.node.ask(self.caller(number), ask).is_ok() {
                 probes.insert(group, number);
             }
         }
@@ -326,7 +326,7 @@ impl Stream {
         let Some(watch) = self.watches.get_mut(&watch_id) else { return };
         if let Some(old) = watch.numbers.insert(group, number) {
             self.ids.remove(&old);
-            self.node().tell(Ask::Unwatch { watch: old });
+            self.node.tell(Ask::Unwatch { watch: old });
         }
     }
 
@@ -396,7 +396,7 @@ impl Stream {
             self.piece(watch_id, group, Piece { next, is_whole: true, ..Piece::default() }).await?;
         }
         if count > 0 {
-            self.node().tell(Ask::WatchCredit { watch: number, events: count });
+            self.node.tell(Ask::WatchCredit { watch: number, events: count });
         }
         Ok(())
     }
@@ -424,7 +424,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         for number in self.ids.keys() {
-            self.router.node().tell(Ask::Unwatch { watch: *number });
+            self.node.tell(Ask::Unwatch { watch: *number });
         }
     }
 }

@@ -158,12 +158,10 @@ async fn status(state: &HttpState) -> Result<v1::StatusResponse, Error> {
             "this node does not tell its status over HTTP: use gRPC",
         ));
     };
-    match admin.status(tonic::Request::new(v1::StatusRequest {})).await {
-        Ok(response) => Ok(response.into_inner()),
-        Err(status) => {
-            Err(error_of_status(&status).unwrap_or_else(|| error::plain(status.code(), status.message())))
-        }
-    }
+    let told = admin.tell_status(v1::StatusRequest::default()).await;
+    told.map_err(|status| {
+        error_of_status(&status).unwrap_or_else(|| error::plain(status.code(), status.message()))
+    })
 }
 
 fn no_answer() -> Error {

@@ -291,7 +291,7 @@ mod tests {
             fencing_token: 9_007_199_254_740_993,
             waited_ms: 12,
             mode: v1::Mode::SharedIntentExclusive.into(),
-            tokens: vec![v1::NamedToken { name: "a".into(), fencing_token: 3 }],
+            tokens: vec![v1::NamedToken { name: "a".into(), fencing_token: 3, create_revision: 2 }],
             ..Default::default()
         };
         let value = write_message(message("LockResponse"), &response);
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(value["fencing_token"], "9007199254740993");
         assert_eq!((&value["waited_ms"], &value["acquired"]), (&json!(12), &json!(false)));
         assert_eq!(value["mode"], "SHARED_INTENT_EXCLUSIVE");
-        assert_eq!(value["tokens"], json!([{ "name": "a", "fencing_token": "3" }]));
+        assert_eq!(value["tokens"], json!([{ "name": "a", "fencing_token": "3", "create_revision": "2" }]));
         assert_eq!(value["holders"], json!([]));
         assert!(value.get("end_reason").is_none());
         assert!(

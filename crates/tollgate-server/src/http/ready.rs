@@ -4,12 +4,12 @@
 //! once within one second. Not here: whether the process runs at all.
 
 use super::error::answer;
-use crate::router::Router;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tollgate_gateway::Router;
 use tollgate_node::Consistency;
 use tollgate_types::{GroupId, NodeId};
 
@@ -32,12 +32,15 @@ struct Checked {
 
 /// Looks at all groups.
 pub(super) async fn check(router: &Router) -> Verdict {
-    let status = router.node().status().borrow().clone();
-    let reasons =
-        [(status.stopping, "the node is stopping"), (status.disk_full, "the disk is full: free some space")];
+    let status = router.status().borrow().clone();
+    let reasons = [
+        (status.stopping, "it is stopping"),
+        (status.disk_full, "the disk is full: free some space"),
+        (status.removed, "the node was removed from the cluster: stop it"),
+    ];
     let node = reasons.into_iter().filter(|(holds, _)| *holds).map(|(_, says)| says).collect();
     let mut checks = JoinSet::new();
-    for group in (0..router.groups()).map(GroupId::new) {
+    for group in router.map().groups() {
         let (router, leader) = (router.clone(), status.leader(group));
         checks.spawn(async move { Checked { group, leader, why: doubt(&router, group, leader).await } });
     }
@@ -50,6 +53,12 @@ async fn doubt(router: &Router, group: GroupId, leader: Option<NodeId>) -> Optio
     if leader.is_none() {
         return Some("no leader is known".to_owned());
     }
+    if router.status().borrow().witness {
+        // It has nothing to read, and its vote needs no quorum's word.
+        return None;
+    }
+    // What a gateway knows a node has told it, which asks no quorum for each that looks.
+    router.node()?;
     let confirmed = router.look(group, Consistency::Linearizable, |_| ());
     match tokio::time::timeout(PATIENCE, confirmed).await {
         Ok(Ok(_)) => None,

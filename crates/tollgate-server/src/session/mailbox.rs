@@ -5,9 +5,6 @@
 
 use super::telling::{RESULT_BYTES_MAX, has_only_looked, too_long};
 use super::unread::Charge;
-use crate::metrics::Asked;
-use crate::operation::{self, Context, Seen};
-use crate::router::Router;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,6 +12,8 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tollgate_core::{OpResult as StepResult, Reply};
+use tollgate_gateway::operation::{self, Context, Seen};
+use tollgate_gateway::{Asked, Place, Router};
 use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Answer, Sink};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
@@ -70,11 +69,23 @@ pub(super) struct Inner {
     pub(super) completing: usize,
     /// Whether a flush is still to come.
     pub(super) touched: bool,
-    /// The client asks for nothing more.
-    pub(super) input_ended: bool,
+    /// Whether more operations come.
+    pub(super) input: Input,
     /// Leases that this session keeps alive, and whether they are known to end with it. None once it has ended, and for
     /// a stream of another node, whose own sessions have the leases.
     pub(super) leases: Option<BTreeMap<LeaseId, bool>>,
+}
+
+/// What becomes of what a client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Input {
+    /// It is taken in.
+    #[default]
+    Taken,
+    /// The client asks for nothing more.
+    Ended,
+    /// It is refused: the gateway stops.
+    Refused,
 }
 
 impl Inner {
@@ -90,8 +101,13 @@ impl Inner {
 
     /// Whether the client will be told nothing more.
     pub(super) fn is_over(&self) -> bool {
-        self.input_ended
-            && self.under_way.is_empty()
+        // What goes with the session is asked for again elsewhere, and has no end of its own.
+        let answered = match self.input {
+            Input::Taken => false,
+            Input::Ended => self.under_way.is_empty(),
+            Input::Refused => self.under_way.values().all(|under_way| under_way.awaiting.is_some()),
+        };
+        answered
             && self.completing == 0
             && self.answers.is_empty()
             && self.seen.is_empty()
@@ -174,6 +190,8 @@ pub(super) struct UnderWay {
     pub(super) awaiting: Option<Awaiting>,
     /// What to ask again once its lease is known in its group, if that is not the lease's home.
     pub(super) strange: Option<Box<Strange>>,
+    /// What lets it count as under way on this node; none for one that is forwarded, or waits in a queue.
+    pub(super) place: Option<Place>,
 }
 
 /// An operation of a lease that lives in another group.
@@ -283,7 +301,17 @@ impl Mailbox {
 
     /// The client asks for nothing more.
     pub(super) fn end_input(&self) {
-        self.lock().input_ended = true;
+        let mut inner = self.lock();
+        if inner.input == Input::Taken {
+            inner.input = Input::Ended;
+        }
+        drop(inner);
+        self.filled.notify_one();
+    }
+
+    /// Nothing more is taken from the client, and what is under way is answered.
+    pub(super) fn drain(&self) {
+        self.lock().input = Input::Refused;
         self.filled.notify_one();
     }
 
@@ -295,6 +323,7 @@ impl Mailbox {
         Asking { asked, ends, renews }: Asking,
         context: Option<Context>,
         strange: Option<Box<Strange>>,
+        place: Option<Place>,
     ) -> Result<(), v1::Error> {
         let mut inner = self.lock();
         // Of another node's stream, the sessions behind it have their limits; it must not stop them all for a few.
@@ -322,6 +351,7 @@ impl Mailbox {
                 queued,
                 awaiting,
                 strange,
+                place,
             },
         );
         Ok(())
@@ -386,8 +416,8 @@ mod tests {
     fn a_refusal_leaves_the_operation_alone_that_has_its_id() {
         let mailbox = Mailbox::new(0, false, Charge::default(), Address::NONE);
         let measured = Asking::from(&Op::Get(v1::GetRequest::default()));
-        assert!(mailbox.begin(1, GroupId::new(0), measured, None, None).is_ok());
-        let again = mailbox.begin(1, GroupId::new(0), measured, None, None);
+        assert!(mailbox.begin(1, GroupId::new(0), measured, None, None, None).is_ok());
+        let again = mailbox.begin(1, GroupId::new(0), measured, None, None, None);
         mailbox.refuse(1, again.unwrap_err());
         assert!(mailbox.lock().under_way.contains_key(&1));
         mailbox.end_input();

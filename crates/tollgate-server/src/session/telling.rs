@@ -7,16 +7,16 @@ use super::Intake;
 use super::frames::FrameSender;
 use super::mailbox::{Mailbox, UnderWay, length_of_answer, length_of_seen};
 use super::unread::{Account, Charge};
-use crate::introduction::{INTRODUCTIONS_MAX, unknown_lease};
-use crate::operation::{self, Context, Seen};
-pub(super) use crate::operation::{RESULT_BYTES_MAX, too_long};
-use crate::router::{Router, is_incomplete};
 use prost::Message;
 use std::sync::Arc;
+use tollgate_gateway::operation::{self, Context, Seen};
+pub(super) use tollgate_gateway::operation::{RESULT_BYTES_MAX, too_long};
+use tollgate_gateway::{INTRODUCTIONS_MAX, unknown_lease};
+use tollgate_gateway::{Router, is_incomplete};
 use tollgate_node::Answer;
 use tollgate_proto::v1::{self, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
-use tollgate_types::{GroupId, LeaseId};
+use tollgate_types::{GroupId, GroupMap, LeaseId};
 
 /// What of them is worded at once; the rest waits in the shorter form that the driver gave it.
 const WORDED_BYTES_MAX: usize = 1 << 20;
@@ -101,6 +101,8 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
         if let Answer::Queued { create_revision, position } = answer {
             let Some(under_way) = inner.under_way.get_mut(&id) else { continue };
             under_way.queued = Some((create_revision, position));
+            // What waits is no burden.
+            under_way.place = None;
             let queued = v1::Queued { position, create_revision: create_revision.get() };
             results.push(v1::OperationResult { id, result: Some(OpResult::Queued(queued)) });
         } else if let Some(under_way) = inner.under_way.remove(&id) {
@@ -120,7 +122,7 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
     for (id, outcome, under_way) in finished {
         let held_already = under_way.held_already(&outcome);
         let result = finish(router, outcome, &under_way);
-        if let Some(lease) = to_introduce(&under_way, &result, router.groups()) {
+        if let Some(lease) = to_introduce(&under_way, &result, &router.map()) {
             let group = under_way.group;
             mailbox.lock().under_way.insert(id, under_way);
             tokio::spawn(intake.clone().introduce(id, lease, group));
@@ -128,7 +130,7 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
         }
         if intake.purpose.is_none() {
             // The node that forwards an operation counts it.
-            router.metrics().operation(under_way.asked, &result, under_way.began.elapsed());
+            router.measure(under_way.asked, &result, under_way.began.elapsed());
         }
         match (result, under_way.context) {
             (result, Some(context)) if is_incomplete(held_already, &result) => {
@@ -152,9 +154,9 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
 }
 
 /// The lease that must be made known before an operation with this result is asked for again, if it is.
-fn to_introduce(under_way: &UnderWay, result: &OpResult, groups: u32) -> Option<LeaseId> {
+fn to_introduce(under_way: &UnderWay, result: &OpResult, map: &GroupMap) -> Option<LeaseId> {
     under_way.strange.as_ref().filter(|strange| strange.introduced < INTRODUCTIONS_MAX)?;
-    unknown_lease(under_way.context.as_ref()?, result, groups)
+    unknown_lease(under_way.context.as_ref()?, result, map)
 }
 
 /// Tells an answer once it has all that the driver's lacks.
@@ -201,7 +203,7 @@ fn finish(router: &Router, outcome: Outcome, under_way: &UnderWay) -> OpResult {
     }
     let waited_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     let waited_ms = if queued.is_some() { waited_ms } else { 0 };
-    let header = router.header(*group, crate::router::revision_of(&answer));
+    let header = router.header(*group, tollgate_gateway::revision_of(&answer));
     let result = match context.finish(answer, &header, *queued, waited_ms) {
         OpResult::Error(error) if error.leader_id != 0 => OpResult::Error(router.with_address(error)),
         result => result,

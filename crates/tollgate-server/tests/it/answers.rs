@@ -82,7 +82,7 @@ async fn p16_a_read_that_no_client_takes_is_refused_and_says_whether_something_w
 async fn what_a_session_is_refused_is_counted() {
     let settings = [("server.operations_in_flight_max", "1")];
     let cluster = Cluster::start_with(&[false], &settings).await;
-    let metrics = cluster.servers[0].router().metrics();
+    let metrics = cluster.servers[0].metrics();
     let counted = |reason: &str| {
         let line = format!("tollgate_failures_total{{reason=\"{reason}\"}} ");
         let text = metrics.render();

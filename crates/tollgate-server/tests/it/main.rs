@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod answers;
+mod backups;
 mod config;
 mod http;
 mod many_groups;
+mod membership;
 mod operators;
 mod sessions;
 mod stopping;

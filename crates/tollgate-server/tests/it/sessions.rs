@@ -59,12 +59,7 @@ impl Cluster {
             let mut flags = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
             flags.retain(|(key, _)| settings.iter().all(|(other, _)| other != key));
             flags.extend(more);
-            // More than one group is not for users yet.
-            let groups = flags.extract_if(.., |(key, _)| key == "cluster.groups").next();
-            let mut loaded = Config::load(&Sources { file: None, env: Vec::new(), flags }).unwrap();
-            if let Some((_, groups)) = groups {
-                loaded.config.cluster.groups = groups.parse().unwrap();
-            }
+            let loaded = Config::load(&Sources { file: None, env: Vec::new(), flags }).unwrap();
             servers.push(Server::start(&loaded.config, loaded.settings, listeners).unwrap());
         }
         let cluster = Cluster { servers, _dir: dir };

@@ -34,11 +34,13 @@ const PERMITS: u32 = 3;
 
 impl Plan {
     /// A plan that meets none of the names in `taken`; nothing if chance would have it so. A task that holds something
-    /// already does not wait for ever: over several groups nobody would see the deadlock.
+    /// already waits for ever only where a deadlock is certain to be seen: where somebody looks for them, as a named
+    /// owner (`takes_part`), and not for permits, of which a search over groups does not see all.
     pub(super) fn draw(
         settings: &ClientSettings,
         groups: u32,
         taken: &[&Names],
+        takes_part: bool,
         rng: &mut Rng,
     ) -> Option<Plan> {
         let nested = !taken.is_empty();
@@ -51,9 +53,10 @@ impl Plan {
             return None;
         }
         let group = group_of(names.as_slice()[0].slot(), groups);
+        let seen = takes_part && settings.deadlocks_seen && !matches!(mode, Mode::Permit { .. });
         let wait = match rng.below(100) {
             0..25 => Wait::No,
-            25..45 if !nested => Wait::Forever,
+            25..45 if !nested || seen => Wait::Forever,
             _ => Wait::For(DurationMs::from_ms(rng.range(20, settings.wait_ms_max))),
         };
         let leaves = wait != Wait::No && rng.percent(settings.cancel_percent);

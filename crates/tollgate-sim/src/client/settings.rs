@@ -37,6 +37,8 @@ pub struct ClientSettings {
     pub vanish_us: u64,
     /// How often a client watches locks beside its other work.
     pub watch_percent: u32,
+    /// Whether somebody looks for deadlocks over groups.
+    pub deadlocks_seen: bool,
 }
 
 impl ClientSettings {
@@ -61,6 +63,7 @@ impl ClientSettings {
             single_percent: 45,
             vanish_us: 8_000_000,
             watch_percent: 40,
+            deadlocks_seen: false,
         }
     }
 }

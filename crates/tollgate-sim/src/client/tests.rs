@@ -6,13 +6,14 @@
 use super::call::{Again, Calls, NewCall, Why};
 use super::*;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use tollgate_check::{CallId, LeaseEnd, Op, Settings};
 use tollgate_core::{
     AckLeaseEnd, Applied, Command, ConfirmStub, EndReason, EndStub, Entry, RegisterStub, RenewLeases, Reply,
     State,
 };
 use tollgate_replica::ProposeError;
-use tollgate_types::{LeaseId, Limits, LogTime, Owner, Revision, SeqRanges};
+use tollgate_types::{GroupId, GroupMap, LeaseId, Limits, LogTime, Owner, Revision, SeqRanges};
 
 const RHO_PPM: u32 = 10_000;
 
@@ -28,6 +29,10 @@ struct Parked {
 enum Message {
     Request(ClientNo, Box<Request>),
     Response(Box<Response>, ClientNo),
+}
+
+fn of_group(limits: &Limits, group: u32, groups: u32) -> State {
+    State::of_group(limits.clone(), GroupId::new(group), Arc::new(GroupMap::even(groups).unwrap()))
 }
 
 struct World {
@@ -62,7 +67,7 @@ impl World {
         let limits = Limits { ring_bytes_max: 4_096, ..Limits::DEFAULT };
         World {
             at: 0,
-            groups: (0..groups).map(|_| State::new(limits.clone())).collect(),
+            groups: (0..groups).map(|group| of_group(&limits, group, groups)).collect(),
             clients,
             history: History::new(Settings::with_rho_ppm(RHO_PPM)),
             stores: FencedStores::new(),

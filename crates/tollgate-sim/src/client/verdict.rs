@@ -86,7 +86,7 @@ fn of_reply(op: Option<&Op>, reply: &Reply) -> Verdict {
         Reply::Acquired { token, create_revision, mode } => {
             Outcome::Granted { token: *token, create_revision: Some(*create_revision), mode: *mode }
         }
-        Reply::Busy { holders } => {
+        Reply::Busy { holders, .. } => {
             Outcome::Busy { holders: holders.iter().cloned().map(seen_holder).collect() }
         }
         Reply::Released { revision } => Outcome::Released { revision: *revision },
@@ -141,5 +141,6 @@ pub(super) fn end_reason(reason: tollgate_core::EndReason) -> EndReason {
         tollgate_core::EndReason::MaxHold => EndReason::MaxHold,
         tollgate_core::EndReason::TimedOut => EndReason::TimedOut,
         tollgate_core::EndReason::Cancelled => EndReason::Cancelled,
+        tollgate_core::EndReason::Deadlock => EndReason::Deadlock,
     }
 }

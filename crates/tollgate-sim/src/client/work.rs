@@ -92,7 +92,8 @@ impl Client {
 
     fn lock(&mut self, index: usize, lease: LeaseId, now: u64) {
         let taken: Vec<&Names> = self.tasks[index].grants.iter().map(|grant| &grant.names).collect();
-        let Some(plan) = Plan::draw(&self.settings, self.groups, &taken, &mut self.rng) else {
+        let takes_part = !self.tasks[index].owner.is_empty();
+        let Some(plan) = Plan::draw(&self.settings, self.groups, &taken, takes_part, &mut self.rng) else {
             return self.rest(index, now, 1);
         };
         if self.tasks[index].grants.is_empty() {
@@ -429,7 +430,9 @@ impl Client {
                 }
             }
             Some(Outcome::Ended { reason: EndReason::TimedOut, .. }) => ctx.stats.timeouts += 1,
-            Some(Outcome::Deadlock) => ctx.stats.deadlocks += 1,
+            Some(Outcome::Deadlock | Outcome::Ended { reason: EndReason::Deadlock, .. }) => {
+                ctx.stats.deadlocks += 1;
+            }
             Some(Outcome::Refused) => ctx.stats.refused += 1,
             Some(Outcome::LeaseNotFound) => self.doubt_lease(now),
             _ => {}
@@ -467,7 +470,8 @@ impl Client {
                 true
             }
             Some(Outcome::Ended { token, reason }) => {
-                token.is_none() && matches!(reason, EndReason::TimedOut | EndReason::Cancelled)
+                token.is_none()
+                    && matches!(reason, EndReason::TimedOut | EndReason::Cancelled | EndReason::Deadlock)
             }
             Some(Outcome::Busy { .. } | Outcome::Deadlock | Outcome::Refused) => true,
             _ => false,

@@ -194,5 +194,6 @@ impl World {
 fn settings(rng: &mut Rng, scenario: &Scenario) -> ClientSettings {
     let ttl_ms = rng.range(scenario.ttl_ms_min, scenario.ttl_ms_max);
     let vanish_us = super::attendance::unattended_us_max(scenario) + 1_000_000;
-    ClientSettings { vanish_us, ..ClientSettings::new(ttl_ms, scenario.rho_ppm) }
+    let deadlocks_seen = scenario.groups > 1;
+    ClientSettings { vanish_us, deadlocks_seen, ..ClientSettings::new(ttl_ms, scenario.rho_ppm) }
 }

@@ -12,7 +12,9 @@ use crate::scenario::Scenario;
 use crate::types::At;
 use std::collections::BTreeMap;
 use tollgate_core::Command;
-use tollgate_replica::{MemberChange, Members, ProposalId, ProposalOutcome, ProposalReply, ReplicaKind};
+use tollgate_replica::{
+    MemberChange, Members, ProposalId, ProposalOutcome, ProposalReply, ReplicaKind, Whereabouts,
+};
 use tollgate_types::{GroupId, NodeId};
 
 const OPERATE_US: At = 200_000;
@@ -75,7 +77,11 @@ impl Operator {
         }
         let missing = self.wanted.iter().find(|(node, _)| !members.contains(id(**node)));
         if let Some((&node, wanted)) = missing {
-            return Some(Step::Change(MemberChange::AddLearner { node: id(node), witness: wanted.witness }));
+            return Some(Step::Change(MemberChange::AddLearner {
+                node: id(node),
+                witness: wanted.witness,
+                whereabouts: Whereabouts::UNKNOWN,
+            }));
         }
         let surplus = members.all().into_iter().find(|node| !self.wanted.contains_key(&node.number()));
         let is_learner =

@@ -141,6 +141,7 @@ impl World {
             self.host_event(number, &event);
         }
         self.operator_replies(output.replies);
+        self.waits_read(number, &output.reads);
         self.final_reads(number, output.reads);
     }
 
@@ -304,11 +305,11 @@ fn take(process: &mut Process, input: Input, now: At, history: &mut History) {
         Input::Lost(peer) => host.connection_lost(peer),
         Input::Regained(peer) => host.connection_regained(peer),
         Input::Disk(DiskNews::Persisted(number)) => host.persisted(number),
-        Input::Disk(DiskNews::Done(done)) => host.job_done(done),
+        Input::Disk(DiskNews::Done(done)) => host.job_done(*done),
         Input::Disk(DiskNews::Dropped(group)) => host.job_dropped(group),
         Input::Disk(DiskNews::Full(full)) => host.disk_full(full),
         Input::Disk(DiskNews::Failed) => unreachable!("the process is gone by then"),
-        Input::Change(group, proposal, change) => host.change_members(group, proposal, change),
+        Input::Change(group, proposal, change) => host.change_members(group, proposal, &change),
         Input::Propose(group, proposal, command) => host.propose(group, proposal, command),
         Input::Read(group, read) => host.read(group, read),
         Input::Transfer(group, to) => host.transfer_leadership(group, to),

@@ -115,8 +115,10 @@ impl Acquisition {
         let name = &self.name;
         let hint = format!("hint: `tollgate explain {name}` says more");
         match error {
-            AcquireError::Busy { holders, .. } => {
-                self.busy(format!("{name} is busy: {}, and --try does not wait\n{hint}", held_by(&holders)))
+            AcquireError::Busy { holders, closed, .. } => {
+                let closed = closed.map(|closed| view::closed_text(closed.left, closed.restored));
+                let why = closed.unwrap_or_else(|| held_by(&holders));
+                self.busy(format!("{name} is busy: {why}, and --try does not wait\n{hint}"))
             }
             AcquireError::TimedOut { holders, .. } => {
                 let waited = self.wait.map(span::text).unwrap_or_default();

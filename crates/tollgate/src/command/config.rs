@@ -3,7 +3,7 @@
 use crate::exit::{Exit, WithExit};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::PathBuf;
-use tollgate_server::config::{Config, ConfigFile, KEYS, Kind, Loaded, Preset, Sources};
+use tollgate_server::config::{Config, ConfigFile, KEYS, Key, Kind, Loaded, Preset, Problems, Sources};
 
 /// Short names for flags that people type.
 const SHORT: &[(&str, &str)] = &[("bootstrap", "cluster.bootstrap"), ("insecure", "listen.insecure")];
@@ -67,8 +67,13 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Adds `--config` and a flag for every key.
+/// Adds `--config` and a flag for every key of a node.
 pub(crate) fn with_arguments(command: Command) -> Command {
+    with_arguments_of(command, KEYS, SHORT)
+}
+
+/// Adds `--config` and a flag for every key, and short names of some.
+pub(crate) fn with_arguments_of(command: Command, keys: &[Key], short: &[(&'static str, &str)]) -> Command {
     let file = Arg::new("config")
         .short('c')
         .long("config")
@@ -76,14 +81,17 @@ pub(crate) fn with_arguments(command: Command) -> Command {
         .value_parser(clap::value_parser!(PathBuf))
         .help("The configuration file; flags and TOLLGATE_* variables win over it");
     let mut command = command.arg(file);
-    for (name, key) in SHORT {
-        let help = KEYS.iter().find(|known| known.path() == *key).map_or("", |known| known.help);
-        let flag = Arg::new(*name).long(*name).action(ArgAction::SetTrue).help(help);
-        command = command.arg(flag);
+    for (name, key) in short {
+        let key = keys.iter().find(|known| known.path() == *key).expect("a short name is that of a key");
+        let flag = Arg::new(*name).long(*name).help(key.help);
+        command = command.arg(match key.kind {
+            Kind::Bool => flag.action(ArgAction::SetTrue),
+            kind => flag.value_name(value_name(&kind)),
+        });
     }
-    for key in KEYS {
+    for key in keys {
         let preset = match &key.preset {
-            Preset::Required => String::new(),
+            Preset::Required | Preset::Empty => String::new(),
             preset => format!(" [default: {preset}]"),
         };
         let flag = Arg::new(key.path())
@@ -105,26 +113,45 @@ fn value_name(kind: &Kind) -> &'static str {
         Kind::Path => "PATH",
         Kind::Address => "HOST:PORT",
         Kind::Members => "LIST",
+        Kind::Endpoints => "HOST:PORT,...",
         _ => "TEXT",
     }
 }
 
 /// The configuration that flags, environment and file make together.
 pub(crate) fn load(matches: &ArgMatches) -> anyhow::Result<Loaded> {
-    let wrong = |problems: tollgate_server::config::Problems| WithExit(Exit::Config, problems.to_string());
+    let sources = sources(matches, KEYS, SHORT)?;
+    Ok(Config::load(&sources).map_err(wrong)?)
+}
+
+/// A wrong configuration, as the end of the command.
+#[allow(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
+pub(crate) fn wrong(problems: Problems) -> WithExit {
+    WithExit(Exit::Config, problems.to_string())
+}
+
+/// Flags, environment and file.
+pub(crate) fn sources(
+    matches: &ArgMatches,
+    keys: &[Key],
+    short: &[(&'static str, &str)],
+) -> anyhow::Result<Sources> {
     let path = matches.get_one::<PathBuf>("config");
     let file = path.map(|path| ConfigFile::read(path)).transpose().map_err(wrong)?;
     let mut flags = Vec::new();
-    for key in KEYS {
+    for key in keys {
         if let Some(value) = matches.get_one::<String>(&key.path()) {
             flags.push((key.path(), value.clone()));
         }
     }
-    for (name, key) in SHORT {
-        if matches.get_flag(name) {
-            flags.push(((*key).to_owned(), "true".to_owned()));
-        }
+    for (name, path) in short {
+        let is_switch = keys.iter().any(|key| key.path() == *path && key.kind == Kind::Bool);
+        let value = if is_switch {
+            matches.get_flag(name).then(|| "true".to_owned())
+        } else {
+            matches.get_one::<String>(name).cloned()
+        };
+        flags.extend(value.map(|value| ((*path).to_owned(), value)));
     }
-    let sources = Sources { file, env: std::env::vars_os().collect(), flags };
-    Ok(Config::load(&sources).map_err(wrong)?)
+    Ok(Sources { file, env: std::env::vars_os().collect(), flags })
 }

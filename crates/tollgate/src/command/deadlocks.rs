@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use tollgate_client::DeadlockFound;
 
 const HELP: &str = "\
-A deadlock is found when it arises, and broken by refusing one request: its caller was told, and the others went on. \
+A deadlock is found when it arises (over several groups, within seconds), and broken by refusing one request: its \
+caller was told, and the others went on. \
 So what is listed here is over. Locks that are always taken in the same order can't deadlock.
 
 Examples:

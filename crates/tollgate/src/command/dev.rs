@@ -19,7 +19,16 @@ directory that is removed at the end.
 
 Examples:
   tollgate dev
-  tollgate dev --nodes 5 --port-base 9000 --data-dir ./dev-data";
+  tollgate dev --nodes 5 --port-base 9000 --data-dir ./dev-data
+  tollgate dev --groups 4";
+
+/// How large a cluster is.
+#[derive(Clone, Copy)]
+struct Size {
+    nodes: u16,
+    /// None for what the data has, or one.
+    groups: Option<u32>,
+}
 
 /// How long nodes that were cut short may hold up the end.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(500);
@@ -53,6 +62,13 @@ pub(crate) fn command() -> Command {
                 .default_value("7400")
                 .help("The first port"),
         )
+        .arg(
+            Arg::new("groups")
+                .long("groups")
+                .value_name("N")
+                .value_parser(value_parser!(u32).range(1..=1_024))
+                .help("Raft groups that names are spread over, if this is the first time; 1 by default"),
+        )
         .args(log_arguments())
         .after_help(HELP)
 }
@@ -63,6 +79,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     logging::start(if json { LogFormat::Json } else { LogFormat::Pretty }, level)?;
     let nodes = *matches.get_one::<u16>("nodes").expect("it has a default");
     let port_base = *matches.get_one::<u16>("port-base").expect("it has a default");
+    let groups = matches.get_one::<u32>("groups").copied();
     let temporary = match matches.get_one::<PathBuf>("data-dir") {
         Some(_) => None,
         None => Some(tempfile::TempDir::with_prefix("tollgate-dev-").context("no temporary directory")?),
@@ -72,16 +89,16 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     std::fs::create_dir_all(dir).with_context(|| format!("can't make the directory {}", dir.display()))?;
     tollgate_server::open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let exit = runtime.block_on(serve(nodes, port_base, dir));
+    let exit = runtime.block_on(serve(Size { nodes, groups }, port_base, dir));
     // Before the temporary directory is: nodes that are cut short would write on.
     runtime.shutdown_timeout(SHUTDOWN_PATIENCE);
     exit
 }
 
-async fn serve(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
+async fn serve(size: Size, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
     let began = Instant::now();
     let mut signals = Signals::new()?;
-    let mut servers = start(nodes, port_base, dir)?;
+    let mut servers = start(size, port_base, dir)?;
     tokio::select! {
         biased;
         fault = first_fault(&servers) => return Err(WithExit(Exit::Fault, fault).into()),
@@ -119,9 +136,9 @@ async fn first_fault(servers: &[Server]) -> String {
     .await
 }
 
-fn start(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Vec<Server>> {
+fn start(size: Size, port_base: u16, dir: &Path) -> anyhow::Result<Vec<Server>> {
     let mut bound = Vec::new();
-    for number in 0..nodes {
+    for number in 0..size.nodes {
         let listen = listen(number, port_base)?;
         let listeners = Listeners::bind(&listen)
             .with_context(|| format!("node {} can't start; --port-base 0 takes free ports", number + 1))?;
@@ -130,7 +147,7 @@ fn start(nodes: u16, port_base: u16, dir: &Path) -> anyhow::Result<Vec<Server>> 
     let addresses: Vec<Addresses> = bound.iter().map(|(addresses, _)| *addresses).collect();
     let mut servers = Vec::new();
     for (number, (_, listeners)) in bound.into_iter().enumerate() {
-        let loaded = Config::load(&sources(number, &addresses, dir))
+        let loaded = Config::load(&sources(number, size.groups, &addresses, dir))
             .map_err(|problems| anyhow::anyhow!("{problems}"))?;
         servers.push(Server::start(&loaded.config, loaded.settings, listeners)?);
     }
@@ -149,7 +166,7 @@ fn listen(number: u16, port_base: u16) -> anyhow::Result<ListenConfig> {
 }
 
 /// What a configuration file would say, as flags.
-fn sources(number: usize, addresses: &[Addresses], dir: &Path) -> Sources {
+fn sources(number: usize, groups: Option<u32>, addresses: &[Addresses], dir: &Path) -> Sources {
     let members = addresses.iter().enumerate().fold(String::new(), |mut text, (index, its)| {
         // Writing to a string can't fail.
         let _ =
@@ -158,7 +175,7 @@ fn sources(number: usize, addresses: &[Addresses], dir: &Path) -> Sources {
     });
     let own = addresses[number];
     let flag = |key: &str, value: String| (key.to_owned(), value);
-    let flags = vec![
+    let mut flags = vec![
         flag("node.id", (number + 1).to_string()),
         flag("node.data_dir", dir.join(format!("node-{}", number + 1)).display().to_string()),
         flag("cluster.name", "dev".to_owned()),
@@ -168,6 +185,7 @@ fn sources(number: usize, addresses: &[Addresses], dir: &Path) -> Sources {
         flag("listen.peer", own.peer.to_string()),
         flag("listen.http", own.http.to_string()),
     ];
+    flags.extend(groups.map(|groups| flag("cluster.groups", groups.to_string())));
     Sources { file: None, env: Vec::new(), flags }
 }
 
@@ -175,16 +193,15 @@ fn sources(number: usize, addresses: &[Addresses], dir: &Path) -> Sources {
 async fn until_ready(servers: &[Server]) -> anyhow::Result<()> {
     let ready = async {
         for server in servers {
-            let mut status = server.router().node().status().clone();
+            let mut status = server.router().status().clone();
             let led = |status: &tollgate_server::NodeStatus| {
                 status.groups.values().all(|group| group.leader.is_some())
             };
             status.wait_for(led).await.context("a node stopped while it started")?;
         }
         loop {
-            let leads = |server: &Server| {
-                server.router().node().status().borrow().groups.values().any(|group| group.serves)
-            };
+            let leads =
+                |server: &Server| server.router().status().borrow().groups.values().any(|group| group.serves);
             if servers.iter().any(leads) {
                 return anyhow::Ok(());
             }

@@ -6,8 +6,7 @@ use crate::exit::Exit;
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::output::{Look, Output, Table, cell};
-use crate::span;
-use crate::view::{client_text, lock_json, or_dash, span_or_dash};
+use crate::view::{client_text, closed_text, lock_json, or_dash, span_or_dash};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use std::fmt::Write;
@@ -59,7 +58,7 @@ fn text(lock: &LockInfo, output: Output) -> String {
     let mut text = format!("{name}: {} hold it, {} wait\n", lock.holder_count, lock.waiter_count);
     if lock.closed_for > Duration::ZERO {
         // Writing to a string can't fail.
-        let _ = writeln!(text, "closed by a lock-delay for {}", span::text(lock.closed_for));
+        let _ = writeln!(text, "{}", closed_text(lock.closed_for, lock.restored));
     }
     for table in [holders(lock), waiters(lock)].iter().filter(|table| !table.is_empty()) {
         text.push('\n');

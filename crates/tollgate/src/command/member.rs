@@ -1,56 +1,190 @@
-//! `tollgate member ls`: the nodes of the cluster.
+//! `tollgate member`: the nodes of the cluster, and how they come and go.
+
+mod adding;
+mod catching_up;
 
 use crate::exit::Exit;
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::output::{Look, Table, cell};
 use crate::view::{or_dash, text};
-use clap::{ArgMatches, Command};
+use adding::Add;
+use catching_up::Patience;
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::{Value, json};
-use tollgate_client::{Member, MemberKind};
+use tollgate_client::{Group, Member, MemberKind, NodeId};
 
-pub(crate) fn command() -> Command {
-    let ls = Command::new("ls")
-        .about("List the nodes of the cluster")
-        .after_help("Examples:\n  tollgate member ls\n  tollgate member ls -o jsonl | jq -r .client_address");
-    Command::new("member")
-        .about("The nodes of the cluster")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(ls)
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the nodes of the cluster
+    #[command(after_help = "\
+BEHIND is how many entries of the log a node lacks, over all groups, as their leaders know it.
+
+Examples:
+  tollgate member ls
+  tollgate member ls -o jsonl | jq -r .client_address")]
+    Ls,
+    /// Add a node: it receives everything and does not vote yet
+    #[command(after_help = "\
+Prints the id of the node, and how to start it. It may be run again: the same addresses get the same id until the node \
+votes. A witness votes and keeps the log, but no locks.
+
+Examples:
+  tollgate member add --peer 10.0.0.4:7401 --client 10.0.0.4:7400 --zone west
+  tollgate member add --peer 10.0.0.5:7401 --client 10.0.0.5:7400 --witness
+  tollgate member add --peer 10.0.0.4:7401 --client 10.0.0.4:7400 --wait")]
+    Add(Add),
+    /// Give a node a vote, once it has caught up
+    #[command(after_help = "\
+Examples:
+  tollgate member promote 4
+  tollgate member promote 4 --wait")]
+    Promote(Promote),
+    /// Remove a node, for good
+    #[command(after_help = "\
+Refused if those who remain and answer would be no majority. A node that leads hands leadership on first. Its id is \
+never used again: to bring the machine back, wipe its data directory and add it as a new node.
+
+Examples:
+  tollgate member remove 3")]
+    Remove(Remove),
+    /// Replace a node by another that was added and has caught up, in one step
+    #[command(after_help = "\
+Between the two there is no moment with a vote less. For a node that is dead for good:
+
+Examples:
+  tollgate member add --peer 10.0.0.4:7401 --client 10.0.0.4:7400 --wait
+  tollgate member replace 3 --by 4")]
+    Replace(Replace),
 }
 
-pub(crate) fn run(globals: &Globals, _matches: &ArgMatches) -> anyhow::Result<Exit> {
+/// A node by its id.
+#[derive(Debug, Args)]
+struct Promote {
+    /// The node
+    #[arg(value_name = "NODE", value_parser = node_id)]
+    node: NodeId,
+
+    #[command(flatten)]
+    patience: Patience,
+}
+
+/// A node by its id.
+#[derive(Debug, Args)]
+struct Remove {
+    /// The node
+    #[arg(value_name = "NODE", value_parser = node_id)]
+    node: NodeId,
+}
+
+/// Two nodes by their ids.
+#[derive(Debug, Args)]
+struct Replace {
+    /// The node that goes
+    #[arg(value_name = "NODE", value_parser = node_id)]
+    out: NodeId,
+
+    /// The node that takes its place
+    #[arg(long, value_name = "NODE", value_parser = node_id)]
+    by: NodeId,
+
+    #[command(flatten)]
+    patience: Patience,
+}
+
+pub(crate) fn node_id(text: &str) -> Result<NodeId, String> {
+    let number = text.parse().ok().and_then(NodeId::new);
+    number.ok_or_else(|| "is no node: give its number, as `tollgate member ls` shows it".to_owned())
+}
+
+pub(crate) fn command() -> Command {
+    let command = Command::new("member").about("The nodes of the cluster, and how they come and go");
+    Action::augment_subcommands(command).subcommand_required(true).arg_required_else_help(true)
+}
+
+pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    match Action::from_arg_matches(matches)? {
+        Action::Ls => ls(globals),
+        Action::Add(add) => adding::run(globals, &add),
+        Action::Promote(promote) => globals.with_client(async |client| {
+            promote.patience.until_caught_up(globals, &client, promote.node).await?;
+            client.admin().promote_member(promote.node).await.map_err(failed)?;
+            done(globals, promote.node, "votes", "voter")
+        }),
+        Action::Remove(remove) => globals.with_client(async |client| {
+            client.admin().remove_member(remove.node).await.map_err(failed)?;
+            done(globals, remove.node, "is removed; stop it, and wipe its data directory", "removed")
+        }),
+        Action::Replace(replace) => globals.with_client(async |client| {
+            replace.patience.until_caught_up(globals, &client, replace.by).await?;
+            client.admin().replace_member(replace.out, replace.by).await.map_err(failed)?;
+            let says = format!("votes in the place of node {}, which is removed", replace.out);
+            done(globals, replace.by, &says, "voter")
+        }),
+    }
+}
+
+fn done(globals: &Globals, node: NodeId, says: &str, state: &str) -> anyhow::Result<Exit> {
+    let item = json!({"node_id": text(node.number()), "state": state});
+    globals.output.one(&format!("node {node} {says}"), &item)?;
+    Ok(Exit::Done)
+}
+
+fn ls(globals: &Globals) -> anyhow::Result<Exit> {
     globals.with_client(async |client| {
         let members = client.admin().members().await.map_err(failed)?;
+        // Who leads may be asked in vain; the rest is worth showing all the same.
+        let groups = client.admin().progress().await.unwrap_or_default();
         let mut table = Table::new(&[
             "NODE",
             "NAME",
             "KIND",
+            "VOTES",
             "CONNECTED",
             "LEADS",
+            "BEHIND",
             "CLIENTS",
             "PEERS",
             "ZONE",
-            "VERSION",
         ]);
         for member in &members {
-            let connected = if member.connected { ("yes", Look::Good) } else { ("no", Look::Bad) };
+            let connected =
+                if is_connected(member, &groups) { ("yes", Look::Good) } else { ("no", Look::Bad) };
+            let behind = behind(member, &groups);
             table.row(vec![
                 cell(member.node.number()),
                 cell(or_dash(&member.name)),
                 cell(kind_text(member.kind)),
+                cell(if member.votes { "yes" } else { "no" }),
                 (connected.0.to_owned(), connected.1),
                 cell(member.groups_led),
-                cell(&member.client_address),
-                cell(&member.peer_address),
+                cell(behind.map_or_else(|| "-".to_owned(), |behind| behind.to_string())),
+                cell(or_dash(&member.client_address)),
+                cell(or_dash(&member.peer_address)),
                 cell(or_dash(&member.zone)),
-                cell(or_dash(&member.version)),
             ]);
         }
-        globals.output.list(&table, members.iter().map(member_json).collect())?;
+        let items = members.iter().map(|member| member_json(member, &groups)).collect();
+        globals.output.list(&table, items)?;
         Ok(Exit::Done)
     })
+}
+
+/// Followers hear little of each other: what the leaders say counts, if they say something.
+fn is_connected(member: &Member, groups: &[Group]) -> bool {
+    let mut told = groups.iter().flat_map(|group| &group.progress).filter(|told| told.node == member.node);
+    member.connected || told.any(|told| told.active)
+}
+
+/// How many entries a member lacks in all groups together; none if their leaders don't say.
+fn behind(member: &Member, groups: &[Group]) -> Option<u64> {
+    let of = |group: &Group| {
+        let leads = group.leader == Some(member.node);
+        let told = group.progress.iter().find(|progress| progress.node == member.node);
+        if leads { Some(0) } else { told.map(|progress| progress.behind) }
+    };
+    let told: Vec<u64> = groups.iter().filter_map(of).collect();
+    (!told.is_empty()).then(|| told.iter().sum())
 }
 
 pub(crate) fn kind_text(kind: MemberKind) -> &'static str {
@@ -62,16 +196,26 @@ pub(crate) fn kind_text(kind: MemberKind) -> &'static str {
     }
 }
 
-fn member_json(member: &Member) -> Value {
+fn member_json(member: &Member, groups: &[Group]) -> Value {
+    let of_group = |group: &Group| {
+        let told = group.progress.iter().find(|progress| progress.node == member.node)?;
+        let (behind, index) = (text(told.behind), text(told.match_index));
+        let caught_up = told.caught_up;
+        Some(
+            json!({"group_id": group.id.number(), "behind": behind, "match_index": index, "caught_up": caught_up}),
+        )
+    };
     json!({
         "node_id": text(member.node.number()),
         "name": member.name,
         "zone": member.zone,
         "kind": kind_text(member.kind),
+        "votes": member.votes,
         "client_address": member.client_address,
         "peer_address": member.peer_address,
-        "connected": member.connected,
+        "connected": is_connected(member, groups),
         "groups_led": member.groups_led,
         "version": member.version,
+        "progress": groups.iter().filter_map(of_group).collect::<Vec<_>>(),
     })
 }

@@ -11,6 +11,8 @@ use tollgate_server::{Listeners, Server};
 const HELP: &str =
     "The first time, every first member is started with --bootstrap; afterwards never again. They begin
 when all of them have met. One whose disk is gone can't be bootstrapped again: the others refuse it.
+A node that is to join a cluster that runs is added there first (`tollgate member add` prints how to start it), and
+waits until a node of --cluster-join answers.
 SIGTERM or SIGINT stop it: leadership is handed on first. A second signal stops it at once.
 Ends with 0 after a signal, 1 if it could not start, 64 for a wrong command line, 70 if the
 node could not go on (the log says why), 78 for a wrong configuration.
@@ -30,8 +32,12 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
+        let join = tokio::select! {
+            join = tollgate_server::join(&config) => join?,
+            _ = signals.next() => return Ok(Exit::Done),
+        };
         let listeners = Listeners::bind(&config.listen)?;
-        let server = Server::start(&config, settings, listeners)?;
+        let server = Server::start_joining(&config, settings, listeners, join)?;
         tokio::select! {
             number = signals.next() => {
                 tracing::info!(signal = number, "stopping");

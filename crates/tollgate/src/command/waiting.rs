@@ -1,9 +1,10 @@
 //! Tells on stderr whom one waits for: as a line that changes on a terminal, as a line whenever it changes elsewhere.
 
 use crate::globals::{Globals, stderr_is_terminal};
+use crate::output;
 use crate::span;
+use crate::view;
 use std::convert::Infallible;
-use std::io::Write;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tollgate_client::{Client, LeaseId, LockInfo};
@@ -58,13 +59,11 @@ impl<'a> Waiting<'a> {
         // Elsewhere than on a terminal, only a change of who is in the way is news, and that it has a place in line.
         let tokens: Vec<_> = lock.holders.iter().map(|holder| holder.token).collect();
         let news = format!("{tokens:?} {}", place(self.lease, self.owner.get(), lock).is_some());
-        let mut stderr = std::io::stderr().lock();
         if self.terminal {
             let waited = span::text(self.began.elapsed());
-            let _ = write!(stderr, "\r\u{1b}[K{text} ({waited})");
-            let _ = stderr.flush();
+            output::say_as_it_is(format!("\r\u{1b}[K{text} ({waited})"));
         } else if news != self.said {
-            let _ = writeln!(stderr, "{text}");
+            output::say(&text);
         }
         self.said = news;
     }
@@ -72,7 +71,9 @@ impl<'a> Waiting<'a> {
     /// Leaves a clean line behind.
     pub(crate) fn finish(&mut self) {
         if self.terminal && !self.said.is_empty() {
-            let _ = write!(std::io::stderr().lock(), "\r\u{1b}[K");
+            output::say_as_it_is("\r\u{1b}[K".to_owned());
+            // Or it would wipe out what comes next.
+            output::let_said_be_seen();
         }
     }
 }
@@ -87,7 +88,7 @@ fn place(lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> Option<u64>
 fn progress(name: &str, lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> String {
     let holders = match &lock.holders[..] {
         [] if lock.closed_for.is_zero() => "free".to_owned(),
-        [] => format!("closed by a lock-delay for {}", span::text(lock.closed_for)),
+        [] => view::closed_text(lock.closed_for, lock.restored),
         holders => super::acquisition::held_by(holders),
     };
     let position = place(lease, owner, lock).map_or_else(String::new, |position| {

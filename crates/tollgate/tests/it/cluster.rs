@@ -30,6 +30,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Making {
     pub(crate) nodes: usize,
+    /// What the cluster is called.
+    pub(crate) name: &'static str,
     /// Whether nodes reach each other through proxies, which can be cut.
     pub(crate) proxied: bool,
     /// Further flags of every node.
@@ -40,7 +42,7 @@ pub(crate) struct Making {
 
 impl Making {
     pub(crate) fn nodes(nodes: usize) -> Making {
-        Making { nodes, proxied: false, flags: Vec::new(), data_dirs: Vec::new() }
+        Making { nodes, name: "it", proxied: false, flags: Vec::new(), data_dirs: Vec::new() }
     }
 
     pub(crate) fn proxied(self) -> Making {
@@ -60,20 +62,74 @@ pub(crate) struct NodePorts {
     pub(crate) http: u16,
 }
 
+impl NodePorts {
+    pub(crate) fn endpoint(self) -> String {
+        format!("http://127.0.0.1:{}", self.client)
+    }
+
+    /// A connection that opens when it is first used, with patience for one call.
+    pub(crate) fn channel(self, patience: Duration) -> Channel {
+        Endpoint::from_shared(self.endpoint())
+            .unwrap()
+            .connect_timeout(Duration::from_millis(500))
+            .timeout(patience)
+            .connect_lazy()
+    }
+
+    /// Whether `/readyz` says so.
+    pub(crate) async fn is_ready(self) -> bool {
+        matches!(self.http("GET", "/readyz", "").await, Some((200, _)))
+    }
+
+    /// What the node says of its replicas; nothing if it does not answer soon.
+    pub(crate) async fn replicas(self) -> Vec<ReplicaStatus> {
+        let mut admin = AdminServiceClient::new(self.channel(Duration::from_millis(500)));
+        let status = admin.status(StatusRequest::default()).await;
+        status.map(|status| status.into_inner().replicas).unwrap_or_default()
+    }
+
+    /// One HTTP request, answered within a few seconds or not at all: the status and the body.
+    pub(crate) async fn http(self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+        let asked = async {
+            let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.http)).await.ok()?;
+            let request = format!(
+                "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                 Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(request.as_bytes()).await.ok()?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.ok()?;
+            let answer = String::from_utf8_lossy(&answer).into_owned();
+            let status = answer.split(' ').nth(1)?.parse().ok()?;
+            let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            Some((status, body.to_owned()))
+        };
+        tokio::time::timeout(Duration::from_secs(5), asked).await.ok()?
+    }
+}
+
 /// Running processes that make a cluster. Nodes are numbered from 0; node k has id k + 1.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
+    /// Gateways to it, if a test has some.
+    pub(crate) gateways: Vec<Node>,
     /// None unless nodes reach each other through proxies.
     pub(crate) links: Option<Links>,
     pub(crate) dir: TempDir,
+    name: String,
 }
 
-/// One node, running or not.
+/// One node or gateway, running or not.
 pub(crate) struct Node {
+    /// What it is started with.
+    command: &'static str,
     pub(crate) ports: NodePorts,
     pub(crate) data_dir: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
+    /// Variables that its next process gets, beside those of the test.
+    pub(crate) variables: Vec<(String, String)>,
     process: Option<Process>,
 }
 
@@ -123,12 +179,30 @@ impl Cluster {
             let given = making.data_dirs.iter().find(|(of, _)| *of == index).map(|(_, path)| path.clone());
             let data_dir = given.unwrap_or_else(|| dir.path().join(format!("node-{}", index + 1)));
             let members = members(index, &ports, links.as_ref());
-            let mut arguments = arguments(index, ports[index], &data_dir, &members);
+            let mut arguments = arguments(making.name, index, ports[index], &data_dir, &members);
             arguments.extend(making.flags.iter().cloned());
             let log = dir.path().join(format!("node-{}.log", index + 1));
-            Node { ports: ports[index], data_dir, log, arguments, process: None }
+            let (ports, variables) = (ports[index], Vec::new());
+            Node { command: "server", ports, data_dir, log, arguments, variables, process: None }
         });
-        Cluster { nodes: nodes.collect(), links, dir }
+        let (gateways, name) = (Vec::new(), making.name.to_owned());
+        Cluster { nodes: nodes.collect(), gateways, links, dir, name }
+    }
+
+    /// Prepares a node that is to join this cluster; its number here, which is one below the id that it will be given.
+    pub(crate) fn newcomer(&mut self) -> usize {
+        let index = self.nodes.len();
+        let ports = NodePorts { client: ports::take(), peer: ports::take(), http: ports::take() };
+        let join: Vec<String> =
+            self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.ports.client)).collect();
+        let data_dir = self.dir.path().join(format!("node-{}", index + 1));
+        let mut arguments = arguments(&self.name, index, ports, &data_dir, "");
+        let place = arguments.iter().position(|argument| argument == "--cluster-members").unwrap();
+        arguments[place..place + 2].clone_from_slice(&["--cluster-join".to_owned(), join.join(",")]);
+        let log = self.dir.path().join(format!("node-{}.log", index + 1));
+        let (command, variables) = ("server", Vec::new());
+        self.nodes.push(Node { command, ports, data_dir, log, arguments, variables, process: None });
+        index
     }
 
     /// False if a node could not open its ports.
@@ -151,6 +225,57 @@ impl Cluster {
     /// Where clients connect, of every node whether it runs or not.
     pub(crate) fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(Node::endpoint).collect()
+    }
+
+    /// Where clients connect that know of gateways only.
+    pub(crate) fn gateway_endpoints(&self) -> Vec<String> {
+        self.gateways.iter().map(Node::endpoint).collect()
+    }
+
+    /// A gateway that was given some of the nodes, not started.
+    pub(crate) fn prepare_gateway(&self, nodes: &[usize], flags: &[&str]) -> Node {
+        let ports = NodePorts { client: ports::take(), peer: 0, http: ports::take() };
+        let nodes: Vec<String> = nodes.iter().map(|node| self.nodes[*node].endpoint()).collect();
+        let listen = [format!("127.0.0.1:{}", ports.client), format!("127.0.0.1:{}", ports.http)];
+        let mut arguments: Vec<String> =
+            ["--nodes", &nodes.join(","), "--listen", &listen[0], "--http", &listen[1]]
+                .map(str::to_owned)
+                .into();
+        arguments.extend(flags.iter().map(ToString::to_string));
+        let log = self.dir.path().join(format!("gateway-{}.log", ports.client));
+        Node {
+            command: "gateway",
+            ports,
+            data_dir: PathBuf::new(),
+            log,
+            arguments,
+            variables: Vec::new(),
+            process: None,
+        }
+    }
+
+    /// Starts a gateway that was given one node, and waits until it is ready.
+    pub(crate) async fn add_gateway(&mut self, node: usize, flags: &[&str]) {
+        for _ in 0..5 {
+            let mut gateway = self.prepare_gateway(&[node], flags);
+            gateway.start(&[]);
+            let until = Instant::now() + PATIENCE;
+            while gateway.runs() && !gateway.is_ready().await {
+                assert!(
+                    Instant::now() < until,
+                    "a gateway is not ready after {PATIENCE:?}:\n{}",
+                    gateway.log()
+                );
+                let ended = gateway.exited();
+                assert!(ended.is_none() || gateway.log().contains("can't listen"), "{}", gateway.log());
+                tokio::time::sleep(PAUSE).await;
+            }
+            if gateway.runs() {
+                self.gateways.push(gateway);
+                return;
+            }
+        }
+        panic!("no ports to be had");
     }
 
     /// Starts a node again on its data.
@@ -201,6 +326,12 @@ impl Cluster {
         }
     }
 
+    /// Leaves what the nodes said where it is, and says where.
+    pub(crate) fn keep_logs(&mut self) {
+        self.dir.disable_cleanup(true);
+        eprintln!("what the nodes said and stored is in {}", self.dir.path().display());
+    }
+
     /// Some node that runs and does not lead.
     pub(crate) async fn follower(&self) -> usize {
         let leader = self.leader().await;
@@ -211,11 +342,15 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for (index, node) in self.nodes.iter().enumerate() {
-                let log = node.log();
+            for (index, node) in self.nodes.iter().chain(&self.gateways).enumerate() {
+                let (log, what) = (node.log(), node.command);
                 let lines: Vec<&str> = log.lines().collect();
                 let last = &lines[lines.len().saturating_sub(60)..];
-                eprintln!("--- node {index} (id {}), last lines of its log:\n{}", index + 1, last.join("\n"));
+                eprintln!(
+                    "--- {what} {index} (id {}), last lines of its log:\n{}",
+                    index + 1,
+                    last.join("\n")
+                );
             }
         }
     }
@@ -223,14 +358,15 @@ impl Drop for Cluster {
 
 impl Node {
     pub(crate) fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports.client)
+        self.ports.endpoint()
     }
 
-    fn start(&mut self, more: &[&str]) {
+    pub(crate) fn start(&mut self, more: &[&str]) {
         assert!(self.process.is_none(), "it runs already");
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new(BINARY);
-        command.arg("server").args(&self.arguments).args(more);
+        command.arg(self.command).args(&self.arguments).args(more);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.process = Some(Process::start(command));
     }
@@ -286,36 +422,17 @@ impl Node {
 
     /// Whether `/readyz` says so.
     pub(crate) async fn is_ready(&self) -> bool {
-        matches!(self.http("GET", "/readyz", "").await, Some((200, _)))
+        self.ports.is_ready().await
     }
 
-    /// One HTTP request, answered within a few seconds or not at all: the status and the body.
+    /// As [`NodePorts::http`].
     pub(crate) async fn http(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
-        let asked = async {
-            let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.ports.http)).await.ok()?;
-            let request = format!(
-                "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-                 Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            stream.write_all(request.as_bytes()).await.ok()?;
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer).await.ok()?;
-            let answer = String::from_utf8_lossy(&answer).into_owned();
-            let status = answer.split(' ').nth(1)?.parse().ok()?;
-            let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-            Some((status, body.to_owned()))
-        };
-        tokio::time::timeout(Duration::from_secs(5), asked).await.ok()?
+        self.ports.http(method, path, body).await
     }
 
-    /// A connection that opens when it is first used, with patience for one call.
+    /// As [`NodePorts::channel`].
     pub(crate) fn channel(&self, patience: Duration) -> Channel {
-        Endpoint::from_shared(self.endpoint())
-            .unwrap()
-            .connect_timeout(Duration::from_millis(500))
-            .timeout(patience)
-            .connect_lazy()
+        self.ports.channel(patience)
     }
 
     /// For single calls.
@@ -323,11 +440,9 @@ impl Node {
         LockServiceClient::new(self.channel(PATIENCE))
     }
 
-    /// What it says of its replica; none if it does not answer soon.
+    /// What it says of its replica of the first group; none if it does not answer soon.
     pub(crate) async fn replica(&self) -> Option<ReplicaStatus> {
-        let mut admin = AdminServiceClient::new(self.channel(Duration::from_millis(500)));
-        let status = admin.status(StatusRequest {}).await.ok()?.into_inner();
-        status.replicas.into_iter().next()
+        self.ports.replicas().await.into_iter().next()
     }
 
     /// The memory that it has in use.
@@ -360,12 +475,12 @@ fn members(of: usize, ports: &[NodePorts], links: Option<&Links>) -> String {
     format!("[{}]", each.collect::<Vec<_>>().join(", "))
 }
 
-fn arguments(index: usize, ports: NodePorts, data_dir: &Path, members: &str) -> Vec<String> {
+fn arguments(name: &str, index: usize, ports: NodePorts, data_dir: &Path, members: &str) -> Vec<String> {
     let flag = |name: &str, value: String| [name.to_owned(), value];
     [
         flag("--node-id", (index + 1).to_string()),
         flag("--node-data-dir", data_dir.display().to_string()),
-        flag("--cluster-name", "it".to_owned()),
+        flag("--cluster-name", name.to_owned()),
         flag("--cluster-members", members.to_owned()),
         flag("--listen-client", format!("127.0.0.1:{}", ports.client)),
         flag("--listen-peer", format!("127.0.0.1:{}", ports.peer)),

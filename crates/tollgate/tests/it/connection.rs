@@ -20,7 +20,7 @@ use tollgate_proto::v1::{self, operation::Op as Wire, operation_result::Result a
 use tollgate_types::{GroupId, SEQ_RANGES_MAX, Seq, SeqRanges};
 use tonic::transport::Endpoint;
 
-/// The only group of these clusters.
+/// The only group of most clusters.
 pub(crate) const GROUP: GroupId = GroupId::new(0);
 
 /// What a client does when no answer comes.
@@ -53,6 +53,8 @@ impl Acks {
 /// A call to be made.
 pub(crate) struct NewCall {
     pub(crate) op: Op,
+    /// Where its names, its key or its lease live.
+    pub(crate) group: GroupId,
     pub(crate) wire: Wire,
     pub(crate) again: Again,
     pub(crate) acks: Arc<Acks>,
@@ -66,6 +68,7 @@ pub(crate) struct NewCall {
 /// up or is not to be learned.
 pub(crate) struct Made {
     pub(crate) call: CallId,
+    pub(crate) group: GroupId,
     pub(crate) at: At,
     pub(crate) outcome: oneshot::Receiver<Option<Outcome>>,
 }
@@ -138,13 +141,14 @@ impl Connection {
     /// Makes a call unless it is too late.
     pub(crate) fn make_before(&self, until: At, new: NewCall) -> Option<Made> {
         let id = CallId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
-        let event = Event::Invoke { call: id, client: self.client, group: GROUP, op: new.op.clone() };
+        let group = new.group;
+        let event = Event::Invoke { call: id, client: self.client, group, op: new.op.clone() };
         let at = self.recorder.record_before(until, event)?;
         let (answer, outcome) = oneshot::channel();
         let call = Call { id, new, attempt: 0, answer: Some(answer) };
         // Its task ends only once it was told to.
         let _ = self.orders.send(Order::Make(Box::new(call)));
-        Some(Made { call: id, at, outcome })
+        Some(Made { call: id, group, at, outcome })
     }
 
     /// The node does not answer.
@@ -291,8 +295,8 @@ impl Carrier {
             Again::Same => {}
             Again::NewCall => {
                 call.id = CallId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
-                let op = call.new.op.clone();
-                self.recorder.record(Event::Invoke { call: call.id, client: self.client, group: GROUP, op });
+                let (client, group, op) = (self.client, call.new.group, call.new.op.clone());
+                self.recorder.record(Event::Invoke { call: call.id, client, group, op });
             }
         }
         count(&self.recorder.counts.repeats);

@@ -6,6 +6,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a failed test has to say")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+mod backup;
+mod chaos;
 mod cli;
 mod client;
 mod cluster;
@@ -17,9 +19,12 @@ mod disk_faults;
 mod disk_full;
 mod elections;
 mod failover;
+mod gateways;
 mod input;
 mod load;
+mod membership;
 mod observing;
+mod pace;
 mod partitions;
 mod pauses;
 mod ports;
@@ -34,6 +39,7 @@ mod session;
 mod startup;
 mod strace;
 mod unread;
+mod upgrades;
 mod verdict;
 mod waits;
 mod watching;

@@ -1,29 +1,36 @@
 //! The one history that all clients of a test write into, and the stores that they write to under their locks.
 //!
-//! Invariant: events stand in the order in which they were recorded, by one clock: a call is recorded before it is
-//! sent, an answer after it came. Not here: what clients do (`work`), what is judged (`tollgate-check`).
+//! Invariant: events stand in order of time, by one clock that counts suspend: a call is recorded before it is sent, an
+//! answer after it came. What is learned only later, as when a client's own keepalives were sent, is dated back. Not
+//! here: what clients do (`work`), what is judged (`tollgate-check`).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
-use tollgate_check::{At, Event, FenceMode, History, Kind, Settings};
-use tollgate_types::{Mode, Name, Token};
+use std::time::Duration;
+use tollgate_check::{At, Event, FenceMode, History, Kind, Report, Settings};
+use tollgate_client::{BootClock, Clock};
+use tollgate_fence::{Fence, FencedToken};
+use tollgate_types::{GroupId, LeaseId, Mode, Name, SLOTS, Slot, Token};
 
 /// By how much clocks may be off: far more than those of one machine are.
 pub(crate) const RHO_PPM: u32 = 10_000;
 
 /// What happened, as the clients saw it.
 pub(crate) struct Recorder {
-    began: Instant,
+    /// By [`BootClock`].
+    began: Duration,
+    groups: u32,
+    callers: AtomicU32,
     written: Mutex<Written>,
     pub(crate) counts: Counts,
 }
 
 struct Written {
-    history: History,
-    /// The highest exclusive token that each store took for each lock.
-    highest: BTreeMap<(u32, Name), Token>,
+    /// As they were recorded: in order but for those that were dated back.
+    events: Vec<(At, Event)>,
+    /// What guards each lock's data in each store.
+    fences: BTreeMap<(u32, Name), Fence>,
 }
 
 /// What there was much or little of.
@@ -50,8 +57,90 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Numbers of clients from here on are given out one at a time.
+const CALLERS_FROM: u32 = 1 << 16;
+
 impl Recorder {
     pub(crate) fn new() -> Arc<Recorder> {
+        Recorder::of_groups(1)
+    }
+
+    /// Of a cluster with so many groups.
+    pub(crate) fn of_groups(groups: u32) -> Arc<Recorder> {
+        Arc::new(Recorder {
+            began: BootClock.now(),
+            groups,
+            callers: AtomicU32::new(CALLERS_FROM),
+            written: Mutex::new(Written { events: Vec::new(), fences: BTreeMap::new() }),
+            counts: Counts::default(),
+        })
+    }
+
+    pub(crate) fn now(&self) -> At {
+        At::from_us(u64::try_from(BootClock.now().saturating_sub(self.began).as_micros()).unwrap())
+    }
+
+    /// The group that a slot belongs to: slots are dealt out in equal ranges.
+    pub(crate) fn group_of(&self, slot: Slot) -> GroupId {
+        let group = u64::from(slot.number()) * u64::from(self.groups) / u64::from(SLOTS);
+        GroupId::new(u32::try_from(group).unwrap())
+    }
+
+    pub(crate) fn group_of_name(&self, name: &Name) -> GroupId {
+        self.group_of(name.slot())
+    }
+
+    pub(crate) fn group_of_lease(&self, lease: LeaseId) -> GroupId {
+        self.group_of(lease.slot())
+    }
+
+    /// A number for a client that no other has.
+    pub(crate) fn next_caller(&self) -> u32 {
+        self.callers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Writes down what happens now; when that is.
+    pub(crate) fn record(&self, event: Event) -> At {
+        let mut written = self.written.lock().unwrap();
+        let at = self.now();
+        written.events.push((at, event));
+        at
+    }
+
+    /// Writes down what happened before.
+    pub(crate) fn record_at(&self, at: At, event: Event) {
+        self.written.lock().unwrap().events.push((at, event));
+    }
+
+    /// Writes down what happens now if it is not too late for that.
+    pub(crate) fn record_before(&self, until: At, event: Event) -> Option<At> {
+        let mut written = self.written.lock().unwrap();
+        let at = self.now();
+        (at < until).then(|| written.events.push((at, event)))?;
+        Some(at)
+    }
+
+    /// A write to a store that checks tokens. The odd one is strict: it takes each exclusive token once.
+    pub(crate) fn write(&self, store: u32, name: &Name, token: Token, mode: Mode) {
+        // Intents give no right to write.
+        let Some(presented) = FencedToken::of_grant(token, mode) else { return };
+        let strict = store % 2 == 1;
+        let mut written = self.written.lock().unwrap();
+        let fence = written.fences.entry((store, name.clone()));
+        let fence = fence.or_insert_with(if strict { Fence::strict } else { Fence::new });
+        let accepted = fence.accept(presented).is_ok();
+        let mode = match presented.mode {
+            tollgate_fence::FenceMode::Exclusive => FenceMode::Exclusive,
+            tollgate_fence::FenceMode::Permit => FenceMode::Permit,
+            tollgate_fence::FenceMode::Shared => FenceMode::Shared,
+        };
+        let at = self.now();
+        let event = Event::FencedWrite { store, name: name.clone(), token, mode, strict, accepted };
+        written.events.push((at, event));
+    }
+
+    /// Everything so far, in order of time.
+    pub(crate) fn history(&self) -> History {
         // No server is recorded: only what calls show is judged.
         let settings = Settings {
             server_side: false,
@@ -59,65 +148,33 @@ impl Recorder {
             search_steps_max: 5_000_000,
             ..Settings::with_rho_ppm(RHO_PPM)
         };
-        let written = Written { history: History::new(settings), highest: BTreeMap::new() };
-        Arc::new(Recorder { began: Instant::now(), written: Mutex::new(written), counts: Counts::default() })
-    }
-
-    pub(crate) fn now(&self) -> At {
-        At::from_us(u64::try_from(self.began.elapsed().as_micros()).unwrap())
-    }
-
-    /// Writes down what happens now; when that is.
-    pub(crate) fn record(&self, event: Event) -> At {
-        let mut written = self.written.lock().unwrap();
-        let at = self.now();
-        written.history.record(at, event);
-        at
-    }
-
-    /// Writes down what happens now if it is not too late for that.
-    pub(crate) fn record_before(&self, until: At, event: Event) -> Option<At> {
-        let mut written = self.written.lock().unwrap();
-        let at = self.now();
-        (at < until).then(|| written.history.record(at, event))?;
-        Some(at)
-    }
-
-    /// A write to a store that checks tokens. The odd one is strict: it takes each exclusive token once.
-    pub(crate) fn write(&self, store: u32, name: &Name, token: Token, mode: Mode) {
-        let mode = match mode {
-            Mode::Exclusive => FenceMode::Exclusive,
-            Mode::Permit { .. } => FenceMode::Permit,
-            _ => FenceMode::Shared,
-        };
-        let (strict, exclusive) = (store % 2 == 1, mode == FenceMode::Exclusive);
-        let mut written = self.written.lock().unwrap();
-        let accepted = match written.highest.get(&(store, name.clone())) {
-            None => true,
-            Some(highest) if strict && exclusive => token > *highest,
-            Some(highest) => token >= *highest,
-        };
-        if accepted && exclusive {
-            written.highest.insert((store, name.clone()), token);
+        let mut events = self.written.lock().unwrap().events.clone();
+        events.sort_by_key(|(at, _)| *at);
+        let mut history = History::new(settings);
+        for (at, event) in events {
+            history.record(at, event);
         }
-        let at = self.now();
-        let event = Event::FencedWrite { store, name: name.clone(), token, mode, strict, accepted };
-        written.history.record(at, event);
+        history
     }
 
     /// Judges everything so far, and fails with the events that speak against it.
     pub(crate) fn judge(&self) {
-        let written = self.written.lock().unwrap();
-        let report = written.history.judge();
+        let history = self.history();
+        let report = history.judge();
         println!("{:?}\n{:?}", report.stats, self.counts);
-        for violation in &report.violations {
-            eprintln!("{violation}");
-            for index in violation.events.iter().take(12) {
-                let (at, event) = &written.history.events()[*index];
-                eprintln!("    {index:>6} {at} {event:?}");
-            }
-        }
+        explain(&history, &report);
         let unknown = report.violations.iter().filter(|violation| violation.kind == Kind::Unknown).count();
         assert!(report.is_clean(), "{} violations, {unknown} unknown", report.violations.len());
+    }
+}
+
+/// Says which promises were broken, and by which events.
+pub(crate) fn explain(history: &History, report: &Report) {
+    for violation in &report.violations {
+        eprintln!("{violation}");
+        for index in violation.events.iter().take(12) {
+            let (at, event) = &history.events()[*index];
+            eprintln!("    {index:>6} {at} {event:?}");
+        }
     }
 }

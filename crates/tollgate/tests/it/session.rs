@@ -42,6 +42,7 @@ impl Session {
             };
             let made = connection.make(NewCall {
                 op: Op::GrantLease { lease: Some(lease), ttl_ms },
+                group: recorder.group_of_lease(lease),
                 wire: Wire::LeaseGrant(request),
                 again: Again::Never,
                 acks: Arc::default(),
@@ -146,6 +147,7 @@ impl Session {
             margin,
             NewCall {
                 op: Op::KeepAlive { lease: self.lease },
+                group: self.recorder().group_of_lease(self.lease),
                 wire: Wire::LeaseKeepAlive(request),
                 again: Again::Never,
                 acks: Arc::clone(&self.acks),
@@ -175,6 +177,7 @@ impl Session {
         self.end();
         drop(self.connection.make(NewCall {
             op: Op::RevokeLease { lease: self.lease },
+            group: self.recorder().group_of_lease(self.lease),
             wire: Wire::LeaseRevoke(v1::LeaseRevokeRequest { id: self.lease.get() }),
             again: Again::NewCall,
             acks: Arc::default(),

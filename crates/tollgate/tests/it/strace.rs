@@ -13,9 +13,18 @@ impl Tampering {
     /// Tampers with every fsync of a node from now on; `how` is what strace's `inject` takes: `error=EIO`,
     /// `delay_enter=1000` (microseconds).
     pub(crate) fn with_fsync(node: &Node, how: &str) -> Tampering {
+        Tampering::with(node, "fsync,fdatasync", how)
+    }
+
+    /// Lets the log find no room from now on. Messages to a terminal and to other threads are not written this way.
+    pub(crate) fn with_room(node: &Node) -> Tampering {
+        Tampering::with(node, "pwrite64,fallocate", "error=ENOSPC")
+    }
+
+    fn with(node: &Node, calls: &str, how: &str) -> Tampering {
         let mut command = Command::new("strace");
-        command.args(["-f", "-p", &node.pid().to_string(), "-o", "/dev/null", "-e", "trace=fsync,fdatasync"]);
-        command.args(["-e", &format!("inject=fsync,fdatasync:{how}")]);
+        command.args(["-f", "-p", &node.pid().to_string(), "-o", "/dev/null", "-e"]);
+        command.args([&format!("trace={calls}"), "-e", &format!("inject={calls}:{how}")]);
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let advice = "install it (apt-get install strace); it must be allowed to trace: as root, or with \
                       kernel.yama.ptrace_scope = 0, and in a container with the capability SYS_PTRACE";

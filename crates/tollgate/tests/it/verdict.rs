@@ -164,5 +164,6 @@ pub(crate) fn end_reason(reason: v1::EndReason) -> EndReason {
         v1::EndReason::MaxHold => EndReason::MaxHold,
         v1::EndReason::TimedOut => EndReason::TimedOut,
         v1::EndReason::Cancelled => EndReason::Cancelled,
+        v1::EndReason::Deadlock => EndReason::Deadlock,
     }
 }

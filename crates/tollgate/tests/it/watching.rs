@@ -1,4 +1,4 @@
-//! A watch on all locks, carried on at another node when its stream breaks.
+//! A watch on many locks, carried on at another node when its stream breaks.
 //!
 //! Invariant: it resumes exactly where the last answer ended, so the judge may count every revision. Not here: what a
 //! gap means (`tollgate-check`).
@@ -18,17 +18,28 @@ use tollgate_types::{Name, Owner, Revision, Token};
 use tonic::transport::Endpoint;
 
 /// Watches until it is aborted.
-pub(crate) async fn watch(number: u32, recorder: Arc<Recorder>, endpoints: Vec<String>) {
+pub(crate) async fn watch(number: u32, filter: Filter, recorder: Arc<Recorder>, endpoints: Vec<String>) {
     let mut next = revision(1);
-    recorder.record(Event::Watch { watch: number, group: GROUP, from: next, filter: Filter::All });
+    let (prefix, group) = match &filter {
+        Filter::All => (String::new(), GROUP),
+        Filter::Prefix(prefix) => (prefix.clone(), recorder.group_of_name(&Name::new(prefix).unwrap())),
+        Filter::Name(name) => panic!("nobody watches {name} alone"),
+    };
+    recorder.record(Event::Watch { watch: number, group, from: next, filter });
     for place in number as usize.. {
         // It ends by trouble alone; the next node goes on.
-        let _ = follow(number, &recorder, &endpoints[place % endpoints.len()], &mut next).await;
+        let _ = follow(number, &prefix, &recorder, &endpoints[place % endpoints.len()], &mut next).await;
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }
 
-async fn follow(number: u32, recorder: &Recorder, endpoint: &str, next: &mut Revision) -> Option<()> {
+async fn follow(
+    number: u32,
+    prefix: &str,
+    recorder: &Recorder,
+    endpoint: &str,
+    next: &mut Revision,
+) -> Option<()> {
     let endpoint = Endpoint::from_shared(endpoint.to_owned()).ok()?;
     let endpoint = endpoint
         .connect_timeout(Duration::from_millis(500))
@@ -37,7 +48,7 @@ async fn follow(number: u32, recorder: &Recorder, endpoint: &str, next: &mut Rev
         .keep_alive_timeout(Duration::from_millis(700));
     let (requests, outgoing) = mpsc::channel(4);
     let open = v1::WatchRequest {
-        target: Some(Target::Prefix(String::new())),
+        target: Some(Target::Prefix(prefix.to_owned())),
         start_revision: next.get(),
         watch_id: 1,
         prev_kv: true,

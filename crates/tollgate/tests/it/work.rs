@@ -4,27 +4,57 @@
 //! under a lease that its client does not believe in. Not here: the lease (`session`), the sending (`connection`).
 
 use crate::connection::{Acks, Again, Made, NewCall};
+use crate::pace::Pace;
 use crate::record::{Recorder, count};
 use crate::rng::Rng;
 use crate::session::Session;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tollgate_check::{EndReason, Op, Outcome, Wait};
 use tollgate_proto::convert::{ModeFields, write_mode};
 use tollgate_proto::v1::{self, operation::Op as Wire};
-use tollgate_types::{Key, Mode, Name, Names, Owner, Token, Value};
+use tollgate_types::{GroupId, Key, Mode, Name, Names, Owner, Token, Value};
 
 /// Permits of every semaphore.
-const PERMITS: u32 = 3;
+pub(crate) const PERMITS: u32 = 3;
 
 /// What there is to fight for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ground {
     pub(crate) locks: u64,
+    /// What names have in braces, as many locks behind each, so that it is known which share a group. None if all do.
+    pub(crate) tags: Arc<[String]>,
     pub(crate) registers: u64,
     /// A task thinks for up to this long between two steps.
     pub(crate) think_ms_max: u64,
+    /// How often all tasks together take a step at most, if there is a limit.
+    pub(crate) pace: Option<Arc<Pace>>,
+}
+
+impl Ground {
+    /// Names that can be had together, so many of them.
+    pub(crate) fn draw_locks(&self, rng: &mut Rng, count: u64) -> Vec<Name> {
+        let first = rng.below(self.locks);
+        let others = (0..count - 1).map(|_| rng.below(self.locks));
+        let numbers: BTreeSet<u64> = std::iter::once(first).chain(others).collect();
+        let tag = (!self.tags.is_empty()).then(|| rng.below(self.tags.len() as u64));
+        let name = |number: u64| match tag {
+            None => format!("lock/{number}"),
+            Some(tag) => format!("{{{}}}/{number}", self.tags[usize::try_from(tag).unwrap()]),
+        };
+        numbers.into_iter().map(|number| Name::new(name(number)).unwrap()).collect()
+    }
+
+    /// A semaphore; all of them have the same number of permits.
+    pub(crate) fn draw_semaphore(&self, rng: &mut Rng) -> Name {
+        let tagged = |rng: &mut Rng| {
+            let tag = rng.below(self.tags.len() as u64);
+            format!("{{{}}}/semaphore", self.tags[usize::try_from(tag).unwrap()])
+        };
+        Name::new(if self.tags.is_empty() { "semaphore".to_owned() } else { tagged(rng) }).unwrap()
+    }
 }
 
 /// One thing after the other, under whichever lease its client has.
@@ -100,6 +130,9 @@ impl Run<'_> {
                 self.unlock().await;
                 continue;
             }
+            if let Some(pace) = &self.task.ground.pace {
+                pace.turn().await;
+            }
             self.step().await;
             let think_ms = self.task.rng.below(self.task.ground.think_ms_max + 1);
             tokio::time::sleep(Duration::from_millis(think_ms)).await;
@@ -122,8 +155,10 @@ impl Run<'_> {
 
     /// Makes a call that carries its seq; who has learned the outcome acknowledges it, or the connection if `acks`.
     fn make(&mut self, op: Op, wire: Wire, seq: u64, acks: bool) -> Made {
+        let group = self.group_of(&op);
         self.session.connection.make(NewCall {
             op,
+            group,
             wire,
             again: Again::Same,
             acks: Arc::clone(&self.session.acks),
@@ -132,29 +167,38 @@ impl Run<'_> {
         })
     }
 
-    fn make_without_seq(&self, op: Op, wire: Wire, again: Again) -> Made {
+    fn make_without_seq(&self, op: Op, group: GroupId, wire: Wire, again: Again) -> Made {
         let acks: Arc<Acks> = Arc::clone(&self.session.acks);
-        self.session.connection.make(NewCall { op, wire, again, acks, seq: None, loses_answer: false })
+        let loses_answer = false;
+        self.session.connection.make(NewCall { op, group, wire, again, acks, seq: None, loses_answer })
+    }
+
+    fn group_of(&self, op: &Op) -> GroupId {
+        let recorder = self.session.connection.recorder();
+        match op {
+            Op::Lock { names, .. } | Op::Convert { names, .. } | Op::Unlock { names, .. } => {
+                recorder.group_of_name(&names.as_slice()[0])
+            }
+            Op::ReadLock { name } => recorder.group_of_name(name),
+            Op::PutRegister { key, .. } | Op::ReadRegister { key } => recorder.group_of(key.slot()),
+            other => panic!("no task asks for this: {other:?}"),
+        }
     }
 
     fn hot_lock(&mut self) -> Name {
-        Name::new(format!("lock/{}", self.task.rng.below(self.task.ground.locks))).unwrap()
+        self.task.ground.draw_locks(&mut self.task.rng, 1).remove(0)
     }
 
     fn draw_names(&mut self) -> (Names, Mode) {
         if self.task.rng.percent(15) {
             let n = 1 + u32::try_from(self.task.rng.below(2)).unwrap();
-            return (Names::One(Name::new("semaphore").unwrap()), Mode::Permit { n, of: PERMITS });
+            let name = self.task.ground.draw_semaphore(&mut self.task.rng);
+            return (Names::One(name), Mode::Permit { n, of: PERMITS });
         }
         let mode = self.draw_mode();
-        let one = self.hot_lock();
-        if self.task.rng.percent(10) {
-            let other = self.hot_lock();
-            if other != one {
-                return (Names::new(vec![one, other]).unwrap(), mode);
-            }
-        }
-        (Names::One(one), mode)
+        let count = if self.task.rng.percent(10) { 2 } else { 1 };
+        let names = self.task.ground.draw_locks(&mut self.task.rng, count);
+        (Names::new(names).unwrap(), mode)
     }
 
     fn draw_mode(&mut self) -> Mode {
@@ -243,7 +287,7 @@ impl Run<'_> {
             ..v1::CancelWaitRequest::default()
         };
         let op = Op::Cancel { of: made.call, release_if_granted };
-        let cancel = self.make_without_seq(op, Wire::CancelWait(asked), Again::NewCall);
+        let cancel = self.make_without_seq(op, made.group, Wire::CancelWait(asked), Again::NewCall);
         let (waited, cancelled) = tokio::join!(self.session.outcome(made), self.session.outcome(cancel));
         // A cancel that could not be told of its target leaves the grant alone.
         let stays = matches!(cancelled, None | Some(Outcome::Granted { .. }));
@@ -342,14 +386,16 @@ impl Run<'_> {
     async fn read_register(&mut self) {
         let key = Key::new(format!("register/{}", self.task.rng.below(self.task.ground.registers))).unwrap();
         let asked = v1::GetRequest { key: key.as_bytes().to_vec(), ..v1::GetRequest::default() };
-        let made = self.make_without_seq(Op::ReadRegister { key }, Wire::Get(asked), Again::Same);
+        let op = Op::ReadRegister { key };
+        let made = self.make_without_seq(op.clone(), self.group_of(&op), Wire::Get(asked), Again::Same);
         self.session.outcome(made).await;
     }
 
     async fn read_lock(&mut self) {
         let name = self.hot_lock();
         let asked = v1::GetLockRequest { name: name.to_string(), ..v1::GetLockRequest::default() };
-        let made = self.make_without_seq(Op::ReadLock { name }, Wire::GetLock(asked), Again::Same);
+        let op = Op::ReadLock { name };
+        let made = self.make_without_seq(op.clone(), self.group_of(&op), Wire::GetLock(asked), Again::Same);
         self.session.outcome(made).await;
     }
 
@@ -357,11 +403,8 @@ impl Run<'_> {
         let store = u32::try_from(self.task.rng.below(2)).unwrap();
         let place = usize::try_from(self.task.rng.below(self.grants.len() as u64)).unwrap();
         let grant = &self.grants[place];
-        // Intents give no right to write.
-        if !matches!(grant.mode, Mode::IntentExclusive) {
-            for name in grant.names.as_slice() {
-                self.recorder().write(store, name, grant.token, grant.mode);
-            }
+        for name in grant.names.as_slice() {
+            self.recorder().write(store, name, grant.token, grant.mode);
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use tollgate_core::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
-    ConvertLock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, LeaseEnd, Op, Proclaim,
-    RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease,
-    Sort, Txn, Wait,
+    ConvertLock, EndDeadlock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, LeaseEnd,
+    Op, Proclaim, RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request,
+    RevokeLease, Sort, Txn, Wait,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limit, Limits, LogTime, Metadata, Mode, Name,
@@ -314,7 +314,7 @@ fn arbitrary_limits(rng: &mut Rng) -> Limits {
 
 /// An entry of any kind, with any of its optional fields.
 pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
-    let command = match rng.below(18) {
+    let command = match rng.below(19) {
         0 => Command::Tick,
         1 => Command::GrantLease(arbitrary_grant_lease(rng)),
         2 => {
@@ -369,6 +369,11 @@ pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
             token: arbitrary_token(rng),
             value: arbitrary_value(rng),
             request: rng.maybe(arbitrary_request),
+        }),
+        17 => Command::EndDeadlock(EndDeadlock {
+            name: arbitrary_name(rng),
+            create_revision: arbitrary_revision(rng),
+            blocker: arbitrary_token(rng),
         }),
         _ => Command::RaiseApplyVersion(arbitrary_u32(rng)),
     };

@@ -195,7 +195,7 @@ impl Oracle {
                 _ => self.acquired(*claim),
             },
             Some(Kept::Outcome(Outcome::Busy)) => {
-                names.map_or(Reply::Busy { holders: Vec::new() }, |names| self.busy(names))
+                names.map_or(Reply::Busy { holders: Vec::new(), closed: None }, |names| self.busy(names))
             }
             Some(Kept::Outcome(Outcome::Rejected(code))) => {
                 Reply::Rejected(Rejection::RejectedBefore { seq, code: *code })

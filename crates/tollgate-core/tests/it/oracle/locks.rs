@@ -170,6 +170,7 @@ impl Oracle {
         self.check_deadlock(&wish)?;
         claim.wait_until = self.end_of(wait);
         let id = self.make_claim(claim, false);
+        self.close_with_all(&acquire.names);
         let reply = self.queued(Place { claim: id, upgrade: false });
         Ok(Answer { reply, kept: Kept::Acquire(id) })
     }
@@ -285,6 +286,7 @@ impl Oracle {
         let (queued_at, since, asked_without_seq, attended) = (Revision::ZERO, self.now, !has_seq, true);
         let upgrade = Upgrade { mode, queued_at, since, wait_until, asked_without_seq, attended };
         let queued_at = self.queue_upgrade(id, upgrade);
+        self.close_with_all(&claim.names);
         let reply = self.queued(Place { claim: id, upgrade: true });
         Ok(Answer { reply, kept: Kept::Convert { claim: id, queued_at: Some(queued_at) } })
     }
@@ -457,18 +459,14 @@ impl Oracle {
         match &cancel.target {
             CancelTarget::Seq(seq) => self.cancel_seq(incarnation, *seq, cancel),
             CancelTarget::Wait { name, create_revision } => {
-                let number = |place: &Place| match &self.claim(place.claim).upgrade {
-                    Some(upgrade) => upgrade.queued_at,
-                    None => place.claim,
-                };
                 let mut queue = self.queue(name).into_iter();
-                let place = queue.find(|place| number(place) == *create_revision);
+                let place = queue.find(|place| self.wait_number(*place) == *create_revision);
                 let place = place.filter(|place| self.claim(place.claim).incarnation == incarnation);
                 let place = place.ok_or_else(|| Rejection::NotWaiting { name: name.clone() })?;
                 if cancel.asks_max.is_some_and(|max| self.claim(place.claim).asks > max) {
                     return Ok(Reply::Done);
                 }
-                self.end_wait(place);
+                self.end_wait(place, EndReason::Cancelled);
                 Ok(Reply::Cancelled)
             }
             CancelTarget::Waiter { name, owner } => {
@@ -479,7 +477,8 @@ impl Oracle {
                     return Ok(Reply::Done);
                 }
                 if claim.token.is_none() || claim.upgrade.is_some() {
-                    self.end_wait(Place { claim: id, upgrade: claim.upgrade.is_some() });
+                    let place = Place { claim: id, upgrade: claim.upgrade.is_some() };
+                    self.end_wait(place, EndReason::Cancelled);
                     return Ok(Reply::Cancelled);
                 }
                 Ok(self.cancel_granted(id, cancel.release_if_granted))
@@ -487,9 +486,8 @@ impl Oracle {
         }
     }
 
-    /// Reading: all names of the claim are settled, not only the one that the cancel gave.
-    fn end_wait(&mut self, place: Place) {
-        let reason = EndReason::Cancelled;
+    /// Reading: all names of the claim are settled, not only the one that the command gave.
+    pub(super) fn end_wait(&mut self, place: Place, reason: EndReason) {
         let names = if place.upgrade {
             self.end_upgrade(place.claim, reason)
         } else {
@@ -541,7 +539,7 @@ impl Oracle {
         let kept = self.lease_of(incarnation).kept.values();
         let shared = kept.into_iter().any(|other| self.is_on_wait(Some(other), place));
         if !shared && !without_seq {
-            self.end_wait(place);
+            self.end_wait(place, EndReason::Cancelled);
         }
         Ok(Reply::Cancelled)
     }

@@ -1,7 +1,7 @@
 //! What the oracle shows: the views of reads, and what the comparer needs beside them.
 
 use super::{Claim, Oracle, Place};
-use tollgate_core::{Event, HolderView, LeaseView, LockView, Reply, WaiterView, claim_key};
+use tollgate_core::{Closed, Event, HolderView, LeaseView, LockView, Reply, WaiterView, claim_key};
 use tollgate_types::{DurationMs, LeaseId, Limits, LogTime, Name, Names, Revision};
 
 impl Oracle {
@@ -105,7 +105,12 @@ impl Oracle {
         let on_name =
             |name| self.living_holders(name).into_iter().map(move |claim| self.holder_view(name, claim));
         let holders = names.as_slice().iter().flat_map(on_name).take(Reply::BUSY_HOLDERS_MAX).collect();
-        Reply::Busy { holders }
+        // Reading: the longest of those that keep any of the names closed.
+        let closures = names.as_slice().iter().filter_map(|name| self.closures.get(name).copied());
+        let until = closures.chain([self.closed_until]).max().filter(|until| *until > self.now);
+        let restored = self.closed_until > self.now;
+        let closed = until.map(|until| Closed { left: self.now.until(until), restored });
+        Reply::Busy { holders, closed }
     }
 
     pub(crate) fn lease(&self, id: LeaseId) -> Option<LeaseView> {
@@ -149,7 +154,8 @@ impl Oracle {
         let leases = self.leases.iter().map(|lease| lease.deadline).filter(|at| *at != LogTime::NEVER);
         let claims = self.deadlines().into_iter().map(|(at, ..)| at);
         let closures = self.closures.values().copied();
-        leases.chain(claims).chain(closures).min().map(|at| at.max(self.now))
+        let closed = Some(self.closed_until).filter(|until| *until > self.now);
+        leases.chain(claims).chain(closures).chain(closed).min().map(|at| at.max(self.now))
     }
 
     /// That nobody is left waiting for nothing: once no work is left, the first of no queue could be granted.

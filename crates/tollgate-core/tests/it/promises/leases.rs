@@ -137,7 +137,7 @@ fn no_lease_ends_late(bug: Option<Bug>) -> Result<(), String> {
                 ensure!(!held || run.now < *deadline, "{id} holds {} after {deadline}", view.name);
             }
         }
-        if let Reply::Busy { holders } = &applied.reply {
+        if let Reply::Busy { holders, .. } = &applied.reply {
             for holder in holders {
                 let deadline = run.deadlines[&holder.lease];
                 ensure!(run.now < deadline, "a command met {} after {deadline}", holder.key);

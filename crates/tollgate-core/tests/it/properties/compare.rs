@@ -1,14 +1,15 @@
 //! The core and the oracle side by side, and everything about them that must be the same.
 
+use super::place::Place;
 use super::{Bug, texts};
 use crate::oracle::Oracle;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use tollgate_core::{
-    Applied, Change, Command, Entry, Event, KeySelector, LockView, RangeQuery, Rejection, Reply,
-    SnapshotReader, Sort, State, StubView, Watch,
+    Applied, BlockedBy, BlockedWait, Change, Command, Entry, Event, KeySelector, LockView, RangeQuery,
+    Rejection, Reply, SnapshotReader, Sort, State, StubView, Watch,
 };
-use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Revision};
+use tollgate_types::{DurationMs, Key, LeaseId, Limits, LogTime, Name, Revision};
 
 /// One entry, and what happens to the core's states after it.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub(super) struct Step {
     pub(super) repeat: bool,
     /// Which of the two states goes through a snapshot, in chunks of so many bytes.
     pub(super) restore: [Option<usize>; 2],
+    /// By how much all of them go on above their revision, as from a backup, and for how long nothing is granted.
+    pub(super) resume: Option<(u64, DurationMs)>,
 }
 
 /// The kind stays the same while a sequence is shrunk; the text is for people.
@@ -46,15 +49,15 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn new(limits: &Limits, bug: Option<Bug>) -> Pair {
+    pub(super) fn new(limits: &Limits, place: &Place, bug: Option<Bug>) -> Pair {
         Pair {
-            oracle: Oracle::new(limits.clone()),
-            core: planted(State::new(limits.clone()), bug),
-            twin: planted(State::new(limits.clone()), bug),
+            oracle: place.oracle(limits),
+            core: planted(place.state(limits), bug),
+            twin: planted(place.state(limits), bug),
             bug,
-            names: texts::names(),
-            keys: texts::keys(),
-            leases: texts::lease_ids().into_iter().chain(texts::stub_lease_ids()).collect(),
+            names: place.names(),
+            keys: place.keys(),
+            leases: place.lease_ids().into_iter().chain(texts::stub_lease_ids()).collect(),
             entries: 0,
         }
     }
@@ -86,12 +89,27 @@ impl Pair {
         }
         self.core.assert_invariants();
         self.oracle.check_settled().map_err(|text| Failure { kind: "a waiter left behind", text })?;
+        if let Some((raise, grace)) = step.resume {
+            self.resume(raise, grace)?;
+        }
         for (state, chunk_bytes) in [&mut self.core, &mut self.twin].into_iter().zip(step.restore) {
             if let Some(chunk_bytes) = chunk_bytes {
                 *state = planted(restored(state, chunk_bytes)?, self.bug);
             }
         }
         Ok(expected)
+    }
+
+    fn resume(&mut self, raise: u64, grace: DurationMs) -> Result<(), Failure> {
+        let above = self.oracle.revision().get() + raise;
+        self.oracle.resume(above, grace);
+        for state in [&mut self.core, &mut self.twin] {
+            let refused = |error| Failure { kind: "a restore", text: format!("refused: {error}") };
+            state.resume(above, grace).map_err(refused)?;
+        }
+        self.core.assert_invariants();
+        self.compare_state()?;
+        self.compare_ring()
     }
 
     /// What the core says before it knows.
@@ -162,6 +180,9 @@ impl Pair {
             self.compare_lists()?;
         }
         self.compare_homes()?;
+        if self.entries.is_multiple_of(LISTS_EVERY) {
+            self.compare_wait_edges()?;
+        }
         let registers = oracle.registers();
         for key in &self.keys {
             let expected = registers.iter().find(|register| register.key == *key).cloned();
@@ -206,6 +227,42 @@ impl Pair {
                 let expected = oracle.lease_lives(*lease, incarnation);
                 same("whether a lease lives", &expected, &core.lease_lives(*lease, incarnation))?;
             }
+        }
+        Ok(())
+    }
+
+    /// What each wait that a search over groups begins with is blocked by, over all that the core tells.
+    fn compare_wait_edges(&self) -> Result<(), Failure> {
+        let edges = self.core.wait_edges(u64::MAX);
+        same("whether a look at all waits was cut off", &false, &edges.truncated)?;
+        let told = |id: Revision| edges.waits.iter().find(|wait| wait.create_revision == id);
+        for (id, tokens) in self.oracle.blocked_waits() {
+            let (mut waits, mut found, mut at) = (vec![id], BTreeSet::new(), 0);
+            while let Some(wait) = waits.get(at).copied() {
+                at += 1;
+                let Some(wait) = told(wait) else {
+                    let text = format!("the wait of {wait:?} is not told of: {edges:?}");
+                    return Err(Failure { kind: "the wait edges", text });
+                };
+                for blocker in &wait.blockers {
+                    match blocker.by {
+                        BlockedBy::Grant(token) => _ = found.insert(token),
+                        BlockedBy::Ahead { create_revision: ahead, .. } if !waits.contains(&ahead) => {
+                            waits.push(ahead);
+                        }
+                        BlockedBy::Ahead { .. } => {}
+                    }
+                }
+            }
+            same("what blocks a wait", &tokens, &found)?;
+        }
+        for visits_max in [0, 1, 5] {
+            let fewer = self.core.wait_edges(visits_max);
+            let known = |wait: &BlockedWait| {
+                told(wait.create_revision)
+                    .is_some_and(|whole| wait.blockers.iter().all(|it| whole.blockers.contains(it)))
+            };
+            same("that a cut look tells nothing else", &true, &fewer.waits.iter().all(known))?;
         }
         Ok(())
     }

@@ -4,11 +4,13 @@
 //! that exist, and now and then from those that did. Each sequence has a profile (how long leases live, how much work
 //! an entry may do, how many requests may be in flight), because some paths need many entries of the same mood.
 
+mod deadlocks;
 mod locks;
 mod registers;
 mod stubs;
 
 use super::compare::Step;
+use super::place::Place;
 use super::rng::Rng;
 use super::texts;
 use crate::oracle::Oracle;
@@ -35,6 +37,8 @@ pub(super) struct Generator {
     /// How often a command is about leases over groups, in percent. Never in most sequences, so that those of their
     /// seeds stay as they were.
     stub_chance: u64,
+    /// How often the state goes on as one from a backup does, in percent. Never in most sequences, as above.
+    resume_chance: u64,
     /// The limits in force are small ones.
     narrow: bool,
     entries_left: u64,
@@ -43,6 +47,8 @@ pub(super) struct Generator {
     keys: Vec<Key>,
     owners: Vec<Owner>,
     leases: Vec<LeaseId>,
+    /// In which the group is asked for an id.
+    lease_slots: Vec<Slot>,
     client_ids: Vec<ClientId>,
     addresses: Vec<Address>,
     metadata: Vec<Metadata>,
@@ -76,6 +82,7 @@ impl Generator {
             calm: rng.percent(75),
             sparse: rng.percent(5),
             stub_chance: if matches!(seed % 5, 2 | 4) { 25 } else { 0 },
+            resume_chance: if seed % 10 == 8 { 3 } else { 0 },
             narrow: false,
             entries_left: rng.between(30, 120),
             at: LogTime::ZERO,
@@ -83,6 +90,7 @@ impl Generator {
             keys: texts::keys(),
             owners: texts::owners(),
             leases: texts::lease_ids(),
+            lease_slots: Place::alone().lease_slots(),
             client_ids: texts::client_ids(),
             addresses: texts::addresses(),
             metadata: texts::metadata(),
@@ -94,9 +102,19 @@ impl Generator {
         }
     }
 
-    /// The same generator for a state that exists already, and another number of entries.
+    /// The same generator for a state that stands there.
+    pub(super) fn at(mut self, place: &Place) -> Generator {
+        if !place.is_alone() {
+            (self.names, self.keys) = (place.names(), place.keys());
+            (self.leases, self.lease_slots) = (place.lease_ids(), place.lease_slots());
+        }
+        self
+    }
+
+    /// The same generator for a state that exists already, and another number of entries, with nothing between them.
     pub(super) fn going_on(mut self, limits: &Limits, at: LogTime, entries: u64) -> Generator {
         (self.limits, self.at, self.entries_left) = (limits.clone(), at, entries);
+        self.resume_chance = 0;
         self
     }
 
@@ -119,7 +137,8 @@ impl Generator {
             self.command(oracle)
         };
         let restore = [self.restore(), self.restore()];
-        Some(Step { entry: Entry { at: self.at, command }, repeat, restore })
+        let resume = self.resume();
+        Some(Step { entry: Entry { at: self.at, command }, repeat, restore, resume })
     }
 
     /// Takes in what an entry answered.
@@ -152,6 +171,14 @@ impl Generator {
         self.at = self.at.after(DurationMs::from_ms(ms));
     }
 
+    fn resume(&mut self) -> Option<(u64, DurationMs)> {
+        if self.resume_chance == 0 || !self.rng.percent(self.resume_chance) {
+            return None;
+        }
+        let grace = *self.rng.pick(&[0, 1, 10, 40]);
+        Some((self.rng.below(3) * self.rng.between(1, 1 << 33), DurationMs::from_ms(grace)))
+    }
+
     fn restore(&mut self) -> Option<usize> {
         self.rng
             .percent(3)
@@ -164,7 +191,8 @@ impl Generator {
             return Command::SetLimits(Box::new(self.limits.clone()));
         }
         if self.stub_chance > 0 && self.rng.percent(self.stub_chance) {
-            return self.stub_command(oracle);
+            let breaks = self.rng.percent(15);
+            return if breaks { self.end_deadlock(oracle) } else { self.stub_command(oracle) };
         }
         match self.rng.weighted(&[380, 80, 110, 70, 25, 40, 70, 12, 80, 25, 22, 35, 2]) {
             0 => self.acquire(oracle),
@@ -259,7 +287,9 @@ impl Generator {
         let id = if self.rng.percent(80) {
             LeaseChoice::Chosen(*self.rng.pick(&self.leases))
         } else {
-            LeaseChoice::Assigned(Slot::new(5).expect("a good slot"))
+            let one = self.lease_slots.len() == 1;
+            let slot = if one { self.lease_slots[0] } else { *self.rng.pick(&self.lease_slots) };
+            LeaseChoice::Assigned(slot)
         };
         let ttl = match (self.rng.percent(2), self.calm) {
             (true, _) => *self.rng.pick(&[0, 700_000]),

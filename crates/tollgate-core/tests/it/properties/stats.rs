@@ -163,7 +163,7 @@ impl Stats {
     }
 }
 
-const CODES: [RejectionCode; 21] = [
+const CODES: [RejectionCode; 22] = [
     RejectionCode::LeaseNotFound,
     RejectionCode::LeaseTaken,
     RejectionCode::TtlOutOfRange,
@@ -185,9 +185,10 @@ const CODES: [RejectionCode; 21] = [
     RejectionCode::HomeHere,
     RejectionCode::OtherIncarnation,
     RejectionCode::StubNotFound,
+    RejectionCode::WrongGroup,
 ];
 
-const ENDS: [EndReason; 8] = [
+const ENDS: [EndReason; 9] = [
     EndReason::Released,
     EndReason::LeaseExpired,
     EndReason::LeaseRevoked,
@@ -196,6 +197,7 @@ const ENDS: [EndReason; 8] = [
     EndReason::MaxHold,
     EndReason::TimedOut,
     EndReason::Cancelled,
+    EndReason::Deadlock,
 ];
 
 /// The limits that a request can exceed; the others bound time and the ring.

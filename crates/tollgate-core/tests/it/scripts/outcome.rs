@@ -123,7 +123,7 @@ impl Outcome<'_> {
             Reply::Queued { create_revision, position } => {
                 format!("waits{names} since r{create_revision} position={position}")
             }
-            Reply::Busy { holders } => print::busy(holders),
+            Reply::Busy { holders, closed } => print::busy(holders, *closed),
             Reply::Released { revision } => format!("released at r{revision}"),
             Reply::Cancelled => "cancelled".into(),
             Reply::Ended { token, reason } => {

@@ -6,8 +6,9 @@ use super::stubs;
 use super::txn;
 use super::words::{Words, milliseconds};
 use tollgate_core::{
-    AcquireLock, CancelTarget, CancelWait, Command, ConvertLock, Entry, ForceRelease, GrantLease,
-    LeaseChoice, Proclaim, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Wait,
+    AcquireLock, CancelTarget, CancelWait, Command, ConvertLock, EndDeadlock, Entry, ForceRelease,
+    GrantLease, LeaseChoice, Proclaim, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease,
+    Wait,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, Invalid, LeaseId, Limit, Limits, Metadata, Mode, Name, Names, Owner,
@@ -56,6 +57,7 @@ fn command(verb: &str, words: &mut Words, aliases: &mut Aliases) -> Result<Comma
         "cancel" => cancel(words, aliases),
         "force" => force(words),
         "proclaim" => proclaim(words, aliases),
+        "end-deadlock" => end_deadlock(words),
         "put" | "get" | "delete" | "txn" => txn::parse(verb, words, aliases).map(Command::Txn),
         "version" => version(words),
         "stub" | "confirm" | "end" | "register" | "ack" => stubs::parse(verb, words, aliases),
@@ -192,6 +194,13 @@ fn cancel(words: &mut Words, aliases: &mut Aliases) -> Result<Command, String> {
         }
     };
     Ok(Command::CancelWait(CancelWait { lease, target, release_if_granted, asks_max, acked }))
+}
+
+fn end_deadlock(words: &mut Words) -> Result<Command, String> {
+    let name = valid(Name::new(words.next("the name")?))?;
+    let queued_at: u64 = words.number("queued-at")?.ok_or("queued-at= is missing")?;
+    let blocker = token(words)?.ok_or("token= is missing")?;
+    Ok(Command::EndDeadlock(EndDeadlock { name, create_revision: valid(Revision::new(queued_at))?, blocker }))
 }
 
 fn force(words: &mut Words) -> Result<Command, String> {

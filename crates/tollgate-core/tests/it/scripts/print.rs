@@ -2,8 +2,8 @@
 
 use super::words::time;
 use tollgate_core::{
-    Change, ClaimState, EndReason, Event, HolderView, LeaseView, LockChange, LockView, RegisterChange,
-    RegisterView, StubView, UnackedEnd, WaiterView,
+    BlockedBy, BlockedWait, Blocker, Change, ClaimState, Closed, EndReason, Event, HolderView, LeaseView,
+    LockChange, LockView, RegisterChange, RegisterView, StubView, UnackedEnd, WaiterView,
 };
 use tollgate_types::{LeaseId, Metadata, Mode, Owner, Revision, Value};
 
@@ -108,6 +108,7 @@ pub(super) fn reason(end: EndReason) -> &'static str {
         EndReason::MaxHold => "max hold",
         EndReason::TimedOut => "timed out",
         EndReason::Cancelled => "cancelled",
+        EndReason::Deadlock => "deadlock",
     }
 }
 
@@ -182,16 +183,16 @@ fn client(id: String) -> String {
 }
 
 /// Who keeps a lock busy.
-pub(super) fn busy(holders: &[HolderView]) -> String {
+pub(super) fn busy(holders: &[HolderView], closed: Option<Closed>) -> String {
     let one = |holder: &HolderView| {
         format!("{}{} token={}", who(holder.lease, &holder.owner), mode(holder.mode), holder.token)
     };
     let holders: Vec<String> = holders.iter().map(one).collect();
-    if holders.is_empty() {
-        "busy held by nobody".into()
-    } else {
-        format!("busy held by {}", holders.join(", "))
-    }
+    let held = if holders.is_empty() { "nobody".to_owned() } else { holders.join(", ") };
+    let closed = closed.map_or_else(String::new, |Closed { left, restored }| {
+        format!(", closed for {} more{}", time(left.ms()), if restored { " after a restore" } else { "" })
+    });
+    format!("busy held by {held}{closed}")
 }
 
 /// A lease with all that reads tell of it.
@@ -211,6 +212,23 @@ pub(super) fn lease(lease: &LeaseView) -> String {
         if lease.revoke_on_disconnect { " revoke-on-disconnect" } else { "" },
         lease.stub.map(|it| format!("; {} added=r{}", stub(&it), it.added)).unwrap_or_default(),
     )
+}
+
+/// A wait, and what is in its way.
+pub(super) fn blocked(wait: &BlockedWait) -> String {
+    let one = |blocker: &Blocker| {
+        let (who, name) = (who(blocker.who.lease, &blocker.who.owner), &blocker.name);
+        match blocker.by {
+            BlockedBy::Grant(token) => format!("{who} holds {name} token={token}"),
+            BlockedBy::Ahead { create_revision, excludes } => {
+                let share = if excludes { "" } else { " to share" };
+                format!("{who} waits ahead for {name} since r{create_revision}{share}")
+            }
+        }
+    };
+    let blockers: Vec<String> = wait.blockers.iter().map(one).collect();
+    let (waiter, name, since) = (who(wait.who.lease, &wait.who.owner), &wait.name, wait.create_revision);
+    format!("{waiter} waits for {name}{} since r{since}: {}", mode(wait.mode), blockers.join(", "))
 }
 
 /// A lease's stub.

@@ -6,8 +6,9 @@ use super::print;
 use super::stubs;
 use super::txn;
 use super::words::{Words, time};
+use std::sync::Arc;
 use tollgate_core::{KeySelector, RangeQuery, SnapshotReader, State, Watch};
-use tollgate_types::{Key, LeaseId, Name, Revision};
+use tollgate_types::{DurationMs, GroupId, GroupMap, Key, LeaseId, LogTime, Name, Revision};
 
 /// Small, so that a snapshot of a few leases has several chunks.
 const CHUNK_BYTES: usize = 64;
@@ -28,10 +29,16 @@ pub(super) enum Read {
     Unacked { limit: usize },
     /// Whether a lease lives.
     Lives { lease: LeaseId, incarnation: Revision },
+    /// Which waits may be part of a deadlock over groups.
+    Waits { visits_max: u64 },
     /// When the next tick is worth its while.
     Deadline,
     /// Not a look but a test: goes on with a state restored from its own snapshot.
     Snapshot,
+    /// Not a look either: goes on with an empty state of this group, where slots are evenly spread over so many.
+    Group { group: u32, of: u32 },
+    /// Not a look either: goes on as the first state of a cluster that was restored from a backup.
+    Resume { above: u64, grace: DurationMs },
 }
 
 impl Read {
@@ -61,8 +68,18 @@ impl Read {
                 let lease = aliases.lease(&words.next("the lease")?)?;
                 Read::Lives { lease, incarnation: stubs::incarnation(words)? }
             }
+            "waits" => Read::Waits { visits_max: words.number("visits")?.unwrap_or(u64::MAX) },
             "deadline" => Read::Deadline,
             "snapshot" => Read::Snapshot,
+            "group" => {
+                let group = words.next("the group")?;
+                let group = group.parse().map_err(|_| format!("{group} is no group"))?;
+                Read::Group { group, of: words.number("of")?.ok_or("of= is missing")? }
+            }
+            "resume" => Read::Resume {
+                above: words.number("above")?.ok_or("above= is missing")?,
+                grace: words.duration("grace")?.unwrap_or_default(),
+            },
             _ => return Ok(None),
         }))
     }
@@ -97,8 +114,15 @@ impl Read {
                 let lives = state.lease_lives(lease, incarnation);
                 format!("{lease} of r{incarnation} {}", if lives { "lives" } else { "has ended" })
             }
+            Read::Waits { visits_max } => {
+                let edges = state.wait_edges(visits_max);
+                let more = edges.truncated.then(|| "and more".to_owned());
+                listed(edges.waits.iter().map(print::blocked).chain(more))
+            }
             Read::Deadline => state.next_deadline().map_or("none".into(), |at| time(at.ms())),
             Read::Snapshot => restore(state),
+            Read::Group { group, of } => found(state, group, of),
+            Read::Resume { above, grace } => resume(state, above, grace),
         }
     }
 }
@@ -130,6 +154,22 @@ fn range(state: &State, query: &RangeQuery) -> String {
         assert_eq!(state.register(key).as_ref(), registers.first(), "the two ways to read {key} agree");
     }
     print::registers(&registers, count)
+}
+
+fn found(state: &mut State, group: u32, of: u32) -> String {
+    assert_eq!(state.now(), LogTime::ZERO, "a script says first which group it is about");
+    let map = GroupMap::even(of).expect("a good number of groups");
+    *state = State::of_group(state.limits().clone(), GroupId::new(group), Arc::new(map));
+    format!("group {} of {of}, epoch {}", state.group(), state.map().epoch())
+}
+
+fn resume(state: &mut State, above: u64, grace: DurationMs) -> String {
+    if let Err(error) = state.resume(above, grace) {
+        return format!("refused: {error}");
+    }
+    state.assert_invariants();
+    let closed = state.closed_until().map(|until| format!(", closed until {}", time(until.ms())));
+    format!("goes on above r{}{}", state.revision(), closed.unwrap_or_default())
 }
 
 fn restore(state: &mut State) -> String {

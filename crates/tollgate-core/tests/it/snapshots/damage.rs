@@ -133,9 +133,12 @@ fn what_is_not_a_snapshot_of_this_version_is_named() {
         let source = DecodeError::UnsupportedVersion { what: "snapshot", found, supported: 1 };
         assert_eq!(with(5, found), SnapshotError::Record { frame: 0, source });
     }
-    for version in [0, 2, 0x7f] {
+    assert_eq!(with(8, 0), SnapshotError::Inconsistent("there is no apply version 0".to_owned()));
+    for version in [2, 0x7f] {
+        let error = with(8, version);
+        assert_eq!(error, SnapshotError::ApplyVersion { found: version.into(), known: 1 });
         let says = format!("apply version {version} is not supported: this binary knows 1 to 1, upgrade it");
-        assert_eq!(with(8, version), SnapshotError::Inconsistent(says));
+        assert_eq!(error.to_string(), says);
     }
     assert_eq!(error_of(b""), SnapshotError::Truncated);
     assert_eq!(error_of(&framed(b"")), SnapshotError::NotASnapshot);

@@ -160,7 +160,7 @@ impl Rich {
             (
                 503,
                 Command::AcquireLock(busy),
-                |reply| matches!(reply, Reply::Busy { holders } if holders.len() == 1),
+                |reply| matches!(reply, Reply::Busy { holders, .. } if holders.len() == 1),
             ),
             (504, Command::AcquireLock(own("own-2", 504)), |reply| {
                 matches!(reply, Reply::Ended { token: Some(_), reason: EndReason::Released })

@@ -4,9 +4,9 @@
 //! revision that is longer than clients take in one message is the exception: it is cut, and only its last piece says
 //! where to go on. Pieces are worded one at a time: a batch can be far longer than what its events take in memory.
 
-use crate::operation::RESULT_BYTES_MAX;
 use prost::Message;
 use std::iter::Peekable;
+use tollgate_gateway::operation::RESULT_BYTES_MAX;
 use tollgate_proto::v1::Event;
 use tollgate_types::Revision;
 

@@ -34,7 +34,7 @@ fn the_example_is_a_valid_configuration() {
     let set = loaded.settings.iter().filter(|setting| setting.origin != Origin::Default);
     assert!(set.map(|setting| setting.key.path()).eq(CHOSEN));
     assert_eq!(loaded.config.first_members().voters.len(), 3);
-    assert_eq!(loaded.config.this_member().peer.to_string(), "10.0.0.1:7401");
+    assert_eq!(loaded.config.this_member().unwrap().peer.to_string(), "10.0.0.1:7401");
 }
 
 #[test]

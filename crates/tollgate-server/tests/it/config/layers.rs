@@ -203,7 +203,9 @@ fn settings_are_shown_with_their_origins() {
     ] {
         assert!(json.lines().any(|found| found == line), "{line}\n{json}");
     }
-    assert!(json.contains(r#"{"id": 2, "peer": "b:7401", "client": "b:7400", "witness": false}]"#));
+    assert!(
+        json.contains(r#"{"id": 2, "peer": "b:7401", "client": "b:7400", "witness": false, "zone": ""}]"#)
+    );
 }
 
 #[test]

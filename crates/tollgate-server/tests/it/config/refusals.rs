@@ -143,7 +143,23 @@ fn a_node_that_is_not_among_the_members_is_refused() {
         text.contains("error: node.id is 4, and cluster.members has 1, 2\n --> flag --node-id=\"4\"\n"),
         "{text}"
     );
-    assert!(text.contains("joining a cluster that runs is not supported yet"), "{text}");
+    assert!(text.contains("to join a cluster that runs, set cluster.join"), "{text}");
+    // It was added to the cluster, and the addresses of some others are known here.
+    load(LEAST, &[], &[("node.id", "4"), ("cluster.join", "a:7400")]).unwrap();
+}
+
+#[test]
+fn a_node_founds_a_cluster_or_joins_one() {
+    let joins = [("cluster.join", "a:7400"), ("cluster.bootstrap", "true")];
+    let text = load(LEAST, &[], &joins).unwrap_err().to_string();
+    assert!(text.contains("cluster.join is set, and so is cluster.bootstrap"), "{text}");
+    let first = "[node]\nid = 4\ndata_dir = \"d\"\n[cluster]\nname = \"t\"\n";
+    let text = load(first, &[], &[]).unwrap_err().to_string();
+    assert!(text.contains("cluster.members is empty") && text.contains("set cluster.join"), "{text}");
+    let joining = load(&format!("{first}join = [\"http://A:7400\", \"[::1]:1\"]\n"), &[], &[]).unwrap();
+    let join: Vec<String> = joining.config.cluster.join.iter().map(ToString::to_string).collect();
+    assert_eq!(join, ["a:7400", "[::1]:1"]);
+    assert!(load(&format!("{first}join = [1]\n"), &[], &[]).is_err());
 }
 
 #[test]
@@ -193,9 +209,15 @@ fn listening_twice_on_one_port_is_refused() {
 }
 
 #[test]
-fn more_than_one_group_is_refused_for_now() {
-    let told = wrongs(load(LEAST, &[("TOLLGATE_CLUSTER_GROUPS", "4")], &[]));
-    assert_eq!(told, ["TOLLGATE_CLUSTER_GROUPS cluster.groups is 4: this version runs one group only"]);
+fn no_group_and_more_than_a_map_can_have_are_refused() {
+    assert_eq!(
+        load(LEAST, &[("TOLLGATE_CLUSTER_GROUPS", "16")], &[]).unwrap().config.group_map().groups().len(),
+        16
+    );
+    for groups in ["0", "1025"] {
+        let told = wrongs(load(LEAST, &[("TOLLGATE_CLUSTER_GROUPS", groups)], &[]));
+        assert!(told[0].contains("from 1 to 1024") || told[0].contains("from 1 to 1,024"), "{told:?}");
+    }
 }
 
 #[test]

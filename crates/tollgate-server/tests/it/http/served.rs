@@ -14,7 +14,7 @@ use tollgate_replica::{EngineConfig, HostConfig, Members};
 use tollgate_server::Router;
 use tollgate_server::http::{HttpState, routes};
 use tollgate_server::metrics::Metrics;
-use tollgate_types::{ClusterId, GroupId, Limits, NodeId};
+use tollgate_types::{ClusterId, GroupId, GroupMap, Limits, NodeId};
 
 #[derive(Clone)]
 pub(crate) struct Served {
@@ -59,10 +59,11 @@ impl Served {
             data_dir: dir.path().join("data"),
             peers: BTreeMap::new(),
             bootstrap: Some(Bootstrap {
-                groups: vec![group],
+                map: Arc::new(GroupMap::single()),
                 members: Members::first([own], []),
                 limits: Limits::DEFAULT,
             }),
+            join: None,
             operations_waiting_max: 1_000,
         };
         let peers = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -74,7 +75,8 @@ impl Served {
             handle.status().clone().wait_for(|status| status.serves(group)).await.map(drop)
         };
         tokio::time::timeout(Duration::from_secs(30), serves(&handle)).await.unwrap().unwrap();
-        let router = Router::new(handle.clone(), 1, BTreeMap::new(), Arc::clone(&metrics));
+        let router =
+            Router::beside(handle.clone(), GroupMap::single(), BTreeMap::new(), Arc::clone(&metrics) as _);
         let state = HttpState::new(router, Arc::clone(&metrics));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

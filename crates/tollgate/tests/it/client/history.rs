@@ -1,9 +1,9 @@
-//! The client under load while leaders are killed: nobody whose deadline has not come is told of an error, and what all
-//! of them were told together keeps every promise.
+//! The client under load while leaders, or gateways, are killed: nobody whose deadline has not come is told of an
+//! error, and what all of them were told together keeps every promise.
 //!
 //! The leases of these clients live longer than the test, so that the judge excuses nothing with the end of one.
 
-use crate::cluster::{Cluster, three};
+use crate::cluster::{Cluster, three, until};
 use crate::connection::GROUP;
 use crate::load::read_all;
 use crate::record::{Recorder, count};
@@ -34,43 +34,83 @@ async fn leaders_that_are_killed_every_two_seconds_for_a_minute_cost_callers_not
 
 async fn leaders_are_killed_for(span: Duration) {
     let mut cluster = three().await;
-    let recorder = Recorder::new();
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut tasks = tokio::task::JoinSet::new();
-    let mut sessions = Vec::new();
-    for client in 0..CLIENTS {
-        let connected = Client::connect(cluster.endpoints()).await.unwrap();
-        let session = open(&connected, &recorder, client).await;
-        for task in 0..TASKS {
-            let worker = Worker {
-                client,
-                session: session.clone(),
-                owner: session.owner(format!("worker-{task}")),
-                recorder: Arc::clone(&recorder),
-                stop: Arc::clone(&stop),
-                rng: Rng::new(u64::from(client) * 100 + task),
-            };
-            tasks.spawn(worker.run());
-        }
-        sessions.push((client, session));
-    }
-    let kills = kill_leaders(&mut cluster, span).await;
-    recorder.record(Event::Healed);
-    stop.store(true, Ordering::Relaxed);
-    while let Some(ended) = tasks.join_next().await {
-        ended.unwrap();
-    }
-    for (client, session) in sessions {
-        let call = invoke(&recorder, client, Op::RevokeLease { lease: session.lease_id() });
-        session.close().await.unwrap();
-        recorder.record(Event::Return { call, outcome: Outcome::LeaseRevoked });
-    }
-    read_all(&recorder, &cluster).await;
-    recorder.record(Event::End);
-    recorder.judge();
-    let grants = recorder.counts.grants.load(Ordering::Relaxed);
+    let (kills, grants) =
+        callers_notice_nothing(&mut cluster, async |cluster| kill_leaders(cluster, span).await).await;
     println!("{kills} leaders killed, {grants} grants, no error");
     assert!(grants > 50 * kills, "{grants} grants between {kills} kills: hardly any load");
+}
+
+/// Has callers at work while something is done to their cluster. Fails if one of them, whose deadlines are far away, is
+/// told of an error, or if what they were told breaks a promise. What that returned, and how many grants there were.
+pub(crate) async fn callers_notice_nothing<T>(
+    cluster: &mut Cluster,
+    disturb: impl AsyncFnOnce(&mut Cluster) -> T,
+) -> (T, u64) {
+    let work = Work::start(&cluster.endpoints()).await;
+    let done = disturb(cluster).await;
+    let grants = work.finish(cluster).await;
+    (done, grants)
+}
+
+/// Clients at work.
+pub(crate) struct Work {
+    recorder: Arc<Recorder>,
+    stop: Arc<AtomicBool>,
+    tasks: tokio::task::JoinSet<()>,
+    sessions: Vec<(u32, Session)>,
+}
+
+impl Work {
+    /// Sets clients to work that know of these endpoints. One that is told of an error panics.
+    pub(crate) async fn start(endpoints: &[String]) -> Work {
+        let (recorder, stop) = (Recorder::new(), Arc::new(AtomicBool::new(false)));
+        let (mut tasks, mut sessions) = (tokio::task::JoinSet::new(), Vec::new());
+        for client in 0..CLIENTS {
+            let connected = Client::connect(endpoints).await.unwrap();
+            let session = open(&connected, &recorder, client).await;
+            for task in 0..TASKS {
+                let worker = Worker {
+                    client,
+                    session: session.clone(),
+                    owner: session.owner(format!("worker-{task}")),
+                    recorder: Arc::clone(&recorder),
+                    stop: Arc::clone(&stop),
+                    rng: Rng::new(u64::from(client) * 100 + task),
+                };
+                tasks.spawn(worker.run());
+            }
+            sessions.push((client, session));
+        }
+        Work { recorder, stop, tasks, sessions }
+    }
+
+    fn grants(&self) -> u64 {
+        self.recorder.counts.grants.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many more locks have been granted.
+    pub(crate) async fn progress(&self, grants: u64) {
+        let goal = self.grants() + grants;
+        until("locks are granted", || async { self.grants() >= goal }).await;
+    }
+
+    /// All faults are over: ends the work, and judges what all were told. How many locks were granted.
+    pub(crate) async fn finish(mut self, cluster: &Cluster) -> u64 {
+        self.recorder.record(Event::Healed);
+        self.stop.store(true, Ordering::Relaxed);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap();
+        }
+        for (client, session) in std::mem::take(&mut self.sessions) {
+            let call = invoke(&self.recorder, client, Op::RevokeLease { lease: session.lease_id() });
+            session.close().await.unwrap();
+            self.recorder.record(Event::Return { call, outcome: Outcome::LeaseRevoked });
+        }
+        read_all(&self.recorder, cluster).await;
+        self.recorder.record(Event::End);
+        self.recorder.judge();
+        self.grants()
+    }
 }
 
 async fn kill_leaders(cluster: &mut Cluster, span: Duration) -> u64 {

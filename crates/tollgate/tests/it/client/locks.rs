@@ -119,7 +119,7 @@ async fn a_busy_lock_says_who_holds_it_and_why(client: Client) {
     let (one, two) = (session(&client).await, session(&client).await);
     let held = one.lock("busy").why("schema v42").await.unwrap();
     let error = two.lock("busy").try_acquire().await.unwrap_err();
-    let AcquireError::Busy { name, holders } = &error else { panic!("{error:?}") };
+    let AcquireError::Busy { name, holders, .. } = &error else { panic!("{error:?}") };
     assert_eq!((name.as_str(), holders.len()), ("busy", 1));
     assert_eq!((holders[0].lease, holders[0].why.as_str()), (one.lease_id(), "schema v42"));
     assert_eq!(holders[0].token, held.token().unwrap());

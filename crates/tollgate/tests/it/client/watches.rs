@@ -15,17 +15,30 @@ use tollgate_types::{Name, Owner, Token};
 /// The number under which the judge knows the client's watch; the load has one of its own.
 const WATCH: u32 = 1;
 
-/// Writes down what a watch tells, a revision at a time: it is complete once the next one begins.
-async fn record(mut watch: Watch, recorder: Arc<Recorder>, served_by: watch::Sender<String>) {
+/// Writes down what a watch tells, a revision at a time: it is complete once the next one begins. Until history that it
+/// has not seen is gone.
+pub(crate) async fn record(
+    mut watch: Watch,
+    number: u32,
+    recorder: Arc<Recorder>,
+    served_by: watch::Sender<String>,
+) {
     let mut changes: Vec<Checked> = Vec::new();
     while let Some(item) = watch.next().await {
         served_by.send_replace(watch.endpoint());
-        let WatchItem::Event(event) = item.unwrap() else { panic!("no test makes so much history") };
+        let event = match item.unwrap() {
+            WatchItem::Event(event) => event,
+            WatchItem::Compacted { oldest } => {
+                recorder.record(Recorded::WatchCompacted { watch: number, min_revision: oldest });
+                return;
+            }
+            other => panic!("{other:?}"),
+        };
         if let Some(last) = changes.last().map(|change| change.revision)
             && last != event.revision
         {
             let told = std::mem::take(&mut changes);
-            recorder.record(Recorded::WatchEvents { watch: WATCH, changes: told, next: last.next() });
+            recorder.record(Recorded::WatchEvents { watch: number, changes: told, next: last.next() });
         }
         changes.push(checked(&event));
     }
@@ -64,6 +77,7 @@ fn reason_of(reason: EndReason) -> CheckedReason {
         EndReason::MaxHold => CheckedReason::MaxHold,
         EndReason::TimedOut => CheckedReason::TimedOut,
         EndReason::Cancelled => CheckedReason::Cancelled,
+        EndReason::Deadlock => CheckedReason::Deadlock,
         other => panic!("{other}"),
     }
 }
@@ -78,7 +92,7 @@ async fn p11_a_watch_whose_node_is_killed_sees_every_event_once() {
     load.recorder.record(Recorded::Watch { watch: WATCH, group: GROUP, from: first, filter: Filter::All });
     let served_by = watch::Sender::new(String::new());
     let node = served_by.subscribe();
-    let recording = tokio::spawn(record(watch, Arc::clone(&load.recorder), served_by));
+    let recording = tokio::spawn(record(watch, WATCH, Arc::clone(&load.recorder), served_by));
     load.progress(80).await;
     for stands_still_first in [false, true, false] {
         let serves = |at: &str| cluster.endpoints().iter().position(|endpoint| endpoint == at);

@@ -47,7 +47,7 @@ impl Generator {
     }
 
     fn mode(&mut self, first: &Name) -> Mode {
-        let semaphore = first.as_bytes() == texts::SEMAPHORE.as_bytes();
+        let semaphore = first.as_bytes().starts_with(texts::SEMAPHORE.as_bytes());
         let permits = if self.rng.percent(4) { !semaphore } else { semaphore };
         if permits {
             let of = if self.rng.percent(92) { 3 } else { 2 };
@@ -87,7 +87,7 @@ impl Generator {
         Some((holder.clone(), Names::new(names).expect("each once")))
     }
 
-    fn stale_token(&mut self) -> Token {
+    pub(super) fn stale_token(&mut self) -> Token {
         if self.tokens.is_empty() { Token::new(1).expect("above 0") } else { *self.rng.pick(&self.tokens) }
     }
 

@@ -1,0 +1,78 @@
+//! Nodes that come and go. Every change is carried out in all groups by their leaders, and may be asked for again: it
+//! goes on where it stopped.
+
+use super::{Admin, service};
+use crate::cluster_info::{AddedMember, Group, NewMember};
+use crate::convert;
+use crate::error::Error;
+use crate::unary::Repeat;
+use tollgate_proto::v1;
+use tollgate_types::NodeId;
+
+impl Admin {
+    /// Adds a node that does not vote yet. It may be started afterwards, told to join; once it has caught up
+    /// ([`Admin::progress`]) it can be promoted.
+    pub async fn add_member(&self, member: &NewMember) -> Result<AddedMember, Error> {
+        let request = v1::AddMemberRequest {
+            node_id: member.node.map_or(0, NodeId::number),
+            peer_address: member.peer_address.clone(),
+            client_address: member.client_address.clone(),
+            zone: member.zone.clone(),
+            witness: member.witness,
+            group_ids: Vec::new(),
+        };
+        let ask = |channel| {
+            let request = request.clone();
+            async move { service(channel).add_member(request).await }
+        };
+        convert::added_member(self.client.unary(Repeat::Harmless, ask).await?)
+    }
+
+    /// Gives a node that has caught up a vote.
+    pub async fn promote_member(&self, node: NodeId) -> Result<(), Error> {
+        let request = v1::PromoteMemberRequest { node_id: node.number(), group_ids: Vec::new() };
+        let ask = |channel| {
+            let request = request.clone();
+            async move { service(channel).promote_member(request).await }
+        };
+        self.client.unary(Repeat::Harmless, ask).await.map(drop)
+    }
+
+    /// Removes a node for good: its id is never used again.
+    pub async fn remove_member(&self, node: NodeId) -> Result<(), Error> {
+        let request = v1::RemoveMemberRequest { node_id: node.number(), group_ids: Vec::new() };
+        let ask = |channel| {
+            let request = request.clone();
+            async move { service(channel).remove_member(request).await }
+        };
+        self.client.unary(Repeat::Harmless, ask).await.map(drop)
+    }
+
+    /// Gives the vote of `out` to `by`, which was added before and has caught up, and removes `out` for good.
+    pub async fn replace_member(&self, out: NodeId, by: NodeId) -> Result<(), Error> {
+        let request =
+            v1::ReplaceMemberRequest { out_id: out.number(), by_id: by.number(), group_ids: Vec::new() };
+        let ask = |channel| {
+            let request = request.clone();
+            async move { service(channel).replace_member(request).await }
+        };
+        self.client.unary(Repeat::Harmless, ask).await.map(drop)
+    }
+
+    /// The groups, each as its own leader tells of it, with how far its members are. A group whose leader does not
+    /// answer comes without that.
+    pub async fn progress(&self) -> Result<Vec<Group>, Error> {
+        let mut groups = self.groups().await?.groups;
+        for group in groups.iter_mut().filter(|group| group.progress.is_empty()) {
+            if group.leader_address.is_empty() {
+                continue;
+            }
+            let ask = |channel| async move { service(channel).groups(v1::GroupsRequest::default()).await };
+            let Ok(told) = self.client.unary_at(&group.leader_address, ask).await else { continue };
+            if let Some(own) = convert::groups(told).groups.into_iter().find(|own| own.id == group.id) {
+                *group = own;
+            }
+        }
+        Ok(groups)
+    }
+}

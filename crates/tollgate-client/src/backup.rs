@@ -1,0 +1,60 @@
+//! A backup on its way: the bytes of a file, piece by piece.
+//!
+//! Not here: what is in the file, and whether it is whole. Check it before you rely on it (`tollgate snapshot status`).
+
+use crate::admin::{Admin, service};
+use crate::error::{Error, ErrorKind};
+use crate::unary::Repeat;
+use std::time::Duration;
+use tollgate_proto::v1;
+use tonic::Streaming;
+
+/// How long a node may send nothing.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A backup that a node is making.
+#[derive(Debug)]
+pub struct Backup {
+    stream: Streaming<v1::BackupResponse>,
+}
+
+/// The next bytes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupPiece {
+    /// The bytes that follow those before.
+    pub bytes: Vec<u8>,
+    /// How many groups are in the backup.
+    pub groups: u32,
+    /// How many of them are complete with this piece.
+    pub groups_done: u32,
+}
+
+impl Admin {
+    /// Asks for a backup of all groups, each as a quorum confirms it to be. Read it on: a node gives up on whoever does
+    /// not.
+    pub async fn backup(&self) -> Result<Backup, Error> {
+        let ask = |channel| async move { service(channel).backup(v1::BackupRequest {}).await };
+        Ok(Backup { stream: self.client().unary(Repeat::Harmless, ask).await? })
+    }
+}
+
+impl Backup {
+    /// The next piece; none at the end. After an error what came so far is no backup.
+    pub async fn next(&mut self) -> Result<Option<BackupPiece>, Error> {
+        let piece = match tokio::time::timeout(PATIENCE, self.stream.message()).await {
+            Ok(Ok(piece)) => piece,
+            Ok(Err(status)) => return Err(Error::of_status(&status)),
+            Err(_) => {
+                let says = format!("the node sent nothing of the backup for {PATIENCE:?}: ask for it again");
+                return Err(Error::new(ErrorKind::TimedOut, says, false));
+            }
+        };
+        let of = |piece: v1::BackupResponse| BackupPiece {
+            bytes: piece.data,
+            groups: piece.groups,
+            groups_done: piece.groups_done,
+        };
+        Ok(piece.map(of))
+    }
+}

@@ -1,0 +1,34 @@
+//! What a router knows of the cluster beside who leads: which one it is, which group serves which slot, where the nodes
+//! serve clients.
+//!
+//! Beside a node it comes with the configuration; a gateway's scout keeps it up to date. Not here: who leads
+//! (`NodeStatus`), how a scout learns it (`scout`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tollgate_types::{ClusterId, GroupMap, NodeId};
+
+/// The cluster as a router knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chart {
+    /// 0 until it was seen.
+    pub(crate) cluster: ClusterId,
+    pub(crate) map: Arc<GroupMap>,
+    /// Where each node serves clients, as `host:port`.
+    pub(crate) clients: BTreeMap<NodeId, String>,
+    /// The nodes that answered lately and know a leader of every group. Empty beside a node, where nobody looks.
+    pub(crate) in_touch: BTreeSet<NodeId>,
+    /// What went wrong at which address, in words.
+    pub(crate) troubles: String,
+}
+
+impl Chart {
+    /// Of a cluster that was not seen yet.
+    pub(crate) fn blank() -> Chart {
+        Chart::new(ClusterId::new(0), Arc::new(GroupMap::single()), BTreeMap::new())
+    }
+
+    pub(crate) fn new(cluster: ClusterId, map: Arc<GroupMap>, clients: BTreeMap<NodeId, String>) -> Chart {
+        Chart { cluster, map, clients, in_touch: BTreeSet::new(), troubles: String::new() }
+    }
+}

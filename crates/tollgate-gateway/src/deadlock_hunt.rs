@@ -1,0 +1,128 @@
+//! Looks for deadlocks over several groups, which no group sees by itself, and has one wait of each ended.
+//!
+//! Done by the node that leads the group with the map, once a second while somebody may be part of one. Every full node
+//! has a replica of every group, so it asks nobody: it reads each group here, as of a quorum's word. Two passes, the
+//! second begun after the first has ended, make sure that what is found stood at one moment; the group that ends the
+//! wait checks it once more. Not here: the search (`tollgate_core::find_deadlocks`), and deadlocks within one group,
+//! which are refused when they would arise.
+
+use crate::operation;
+use crate::router::Router;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tollgate_core::{Command, EndDeadlock, Rejection, Reply, Victim, WaitEdges, find_deadlocks};
+use tollgate_node::{Answer, Ask, Consistency, Sight};
+use tollgate_proto::v1;
+use tollgate_proto::v1::admin_service_client::AdminServiceClient;
+use tollgate_types::GroupId;
+use tonic::transport::Endpoint;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Claims that one look at a group may visit, on the driver's thread.
+const VISITS_MAX: u64 = 10_000;
+
+/// Waits that are ended after one search; what is left is found by the next.
+const VICTIMS_MAX: usize = 64;
+
+/// How long another node may take to end a wait.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Hunts for as long as the node runs.
+pub async fn hunt_deadlocks(router: Router) {
+    let mut status = router.status().clone();
+    loop {
+        // Nothing to do for any other node, nor where there is one group.
+        let hunts = status.wait_for(|status| {
+            status.serves(GroupId::MAP) && status.map.as_ref().is_some_and(|map| !map.is_single())
+        });
+        if hunts.await.is_err() {
+            return;
+        }
+        tokio::time::sleep(EVERY).await;
+        hunt(&router).await;
+    }
+}
+
+async fn hunt(router: &Router) {
+    // Cheap, and nearly always the end of it.
+    let Some(glance) = pass(router, Consistency::Stale).await else { return };
+    if glance.values().all(|edges| edges.waits.is_empty()) {
+        return;
+    }
+    let Some(first) = pass(router, Consistency::Linearizable).await else { return };
+    let Some(second) = pass(router, Consistency::Linearizable).await else { return };
+    for victim in find_deadlocks(&first, &second, VICTIMS_MAX) {
+        end(router, victim).await;
+    }
+}
+
+/// What all groups tell of their waits; none if one of them can't be read now.
+async fn pass(router: &Router, consistency: Consistency) -> Option<BTreeMap<GroupId, WaitEdges>> {
+    let mut edges = BTreeMap::new();
+    for group in router.map().groups() {
+        let look = |sight: Sight<'_>| sight.state.wait_edges(VISITS_MAX);
+        let (_, seen) = router.look(group, consistency, look).await.ok()?;
+        if seen.truncated {
+            tracing::warn!(%group, "there are too many waits to look for all deadlocks over groups");
+        }
+        edges.insert(group, seen);
+    }
+    Some(edges)
+}
+
+/// Has the wait of a victim ended, wherever its group is led.
+async fn end(router: &Router, victim: Victim) {
+    let Victim { group, end, cycle } = victim;
+    let name = end.name.clone();
+    let ended = if router.serves(group) {
+        router.end_deadlock(group, end).await
+    } else {
+        end_elsewhere(router, group, &end).await
+    };
+    match ended {
+        Ok(()) => {
+            tracing::warn!(%group, %name, steps = cycle.len(), "a deadlock over several groups was broken");
+            router.note_deadlock(&operation::error_of_rejection(&Rejection::Deadlock { cycle }, group));
+        }
+        // It has dissolved, or is found again.
+        Err(error) => tracing::debug!(%group, %name, error = %error.message, "a deadlock was not broken"),
+    }
+}
+
+async fn end_elsewhere(router: &Router, group: GroupId, end: &EndDeadlock) -> Result<(), v1::Error> {
+    let leader = router.status().borrow().leader(group);
+    let address = leader.and_then(|leader| router.client_address(leader));
+    let address = address.ok_or_else(|| router.not_leader(group, leader))?;
+    let unreachable = |says: String| v1::Error::new(v1::ErrorReason::NoLeader, says);
+    let endpoint = Endpoint::from_shared(format!("http://{address}"));
+    let endpoint = endpoint.map_err(|error| unreachable(error.to_string()))?;
+    let channel = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE).connect().await;
+    let channel = channel.map_err(|error| unreachable(error.to_string()))?;
+    let request = v1::EndDeadlockRequest {
+        group_id: group.number(),
+        name: end.name.to_string(),
+        create_revision: end.create_revision.get(),
+        blocker_token: end.blocker.get(),
+    };
+    let asked = AdminServiceClient::new(channel).end_deadlock(request).await;
+    asked.map(|_| ()).map_err(|status| unreachable(status.message().to_owned()))
+}
+
+impl Router {
+    /// Ends a wait in a group that the node beside leads, if it is part of a deadlock as it was found.
+    pub async fn end_deadlock(&self, group: GroupId, end: EndDeadlock) -> Result<(), v1::Error> {
+        let node = self.node().ok_or_else(|| self.not_leader(group, None))?;
+        let command = Box::new(Command::EndDeadlock(end));
+        let called = node.call(Ask::Command { group, command, fast: false }).await;
+        match called.map_err(|error| operation::error_of_not_answered(error, group))?.answer {
+            Answer::Replied { reply: Reply::Done, .. } => Ok(()),
+            Answer::Replied { reply: Reply::Rejected(rejection), .. } => {
+                Err(operation::error_of_rejection(&rejection, group))
+            }
+            Answer::NotDone(error) => Err(self.with_address(operation::error_of_propose(&error, true))),
+            _ => Err(operation::unexpected("EndDeadlock")),
+        }
+    }
+}

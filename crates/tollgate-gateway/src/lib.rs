@@ -1,0 +1,34 @@
+//! From a name to the node that decides about it: name, slot, group, leader.
+//!
+//! Every door turns what it hears into operations (`operation`) and hands them to the router (`router`), which has them
+//! carried out: by the node beside it if that leads the group, else by the leader, over a stream to it (`link`). A
+//! router without a node is a gateway's: a scout (`scout`) tells it who leads, and what is no operation is passed on to
+//! a node as it is (`relay`). Not here: who listens on sockets (`tollgate-server`), what a node does (`tollgate-node`).
+
+#![allow(clippy::result_large_err, reason = "an error is an answer, worded in full, and off the fast path")]
+
+mod admission;
+mod asked;
+mod chart;
+mod deadlock_hunt;
+mod deadlocks;
+mod introduction;
+mod keepers;
+mod link;
+pub mod operation;
+mod relay;
+mod router;
+mod scout;
+mod several;
+mod standing;
+
+pub use admission::Place;
+pub use asked::{Asked, KINDS, OperationMeter};
+pub use deadlock_hunt::hunt_deadlocks;
+pub use introduction::{INTRODUCTIONS_MAX, is_strange, unknown_lease};
+pub use keepers::Keepers;
+pub use link::{ANSWER_BYTES_MAX, Purpose};
+pub use relay::{RELAYED_BYTES_MAX, Relay, Repeat, Whom};
+pub use router::{Router, is_incomplete, revision_of};
+pub use scout::Scout;
+pub use several::is_over_groups;

@@ -1,0 +1,552 @@
+//! Streams to other nodes, over which operations are forwarded to the leader.
+//!
+//! One session stream for each node and purpose, opened when it is first needed and again after it broke. Invariant:
+//! every call is answered once, by the other node or because the stream broke, and then nobody knows what became of it;
+//! when its caller goes before that, the other node is told. Not here: whether to try again (`router`).
+
+use crate::admission::Place;
+use crate::operation::{Kind, Prepared};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tollgate_core::Command;
+use tollgate_node::planted::{Bug, planted};
+use tollgate_proto::v1::session_service_client::SessionServiceClient;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::{Address, GroupId, NodeId};
+use tonic::Status;
+use tonic::transport::Endpoint;
+
+/// Says that a stream comes from a node: what it carries is not forwarded again.
+const FORWARDED: &str = "tollgate-forwarded";
+
+/// How long a connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Calls that wait to be sent.
+const QUEUE_MAX: usize = 4_096;
+
+/// Operations in one frame at most, and their bytes; a longer one goes alone.
+const FRAME_OPERATIONS_MAX: usize = 512;
+const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// The longest frame of another node: more than the longest result.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// What the operations of a stream between nodes are for. Each purpose has streams of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Sessions asked for them: what waits goes on, whatever becomes of the stream.
+    Session,
+    /// Callers of single calls asked for them, and stand by: what waits is only as good as they are.
+    Attended,
+    /// They end leases whose clients disconnected from the node that sends them.
+    Disconnected,
+}
+
+impl Purpose {
+    /// What the metadata of its streams says.
+    const fn word(self) -> &'static str {
+        match self {
+            Purpose::Session => "session",
+            Purpose::Attended => "attended",
+            Purpose::Disconnected => "disconnected",
+        }
+    }
+
+    /// What a stream is for; none if it does not come from another node.
+    pub fn of<T>(request: &tonic::Request<T>) -> Option<Purpose> {
+        let word = request.metadata().get(FORWARDED)?;
+        let known = [Purpose::Attended, Purpose::Disconnected];
+        Some(known.into_iter().find(|purpose| word == purpose.word()).unwrap_or(Purpose::Session))
+    }
+
+    /// Makes an operation one for this purpose, of a client that was seen at `from`.
+    pub fn apply(self, prepared: &mut Prepared, from: &Address) {
+        let Kind::Command { command, .. } = &mut prepared.kind else { return };
+        match (self, command) {
+            (Purpose::Attended, Command::AcquireLock(acquire)) => acquire.attended = true,
+            (Purpose::Attended, Command::ConvertLock(convert)) => convert.attended = true,
+            (Purpose::Disconnected, Command::RevokeLease(revoke)) => revoke.disconnected = Some(from.clone()),
+            _ => {}
+        }
+    }
+}
+
+/// The stream broke, or could not be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Whether the operation was sent before.
+    sent: bool,
+}
+
+impl Lost {
+    /// Nobody waits for the answer any more.
+    pub(crate) const SENT: Lost = Lost { sent: true };
+
+    /// Whether the operation may have arrived.
+    pub(crate) fn was_sent(self) -> bool {
+        self.sent
+    }
+
+    /// What to tell a caller whose operation was sent and who does not want to try again.
+    pub(crate) fn unsure(group: GroupId) -> v1::Error {
+        let says = "the leader went away before it answered";
+        v1::Error { group_id: group.number(), ..v1::Error::new(v1::ErrorReason::Indeterminate, says) }
+    }
+}
+
+/// All links of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    links: Mutex<BTreeMap<Whom, Link>>,
+}
+
+/// To whom a stream goes, and what for.
+type Whom = (NodeId, Purpose);
+
+#[derive(Debug, Clone)]
+struct Link {
+    calls: mpsc::Sender<Call>,
+    /// Those that overtake the others.
+    urgent: mpsc::Sender<Call>,
+    /// Calls whose callers went. Without a limit of its own: there are no more of them than calls.
+    hang_ups: mpsc::UnboundedSender<u64>,
+    next: Arc<AtomicU64>,
+}
+
+impl Links {
+    /// Sends an operation to another node, or puts it into the line of those that are sent.
+    ///
+    /// `address` is the node's, `from` the client's.
+    pub(crate) async fn call(
+        &self,
+        whom: Whom,
+        address: &str,
+        op: Op,
+        from: &Address,
+        place: Option<Arc<Place>>,
+    ) -> Result<Awaited, Lost> {
+        let link = self.link(whom, address);
+        let id = link.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let (sender, answer) = oneshot::channel();
+        let gone = Arc::new(AtomicBool::new(false));
+        let from = if tells_where(&op) { from.to_string() } else { String::new() };
+        let queue = if is_urgent(&op) { &link.urgent } else { &link.calls };
+        let call = Call { id, op, from, answer: sender, gone: Arc::clone(&gone), place };
+        queue.send(call).await.map_err(|_| Lost { sent: false })?;
+        Ok(Awaited { id, gone, hang_ups: link.hang_ups, answer })
+    }
+
+    fn link(&self, whom: Whom, address: &str) -> Link {
+        let mut links = self.links.lock().expect("nobody panics with it");
+        if let Some(link) = links.get(&whom).filter(|link| !link.calls.is_closed()) {
+            return link.clone();
+        }
+        let (calls, receiver) = mpsc::channel(QUEUE_MAX);
+        let (urgent, urgent_receiver) = mpsc::channel(QUEUE_MAX);
+        let (hang_ups, hung_up) = mpsc::unbounded_channel();
+        tokio::spawn(run(
+            address.to_owned(),
+            whom.1,
+            Calls { ordinary: receiver, urgent: urgent_receiver, hung_up },
+        ));
+        let link = Link { calls, urgent, hang_ups, next: Arc::default() };
+        links.insert(whom, link.clone());
+        link
+    }
+}
+
+/// An answer that somebody waits for. Dropped before it is there, its caller has hung up.
+pub(crate) struct Awaited {
+    id: u64,
+    gone: Arc<AtomicBool>,
+    hang_ups: mpsc::UnboundedSender<u64>,
+    answer: oneshot::Receiver<Result<OpResult, Lost>>,
+}
+
+impl Awaited {
+    /// The answer. To be asked for once.
+    pub(crate) async fn answer(&mut self) -> Result<OpResult, Lost> {
+        (&mut self.answer).await.unwrap_or(Err(Lost { sent: true }))
+    }
+
+    /// The caller wants it no more: the other node is told, and answers at once. What was not sent yet never is.
+    pub(crate) fn hang_up(&self) {
+        // Said first: a call that is not sent yet sees it, and one that is has been noted as pending.
+        if !self.gone.swap(true, Ordering::SeqCst) {
+            // Gone only if the stream is.
+            let _ = self.hang_ups.send(self.id);
+        }
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        if !self.answer.is_terminated() {
+            self.hang_up();
+        }
+    }
+}
+
+/// An operation on its way to another node.
+#[derive(Debug)]
+struct Call {
+    /// Its number on the stream.
+    id: u64,
+    op: Op,
+    /// Where its client was seen, if that matters.
+    from: String,
+    answer: oneshot::Sender<Result<OpResult, Lost>>,
+    /// Nobody wants it any more.
+    gone: Arc<AtomicBool>,
+    /// What lets it count as under way here.
+    place: Option<Arc<Place>>,
+}
+
+impl Call {
+    /// It was never sent.
+    fn give_up(self) {
+        // Its caller may be gone.
+        let _ = self.answer.send(Err(Lost { sent: false }));
+    }
+}
+
+/// What a stream is given to carry.
+struct Calls {
+    ordinary: mpsc::Receiver<Call>,
+    urgent: mpsc::Receiver<Call>,
+    hung_up: mpsc::UnboundedReceiver<u64>,
+}
+
+impl Calls {
+    /// The next call, if there is one.
+    fn try_next(&mut self) -> Option<Call> {
+        self.urgent.try_recv().or_else(|_| self.ordinary.try_recv()).ok()
+    }
+}
+
+/// Operations under way, by the number that the stream gives them.
+#[derive(Debug, Default)]
+struct Pending {
+    waiting: Mutex<BTreeMap<u64, Waiting>>,
+}
+
+/// Who waits for an answer.
+#[derive(Debug)]
+struct Waiting {
+    answer: oneshot::Sender<Result<OpResult, Lost>>,
+    place: Option<Arc<Place>>,
+}
+
+impl Pending {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Waiting>> {
+        self.waiting.lock().expect("nobody panics with it")
+    }
+
+    fn add(&self, Call { id, mut op, from, answer, place, .. }: Call) -> v1::Operation {
+        self.lock().insert(id, Waiting { answer, place });
+        if planted(Bug::SeqNotForwarded)
+            && let Op::Unlock(v1::UnlockRequest { request, .. }) | Op::Lock(v1::LockRequest { request, .. }) =
+                &mut op
+        {
+            *request = None;
+        }
+        v1::Operation { id, op: Some(op), client_address: from }
+    }
+
+    fn answered(&self, result: v1::OperationResult) {
+        let Some(outcome) = result.result else { return };
+        let mut all = self.lock();
+        if matches!(outcome, OpResult::Queued(_)) {
+            let waiting = all.get(&result.id);
+            waiting.and_then(|waiting| waiting.place.as_ref()).iter().for_each(|place| place.leave());
+        } else if let Some(waiting) = all.remove(&result.id) {
+            // Its caller may be gone.
+            let _ = waiting.answer.send(Ok(outcome));
+        }
+    }
+
+    /// Whether an operation was sent and has no answer yet.
+    fn has(&self, id: u64) -> bool {
+        self.lock().contains_key(&id)
+    }
+}
+
+/// Carries calls until the stream breaks; whoever has no answer by then is told so.
+async fn run(address: String, purpose: Purpose, mut calls: Calls) {
+    let pending = Arc::new(Pending::default());
+    let (frames, outgoing) = mpsc::channel(16);
+    if let Some(incoming) = open(&address, purpose, outgoing).await {
+        carry(&pending, &mut calls, &frames, incoming).await;
+    }
+    calls.ordinary.close();
+    calls.urgent.close();
+    while let Some(call) = calls.try_next() {
+        call.give_up();
+    }
+    for waiting in std::mem::take(&mut *pending.lock()).into_values() {
+        let _ = waiting.answer.send(Err(Lost { sent: true }));
+    }
+}
+
+async fn carry(
+    pending: &Arc<Pending>,
+    calls: &mut Calls,
+    frames: &mpsc::Sender<v1::SessionRequest>,
+    incoming: impl Stream<Item = Result<v1::SessionResponse, Status>> + Send + 'static,
+) {
+    // Answers are read whatever becomes of sending: the other node reads no further while nobody reads its answers, and
+    // if each waited for the other, both would wait for ever.
+    let mut reader = Reader(tokio::spawn(read(Arc::clone(pending), incoming)));
+    let mut carried = None;
+    loop {
+        // A place first: what is not taken from the queue is known not to have been sent.
+        let place = tokio::select! {
+            place = frames.reserve() => place,
+            _ = &mut reader.0 => break,
+        };
+        let Ok(place) = place else { break };
+        let frame = if carried.is_some() {
+            pack(pending, &mut carried, calls)
+        } else {
+            tokio::select! {
+                biased;
+                Some(call) = calls.urgent.recv() => {
+                    carried = Some(call);
+                    pack(pending, &mut carried, calls)
+                }
+                call = calls.ordinary.recv() => {
+                    let Some(call) = call else { break };
+                    carried = Some(call);
+                    pack(pending, &mut carried, calls)
+                }
+                // There is one as long as there are calls.
+                Some(id) = calls.hung_up.recv() => {
+                    let mut frame = pack(pending, &mut carried, calls);
+                    frame.hung_up.extend(Some(id).filter(|id| pending.has(*id)));
+                    frame
+                }
+                _ = &mut reader.0 => break,
+            }
+        };
+        if !frame.operations.is_empty() || !frame.hung_up.is_empty() {
+            place.send(frame);
+        }
+    }
+    if let Some(call) = carried {
+        call.give_up();
+    }
+}
+
+/// A frame full of calls, from the one carried over on, and of hang-ups; leaves in `carried` the call that did not fit.
+fn pack(pending: &Pending, carried: &mut Option<Call>, calls: &mut Calls) -> v1::SessionRequest {
+    let mut frame = v1::SessionRequest::default();
+    let mut bytes = 0;
+    while frame.operations.len() < FRAME_OPERATIONS_MAX {
+        let Some(call) = carried.take().or_else(|| calls.try_next()) else { break };
+        if call.gone.load(Ordering::SeqCst) {
+            call.give_up();
+            continue;
+        }
+        bytes += length(&call.op);
+        if bytes > FRAME_BYTES_MAX && !frame.operations.is_empty() {
+            *carried = Some(call);
+            break;
+        }
+        frame.operations.push(pending.add(call));
+    }
+    // After the calls, so that none of these is for one that is still to be sent.
+    while frame.hung_up.len() < FRAME_OPERATIONS_MAX
+        && let Ok(id) = calls.hung_up.try_recv()
+    {
+        frame.hung_up.extend(Some(id).filter(|id| pending.has(*id)));
+    }
+    frame
+}
+
+/// Whether an operation overtakes others: without it, a lease ends that its client keeps alive.
+fn is_urgent(op: &Op) -> bool {
+    matches!(op, Op::LeaseKeepAlive(_))
+}
+
+/// Whether it matters where the client was seen that asks for an operation.
+fn tells_where(op: &Op) -> bool {
+    matches!(op, Op::LeaseGrant(_) | Op::LeaseKeepAlive(_) | Op::LeaseRevoke(_) | Op::ForceRelease(_))
+}
+
+/// About how many bytes an operation takes in a frame.
+fn length(op: &Op) -> usize {
+    op.encoded_len() + 96
+}
+
+async fn read(
+    pending: Arc<Pending>,
+    incoming: impl Stream<Item = Result<v1::SessionResponse, Status>> + Send,
+) {
+    let mut incoming = std::pin::pin!(incoming);
+    while let Some(Ok(frame)) = incoming.next().await {
+        frame.results.into_iter().for_each(|result| pending.answered(result));
+    }
+}
+
+/// Reads as long as it is there.
+struct Reader(JoinHandle<()>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn open(
+    address: &str,
+    purpose: Purpose,
+    outgoing: mpsc::Receiver<v1::SessionRequest>,
+) -> Option<tonic::Streaming<v1::SessionResponse>> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_PATIENCE)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(Duration::from_secs(2))
+        .keep_alive_timeout(Duration::from_secs(2));
+    let channel = endpoint.connect().await.ok()?;
+    let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+    request.metadata_mut().insert(FORWARDED, tonic::metadata::MetadataValue::from_static(purpose.word()));
+    let mut client = SessionServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+    let session = client.session(request).await.ok()?;
+    Some(session.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Answered = oneshot::Receiver<Result<OpResult, Lost>>;
+
+    fn call(id: u64, bytes: usize) -> (Call, Answered) {
+        let (answer, answered) = oneshot::channel();
+        let put = v1::PutRequest { value: vec![7; bytes], ..Default::default() };
+        let (from, gone) = (String::new(), Arc::default());
+        (Call { id, op: Op::Put(put), from, answer, gone, place: None }, answered)
+    }
+
+    /// Room for so many calls.
+    fn queue(room: usize) -> (mpsc::Sender<Call>, mpsc::UnboundedSender<u64>, Calls) {
+        let (queue, ordinary) = mpsc::channel(room);
+        let (_, urgent) = mpsc::channel(room);
+        let (hang_ups, hung_up) = mpsc::unbounded_channel();
+        (queue, hang_ups, Calls { ordinary, urgent, hung_up })
+    }
+
+    fn ids(frame: &v1::SessionRequest) -> Vec<u64> {
+        frame.operations.iter().map(|operation| operation.id).collect()
+    }
+
+    #[tokio::test]
+    async fn answers_are_read_while_nothing_can_be_sent() {
+        let pending = Arc::new(Pending::default());
+        let (queue, _hang_ups, mut calls) = queue(4);
+        // Room for one frame, which nobody takes out.
+        let (frames, _unread) = mpsc::channel(1);
+        let (answers, incoming) = mpsc::channel(4);
+        let carrying = Arc::clone(&pending);
+        let carrier = tokio::spawn(async move {
+            carry(&carrying, &mut calls, &frames, ReceiverStream::new(incoming)).await;
+        });
+        let (first, answered) = call(1, 1);
+        queue.send(first).await.unwrap();
+        let result = Some(OpResult::Put(v1::PutResponse::default()));
+        while pending.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let (second, _unanswered) = call(2, 1);
+        queue.send(second).await.unwrap();
+        let results = vec![v1::OperationResult { id: 1, result }];
+        answers.send(Ok(v1::SessionResponse { results, header: None })).await.unwrap();
+        assert!(matches!(answered.await, Ok(Ok(OpResult::Put(_)))));
+        drop(answers);
+        carrier.await.unwrap();
+    }
+
+    #[test]
+    fn a_frame_is_cut_by_bytes_and_what_does_not_fit_goes_next() {
+        let pending = Pending::default();
+        let (queue, _hang_ups, mut calls) = queue(8);
+        let mut waiting = Vec::new();
+        for (id, bytes) in (1..).zip([10, FRAME_BYTES_MAX, 10]) {
+            let (call, answered) = call(id, bytes);
+            queue.try_send(call).unwrap();
+            waiting.push(answered);
+        }
+        let mut carried = None;
+        assert_eq!((ids(&pack(&pending, &mut carried, &mut calls)), carried.is_some()), (vec![1], true));
+        assert_eq!(ids(&pack(&pending, &mut carried, &mut calls)), [2], "a long one goes alone");
+        assert_eq!((ids(&pack(&pending, &mut carried, &mut calls)), carried.is_some()), (vec![3], false));
+    }
+
+    #[test]
+    fn what_is_urgent_overtakes_what_waits_to_be_sent() {
+        let pending = Pending::default();
+        let (queue, _hang_ups, mut calls) = queue(8);
+        let (urgent, urgent_queue) = mpsc::channel(8);
+        calls.urgent = urgent_queue;
+        let mut waiting = Vec::new();
+        for (queue, id) in [(&queue, 1), (&queue, 2), (&urgent, 3)] {
+            let (call, answered) = call(id, 1);
+            queue.try_send(call).unwrap();
+            waiting.push(answered);
+        }
+        assert_eq!(ids(&pack(&pending, &mut None, &mut calls)), [3, 1, 2]);
+        assert!(is_urgent(&Op::LeaseKeepAlive(v1::LeaseKeepAliveRequest::default())));
+    }
+
+    #[test]
+    fn what_waits_in_a_queue_elsewhere_gives_its_place_to_the_next() {
+        let admission = crate::admission::Admission::new(1);
+        let asked = crate::asked::Asked { kind: 0, fencing_token: 0 };
+        let pending = Pending::default();
+        let (waits, _answered) = call(1, 1);
+        let place = Arc::new(admission.admit(asked).unwrap());
+        pending.add(Call { place: Some(Arc::clone(&place)), ..waits });
+        assert!(admission.admit(asked).is_err());
+        let queued = Some(OpResult::Queued(v1::Queued::default()));
+        pending.answered(v1::OperationResult { id: 1, result: queued });
+        assert!(admission.admit(asked).is_ok() && pending.has(1));
+    }
+
+    #[test]
+    fn a_caller_that_goes_takes_back_what_was_not_sent_and_is_told_of_otherwise() {
+        let pending = Pending::default();
+        let (queue, hang_ups, mut calls) = queue(8);
+        let mut callers = Vec::new();
+        for id in 1..=4 {
+            let (call, answer) = call(id, 1);
+            callers.push(Awaited { id, gone: Arc::clone(&call.gone), hang_ups: hang_ups.clone(), answer });
+            queue.try_send(call).unwrap();
+        }
+        callers[0].hang_up();
+        let frame = pack(&pending, &mut None, &mut calls);
+        assert_eq!((ids(&frame), frame.hung_up), (vec![2, 3, 4], vec![]), "the first was never sent");
+        assert!(matches!(callers[0].answer.try_recv(), Ok(Err(lost)) if !lost.was_sent()));
+        // One hangs up and listens on, one goes without an answer, one with it.
+        callers[1].hang_up();
+        let result = || Some(OpResult::Put(v1::PutResponse::default()));
+        pending.answered(v1::OperationResult { id: 4, result: result() });
+        assert!(matches!(callers[3].answer.try_recv(), Ok(Ok(_))));
+        let left = callers.remove(1);
+        callers.clear();
+        let frame = pack(&pending, &mut None, &mut calls);
+        assert_eq!((ids(&frame), frame.hung_up), (vec![], vec![2, 3]));
+        for id in [2, 3] {
+            pending.answered(v1::OperationResult { id, result: result() });
+        }
+        assert!(pending.lock().is_empty());
+        assert!({ left }.answer.try_recv().is_ok(), "the other node had answered before it heard");
+    }
+}

@@ -1,0 +1,133 @@
+//! What a client asks over the wire, as a node understands it, and what the node answers, as the wire says it.
+//!
+//! [`prepare`] checks one operation and finds its group; the [`Context`] that comes with it words the answer, says
+//! whether the operation may be repeated, and how to take it out of a queue. Pure and synchronous, so that all doors
+//! (sessions, unary calls, JSON) say the same. Invariant: nothing unchecked gets past here, and every error says what
+//! to do next and whether the operation may have happened. Not here: whom to ask, when to ask again, and the keepalive
+//! that goes along with a lock that its owner holds already.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "the wire's error is made for the few operations that are refused"
+)]
+
+mod context;
+mod election;
+mod error;
+mod event;
+mod explain;
+mod lease;
+mod listing;
+mod lock;
+mod lock_answer;
+mod query;
+mod register;
+mod rejection;
+mod route;
+#[cfg(test)]
+mod trips;
+mod view;
+mod watch;
+
+pub use context::{Context, ForcedRelease, HeaderInfo};
+pub use election::{Observe, leader_of_lock};
+pub use error::{
+    RESULT_BYTES_MAX, error_of_not_answered, error_of_propose, error_of_read, hung_up, left_waiting,
+    not_supported, overloaded, too_long, unexpected,
+};
+pub use event::event;
+pub use explain::{Explain, explain_lines};
+pub use listing::{LeaseList, ListLocks};
+pub use query::{Query, Seen};
+pub use register::groups_of_range;
+pub use rejection::error_of_rejection;
+pub use view::{Addresses, Counts, Cut, end_reason, holder, lease, lock_state, register};
+pub use watch::{WatchOpen, WatchOrder, read_watch, write_cursor};
+
+use tollgate_core::{Command, Renewal};
+use tollgate_node::Consistency;
+use tollgate_proto::v1::{self, operation::Op};
+use tollgate_proto::{BadField, convert};
+use tollgate_types::{Address, GroupId, GroupMap};
+
+/// An operation that was checked and is ready to be asked.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Which group to ask.
+    pub group: GroupId,
+    /// What to ask.
+    pub kind: Kind,
+    /// What is needed to word the answer.
+    pub context: Context,
+}
+
+/// What to ask a node for.
+#[derive(Debug)]
+pub enum Kind {
+    /// To carry out a command.
+    Command {
+        /// Which.
+        command: Command,
+        /// Whether this is the first attempt of a lock request that does not wait. A second attempt, whoever makes it,
+        /// must not say so.
+        fast: bool,
+    },
+    /// To renew a lease. The address need not be told twice: take it out if it is that of the renewal before.
+    KeepAlive(Renewal),
+    /// To look at the state.
+    Read {
+        /// How new it must be.
+        consistency: Consistency,
+        /// At what.
+        query: Query,
+    },
+}
+
+/// Checks an operation and finds its group. `map` says which, `from` where the client was seen.
+///
+/// Branching on operations happens here, once; the way back branches on the context.
+pub fn prepare(op: Op, map: &GroupMap, from: &Address) -> Result<Prepared, v1::Error> {
+    match op {
+        Op::Lock(request) => lock::prepare_lock(&request, map),
+        Op::TryLock(request) => lock::prepare_try_lock(&request, map),
+        Op::Convert(request) => lock::prepare_convert(&request, map),
+        Op::Unlock(request) => lock::prepare_unlock(&request, map),
+        Op::CancelWait(request) => lock::prepare_cancel(&request, map),
+        Op::ForceRelease(request) => lock::prepare_force_release(&request, map, from),
+        Op::GetLock(request) => lock::prepare_get(&request, map),
+        Op::LeaseGrant(request) => lease::prepare_grant(&request, map, from),
+        Op::LeaseRevoke(request) => lease::prepare_revoke(request, map),
+        Op::LeaseKeepAlive(request) => lease::prepare_keep_alive(&request, map, from),
+        Op::LeaseTimeToLive(request) => lease::prepare_time_to_live(request, map),
+        Op::Put(request) => register::prepare_put(&request, map),
+        Op::Get(request) => register::prepare_get(&request, map),
+        Op::Delete(request) => register::prepare_delete(&request, map),
+        Op::Range(request) => register::prepare_range(&request, map),
+        Op::Txn(request) => register::prepare_txn(&request, map),
+        Op::Campaign(request) => election::prepare_campaign(&request, map),
+        Op::Proclaim(request) => election::prepare_proclaim(&request, map),
+        Op::Leader(request) => election::prepare_leader(&request, map),
+        Op::Resign(request) => election::prepare_resign(&request, map),
+    }
+}
+
+impl Prepared {
+    fn command(group: GroupId, command: Command, about: context::About) -> Prepared {
+        let kind = Kind::Command { command, fast: false };
+        Prepared { group, kind, context: Context::new(group, about) }
+    }
+
+    fn read(group: GroupId, consistency: Consistency, query: Query, about: context::About) -> Prepared {
+        let kind = Kind::Read { consistency, query };
+        Prepared { group, kind, context: Context::new(group, about) }
+    }
+}
+
+/// The field `consistency`, as a node understands it.
+fn read_consistency(number: i32) -> Result<Consistency, BadField> {
+    Ok(match convert::read_consistency("consistency", number)? {
+        v1::Consistency::Unspecified | v1::Consistency::Linearizable => Consistency::Linearizable,
+        v1::Consistency::Leader => Consistency::Leader,
+        v1::Consistency::Stale => Consistency::Stale,
+    })
+}

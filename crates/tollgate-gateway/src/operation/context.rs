@@ -1,0 +1,352 @@
+//! What is remembered of an operation while it is under way: enough to word its answer, repeat it and cancel it.
+//!
+//! Not here: the way in (`lock`, `lease`, `register`, `election`), and what was read (`query`).
+
+use super::error::{crowded, error_of_propose, error_of_read, hung_up, left_waiting, unexpected};
+use super::lock_answer::Asked;
+use super::rejection::error_of_rejection;
+use super::{lease, lock_answer, register};
+use tollgate_core::{EndReason, Reply, WaitOutcome};
+use tollgate_node::Answer;
+use tollgate_proto::v1::{self, operation_result::Result as Wire};
+use tollgate_proto::{BadField, convert};
+use tollgate_types::{Address, ClusterId, GroupId, LeaseId, Metadata, Name, NodeId, Revision, Seq, Token};
+
+/// Where an answer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeaderInfo {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node that answers; none if it is a gateway.
+    pub node: Option<NodeId>,
+    /// The group whose state the answer tells.
+    pub group: GroupId,
+    /// Its revision, for answers that don't bring one along.
+    pub revision: Revision,
+    /// Its term, as far as the node knows.
+    pub term: u64,
+}
+
+impl HeaderInfo {
+    /// The header of an answer as of `revision`.
+    pub fn at(&self, revision: Revision) -> Option<v1::Header> {
+        Some(convert::write_header(self.cluster, self.node, self.group, revision, self.term))
+    }
+}
+
+/// What is needed to word the answer to an operation.
+#[derive(Debug, Clone)]
+pub struct Context {
+    group: GroupId,
+    about: About,
+}
+
+/// A release that somebody orders over the holder's head: who, what and why, for the log.
+#[derive(Debug, Clone)]
+pub struct ForcedRelease {
+    /// The lock.
+    pub name: Name,
+    /// The grant that it ends.
+    pub token: Token,
+    /// Why.
+    pub reason: Metadata,
+    /// Who ordered it.
+    pub from: Address,
+}
+
+/// What an operation is about.
+#[derive(Debug, Clone)]
+pub(super) enum About {
+    /// A lock, try-lock, convert or campaign: what may wait.
+    Lock(Asked),
+    Unlock {
+        lease: Option<LeaseId>,
+        seq: Option<Seq>,
+    },
+    CancelWait {
+        lease: LeaseId,
+        /// Whether a second one has no further effect. One that names no request could give back a grant that was made
+        /// after the first.
+        repeats: bool,
+    },
+    ForceRelease(Box<ForcedRelease>),
+    GetLock(Name),
+    /// The lease's id, if the client chose it.
+    LeaseGrant(Option<LeaseId>),
+    LeaseRevoke(LeaseId),
+    KeepAlive {
+        lease: LeaseId,
+        seq: u64,
+    },
+    LeaseTimeToLive(LeaseId),
+    /// A put, delete or transaction.
+    Write {
+        form: register::Form,
+        lease: Option<LeaseId>,
+        seq: Option<Seq>,
+    },
+    Get,
+    Range,
+    Leader,
+    Proclaim {
+        lease: LeaseId,
+        seq: Option<Seq>,
+    },
+    Resign {
+        lease: Option<LeaseId>,
+        seq: Option<Seq>,
+    },
+}
+
+/// A reply, and what is known beside it.
+pub(super) struct Replied<'a> {
+    pub(super) group: GroupId,
+    pub(super) revision: Revision,
+    pub(super) reply: Reply,
+    pub(super) header: &'a HeaderInfo,
+    /// When it joined the queue and at which place, if it did.
+    pub(super) queued: Option<(Revision, u64)>,
+    pub(super) waited_ms: i64,
+    /// Its number within its lease, if it has one.
+    pub(super) seq: Option<Seq>,
+}
+
+impl Context {
+    pub(super) fn new(group: GroupId, about: About) -> Context {
+        Context { group, about }
+    }
+
+    pub(super) fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// The group that is asked.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// The answer as the wire says it. `queued`: when and at which place it joined the queue, if it did; `waited_ms`:
+    /// how long it has waited since. A [`Answer::Queued`] is not final; every other answer is.
+    ///
+    /// Two things are left to the caller: `renewed` ([`Context::held_already`]), and who holds a lock for which a wait
+    /// timed out, which takes another read.
+    pub fn finish(
+        &self,
+        answer: Answer,
+        header: &HeaderInfo,
+        queued: Option<(Revision, u64)>,
+        waited_ms: i64,
+    ) -> Wire {
+        let waited_ms = if queued.is_some() { waited_ms } else { 0 };
+        let replied = |revision, reply, queued| {
+            let (group, seq) = (self.group, self.seq());
+            self.replied(Replied { group, revision, reply, header, queued, waited_ms, seq })
+        };
+        match answer {
+            Answer::Replied { revision, reply, .. } | Answer::Busy { revision, reply } => {
+                replied(revision, reply, queued)
+            }
+            Answer::Resolved { create_revision, revision, outcome } => {
+                let position = queued.map_or(0, |(_, position)| position);
+                replied(revision, resolved(create_revision, outcome), Some((create_revision, position)))
+            }
+            Answer::Queued { create_revision, position } => {
+                Wire::Queued(v1::Queued { position, create_revision: create_revision.get() })
+            }
+            Answer::Renewed { revision, renewed } => match &self.about {
+                About::KeepAlive { seq, .. } => lease::kept_alive(renewed, *seq, header, revision),
+                _ => Wire::Error(unexpected("renewed")),
+            },
+            Answer::NotRead { error, .. } => Wire::Error(error_of_read(&error)),
+            Answer::AskAgain { group, leader } => Wire::Error(left_waiting(group, leader)),
+            Answer::Crowded { group } => Wire::Error(crowded(group)),
+            Answer::Left => Wire::Error(hung_up(self.group)),
+            Answer::NotDone(error) => Wire::Error(error_of_propose(&error, self.may_repeat())),
+            Answer::MayRead { .. } => Wire::Error(unexpected("a read that was not carried out")),
+            Answer::Members(_) => Wire::Error(unexpected("members")),
+            Answer::Events { .. } | Answer::Compacted { .. } => Wire::Error(unexpected("watch")),
+        }
+    }
+
+    /// The release that it forces, if it does.
+    pub(crate) fn forced_release(&self) -> Option<&ForcedRelease> {
+        match &self.about {
+            About::ForceRelease(forced) => Some(forced),
+            _ => None,
+        }
+    }
+
+    /// Branching on what was asked, on the way back, happens here.
+    fn replied(&self, replied: Replied<'_>) -> Wire {
+        if let Some(error) = refusal(&self.about, &replied) {
+            return Wire::Error(error);
+        }
+        match &self.about {
+            About::Lock(asked) => lock_answer::locked(asked, replied),
+            About::Unlock { .. } => lock_answer::unlocked(&replied),
+            About::Resign { .. } => lock_answer::resigned(&replied),
+            About::Proclaim { .. } => lock_answer::proclaimed(&replied),
+            About::ForceRelease(_) => lock_answer::force_released(&replied),
+            About::CancelWait { .. } => lock_answer::wait_cancelled(&replied),
+            About::LeaseGrant(_) => lease::granted(&replied),
+            About::LeaseRevoke(_) => lease::revoked(&replied),
+            About::Write { form, .. } => register::written(*form, replied),
+            About::KeepAlive { .. }
+            | About::GetLock(_)
+            | About::LeaseTimeToLive(_)
+            | About::Get
+            | About::Range
+            | About::Leader => replied.does_not_fit(),
+        }
+    }
+
+    /// Whether the operation may be sent again after an unknown outcome without harm: its repeat is known by its seq,
+    /// or has no further effect.
+    pub fn may_repeat(&self) -> bool {
+        match &self.about {
+            About::Unlock { seq, .. }
+            | About::Resign { seq, .. }
+            | About::Proclaim { seq, .. }
+            | About::Write { seq, .. } => seq.is_some(),
+            About::LeaseGrant(chosen) => chosen.is_some(),
+            About::ForceRelease(_) => false,
+            About::CancelWait { repeats, .. } => *repeats,
+            About::Lock(_)
+            | About::GetLock(_)
+            | About::LeaseRevoke(_)
+            | About::KeepAlive { .. }
+            | About::LeaseTimeToLive(_)
+            | About::Get
+            | About::Range
+            | About::Leader => true,
+        }
+    }
+
+    /// Whether it may wait in a queue.
+    pub fn may_wait(&self) -> bool {
+        matches!(&self.about, About::Lock(asked) if asked.waits)
+    }
+
+    /// For what can wait in a queue and has a seq: what gives back a grant whose only caller has gone. It goes to the
+    /// same group, and leaves alone what was asked for more than once.
+    ///
+    /// Without a seq nothing tells a grant from the one that its owner held before it asked again, and one who converts
+    /// keeps what it holds.
+    pub fn cancel(&self) -> Option<v1::CancelWaitRequest> {
+        let About::Lock(asked) = &self.about else { return None };
+        let seq = asked.seq.filter(|_| asked.waits && !asked.is_convert())?.get();
+        let (lease_id, name) = (asked.lease.get(), asked.first_name().to_string());
+        let (release_if_granted, asked_at_most) = (true, 1);
+        Some(v1::CancelWaitRequest {
+            lease_id,
+            seq,
+            name,
+            release_if_granted,
+            asked_at_most,
+            ..Default::default()
+        })
+    }
+
+    /// Whether the answer says that the owner held the lock already, so that its lease should be renewed along with it.
+    pub fn held_already(&self, answer: &Answer) -> bool {
+        let locks = matches!(&self.about, About::Lock(asked) if !asked.is_convert());
+        locks && matches!(answer, Answer::Replied { changed: false, reply: Reply::Acquired { .. }, .. })
+    }
+
+    /// For what can wait for a lock: what to look at to see who is in the way.
+    pub fn holders_query(&self) -> Option<super::Query> {
+        match &self.about {
+            About::Lock(asked) => Some(super::Query::Lock(asked.first_name().clone())),
+            _ => None,
+        }
+    }
+
+    /// The lease that asks, or that is asked about.
+    pub fn lease(&self) -> Option<LeaseId> {
+        match &self.about {
+            About::Lock(asked) => Some(asked.lease),
+            About::CancelWait { lease, .. }
+            | About::LeaseRevoke(lease)
+            | About::KeepAlive { lease, .. }
+            | About::Proclaim { lease, .. }
+            | About::LeaseTimeToLive(lease) => Some(*lease),
+            About::Unlock { lease, .. }
+            | About::Resign { lease, .. }
+            | About::Write { lease, .. }
+            | About::LeaseGrant(lease) => *lease,
+            About::ForceRelease(_) | About::GetLock(_) | About::Get | About::Range | About::Leader => None,
+        }
+    }
+
+    /// The lease that its group must know for it: of what would make something that hangs on the lease. What ends or
+    /// changes such a thing is told the truth by a group that has never heard of the lease.
+    pub fn needs_lease(&self) -> Option<LeaseId> {
+        match &self.about {
+            About::Lock(asked) => Some(asked.lease).filter(|_| !asked.is_convert()),
+            About::Write { lease, .. } => *lease,
+            // Of a request that has not arrived yet it leaves a note, which hangs on the lease.
+            About::CancelWait { lease, repeats: true } => Some(*lease),
+            _ => None,
+        }
+    }
+
+    /// Its number within its lease, if it has one.
+    pub fn seq(&self) -> Option<Seq> {
+        match &self.about {
+            About::Lock(asked) => asked.seq,
+            About::Unlock { seq, .. }
+            | About::Resign { seq, .. }
+            | About::Proclaim { seq, .. }
+            | About::Write { seq, .. } => *seq,
+            _ => None,
+        }
+    }
+}
+
+/// The end of a wait, as if it had been the reply.
+fn resolved(create_revision: Revision, outcome: WaitOutcome) -> Reply {
+    match outcome {
+        WaitOutcome::Granted { token, mode } => Reply::Acquired { token, create_revision, mode },
+        WaitOutcome::Ended(reason) => Reply::Ended { token: None, reason },
+    }
+}
+
+/// The error of a reply that is one, for whatever was asked.
+fn refusal(about: &About, replied: &Replied<'_>) -> Option<v1::Error> {
+    match (&replied.reply, about) {
+        // What a cancel says of a request that was refused: `lock_answer`.
+        (Reply::Rejected(tollgate_core::Rejection::RejectedBefore { .. }), About::CancelWait { .. }) => None,
+        (Reply::Rejected(rejection), _) => Some(error_of_rejection(rejection, replied.group)),
+        (
+            Reply::Ended { token: None, reason: EndReason::Cancelled },
+            About::Unlock { .. } | About::Write { .. } | About::Resign { .. } | About::Proclaim { .. },
+        ) => Some(cancelled_before(replied.group)),
+        _ => None,
+    }
+}
+
+/// A request that only now arrives, after a cancel of its seq.
+fn cancelled_before(group: GroupId) -> v1::Error {
+    let says = "the request was cancelled before it arrived, and has had no effect: send it with a new seq if it is \
+                still wanted";
+    let error = v1::Error::new(v1::ErrorReason::Cancelled, says);
+    v1::Error { may_have_happened: false, group_id: group.number(), ..error }
+}
+
+impl Replied<'_> {
+    pub(super) fn head(&self) -> Option<v1::Header> {
+        self.header.at(self.revision)
+    }
+
+    /// The reply is that of another kind of request: its seq was given twice, or there is a bug here.
+    pub(super) fn does_not_fit(&self) -> Wire {
+        Wire::Error(match self.seq {
+            Some(seq) => {
+                let says =
+                    format!("request {seq} of the lease was another one: give each request a seq of its own");
+                v1::Error { group_id: self.group.number(), ..BadField::new("request.seq", says).into() }
+            }
+            None => unexpected("reply"),
+        })
+    }
+}

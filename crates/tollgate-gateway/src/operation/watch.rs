@@ -1,0 +1,199 @@
+//! Requests on a watch stream: what to follow, where, and from which revision on.
+//!
+//! A cursor has the next revision of each group that a watch follows, so that another node can go on exactly where this
+//! one stopped. Not here: what is told (`event`), and how many events may be under way (whoever serves the stream).
+
+use super::route::groups_of_prefix;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use tollgate_core::Watch;
+use tollgate_proto::convert::{self, WatchFilters, WatchTarget};
+use tollgate_proto::{BadField, v1};
+use tollgate_types::{GroupId, GroupMap, Revision};
+
+/// What a request on a watch stream wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchOrder {
+    /// A new watch.
+    Open(WatchOpen),
+    /// The end of one.
+    Cancel {
+        /// Which.
+        watch_id: u64,
+    },
+    /// To know how far one has come.
+    Progress {
+        /// Which; 0 for all.
+        watch_id: u64,
+    },
+}
+
+/// A new watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchOpen {
+    /// Its number on the stream; 0 lets the server choose.
+    pub watch_id: u64,
+    /// What to see.
+    pub filter: Watch,
+    /// Where, and from which revision on; none for what is new.
+    pub groups: BTreeMap<GroupId, Option<Revision>>,
+    /// Which events to leave out.
+    pub filters: WatchFilters,
+    /// Whether events tell what was there before.
+    pub prev_kv: bool,
+}
+
+/// Reads a request on a watch stream. A cancel counts before all else in it, then a request for progress.
+pub fn read_watch(request: &v1::WatchRequest, map: &GroupMap) -> Result<WatchOrder, v1::Error> {
+    let watch_id = request.watch_id;
+    if request.cancel {
+        return Ok(WatchOrder::Cancel { watch_id });
+    }
+    if request.progress {
+        return Ok(WatchOrder::Progress { watch_id });
+    }
+    let filters = convert::read_watch_filters("filters", &request.filters)?;
+    let (filter, groups) = read_target(request, map)?;
+    let groups = read_start(request, &groups)?;
+    Ok(WatchOrder::Open(WatchOpen { watch_id, filter, groups, filters, prev_kv: request.prev_kv }))
+}
+
+/// What is watched, and in which groups that can be.
+fn read_target(request: &v1::WatchRequest, map: &GroupMap) -> Result<(Watch, Vec<GroupId>), BadField> {
+    let one = |group| vec![group];
+    Ok(match convert::read_watch_target(request.target.as_ref())? {
+        WatchTarget::All => (Watch::All, groups_of_prefix(b"", map)),
+        WatchTarget::Lock(name) => {
+            let group = map.group_of(name.slot());
+            (Watch::Lock(name), one(group))
+        }
+        WatchTarget::Register(key) => {
+            let group = map.group_of(key.slot());
+            (Watch::Register(key), one(group))
+        }
+        WatchTarget::LockPrefix(prefix) => {
+            let range = groups_of_prefix(prefix.as_bytes(), map);
+            (Watch::LockPrefix(prefix.into_bytes()), range)
+        }
+        WatchTarget::RegisterPrefix(prefix) => {
+            let range = groups_of_prefix(&prefix, map);
+            (Watch::RegisterPrefix(prefix), range)
+        }
+    })
+}
+
+/// Where to begin in each group.
+fn read_start(
+    request: &v1::WatchRequest,
+    groups: &[GroupId],
+) -> Result<BTreeMap<GroupId, Option<Revision>>, BadField> {
+    let all = groups.iter().copied();
+    if !request.cursor.is_empty() {
+        let given = read_cursor(&request.cursor).filter(|given| given.keys().copied().eq(all));
+        let says = "it is not one that this watch gave out: begin anew without one, after reading the state";
+        let given = given.ok_or_else(|| BadField::new("cursor", says))?;
+        return Ok(given.into_iter().map(|(group, next)| (group, Some(next))).collect());
+    }
+    if request.start_revision == 0 {
+        return Ok(all.map(|group| (group, None)).collect());
+    }
+    if groups.len() > 1 {
+        let says = "the watch follows several groups, whose revisions have nothing to do with each other: use a cursor";
+        return Err(BadField::new("start_revision", says));
+    }
+    let start = convert::read_revision("start_revision", request.start_revision)?;
+    Ok(all.map(|group| (group, Some(start))).collect())
+}
+
+/// Where a watch goes on: the next revision that it wants of each group.
+pub fn write_cursor(next: &BTreeMap<GroupId, Revision>) -> String {
+    let mut cursor = String::new();
+    for (group, next) in next {
+        let comma = if cursor.is_empty() { "" } else { "," };
+        write!(cursor, "{comma}{group}.{next}").expect("a string takes all text");
+    }
+    cursor
+}
+
+fn read_cursor(cursor: &str) -> Option<BTreeMap<GroupId, Revision>> {
+    let part = |part: &str| {
+        let (group, next) = part.split_once('.')?;
+        let next = Revision::new(next.parse().ok()?).ok()?;
+        Some((GroupId::new(group.parse().ok()?), next))
+    };
+    cursor.split(',').map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_types::Name;
+    use v1::watch_request::Target;
+
+    fn open(request: &v1::WatchRequest, groups: u32) -> WatchOpen {
+        match read_watch(request, &GroupMap::even(groups).unwrap()).unwrap() {
+            WatchOrder::Open(open) => open,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn on(target: Target) -> v1::WatchRequest {
+        v1::WatchRequest { target: Some(target), watch_id: 4, ..Default::default() }
+    }
+
+    #[test]
+    fn a_watch_on_one_lock_follows_its_group_from_the_revision_given() {
+        let request = v1::WatchRequest { start_revision: 7, prev_kv: true, ..on(Target::Key("jobs".into())) };
+        let open = open(&request, 16);
+        let name = Name::new("jobs").unwrap();
+        let start = Some(Revision::new(7).unwrap());
+        assert_eq!(open.groups, BTreeMap::from([(GroupMap::even(16).unwrap().group_of(name.slot()), start)]));
+        assert_eq!((open.filter, open.watch_id, open.prev_kv), (Watch::Lock(name), 4, true));
+    }
+
+    #[test]
+    fn a_watch_on_everything_follows_every_group() {
+        let all = open(&v1::WatchRequest::default(), 3);
+        assert_eq!((all.filter, all.groups.len()), (Watch::All, 3));
+        assert!(all.groups.values().all(Option::is_none));
+        let prefix = open(&on(Target::RegisterPrefix(b"{t}/".to_vec())), 16);
+        assert_eq!(prefix.groups.len(), 1, "a tag has one group");
+        let prefix = open(&on(Target::Prefix("t/".into())), 16);
+        assert_eq!((prefix.groups.len(), prefix.filter), (16, Watch::LockPrefix(b"t/".to_vec())));
+    }
+
+    #[test]
+    fn a_cursor_goes_on_in_every_group() {
+        let next = BTreeMap::from(
+            [0, 1, 2].map(|group| (GroupId::new(group), Revision::new(u64::from(group) * 10).unwrap())),
+        );
+        let cursor = write_cursor(&next);
+        assert_eq!(cursor, "0.0,1.10,2.20");
+        let open = open(&v1::WatchRequest { cursor, start_revision: 99, ..Default::default() }, 3);
+        let expected: BTreeMap<_, _> = next.into_iter().map(|(group, next)| (group, Some(next))).collect();
+        assert_eq!(open.groups, expected, "it wins over start_revision");
+    }
+
+    #[test]
+    fn a_start_that_does_not_fit_is_refused() {
+        let field =
+            |request, groups| read_watch(&request, &GroupMap::even(groups).unwrap()).unwrap_err().field;
+        let request = v1::WatchRequest { start_revision: 7, ..Default::default() };
+        assert_eq!(field(request.clone(), 2), "start_revision");
+        assert!(read_watch(&request, &GroupMap::single()).is_ok());
+        for cursor in ["0.1", "0.1,2.1", "0.1,1.x", "nonsense", "0.1,1.1,2.1"] {
+            let request = v1::WatchRequest { cursor: cursor.into(), ..Default::default() };
+            assert_eq!(field(request, 2), "cursor", "{cursor}");
+        }
+        let request = v1::WatchRequest { filters: vec![77], ..Default::default() };
+        assert_eq!(field(request, 1), "filters");
+    }
+
+    #[test]
+    fn a_cancel_counts_before_all_else() {
+        let cancel = v1::WatchRequest { cancel: true, progress: true, ..on(Target::Key(String::new())) };
+        assert_eq!(read_watch(&cancel, &GroupMap::single()), Ok(WatchOrder::Cancel { watch_id: 4 }));
+        let progress = v1::WatchRequest { progress: true, ..on(Target::Key(String::new())) };
+        assert_eq!(read_watch(&progress, &GroupMap::single()), Ok(WatchOrder::Progress { watch_id: 4 }));
+    }
+}

@@ -1,0 +1,282 @@
+//! Passes on to a node what is no operation: lists, explanations, administration, and streams that follow changes.
+//!
+//! Any node that is in touch with the others will do for a read, and another is asked if it does not answer; a change
+//! is asked of the leader, once. Invariant: what may have happened is not asked for again, unless that is harmless. A
+//! stream ends with its node, and when its node has lost touch: a follower that is cut off would go on in silence. It
+//! is not resumed here. Whoever reads it knows how far it has come, by cursor and revision, and the gateway would have
+//! to keep the same for each. Not here: operations (`router`), what is in a call (`tollgate-server`).
+
+use crate::chart::Chart;
+use crate::link::ANSWER_BYTES_MAX;
+use crate::scout::Scout;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tollgate_node::NodeStatus;
+use tollgate_proto::error_of_status;
+use tollgate_proto::v1::{self, ErrorReason};
+use tollgate_types::{GroupId, NodeId};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Response, Status};
+
+/// How long a connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a node may take for one call: longer than any of them is allowed to take there.
+const CALL_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a stream may take to begin.
+const OPEN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Nodes that are asked for one read, one after another.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// Connections to one node, streams and calls shared out among them: a node takes a limited number on each.
+const CONNECTIONS: usize = 4;
+
+/// When to ask again while no node can be asked.
+const RETRY_MS: i64 = 200;
+
+/// Which node to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whom {
+    /// Any that is in touch with the others.
+    Any,
+    /// The leader of a group.
+    Leader(GroupId),
+    /// This one.
+    Node(NodeId),
+}
+
+/// What a second attempt after an unknown outcome may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// No harm.
+    Harmless,
+    /// Harm: whoever asked must decide.
+    Never,
+}
+
+/// Passes calls on. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Relay {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    status: watch::Receiver<NodeStatus>,
+    chart: watch::Receiver<Arc<Chart>>,
+    hurry: Arc<Notify>,
+    channels: Mutex<BTreeMap<String, Vec<Channel>>>,
+    /// Counts calls, to share them out.
+    turn: AtomicUsize,
+}
+
+impl Relay {
+    pub(crate) fn new(scout: &Scout) -> Relay {
+        let (status, chart, hurry) = (scout.status(), scout.chart(), scout.hurry());
+        let (channels, turn) = (Mutex::default(), AtomicUsize::new(0));
+        Relay { shared: Arc::new(Shared { status, chart, hurry, channels, turn }) }
+    }
+
+    /// Has a node answer a call.
+    pub async fn ask<T, F>(
+        &self,
+        whom: Whom,
+        repeat: Repeat,
+        call: impl Fn(Channel) -> F,
+    ) -> Result<T, v1::Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let (mut whom, mut attempt) = (whom, 0);
+        loop {
+            attempt += 1;
+            let (node, channel) = self.channel(whom)?;
+            let error = match tokio::time::timeout(CALL_PATIENCE, call(channel)).await {
+                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Err(status)) => error_of(&status, node, repeat),
+                Err(_) => unsure(node, "it has not answered in time"),
+            };
+            self.shared.hurry.notify_one();
+            match error.reason() {
+                _ if attempt >= ATTEMPTS_MAX => return Err(error),
+                ErrorReason::NotLeader if error.leader_id != 0 => {
+                    whom = NodeId::new(error.leader_id).map_or(whom, Whom::Node);
+                }
+                // Nothing happened there.
+                ErrorReason::NotLeader | ErrorReason::NoLeader | ErrorReason::ShuttingDown => {}
+                ErrorReason::Indeterminate if repeat == Repeat::Harmless => {}
+                _ => return Err(error),
+            }
+            if matches!(whom, Whom::Node(_)) && error.reason() != ErrorReason::NotLeader {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Has a node open a stream; the node, to look after it with [`Relay::lost_touch`].
+    pub async fn open<T, F>(&self, call: impl FnOnce(Channel) -> F) -> Result<(NodeId, T), v1::Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let (node, channel) = self.channel(Whom::Any)?;
+        match tokio::time::timeout(OPEN_PATIENCE, call(channel)).await {
+            Ok(Ok(response)) => Ok((node, response.into_inner())),
+            Ok(Err(status)) => {
+                self.shared.hurry.notify_one();
+                Err(error_of(&status, node, Repeat::Harmless))
+            }
+            Err(_) => {
+                Err(v1::Error { retry_after_ms: RETRY_MS, ..broke_off(node, "it has not answered in time") })
+            }
+        }
+    }
+
+    /// Waits until a node is not in touch with the others any more, or the gateway stops. Says why its streams end.
+    pub async fn lost_touch(&self, node: NodeId) -> v1::Error {
+        let (mut chart, mut status) = (self.shared.chart.clone(), self.shared.status.clone());
+        let touches = chart.wait_for(|chart| !chart.in_touch.contains(&node));
+        let why = tokio::select! {
+            _ = touches => "it has lost touch with the cluster",
+            _ = status.wait_for(|status| status.stopping) => "the gateway is stopping",
+        };
+        broke_off(node, why)
+    }
+
+    /// What to tell a reader whose stream the node has ended.
+    pub fn ended(&self, node: NodeId, status: Option<&Status>) -> v1::Error {
+        let worded = status.and_then(error_of_status);
+        worded.map_or_else(|| broke_off(node, "it went away"), without_address)
+    }
+
+    fn channel(&self, whom: Whom) -> Result<(NodeId, Channel), v1::Error> {
+        let chart = Arc::clone(&self.shared.chart.borrow());
+        let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
+        let node = match whom {
+            Whom::Node(node) => Some(node),
+            Whom::Leader(group) => self.shared.status.borrow().leader(group),
+            Whom::Any => {
+                let in_touch = chart.in_touch.iter().nth(turn % chart.in_touch.len().max(1));
+                in_touch.or_else(|| chart.clients.keys().nth(turn % chart.clients.len().max(1))).copied()
+            }
+        };
+        let node = node.ok_or_else(|| {
+            self.shared.hurry.notify_one();
+            nobody(&chart)
+        })?;
+        let address = chart.clients.get(&node).ok_or_else(|| {
+            let says = format!("no node {node} is known: `tollgate member ls` lists those that are");
+            v1::Error::new(ErrorReason::BadField, says)
+        })?;
+        let mut channels = self.shared.channels.lock().expect("nobody panics with it");
+        if !channels.contains_key(address) {
+            // Nodes that are no members any more need no connections.
+            channels.retain(|kept, _| chart.clients.values().any(|address| address == kept));
+            channels.insert(address.clone(), dial(address)?);
+        }
+        let channel = channels[address][turn / chart.clients.len().max(1) % CONNECTIONS].clone();
+        Ok((node, channel))
+    }
+}
+
+/// What a node's status means. What comes from the way there may have happened.
+fn error_of(status: &Status, node: NodeId, repeat: Repeat) -> v1::Error {
+    match error_of_status(status) {
+        Some(error) => without_address(error),
+        None if status.code() == Code::Unimplemented => {
+            let says = format!("node {node} is of a version that can't do this: {}", status.message());
+            v1::Error::new(ErrorReason::NotSupported, says)
+        }
+        // To look is never harmful, so whether it happened does not matter.
+        None if repeat == Repeat::Harmless => {
+            let says = format!("node {node} can't be asked: {}", status.message());
+            v1::Error { retry_after_ms: RETRY_MS, ..v1::Error::new(ErrorReason::NoLeader, says) }
+        }
+        None => unsure(node, status.message()),
+    }
+}
+
+/// An error without where the leader is: whoever asks a gateway may not reach it.
+pub(crate) fn without_address(error: v1::Error) -> v1::Error {
+    v1::Error { leader_address: String::new(), ..error }
+}
+
+/// No node can be asked, and what was tried.
+pub(crate) fn nobody(chart: &Chart) -> v1::Error {
+    let says = if chart.troubles.is_empty() {
+        "no node of the cluster is known to lead, and nothing was done: ask again".to_owned()
+    } else {
+        format!(
+            "this gateway finds no leader, and nothing was done: ask again, and look after the nodes ({})",
+            chart.troubles
+        )
+    };
+    v1::Error { retry_after_ms: RETRY_MS, ..v1::Error::new(ErrorReason::NoLeader, says) }
+}
+
+fn broke_off(node: NodeId, why: &str) -> v1::Error {
+    let says = format!(
+        "node {node}, which served this stream, does so no more: {why}; begin anew where the last cursor says"
+    );
+    v1::Error::new(ErrorReason::ShuttingDown, says)
+}
+
+fn unsure(node: NodeId, why: &str) -> v1::Error {
+    let says = format!("node {node} was asked, and {why}: look whether it was done before you ask again");
+    v1::Error::new(ErrorReason::Indeterminate, says)
+}
+
+fn dial(address: &str) -> Result<Vec<Channel>, v1::Error> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| {
+        let says = format!("a member's address {address} is none: {error}; correct cluster.members");
+        v1::Error::new(ErrorReason::Internal, says)
+    })?;
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_PATIENCE)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(Duration::from_secs(2))
+        .keep_alive_timeout(Duration::from_secs(2));
+    Ok((0..CONNECTIONS).map(|_| endpoint.connect_lazy()).collect())
+}
+
+/// For the clients of services: answers may be as long as nodes make them.
+pub const RELAYED_BYTES_MAX: usize = ANSWER_BYTES_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_where_a_leader_is_that_it_may_not_reach() {
+        let error = v1::Error {
+            leader_id: 2,
+            leader_address: "http://10.0.0.2:7400".to_owned(),
+            ..v1::Error::new(ErrorReason::NotLeader, "ask node 2")
+        };
+        let told = without_address(error);
+        assert!(told.leader_address.is_empty() && told.leader_id == 2);
+    }
+
+    #[test]
+    fn a_gateway_that_sees_no_cluster_says_what_it_tries() {
+        let chart = Chart { troubles: "n1:1: connection refused".to_owned(), ..Chart::blank() };
+        let error = nobody(&chart);
+        assert_eq!((error.code, error.may_have_happened), (Code::Unavailable as i32, false));
+        assert!(error.message.contains("n1:1: connection refused") && error.retry_after_ms > 0, "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_relay_without_a_cluster_refuses_at_once() {
+        let scout = Scout::start(vec!["127.0.0.1:1".to_owned()], None);
+        let relay = Relay::new(&scout);
+        let asked = relay.ask(Whom::Any, Repeat::Harmless, |_| async { Ok(Response::new(())) }).await;
+        assert_eq!(asked.unwrap_err().reason(), ErrorReason::NoLeader);
+        let named = NodeId::new(4).unwrap();
+        let asked = relay.ask(Whom::Node(named), Repeat::Never, |_| async { Ok(Response::new(())) }).await;
+        assert!(asked.unwrap_err().message.contains("no node 4 is known"));
+    }
+}

@@ -1,0 +1,720 @@
+//! Has operations carried out: here if there is a node here that leads the group, at the leader otherwise.
+//!
+//! Invariant: an operation is sent again only if that is harmless, with its attempt counted up, so that a caller sees
+//! one effect and one answer through changes of leaders. The leader knows who stands by while a request waits, and is
+//! told when one goes (`standing`). Not here: what an operation means (`operation`), the streams of sessions
+//! (`session`).
+
+mod completion;
+mod repeats;
+
+pub use completion::is_incomplete;
+
+use crate::admission::{Admission, Place};
+use crate::asked::{Asked, OperationMeter};
+use crate::chart::Chart;
+use crate::deadlocks::Deadlocks;
+use crate::introduction::{INTRODUCTIONS_MAX, Introductions, unknown_lease};
+use crate::keepers::Keepers;
+use crate::link::{Links, Lost, Purpose};
+use crate::operation::{self, Context, ForcedRelease, HeaderInfo, Kind, Prepared, Query};
+use crate::relay::{Relay, nobody, without_address};
+use crate::scout::Scout;
+use crate::several::split;
+use crate::standing::{Standing, stand_by};
+use repeats::{count_attempt, judge, patience_of, settle, wait_of};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::sync::watch::{self, error::RecvError};
+use tollgate_node::planted::{Bug, planted};
+use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NodeStatus, NotAnswered, Sight};
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_replica::{CallerKey, ProposeError, ReadError};
+use tollgate_types::{Address, ClusterId, GroupId, GroupMap, HostPort, LeaseId, NodeId, Revision};
+
+/// How long another node has to take over from a leader whose disk is full, before callers are told that it is.
+const DISK_FULL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two attempts: doubles from the first to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// Has operations carried out. Cheap to clone.
+#[derive(Clone)]
+pub struct Router {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// The node beside the router, if there is one.
+    node: Option<NodeHandle>,
+    /// What there is instead: who keeps the router informed, and who passes on what is no operation.
+    gateway: Option<(Arc<Notify>, Relay)>,
+    /// What is known of the groups.
+    status: watch::Receiver<NodeStatus>,
+    /// And of the cluster, as far as the status does not say it.
+    chart: watch::Receiver<Arc<Chart>>,
+    admission: Admission,
+    links: Links,
+    meter: Arc<dyn OperationMeter>,
+    deadlocks: Deadlocks,
+    introductions: Introductions,
+    /// How many of this node's sessions keep a lease alive: only the last one that goes ends it.
+    kept: Keepers,
+}
+
+/// What became of one attempt.
+enum Attempt {
+    Done(OpResult),
+    /// Not done, and never will be: ask again, best this node.
+    Elsewhere(Option<NodeId>),
+    /// It may have happened. To ask again, best ask the leader that the error names.
+    Unsure(v1::Error),
+    /// Not done: its lease was not known in its group, and is now.
+    Introduced,
+}
+
+/// For whom an operation is carried out.
+#[derive(Clone, Copy)]
+pub(crate) struct Errand<'a> {
+    pub(crate) from: &'a Address,
+    pub(crate) purpose: Purpose,
+    /// Who stands by, if what is asked for may wait and somebody does.
+    standing: Option<&'a Standing>,
+    /// What lets it count as under way, until it waits in line.
+    place: Option<&'a Arc<Place>>,
+}
+
+impl<'a> Errand<'a> {
+    pub(crate) fn new(from: &'a Address, purpose: Purpose) -> Errand<'a> {
+        Errand { from, purpose, standing: None, place: None }
+    }
+}
+
+impl Router {
+    /// A router beside a node. Nodes serve clients at these addresses, or at those that the cluster has.
+    pub fn beside(
+        node: NodeHandle,
+        first_map: GroupMap,
+        clients: BTreeMap<NodeId, String>,
+        meter: Arc<dyn OperationMeter>,
+    ) -> Router {
+        let chart = Chart::new(node.cluster(), Arc::new(first_map), clients);
+        // Nobody has anything to add to it.
+        let (_, chart) = watch::channel(Arc::new(chart));
+        let status = node.status().clone();
+        Router::new(Some(node), None, status, chart, meter)
+    }
+
+    /// A router without a node: everything is done at the leaders that a scout knows of.
+    pub fn alone(scout: &Scout, meter: Arc<dyn OperationMeter>) -> Router {
+        let gateway = Some((scout.hurry(), Relay::new(scout)));
+        Router::new(None, gateway, scout.status(), scout.chart(), meter)
+    }
+
+    fn new(
+        node: Option<NodeHandle>,
+        gateway: Option<(Arc<Notify>, Relay)>,
+        status: watch::Receiver<NodeStatus>,
+        chart: watch::Receiver<Arc<Chart>>,
+        meter: Arc<dyn OperationMeter>,
+    ) -> Router {
+        let shared = Shared {
+            node,
+            gateway,
+            status,
+            chart,
+            admission: Admission::new(usize::MAX),
+            links: Links::default(),
+            meter,
+            deadlocks: Deadlocks::default(),
+            introductions: Introductions::default(),
+            kept: Keepers::default(),
+        };
+        Router { shared: Arc::new(shared) }
+    }
+
+    /// The same, which refuses requests for locks while so many operations are under way, and others a little later.
+    #[must_use]
+    pub fn admitting(mut self, operations_max: usize) -> Router {
+        let shared = Arc::get_mut(&mut self.shared).expect("it is told before anybody else has it");
+        shared.admission = Admission::new(operations_max);
+        self
+    }
+
+    /// A place for one operation more among those that are under way.
+    pub fn admit(&self, asked: Asked) -> Result<Place, v1::Error> {
+        self.shared.admission.admit(asked).inspect_err(|_| self.shared.meter.shed(asked))
+    }
+
+    /// Who passes on what is no operation; none beside a node, which does it itself.
+    pub fn relay(&self) -> Option<&Relay> {
+        self.shared.gateway.as_ref().map(|(_, relay)| relay)
+    }
+
+    /// An operation is over that was not carried out by [`Router::execute`].
+    pub fn measure(&self, asked: Asked, result: &OpResult, took: Duration) {
+        self.shared.meter.operation(asked, result, took);
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> ClusterId {
+        self.shared.chart.borrow().cluster
+    }
+
+    /// The node beside the router.
+    pub fn node(&self) -> Option<&NodeHandle> {
+        self.shared.node.as_ref()
+    }
+
+    /// The node beside the router, for what is done only where there is one.
+    pub(crate) fn here(&self) -> &NodeHandle {
+        self.shared.node.as_ref().expect("only what a node serves is asked of it")
+    }
+
+    fn own_id(&self) -> Option<NodeId> {
+        self.shared.node.as_ref().map(NodeHandle::node)
+    }
+
+    /// What is known of the groups, and when that changes.
+    pub fn status(&self) -> &watch::Receiver<NodeStatus> {
+        &self.shared.status
+    }
+
+    /// A number that no other stream of callers of the node beside has.
+    pub fn fresh_stream(&self) -> u64 {
+        self.node().map_or(0, NodeHandle::fresh_stream)
+    }
+
+    /// Tells the node beside, if there is one, what must not be lost.
+    pub fn tell(&self, ask: Ask) {
+        if let Some(node) = self.node() {
+            node.tell(ask);
+        }
+    }
+
+    /// Leases that are being made known in other groups.
+    pub(crate) fn introductions(&self) -> &Introductions {
+        &self.shared.introductions
+    }
+
+    /// Which group serves which slot.
+    pub fn map(&self) -> Arc<GroupMap> {
+        let known = self.shared.status.borrow().map.clone();
+        known.unwrap_or_else(|| Arc::clone(&self.shared.chart.borrow().map))
+    }
+
+    /// Whether this node leads the group and serves clients.
+    pub fn serves(&self, group: GroupId) -> bool {
+        self.shared.status.borrow().serves(group)
+    }
+
+    /// Whether this node leads the group, though it may not be able to write.
+    pub fn leads(&self, group: GroupId) -> bool {
+        self.own_id().is_some_and(|own| self.shared.status.borrow().leader(group) == Some(own))
+    }
+
+    /// Whether this node has lock state of the group.
+    fn has_state(&self, group: GroupId) -> bool {
+        self.shared.status.borrow().groups.get(&group).is_some_and(|known| known.has_state)
+    }
+
+    /// Whether it leads all groups and serves clients.
+    pub fn leads_all(&self) -> bool {
+        self.node().is_some() && self.shared.status.borrow().groups.values().all(|group| group.serves)
+    }
+
+    /// Whether this node stops, has stopped, or is a member no more.
+    pub fn is_stopping(&self) -> bool {
+        let status = &self.shared.status;
+        let known = status.borrow();
+        known.stopping || known.removed || status.has_changed().is_err()
+    }
+
+    /// Where a node serves clients, if that is known.
+    pub fn client_address(&self, node: NodeId) -> Option<String> {
+        self.shared.chart.borrow().clients.get(&node).cloned().or_else(|| {
+            let members = Arc::clone(&self.shared.status.borrow().members);
+            let replicated = &members.whereabouts_of(node).client;
+            (*replicated != HostPort::NONE).then(|| replicated.to_string())
+        })
+    }
+
+    /// Why this node does nothing for clients, if it does not: it is a witness, or a member no more.
+    pub fn closed(&self) -> Option<v1::Error> {
+        // Asked for every operation, and nearly always this.
+        let status =
+            Some(self.shared.status.borrow()).filter(|status| status.removed || status.witness)?.clone();
+        let (reason, says) = if status.removed {
+            let says = "this node was removed from the cluster, and nothing was done: ask another node";
+            (v1::ErrorReason::ShuttingDown, says)
+        } else {
+            let says = "this node is a witness, which votes and keeps no locks: ask a full member (`tollgate member \
+                        ls` lists them)";
+            (v1::ErrorReason::NoSuchGroup, says)
+        };
+        // Whoever was given this node's address only has nowhere else to go.
+        let own = self.own_id();
+        let full = status.members.voters.iter().filter(|voter| !status.members.witnesses.contains(voter));
+        let other = full.filter(|voter| Some(**voter) != own).find_map(|voter| self.client_address(*voter));
+        let leader_address = other.map_or_else(String::new, |address| format!("http://{address}"));
+        Some(v1::Error { leader_address, ..v1::Error::new(reason, says) })
+    }
+
+    /// Waits until this node is a member no more.
+    pub async fn removed(&self) {
+        let mut status = self.shared.status.clone();
+        if status.wait_for(|status| status.removed).await.is_err() {
+            // It has stopped, and who waits is told so.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until a gateway stops. For ever beside a node, which answers what is under way in another way.
+    pub async fn until_draining(&self) {
+        let mut status = self.shared.status.clone();
+        if self.node().is_some() || status.wait_for(|status| status.stopping).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Has an operation carried out, wherever its leader is, and waits for the final answer.
+    ///
+    /// Dropped before that, a request that waits in line leaves it, unless somebody else stands by for the same.
+    pub async fn execute(&self, op: Op, from: &Address) -> OpResult {
+        self.carry_out(op, Errand::new(from, Purpose::Attended)).await
+    }
+
+    /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere.
+    pub async fn execute_for_session(&self, op: Op, from: &Address) -> OpResult {
+        self.carry_out(op, Errand::new(from, Purpose::Session)).await
+    }
+
+    async fn carry_out(&self, op: Op, errand: Errand<'_>) -> OpResult {
+        let (asked, began) = (Asked::from(&op), Instant::now());
+        let result = match (self.closed(), split(&op, &self.map())) {
+            (Some(error), _) => OpResult::Error(error),
+            (None, None) => self.carry_out_one(op, errand).await,
+            (None, Some(several)) => self.carry_out_several(several, errand).await,
+        };
+        self.measure(asked, &result, began.elapsed());
+        match result {
+            OpResult::Error(error) if self.relay().is_some() => OpResult::Error(without_address(error)),
+            result => result,
+        }
+    }
+
+    /// Has an operation on one group carried out.
+    pub(crate) async fn carry_out_one(&self, op: Op, errand: Errand<'_>) -> OpResult {
+        let asked = Asked::from(&op);
+        let admitted = self.prepare(op.clone(), errand).and_then(|it| Ok((it, Arc::new(self.admit(asked)?))));
+        match admitted {
+            Ok((prepared, place)) if errand.purpose == Purpose::Attended && prepared.context.may_wait() => {
+                stand_by(self, op, prepared, errand.from, place).await
+            }
+            Ok((prepared, place)) => {
+                self.until_done(op, prepared, Errand { place: Some(&place), ..errand }).await
+            }
+            Err(error) => OpResult::Error(error),
+        }
+    }
+
+    /// Has something carried out for a caller that stands by, or until it has gone and the leader has heard of it.
+    pub(crate) async fn carry_out_standing(
+        &self,
+        op: Op,
+        prepared: Prepared,
+        from: &Address,
+        standing: &Standing,
+        place: &Arc<Place>,
+    ) -> OpResult {
+        let errand = Errand::new(from, Purpose::Attended);
+        let errand = Errand { standing: Some(standing), place: Some(place), ..errand };
+        self.until_done(op, prepared, errand).await
+    }
+
+    /// Has something given back. It counts as no new operation: to be refused, it would have to be held on to.
+    pub(crate) async fn undo(&self, op: Op, from: &Address) -> OpResult {
+        let errand = Errand::new(from, Purpose::Session);
+        match self.prepare(op.clone(), errand) {
+            Ok(prepared) => self.until_done(op, prepared, errand).await,
+            Err(error) => OpResult::Error(error),
+        }
+    }
+
+    /// Has a grant given back that nobody heard of.
+    pub(crate) async fn take_back(&self, cancel: v1::CancelWaitRequest, from: &Address) {
+        self.undo(Op::CancelWait(cancel), from).await;
+    }
+
+    fn prepare(&self, op: Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
+        let mut prepared = operation::prepare(op, &self.map(), errand.from)?;
+        errand.purpose.apply(&mut prepared, errand.from);
+        Ok(prepared)
+    }
+
+    async fn until_done(&self, op: Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
+        let began = Instant::now();
+        let until = began + patience_of(&op) + wait_of(&op);
+        let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
+        let (mut op, mut next, mut hint) = (op, Some(prepared), None);
+        let (mut pause, mut unsure, mut introduced) = (PAUSE_MIN, None, 0);
+        loop {
+            let prepared = match next.take().map_or_else(|| self.prepare_again(&mut op, errand), Ok) {
+                Ok(prepared) => prepared,
+                Err(error) => return OpResult::Error(unsure.unwrap_or(error)),
+            };
+            match self.attempt(&op, prepared, hint, errand).await {
+                Attempt::Done(result) => return settle(&op, result, unsure),
+                Attempt::Unsure(error) if !may_repeat => return OpResult::Error(error),
+                Attempt::Unsure(error) => {
+                    hint = NodeId::new(error.leader_id);
+                    unsure = Some(error);
+                }
+                Attempt::Elsewhere(leader) => hint = leader.filter(|leader| Some(*leader) != hint),
+                Attempt::Introduced if introduced < INTRODUCTIONS_MAX => {
+                    introduced += 1;
+                    continue;
+                }
+                Attempt::Introduced => hint = None,
+            }
+            if errand.standing.is_some_and(Standing::is_gone) {
+                // What may stand in line ends there a while later, because nobody comes back for it.
+                return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
+            }
+            let over = Instant::now() >= until;
+            if (over || began.elapsed() >= DISK_FULL_PATIENCE) && self.leads_with_full_disk(group) {
+                let full = operation::error_of_propose(&ProposeError::DiskFull, may_repeat);
+                return OpResult::Error(unsure.unwrap_or(full));
+            }
+            if over {
+                return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
+            }
+            self.look_again();
+            if self.pause(group, &mut pause).await.is_err() {
+                return OpResult::Error(unsure.unwrap_or_else(|| stopped(group)));
+            }
+            if errand.standing.is_some_and(Standing::is_gone) {
+                return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
+            }
+        }
+    }
+
+    /// What is known of the leaders has not helped: whoever keeps a gateway informed looks at once.
+    fn look_again(&self) {
+        if let Some((hurry, _)) = &self.shared.gateway {
+            hurry.notify_one();
+        }
+    }
+
+    /// Waits a little, or until this node knows of another leader. An error once the node has stopped: it will know of
+    /// nothing more.
+    async fn pause(&self, group: GroupId, pause: &mut Duration) -> Result<(), RecvError> {
+        let mut status = self.shared.status.clone();
+        let known = status.borrow_and_update().leader(group);
+        let changed =
+            status.wait_for(|status| status.leader(group).is_some() && status.leader(group) != known);
+        if let Ok(changed) = tokio::time::timeout(*pause, changed).await {
+            changed?;
+        }
+        *pause = (*pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+
+    fn prepare_again(&self, op: &mut Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
+        count_attempt(op);
+        let mut prepared = self.prepare(op.clone(), errand)?;
+        if let Kind::Command { fast, .. } = &mut prepared.kind {
+            // An earlier attempt may have been granted.
+            *fast = false;
+        }
+        Ok(prepared)
+    }
+
+    async fn attempt(
+        &self,
+        op: &Op,
+        prepared: Prepared,
+        hint: Option<NodeId>,
+        errand: Errand<'_>,
+    ) -> Attempt {
+        let group = prepared.group;
+        let (serves, leads) = (self.serves(group), self.leads(group));
+        let leader = hint.or(self.shared.status.borrow().leader(group));
+        let can_read = match &prepared.kind {
+            // A leader that can't write can read.
+            Kind::Read { consistency: Consistency::Leader, .. } => leads,
+            // One that has nothing to read from asks the leader, unless there is none: then it says why.
+            Kind::Read { consistency: Consistency::Linearizable | Consistency::Stale, .. } => {
+                let elsewhere = leader.is_some_and(|leader| Some(leader) != self.own_id());
+                self.node().is_some() && (self.has_state(group) || !elsewhere)
+            }
+            Kind::Command { .. } | Kind::KeepAlive(_) => false,
+        };
+        if serves || can_read {
+            return self.ask_here(prepared, errand).await;
+        }
+        let elsewhere = leader.filter(|leader| Some(*leader) != self.own_id());
+        let Some((leader, address)) = elsewhere.and_then(|leader| {
+            let address = self.client_address(leader)?;
+            Some((leader, address))
+        }) else {
+            return Attempt::Elsewhere(None);
+        };
+        let may_repeat = prepared.context.may_repeat();
+        let (whom, place) = ((leader, errand.purpose), errand.place.cloned());
+        let op = if self.node().is_some() { op.clone() } else { passed_on(op) };
+        let sent = tokio::select! {
+            biased;
+            sent = self.shared.links.call(whom, &address, op, errand.from, place) => sent.ok(),
+            () = self.replaced(group, leader), if may_repeat => None,
+        };
+        // Nothing happened, which must not hide that an earlier attempt may have.
+        let Some(mut call) = sent else { return Attempt::Elsewhere(None) };
+        let mut told = false;
+        let called = loop {
+            tokio::select! {
+                biased;
+                called = call.answer() => break called,
+                // One that stands still does not answer, and its connection may look well for seconds.
+                () = self.replaced(group, leader), if may_repeat => break Err(Lost::SENT),
+                () = gone(errand.standing), if !told => {
+                    call.hang_up();
+                    told = true;
+                }
+            }
+        };
+        match called {
+            Ok(OpResult::Error(error)) => judge(error),
+            Ok(result) => Attempt::Done(result),
+            Err(lost) if lost.was_sent() => Attempt::Unsure(Lost::unsure(group)),
+            Err(_) => Attempt::Elsewhere(None),
+        }
+    }
+
+    /// Waits until this node follows another leader than `leader`, of a later term than now.
+    async fn replaced(&self, group: GroupId, leader: NodeId) {
+        let mut status = self.shared.status.clone();
+        let term = status.borrow().groups.get(&group).map_or(0, |known| known.term);
+        let other = |status: &NodeStatus| {
+            let known = status.groups.get(&group);
+            known.is_some_and(|known| known.term > term && known.leader.is_some_and(|led| led != leader))
+        };
+        if status.wait_for(other).await.is_err() {
+            // The node has stopped, and who waits is told so.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn ask_here(&self, prepared: Prepared, errand: Errand<'_>) -> Attempt {
+        let Prepared { group, kind, context } = prepared;
+        let began = Instant::now();
+        let called = match kind {
+            Kind::Read { consistency, query } => return self.read(group, consistency, query, &context).await,
+            Kind::KeepAlive(renewal) => self.here().call(Ask::KeepAlive { group, renewal }).await,
+            Kind::Command { command, fast } => {
+                let ask = Ask::Command { group, command: Box::new(command), fast };
+                self.call_here(ask, errand).await
+            }
+        };
+        match called {
+            Ok(called) => self.answered(group, &context, called, began).await,
+            Err(error @ NotAnswered::NotTaken(_)) => {
+                Attempt::Done(OpResult::Error(operation::error_of_not_answered(error, group)))
+            }
+            Err(error @ NotAnswered::Stopped) => {
+                Attempt::Unsure(operation::error_of_not_answered(error, group))
+            }
+        }
+    }
+
+    /// Asks this node. When the caller goes before the answer, the desk is told, and answers at once.
+    async fn call_here(&self, ask: Ask, errand: Errand<'_>) -> Result<Called, NotAnswered> {
+        let node = self.here();
+        let place = errand.place.cloned();
+        let queued = move || place.iter().for_each(|place| place.leave());
+        let Some(standing) = errand.standing else {
+            return node.call_by(node.fresh_stream(), ask, queued).await;
+        };
+        let mut call = std::pin::pin!(node.call_by(standing.stream, ask, queued));
+        let mut told = false;
+        loop {
+            tokio::select! {
+                biased;
+                called = &mut call => return called,
+                () = standing.gone(), if !told => {
+                    node.tell(Ask::HangUp(CallerKey { stream: standing.stream, call: 0 }));
+                    told = true;
+                }
+            }
+        }
+    }
+
+    async fn answered(&self, group: GroupId, context: &Context, called: Called, began: Instant) -> Attempt {
+        let Called { answer, queued } = called;
+        match &answer {
+            Answer::NotDone(ProposeError::NotLeader { leader, .. }) => return Attempt::Elsewhere(*leader),
+            // As far as is known it stands in line still: it is not undone, and its repeat finds it there.
+            Answer::AskAgain { group, leader } => {
+                return Attempt::Unsure(self.with_address(operation::left_waiting(*group, *leader)));
+            }
+            Answer::NotDone(error @ ProposeError::Indeterminate { .. }) => {
+                return Attempt::Unsure(operation::error_of_propose(error, context.may_repeat()));
+            }
+            _ => {}
+        }
+        let held_already = context.held_already(&answer);
+        let waited_ms = queued.map_or(0, |_| i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX));
+        let header = self.header(group, revision_of(&answer));
+        let mut result = context.finish(answer, &header, queued, waited_ms);
+        if let Some(lease) = unknown_lease(context, &result, &self.map()) {
+            return match self.introduce(lease, group).await {
+                Ok(()) => Attempt::Introduced,
+                Err(error) => judge(error),
+            };
+        }
+        self.note(context, &result);
+        if is_incomplete(held_already, &result) {
+            self.complete(group, context, held_already, &mut result).await;
+        }
+        Attempt::Done(result)
+    }
+
+    async fn read(
+        &self,
+        group: GroupId,
+        consistency: Consistency,
+        query: Query,
+        context: &Context,
+    ) -> Attempt {
+        match self.look(group, consistency, move |sight| query.look(sight)).await {
+            Ok((header, seen)) => Attempt::Done(seen.result(context, &header)),
+            Err(ReadError::TimedOut { .. }) => Attempt::Elsewhere(None),
+            Err(error) => Attempt::Done(OpResult::Error(operation::error_of_read(&error))),
+        }
+    }
+
+    /// Looks at a group's state on this node.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        group: GroupId,
+        consistency: Consistency,
+        look: impl FnOnce(Sight<'_>) -> T + Send + 'static,
+    ) -> Result<(HeaderInfo, T), ReadError> {
+        let both = move |sight: Sight<'_>| (sight.state.revision(), look(sight));
+        let node = self.node().ok_or(ReadError::NoState { group })?;
+        let (revision, seen) = node.read(group, consistency, both).await?;
+        Ok((self.header(group, Some(revision)), seen))
+    }
+
+    /// Where an answer comes from.
+    pub fn header(&self, group: GroupId, revision: Option<Revision>) -> HeaderInfo {
+        let term = self.shared.status.borrow().groups.get(&group).map_or(0, |status| status.term);
+        let (cluster, node) = (self.shared.chart.borrow().cluster, self.own_id());
+        HeaderInfo { cluster, node, group, revision: revision.unwrap_or(Revision::ZERO), term }
+    }
+
+    /// Notes what operators ask about later, at the leader.
+    pub fn note(&self, context: &Context, result: &OpResult) {
+        match (result, context.forced_release()) {
+            (OpResult::Error(error), _) => self.shared.deadlocks.note(error),
+            (OpResult::ForceRelease(done), Some(forced)) => {
+                let ForcedRelease { name, token, reason, from } = forced;
+                let (group, revision) = (context.group(), done.revision);
+                tracing::warn!(%group, %name, %token, %reason, %from, revision, "a lock was released by force");
+            }
+            _ => {}
+        }
+    }
+
+    /// Remembers a deadlock for operators.
+    pub(crate) fn note_deadlock(&self, error: &v1::Error) {
+        self.shared.deadlocks.note(error);
+    }
+
+    /// How many deadlocks this node refused since it started, and the last of them, newest first.
+    pub fn deadlocks(&self, limit: usize) -> (u64, Vec<v1::Deadlock>) {
+        self.shared.deadlocks.list(limit)
+    }
+
+    /// The error of one who asked a node that does not lead.
+    pub fn not_leader(&self, group: GroupId, leader: Option<NodeId>) -> v1::Error {
+        self.with_address(operation::error_of_propose(&ProposeError::NotLeader { group, leader }, true))
+    }
+
+    /// The error, with the address of the leader that it names.
+    pub fn with_address(&self, mut error: v1::Error) -> v1::Error {
+        let leader = NodeId::new(error.leader_id).filter(|_| self.node().is_some());
+        let address = leader.and_then(|leader| self.client_address(leader));
+        error.leader_address = address.map_or_else(String::new, |address| format!("http://{address}"));
+        error
+    }
+
+    /// Whether nobody can take over from this node, which can't write.
+    fn leads_with_full_disk(&self, group: GroupId) -> bool {
+        self.leads(group) && self.shared.status.borrow().disk_full
+    }
+
+    fn no_leader(&self, group: GroupId) -> v1::Error {
+        if self.node().is_none() {
+            return v1::Error { group_id: group.number(), ..nobody(&self.shared.chart.borrow()) };
+        }
+        self.not_leader(group, None)
+    }
+
+    /// The leases that sessions of this node keep alive.
+    pub fn keepers(&self) -> &Keepers {
+        &self.shared.kept
+    }
+
+    /// Ends a lease whose client wanted it to end with its connection, unless a session has come to keep it alive.
+    pub async fn revoke_disconnected(&self, lease: LeaseId, from: &Address) {
+        let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
+        let errand = Errand::new(from, Purpose::Disconnected);
+        let Ok(prepared) = self.prepare(op.clone(), errand) else { return };
+        if self.shared.kept.any(lease) {
+            return;
+        }
+        // It ends by itself if this fails.
+        self.until_done(op, prepared, errand).await;
+    }
+}
+
+/// An operation as a gateway passes it on: as it is, unless a bug is planted.
+fn passed_on(op: &Op) -> Op {
+    let mut op = op.clone();
+    if planted(Bug::GatewayDropsSeq)
+        && let Op::Unlock(v1::UnlockRequest { request, .. }) | Op::Lock(v1::LockRequest { request, .. }) =
+            &mut op
+    {
+        *request = None;
+    }
+    op
+}
+
+/// Waits until a caller that stands by has gone.
+async fn gone(standing: Option<&Standing>) {
+    match standing {
+        Some(standing) => standing.gone().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// This node has stopped before it found a leader.
+pub(crate) fn stopped(group: GroupId) -> v1::Error {
+    let says = "the node has stopped, and nothing was done: ask another node";
+    v1::Error { group_id: group.number(), ..v1::Error::new(v1::ErrorReason::ShuttingDown, says) }
+}
+
+/// The revision that an answer is of.
+pub fn revision_of(answer: &Answer) -> Option<Revision> {
+    match answer {
+        Answer::Replied { revision, .. }
+        | Answer::Resolved { revision, .. }
+        | Answer::Busy { revision, .. }
+        | Answer::Renewed { revision, .. } => Some(*revision),
+        _ => None,
+    }
+}

@@ -1,0 +1,80 @@
+//! What an answer of the driver lacks, and another read or a keepalive adds: who is in the way, who leads, and that the
+//! lease of one who asked again was renewed.
+
+use super::{Errand, Router};
+use crate::link::Purpose;
+use crate::operation::{self, Context};
+use tollgate_node::{Consistency, Sight};
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::{Address, GroupId, LeaseId};
+
+impl Router {
+    /// Adds what the driver's answer does not have.
+    pub async fn complete(
+        &self,
+        group: GroupId,
+        context: &Context,
+        held_already: bool,
+        result: &mut OpResult,
+    ) {
+        match result {
+            OpResult::Lock(response) => {
+                if held_already && let Some(lease) = context.lease() {
+                    response.renewed = self.renew(lease).await;
+                }
+                if !response.acquired && response.holders.is_empty() {
+                    self.add_holders(group, context, response).await;
+                }
+            }
+            OpResult::Campaign(response) => self.add_leader(group, context, response).await,
+            _ => {}
+        }
+    }
+
+    /// Renews the lease of one who asked again for what it holds: it lives, or it would not ask.
+    async fn renew(&self, lease: LeaseId) -> bool {
+        let keep = Op::LeaseKeepAlive(v1::LeaseKeepAliveRequest { id: lease.get(), ..Default::default() });
+        let from = Address::NONE;
+        let errand = Errand::new(&from, Purpose::Session);
+        let Ok(prepared) = self.prepare(keep.clone(), errand) else { return false };
+        // In another group than the one that is asked, and led by another node, maybe.
+        let result = Box::pin(self.until_done(keep, prepared, errand)).await;
+        matches!(result, OpResult::LeaseKeepAlive(kept) if kept.ttl_ms > 0)
+    }
+
+    /// Who is in the way of one whose wait is over.
+    async fn add_holders(&self, group: GroupId, context: &Context, response: &mut v1::LockResponse) {
+        let Some(query) = context.holders_query() else { return };
+        let look = move |sight: Sight<'_>| query.look(sight);
+        if let Ok(seen) = self.here().read(group, Consistency::Stale, look).await {
+            response.holders = seen.holders();
+        }
+    }
+
+    /// Who leads, and what it says: one who was elected before may have said something else since, and one who stood
+    /// for
+    /// election twice says what it said at first.
+    async fn add_leader(&self, group: GroupId, context: &Context, response: &mut v1::CampaignResponse) {
+        let Some(query) = context.holders_query() else { return };
+        let look = move |sight: Sight<'_>| query.look(sight);
+        let Ok(seen) = self.here().read(group, Consistency::Stale, look).await else { return };
+        let leader = seen.lock().and_then(operation::leader_of_lock);
+        let same = |now: &v1::Leader| response.leader.as_ref().is_none_or(|told| is_same_term(told, now));
+        if let Some(now) = leader.filter(same) {
+            response.leader = Some(now);
+        }
+    }
+}
+
+/// Whether an answer lacks something that [`Router::complete`] adds.
+pub fn is_incomplete(held_already: bool, result: &OpResult) -> bool {
+    match result {
+        OpResult::Lock(response) => held_already || (!response.acquired && response.holders.is_empty()),
+        OpResult::Campaign(response) => response.elected || response.leader.is_none(),
+        _ => false,
+    }
+}
+
+fn is_same_term(told: &v1::Leader, now: &v1::Leader) -> bool {
+    told.fencing_token == now.fencing_token
+}

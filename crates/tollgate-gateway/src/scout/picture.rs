@@ -1,0 +1,395 @@
+//! What a scout has learned of a cluster, answer by answer. Pure: no clock, no network.
+//!
+//! Invariant: of two answers about a group the one with the higher term counts, and of one term the one that knows a
+//! leader. What another cluster says, or another gateway, counts for nothing. Not here: whom to ask when (`scout`).
+
+use crate::chart::Chart;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tollgate_node::GroupStatus;
+use tollgate_node::planted::{Bug, planted};
+use tollgate_proto::v1::{Group, GroupsResponse, MembersResponse};
+use tollgate_replica::Role;
+use tollgate_types::{ClusterId, GroupId, GroupMap, NodeId, Slot};
+
+/// Looks in a row that a node may miss before it counts as out of touch: one answer may be late by chance.
+const MISSES_MAX: u32 = 2;
+
+/// What a node said.
+pub(super) struct Told {
+    pub(super) groups: GroupsResponse,
+    /// Not asked for every time.
+    pub(super) members: Option<MembersResponse>,
+}
+
+/// All that is known.
+#[derive(Debug)]
+pub(super) struct Picture {
+    /// Addresses that people gave; never forgotten.
+    given: Vec<String>,
+    /// The cluster that is looked at; none until one was seen, unless it was named.
+    cluster: Option<ClusterId>,
+    map: Option<Arc<GroupMap>>,
+    groups: BTreeMap<GroupId, GroupStatus>,
+    clients: BTreeMap<NodeId, String>,
+    seen: BTreeMap<String, Seen>,
+    /// How many were asked in a row and did not answer.
+    silent: u32,
+    /// Whose turn it is.
+    turn: usize,
+}
+
+/// How it went at one address.
+#[derive(Debug, Default)]
+struct Seen {
+    node: Option<NodeId>,
+    /// Looks in a row after which it was not known to be in touch with the others.
+    misses: u32,
+    trouble: String,
+}
+
+impl Picture {
+    pub(super) fn new(given: Vec<String>, cluster: Option<ClusterId>) -> Picture {
+        assert!(!given.is_empty(), "the configuration names at least one node");
+        Picture {
+            given,
+            cluster,
+            map: None,
+            groups: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            silent: 0,
+            turn: 0,
+        }
+    }
+
+    /// Where nodes are: those of the members, then the given ones that are no member's.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        let mut addresses: Vec<String> = self.clients.values().cloned().collect();
+        addresses.extend(self.given.iter().filter(|given| !self.is_member_s(given)).cloned());
+        addresses
+    }
+
+    /// Whether a given address is that of a member, under this name or another.
+    fn is_member_s(&self, given: &str) -> bool {
+        let answers_elsewhere = |node: &NodeId| {
+            let other = self.clients.get(node).and_then(|address| self.seen.get(address));
+            other.is_some_and(|other| other.misses == 0)
+        };
+        let node = self.seen.get(given).and_then(|seen| seen.node);
+        self.clients.values().any(|client| client == given)
+            || node.is_some_and(|node| answers_elsewhere(&node))
+    }
+
+    /// One after another.
+    pub(super) fn next_address(&mut self) -> String {
+        let mut addresses = self.addresses();
+        self.turn = (self.turn + 1) % addresses.len();
+        addresses.swap_remove(self.turn)
+    }
+
+    pub(super) fn groups(&self) -> &BTreeMap<GroupId, GroupStatus> {
+        &self.groups
+    }
+
+    /// Whether every group has a leader.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.groups.is_empty() && self.groups.values().all(|group| group.leader.is_some())
+    }
+
+    /// How many nodes in a row did not answer.
+    pub(super) fn silent(&self) -> u32 {
+        self.silent
+    }
+
+    /// Whether none answers.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent as usize >= self.addresses().len()
+    }
+
+    /// Whether somebody leads whose address is not known.
+    pub(super) fn misses_members(&self, groups: &GroupsResponse) -> bool {
+        let known = |leader: u64| NodeId::new(leader).is_none_or(|leader| self.clients.contains_key(&leader));
+        self.clients.is_empty() || !groups.groups.iter().all(|group| known(group.leader_id))
+    }
+
+    /// A node did not answer, or not as it should.
+    pub(super) fn missed(&mut self, address: &str, why: String) {
+        self.silent = self.silent.saturating_add(1);
+        let seen = self.seen.entry(address.to_owned()).or_default();
+        seen.misses = seen.misses.saturating_add(1);
+        seen.trouble = why;
+        if self.is_silent() {
+            // Who led is of no use to anybody, and the next to lead may be of any term.
+            for group in self.groups.values_mut() {
+                (group.leader, group.term) = (None, 0);
+            }
+        }
+    }
+
+    /// A node answered.
+    pub(super) fn take(&mut self, address: &str, told: &Told) {
+        if let Err(why) = self.learn(address, told) {
+            let known = self.seen.get(address).is_some_and(|seen| seen.trouble == why);
+            if !known {
+                tracing::warn!(address, why, "a node's answer is not taken");
+            }
+            self.missed(address, why);
+        }
+    }
+
+    fn learn(&mut self, address: &str, told: &Told) -> Result<(), String> {
+        let groups = &told.groups;
+        if groups.via_gateway {
+            return Err("it is a gateway: name nodes of the cluster instead".to_owned());
+        }
+        let header = groups.header.unwrap_or_default();
+        let cluster = ClusterId::new(header.cluster_id);
+        if let Some(expected) = self.cluster.filter(|expected| *expected != cluster)
+            && !planted(Bug::OtherClusterFollowed)
+        {
+            return Err(format!("it is of cluster {cluster}, and this gateway is one of {expected}"));
+        }
+        self.take_map(groups)?;
+        self.cluster = Some(cluster);
+        let in_touch = self.take_groups(&groups.groups);
+        if let Some(members) = &told.members {
+            self.take_members(members);
+        }
+        self.silent = 0;
+        let seen = self.seen.entry(address.to_owned()).or_default();
+        seen.node = NodeId::new(header.member_id);
+        if in_touch {
+            (seen.misses, seen.trouble) = (0, String::new());
+        } else {
+            seen.misses = seen.misses.saturating_add(1);
+            "it knows no leader, or an old one".clone_into(&mut seen.trouble);
+        }
+        Ok(())
+    }
+
+    fn take_map(&mut self, groups: &GroupsResponse) -> Result<(), String> {
+        if self.map.as_ref().is_some_and(|map| map.epoch() >= groups.map_epoch) {
+            return Ok(());
+        }
+        self.map = Some(Arc::new(read_map(groups)?));
+        Ok(())
+    }
+
+    /// Whether the node is in touch with all leaders.
+    fn take_groups(&mut self, groups: &[Group]) -> bool {
+        let mut in_touch = !groups.is_empty();
+        for told in groups {
+            let (leader, term) = (NodeId::new(told.leader_id), told.raft_term);
+            let unknown =
+                GroupStatus { role: Role::Follower, leader: None, term: 0, serves: false, has_state: false };
+            let known = self.groups.entry(GroupId::new(told.group_id)).or_insert(unknown);
+            in_touch &= leader.is_some() && term >= known.term;
+            if term > known.term || (term == known.term && leader.is_some()) {
+                (known.leader, known.term) = (leader, term);
+            }
+        }
+        in_touch
+    }
+
+    fn take_members(&mut self, members: &MembersResponse) {
+        let found = members.members.iter().filter_map(|member| {
+            let address = member.client_address.trim_start_matches("http://").trim_end_matches('/');
+            Some((NodeId::new(member.node_id)?, address.to_owned()))
+                .filter(|(_, address)| !address.is_empty())
+        });
+        let found: BTreeMap<NodeId, String> = found.collect();
+        if !found.is_empty() {
+            self.clients = found;
+            let known = self.addresses();
+            self.seen.retain(|address, _| known.contains(address) || self.given.contains(address));
+        }
+    }
+
+    pub(super) fn chart(&self) -> Chart {
+        let map = self.map.clone().unwrap_or_else(|| Arc::new(GroupMap::single()));
+        let cluster = self.cluster.unwrap_or(ClusterId::new(0));
+        let in_touch = self.seen.values().filter(|seen| seen.misses < MISSES_MAX && !self.is_silent());
+        let in_touch = in_touch.filter_map(|seen| seen.node).filter(|node| self.clients.contains_key(node));
+        Chart {
+            in_touch: in_touch.collect(),
+            troubles: self.troubles(),
+            ..Chart::new(cluster, map, self.clients.clone())
+        }
+    }
+
+    fn troubles(&self) -> String {
+        let told = self.addresses().into_iter().filter_map(|address| match self.seen.get(&address) {
+            None => Some(format!("{address}: not asked yet")),
+            Some(seen) if seen.trouble.is_empty() => None,
+            Some(seen) => Some(format!("{address}: {}", seen.trouble)),
+        });
+        told.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// The group map that a node tells of.
+fn read_map(groups: &GroupsResponse) -> Result<GroupMap, String> {
+    let mut ranges = Vec::new();
+    for group in &groups.groups {
+        for range in &group.slots {
+            let first = u16::try_from(range.first).ok().and_then(|first| Slot::new(first).ok());
+            let first = first.ok_or_else(|| format!("it says that there is a slot {}", range.first))?;
+            ranges.push((first, GroupId::new(group.group_id)));
+        }
+    }
+    ranges.sort();
+    ranges.dedup_by_key(|(_, group)| *group);
+    GroupMap::new(groups.map_epoch, ranges).map_err(|invalid| format!("its group map is wrong: {invalid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_proto::v1::{Header, Member, SlotRange};
+
+    const CLUSTER: u64 = 7;
+
+    fn node(number: u64) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    /// What node `from` says: one group of this term, led by this node.
+    fn told(from: u64, term: u64, leader: u64) -> Told {
+        let slots = vec![SlotRange { first: 0, last: 16_383 }];
+        let group = Group { slots, leader_id: leader, raft_term: term, ..Group::default() };
+        let header = Header { cluster_id: CLUSTER, member_id: from, ..Header::default() };
+        let groups =
+            GroupsResponse { header: Some(header), map_epoch: 1, groups: vec![group], via_gateway: false };
+        let member =
+            |id: u64| Member { node_id: id, client_address: format!("n{id}:1"), ..Member::default() };
+        let members =
+            MembersResponse { next_node_id: 0, header: None, members: (1..=3).map(member).collect() };
+        Told { groups, members: Some(members) }
+    }
+
+    fn picture() -> Picture {
+        Picture::new(vec!["n1:1".to_owned(), "other-name:1".to_owned()], None)
+    }
+
+    fn leader(picture: &Picture) -> Option<u64> {
+        picture.groups()[&GroupId::MAP].leader.map(NodeId::number)
+    }
+
+    #[test]
+    fn nothing_is_known_until_a_node_has_answered_and_then_all_of_them_are() {
+        let mut picture = picture();
+        assert!(!picture.is_whole() && picture.chart().clients.is_empty());
+        assert!(picture.chart().troubles.contains("n1:1: not asked yet"));
+        picture.take("n1:1", &told(1, 4, 2));
+        assert!(picture.is_whole() && leader(&picture) == Some(2));
+        let chart = picture.chart();
+        assert_eq!((chart.cluster.number(), chart.clients.len()), (CLUSTER, 3));
+        assert_eq!(chart.in_touch.into_iter().collect::<Vec<_>>(), [node(1)]);
+        assert_eq!(picture.addresses(), ["n1:1", "n2:1", "n3:1", "other-name:1"]);
+        let mut asked: Vec<String> = (0..4).map(|_| picture.next_address()).collect();
+        asked.sort();
+        assert_eq!(asked, ["n1:1", "n2:1", "n3:1", "other-name:1"]);
+    }
+
+    #[test]
+    fn another_name_of_a_node_that_answers_is_not_asked_as_well() {
+        let mut picture = picture();
+        picture.take("other-name:1", &told(3, 4, 2));
+        assert_eq!(picture.addresses().len(), 4, "it has not answered under its own name");
+        picture.take("n3:1", &told(3, 4, 2));
+        assert_eq!(picture.addresses(), ["n1:1", "n2:1", "n3:1"]);
+        picture.missed("n3:1", "gone".to_owned());
+        assert_eq!(picture.addresses().len(), 4);
+    }
+
+    #[test]
+    fn a_node_that_is_behind_takes_nothing_back_and_is_out_of_touch_the_second_time() {
+        let mut picture = picture();
+        picture.take("n1:1", &told(1, 4, 2));
+        picture.take("n2:1", &told(2, 4, 2));
+        for (told, touches) in [(told(1, 3, 1), true), (told(1, 4, 0), false)] {
+            picture.take("n1:1", &told);
+            assert_eq!(leader(&picture), Some(2));
+            assert_eq!(picture.chart().in_touch.contains(&node(1)), touches);
+        }
+        picture.take("n1:1", &told(1, 5, 3));
+        assert_eq!(leader(&picture), Some(3));
+        assert!(picture.chart().in_touch.contains(&node(1)));
+    }
+
+    #[test]
+    fn an_election_unseats_the_leader_before_there_is_another() {
+        let mut picture = picture();
+        picture.take("n1:1", &told(1, 4, 2));
+        picture.take("n1:1", &told(1, 5, 0));
+        assert!(leader(&picture).is_none() && !picture.is_whole());
+        picture.take("n1:1", &told(1, 5, 3));
+        assert_eq!(leader(&picture), Some(3));
+    }
+
+    #[test]
+    fn when_no_node_answers_nobody_leads_and_each_one_s_trouble_is_told() {
+        let mut picture = picture();
+        picture.take("n1:1", &told(1, 4, 2));
+        for address in picture.addresses() {
+            assert!(picture.is_whole());
+            picture.missed(&address, "connection refused".to_owned());
+        }
+        assert!(!picture.is_whole() && picture.is_silent() && picture.chart().in_touch.is_empty());
+        assert!(picture.chart().troubles.contains("n2:1: connection refused"));
+        // A cluster may come back as it was.
+        picture.take("n1:1", &told(1, 4, 2));
+        assert_eq!(leader(&picture), Some(2));
+    }
+
+    #[test]
+    fn another_cluster_is_refused_whether_it_was_named_or_seen_first() {
+        let other = || {
+            let mut told = told(2, 99, 2);
+            told.groups.header.as_mut().unwrap().cluster_id = CLUSTER + 1;
+            told
+        };
+        let mut named = Picture::new(vec!["n1:1".to_owned()], Some(ClusterId::new(CLUSTER)));
+        named.take("n1:1", &other());
+        assert!(named.groups().is_empty() && named.chart().clients.is_empty());
+        assert!(named.chart().troubles.contains("it is of cluster"), "{}", named.chart().troubles);
+        let mut first = picture();
+        first.take("n1:1", &told(1, 4, 2));
+        first.take("n2:1", &other());
+        assert_eq!(leader(&first), Some(2));
+    }
+
+    #[test]
+    fn a_gateway_is_no_node() {
+        let mut picture = picture();
+        let mut gateway = told(0, 4, 2);
+        gateway.groups.via_gateway = true;
+        picture.take("n1:1", &gateway);
+        assert!(picture.groups().is_empty() && picture.chart().troubles.contains("it is a gateway"));
+    }
+
+    #[test]
+    fn a_map_is_read_whatever_the_order_of_its_ranges_and_only_a_newer_one_counts() {
+        let group = |id, first, last| {
+            let slots = vec![SlotRange { first, last }];
+            Group { group_id: id, slots, ..Group::default() }
+        };
+        let mut groups = GroupsResponse {
+            map_epoch: 3,
+            groups: vec![group(1, 8_192, 16_383), group(0, 0, 8_191)],
+            ..GroupsResponse::default()
+        };
+        let map = read_map(&groups).unwrap();
+        assert_eq!((map.epoch(), map.groups().len()), (3, 2));
+        assert_eq!(map.group_of(Slot::new(8_191).unwrap()), GroupId::MAP);
+        let mut picture = picture();
+        picture.take_map(&groups).unwrap();
+        groups.map_epoch = 2;
+        groups.groups.pop();
+        picture.take_map(&groups).unwrap();
+        assert_eq!(picture.chart().map.epoch(), 3);
+        groups.map_epoch = 4;
+        assert!(picture.take_map(&groups).is_err(), "it has a hole");
+    }
+}

@@ -1,0 +1,465 @@
+//! Operations on names of several groups: taken apart, carried out group by group, put together again.
+//!
+//! A group grants all its names at one moment; between groups there is no such moment. So locks are taken in the order
+//! of groups, which every request keeps: requests made while holding nothing can't wait for each other in a circle. All
+//! parts carry the seq of the whole, since each group numbers the requests of a lease for itself: a repeat, through
+//! whichever node, finds what was taken before and goes on. Invariant: a request that is answered without the locks
+//! has left nothing behind in any group, or the answer says that it may have. Not here: operations on one group
+//! (`router`).
+
+use crate::link::Purpose;
+use crate::operation;
+use crate::router::{Errand, Router};
+use std::collections::BTreeMap;
+use std::time::Instant;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_proto::{BadField, convert};
+use tollgate_types::{Address, GroupId, GroupMap};
+
+/// The limit past which a lease's requests wait for acknowledgements.
+const OPS_IN_FLIGHT: &str = "ops_in_flight_per_lease_max";
+
+/// How often a give-back is tried that nobody waits for; each try has the patience of any operation.
+const UNDO_ATTEMPTS: u32 = 3;
+
+/// An operation on names of several groups.
+pub(crate) enum Several {
+    /// Take them, all or none.
+    Lock { lock: v1::LockRequest, tries: bool, parts: Vec<Vec<String>> },
+    /// Give them back.
+    Unlock { unlock: v1::UnlockRequest, parts: Vec<Vec<String>> },
+    /// Read registers, each group at a moment of its own.
+    Range { range: v1::RangeRequest, groups: Vec<GroupId> },
+    /// Leave the queues of a request, and give back what it got.
+    Cancel { cancel: v1::CancelWaitRequest, parts: Vec<Vec<String>> },
+}
+
+/// What it is, if its names are of several groups. What is wrong with it otherwise is not looked at here.
+pub(crate) fn split(op: &Op, map: &GroupMap) -> Option<Several> {
+    // Off the fast path: one group has all names, and so has one name.
+    if map.is_single() {
+        return None;
+    }
+    match op {
+        Op::Lock(lock) | Op::TryLock(lock) => {
+            let (lock, tries) = (lock.clone(), matches!(op, Op::TryLock(_)));
+            parts(&lock.names, map).map(|parts| Several::Lock { lock, tries, parts })
+        }
+        Op::Unlock(unlock) => {
+            parts(&unlock.names, map).map(|parts| Several::Unlock { unlock: unlock.clone(), parts })
+        }
+        Op::Range(range) => {
+            let groups = operation::groups_of_range(range, map)?;
+            (groups.len() > 1).then(|| Several::Range { range: range.clone(), groups })
+        }
+        Op::CancelWait(cancel) => {
+            parts(&cancel.names, map).map(|parts| Several::Cancel { cancel: cancel.clone(), parts })
+        }
+        _ => None,
+    }
+}
+
+/// Whether an operation is one on several groups.
+pub fn is_over_groups(op: &Op, map: &GroupMap) -> bool {
+    split(op, map).is_some()
+}
+
+/// The names of each group, in the order of groups; none if there is but one.
+fn parts(names: &[String], map: &GroupMap) -> Option<Vec<Vec<String>>> {
+    if names.len() < 2 {
+        return None;
+    }
+    let read = convert::read_names("", names).ok()?;
+    let mut parts: BTreeMap<GroupId, Vec<String>> = BTreeMap::new();
+    for name in read.as_slice() {
+        parts.entry(map.group_of(name.slot())).or_default().push(name.to_string());
+    }
+    (parts.len() > 1).then(|| parts.into_values().collect())
+}
+
+/// What was taken so far, given back when the caller goes before it is told. For a session nothing is: its client asks
+/// again, maybe elsewhere.
+struct Taken<'a> {
+    router: &'a Router,
+    from: &'a Address,
+    ops: Vec<Op>,
+    goes_with_caller: bool,
+}
+
+impl Taken<'_> {
+    /// Whether all of it is known to be given back.
+    async fn give_back(mut self) -> bool {
+        let mut all = true;
+        while let Some(op) = self.ops.last().cloned() {
+            all &= is_given_back(&self.router.undo(op, self.from).await);
+            self.ops.pop();
+        }
+        all
+    }
+
+    fn keep(mut self) {
+        self.ops.clear();
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut ops = std::mem::take(&mut self.ops);
+        if ops.is_empty() || !self.goes_with_caller {
+            return;
+        }
+        // One who goes takes nothing from another that asked for the same, maybe by another node.
+        for op in &mut ops {
+            if let Op::CancelWait(cancel) = op {
+                cancel.asked_at_most = 1;
+            }
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (router, from) = (self.router.clone(), self.from.clone());
+            runtime.spawn(async move {
+                for op in ops.into_iter().rev() {
+                    for _ in 0..UNDO_ATTEMPTS {
+                        if is_given_back(&router.undo(op.clone(), &from).await) {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// Whether nobody knows what became of an operation.
+fn is_unsure(result: &OpResult) -> bool {
+    matches!(result, OpResult::Error(error) if error.may_have_happened)
+}
+
+/// Whether an operation failed, undone, for what passes: whoever asked asks again.
+fn is_passing(result: &OpResult) -> bool {
+    use v1::ErrorReason as R;
+    let OpResult::Error(error) = result else { return false };
+    match error.reason() {
+        R::Overloaded
+        | R::DiskFull
+        | R::NoLeader
+        | R::NotLeader
+        | R::ShuttingDown
+        | R::StubPending
+        | R::NotHome
+        | R::WrongGroup => true,
+        R::LimitExceeded => error.limit == OPS_IN_FLIGHT,
+        _ => false,
+    }
+}
+
+/// The failure of a part after others were taken: to be repeated with its seq, which goes on with what was taken.
+fn ask_again(failed: OpResult) -> OpResult {
+    match failed {
+        OpResult::Error(error) => OpResult::Error(v1::Error {
+            reason: v1::ErrorReason::Indeterminate.into(),
+            may_have_happened: true,
+            ..error
+        }),
+        done => done,
+    }
+}
+
+fn is_given_back(result: &OpResult) -> bool {
+    match result {
+        OpResult::Error(error) => {
+            use v1::ErrorReason as R;
+            matches!(
+                error.reason(),
+                R::NotHeld | R::StaleToken | R::LeaseNotFound | R::NotWaiting | R::SeqAcked
+            )
+        }
+        _ => true,
+    }
+}
+
+impl Router {
+    /// Has an operation on several groups carried out.
+    pub(crate) async fn carry_out_several(&self, several: Several, errand: Errand<'_>) -> OpResult {
+        match several {
+            Several::Lock { lock, tries, parts } => self.lock_several(lock, tries, parts, errand).await,
+            Several::Unlock { unlock, parts } => self.unlock_several(&unlock, parts, errand).await,
+            Several::Range { range, groups } => self.range_several(&range, groups, errand).await,
+            Several::Cancel { cancel, parts } => self.cancel_several(&cancel, parts, errand).await,
+        }
+    }
+
+    async fn lock_several(
+        &self,
+        lock: v1::LockRequest,
+        tries: bool,
+        parts: Vec<Vec<String>>,
+        errand: Errand<'_>,
+    ) -> OpResult {
+        let began = Instant::now();
+        let goes_with_caller = errand.purpose == Purpose::Attended;
+        let mut taken = Taken { router: self, from: errand.from, ops: Vec::new(), goes_with_caller };
+        let mut whole: Option<v1::LockResponse> = None;
+        for names in parts {
+            let timeout_ms = left_of(lock.timeout_ms, began);
+            let part = v1::LockRequest { name: String::new(), names, timeout_ms, ..lock.clone() };
+            let undo = undo(&part);
+            let op = if tries { Op::TryLock(part) } else { Op::Lock(part) };
+            match self.carry_out_one(op, errand).await {
+                OpResult::Lock(got) if got.acquired => {
+                    // What its owner held before stays its own: without a seq the answer tells, if the lease could be
+                    // renewed; with one, a cancel of what was held before releases nothing. A repeat of what was
+                    // granted looks as if it had been held.
+                    if lock.request.is_some() || !got.renewed {
+                        taken.ops.push(undo(&got));
+                    }
+                    whole = Some(join(whole, got));
+                }
+                failed => {
+                    // One with a seq is asked for again, maybe by another node, and goes on from here. Only what the
+                    // group itself decided ends it: another node may have had better luck with the same request.
+                    if lock.request.is_some() && (is_unsure(&failed) || is_passing(&failed)) {
+                        let nothing_taken = taken.ops.is_empty();
+                        taken.keep();
+                        return if nothing_taken { failed } else { ask_again(failed) };
+                    }
+                    return if taken.give_back().await { failed } else { OpResult::Error(half_done()) };
+                }
+            }
+        }
+        taken.keep();
+        whole.map_or_else(|| OpResult::Error(half_done()), OpResult::Lock)
+    }
+
+    /// Each group releases by itself: what one refuses does not keep the others from it.
+    async fn unlock_several(
+        &self,
+        unlock: &v1::UnlockRequest,
+        parts: Vec<Vec<String>>,
+        errand: Errand<'_>,
+    ) -> OpResult {
+        if unlock.fencing_token != 0 {
+            let says = "the names live in several groups, each with a token of its own: name lease and owner alone, or \
+                        release the names of each group by their token";
+            return OpResult::Error(BadField::new("fencing_token", says).into());
+        }
+        let mut outcome = None;
+        for names in parts {
+            let part = v1::UnlockRequest { name: String::new(), names, ..unlock.clone() };
+            let result = self.carry_out_one(Op::Unlock(part), errand).await;
+            let failed = matches!(result, OpResult::Error(_));
+            if failed || outcome.is_none() {
+                outcome = Some(worse(outcome, result));
+            }
+        }
+        outcome.unwrap_or_else(|| OpResult::Error(half_done()))
+    }
+
+    async fn range_several(
+        &self,
+        range: &v1::RangeRequest,
+        groups: Vec<GroupId>,
+        errand: Errand<'_>,
+    ) -> OpResult {
+        let mut whole = v1::RangeResponse::default();
+        for group in groups {
+            let part = v1::RangeRequest { group_ids: vec![group.number()], ..range.clone() };
+            match self.carry_out_one(Op::Range(part), errand).await {
+                OpResult::Range(part) => {
+                    whole.header = whole.header.or(part.header);
+                    whole.count += part.count;
+                    whole.registers.extend(part.registers);
+                }
+                failed => return failed,
+            }
+        }
+        sort(&mut whole.registers, range.sort());
+        if range.limit > 0 {
+            whole.registers.truncate(usize::try_from(range.limit).unwrap_or(usize::MAX));
+        }
+        OpResult::Range(whole)
+    }
+
+    async fn cancel_several(
+        &self,
+        cancel: &v1::CancelWaitRequest,
+        parts: Vec<Vec<String>>,
+        errand: Errand<'_>,
+    ) -> OpResult {
+        let mut outcome: Option<OpResult> = None;
+        for names in parts {
+            let name = names.into_iter().next().unwrap_or_default();
+            let part = v1::CancelWaitRequest { name, names: Vec::new(), ..cancel.clone() };
+            let result = self.carry_out_one(Op::CancelWait(part), errand).await;
+            outcome = Some(match (outcome, result) {
+                (None, result) => result,
+                (Some(OpResult::CancelWait(one)), OpResult::CancelWait(other)) => {
+                    OpResult::CancelWait(if weight(&other) > weight(&one) { other } else { one })
+                }
+                (Some(one), result) => worse(Some(one), result),
+            });
+        }
+        outcome.unwrap_or_else(|| OpResult::Error(half_done()))
+    }
+}
+
+/// Puts registers of several groups into one order. Revisions of different groups have nothing to do with each other,
+/// so by creation each group's are in order and nothing more.
+fn sort(registers: &mut [v1::Register], sort: v1::Sort) {
+    match sort {
+        v1::Sort::Unspecified | v1::Sort::Key => registers.sort_by(|a, b| a.key.cmp(&b.key)),
+        v1::Sort::KeyDescending => registers.sort_by(|a, b| b.key.cmp(&a.key)),
+        v1::Sort::Create => registers.sort_by_key(|register| register.create_revision),
+        v1::Sort::CreateDescending => {
+            registers.sort_by_key(|register| std::cmp::Reverse(register.create_revision));
+        }
+    }
+}
+
+/// Which outcome tells most about the whole: that something stands, then that something was given back.
+fn weight(response: &v1::CancelWaitResponse) -> u8 {
+    match response.outcome() {
+        v1::CancelOutcome::Granted => 4,
+        v1::CancelOutcome::Left => 3,
+        v1::CancelOutcome::Released => 2,
+        v1::CancelOutcome::Finished => 1,
+        v1::CancelOutcome::Cancelled | v1::CancelOutcome::Unspecified => 0,
+    }
+}
+
+/// Of two results the one that the caller must hear of: an error that leaves open what happened, then any error.
+fn worse(one: Option<OpResult>, other: OpResult) -> OpResult {
+    let rank = |result: &OpResult| match result {
+        _ if is_unsure(result) => 3,
+        // It is still to be done, and is if it is asked for again.
+        _ if is_passing(result) => 2,
+        OpResult::Error(_) => 1,
+        _ => 0,
+    };
+    match one {
+        Some(one) if rank(&one) >= rank(&other) => one,
+        _ => other,
+    }
+}
+
+/// What is left of a wait.
+fn left_of(timeout_ms: i64, began: Instant) -> i64 {
+    if timeout_ms <= 0 {
+        return timeout_ms;
+    }
+    let waited = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+    // None at all would be another request: one that does not wait, and is not told that its time is over.
+    timeout_ms.saturating_sub(waited).max(1)
+}
+
+/// How to give back what a part took: by its seq, or by what was granted.
+fn undo(part: &v1::LockRequest) -> impl Fn(&v1::LockResponse) -> Op + use<> {
+    let v1::LockRequest { names, lease_id, owner, request, .. } = part.clone();
+    move |got| match &request {
+        Some(request) => Op::CancelWait(v1::CancelWaitRequest {
+            lease_id,
+            seq: request.seq,
+            name: names.first().cloned().unwrap_or_default(),
+            release_if_granted: true,
+            ..v1::CancelWaitRequest::default()
+        }),
+        None => Op::Unlock(v1::UnlockRequest {
+            names: names.clone(),
+            lease_id,
+            owner: owner.clone(),
+            fencing_token: got.fencing_token,
+            ..v1::UnlockRequest::default()
+        }),
+    }
+}
+
+/// The answer to the whole, with one part more.
+fn join(whole: Option<v1::LockResponse>, part: v1::LockResponse) -> v1::LockResponse {
+    let Some(mut whole) = whole else { return part };
+    whole.tokens.extend(part.tokens);
+    whole.tokens.sort_by(|a, b| a.name.cmp(&b.name));
+    // That of the first name speaks for the whole.
+    if part.key < whole.key {
+        whole.key = part.key;
+        whole.create_revision = part.create_revision;
+        whole.header = part.header;
+    }
+    whole.fencing_token = whole.tokens.first().map_or(whole.fencing_token, |first| first.fencing_token);
+    whole.waited_ms = whole.waited_ms.saturating_add(part.waited_ms);
+    whole.renewed |= part.renewed;
+    whole
+}
+
+fn half_done() -> v1::Error {
+    let says = "the names live in several groups, and what was taken of them could not be given back: repeat the \
+                request with its seq, or release the names; they are free when the lease ends";
+    v1::Error { may_have_happened: true, ..v1::Error::new(v1::ErrorReason::Indeterminate, says) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_types::Name;
+
+    fn map() -> GroupMap {
+        GroupMap::even(4).unwrap()
+    }
+
+    fn name_in(group: u32, nth: usize) -> String {
+        let names = (0..).map(|number| format!("n-{number}"));
+        let of = |name: &String| map().group_of(Name::new(name).unwrap().slot()) == GroupId::new(group);
+        names.filter(of).nth(nth).unwrap()
+    }
+
+    fn lock(names: Vec<String>) -> Op {
+        Op::Lock(v1::LockRequest { names, lease_id: 1, timeout_ms: -1, ..Default::default() })
+    }
+
+    #[test]
+    fn p9_names_are_taken_in_the_order_of_groups_whatever_order_they_are_named_in() {
+        let (a, b, c) = (name_in(2, 0), name_in(0, 0), name_in(2, 1));
+        for names in [vec![a.clone(), b.clone(), c.clone()], vec![c.clone(), a.clone(), b.clone()]] {
+            let Some(Several::Lock { parts, .. }) = split(&lock(names), &map()) else { panic!() };
+            let mut of_last = vec![a.clone(), c.clone()];
+            of_last.sort();
+            assert_eq!(parts, [vec![b.clone()], of_last]);
+        }
+    }
+
+    #[test]
+    fn what_one_group_has_is_not_taken_apart() {
+        let (a, b) = (name_in(1, 0), name_in(1, 1));
+        assert!(!is_over_groups(&lock(vec![a.clone(), b.clone()]), &map()));
+        assert!(!is_over_groups(&lock(vec![a, name_in(2, 0)]), &GroupMap::single()));
+        // What is wrong with it is told where one group's requests are checked.
+        assert!(!is_over_groups(&lock(vec![b.clone(), b, name_in(2, 0)]), &map()));
+    }
+
+    #[test]
+    fn the_first_name_speaks_for_the_whole_and_every_name_has_its_token() {
+        let part = |name: &str, token| v1::LockResponse {
+            key: format!("{name}/0000000000000001"),
+            fencing_token: token,
+            create_revision: token - 1,
+            acquired: true,
+            waited_ms: 5,
+            tokens: vec![v1::NamedToken {
+                name: name.into(),
+                fencing_token: token,
+                create_revision: token - 1,
+            }],
+            ..Default::default()
+        };
+        let whole = join(Some(join(None, part("b", 9))), part("a", 3));
+        let tokens: Vec<_> = whole.tokens.iter().map(|it| (it.name.as_str(), it.fencing_token)).collect();
+        assert_eq!(tokens, [("a", 3), ("b", 9)]);
+        assert_eq!((whole.fencing_token, whole.create_revision, whole.waited_ms), (3, 2, 10));
+        assert!(whole.key.starts_with("a/"));
+    }
+
+    #[test]
+    fn a_wait_is_shared_by_the_groups_and_no_wait_stays_none() {
+        let began = Instant::now().checked_sub(std::time::Duration::from_secs(3)).unwrap();
+        assert!((6_900..=7_000).contains(&left_of(10_000, began)));
+        assert_eq!((left_of(2_000, began), left_of(0, began), left_of(-1, began)), (1, 0, -1));
+    }
+}

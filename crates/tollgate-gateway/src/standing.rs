@@ -1,0 +1,110 @@
+//! A caller that stands by while its request may wait, and what happens when it goes.
+//!
+//! The request is carried out by a task of its own. When its caller hangs up, the leader is told, which ends the wait
+//! if nobody else stands by (`tollgate_replica::Desk`), and the task listens on for how that went: a grant that was on
+//! its way by then is given back. Invariant: one who goes takes nothing from another that asked for the same. So only
+//! what has a seq is given back, only when its grant is known to have been made for this caller, and only if nobody
+//! repeated the request. Not here: who else stands by (the desk), and the way to the leader (`router`, `link`).
+
+use crate::admission::Place;
+use crate::operation::{Context, Prepared};
+use crate::router::Router;
+use std::sync::Arc;
+use tokio::sync::{oneshot, watch};
+use tollgate_node::planted::{Bug, planted};
+use tollgate_proto::v1::{operation::Op, operation_result::Result as OpResult};
+use tollgate_types::Address;
+
+/// Whether a caller is still there, for the task that works for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    there: watch::Receiver<()>,
+    /// Its name at this node's desk.
+    pub(crate) stream: u64,
+}
+
+impl Standing {
+    /// Waits until the caller has gone.
+    pub(crate) async fn gone(&self) {
+        let mut there = self.there.clone();
+        // Nothing is ever said, so it ends when the other side does.
+        while there.changed().await.is_ok() {}
+        if planted(Bug::HangUpUnnoticed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether it has.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.there.has_changed().is_err()
+    }
+}
+
+/// Has a request carried out that may wait, for a caller that stands by.
+pub(crate) async fn stand_by(
+    router: &Router,
+    op: Op,
+    prepared: Prepared,
+    from: &Address,
+    place: Arc<Place>,
+) -> OpResult {
+    let (here, there) = watch::channel(());
+    let (sender, answer) = oneshot::channel();
+    let standing = Standing { there, stream: router.fresh_stream() };
+    let context = prepared.context.clone();
+    let take_back = TakeBack { router: router.clone(), context, from: from.clone() };
+    tokio::spawn({
+        let (router, from, take_back) = (router.clone(), from.clone(), take_back.clone());
+        async move {
+            let result = router.carry_out_standing(op, prepared, &from, &standing, &place).await;
+            if let Err(unheard) = sender.send(result) {
+                take_back.of(&unheard).await;
+            }
+        }
+    });
+    let mut listening = Listening { answer, take_back, _here: here };
+    let answer = (&mut listening.answer).await;
+    answer.unwrap_or_else(|_| OpResult::Error(crate::router::stopped(listening.take_back.context.group())))
+}
+
+/// The caller itself.
+struct Listening {
+    answer: oneshot::Receiver<OpResult>,
+    take_back: TakeBack,
+    _here: watch::Sender<()>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // From here on the task notices that nobody listens; what it said before is looked at.
+        self.answer.close();
+        if !self.answer.is_terminated()
+            && let Ok(unheard) = self.answer.try_recv()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let take_back = self.take_back.clone();
+            runtime.spawn(async move { take_back.of(&unheard).await });
+        }
+    }
+}
+
+/// Gives back what nobody will hear of.
+#[derive(Clone)]
+struct TakeBack {
+    router: Router,
+    context: Context,
+    from: Address,
+}
+
+impl TakeBack {
+    async fn of(&self, unheard: &OpResult) {
+        let granted = match unheard {
+            OpResult::Lock(response) => response.acquired,
+            OpResult::Campaign(response) => response.elected,
+            _ => false,
+        };
+        if let Some(cancel) = self.context.cancel().filter(|_| granted) {
+            self.router.take_back(cancel, &self.from).await;
+        }
+    }
+}

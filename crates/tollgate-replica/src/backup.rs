@@ -1,0 +1,356 @@
+//! A backup: the states of all groups of a cluster in one file, of which every byte is checked.
+//!
+//! | part | what |
+//! |---|---|
+//! | mark | `TGBACKUP` and the format's version |
+//! | head | of which cluster, when, by which binary, with which members, how many groups |
+//! | for each group | which, and the last entry in it; then its snapshot, as `tollgate-core` writes it, in pieces |
+//! | manifest | what each group's snapshot is, with size and checksum; and a hash of all bytes before it |
+//!
+//! Each part but the mark is a frame: its length and CRC-32 in four bytes each, then a tag and the fields. The manifest
+//! stands last because sizes are known last: so a backup can be written while it is being made, to a socket as well as
+//! to a disk, by a node that keeps none of it. One that was cut off has no manifest.
+//!
+//! The groups' snapshots are each of one moment, and not all of the same one: no lock is in two groups, and what two
+//! groups tell each other may be late anyway.
+//!
+//! Pure functions over `Read` and `Write`. Not here: who asks for a backup and how it travels (`tollgate-server`), what
+//! becomes of one (`restore`).
+
+mod manifest;
+
+pub use manifest::{BackupGroup, BackupHead};
+
+use crate::members::MEMBERS_MAX;
+use manifest::{GroupHead, Tag};
+use std::io::{self, Read, Write};
+use tollgate_core::{DecodeError, Reader, Snapshot, SnapshotError, SnapshotReader, State, Writer};
+use tollgate_types::GroupId;
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// The format that this binary writes, and the newest that it reads.
+pub const BACKUP_VERSION: u8 = 1;
+
+/// More groups than this no backup has.
+pub const GROUPS_MAX: usize = 65_536;
+
+const MAGIC: [u8; 8] = *b"TGBACKUP";
+const FRAME_HEAD_BYTES: usize = 8;
+/// Bytes of state in one piece.
+const PIECE_BYTES: usize = 64 * 1024;
+/// No frame is longer: a manifest of all groups, or a head with all members.
+const FRAME_BYTES_MAX: usize = 64 * GROUPS_MAX + 64 * MEMBERS_MAX;
+
+/// Why bytes are no backup that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// The file system said no.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Something else.
+    #[error("it is not a backup: it does not begin with the mark of one")]
+    NotABackup,
+    /// A newer binary wrote it, or what is in it.
+    #[error(
+        "it has format {found}, this binary knows up to {supported}: use the binary that saved it, or a newer one"
+    )]
+    TooNew {
+        /// Its format.
+        found: u8,
+        /// The newest known one.
+        supported: u8,
+    },
+    /// Bytes in it are not those that were written.
+    #[error("it is damaged at byte {at} ({what}): use another copy, or an older backup")]
+    Damaged {
+        /// Where the part begins that is wrong.
+        at: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// Makes a backup, part by part.
+#[derive(Debug)]
+pub struct BackupWriter<W> {
+    out: W,
+    hasher: Xxh3,
+    /// Reused for every frame.
+    frame: Vec<u8>,
+    groups_left: u32,
+    groups: Vec<BackupGroup>,
+}
+
+/// The hash of all bytes so far.
+#[derive(Default)]
+struct Xxh3(Xxh3Default);
+
+impl std::fmt::Debug for Xxh3 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0.digest())
+    }
+}
+
+impl<W: Write> BackupWriter<W> {
+    /// Begins a backup.
+    pub fn new(out: W, head: &BackupHead) -> io::Result<BackupWriter<W>> {
+        let (groups_left, groups) = (head.groups, Vec::new());
+        let mut writer =
+            BackupWriter { out, hasher: Xxh3::default(), frame: Vec::new(), groups_left, groups };
+        let mark = [&MAGIC[..], &[BACKUP_VERSION]].concat();
+        writer.put(&mark)?;
+        writer.frame(|fields| head.encode(fields))?;
+        Ok(writer)
+    }
+
+    /// Adds a group. `index` is the last entry that the snapshot contains.
+    ///
+    /// Panics if there are more groups than the head says, or not in order: what is written could not be read.
+    pub fn group(&mut self, group: GroupId, index: u64, snapshot: &Snapshot) -> io::Result<()> {
+        assert!(self.groups_left > 0, "the head says that there are fewer groups");
+        assert!(self.groups.last().is_none_or(|last| last.group < group), "groups come in order");
+        self.groups_left -= 1;
+        self.frame(|fields| GroupHead { group, index }.encode(fields))?;
+        let (mut bytes, mut checksum) = (0, crc32fast::Hasher::new());
+        for piece in snapshot.chunks(PIECE_BYTES) {
+            bytes += piece.len() as u64;
+            checksum.update(&piece);
+            self.frame(|fields| {
+                fields.u8(Tag::Piece as u8);
+                fields.bytes(&piece);
+            })?;
+        }
+        self.groups.push(BackupGroup {
+            group,
+            index,
+            revision: snapshot.revision(),
+            log_time: snapshot.now(),
+            apply_version: snapshot.apply_version(),
+            bytes,
+            checksum: checksum.finalize(),
+        });
+        Ok(())
+    }
+
+    /// Where it is written to.
+    pub fn out_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
+    /// Ends the backup, and gives back where it was written to.
+    ///
+    /// Panics if a group is missing.
+    pub fn finish(mut self) -> io::Result<W> {
+        assert!(self.groups_left == 0, "{} groups are missing", self.groups_left);
+        let (hash, groups) = (self.hasher.0.digest(), std::mem::take(&mut self.groups));
+        self.frame(|fields| manifest::encode(&groups, hash, fields))?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn frame(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> io::Result<()> {
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        frame.extend([0; FRAME_HEAD_BYTES]);
+        write(&mut Writer::new(&mut frame));
+        let length = u32::try_from(frame.len() - FRAME_HEAD_BYTES).expect("frames are far below 4 GiB");
+        let crc = crc32fast::hash(&frame[FRAME_HEAD_BYTES..]);
+        frame[..4].copy_from_slice(&length.to_le_bytes());
+        frame[4..FRAME_HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
+        let written = self.put(&frame);
+        self.frame = frame;
+        written
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hasher.0.update(bytes);
+        self.out.write_all(bytes)
+    }
+}
+
+/// Reads a backup, group by group, and believes no byte of it unchecked.
+#[derive(Debug)]
+pub struct BackupReader<R> {
+    frames: Frames<R>,
+    head: BackupHead,
+    groups: Vec<BackupGroup>,
+    /// A frame that was read to see what it is.
+    ahead: Option<Frame>,
+}
+
+impl<R: Read> BackupReader<R> {
+    /// Reads the head.
+    pub fn open(input: R) -> Result<BackupReader<R>, BackupError> {
+        let mut frames = Frames::open(input)?;
+        let head = frames.next()?.decode(BackupHead::decode)?;
+        Ok(BackupReader { frames, head, groups: Vec::new(), ahead: None })
+    }
+
+    /// What it says of itself. Believe it once [`BackupReader::next_group`] has returned the last group and then none:
+    /// only then is every byte checked.
+    pub fn head(&self) -> &BackupHead {
+        &self.head
+    }
+
+    /// The next group with its state; none at the end, of which everything is checked then.
+    pub fn next_group(&mut self) -> Result<Option<(BackupGroup, State)>, BackupError> {
+        let frame = match self.ahead.take() {
+            Some(frame) => frame,
+            None => self.frames.next()?,
+        };
+        if frame.tag() != Some(Tag::Group) {
+            self.check_manifest(&frame)?;
+            return Ok(None);
+        }
+        let head = frame.decode(GroupHead::decode)?;
+        let in_order = self.groups.last().is_none_or(|last| last.group < head.group);
+        if !in_order || self.groups.len() as u64 >= u64::from(self.head.groups) {
+            return Err(frame.damaged(format!("group {} is not expected here", head.group)));
+        }
+        let (group, state) = self.read_state(&head, frame.at)?;
+        self.groups.push(group.clone());
+        Ok(Some((group, state)))
+    }
+
+    fn read_state(&mut self, head: &GroupHead, at: u64) -> Result<(BackupGroup, State), BackupError> {
+        let GroupHead { group, index } = *head;
+        let (mut reader, mut bytes, mut checksum) = (SnapshotReader::new(), 0, crc32fast::Hasher::new());
+        loop {
+            let piece = self.frames.next()?;
+            if piece.tag() != Some(Tag::Piece) {
+                self.ahead = Some(piece);
+                break;
+            }
+            let pushed = piece.with_bytes(|part| {
+                bytes += part.len() as u64;
+                checksum.update(part);
+                reader.push(part)
+            });
+            pushed?.map_err(|error| bad_state(&error, group, piece.at))?;
+        }
+        let state = reader.finish().map_err(|error| bad_state(&error, group, at))?;
+        let (revision, log_time, apply_version) = (state.revision(), state.now(), state.apply_version());
+        let checksum = checksum.finalize();
+        Ok((BackupGroup { group, index, revision, log_time, apply_version, bytes, checksum }, state))
+    }
+
+    fn check_manifest(&mut self, frame: &Frame) -> Result<(), BackupError> {
+        let (groups, hash) = frame.decode(manifest::decode)?;
+        if hash != frame.hash_before {
+            return Err(frame.damaged("the hash of all that is before it is another"));
+        }
+        if groups != self.groups || groups.len() as u64 != u64::from(self.head.groups) {
+            return Err(frame.damaged("it lists other groups than those before it"));
+        }
+        self.frames.must_end()
+    }
+}
+
+/// The parts of a backup, each with its checksum checked.
+#[derive(Debug)]
+struct Frames<R> {
+    input: R,
+    hasher: Xxh3,
+    /// How many bytes were read.
+    at: u64,
+}
+
+#[derive(Debug)]
+struct Frame {
+    at: u64,
+    /// Of all bytes before it.
+    hash_before: u64,
+    payload: Vec<u8>,
+}
+
+impl<R: Read> Frames<R> {
+    fn open(input: R) -> Result<Frames<R>, BackupError> {
+        let mut frames = Frames { input, hasher: Xxh3::default(), at: 0 };
+        let mut mark = [0; MAGIC.len() + 1];
+        match frames.read_exact(&mut mark) {
+            Ok(()) if mark[..MAGIC.len()] == MAGIC => {}
+            Err(BackupError::Io(error)) => return Err(error.into()),
+            _ => return Err(BackupError::NotABackup),
+        }
+        let found = mark[MAGIC.len()];
+        if found != BACKUP_VERSION {
+            return Err(BackupError::TooNew { found, supported: BACKUP_VERSION });
+        }
+        Ok(frames)
+    }
+
+    fn next(&mut self) -> Result<Frame, BackupError> {
+        let (at, hash_before) = (self.at, self.hasher.0.digest());
+        let mut head = [0; FRAME_HEAD_BYTES];
+        self.read_exact(&mut head)?;
+        let number =
+            |from: usize| u32::from_le_bytes([head[from], head[from + 1], head[from + 2], head[from + 3]]);
+        let (length, crc) = (number(0) as usize, number(4));
+        if length == 0 || length > FRAME_BYTES_MAX {
+            let what = format!("it says that it has {length} bytes, which no part has");
+            return Err(BackupError::Damaged { at, what });
+        }
+        let mut payload = vec![0; length];
+        self.read_exact(&mut payload)?;
+        if crc32fast::hash(&payload) != crc {
+            return Err(BackupError::Damaged { at, what: "it does not have its checksum".to_owned() });
+        }
+        Ok(Frame { at, hash_before, payload })
+    }
+
+    fn must_end(&mut self) -> Result<(), BackupError> {
+        if self.input.read(&mut [0])? == 0 {
+            return Ok(());
+        }
+        Err(BackupError::Damaged { at: self.at, what: "there are bytes after its end".to_owned() })
+    }
+
+    fn read_exact(&mut self, bytes: &mut [u8]) -> Result<(), BackupError> {
+        let at = self.at;
+        self.input.read_exact(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                BackupError::Damaged { at, what: "it is cut off here".to_owned() }
+            }
+            _ => BackupError::Io(error),
+        })?;
+        self.hasher.0.update(bytes);
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Frame {
+    fn tag(&self) -> Option<Tag> {
+        self.payload.first().and_then(|number| Tag::from_number(*number))
+    }
+
+    fn decode<T>(
+        &self,
+        decode: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
+    ) -> Result<T, BackupError> {
+        let mut reader = Reader::new(&self.payload);
+        let decoded = decode(&mut reader).and_then(|decoded| reader.finish().map(|()| decoded));
+        decoded.map_err(|error| self.damaged(error.to_string()))
+    }
+
+    fn with_bytes<T>(&self, take: impl FnOnce(&[u8]) -> T) -> Result<T, BackupError> {
+        self.decode(|reader| {
+            reader.u8()?;
+            Ok(take(reader.bytes("piece", PIECE_BYTES)?))
+        })
+    }
+
+    fn damaged(&self, what: impl Into<String>) -> BackupError {
+        BackupError::Damaged { at: self.at, what: what.into() }
+    }
+}
+
+fn bad_state(error: &SnapshotError, group: GroupId, at: u64) -> BackupError {
+    if let SnapshotError::Record {
+        source: DecodeError::UnsupportedVersion { found, supported, .. }, ..
+    } = error
+    {
+        return BackupError::TooNew { found: *found, supported: *supported };
+    }
+    BackupError::Damaged { at, what: format!("the state of group {group}: {error}") }
+}

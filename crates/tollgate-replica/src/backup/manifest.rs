@@ -1,0 +1,168 @@
+//! What a backup says of itself and of each group in it, as fields.
+
+use crate::members::Members;
+use tollgate_core::{DecodeError, Reader, Writer};
+use tollgate_types::{ClusterId, GroupId, LogTime, Revision};
+
+/// Longer names and versions no cluster and no binary has.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// What a part is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Tag {
+    Head = 1,
+    Group = 2,
+    Piece = 3,
+    Manifest = 4,
+}
+
+impl Tag {
+    pub(super) fn from_number(number: u8) -> Option<Tag> {
+        [Tag::Head, Tag::Group, Tag::Piece, Tag::Manifest].into_iter().find(|tag| *tag as u8 == number)
+    }
+}
+
+/// Where a backup comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupHead {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its name, for people.
+    pub cluster_name: String,
+    /// When it was begun, in milliseconds since 1970 by the wall clock of the node that made it. Nothing in it is
+    /// older.
+    pub taken_unix_ms: u64,
+    /// The version of that node's binary.
+    pub version: String,
+    /// The members of the cluster then.
+    pub members: Members,
+    /// How many groups are in it: all of the cluster.
+    pub groups: u32,
+}
+
+impl BackupHead {
+    pub(super) fn encode(&self, writer: &mut Writer<'_>) {
+        writer.u8(Tag::Head as u8);
+        writer.varint(self.cluster.number());
+        writer.bytes(cut(&self.cluster_name).as_bytes());
+        writer.varint(self.taken_unix_ms);
+        writer.bytes(cut(&self.version).as_bytes());
+        self.members.encode(writer);
+        writer.varint(u64::from(self.groups));
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<BackupHead, DecodeError> {
+        expect(reader, Tag::Head)?;
+        Ok(BackupHead {
+            cluster: ClusterId::new(reader.varint()?),
+            cluster_name: text(reader, "cluster name")?,
+            taken_unix_ms: reader.varint()?,
+            version: text(reader, "version")?,
+            members: Members::decode(reader)?,
+            groups: reader.u32("number of groups")?,
+        })
+    }
+}
+
+/// What stands before a group's state.
+pub(super) struct GroupHead {
+    pub(super) group: GroupId,
+    pub(super) index: u64,
+}
+
+impl GroupHead {
+    pub(super) fn encode(&self, writer: &mut Writer<'_>) {
+        writer.u8(Tag::Group as u8);
+        writer.varint(u64::from(self.group.number()));
+        writer.varint(self.index);
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<GroupHead, DecodeError> {
+        expect(reader, Tag::Group)?;
+        Ok(GroupHead { group: GroupId::new(reader.u32("group")?), index: reader.varint()? })
+    }
+}
+
+/// One group in a backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupGroup {
+    /// Which.
+    pub group: GroupId,
+    /// The last entry of its log that is in the state.
+    pub index: u64,
+    /// The state's revision.
+    pub revision: Revision,
+    /// The state's log time.
+    pub log_time: LogTime,
+    /// How entries after it would be applied.
+    pub apply_version: u32,
+    /// The size of the state.
+    pub bytes: u64,
+    /// CRC-32 of the state.
+    pub checksum: u32,
+}
+
+impl BackupGroup {
+    fn encode(&self, writer: &mut Writer<'_>) {
+        writer.varint(u64::from(self.group.number()));
+        writer.varint(self.index);
+        writer.varint(self.revision.get());
+        writer.varint(self.log_time.ms());
+        writer.varint(u64::from(self.apply_version));
+        writer.varint(self.bytes);
+        writer.varint(u64::from(self.checksum));
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<BackupGroup, DecodeError> {
+        let (group, index) = (GroupId::new(reader.u32("group")?), reader.varint()?);
+        let at = reader.at();
+        Ok(BackupGroup {
+            group,
+            index,
+            revision: Reader::valid(at, Revision::new(reader.varint()?))?,
+            log_time: LogTime::from_ms(reader.varint()?),
+            apply_version: reader.u32("apply version")?,
+            bytes: reader.varint()?,
+            checksum: reader.u32("checksum")?,
+        })
+    }
+}
+
+/// What stands last: what is in the backup, and the hash of every byte before.
+pub(super) fn encode(groups: &[BackupGroup], hash: u64, writer: &mut Writer<'_>) {
+    writer.u8(Tag::Manifest as u8);
+    writer.count("groups", groups.len(), super::GROUPS_MAX);
+    for group in groups {
+        group.encode(writer);
+    }
+    writer.bytes(&hash.to_le_bytes());
+}
+
+pub(super) fn decode(reader: &mut Reader<'_>) -> Result<(Vec<BackupGroup>, u64), DecodeError> {
+    expect(reader, Tag::Manifest)?;
+    let groups = reader.list("groups", super::GROUPS_MAX, 7, BackupGroup::decode)?;
+    let mut hash = [0; 8];
+    let at = reader.at();
+    let bytes = reader.bytes("hash", hash.len())?;
+    if bytes.len() != hash.len() {
+        return Err(DecodeError::UnknownTag { at, what: "length of a hash", tag: 0 });
+    }
+    hash.copy_from_slice(bytes);
+    Ok((groups, u64::from_le_bytes(hash)))
+}
+
+fn expect(reader: &mut Reader<'_>, tag: Tag) -> Result<(), DecodeError> {
+    reader.tag("part of a backup", |number| (number == tag as u8).then_some(()))
+}
+
+/// What is longer than any could still be read.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}
+
+fn text(reader: &mut Reader<'_>, what: &'static str) -> Result<String, DecodeError> {
+    let at = reader.at();
+    let bytes = reader.bytes(what, TEXT_BYTES_MAX)?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| DecodeError::UnknownTag { at, what, tag: bytes[0] })
+}

@@ -1,0 +1,87 @@
+//! Where a node is found, as its group knows it.
+//!
+//! It travels with the membership and not with the lock state, so that witnesses know it too. It decides nothing:
+//! replicas that were told different addresses of a node agree on everything else all the same, and what a node's own
+//! configuration says of another wins over it.
+
+use tollgate_core::{DecodeError, Reader, Writer};
+use tollgate_types::{HostPort, Zone};
+
+/// Where a node is found. Each part may be unknown, and is empty then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// Where other nodes dial it.
+    pub peer: HostPort,
+    /// Where clients dial it.
+    pub client: HostPort,
+    /// Where it stands.
+    pub zone: Zone,
+}
+
+impl Whereabouts {
+    /// Nothing is known.
+    pub const UNKNOWN: Whereabouts =
+        Whereabouts { peer: HostPort::NONE, client: HostPort::NONE, zone: Zone::NONE };
+
+    /// The most bytes that it takes, with the lengths before its parts.
+    pub(crate) const BYTES_MAX: usize = 2 * (2 + HostPort::BYTES_MAX) + 2 + Zone::BYTES_MAX;
+
+    pub(crate) fn encode(&self, writer: &mut Writer<'_>) {
+        writer.bytes(self.peer.as_bytes());
+        writer.bytes(self.client.as_bytes());
+        writer.bytes(self.zone.as_bytes());
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Whereabouts, DecodeError> {
+        let mut host_port = |what| {
+            let at = reader.at();
+            Reader::valid(at, HostPort::new(reader.bytes(what, HostPort::BYTES_MAX)?))
+        };
+        let (peer, client) = (host_port("peer address")?, host_port("client address")?);
+        let at = reader.at();
+        let zone = Reader::valid(at, Zone::new(reader.bytes("zone", Zone::BYTES_MAX)?))?;
+        Ok(Whereabouts { peer, client, zone })
+    }
+}
+
+impl Default for Whereabouts {
+    fn default() -> Whereabouts {
+        Whereabouts::UNKNOWN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn longest() -> Whereabouts {
+        let address = |letter: &str| HostPort::new(format!("{}:65535", letter.repeat(253))).unwrap();
+        Whereabouts { peer: address("p"), client: address("c"), zone: Zone::new("z".repeat(64)).unwrap() }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_and_has_a_bound() {
+        for whereabouts in [Whereabouts::UNKNOWN, longest()] {
+            let mut bytes = Vec::new();
+            whereabouts.encode(&mut Writer::new(&mut bytes));
+            assert!(bytes.len() <= Whereabouts::BYTES_MAX, "{}", bytes.len());
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(Whereabouts::decode(&mut reader), Ok(whereabouts));
+            reader.finish().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_address_is_refused() {
+        for (peer, zone) in
+            [("h".repeat(300), String::new()), ("host".into(), String::new()), ("h:1".into(), "z".repeat(65))]
+        {
+            let mut bytes = Vec::new();
+            let mut writer = Writer::new(&mut bytes);
+            writer.bytes(peer.as_bytes());
+            writer.bytes(b"h:2");
+            writer.bytes(zone.as_bytes());
+            assert!(Whereabouts::decode(&mut Reader::new(&bytes)).is_err(), "{peer:?} {zone:?}");
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Backups: what was saved comes back to the byte, or is refused; and nodes restored alike are one cluster.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use tollgate_core::{AcquireLock, Command, Entry, GrantLease, LeaseChoice, Op, Reply, State, Txn, Wait};
+use tollgate_replica::backup::{BackupError, BackupHead, BackupReader, BackupWriter};
+use tollgate_replica::restore::{Restoration, RestoreError, inspect};
+use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Members, PeerDisks, Storage};
+use tollgate_types::{
+    Address, ClientId, ClusterId, DiskId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode,
+    Name, NodeId, Owner, Revision, Value,
+};
+
+const TAKEN_UNIX_MS: u64 = 1_700_000_000_000;
+
+fn node(number: u64) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+fn members() -> Members {
+    Members::first([node(1), node(2), node(3)], [node(3)])
+}
+
+fn head(groups: u32) -> BackupHead {
+    BackupHead {
+        cluster: ClusterId::new(7),
+        cluster_name: "prod".to_owned(),
+        taken_unix_ms: TAKEN_UNIX_MS,
+        version: "0.1.0".to_owned(),
+        members: Members::first([node(1), node(2), node(3)], []),
+        groups,
+    }
+}
+
+fn lock(lease: u64, name: &str) -> Command {
+    Command::AcquireLock(AcquireLock {
+        names: Name::new(name).unwrap().into(),
+        lease: LeaseId::new(lease).unwrap(),
+        owner: Owner::LEASE,
+        mode: Mode::Exclusive,
+        wait: Wait::Forever,
+        lock_delay: DurationMs::ZERO,
+        max_hold: None,
+        metadata: Metadata::NONE,
+        value: None,
+        attended: false,
+        request: None,
+    })
+}
+
+fn grant(lease: u64) -> Command {
+    Command::GrantLease(GrantLease {
+        id: LeaseChoice::Chosen(LeaseId::new(lease).unwrap()),
+        ttl: DurationMs::from_secs(30),
+        client_id: ClientId::NONE,
+        address: Address::NONE,
+        revoke_on_disconnect: false,
+    })
+}
+
+/// A lease that holds, one that waits, and registers.
+fn state(registers: u64) -> State {
+    let mut state = State::new(Limits::DEFAULT);
+    let mut apply = |command| drop(state.apply(Entry { at: LogTime::from_ms(5), command }));
+    for command in [grant(1), grant(2), lock(1, "jobs"), lock(2, "jobs")] {
+        apply(command);
+    }
+    for number in 0..registers {
+        let key = Key::new(format!("k/{number}")).unwrap();
+        let put = Op::Put { key, value: Value::new(vec![b'v'; 40]).unwrap(), lease: None };
+        apply(Command::Txn(Txn { request: None, compares: vec![], then: vec![put], otherwise: vec![] }));
+    }
+    state
+}
+
+fn backup(states: &[(u32, State)]) -> Vec<u8> {
+    let groups = u32::try_from(states.len()).unwrap();
+    let mut writer = BackupWriter::new(Vec::new(), &head(groups)).unwrap();
+    for (group, state) in states {
+        writer.group(GroupId::new(*group), 9, &state.snapshot()).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn read(bytes: &[u8]) -> Result<Vec<u64>, BackupError> {
+    let mut reader = BackupReader::open(bytes)?;
+    let mut hashes = Vec::new();
+    while let Some((_, state)) = reader.next_group()? {
+        hashes.push(state.snapshot().hash());
+    }
+    Ok(hashes)
+}
+
+struct Saved {
+    dir: tempfile::TempDir,
+}
+
+impl Saved {
+    fn new() -> Saved {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("b"), backup(&[(0, state(20)), (3, state(0))])).unwrap();
+        Saved { dir }
+    }
+
+    fn restoration(&self, node_number: u64) -> Restoration {
+        Restoration {
+            file: self.dir.path().join("b"),
+            cluster_name: "prod-2".to_owned(),
+            members: members(),
+            above_token: 1_000,
+            grace: DurationMs::from_secs(600),
+            node: node(node_number),
+            data_dir: self.data_dir(node_number),
+        }
+    }
+
+    fn data_dir(&self, node_number: u64) -> PathBuf {
+        self.dir.path().join(format!("n{node_number}"))
+    }
+
+    fn restore(&self, restoration: &Restoration) -> Result<ClusterId, RestoreError> {
+        let _ = self;
+        restoration.run(EngineConfig::default(), DiskId::new(restoration.node.number() * 11))
+    }
+}
+
+#[test]
+fn a_backup_comes_back_as_it_was_saved() {
+    // More than one piece in the first group, and ids that are not consecutive.
+    let states = [(0, state(3_000)), (7, state(1))];
+    let hashes: Vec<u64> = states.iter().map(|(_, state)| state.snapshot().hash()).collect();
+    let bytes = backup(&states);
+    assert!(bytes.len() > 3 * 65_536, "{} bytes", bytes.len());
+    assert_eq!(read(&bytes).unwrap(), hashes);
+    assert_eq!(*BackupReader::open(&bytes[..]).unwrap().head(), head(2));
+}
+
+/// P15.
+#[test]
+fn a_damaged_byte_anywhere_is_refused() {
+    let bytes = backup(&[(0, state(3)), (1, state(0))]);
+    read(&bytes).unwrap();
+    for at in 0..bytes.len() {
+        for bit in [1, 0x80] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= bit;
+            assert!(read(&damaged).is_err(), "byte {at} of {} may be changed by {bit}", bytes.len());
+        }
+    }
+}
+
+#[test]
+fn a_backup_that_is_cut_off_or_goes_on_is_refused() {
+    let bytes = backup(&[(0, state(3)), (1, state(0))]);
+    for end in 0..bytes.len() {
+        let error = read(&bytes[..end]).expect_err("cut off");
+        let known = matches!(error, BackupError::Damaged { .. } | BackupError::NotABackup);
+        assert!(known, "at {end}: {error}");
+    }
+    assert!(read(&[&bytes[..], &[0]].concat()).is_err(), "a byte more");
+    assert!(read(&[&bytes[..], &bytes[..]].concat()).is_err(), "twice");
+}
+
+/// Each part has its checksum; only the hash of all of them sees that one is in another's place.
+#[test]
+fn parts_of_two_backups_make_none() {
+    let (one, other) = (backup(&[(0, state(3))]), backup(&[(0, state(4))]));
+    let manifest_at = |bytes: &[u8]| {
+        let mut at = 9;
+        loop {
+            let length = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize + 8;
+            if at + length == bytes.len() {
+                return at;
+            }
+            at += length;
+        }
+    };
+    let mixed = [&one[..manifest_at(&one)], &other[manifest_at(&other)..]].concat();
+    let error = read(&mixed).expect_err("two halves");
+    assert!(error.to_string().contains("hash"), "{error}");
+}
+
+#[test]
+fn other_files_are_no_backups() {
+    for bytes in [&b""[..], b"TG", b"not a backup at all", &[0; 4_096]] {
+        assert!(matches!(read(bytes), Err(BackupError::NotABackup)));
+    }
+    let mut newer = backup(&[(0, state(0))]);
+    newer[8] = 2;
+    let error = read(&newer).expect_err("a newer format");
+    assert!(error.to_string().contains("newer one"), "{error}");
+}
+
+#[test]
+fn a_summary_says_what_is_in_a_backup() {
+    let saved = Saved::new();
+    let summary = inspect(&saved.dir.path().join("b")).unwrap();
+    let groups: Vec<_> = summary.groups.iter().map(|group| group.group.group.number()).collect();
+    assert_eq!(groups, [0, 3]);
+    let first = &summary.groups[0];
+    assert_eq!((first.locks, first.leases, first.registers, first.group.index), (1, 2, 20, 9));
+    assert_eq!(summary.revision_max(), Revision::new(24).unwrap());
+    assert_eq!(summary.grace(), DurationMs::from_ms(Limits::DEFAULT.ttl_ms_max));
+}
+
+/// P2: 2^32 and 2^20 for each second, above all groups.
+#[test]
+fn the_token_to_go_on_above_follows_from_the_age() {
+    let saved = Saved::new();
+    let summary = inspect(&saved.dir.path().join("b")).unwrap();
+    let above = |ms: u64| summary.above_token(TAKEN_UNIX_MS + ms).unwrap();
+    assert_eq!(above(0), 24 + (1 << 32));
+    assert_eq!(above(1), 24 + (1 << 32) + (1 << 20), "a second that has begun counts");
+    assert_eq!(above(3_600_000), 24 + (1 << 32) + 3_600 * (1 << 20));
+    let future = summary.above_token(TAKEN_UNIX_MS - 1).unwrap_err().to_string();
+    assert!(future.contains("in the future") && future.contains("--above-token"), "{future}");
+    let old = summary.above_token(TAKEN_UNIX_MS + 11 * 366 * 86_400_000).unwrap_err().to_string();
+    assert!(old.contains("days old") && old.contains("--above-token"), "{old}");
+}
+
+/// What a group begins with in a directory, byte for byte.
+fn first_snapshot(dir: &Path, group: u32) -> Vec<u8> {
+    fs::read(dir.join(format!("snapshots/{group}-1.snap"))).unwrap()
+}
+
+/// P12.
+#[test]
+fn nodes_restored_alike_begin_with_the_same_bytes_and_disks_of_their_own() {
+    let saved = Saved::new();
+    let ids: Vec<ClusterId> = (1..=3).map(|node| saved.restore(&saved.restoration(node)).unwrap()).collect();
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    let mut disks = Vec::new();
+    for number in 1..=3 {
+        let dir = saved.data_dir(number);
+        for group in [0, 3] {
+            assert_eq!(first_snapshot(&dir, group), first_snapshot(&saved.data_dir(1), group));
+        }
+        let opened = DataDir::open(&dir, Some((ids[0], node(number)))).unwrap();
+        disks.push(opened.identity().disk);
+        let awaited = PeerDisks::open(&opened).unwrap().awaited().clone();
+        assert!(!awaited.contains(&node(number)) && awaited.len() == 2, "{awaited:?}");
+    }
+    disks.dedup();
+    assert_eq!(disks.len(), 3);
+}
+
+#[test]
+fn a_restored_group_goes_on_above_the_token_and_grants_after_the_grace() {
+    let saved = Saved::new();
+    saved.restore(&saved.restoration(1)).unwrap();
+    let loaded = Engine::open(&saved.data_dir(1), EngineConfig::default()).unwrap().load().unwrap();
+    assert_eq!(loaded.len(), 2);
+    let mut state = loaded.into_iter().next().unwrap().state.unwrap();
+    let opens = state.closed_until().unwrap();
+    assert_eq!(opens, state.now().after(DurationMs::from_secs(600)));
+    let mut apply = |at, command| state.apply(Entry { at, command });
+    apply(LogTime::from_ms(9), Command::Tick);
+    apply(opens, grant(5));
+    let reply = apply(opens, lock(5, "jobs")).reply;
+    assert!(matches!(reply, Reply::Acquired { token, .. } if token.get() > 1_000), "{reply:?}");
+    assert!(state.register(&Key::new("k/19").unwrap()).is_some());
+}
+
+/// Else they could elect each other's leaders and hand out one token twice.
+#[test]
+fn nodes_restored_differently_are_of_different_clusters() {
+    let saved = Saved::new();
+    let usual = saved.restoration(1).cluster_id().unwrap();
+    let same_elsewhere = saved.restoration(2).cluster_id().unwrap();
+    assert_eq!(usual, same_elsewhere, "the node itself does not count");
+    let others = [
+        Restoration { cluster_name: "prod-3".to_owned(), ..saved.restoration(1) },
+        Restoration { above_token: 1_001, ..saved.restoration(1) },
+        Restoration { grace: DurationMs::ZERO, ..saved.restoration(1) },
+        Restoration { members: Members::first([node(1), node(2)], []), ..saved.restoration(1) },
+    ];
+    for other in others {
+        assert_ne!(other.cluster_id().unwrap(), usual, "{other:?}");
+    }
+    fs::write(saved.dir.path().join("b"), backup(&[(0, state(20)), (3, state(1))])).unwrap();
+    assert_ne!(saved.restoration(1).cluster_id().unwrap(), usual, "another backup");
+}
+
+#[test]
+fn what_can_not_be_restored_leaves_no_data_directory() {
+    let saved = Saved::new();
+    let same_name = Restoration { cluster_name: "prod".to_owned(), ..saved.restoration(1) };
+    assert!(matches!(saved.restore(&same_name), Err(RestoreError::SameName { .. })));
+    let low = Restoration { above_token: 23, ..saved.restoration(1) };
+    assert!(matches!(saved.restore(&low), Err(RestoreError::Resume(_))));
+    let high = Restoration { above_token: 1 << 53, ..saved.restoration(1) };
+    assert!(matches!(saved.restore(&high), Err(RestoreError::Resume(_))));
+    let mut bytes = fs::read(saved.dir.path().join("b")).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(saved.dir.path().join("b"), &bytes).unwrap();
+    assert!(matches!(saved.restore(&saved.restoration(1)), Err(RestoreError::Backup { .. })));
+    assert!(!saved.data_dir(1).exists());
+}
+
+#[test]
+fn a_directory_with_data_is_never_restored_over() {
+    let saved = Saved::new();
+    saved.restore(&saved.restoration(1)).unwrap();
+    let again = saved.restore(&saved.restoration(1));
+    assert!(matches!(again, Err(RestoreError::DataDir(DataDirError::NotEmpty { .. }))), "{again:?}");
+}
+
+#[test]
+fn a_restore_that_was_interrupted_is_begun_anew() {
+    let saved = Saved::new();
+    let restoration = saved.restoration(1);
+    let cluster = restoration.cluster_id().unwrap();
+    drop(DataDir::create(&saved.data_dir(1), cluster, node(1), DiskId::new(4)).unwrap());
+    fs::write(saved.data_dir(1).join("half"), b"x").unwrap();
+    assert_eq!(saved.restore(&restoration).unwrap(), cluster);
+    assert!(!saved.data_dir(1).join("half").exists());
+}

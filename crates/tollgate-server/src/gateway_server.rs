@@ -1,0 +1,103 @@
+//! A gateway's server: the same doors as a node's, with a cluster elsewhere behind them.
+//!
+//! It keeps nothing: any number of them serve one cluster, and each can go at any time. Invariant: one that stops is
+//! first no longer ready and accepts nothing new; then it answers what is under way, within its grace, and ends its
+//! streams, whose clients go on elsewhere. Leases stay: their clients live. Not here: what is served (`grpc`, `http`),
+//! who leads (`tollgate_gateway::Scout`).
+
+use crate::config::{GatewayConfig, Settings};
+use crate::connections;
+use crate::grpc::{AdminRelay, Following};
+use crate::http::HttpState;
+use crate::metrics::Metrics;
+use crate::open_files;
+use crate::server::{ServeError, Served, serve_grpc, serve_http};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tollgate_gateway::{Router, Scout};
+
+/// Open ports.
+#[derive(Debug)]
+pub struct GatewayListeners {
+    client: TcpListener,
+    http: TcpListener,
+}
+
+/// Where a gateway listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GatewayAddresses {
+    /// gRPC, for clients.
+    pub client: SocketAddr,
+    /// HTTP: health, metrics, JSON.
+    pub http: SocketAddr,
+}
+
+impl GatewayListeners {
+    /// Opens the ports; port 0 takes any free one.
+    pub fn bind(config: &GatewayConfig) -> Result<GatewayListeners, ServeError> {
+        let bind = |address| connections::bind(address).map_err(ServeError::Listen);
+        Ok(GatewayListeners { client: bind(config.client)?, http: bind(config.http)? })
+    }
+
+    /// Where they are.
+    pub fn addresses(&self) -> Result<GatewayAddresses, ServeError> {
+        let of = |listener: &TcpListener| listener.local_addr().map_err(ServeError::Listen);
+        Ok(GatewayAddresses { client: of(&self.client)?, http: of(&self.http)? })
+    }
+}
+
+/// A running gateway.
+pub struct GatewayServer {
+    scout: Scout,
+    closing: watch::Sender<bool>,
+    http: JoinHandle<()>,
+    grpc: JoinHandle<()>,
+    grace: Duration,
+}
+
+impl GatewayServer {
+    /// Starts a gateway. It is ready once it knows who leads each group: see `/readyz`.
+    ///
+    /// Must be called on a runtime, which then serves its sockets.
+    pub fn start(
+        config: &GatewayConfig,
+        settings: Settings,
+        listeners: GatewayListeners,
+    ) -> Result<GatewayServer, ServeError> {
+        let addresses = listeners.addresses()?;
+        let metrics = Arc::new(Metrics::new());
+        let scout = Scout::start(config.nodes.clone(), config.cluster);
+        let router =
+            Router::alone(&scout, Arc::clone(&metrics) as _).admitting(config.server.operations_admitted_max);
+        let relay = router.relay().expect("it has no node").clone();
+        let admin = Arc::new(AdminRelay::new(router.clone(), relay.clone(), settings));
+        let state = HttpState::new(router.clone(), Arc::clone(&metrics))
+            .with_admin(Arc::clone(&admin) as _)
+            .with_hosts(config.hosts.iter().cloned());
+        let (closing, closed) = watch::channel(false);
+        let doors = open_files::doors(config.server.connections_max);
+        let limits = &config.server;
+        let http = serve_http(listeners.http, doors.http, limits, &metrics, state, closed.clone())?;
+        let served = Served { admin, router, following: Following::Relayed(relay), metrics };
+        let grpc = serve_grpc(listeners.client, doors.client, limits, &served, closed)?;
+        tracing::info!(client = %addresses.client, http = %addresses.http, "serving as a gateway");
+        let grace = Duration::from_millis(limits.shutdown_grace_ms);
+        Ok(GatewayServer { scout, closing, http, grpc, grace })
+    }
+
+    /// Stops: ports closed, no longer ready, what is under way answered, streams ended.
+    pub async fn stop(self) {
+        self.closing.send_replace(true);
+        self.scout.say_stopping();
+        let GatewayServer { mut http, mut grpc, grace, .. } = self;
+        let ended = async { tokio::join!(&mut http, &mut grpc) };
+        if tokio::time::timeout(grace, ended).await.is_err() {
+            tracing::info!("calls were not finished in time");
+            http.abort();
+            grpc.abort();
+        }
+    }
+}

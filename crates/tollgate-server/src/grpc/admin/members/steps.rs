@@ -1,0 +1,210 @@
+//! From what an operator wants to the next step of one group towards it.
+//!
+//! Invariant: a wish that is fulfilled has no further step, so that it can be repeated. Not here: what the group makes
+//! of a step (`tollgate_replica`).
+
+use tollgate_proto::v1::{Error, ErrorReason};
+use tollgate_replica::{MemberChange, MemberRefusal, Members, Whereabouts};
+use tollgate_types::{GroupId, NodeId};
+
+/// What an operator wants of the members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// A new node, under this id or the next.
+    Add { node: Option<NodeId>, witness: bool, whereabouts: Whereabouts },
+    /// A vote for a node.
+    Promote { node: NodeId },
+    /// A node less.
+    Remove { node: NodeId },
+    /// One node's vote for another.
+    Replace { out: NodeId, by: NodeId },
+}
+
+/// What a group does next.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Step {
+    /// Nothing: the wish is fulfilled here. The node that was added, if that was the wish.
+    Done(Option<NodeId>),
+    /// Propose this.
+    Change(MemberChange),
+    /// Look again soon: another change is under way.
+    Wait,
+    /// Nothing, for this reason.
+    Refused(Error),
+}
+
+impl Wish {
+    /// Whoever was added in the first group is added in the others.
+    pub(super) fn settle(&mut self, added: Option<NodeId>) {
+        if let Wish::Add { node, .. } = self {
+            *node = node.or(added);
+        }
+    }
+
+    /// What the group of these members does next. `heard` are those who have spoken lately.
+    pub(super) fn step(&self, group: GroupId, members: &Members, heard: &[NodeId]) -> Step {
+        if members.is_joint() {
+            return Step::Wait;
+        }
+        match self {
+            Wish::Add { node, witness, whereabouts } => add(members, heard, *node, *witness, whereabouts),
+            Wish::Promote { node } if members.voters.contains(node) => Step::Done(None),
+            Wish::Promote { node } => Step::Change(MemberChange::Promote { node: *node }),
+            Wish::Remove { node } if members.contains(*node) => {
+                Step::Change(MemberChange::Remove { node: *node })
+            }
+            // Group 0 comes last, and is the one that knows of everybody.
+            Wish::Remove { node } if group == GroupId::MAP && !members.is_past(*node) => {
+                refused(&MemberRefusal::NotMember { node: *node })
+            }
+            Wish::Remove { .. } => Step::Done(None),
+            Wish::Replace { out, by } => replace(group, members, *out, *by),
+        }
+    }
+}
+
+fn add(
+    members: &Members,
+    heard: &[NodeId],
+    node: Option<NodeId>,
+    witness: bool,
+    whereabouts: &Whereabouts,
+) -> Step {
+    let is_same = |node: &NodeId| {
+        let found = members.whereabouts_of(*node);
+        let at = (&found.peer, &found.client) == (&whereabouts.peer, &whereabouts.client);
+        at && members.witnesses.contains(node) == witness
+    };
+    // Asked for the second time, the first may have been carried out, here or everywhere.
+    let before = match node {
+        Some(node) => Some(node).filter(|node| members.contains(*node) && is_same(node)),
+        None => members.learners.iter().copied().find(is_same),
+    };
+    if before.is_some() {
+        return Step::Done(before);
+    }
+    let clashes = |other: &&NodeId| {
+        let found = members.whereabouts_of(**other);
+        let addresses = [&found.peer, &found.client];
+        node != Some(**other)
+            && (addresses.contains(&&whereabouts.peer) || addresses.contains(&&whereabouts.client))
+    };
+    if let Some(other) = heard.iter().find(clashes) {
+        let says = format!(
+            "node {other} is at one of these addresses, and answers: give the new node addresses of its own, or stop \
+             and remove node {other} first"
+        );
+        return Step::Refused(Error::new(ErrorReason::MemberRefused, says));
+    }
+    let Some(node) = node.or_else(|| NodeId::new(members.next_node)) else { return Step::Wait };
+    Step::Change(MemberChange::AddLearner { node, witness, whereabouts: whereabouts.clone() })
+}
+
+/// Both at once where both are to be done; what was done by other means before needs the rest only.
+fn replace(group: GroupId, members: &Members, out: NodeId, by: NodeId) -> Step {
+    match (members.contains(out), members.voters.contains(&by)) {
+        (false, _) if group == GroupId::MAP && !members.is_past(out) => {
+            refused(&MemberRefusal::NotMember { node: out })
+        }
+        (false, true) => Step::Done(None),
+        (false, false) => Step::Change(MemberChange::Promote { node: by }),
+        (true, true) => Step::Change(MemberChange::Remove { node: out }),
+        (true, false) => Step::Change(MemberChange::Replace { out, by }),
+    }
+}
+
+fn refused(refusal: &MemberRefusal) -> Step {
+    Step::Refused(Error::new(ErrorReason::MemberRefused, refusal.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_types::HostPort;
+
+    const OTHER: GroupId = GroupId::new(3);
+
+    fn node(number: u64) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn at(host: &str) -> Whereabouts {
+        let address = |port: u16| HostPort::new(format!("{host}:{port}")).unwrap();
+        Whereabouts { peer: address(7401), client: address(7400), ..Whereabouts::UNKNOWN }
+    }
+
+    /// 1, 2 and 3 vote, 5 learns, 4 was removed.
+    fn members() -> Members {
+        let mut members = Members::first([1, 2, 3].map(node), []);
+        members.learners.insert(node(5));
+        members.next_node = 6;
+        members.found_at([(node(1), at("a")), (node(5), at("e"))])
+    }
+
+    fn add(node: Option<u64>, host: &str) -> Wish {
+        Wish::Add { node: node.and_then(NodeId::new), witness: false, whereabouts: at(host) }
+    }
+
+    #[test]
+    fn a_new_member_gets_the_next_id_and_a_repeat_the_same() {
+        let Step::Change(MemberChange::AddLearner { node: added, .. }) =
+            add(None, "f").step(GroupId::MAP, &members(), &[])
+        else {
+            panic!("it is added")
+        };
+        assert_eq!(added, node(6));
+        assert_eq!(add(None, "e").step(GroupId::MAP, &members(), &[]), Step::Done(Some(node(5))));
+        assert_eq!(add(Some(5), "e").step(OTHER, &members(), &[]), Step::Done(Some(node(5))));
+        // Another one at other addresses: the group refuses the id.
+        assert!(matches!(add(Some(5), "x").step(OTHER, &members(), &[]), Step::Change(_)));
+        let mut wish = add(None, "f");
+        wish.settle(Some(node(6)));
+        assert_eq!(wish, add(Some(6), "f"));
+    }
+
+    #[test]
+    fn the_address_of_a_member_that_answers_is_taken_and_that_of_a_dead_one_is_free() {
+        let taken = add(None, "a").step(GroupId::MAP, &members(), &[node(1), node(2)]);
+        assert!(
+            matches!(&taken, Step::Refused(error) if error.message.contains("node 1 is at one")),
+            "{taken:?}"
+        );
+        assert!(matches!(add(None, "a").step(GroupId::MAP, &members(), &[node(2)]), Step::Change(_)));
+    }
+
+    #[test]
+    fn what_is_fulfilled_needs_no_step() {
+        let done = Step::Done(None);
+        assert_eq!(Wish::Promote { node: node(2) }.step(OTHER, &members(), &[]), done);
+        assert_eq!(Wish::Remove { node: node(4) }.step(GroupId::MAP, &members(), &[]), done);
+        assert_eq!(Wish::Replace { out: node(4), by: node(2) }.step(GroupId::MAP, &members(), &[]), done);
+        // A group that an interrupted change never came to.
+        assert_eq!(Wish::Remove { node: node(9) }.step(OTHER, &members(), &[]), done);
+    }
+
+    #[test]
+    fn whom_group_0_never_knew_nobody_knows() {
+        for wish in [Wish::Remove { node: node(9) }, Wish::Replace { out: node(9), by: node(5) }] {
+            let step = wish.step(GroupId::MAP, &members(), &[]);
+            assert!(
+                matches!(&step, Step::Refused(error) if error.message.contains("not a member")),
+                "{step:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_replacement_takes_what_is_left_of_it() {
+        let step = |out, by| Wish::Replace { out: node(out), by: node(by) }.step(OTHER, &members(), &[]);
+        assert_eq!(step(1, 5), Step::Change(MemberChange::Replace { out: node(1), by: node(5) }));
+        assert_eq!(step(1, 2), Step::Change(MemberChange::Remove { node: node(1) }));
+        assert_eq!(step(4, 5), Step::Change(MemberChange::Promote { node: node(5) }));
+    }
+
+    #[test]
+    fn while_a_joint_change_is_under_way_one_waits() {
+        let mut joint = members();
+        joint.outgoing.insert(node(1));
+        assert_eq!(Wish::Remove { node: node(2) }.step(OTHER, &joint, &[]), Step::Wait);
+    }
+}

@@ -1,0 +1,165 @@
+//! `AdminService` of a gateway: what it is asked about the cluster, a node answers.
+//!
+//! Questions go to any node that is in touch with the others, changes to the leader of their group. The settings are
+//! the gateway's own. Not here: what the answers are (`admin`).
+
+use super::admin::settings_of;
+use crate::config::Settings;
+use tollgate_gateway::{RELAYED_BYTES_MAX, Relay, Repeat, Router, Whom};
+use tollgate_proto::convert;
+use tollgate_proto::v1::admin_service_client::AdminServiceClient;
+use tollgate_proto::v1::admin_service_server::AdminService;
+use tollgate_proto::v1::{
+    AddMemberRequest, AddMemberResponse, BackupRequest, BackupResponse, ConfigRequest, ConfigResponse,
+    DeadlocksRequest, DeadlocksResponse, EndDeadlockRequest, EndDeadlockResponse, GetLimitsRequest,
+    GetLimitsResponse, GroupsRequest, GroupsResponse, MembersRequest, MembersResponse, PromoteMemberRequest,
+    PromoteMemberResponse, RemoveMemberRequest, RemoveMemberResponse, ReplaceMemberRequest,
+    ReplaceMemberResponse, SetLimitsRequest, SetLimitsResponse, SnapshotRequest, SnapshotResponse,
+    StatusRequest, StatusResponse, TransferRequest, TransferResponse,
+};
+use tollgate_types::GroupId;
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status, Streaming};
+
+pub(crate) struct AdminRelay {
+    router: Router,
+    relay: Relay,
+    settings: Settings,
+}
+
+impl AdminRelay {
+    pub(crate) fn new(router: Router, relay: Relay, settings: Settings) -> AdminRelay {
+        AdminRelay { router, relay, settings }
+    }
+}
+
+fn service(channel: Channel) -> AdminServiceClient<Channel> {
+    AdminServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX)
+}
+
+/// A call that is passed on as it is.
+macro_rules! relayed {
+    ($self:ident, $rpc:ident, $request:expr, $whom:expr, $repeat:expr) => {{
+        let request = $request;
+        let asked = $self.relay.ask($whom, $repeat, |channel| {
+            let request = request.clone();
+            async move { service(channel).$rpc(request).await }
+        });
+        Ok(Response::new(asked.await?))
+    }};
+}
+
+#[tonic::async_trait]
+impl AdminService for AdminRelay {
+    async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        let request = request.into_inner();
+        let whom = convert::read_node_id_or_none(request.node_id).map_or(Whom::Any, Whom::Node);
+        relayed!(self, status, request, whom, Repeat::Harmless)
+    }
+
+    async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
+        relayed!(self, members, request.into_inner(), Whom::Any, Repeat::Harmless)
+    }
+
+    async fn groups(&self, request: Request<GroupsRequest>) -> Result<Response<GroupsResponse>, Status> {
+        let told: Result<Response<GroupsResponse>, Status> =
+            relayed!(self, groups, request.into_inner(), Whom::Any, Repeat::Harmless);
+        Ok(Response::new(GroupsResponse { via_gateway: true, ..told?.into_inner() }))
+    }
+
+    async fn transfer(
+        &self,
+        request: Request<TransferRequest>,
+    ) -> Result<Response<TransferResponse>, Status> {
+        let request = request.into_inner();
+        let whom = Whom::Leader(GroupId::new(request.group_id));
+        // A second hand-over to nobody in particular would move it once more.
+        let repeat = if request.node_id == 0 { Repeat::Never } else { Repeat::Harmless };
+        relayed!(self, transfer, request, whom, repeat)
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<SnapshotRequest>,
+    ) -> Result<Response<SnapshotResponse>, Status> {
+        relayed!(self, snapshot, request.into_inner(), Whom::Any, Repeat::Never)
+    }
+
+    async fn get_limits(
+        &self,
+        request: Request<GetLimitsRequest>,
+    ) -> Result<Response<GetLimitsResponse>, Status> {
+        relayed!(self, get_limits, request.into_inner(), Whom::Any, Repeat::Harmless)
+    }
+
+    async fn set_limits(
+        &self,
+        request: Request<SetLimitsRequest>,
+    ) -> Result<Response<SetLimitsResponse>, Status> {
+        let request = request.into_inner();
+        let group = request.group_ids.first().map_or(GroupId::MAP, |group| GroupId::new(*group));
+        relayed!(self, set_limits, request, Whom::Leader(group), Repeat::Harmless)
+    }
+
+    async fn deadlocks(
+        &self,
+        request: Request<DeadlocksRequest>,
+    ) -> Result<Response<DeadlocksResponse>, Status> {
+        // Who leads has refused them, and remembers.
+        relayed!(self, deadlocks, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Harmless)
+    }
+
+    async fn end_deadlock(
+        &self,
+        request: Request<EndDeadlockRequest>,
+    ) -> Result<Response<EndDeadlockResponse>, Status> {
+        let request = request.into_inner();
+        let whom = Whom::Leader(GroupId::new(request.group_id));
+        relayed!(self, end_deadlock, request, whom, Repeat::Harmless)
+    }
+
+    async fn add_member(
+        &self,
+        request: Request<AddMemberRequest>,
+    ) -> Result<Response<AddMemberResponse>, Status> {
+        let request = request.into_inner();
+        // Without an id a second attempt could add a second node.
+        let repeat = if request.node_id == 0 { Repeat::Never } else { Repeat::Harmless };
+        relayed!(self, add_member, request, Whom::Leader(GroupId::MAP), repeat)
+    }
+
+    async fn promote_member(
+        &self,
+        request: Request<PromoteMemberRequest>,
+    ) -> Result<Response<PromoteMemberResponse>, Status> {
+        relayed!(self, promote_member, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Harmless)
+    }
+
+    async fn remove_member(
+        &self,
+        request: Request<RemoveMemberRequest>,
+    ) -> Result<Response<RemoveMemberResponse>, Status> {
+        relayed!(self, remove_member, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Harmless)
+    }
+
+    async fn replace_member(
+        &self,
+        request: Request<ReplaceMemberRequest>,
+    ) -> Result<Response<ReplaceMemberResponse>, Status> {
+        relayed!(self, replace_member, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Harmless)
+    }
+
+    type BackupStream = Streaming<BackupResponse>;
+
+    async fn backup(&self, _: Request<BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
+        let open = |channel| async move { service(channel).backup(BackupRequest {}).await };
+        let (_, pieces) = self.relay.open(open).await?;
+        Ok(Response::new(pieces))
+    }
+
+    async fn config(&self, _: Request<ConfigRequest>) -> Result<Response<ConfigResponse>, Status> {
+        let header = self.router.header(GroupId::MAP, None);
+        let (header, settings) = (header.at(header.revision), settings_of(&self.settings));
+        Ok(Response::new(ConfigResponse { header, settings }))
+    }
+}

@@ -1,0 +1,140 @@
+//! Changes of members in several groups, whose leaders are on different nodes.
+
+use crate::sessions::{Cluster, PATIENCE};
+use std::time::Duration;
+use tempfile::TempDir;
+use tollgate_proto::error_of_status;
+use tollgate_proto::v1::admin_service_client::AdminServiceClient;
+use tollgate_proto::v1::{self, ErrorReason};
+use tollgate_server::config::{Config, ListenConfig, Sources};
+use tollgate_server::{Addresses, Listeners, Server};
+use tollgate_types::GroupId;
+use tonic::Status;
+use tonic::transport::Channel;
+
+const GROUPS: u32 = 4;
+
+type Admin = AdminServiceClient<Channel>;
+
+/// Three nodes, and group k led by node (k mod 3) + 1.
+async fn spread() -> Cluster {
+    let cluster = Cluster::start_with(&[false; 3], &[("cluster.groups", "4")]).await;
+    for group in 0..GROUPS {
+        let wanted = usize::try_from(group).unwrap() % 3;
+        let led = async {
+            while !cluster.servers[wanted].router().serves(GroupId::new(group)) {
+                for server in 0..3 {
+                    let request = v1::TransferRequest { group_id: group, node_id: wanted as u64 + 1 };
+                    // Whoever does not lead refuses.
+                    let _ = admin(&cluster, server).await.transfer(request).await;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, led).await.expect("it is led where it should be");
+    }
+    cluster
+}
+
+async fn admin(cluster: &Cluster, server: usize) -> Admin {
+    AdminServiceClient::new(cluster.channel(server).await)
+}
+
+/// A node that was added, started on these ports.
+async fn joined(id: u64, listeners: Listeners, dir: &TempDir, asks: Addresses) -> Server {
+    let own = listeners.addresses().unwrap();
+    let flags = [
+        ("node.id", id.to_string()),
+        ("node.data_dir", dir.path().join(format!("node-{id}")).display().to_string()),
+        ("cluster.name", "test".to_owned()),
+        ("cluster.join", asks.client.to_string()),
+        ("server.shutdown_grace_ms", "100".to_owned()),
+        ("listen.client", own.client.to_string()),
+        ("listen.peer", own.peer.to_string()),
+        ("listen.http", own.http.to_string()),
+    ];
+    let flags = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
+    let loaded = Config::load(&Sources { file: None, env: Vec::new(), flags }).unwrap();
+    let join = tollgate_server::join(&loaded.config).await.unwrap().expect("there is no data yet");
+    assert_eq!(join.groups.len(), GROUPS as usize);
+    Server::start_joining(&loaded.config, loaded.settings, listeners, Some(join)).unwrap()
+}
+
+/// Who votes and who learns, in each group, as this node knows it.
+async fn members(admin: &mut Admin) -> Vec<(Vec<u64>, Vec<u64>)> {
+    let groups = admin.groups(v1::GroupsRequest::default()).await.unwrap().into_inner().groups;
+    groups.into_iter().map(|group| (group.voters, group.learners)).collect()
+}
+
+/// Waits until a node knows these voters and learners in every group.
+async fn until(admin: &mut Admin, voters: &[u64], learners: &[u64]) {
+    let wanted = vec![(voters.to_vec(), learners.to_vec()); GROUPS as usize];
+    let mut known = members(admin).await;
+    let begun = tokio::time::Instant::now();
+    while known != wanted {
+        assert!(begun.elapsed() < PATIENCE, "{known:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        known = members(admin).await;
+    }
+}
+
+async fn promoted(admin: &mut Admin, node_id: u64) {
+    let begun = tokio::time::Instant::now();
+    loop {
+        let request = v1::PromoteMemberRequest { node_id, group_ids: Vec::new() };
+        let Err(status) = admin.promote_member(request).await else { return };
+        let error = error_of_status(&status).unwrap();
+        assert_eq!(error.reason(), ErrorReason::MemberRefused, "{error:?}");
+        assert!(error.message.contains("behind") && error.message.contains("group "), "{error:?}");
+        assert!(begun.elapsed() < PATIENCE, "{error:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn new_member(id: u64, addresses: Addresses, group_ids: Vec<u32>) -> v1::AddMemberRequest {
+    let (peer_address, client_address) = (addresses.peer.to_string(), addresses.client.to_string());
+    v1::AddMemberRequest { node_id: id, peer_address, client_address, group_ids, ..Default::default() }
+}
+
+fn reason(refused: Result<impl std::fmt::Debug, Status>) -> ErrorReason {
+    error_of_status(&refused.unwrap_err()).unwrap().reason()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_change_in_every_group_whoever_leads_it_and_whoever_is_asked() {
+    let mut cluster = spread().await;
+    let dir = TempDir::new().unwrap();
+    let any = || ([127, 0, 0, 1], 0).into();
+    let bind = || {
+        Listeners::bind(&ListenConfig { client: any(), peer: any(), http: any(), insecure: false }).unwrap()
+    };
+    let mut asked = admin(&cluster, 2).await;
+    // A node that is asked by another leads the group or refuses; it asks nobody.
+    let listeners = bind();
+    let own = listeners.addresses().unwrap();
+    let refused = asked.add_member(new_member(4, own, vec![0])).await;
+    assert_eq!(reason(refused), ErrorReason::NotLeader);
+    // What was interrupted after the first group goes on, and asked for once more changes nothing.
+    admin(&cluster, 0).await.add_member(new_member(0, own, vec![0])).await.unwrap();
+    for _ in 0..2 {
+        let added = asked.add_member(new_member(0, own, Vec::new())).await.unwrap().into_inner();
+        assert_eq!((added.node_id, added.cluster_name.as_str()), (4, "test"));
+    }
+    until(&mut asked, &[1, 2, 3], &[4]).await;
+    let server = joined(4, listeners, &dir, cluster.servers[1].addresses()).await;
+    cluster.servers.push(server);
+    promoted(&mut asked, 4).await;
+    let mut fourth = admin(&cluster, 3).await;
+    until(&mut fourth, &[1, 2, 3, 4], &[]).await;
+    // The first leads two groups, and hands both on before it goes.
+    let remove = |node_id| v1::RemoveMemberRequest { node_id, group_ids: Vec::new() };
+    for _ in 0..2 {
+        fourth.remove_member(remove(1)).await.unwrap();
+    }
+    until(&mut fourth, &[2, 3, 4], &[]).await;
+    assert_eq!(reason(fourth.remove_member(remove(9)).await), ErrorReason::MemberRefused);
+    let mut first = cluster.servers[0].router().status().clone();
+    let removed = tokio::time::timeout(PATIENCE, first.wait_for(|status| status.removed)).await;
+    assert!(removed.is_ok_and(|removed| removed.is_ok()), "it is told");
+    cluster.stop().await;
+}

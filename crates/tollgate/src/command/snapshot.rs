@@ -1,0 +1,67 @@
+//! `tollgate snapshot`: backups of a cluster, and new clusters from them.
+//!
+//! Not here: the file's format (`tollgate_replica::backup`), what a restored state is (`tollgate_replica::restore`).
+
+mod restore;
+mod save;
+mod status;
+mod utc;
+
+use crate::exit::{Exit, WithExit};
+use crate::globals::Globals;
+use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
+use tollgate_replica::restore::RestoreError;
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Save all groups of the cluster in one file
+    #[command(after_help = "\
+Each group is saved as a quorum confirms it to be. The file is there, checked and durable, or not at all; an
+interrupted save leaves nothing. Locks go on being granted meanwhile.
+
+Examples:
+  tollgate snapshot save backup.tollgate
+  tollgate snapshot save --force /backups/latest.tollgate")]
+    Save(save::Save),
+    /// Check a backup, byte by byte, and say what is in it
+    #[command(after_help = "\
+Examples:
+  tollgate snapshot status backup.tollgate
+  tollgate snapshot status backup.tollgate -o json | jq .groups")]
+    Status(status::Status),
+    /// Make the data directory of one node of a new cluster from a backup
+    #[command(after_help = "\
+The old cluster must be stopped for good, everywhere. Run this for every node of the new one, with the same file and
+flags but for --node-id and --data-dir; the first run prints what to give the others as --above-token. Nodes restored
+differently get different cluster ids and refuse each other.
+
+The new cluster has the old one's registers and limits. Leases of the backup have ended, with their locks and
+registers. Every token is above all that the old cluster can have handed out since the backup, and no lock is granted
+for the grace: somebody may still believe in one from after the backup.
+
+Examples:
+  tollgate snapshot restore backup.tollgate --data-dir ./n1 --node-id 1 --members 1,2,3 --cluster-name prod-2
+  tollgate snapshot restore backup.tollgate --data-dir ./n2 --node-id 2 --members 1,2,3 --cluster-name prod-2 \\
+    --above-token 4302345678
+  tollgate snapshot restore backup.tollgate --data-dir ./lab --node-id 1 --members 1 --cluster-name lab --grace none")]
+    Restore(restore::Restore),
+}
+
+pub(crate) fn command() -> Command {
+    let command = Command::new("snapshot").about("Back up a cluster, and make a new one from a backup");
+    Action::augment_subcommands(command).subcommand_required(true).arg_required_else_help(true)
+}
+
+pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    match Action::from_arg_matches(matches)? {
+        Action::Save(arguments) => save::run(globals, &arguments),
+        Action::Status(arguments) => status::run(globals, &arguments),
+        Action::Restore(arguments) => restore::run(globals, &arguments),
+    }
+}
+
+/// A backup or data directory that can't be used, as the end of the command.
+#[allow(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
+fn refused(error: RestoreError) -> anyhow::Error {
+    WithExit(Exit::Failed, error.to_string()).into()
+}

@@ -1,0 +1,127 @@
+//! `tollgate snapshot save`: a backup as a file, whole or not there.
+
+use super::refused;
+use super::status::summary_json;
+use crate::command::status::bytes_text;
+use crate::exit::{Exit, WithExit};
+use crate::failure::failed;
+use crate::globals::{Globals, stderr_is_terminal};
+use crate::signals::Signals;
+use anyhow::Context;
+use clap::Args;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
+use tollgate_client::{BackupPiece, Client};
+use tollgate_replica::restore::{Summary, inspect};
+
+/// How often a person is told how far it is.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Args)]
+pub(super) struct Save {
+    /// Where to
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Replace the file if it is there
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn run(globals: &Globals, arguments: &Save) -> anyhow::Result<Exit> {
+    refuse_present(arguments)?;
+    let dir = directory(&arguments.file);
+    let summary = globals.with_client(async |client| {
+        let mut signals = Signals::new()?;
+        let unfinished = tokio::select! {
+            received = receive(globals, &client, &dir) => received?,
+            number = signals.next() => {
+                return Err(WithExit(Exit::signal(number), "interrupted: nothing was saved".to_owned()).into());
+            }
+        };
+        // All of it is here: a signal that comes now finds it saved.
+        let (target, force, dir) = (arguments.file.clone(), arguments.force, dir.clone());
+        tokio::task::spawn_blocking(move || finish(unfinished, &target, force, &dir)).await?
+    })?;
+    let bytes: u64 = summary.groups.iter().map(|group| group.group.bytes).sum();
+    let (file, groups) = (arguments.file.display(), summary.groups.len());
+    let cluster = &summary.head.cluster_name;
+    let of = if groups == 1 { "1 group".to_owned() } else { format!("{groups} groups") };
+    let for_people = format!("saved {of} of {cluster}, {} of state, in {file}", bytes_text(bytes));
+    globals.output.one(&for_people, &summary_json(&summary))?;
+    Ok(Exit::Done)
+}
+
+fn refuse_present(arguments: &Save) -> anyhow::Result<()> {
+    if arguments.force || !arguments.file.exists() {
+        return Ok(());
+    }
+    let says =
+        format!("{} is there already: give another name, or --force to replace it", arguments.file.display());
+    Err(WithExit(Exit::Usage, says).into())
+}
+
+fn directory(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The whole backup, under a name of its own. What is dropped on the way is removed.
+async fn receive(globals: &Globals, client: &Client, dir: &Path) -> anyhow::Result<NamedTempFile> {
+    let unfinished = tempfile::Builder::new().prefix(".tollgate-").suffix(".unfinished").tempfile_in(dir);
+    let mut unfinished = unfinished.with_context(|| format!("can't write to {}", dir.display()))?;
+    let mut backup = client.admin().backup().await.map_err(failed)?;
+    let mut progress = Progress::new(globals);
+    while let Some(piece) = backup.next().await.map_err(failed)? {
+        unfinished.write_all(&piece.bytes).with_context(|| format!("can't write to {}", dir.display()))?;
+        progress.tell(&piece);
+    }
+    progress.end();
+    Ok(unfinished)
+}
+
+/// Checks the file as a restore would, and gives it its name once it is durable.
+fn finish(unfinished: NamedTempFile, target: &Path, force: bool, dir: &Path) -> anyhow::Result<Summary> {
+    let summary = inspect(unfinished.path()).map_err(refused)?;
+    unfinished.as_file().sync_all().with_context(|| format!("can't write to {}", target.display()))?;
+    let named = if force { unfinished.persist(target) } else { unfinished.persist_noclobber(target) };
+    named.map_err(|error| error.error).with_context(|| format!("can't make {}", target.display()))?;
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .with_context(|| format!("can't sync {}", dir.display()))?;
+    Ok(summary)
+}
+
+/// Tells a person how far it is, on one line of the terminal.
+struct Progress {
+    shown: bool,
+    bytes: u64,
+    told: Instant,
+}
+
+impl Progress {
+    fn new(globals: &Globals) -> Progress {
+        Progress { shown: !globals.quiet && stderr_is_terminal(), bytes: 0, told: Instant::now() }
+    }
+
+    fn tell(&mut self, piece: &BackupPiece) {
+        self.bytes += piece.bytes.len() as u64;
+        if self.shown && self.told.elapsed() >= TELL_EVERY {
+            self.told = Instant::now();
+            let (bytes, done, groups) = (bytes_text(self.bytes), piece.groups_done, piece.groups);
+            let _ = write!(std::io::stderr(), "\r\u{1b}[Ksaving: {done} of {groups} groups, {bytes}");
+        }
+    }
+
+    /// Leaves nothing behind.
+    fn end(&self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\u{1b}[K");
+        }
+    }
+}

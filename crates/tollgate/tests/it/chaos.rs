@@ -1,0 +1,91 @@
+//! Everything at once: real processes, real clients, and faults of every kind drawn from a seed, for minutes.
+//!
+//! Faults come in lanes, as many as nodes may be broken at once without the loss of a majority; what breaks more than
+//! that has all lanes to itself. While they come, clients lock, wait, cancel, convert, write under their locks and
+//! watch. All that they were told is judged at the end, and the run fails on the first promise broken. `make chaos`
+//! runs it for as long as it is told to; a short one is in `make test`.
+//!
+//! Chance is drawn from the seed, what it meets is not: the same seed gives the same faults in the same order, while
+//! processes and clocks do what they do. Not here: faults one at a time (`crashes`, `pauses`, `partitions`), and worlds
+//! that repeat to the bit (`tollgate-sim`).
+
+mod arena;
+mod clients;
+mod fault_log;
+mod faults;
+mod lane;
+mod plan;
+mod report;
+
+use crate::cluster::{Cluster, Making};
+use crate::load::{Load, Weight, read_all};
+use crate::pace::Pace;
+use crate::record::{Recorder, explain};
+use crate::work::Ground;
+use arena::Arena;
+use clients::Clients;
+use plan::Plan;
+use report::Report;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tollgate_check::Event;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_seconds_of_faults_break_no_promise() {
+    run(&Plan::short(7, Duration::from_secs(20))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes as long as it is told to: make chaos runs it"]
+async fn faults_of_every_kind_for_minutes_break_no_promise() {
+    let plan = Plan::from_env();
+    let report = run(&plan).await;
+    report.assert_enough_faults(&plan);
+}
+
+/// Runs a plan, and fails on whatever must not be.
+async fn run(plan: &Plan) -> Report {
+    println!("{plan}");
+    let groups = plan.groups.to_string();
+    // Small logs, so that snapshots are taken and sent as well.
+    let flags = ["--cluster-groups", &groups, "--raft-snapshot-log-bytes", "1048576"];
+    let making = Making::nodes(plan.nodes).proxied().flags(&flags);
+    let mut cluster = Cluster::start(making).await;
+    let recorder = Recorder::of_groups(plan.groups);
+    let ground = plan.ground(&recorder);
+    let weight = Weight { seed: plan.seed, clients: 3, tasks: 2, ttl_ms: 3_000, ground: ground.clone() };
+    let load = Load::on(cluster.endpoints(), &recorder, &weight);
+    let clients = Clients::start(plan, &cluster, &recorder, &ground).await;
+
+    let arena = Arena::around(&mut cluster, Arc::clone(&recorder));
+    lane::run_all(plan, &arena).await;
+    let (log, mut problems) = arena.give_back(&mut cluster).await;
+
+    recorder.record(Event::Healed);
+    problems.extend(clients.end().await);
+    let watches = load.end().await;
+    if plan.groups == 1 {
+        read_all(&recorder, &cluster).await;
+    }
+    recorder.record(Event::End);
+    drop(watches);
+    let history = recorder.history();
+    let began = Instant::now();
+    let judged = history.judge();
+    let report = Report::new(plan, &history, &judged, &log, problems, began.elapsed());
+    println!("{report}");
+    if !report.is_clean() {
+        explain(&history, &judged);
+        cluster.keep_logs();
+        panic!("promises were broken; the same faults again: {}", plan.again());
+    }
+    report
+}
+
+/// What the clients fight for.
+impl Plan {
+    fn ground(&self, recorder: &Recorder) -> Ground {
+        let pace = Some(Arc::new(Pace::per_second(self.rate_per_s)));
+        Ground { locks: 2, tags: self.tags(recorder), registers: 2, think_ms_max: 10, pace }
+    }
+}

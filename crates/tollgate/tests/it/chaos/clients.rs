@@ -1,0 +1,149 @@
+//! Programs that use the client as people do, while faults come: what they ask, are told and believe is recorded.
+//!
+//! Beside them work the raw clients of `load`, on the same locks; those repeat every call until it is answered, these
+//! leave all of that to the client. Not here: what is judged (`tollgate-check`), but for what the judge can't see:
+//! whether two holders believe in one lock at the same moment (`holdings`).
+
+mod holdings;
+mod keeper;
+mod lapses;
+mod probe;
+mod worker;
+
+pub(crate) use lapses::{PREFIX as LAPSE_PREFIX, TTL_MS as LAPSE_TTL_MS};
+
+use super::plan::Plan;
+use crate::client::watches;
+use crate::cluster::{Cluster, PATIENCE};
+use crate::record::Recorder;
+use crate::rng::Rng;
+use crate::work::Ground;
+use holdings::Holdings;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tollgate_check::{CallId, Event, Filter, Op, Outcome};
+use tollgate_client::{Client, Revision};
+use tollgate_types::{GroupId, Name};
+
+/// Sessions that work at once, and what each does at once.
+const SESSIONS: u64 = 4;
+const WORKERS: u64 = 3;
+
+/// Watches of raw clients have lower numbers.
+const WATCHES_FROM: u32 = 1_000;
+
+/// What all of them share.
+pub(crate) struct Common {
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) ground: Ground,
+    pub(crate) holdings: Holdings,
+    calls: AtomicU64,
+    leases: AtomicU64,
+}
+
+/// Calls and leases of these clients are numbered from here: far above those of others.
+const NUMBERS_FROM: u64 = 1 << 40;
+
+impl Common {
+    /// Writes down that a call is made, in the name of a caller of its own; which call, and whose.
+    pub(crate) fn invoke(&self, group: GroupId, op: Op) -> (CallId, u32) {
+        let client = self.recorder.next_caller();
+        (self.invoke_by(client, group, op), client)
+    }
+
+    pub(crate) fn invoke_by(&self, client: u32, group: GroupId, op: Op) -> CallId {
+        let call = self.next_call();
+        self.recorder.record(Event::Invoke { call, client, group, op });
+        call
+    }
+
+    pub(crate) fn next_call(&self) -> CallId {
+        CallId(self.calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn answer(&self, call: CallId, outcome: Outcome) {
+        self.recorder.record(Event::Return { call, outcome });
+    }
+
+    fn next_lease(&self) -> u64 {
+        self.leases.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Programs at work.
+pub(crate) struct Clients {
+    common: Arc<Common>,
+    ending: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+    watches: JoinSet<()>,
+}
+
+impl Clients {
+    pub(crate) async fn start(
+        plan: &Plan,
+        cluster: &Cluster,
+        recorder: &Arc<Recorder>,
+        ground: &Ground,
+    ) -> Clients {
+        let common = Arc::new(Common {
+            recorder: Arc::clone(recorder),
+            ground: ground.clone(),
+            holdings: Holdings::default(),
+            calls: AtomicU64::new(NUMBERS_FROM),
+            leases: AtomicU64::new(NUMBERS_FROM),
+        });
+        let ending = watch::Sender::new(false);
+        let (mut tasks, mut watching) = (JoinSet::new(), JoinSet::new());
+        let mut rng = Rng::new(plan.seed ^ 0x00c1_1e47);
+        for _ in 0..SESSIONS {
+            let client = Client::connect(cluster.endpoints()).await.unwrap();
+            tasks.spawn(keeper::keep_working(
+                client,
+                Arc::clone(&common),
+                Rng::new(rng.next()),
+                ending.subscribe(),
+            ));
+        }
+        let client = Client::connect(cluster.endpoints()).await.unwrap();
+        for group in (0..plan.groups).map(GroupId::new) {
+            let name = probe::name_in(group, recorder);
+            tasks.spawn(probe::run(client.clone(), name, Arc::clone(&common), ending.subscribe()));
+        }
+        tasks.spawn(lapses::run(
+            client.clone(),
+            cluster.endpoints(),
+            Arc::clone(&common),
+            ending.subscribe(),
+        ));
+        for (number, tag) in (WATCHES_FROM..).zip(ground.tags.iter().take(1)) {
+            watching.spawn(follow(client.clone(), number, format!("{{{tag}}}/"), Arc::clone(&common)));
+        }
+        Clients { common, ending, tasks, watches: watching }
+    }
+
+    /// Has all of them end; what went wrong that no history shows.
+    pub(crate) async fn end(mut self) -> Vec<String> {
+        self.ending.send_replace(true);
+        let ended = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                ended.unwrap();
+            }
+        };
+        tokio::time::timeout(2 * PATIENCE, ended).await.expect("a program does not come to its end");
+        self.watches.abort_all();
+        self.common.holdings.overlaps()
+    }
+}
+
+/// Follows the locks of a tag by a watch of the client, as long as their history is there.
+async fn follow(client: Client, number: u32, prefix: String, common: Arc<Common>) {
+    let group = common.recorder.group_of_name(&Name::new(&prefix).unwrap());
+    let from = Revision::new(1).unwrap();
+    let watch = client.watch().locks().prefix(prefix.clone()).from_revision(from).prev(true);
+    let Ok(watch) = watch.open().await else { return };
+    let filter = Filter::Prefix(prefix);
+    common.recorder.record(Event::Watch { watch: number, group, from, filter });
+    watches::record(watch, number, Arc::clone(&common.recorder), watch::Sender::new(String::new())).await;
+}

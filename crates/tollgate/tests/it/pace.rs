@@ -1,0 +1,30 @@
+//! A limit on how often many tasks together do something.
+//!
+//! Not here: what they do (`work`, `chaos`).
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Lets those who ask pass one after the other, at even intervals.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    interval: Duration,
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    pub(crate) fn per_second(rate: u32) -> Pace {
+        Pace { interval: Duration::from_secs(1) / rate, next: Mutex::new(Instant::now()) }
+    }
+
+    /// Waits until it is the caller's turn. Turns that nobody took are not made up for.
+    pub(crate) async fn turn(&self) {
+        let at = {
+            let mut next = self.next.lock().unwrap();
+            let at = (*next).max(Instant::now());
+            *next = at + self.interval;
+            at
+        };
+        tokio::time::sleep_until(at.into()).await;
+    }
+}
