@@ -296,7 +296,8 @@ impl Asked {
     /// Whether a process that shares the lease has it, under the same owner.
     async fn is_held_elsewhere(&self, core: &Core) -> Result<bool, AcquireError> {
         let look = v1::GetLockRequest { name: self.names[0].clone(), ..v1::GetLockRequest::default() };
-        let answered = core.ask(Op::GetLock(look), Some(Instant::now() + core.client.call_timeout())).await?;
+        let answered =
+            core.ask(&Op::GetLock(look), Some(Instant::now() + core.client.call_timeout())).await?;
         let OpResult::GetLock(seen) = answered.result else {
             return Err(Error::unexpected("a look at a lock").into());
         };

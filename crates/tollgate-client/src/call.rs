@@ -17,7 +17,8 @@ use tollgate_types::GroupId;
 
 /// An operation to be carried out.
 pub(crate) struct Call<'a> {
-    pub(crate) op: Op,
+    /// Kept for the next attempt: each is a copy with its own number.
+    pub(crate) op: &'a Op,
     /// When its caller wants no answer any more; never if none.
     pub(crate) until: Option<Instant>,
     pub(crate) urgency: Urgency,
@@ -73,10 +74,10 @@ enum Verdict {
 
 impl Calling<'_> {
     async fn run(&mut self) -> Result<Answered, Error> {
-        let may_repeat = may_repeat(&self.call.op);
+        let may_repeat = may_repeat(self.call.op);
         let mut pause = Pause::new();
         loop {
-            let group = self.pilot.group_of(&self.call.op);
+            let group = self.pilot.group_of(self.call.op);
             let line = self.pilot.line_to(group).await;
             let acks = self.call.seqs.map(|seqs| seqs.take(group));
             let mut op = self.call.op.clone();
@@ -109,7 +110,7 @@ impl Calling<'_> {
                 seqs.tell_again();
             }
             let told_now = self.attempt == 1 && self.call.seqs.is_some() && error.limit == WAITS;
-            match verdict(&self.call.op, &error) {
+            match verdict(self.call.op, &error) {
                 // It was not told of all that it may forget; now it is.
                 Verdict::Final if told_now => self.unsure = unsure_before,
                 Verdict::Final => {

@@ -170,7 +170,7 @@ impl Leadership {
             value: value.into(),
             request: Some(Core::request(number.seq)),
         });
-        match core.ask(op, Some(Instant::now() + core.client.call_timeout())).await?.result {
+        match core.ask(&op, Some(Instant::now() + core.client.call_timeout())).await?.result {
             OpResult::Proclaim(_) => Ok(()),
             _ => Err(Error::unexpected("a proclamation")),
         }

@@ -78,7 +78,7 @@ impl Claim {
             Wait::Forever => None,
         };
         self.armed = true;
-        let answered = self.core.ask(op, until).await;
+        let answered = self.core.ask(&op, until).await;
         if let Err(Failed::Error(error)) = &answered
             && !error.may_have_happened()
         {
@@ -128,7 +128,7 @@ impl Drop for Claim {
 /// Has the cluster cancel a request, however long that takes.
 async fn take_back(_returning: Returning, core: Arc<Core>, seq: Seq, op: Op, settled: Option<Settled>) {
     let _place = core.place().await;
-    let answer = match core.give_back(op).await {
+    let answer = match core.give_back(&op).await {
         Ok(Answered { result: OpResult::CancelWait(answer), .. }) => Some(answer),
         Ok(_) | Err(Failed::Lost(_)) => None,
         Err(Failed::Error(error)) => {

@@ -81,7 +81,7 @@ impl Client {
     /// Has an operation carried out within the time that calls get.
     pub(crate) async fn call(&self, op: Op) -> Result<OpResult, Error> {
         let until = Some(Instant::now() + self.inner.call_timeout);
-        let call = Call { op, until, urgency: Urgency::Ordinary, seqs: None };
+        let call = Call { op: &op, until, urgency: Urgency::Ordinary, seqs: None };
         Ok(self.carry_out(call).await?.result)
     }
 

@@ -41,7 +41,8 @@ pub(crate) struct Grant {
     /// Whether somebody else's grant was found: it is left alone.
     pub(crate) inherited: bool,
     state: Mutex<State>,
-    over: watch::Sender<bool>,
+    /// Made by the first who wants to be told that it is over: most grants are given back before anybody does.
+    over: Mutex<Option<watch::Sender<bool>>>,
     /// Held while its mode changes.
     pub(crate) converting: Arc<AsyncMutex<()>>,
     /// With a named owner: its place among those.
@@ -115,7 +116,7 @@ impl Grant {
             create_revisions,
             inherited,
             state: Mutex::new(state),
-            over: watch::Sender::new(false),
+            over: Mutex::default(),
             converting: Arc::default(),
             turn: Mutex::new(turn),
             post: AtomicU64::new(0),
@@ -191,12 +192,22 @@ impl Grant {
     /// It is no longer held; the first reason stays.
     pub(crate) fn lose(&self, lost: Lost) {
         self.lock().lost.get_or_insert(lost);
-        self.over.send_replace(true);
+        self.tell_over();
+    }
+
+    /// Wakes those who want to be told; to be called once the state says so. Who comes later looks at the state.
+    fn tell_over(&self) {
+        if let Some(over) = &*self.over.lock().expect("nobody panics with it") {
+            over.send_replace(true);
+        }
     }
 
     /// Completes once it is lost, and says why.
     pub(crate) async fn until_lost(&self) -> Lost {
-        let mut over = self.over.subscribe();
+        let mut over = {
+            let mut over = self.over.lock().expect("nobody panics with it");
+            over.get_or_insert_with(|| watch::Sender::new(false)).subscribe()
+        };
         loop {
             let max_hold_until = match self.state() {
                 Ok(state) => state.max_hold_until,
@@ -233,7 +244,7 @@ impl Grant {
             state.lost.get_or_insert(Lost::new(LostReason::SessionClosed));
             before
         };
-        self.over.send_replace(true);
+        self.tell_over();
         let turn = self.turn.lock().expect("nobody panics with it").take();
         turn.iter().for_each(Turn::busy);
         let remains = state.lost.is_some();
@@ -378,7 +389,8 @@ impl Release {
     /// The revision of the release, if the cluster told it.
     async fn run(mut self) -> Result<Option<Revision>, Error> {
         let mut last = Ok(None);
-        while let Some((seq, op)) = self.requests.front().cloned() {
+        while let Some((seq, op)) = self.requests.front() {
+            let seq = *seq;
             let answered = {
                 let _place = self.core.place().await;
                 self.core.give_back(op).await

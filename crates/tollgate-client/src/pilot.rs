@@ -105,6 +105,10 @@ impl Pilot {
 
     /// A line, once there is one.
     pub(crate) async fn line(&self) -> Arc<Line> {
+        // Nearly always; to wait for one costs a place among those who wait.
+        if let Some(line) = self.line_now() {
+            return line;
+        }
         let mut current = self.current.clone();
         let works = |line: &Option<Arc<Line>>| line.as_ref().is_some_and(|line| !line.is_broken());
         let Ok(line) = current.wait_for(works).await else {

@@ -291,7 +291,7 @@ async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
     for (place, name) in names.into_iter().enumerate() {
         let op = Op::GetLock(v1::GetLockRequest { name, ..v1::GetLockRequest::default() });
         let until = Some(Instant::now() + LOOK_PATIENCE);
-        let asks = Call { op, until, urgency: Urgency::Ordinary, seqs: None };
+        let asks = Call { op: &op, until, urgency: Urgency::Ordinary, seqs: None };
         let looked = call::call(&pilot, &*clock, asks).await;
         let Ok(Answered { result: OpResult::GetLock(seen), .. }) = looked else { return };
         let Some(grant) = grant.upgrade() else { return };

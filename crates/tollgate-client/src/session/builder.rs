@@ -193,7 +193,7 @@ impl SessionBuilder {
     }
 
     async fn ask(&self, op: Op, until: Instant) -> Result<Answered, Error> {
-        let call = Call { op, until: Some(until), urgency: Urgency::Urgent, seqs: None };
+        let call = Call { op: &op, until: Some(until), urgency: Urgency::Urgent, seqs: None };
         self.client.carry_out(call).await
     }
 }

@@ -156,9 +156,9 @@ impl Core {
     }
 
     /// Has an operation under this lease carried out. It ends with an error once the session is lost.
-    pub(crate) async fn ask(&self, op: Op, until: Option<Instant>) -> Result<Answered, Failed> {
+    pub(crate) async fn ask(&self, op: &Op, until: Option<Instant>) -> Result<Answered, Failed> {
         self.check()?;
-        let about_another = names_another_lease(&op, self.lease);
+        let about_another = names_another_lease(op, self.lease);
         let call = Call { op, until, urgency: Urgency::Ordinary, seqs: Some(&self.seqs) };
         let answered = tokio::select! {
             biased;
@@ -169,7 +169,7 @@ impl Core {
     }
 
     /// Has something given back. That goes on after a session was closed whose lease lives on, which would keep it.
-    pub(crate) async fn give_back(&self, op: Op) -> Result<Answered, Failed> {
+    pub(crate) async fn give_back(&self, op: &Op) -> Result<Answered, Failed> {
         if !(self.is_lost() && self.gives_back()) {
             self.check()?;
         }
@@ -250,7 +250,7 @@ impl Core {
         let patience = if self.id_given { Duration::ZERO } else { REVOKE_PATIENCE };
         let until = Instant::now() + self.client.call_timeout().max(patience);
         let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: self.lease.get() });
-        let call = Call { op, until: Some(until), urgency: Urgency::Ordinary, seqs: None };
+        let call = Call { op: &op, until: Some(until), urgency: Urgency::Ordinary, seqs: None };
         match self.client.carry_out(call).await {
             Ok(Answered { result: OpResult::LeaseRevoke(_), .. }) => Ok(()),
             Ok(_) => Err(Error::unexpected("a revoke")),

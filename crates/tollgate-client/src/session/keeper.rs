@@ -99,7 +99,7 @@ async fn straight(core: &Core) -> Kept {
     loop {
         let keepalive = v1::LeaseKeepAliveRequest { id: core.lease.get(), ..Default::default() };
         let op = Op::LeaseKeepAlive(keepalive);
-        let call = Call { op, until: None, urgency: Urgency::Urgent, seqs: Some(&core.seqs) };
+        let call = Call { op: &op, until: None, urgency: Urgency::Urgent, seqs: Some(&core.seqs) };
         match core.client.carry_out(call).await {
             Ok(Answered { result: OpResult::LeaseKeepAlive(kept), last_sent, .. }) => {
                 return kept_of(&kept, last_sent);
