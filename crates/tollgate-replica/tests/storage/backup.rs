@@ -316,3 +316,20 @@ fn a_restore_that_was_interrupted_is_begun_anew() {
     assert_eq!(saved.restore(&restoration).unwrap(), cluster);
     assert!(!saved.data_dir(1).join("half").exists());
 }
+
+/// The token follows from the clock unless it is given, and the cluster's id from the token.
+#[test]
+fn a_restore_that_was_interrupted_is_begun_anew_above_another_token() {
+    let saved = Saved::new();
+    let first = saved.restoration(1);
+    let second = Restoration { above_token: first.above_token + 1, ..saved.restoration(1) };
+    let (interrupted, cluster) = (first.cluster_id().unwrap(), second.cluster_id().unwrap());
+    assert_ne!(interrupted, cluster);
+    drop(DataDir::create(&saved.data_dir(1), interrupted, node(1), DiskId::new(4)).unwrap());
+    assert_eq!(saved.restore(&second).unwrap(), cluster);
+    let expected = Some((cluster, node(1)));
+    assert_eq!(DataDir::open(&saved.data_dir(1), expected).unwrap().identity().cluster, cluster);
+    // A finished one has made promises.
+    let third = saved.restore(&first);
+    assert!(matches!(third, Err(RestoreError::DataDir(DataDirError::NotEmpty { .. }))), "{third:?}");
+}
