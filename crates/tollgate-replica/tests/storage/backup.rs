@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use tollgate_core::{AcquireLock, Command, Entry, GrantLease, LeaseChoice, Op, Reply, State, Txn, Wait};
+use tollgate_core::{
+    APPLY_VERSION_SUPPORTED, AcquireLock, Command, Entry, GrantLease, LeaseChoice, Op, Reply, State, Txn,
+    Wait,
+};
 use tollgate_replica::backup::{BackupError, BackupHead, BackupReader, BackupWriter};
 use tollgate_replica::restore::{Restoration, RestoreError, inspect};
 use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Members, PeerDisks, Storage};
@@ -178,6 +181,39 @@ fn parts_of_two_backups_make_none() {
     let mixed = [&one[..manifest_at(&one)], &other[manifest_at(&other)..]].concat();
     let error = read(&mixed).expect_err("two halves");
     assert!(error.to_string().contains("hash"), "{error}");
+}
+
+/// A backup of an empty group whose state has this apply version, with all checksums up to there as they must be.
+fn backup_of_version(version: u8) -> Vec<u8> {
+    const HEAD_BYTES: usize = 8;
+    let mut bytes = backup(&[(0, State::new(Limits::DEFAULT))]);
+    let number = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let seal = |bytes: &mut [u8], at: usize| {
+        let body = at + HEAD_BYTES..at + HEAD_BYTES + number(bytes, at);
+        let crc = crc32fast::hash(&bytes[body]);
+        bytes[at + 4..at + HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
+    };
+    // Tag, mark, format version, log time 0, revision 0, apply version.
+    let state = bytes.windows(5).position(|window| window == b"\x01TGSN").unwrap();
+    bytes[state + 8] = version;
+    seal(&mut bytes, state - HEAD_BYTES);
+    // The part of the backup that it is in.
+    let mut part = b"TGBACKUP\x01".len();
+    while part + HEAD_BYTES + number(&bytes, part) < state {
+        part += HEAD_BYTES + number(&bytes, part);
+    }
+    seal(&mut bytes, part);
+    bytes
+}
+
+#[test]
+fn a_backup_of_a_newer_binary_is_not_called_damaged() {
+    let known = u8::try_from(APPLY_VERSION_SUPPORTED).unwrap();
+    let says = read(&backup_of_version(known + 1)).unwrap_err().to_string();
+    assert!(says.contains("use the binary that saved it, or a newer one"), "{says}");
+    assert!(says.contains(&format!("apply version {}", known + 1)) && !says.contains("damaged"), "{says}");
+    // There never was such a version.
+    assert!(matches!(read(&backup_of_version(0)), Err(BackupError::Damaged { .. })));
 }
 
 #[test]
