@@ -23,6 +23,7 @@ tollgate_types::planted_bugs! {
     WatchResumesLate: "a watch begins one revision behind the one it was asked to begin at",
     HangUpUnnoticed: "the last caller of a request hangs up, and nobody is told",
     ListensEverywhere: "without TLS a server listens beyond loopback though nobody allowed it",
+    RestoredFounded: "a node founds an empty cluster under the id of a restored one",
     SecondSignalIgnored: "a second signal does not end the process at once",
     GatewayDropsSeq: "a gateway passes a repeat on as if it were a new request",
     OtherClusterFollowed: "a gateway follows the nodes of whatever cluster answers",

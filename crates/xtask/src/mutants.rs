@@ -18,7 +18,7 @@ type Catcher = (&'static str, &'static str, &'static str, &'static str);
 const UNIT: &str = "--lib";
 const PROCESS: &str = "--test=it";
 
-const CATCHERS: [Catcher; 20] = [
+const CATCHERS: [Catcher; 21] = [
     ("AckBeforeFsync", "tollgate", PROCESS, "disk_faults::p4_nothing_is_acknowledged_before_its_fsync"),
     (
         "FailedWriteTaken",
@@ -96,6 +96,12 @@ const CATCHERS: [Catcher; 20] = [
         "tollgate",
         PROCESS,
         "startup::p17_without_insecure_a_node_listens_on_loopback_only",
+    ),
+    (
+        "RestoredFounded",
+        "tollgate-server",
+        PROCESS,
+        "config::refusals::p2_a_cluster_with_the_id_of_a_restored_one_is_not_founded",
     ),
     ("SecondSignalIgnored", "tollgate", PROCESS, "restarts::a_second_signal_stops_a_node_at_once"),
     (

@@ -180,6 +180,19 @@ async fn p2_a_restored_cluster_grants_after_its_grace_and_above_every_token_of_t
     states_agree(&new).await;
 }
 
+/// Its states would be empty, and its members those of a cluster that has other ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn p2_a_node_of_a_restored_cluster_is_not_bootstrapped() {
+    let id = "00000000000000ff";
+    let mut cluster = Cluster::prepare(&Making::nodes(1).flags(&["--cluster-id", id])).await;
+    cluster.bootstrap(0);
+    let status = cluster.nodes[0].until_exited().await;
+    let says = cluster.nodes[0].log();
+    assert_eq!(status.code(), Some(78), "{says}");
+    assert!(says.contains("restored cluster") && says.contains("tollgate snapshot restore"), "{says}");
+    assert!(!cluster.nodes[0].data_dir.exists());
+}
+
 /// P12: the replicas of the new cluster have applied the same, from the same beginning.
 async fn states_agree(cluster: &Cluster) {
     cluster::until("all replicas are at one revision", || async {
