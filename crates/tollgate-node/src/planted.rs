@@ -12,6 +12,8 @@ tollgate_types::planted_bugs! {
     FrameSenderUnchecked: "a frame counts as the word of whom it names, whoever sent it",
     OtherClusterAccepted: "a node of another cluster is listened to",
     OtherDiskAccepted: "a node that comes with another disk than it had is listened to",
+    FoundedAnewGoesOn: "a node goes on though a peer knows it by another disk",
+    RemovedByAnybody: "a node believes that it was removed, whoever says so",
     RemovedHeard: "a node that was removed is listened to as before",
     NewcomerNotDialled: "a member that was added while the node runs is not dialled",
     TakesPartAtOnce: "a first member takes part before the others know its disk",

@@ -18,7 +18,7 @@ type Catcher = (&'static str, &'static str, &'static str, &'static str);
 const UNIT: &str = "--lib";
 const PROCESS: &str = "--test=it";
 
-const CATCHERS: [Catcher; 21] = [
+const CATCHERS: [Catcher; 23] = [
     ("AckBeforeFsync", "tollgate", PROCESS, "disk_faults::p4_nothing_is_acknowledged_before_its_fsync"),
     (
         "FailedWriteTaken",
@@ -43,6 +43,18 @@ const CATCHERS: [Catcher; 21] = [
         "tollgate-node",
         PROCESS,
         "peers::p4_a_node_with_another_disk_than_it_had_is_refused",
+    ),
+    (
+        "FoundedAnewGoesOn",
+        "tollgate-node",
+        PROCESS,
+        "peers::p1_a_cluster_of_one_that_grew_is_not_founded_a_second_time",
+    ),
+    (
+        "RemovedByAnybody",
+        "tollgate-node",
+        PROCESS,
+        "peers::p1_that_a_node_was_removed_is_believed_only_of_the_disk_that_a_peer_is_known_by",
     ),
     ("RemovedHeard", "tollgate", PROCESS, "membership::a_removed_node_that_comes_back_disturbs_nobody"),
     (

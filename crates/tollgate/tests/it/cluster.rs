@@ -376,6 +376,12 @@ impl Node {
         &self.arguments
     }
 
+    /// Has it started with another value for a flag that it has, from the next time on.
+    pub(crate) fn change_flag(&mut self, flag: &str, value: &str) {
+        let place = self.arguments.iter().position(|argument| argument == flag).expect("it has that flag");
+        value.clone_into(&mut self.arguments[place + 1]);
+    }
+
     /// Whether it was started and not stopped since. One that is paused runs.
     pub(crate) fn runs(&self) -> bool {
         self.process.is_some()

@@ -63,7 +63,7 @@ async fn add(cluster: &mut Cluster, index: usize, more: &[&str]) -> String {
 }
 
 /// Adds a node, starts it, and gives it a vote.
-async fn grow(cluster: &mut Cluster, index: usize, more: &[&str]) {
+pub(crate) async fn grow(cluster: &mut Cluster, index: usize, more: &[&str]) {
     let id = add(cluster, index, more).await;
     done(cluster, &["member", "promote", &id, "--wait=30s"]).await;
 }
