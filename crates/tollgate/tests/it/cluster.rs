@@ -382,6 +382,11 @@ impl Node {
         value.clone_into(&mut self.arguments[place + 1]);
     }
 
+    /// Has it started with further flags, from the next time on.
+    pub(crate) fn add_flags(&mut self, flags: &[&str]) {
+        self.arguments.extend(flags.iter().map(ToString::to_string));
+    }
+
     /// Whether it was started and not stopped since. One that is paused runs.
     pub(crate) fn runs(&self) -> bool {
         self.process.is_some()
