@@ -1,12 +1,13 @@
 //! Who this node has to do with: the members of all its groups, and where each is dialled.
 //!
 //! Invariant: what the node's own configuration says of a member's address wins over what the groups say, so that an
-//! operator can move a node; what it was told when it joined counts only until a group has told it better. Not here:
-//! the connections (`peers`).
+//! operator can move a node. What it was told when it joined is the last resort: about who the members are until its
+//! groups have told it, and about where one is found for as long as no group says, which those of a restored cluster
+//! don't of their first members. Not here: the connections (`peers`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tollgate_replica::{Host, Members};
+use tollgate_replica::{Host, Members, Whereabouts};
 use tollgate_types::{GroupId, HostPort, NodeId};
 
 /// Everybody that this node speaks with and listens to, over all groups.
@@ -28,6 +29,14 @@ impl Roster {
             *known = known.take().or(address);
         }
         self.next_node = self.next_node.max(members.next_node);
+    }
+
+    /// Where members are dialled whose groups don't say.
+    fn find(&mut self, told: &Members) {
+        for (node, address) in self.peers.iter_mut().filter(|(_, address)| address.is_none()) {
+            let peer = &told.whereabouts_of(*node).peer;
+            *address = (*peer != HostPort::NONE).then(|| peer.to_string());
+        }
     }
 
     /// These, at addresses that nobody knows.
@@ -69,9 +78,9 @@ impl Circle {
     pub(crate) fn renew(&mut self, host: &Host) -> Roster {
         let told: Vec<&Members> = host.groups().filter_map(|group| host.members(group)).collect();
         let of_map = host.members(GroupId::MAP).filter(|members| !members.voters.is_empty());
-        let members = of_map.or(self.acquaintances.as_ref());
-        if members.is_some_and(|members| *members != *self.members) {
-            self.members = Arc::new(members.cloned().unwrap_or_default());
+        let members = of_map.map(|members| self.located(members)).or_else(|| self.acquaintances.clone());
+        if let Some(members) = members.filter(|members| *members != *self.members) {
+            self.members = Arc::new(members);
         }
         let mut roster = Roster::default();
         if self.removed {
@@ -79,6 +88,10 @@ impl Circle {
         }
         for members in &told {
             roster.add(members, &self.configured);
+        }
+        // When all groups were heard: what any of them says of a member comes before what the node was told.
+        if let Some(acquaintances) = &self.acquaintances {
+            roster.find(acquaintances);
         }
         let waits = told.is_empty() || told.iter().any(|members| members.voters.is_empty());
         if let Some(acquaintances) = self.acquaintances.as_ref().filter(|_| waits) {
@@ -89,6 +102,25 @@ impl Circle {
             }
         }
         roster
+    }
+
+    /// The members of a group, found where it says, or else where this node was told.
+    fn located(&self, members: &Members) -> Members {
+        let mut located = members.clone();
+        let Some(acquaintances) = &self.acquaintances else { return located };
+        for node in located.all() {
+            let Whereabouts { peer, client, .. } = acquaintances.whereabouts_of(node);
+            if *peer == HostPort::NONE && *client == HostPort::NONE {
+                continue;
+            }
+            let found = located.whereabouts.entry(node).or_default();
+            for (known, told) in [(&mut found.peer, peer), (&mut found.client, client)] {
+                if *known == HostPort::NONE {
+                    known.clone_from(told);
+                }
+            }
+        }
+        located
     }
 
     /// The members of group 0, or those that the node was told of while it has no better.
@@ -110,7 +142,6 @@ impl Circle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_replica::Whereabouts;
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()
@@ -137,5 +168,30 @@ mod tests {
         assert_eq!((address(&roster, 4), address(&roster, 5)), (Some("d:1"), None));
         assert!(!roster.contains(node(9)), "an address alone makes no member");
         assert!(roster.is_past(node(3)) && !roster.is_past(node(4)) && !roster.is_past(node(6)));
+    }
+
+    /// As in a restored cluster, whose groups know nothing of where the first members are.
+    #[test]
+    fn what_a_node_was_told_when_it_joined_finds_members_whose_groups_do_not_say() {
+        let client = |at: &str| Whereabouts { client: HostPort::new(at).unwrap(), ..Whereabouts::UNKNOWN };
+        let mut told = members(&[1, 2, 3], &[(1, "old:1"), (2, "b:1"), (3, "gone:1")]);
+        told.whereabouts.get_mut(&node(2)).unwrap().client = HostPort::new("b:2").unwrap();
+        let group = members(&[1, 2, 4], &[(1, "a:1"), (4, "d:1")]);
+
+        let mut roster = Roster::default();
+        roster.add(&group, &BTreeMap::new());
+        roster.find(&told);
+        assert_eq!((address(&roster, 1), address(&roster, 2)), (Some("a:1"), Some("b:1")));
+        assert_eq!(address(&roster, 4), Some("d:1"));
+        assert!(!roster.contains(node(3)), "an address alone makes no member");
+
+        let located = Circle::new(BTreeMap::new(), Some(told)).located(&group);
+        assert_eq!(located.all(), group.all());
+        assert_eq!(located.next_node, group.next_node);
+        let found = |number| located.whereabouts_of(node(number));
+        assert_eq!((found(1), found(4)), (group.whereabouts_of(node(1)), group.whereabouts_of(node(4))));
+        assert_eq!(*found(2), Whereabouts { peer: HostPort::new("b:1").unwrap(), ..client("b:2") });
+        assert_eq!(*found(3), Whereabouts::UNKNOWN);
+        assert_eq!(Circle::new(BTreeMap::new(), None).located(&group), group);
     }
 }

@@ -30,7 +30,8 @@ pub enum Fault {
     #[error(
         "node {known_by} knows this node by another disk: its data directory was founded anew, and what it \
              voted for and acknowledged before is gone. Remove the node from the cluster and let it join under a new \
-             id; or, if the whole cluster is to begin anew, wipe the data directories of all its members"
+             id; or, if the whole cluster is to begin anew, wipe the data directories of all its members, that of node \
+             {known_by} too"
     )]
     FoundedAnew {
         /// Who said so.

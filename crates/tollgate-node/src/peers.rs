@@ -81,7 +81,7 @@ impl Peers {
         runtime: &tokio::runtime::Handle,
     ) -> Peers {
         let disks = Disks::new(books, Arc::clone(inbox));
-        let ear = Arc::new(Ear::new((own.cluster, own.node), disks.clone(), Arc::clone(inbox)));
+        let ear = Arc::new(Ear::new(own, disks.clone(), Arc::clone(inbox)));
         let mut peers = Peers {
             own,
             outboxes: BTreeMap::new(),
@@ -134,7 +134,7 @@ impl Peers {
         let (sender, receiver) = mpsc::unbounded_channel();
         let queued = Arc::new(AtomicUsize::new(0));
         let dialler = outgoing::Dialler {
-            hello: Hello { cluster, from: node, to: peer, disk },
+            hello: Hello { cluster, from: node, to: peer, disk, known: None },
             address: address.clone(),
             disks: self.disks.clone(),
             frames: receiver,

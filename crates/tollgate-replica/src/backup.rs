@@ -60,6 +60,19 @@ pub enum BackupError {
         /// The newest known one.
         supported: u8,
     },
+    /// A newer binary made a state in it, by rules that this one does not have.
+    #[error(
+        "the state of group {group} has apply version {found}, this binary knows up to {known}: use the binary that \
+         saved it, or a newer one"
+    )]
+    TooNewState {
+        /// Whose state.
+        group: GroupId,
+        /// Its apply version.
+        found: u32,
+        /// The newest known one.
+        known: u32,
+    },
     /// Bytes in it are not those that were written.
     #[error("it is damaged at byte {at} ({what}): use another copy, or an older backup")]
     Damaged {
@@ -346,11 +359,13 @@ impl Frame {
 }
 
 fn bad_state(error: &SnapshotError, group: GroupId, at: u64) -> BackupError {
-    if let SnapshotError::Record {
-        source: DecodeError::UnsupportedVersion { found, supported, .. }, ..
-    } = error
-    {
-        return BackupError::TooNew { found: *found, supported: *supported };
+    match error {
+        SnapshotError::Record {
+            source: DecodeError::UnsupportedVersion { found, supported, .. }, ..
+        } => BackupError::TooNew { found: *found, supported: *supported },
+        SnapshotError::ApplyVersion { found, known } => {
+            BackupError::TooNewState { group, found: *found, known: *known }
+        }
+        _ => BackupError::Damaged { at, what: format!("the state of group {group}: {error}") },
     }
-    BackupError::Damaged { at, what: format!("the state of group {group}: {error}") }
 }

@@ -178,7 +178,9 @@ impl DataDir {
     /// Begins a data directory, for a node that bootstraps a cluster or joins one.
     ///
     /// The directory is made if it is missing, and must be empty if not; what is left of a founding by the same node
-    /// that was not finished is removed. `disk` must be random: no directory that was ever founded may have the same.
+    /// that was not finished is removed, whichever cluster it was for: the id of a restored one follows from the
+    /// restore, and is another one the second time if the clock had a say in it. `disk` must be random: no directory
+    /// that was ever founded may have the same.
     pub fn create(
         path: &Path,
         cluster: ClusterId,
@@ -186,13 +188,13 @@ impl DataDir {
         disk: DiskId,
     ) -> Result<Founding, DataDirError> {
         if fs::exists(path).map_err(failed(path))? {
-            refuse_used(path, cluster, node)?;
+            refuse_used(path, node)?;
         } else {
             fs::create_dir(path).and_then(|()| sync_parent(path)).map_err(failed(path))?;
         }
         let lock = lock(path)?;
         // Somebody may have founded it before it was locked.
-        refuse_used(path, cluster, node)?;
+        refuse_used(path, node)?;
         clear(path).map_err(failed(path))?;
         let identity = Identity { cluster, node, disk, format: DATA_FORMAT };
         write_identity(path, &identity, false)?;
@@ -251,9 +253,10 @@ impl Founding {
     }
 }
 
-fn refuse_used(path: &Path, cluster: ClusterId, node: NodeId) -> Result<(), DataDirError> {
+fn refuse_used(path: &Path, node: NodeId) -> Result<(), DataDirError> {
     match read_identity(path)? {
-        Some((identity, false)) => refuse_foreign(path, &identity, cluster, node),
+        // It has promised nothing to anybody.
+        Some((identity, false)) => refuse_foreign(path, &identity, identity.cluster, node),
         Some((_, true)) => Err(DataDirError::NotEmpty { path: shown(path), found: IDENTITY.to_owned() }),
         None => match first_name(path)? {
             Some(found) => Err(DataDirError::NotEmpty { path: shown(path), found }),

@@ -4,7 +4,8 @@
 //! that is new. Two rules make that harmless (P4). A node writes down the disk of a peer when it first hears from it,
 //! before it listens to anything else, and from then on hears nobody who comes under that id with another disk. And a
 //! first member takes part only when every other first member has written down its disk. So a disk that was ever
-//! counted on is known to all the others, and one that replaces it is refused by each that has kept its own.
+//! counted on is known to all the others, and one that replaces it is refused by each that has kept its own; and each
+//! tells it so, whoever dials whom, which stops one that waits for nobody.
 //!
 //! Not here: what is said when peers meet (`tollgate-node`), and why it is done so (docs/decisions/0007).
 
@@ -91,6 +92,11 @@ impl PeerDisks {
             return Err(error);
         }
         Ok(Meeting::First)
+    }
+
+    /// Which disk a peer came with, if it ever came.
+    pub fn disk_of(&self, peer: NodeId) -> Option<DiskId> {
+        self.known.get(&peer).copied()
     }
 
     /// A peer has written down this node's disk. Whether that was the last one that was awaited.

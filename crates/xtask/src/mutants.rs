@@ -18,7 +18,7 @@ type Catcher = (&'static str, &'static str, &'static str, &'static str);
 const UNIT: &str = "--lib";
 const PROCESS: &str = "--test=it";
 
-const CATCHERS: [Catcher; 20] = [
+const CATCHERS: [Catcher; 23] = [
     ("AckBeforeFsync", "tollgate", PROCESS, "disk_faults::p4_nothing_is_acknowledged_before_its_fsync"),
     (
         "FailedWriteTaken",
@@ -43,6 +43,18 @@ const CATCHERS: [Catcher; 20] = [
         "tollgate-node",
         PROCESS,
         "peers::p4_a_node_with_another_disk_than_it_had_is_refused",
+    ),
+    (
+        "FoundedAnewGoesOn",
+        "tollgate-node",
+        PROCESS,
+        "peers::p1_a_cluster_of_one_that_grew_is_not_founded_a_second_time",
+    ),
+    (
+        "RemovedByAnybody",
+        "tollgate-node",
+        PROCESS,
+        "peers::p1_that_a_node_was_removed_is_believed_only_of_the_disk_that_a_peer_is_known_by",
     ),
     ("RemovedHeard", "tollgate", PROCESS, "membership::a_removed_node_that_comes_back_disturbs_nobody"),
     (
@@ -96,6 +108,12 @@ const CATCHERS: [Catcher; 20] = [
         "tollgate",
         PROCESS,
         "startup::p17_without_insecure_a_node_listens_on_loopback_only",
+    ),
+    (
+        "RestoredFounded",
+        "tollgate-server",
+        PROCESS,
+        "config::refusals::p2_a_cluster_with_the_id_of_a_restored_one_is_not_founded",
     ),
     ("SecondSignalIgnored", "tollgate", PROCESS, "restarts::a_second_signal_stops_a_node_at_once"),
     (

@@ -33,9 +33,9 @@ impl Disks {
         }
     }
 
-    /// Whether there are still nodes that must hear of this one's disk before it takes part.
-    pub(super) fn waits(&self) -> bool {
-        !self.books.lock().expect("nobody panics with it").awaited().is_empty()
+    /// By which disk a peer is known, if it ever came.
+    pub(super) fn disk_of(&self, peer: NodeId) -> Option<DiskId> {
+        self.books.lock().expect("nobody panics with it").disk_of(peer)
     }
 
     async fn write<T: Send + 'static>(

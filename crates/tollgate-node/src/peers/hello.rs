@@ -1,17 +1,25 @@
-//! The first words of a connection between nodes: who dials whom, in which cluster, and with which disk.
+//! The first words of a connection between nodes: who dials whom, in which cluster, with which disk, and by which disk
+//! either knows the other.
 //!
-//! `TOLLGATE`, version (u16), cluster, from, to, disk of the one who dials (u64 each), little-endian. The answer is one
-//! byte: 0 says that the one who was dialled has the other's disk in its books.
+//! `TOLLGATE`, version (u16), cluster, from, to, disk of the one who dials (u64 each), whether it knows the other's
+//! disk (u8, 0 or 1) and which that is (u64, 0 if not), little-endian. The answer is a byte, 0 if the one who was
+//! dialled has the other's disk in its books, and the disk that it has itself (u64). To another protocol or version
+//! the byte is all. Not here: what an answer is worth (`outgoing`), and whether a hello is believed (`incoming`).
 
 use crate::circle::Roster;
 use crate::planted::{Bug, planted};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tollgate_replica::Identity;
 use tollgate_types::{ClusterId, DiskId, NodeId};
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
-const VERSION: u16 = 2;
-const BYTES: usize = 8 + 2 + 4 * 8;
+const VERSION: u16 = 3;
+const BYTES: usize = KNOWN + 1 + 8;
+/// What every version begins with: the mark, and which version it is.
+const OPENING: usize = 8 + 2;
+/// Where it says by which disk the other is known.
+const KNOWN: usize = OPENING + 4 * 8;
 
 /// How long either side waits for the other's first words.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -23,6 +31,17 @@ pub(super) struct Hello {
     pub(super) from: NodeId,
     pub(super) to: NodeId,
     pub(super) disk: DiskId,
+    /// Which disk the one who dials knows the other by.
+    pub(super) known: Option<DiskId>,
+}
+
+/// What a hello was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Why the other does not listen, if it does not.
+    pub(super) refusal: Option<Refusal>,
+    /// With which disk it answered; none if it does not speak this protocol.
+    pub(super) disk: Option<DiskId>,
 }
 
 /// Why a connection was refused.
@@ -45,10 +64,15 @@ pub(super) enum Refusal {
     OtherDisk,
     #[error("this node was removed from the cluster, or its id was passed over: let it join under a new id")]
     Removed,
+    #[error(
+        "it has another disk than this node knows it by: it was founded anew, and nothing that it says counts; remove \
+             it, and let it join under a new id"
+    )]
+    FoundedAnew,
 }
 
 impl Refusal {
-    const ALL: [(u8, Refusal); 7] = [
+    const ALL: [(u8, Refusal); 8] = [
         (1, Refusal::OtherCluster),
         (2, Refusal::OtherNode),
         (3, Refusal::UnknownPeer),
@@ -56,22 +80,33 @@ impl Refusal {
         (5, Refusal::NotAPeer),
         (6, Refusal::OtherDisk),
         (7, Refusal::Removed),
+        (8, Refusal::FoundedAnew),
     ];
 
     fn byte(self) -> u8 {
         Refusal::ALL.iter().find(|(_, refusal)| *refusal == self).map_or(5, |(byte, _)| *byte)
     }
+
+    /// Whether the two don't speak the same protocol.
+    fn is_foreign(self) -> bool {
+        matches!(self, Refusal::OtherVersion | Refusal::NotAPeer)
+    }
 }
 
 /// Says hello and hears the answer.
-pub(super) async fn greet<S>(stream: &mut S, hello: Hello) -> std::io::Result<Result<(), Refusal>>
+pub(super) async fn greet<S>(stream: &mut S, hello: Hello) -> std::io::Result<Answer>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     stream.write_all(&hello.encode()).await?;
     let byte = stream.read_u8().await?;
     let refusal = Refusal::ALL.iter().find(|(code, _)| *code == byte).map(|(_, refusal)| *refusal);
-    Ok(if byte == 0 { Ok(()) } else { Err(refusal.unwrap_or(Refusal::NotAPeer)) })
+    let refusal = if byte == 0 { None } else { Some(refusal.unwrap_or(Refusal::NotAPeer)) };
+    if refusal.is_some_and(Refusal::is_foreign) {
+        return Ok(Answer { refusal, disk: None });
+    }
+    let disk = Some(DiskId::new(stream.read_u64_le().await?));
+    Ok(Answer { refusal, disk })
 }
 
 /// Hears a hello; it must be answered.
@@ -80,52 +115,76 @@ where
     S: AsyncRead + Unpin,
 {
     let mut bytes = [0; BYTES];
-    stream.read_exact(&mut bytes).await?;
+    stream.read_exact(&mut bytes[..OPENING]).await?;
+    // What follows may be shorter in another version, and is not waited for.
+    if let Err(refusal) = check_opening(&bytes) {
+        return Ok(Err(refusal));
+    }
+    stream.read_exact(&mut bytes[OPENING..]).await?;
     Ok(Hello::decode(&bytes))
 }
 
-/// Answers a hello: come in, or why not.
-pub(super) async fn answer<S>(stream: &mut S, refusal: Option<Refusal>) -> std::io::Result<()>
+/// Answers a hello from this disk: come in, or why not.
+pub(super) async fn answer<S>(stream: &mut S, refusal: Option<Refusal>, disk: DiskId) -> std::io::Result<()>
 where
     S: AsyncWrite + Unpin,
 {
-    stream.write_u8(refusal.map_or(0, Refusal::byte)).await
+    let mut bytes = [0; 1 + 8];
+    bytes[0] = refusal.map_or(0, Refusal::byte);
+    bytes[1..].copy_from_slice(&disk.number().to_le_bytes());
+    let length = if refusal.is_some_and(Refusal::is_foreign) { 1 } else { bytes.len() };
+    stream.write_all(&bytes[..length]).await
+}
+
+fn check_opening(bytes: &[u8; BYTES]) -> Result<(), Refusal> {
+    if bytes[..8] != *MAGIC {
+        return Err(Refusal::NotAPeer);
+    }
+    if bytes[8..OPENING] != VERSION.to_le_bytes() {
+        return Err(Refusal::OtherVersion);
+    }
+    Ok(())
 }
 
 impl Hello {
     fn encode(self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..OPENING].copy_from_slice(&VERSION.to_le_bytes());
         let numbers = [self.cluster.number(), self.from.number(), self.to.number(), self.disk.number()];
         for (place, number) in numbers.into_iter().enumerate() {
-            bytes[10 + 8 * place..18 + 8 * place].copy_from_slice(&number.to_le_bytes());
+            bytes[OPENING + 8 * place..][..8].copy_from_slice(&number.to_le_bytes());
         }
+        bytes[KNOWN] = u8::from(self.known.is_some());
+        bytes[KNOWN + 1..].copy_from_slice(&self.known.map_or(0, DiskId::number).to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8; BYTES]) -> Result<Hello, Refusal> {
-        if bytes[..8] != *MAGIC {
-            return Err(Refusal::NotAPeer);
-        }
-        if bytes[8..10] != VERSION.to_le_bytes() {
-            return Err(Refusal::OtherVersion);
-        }
-        let number = |place: usize| {
-            let bytes = bytes[10 + 8 * place..18 + 8 * place].try_into().expect("eight bytes");
-            u64::from_le_bytes(bytes)
-        };
+        check_opening(bytes)?;
+        let number_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let number = |place: usize| number_at(OPENING + 8 * place);
         let node = |place| NodeId::new(number(place)).ok_or(Refusal::NotAPeer);
         let (cluster, disk) = (ClusterId::new(number(0)), DiskId::new(number(3)));
-        Ok(Hello { cluster, from: node(1)?, to: node(2)?, disk })
+        let known = match (bytes[KNOWN], number_at(KNOWN + 1)) {
+            (0, 0) => None,
+            (1, known) => Some(DiskId::new(known)),
+            _ => return Err(Refusal::NotAPeer),
+        };
+        Ok(Hello { cluster, from: node(1)?, to: node(2)?, disk, known })
     }
 
-    /// What is wrong with it for this node, whatever its disk.
-    pub(super) fn refusal(&self, (cluster, node): (ClusterId, NodeId), roster: &Roster) -> Option<Refusal> {
-        if self.cluster != cluster && !planted(Bug::OtherClusterAccepted) {
+    /// What is wrong with it for this node, whatever disk it comes with.
+    ///
+    /// By which disk this node is known is looked at before who asks: a node that was founded anew does not know those
+    /// who are members of the cluster that it forgot.
+    pub(super) fn refusal(&self, own: &Identity, roster: &Roster) -> Option<Refusal> {
+        if self.cluster != own.cluster && !planted(Bug::OtherClusterAccepted) {
             Some(Refusal::OtherCluster)
-        } else if self.to != node || self.from == node {
+        } else if self.to != own.node || self.from == own.node {
             Some(Refusal::OtherNode)
+        } else if self.known.is_some_and(|known| known != own.disk) && !planted(Bug::FoundedAnewGoesOn) {
+            Some(Refusal::FoundedAnew)
         } else if roster.contains(self.from) {
             None
         } else if roster.is_past(self.from) {
@@ -147,36 +206,59 @@ mod tests {
             from: node(from),
             to: node(to),
             disk: DiskId::new(u64::MAX),
+            known: None,
         }
     }
 
-    /// What either side makes of it: the one who dialled, and node 2 of cluster 7, whose members are 1, 2 and 4.
-    async fn meet(hello: Hello) -> (Result<(), Refusal>, Option<Refusal>) {
+    fn knowing(known: u64, hello: Hello) -> Hello {
+        Hello { known: Some(DiskId::new(known)), ..hello }
+    }
+
+    /// The disk of the one who answers.
+    const DISK: DiskId = DiskId::new(0x0123_4567_89ab_cdef);
+
+    /// What node 2 of cluster 7, whose members are 1, 2 and 4, makes of it, and the other hears.
+    async fn meet(hello: Hello) -> Option<Refusal> {
         let (mut near, mut far) = tokio::io::duplex(100);
-        let me = (ClusterId::new(7), NodeId::new(2).unwrap());
+        let (cluster, node) = (ClusterId::new(7), NodeId::new(2).unwrap());
+        let own = Identity { cluster, node, disk: DISK, format: tollgate_replica::DATA_FORMAT };
         let roster = Roster::of_nodes([1, 2, 4]);
         let (said, heard) = tokio::join!(greet(&mut near, hello), async {
             let heard = hear(&mut far).await.unwrap().unwrap();
             assert_eq!(heard, hello);
-            let refusal = heard.refusal(me, &roster);
-            answer(&mut far, refusal).await.unwrap();
+            let refusal = heard.refusal(&own, &roster);
+            answer(&mut far, refusal, own.disk).await.unwrap();
             refusal
         });
-        (said.unwrap(), heard)
+        assert_eq!(said.unwrap(), Answer { refusal: heard, disk: Some(DISK) });
+        heard
     }
 
     #[tokio::test]
     async fn nodes_of_one_cluster_meet_and_others_are_told_why_not() {
-        assert_eq!(meet(hello(7, 1, 2)).await, (Ok(()), None));
+        assert_eq!(meet(hello(7, 1, 2)).await, None);
+        assert_eq!(meet(knowing(DISK.number(), hello(7, 1, 2))).await, None);
         for (hello, refusal) in [
             (hello(8, 1, 2), Refusal::OtherCluster),
             (hello(7, 1, 3), Refusal::OtherNode),
             (hello(7, 2, 2), Refusal::OtherNode),
             (hello(7, 9, 2), Refusal::UnknownPeer),
             (hello(7, 3, 2), Refusal::Removed),
+            (knowing(DISK.number(), hello(7, 3, 2)), Refusal::Removed),
         ] {
-            assert_eq!(meet(hello).await, (Err(refusal), Some(refusal)));
+            assert_eq!(meet(hello).await, Some(refusal));
         }
+    }
+
+    #[tokio::test]
+    async fn p1_whoever_knows_another_disk_is_told_before_it_is_looked_at_who_it_is() {
+        for from in [1, 3, 9] {
+            for known in [0, DISK.number() + 1] {
+                assert_eq!(meet(knowing(known, hello(7, from, 2))).await, Some(Refusal::FoundedAnew));
+            }
+        }
+        assert_eq!(meet(knowing(1, hello(8, 1, 2))).await, Some(Refusal::OtherCluster));
+        assert_eq!(meet(knowing(1, hello(7, 1, 3))).await, Some(Refusal::OtherNode));
     }
 
     #[tokio::test]
@@ -184,20 +266,70 @@ mod tests {
         for (_, refusal) in Refusal::ALL {
             let (mut near, mut far) = tokio::io::duplex(100);
             let (said, answered) =
-                tokio::join!(greet(&mut near, hello(7, 1, 2)), answer(&mut far, Some(refusal)));
+                tokio::join!(greet(&mut near, hello(7, 1, 2)), answer(&mut far, Some(refusal), DISK));
             answered.unwrap();
-            assert_eq!(said.unwrap(), Err(refusal));
+            let disk = (!refusal.is_foreign()).then_some(DISK);
+            assert_eq!(said.unwrap(), Answer { refusal: Some(refusal), disk });
+        }
+    }
+
+    /// The format: what is changed here needs another version.
+    #[tokio::test]
+    async fn the_bytes_of_a_hello_and_its_answer_are_these() {
+        let said = Hello { disk: DiskId::new(9), ..knowing(0x0807_0605_0403_0201, hello(7, 1, 2)) };
+        let number = |last: u8| [last, 0, 0, 0, 0, 0, 0, 0];
+        let numbers = [number(7), number(1), number(2), number(9)].concat();
+        let expected = [&b"TOLLGATE\x03\x00"[..], &numbers, &[1, 1, 2, 3, 4, 5, 6, 7, 8]].concat();
+        assert_eq!(said.encode()[..], expected);
+        let (mut near, mut far) = tokio::io::duplex(100);
+        answer(&mut far, Some(Refusal::Removed), DISK).await.unwrap();
+        drop(far);
+        let mut bytes = Vec::new();
+        near.read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(bytes, [7, 0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01]);
+    }
+
+    #[test]
+    fn what_no_node_says_is_refused() {
+        let good = knowing(5, hello(7, 1, 2)).encode();
+        let with = |changes: &[(usize, u8)]| {
+            let mut bytes = good;
+            for (at, byte) in changes {
+                bytes[*at] = *byte;
+            }
+            Hello::decode(&bytes)
+        };
+        assert!(with(&[]).is_ok() && with(&[(KNOWN, 0), (KNOWN + 1, 0)]).is_ok());
+        // Neither known nor unknown; unknown, and yet a disk; nodes 0.
+        for changes in [&[(KNOWN, 2)][..], &[(KNOWN, 0)], &[(18, 0)], &[(26, 0)], &[(0, b't')]] {
+            assert_eq!(with(changes), Err(Refusal::NotAPeer), "{changes:?}");
+        }
+        for at in 8..10 {
+            assert_eq!(with(&[(at, 9)]), Err(Refusal::OtherVersion));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_cut_off_is_none() {
+        for length in 0..9 {
+            let (mut near, mut far) = tokio::io::duplex(100);
+            far.write_all(&[0; 9][..length]).await.unwrap();
+            drop(far);
+            assert!(greet(&mut near, hello(7, 1, 2)).await.is_err(), "{length} bytes");
         }
     }
 
     #[tokio::test]
     async fn garbage_and_other_versions_are_refused() {
-        let (mut near, mut far) = tokio::io::duplex(100);
-        near.write_all(&[b'x'; BYTES]).await.unwrap();
-        assert_eq!(hear(&mut far).await.unwrap(), Err(Refusal::NotAPeer));
         let mut older = hello(7, 1, 2).encode();
-        older[8] = 1;
-        near.write_all(&older).await.unwrap();
-        assert_eq!(hear(&mut far).await.unwrap(), Err(Refusal::OtherVersion));
+        older[8] = 2;
+        // However long they are: nobody waits for more than says what it is.
+        for length in [OPENING, KNOWN, BYTES] {
+            for (said, refusal) in [(&[b'x'; BYTES], Refusal::NotAPeer), (&older, Refusal::OtherVersion)] {
+                let (mut near, mut far) = tokio::io::duplex(100);
+                near.write_all(&said[..length]).await.unwrap();
+                assert_eq!(hear(&mut far).await.unwrap(), Err(refusal));
+            }
+        }
     }
 }

@@ -10,6 +10,7 @@ use super::disks::Disks;
 use super::hello::{self, Hello, Refusal};
 use crate::circle::Roster;
 use crate::driver::Input;
+use crate::fault::Fault;
 use crate::inbox::Inbox;
 use crate::planted::{Bug, planted};
 use std::collections::BTreeMap;
@@ -21,8 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tollgate_replica::Meeting;
-use tollgate_types::{ClusterId, DiskId, NodeId};
+use tollgate_replica::{Identity, Meeting};
+use tollgate_types::{DiskId, NodeId};
 
 /// Connections that have not said who they are.
 const STRANGERS_MAX: usize = 64;
@@ -35,7 +36,7 @@ const TOLD_MAX: usize = 1_024;
 
 /// Who listens, and what its connections share.
 pub(super) struct Ear {
-    me: (ClusterId, NodeId),
+    own: Identity,
     /// Who is listened to now.
     roster: Mutex<Roster>,
     disks: Disks,
@@ -75,10 +76,10 @@ pub(super) async fn listen(listener: TcpListener, ear: Arc<Ear>) {
 }
 
 impl Ear {
-    pub(super) fn new(me: (ClusterId, NodeId), disks: Disks, inbox: Arc<Inbox<Input>>) -> Ear {
+    pub(super) fn new(own: Identity, disks: Disks, inbox: Arc<Inbox<Input>>) -> Ear {
         let room = Arc::new(Semaphore::new(WAITING_KIB_MAX));
         let (roster, present) = (Mutex::default(), Mutex::default());
-        Ear { me, roster, disks, inbox, room, present, wrong: Mutex::default(), refused: Mutex::default() }
+        Ear { own, roster, disks, inbox, room, present, wrong: Mutex::default(), refused: Mutex::default() }
     }
 
     /// These are listened to from now on. Whoever is none of them is cut off, and hears why when it dials again.
@@ -122,14 +123,16 @@ impl Ear {
         if let Some(refusal) = refusal.filter(|refusal| *refusal != Refusal::OtherDisk) {
             self.tell_of_refusal(from, refusal);
         }
-        hello::answer(stream, refusal).await?;
+        hello::answer(stream, refusal, self.own.disk).await?;
         Ok(from.filter(|_| refusal.is_none()))
     }
 
     async fn refusal(&self, hello: &Hello) -> io::Result<Option<Refusal>> {
-        let refusal = hello.refusal(self.me, &self.roster.lock().expect("nobody panics with it"));
-        if refusal.is_some() {
-            return Ok(refusal);
+        let refusal = hello.refusal(&self.own, &self.roster.lock().expect("nobody panics with it"));
+        match refusal {
+            Some(Refusal::FoundedAnew) => return Ok(Some(self.known_by_another_disk(hello))),
+            Some(_) => return Ok(refusal),
+            None => {}
         }
         match self.disks.meet(hello.from, hello.disk).await {
             Some(Meeting::First | Meeting::Again) => Ok(None),
@@ -143,10 +146,25 @@ impl Ear {
         }
     }
 
+    /// A peer knows this node by another disk than it has. One of the two was founded anew: the peer, if it comes with
+    /// another disk than it had; otherwise this node, which must not go on.
+    fn known_by_another_disk(&self, hello: &Hello) -> Refusal {
+        match self.disks.disk_of(hello.from) {
+            Some(known) if known != hello.disk => {
+                self.tell_of_wrong_disk(hello, known);
+                Refusal::OtherDisk
+            }
+            _ => {
+                self.inbox.put(Input::Fault(Fault::FoundedAnew { known_by: hello.from }));
+                Refusal::FoundedAnew
+            }
+        }
+    }
+
     fn refusal_by_roster(&self, from: NodeId) -> Option<Refusal> {
-        let (cluster, to) = self.me;
-        let hello = Hello { cluster, from, to, disk: DiskId::new(0) };
-        hello.refusal(self.me, &self.roster.lock().expect("nobody panics with it"))
+        let Identity { cluster, node: to, .. } = self.own;
+        let hello = Hello { cluster, from, to, disk: DiskId::new(0), known: None };
+        hello.refusal(&self.own, &self.roster.lock().expect("nobody panics with it"))
     }
 
     /// Whoever is refused dials again and again.

@@ -1,10 +1,14 @@
 //! Dials one peer, again and again, and writes frames to it.
+//!
+//! Invariant: nothing that a peer answers counts if it answers from another disk than it is known by; it was founded
+//! anew, and may know nothing of this node. Not here: what is said (`hello`), the books about disks (`disks`).
 
 use super::disks::Disks;
-use super::hello::{self, Hello, Refusal};
+use super::hello::{self, Answer, Hello, Refusal};
 use crate::driver::Input;
 use crate::fault::Fault;
 use crate::inbox::Inbox;
+use crate::planted::{Bug, planted};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
+use tollgate_types::DiskId;
 
 /// Between two attempts to dial: doubles from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -67,9 +72,8 @@ impl Dialler {
                 }
                 Err(error) => {
                     match self.refusal.take() {
-                        // A node that does not take part yet, and has another disk than a peer knows, will never take
-                        // part. One that does was accepted by all, so it is the peer that was told something wrong.
-                        Some(Refusal::OtherDisk) if self.disks.waits() => {
+                        // Whether it takes part already or not: where it was founded alone, nobody could refuse it.
+                        Some(Refusal::OtherDisk) => {
                             return self.inbox.put(Input::Fault(Fault::FoundedAnew { known_by: peer }));
                         }
                         Some(Refusal::Removed) => self.inbox.put(Input::Removed(peer)),
@@ -92,22 +96,22 @@ impl Dialler {
     }
 
     async fn dial(&mut self) -> io::Result<TcpStream> {
+        let peer = self.hello.to;
+        let hello = Hello { known: self.disks.disk_of(peer), ..self.hello };
         let dialled = async {
             let mut stream = TcpStream::connect(&self.address).await?;
             super::tune(&stream)?;
-            io::Result::Ok((hello::greet(&mut stream, self.hello).await?, stream))
+            io::Result::Ok((hello::greet(&mut stream, hello).await?, stream))
         };
         let dialled = timeout(hello::PATIENCE, dialled).await;
-        match dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-            (Ok(()), stream) => {
-                self.disks.accepted_by(self.hello.to).await;
-                Ok(stream)
-            }
-            (Err(refusal), _) => {
-                self.refusal = Some(refusal);
-                Err(io::Error::other(refusal))
-            }
+        let (answer, stream) = dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        // It may have come for the first time meanwhile.
+        if let Some(refusal) = weigh(answer, self.disks.disk_of(peer)) {
+            self.refusal = Some(refusal);
+            return Err(io::Error::other(refusal));
         }
+        self.disks.accepted_by(peer).await;
+        Ok(stream)
     }
 
     /// Writes until the node stops (`Ok`) or the connection breaks.
@@ -146,5 +150,42 @@ impl Dialler {
         while let Ok(frame) = self.frames.try_recv() {
             self.queued.fetch_sub(frame.len(), Ordering::Relaxed);
         }
+    }
+}
+
+/// Why a peer that is known by this disk is not spoken to, if it is not.
+///
+/// That this node was removed ends its part in the cluster for good, so it is believed only of a peer that is known:
+/// one that was founded anew, alone, says it to everybody with a lower id.
+fn weigh(answer: Answer, known: Option<DiskId>) -> Option<Refusal> {
+    if planted(Bug::RemovedByAnybody) && answer.refusal == Some(Refusal::Removed) {
+        return answer.refusal;
+    }
+    match (answer.disk, known) {
+        (Some(disk), Some(known)) if disk != known => Some(Refusal::FoundedAnew),
+        (_, None) if answer.refusal == Some(Refusal::Removed) => Some(Refusal::UnknownPeer),
+        _ => answer.refusal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_a_peer_is_believed_if_it_has_the_disk_that_it_is_known_by() {
+        let (own, other) = (DiskId::new(5), DiskId::new(6));
+        let said = |refusal, known| weigh(Answer { refusal, disk: Some(own) }, known);
+        for refusal in [None, Some(Refusal::UnknownPeer), Some(Refusal::OtherDisk), Some(Refusal::Removed)] {
+            assert_eq!(said(refusal, Some(own)), refusal);
+            assert_eq!(said(refusal, Some(other)), Some(Refusal::FoundedAnew));
+        }
+        // One that never came: it may accept this node and refuse it, but not send it away for good.
+        assert_eq!(said(None, None), None);
+        assert_eq!(said(Some(Refusal::OtherDisk), None), Some(Refusal::OtherDisk));
+        assert_eq!(said(Some(Refusal::Removed), None), Some(Refusal::UnknownPeer));
+        // What speaks another protocol has no disk to be known by.
+        let foreign = Answer { refusal: Some(Refusal::OtherVersion), disk: None };
+        assert_eq!(weigh(foreign, Some(own)), Some(Refusal::OtherVersion));
     }
 }

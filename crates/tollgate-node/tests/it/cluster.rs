@@ -89,6 +89,12 @@ impl Cluster {
 
     /// Starts a node again on the data and the port that it had.
     pub(crate) async fn restart(&mut self, number: u64) {
+        let listener = self.listen_as(number).await;
+        self.start_on(number, listener);
+    }
+
+    /// Listens where a node does that does not run.
+    pub(crate) async fn listen_as(&self, number: u64) -> TcpListener {
         let address = ("127.0.0.1", self.ports[&number]);
         // The port may stay taken for a moment by connections of the old node.
         let listener = tokio::time::timeout(PATIENCE, async {
@@ -99,8 +105,7 @@ impl Cluster {
                 }
             }
         });
-        let listener = listener.await.unwrap();
-        self.start_on(number, listener);
+        listener.await.unwrap()
     }
 
     /// Prepares a node that is to join, on a free port, and says where it will be found; it knows nobody's address but

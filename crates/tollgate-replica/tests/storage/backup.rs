@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use tollgate_core::{AcquireLock, Command, Entry, GrantLease, LeaseChoice, Op, Reply, State, Txn, Wait};
+use tollgate_core::{
+    APPLY_VERSION_SUPPORTED, AcquireLock, Command, Entry, GrantLease, LeaseChoice, Op, Reply, State, Txn,
+    Wait,
+};
 use tollgate_replica::backup::{BackupError, BackupHead, BackupReader, BackupWriter};
 use tollgate_replica::restore::{Restoration, RestoreError, inspect};
 use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Members, PeerDisks, Storage};
@@ -180,6 +183,39 @@ fn parts_of_two_backups_make_none() {
     assert!(error.to_string().contains("hash"), "{error}");
 }
 
+/// A backup of an empty group whose state has this apply version, with all checksums up to there as they must be.
+fn backup_of_version(version: u8) -> Vec<u8> {
+    const HEAD_BYTES: usize = 8;
+    let mut bytes = backup(&[(0, State::new(Limits::DEFAULT))]);
+    let number = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let seal = |bytes: &mut [u8], at: usize| {
+        let body = at + HEAD_BYTES..at + HEAD_BYTES + number(bytes, at);
+        let crc = crc32fast::hash(&bytes[body]);
+        bytes[at + 4..at + HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
+    };
+    // Tag, mark, format version, log time 0, revision 0, apply version.
+    let state = bytes.windows(5).position(|window| window == b"\x01TGSN").unwrap();
+    bytes[state + 8] = version;
+    seal(&mut bytes, state - HEAD_BYTES);
+    // The part of the backup that it is in.
+    let mut part = b"TGBACKUP\x01".len();
+    while part + HEAD_BYTES + number(&bytes, part) < state {
+        part += HEAD_BYTES + number(&bytes, part);
+    }
+    seal(&mut bytes, part);
+    bytes
+}
+
+#[test]
+fn a_backup_of_a_newer_binary_is_not_called_damaged() {
+    let known = u8::try_from(APPLY_VERSION_SUPPORTED).unwrap();
+    let says = read(&backup_of_version(known + 1)).unwrap_err().to_string();
+    assert!(says.contains("use the binary that saved it, or a newer one"), "{says}");
+    assert!(says.contains(&format!("apply version {}", known + 1)) && !says.contains("damaged"), "{says}");
+    // There never was such a version.
+    assert!(matches!(read(&backup_of_version(0)), Err(BackupError::Damaged { .. })));
+}
+
 #[test]
 fn other_files_are_no_backups() {
     for bytes in [&b""[..], b"TG", b"not a backup at all", &[0; 4_096]] {
@@ -315,4 +351,21 @@ fn a_restore_that_was_interrupted_is_begun_anew() {
     fs::write(saved.data_dir(1).join("half"), b"x").unwrap();
     assert_eq!(saved.restore(&restoration).unwrap(), cluster);
     assert!(!saved.data_dir(1).join("half").exists());
+}
+
+/// The token follows from the clock unless it is given, and the cluster's id from the token.
+#[test]
+fn a_restore_that_was_interrupted_is_begun_anew_above_another_token() {
+    let saved = Saved::new();
+    let first = saved.restoration(1);
+    let second = Restoration { above_token: first.above_token + 1, ..saved.restoration(1) };
+    let (interrupted, cluster) = (first.cluster_id().unwrap(), second.cluster_id().unwrap());
+    assert_ne!(interrupted, cluster);
+    drop(DataDir::create(&saved.data_dir(1), interrupted, node(1), DiskId::new(4)).unwrap());
+    assert_eq!(saved.restore(&second).unwrap(), cluster);
+    let expected = Some((cluster, node(1)));
+    assert_eq!(DataDir::open(&saved.data_dir(1), expected).unwrap().identity().cluster, cluster);
+    // A finished one has made promises.
+    let third = saved.restore(&first);
+    assert!(matches!(third, Err(RestoreError::DataDir(DataDirError::NotEmpty { .. }))), "{third:?}");
 }

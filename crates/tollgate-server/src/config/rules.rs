@@ -3,7 +3,7 @@
 //! Not here: ranges and forms of single values (`kind`).
 
 use super::member::{Endpoint, Member};
-use super::{Config, keys::KEYS};
+use super::{Config, cluster_id_of, keys::KEYS};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use tollgate_node::planted::{Bug, planted};
@@ -27,6 +27,7 @@ impl Config {
     /// Every rule that the settings break.
     pub fn validate(&self) -> Result<(), Vec<BrokenRule>> {
         let mut broken = Vec::new();
+        self.check_bootstrap(&mut broken);
         self.check_members(&mut broken);
         self.check_listen(&mut broken);
         self.check_raft(&mut broken);
@@ -35,13 +36,31 @@ impl Config {
         if broken.is_empty() { Ok(()) } else { Err(broken) }
     }
 
-    fn check_members(&self, broken: &mut Broken) {
-        let (members, joins) = (&self.cluster.members, !self.cluster.join.is_empty());
-        if joins && self.cluster.bootstrap {
+    fn check_bootstrap(&self, broken: &mut Broken) {
+        let cluster = &self.cluster;
+        if !cluster.bootstrap {
+            return;
+        }
+        if !cluster.join.is_empty() {
             let rule =
                 "is set, and so is cluster.bootstrap: a node founds a new cluster or joins one that runs";
             broke(broken, &["cluster.join", "cluster.bootstrap"], rule, "leave one of the two out");
         }
+        // Its first states are in the backup. A node founded with empty ones would pass for one of its members.
+        let (given, by_name) = (cluster.id, cluster_id_of(&cluster.name));
+        if given != by_name && !planted(Bug::RestoredFounded) {
+            let rule = format!(
+                "is set, and cluster.id is {given}, where {by_name} follows from the name: this is the id of a \
+                 restored cluster, which is not founded"
+            );
+            let advice = "make this node with `tollgate snapshot restore` and start it without bootstrap, or add it \
+                          with `tollgate member add`; to found a new cluster, leave cluster.id out";
+            broke(broken, &["cluster.bootstrap", "cluster.id"], rule, advice);
+        }
+    }
+
+    fn check_members(&self, broken: &mut Broken) {
+        let (members, joins) = (&self.cluster.members, !self.cluster.join.is_empty());
         if members.is_empty() {
             if !joins {
                 let advice = "name the first members, this node among them; or set cluster.join to the client \

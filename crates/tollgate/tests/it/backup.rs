@@ -1,6 +1,7 @@
 //! A cluster is saved, goes on, is lost, and a new one is made of what was saved.
 
 use crate::cluster::{self, BINARY, Cluster, Making, Node, PATIENCE};
+use crate::membership::{done, grow};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -178,6 +179,48 @@ async fn p2_a_restored_cluster_grants_after_its_grace_and_above_every_token_of_t
     assert!(after > above && above > before && after < 1 << 53);
     assert!(lock(&new, "never-seen", 7, 0).await.acquired);
     states_agree(&new).await;
+}
+
+/// Nobody but the operators' files says where the first members of a restored cluster are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_cluster_grows_like_any_other() {
+    let lost = lost().await;
+    drop_all(&lost.old);
+    let (mut new, _) = lost.new_cluster("it-7", "none").await;
+    let id = new.nodes[0].arguments().last().unwrap().clone();
+    let fourth = new.newcomer();
+    new.nodes[fourth].add_flags(&["--cluster-id", &id]);
+    grow(&mut new, fourth, &[]).await;
+    // With one of the first gone, the other two are no majority of four: it counts, also after a restart.
+    new.nodes[2].kill();
+    new.nodes[fourth].kill();
+    new.restart(fourth);
+    new.until_ready().await;
+    grant(&new, 7).await;
+    assert!(lock(&new, "jobs", 7, 10_000).await.acquired);
+    // Clients that ask it are passed on to whoever leads.
+    if new.leader().await == fourth {
+        done(&new, &["group", "transfer", "0", "--to", "1"]).await;
+        new.leader_but(Some(fourth)).await;
+    }
+    let request = LockRequest { name: "jobs-2".into(), lease_id: 7, timeout_ms: 0, ..Default::default() };
+    let locked = new.nodes[fourth].locks().lock(request).await.unwrap().into_inner();
+    assert!(locked.acquired, "{locked:?}");
+    let listed = done(&new, &["member", "ls", "-o", "json"]).await;
+    assert!(!listed.contains("\"client_address\":\"\""), "{listed}");
+}
+
+/// Its states would be empty, and its members those of a cluster that has other ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn p2_a_node_of_a_restored_cluster_is_not_bootstrapped() {
+    let id = "00000000000000ff";
+    let mut cluster = Cluster::prepare(&Making::nodes(1).flags(&["--cluster-id", id])).await;
+    cluster.bootstrap(0);
+    let status = cluster.nodes[0].until_exited().await;
+    let says = cluster.nodes[0].log();
+    assert_eq!(status.code(), Some(78), "{says}");
+    assert!(says.contains("restored cluster") && says.contains("tollgate snapshot restore"), "{says}");
+    assert!(!cluster.nodes[0].data_dir.exists());
 }
 
 /// P12: the replicas of the new cluster have applied the same, from the same beginning.

@@ -376,6 +376,17 @@ impl Node {
         &self.arguments
     }
 
+    /// Has it started with another value for a flag that it has, from the next time on.
+    pub(crate) fn change_flag(&mut self, flag: &str, value: &str) {
+        let place = self.arguments.iter().position(|argument| argument == flag).expect("it has that flag");
+        value.clone_into(&mut self.arguments[place + 1]);
+    }
+
+    /// Has it started with further flags, from the next time on.
+    pub(crate) fn add_flags(&mut self, flags: &[&str]) {
+        self.arguments.extend(flags.iter().map(ToString::to_string));
+    }
+
     /// Whether it was started and not stopped since. One that is paused runs.
     pub(crate) fn runs(&self) -> bool {
         self.process.is_some()

@@ -172,15 +172,17 @@ async fn what_is_no_protocol_at_all_is_refused_with_its_reason_where_there_is_a_
     let cluster = impatient().await;
     let node = &cluster.nodes[0];
     let soon = Duration::from_secs(5);
-    // Cluster, from, to, disk.
+    // Cluster, from, to, disk; by which disk the other is known: none.
     let hello = |version: u16, cluster: u64, to: u64| {
         let numbers = [cluster, 2, to, 9].map(u64::to_le_bytes).concat();
-        [&b"TOLLGATE"[..], &version.to_le_bytes(), &numbers].concat()
+        [&b"TOLLGATE"[..], &version.to_le_bytes(), &numbers, &[0; 9]].concat()
     };
-    // Another cluster, another version, another protocol.
-    for (said, answer) in [(hello(2, 1, 1), 1), (hello(99, 1, 1), 4), (vec![b'x'; 42], 5)] {
+    // Another cluster, another version, another protocol. Who speaks the same one hears the disk of the node as well.
+    let checks = [(hello(3, 1, 1), 1, 9), (hello(99, 1, 1)[..10].to_vec(), 4, 1), (vec![b'x'; 10], 5, 1)];
+    for (said, answer, length) in checks {
         let stream = connect(node.ports.peer, &said).await;
-        assert_eq!(until_cut(stream, soon).await, [answer]);
+        let heard = until_cut(stream, soon).await;
+        assert_eq!((heard.first(), heard.len()), (Some(&answer), length), "{heard:?}");
     }
     cluster::until("it is logged", || async {
         node.log().contains("a connection to the peer port was refused")

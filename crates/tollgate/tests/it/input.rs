@@ -216,8 +216,8 @@ async fn garbage_on_every_port_neither_kills_a_node_nor_makes_it_grow() {
     huge_frame.extend([0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]);
     huge_frame.extend(&garbage);
     // A hello between nodes that is right but for the cluster, and one with a frame length of 4 GB after it.
-    let mut hello = b"TOLLGATE\x01\0".to_vec();
-    hello.extend([1; 24]);
+    let mut hello = b"TOLLGATE\x03\0".to_vec();
+    hello.extend([1; 33]);
     hello.extend([0xff; 64]);
     let endless_header = [b"GET / HTTP/1.1\r\nX: ".to_vec(), vec![b'x'; 300_000]].concat();
     let zeros = vec![0; 70_000];

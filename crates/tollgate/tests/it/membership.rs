@@ -30,7 +30,7 @@ async fn tollgate(cluster: &Cluster, arguments: &[&str]) -> Ended {
     Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
 
-async fn done(cluster: &Cluster, arguments: &[&str]) -> String {
+pub(crate) async fn done(cluster: &Cluster, arguments: &[&str]) -> String {
     let ended = tollgate(cluster, arguments).await;
     println!("$ tollgate {}\n{}{}", arguments.join(" "), ended.stderr, ended.stdout);
     assert_eq!(ended.code, Some(0), "{arguments:?}: {}{}", ended.stdout, ended.stderr);
@@ -63,7 +63,7 @@ async fn add(cluster: &mut Cluster, index: usize, more: &[&str]) -> String {
 }
 
 /// Adds a node, starts it, and gives it a vote.
-async fn grow(cluster: &mut Cluster, index: usize, more: &[&str]) {
+pub(crate) async fn grow(cluster: &mut Cluster, index: usize, more: &[&str]) {
     let id = add(cluster, index, more).await;
     done(cluster, &["member", "promote", &id, "--wait=30s"]).await;
 }

@@ -1,7 +1,8 @@
 //! A member that comes back on an empty disk, started as if nothing had happened.
 
-use crate::cluster::{self, BINARY};
+use crate::cluster::{self, BINARY, Cluster, Making};
 use crate::load::{Load, Weight};
+use crate::membership::grow;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -42,6 +43,52 @@ async fn p4_a_voter_bootstrapped_again_on_an_empty_disk_is_no_voter_of_the_clust
     assert!(replica.role() != Role::Leader && !replica.serves, "{replica:?}");
     cluster.restart(leader);
     cluster.until_ready().await;
+}
+
+/// The wiped node's own new cluster has no other members: it waits for nobody, and by its books those who dial it were
+/// removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn p1_a_voter_founded_anew_as_a_cluster_of_its_own_retires_nobody() {
+    let mut cluster = cluster::three().await;
+    let load = Load::start(&cluster, Weight::usual());
+    load.progress(20).await;
+    cluster.nodes[2].kill();
+    std::fs::remove_dir_all(&cluster.nodes[2].data_dir).unwrap();
+    let (peer, client) = (cluster.nodes[2].ports.peer, cluster.nodes[2].ports.client);
+    let alone = format!("[{{id = 3, peer = \"127.0.0.1:{peer}\", client = \"127.0.0.1:{client}\"}}]");
+    cluster.nodes[2].change_flag("--cluster-members", &alone);
+    cluster.bootstrap(2);
+    let status = cluster.nodes[2].until_exited().await;
+    let says = cluster.nodes[2].log();
+    assert_eq!(status.code(), Some(70), "{says}");
+    assert!(says.contains("by another disk"), "{says}");
+    load.progress(20).await;
+    for node in &cluster.nodes[..2] {
+        assert!(!node.log().contains("was removed from the cluster"), "{}", node.log());
+    }
+    load.finish(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p1_a_cluster_that_grew_from_one_node_is_not_founded_a_second_time() {
+    let mut cluster = Cluster::start(Making::nodes(1)).await;
+    for _ in 0..2 {
+        let index = cluster.newcomer();
+        grow(&mut cluster, index, &[]).await;
+    }
+    cluster.nodes[0].kill();
+    std::fs::remove_dir_all(&cluster.nodes[0].data_dir).unwrap();
+    // As it was founded the first time, with the same file.
+    cluster.bootstrap(0);
+    let status = cluster.nodes[0].until_exited().await;
+    let says = cluster.nodes[0].log();
+    assert_eq!(status.code(), Some(70), "{says}");
+    assert!(says.contains("by another disk") && says.contains("join under a new id"), "{says}");
+    // Nor does it serve when it is started once more.
+    cluster.restart(0);
+    assert_eq!(cluster.nodes[0].until_exited().await.code(), Some(70));
+    let leader = cluster.leader().await;
+    assert_ne!(leader, 0);
 }
 
 /// Ends with the test.

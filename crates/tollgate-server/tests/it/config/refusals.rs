@@ -163,6 +163,17 @@ fn a_node_founds_a_cluster_or_joins_one() {
 }
 
 #[test]
+fn p2_a_cluster_with_the_id_of_a_restored_one_is_not_founded() {
+    let founds = ("cluster.bootstrap", "true");
+    let text = load(LEAST, &[], &[founds, ("cluster.id", "00000000000000ff")]).unwrap_err().to_string();
+    assert!(text.contains("cluster.bootstrap is set, and cluster.id is 00000000000000ff"), "{text}");
+    assert!(text.contains("tollgate snapshot restore"), "{text}");
+    // The id that follows from the name is no other, whether it is written down or not.
+    let id = load(LEAST, &[], &[founds]).unwrap().config.cluster.id.to_string();
+    load(LEAST, &[], &[founds, ("cluster.id", &id)]).unwrap();
+}
+
+#[test]
 fn members_that_can_not_be_a_cluster_are_refused() {
     assert_eq!(with_members(""), ["6:11 cluster.members is empty"]);
     let witness = "{ id = 1, peer = \"a:1\", client = \"a:2\", witness = true }";
