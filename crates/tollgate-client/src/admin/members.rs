@@ -19,7 +19,7 @@ impl Admin {
             client_address: member.client_address.clone(),
             zone: member.zone.clone(),
             witness: member.witness,
-            group_ids: Vec::new(),
+            ..v1::AddMemberRequest::default()
         };
         let ask = |channel| {
             let request = request.clone();
@@ -30,7 +30,7 @@ impl Admin {
 
     /// Gives a node that has caught up a vote.
     pub async fn promote_member(&self, node: NodeId) -> Result<(), Error> {
-        let request = v1::PromoteMemberRequest { node_id: node.number(), group_ids: Vec::new() };
+        let request = v1::PromoteMemberRequest { node_id: node.number(), ..Default::default() };
         let ask = |channel| {
             let request = request.clone();
             async move { service(channel).promote_member(request).await }
@@ -40,7 +40,7 @@ impl Admin {
 
     /// Removes a node for good: its id is never used again.
     pub async fn remove_member(&self, node: NodeId) -> Result<(), Error> {
-        let request = v1::RemoveMemberRequest { node_id: node.number(), group_ids: Vec::new() };
+        let request = v1::RemoveMemberRequest { node_id: node.number(), ..Default::default() };
         let ask = |channel| {
             let request = request.clone();
             async move { service(channel).remove_member(request).await }
@@ -50,8 +50,8 @@ impl Admin {
 
     /// Gives the vote of `out` to `by`, which was added before and has caught up, and removes `out` for good.
     pub async fn replace_member(&self, out: NodeId, by: NodeId) -> Result<(), Error> {
-        let request =
-            v1::ReplaceMemberRequest { out_id: out.number(), by_id: by.number(), group_ids: Vec::new() };
+        let (out_id, by_id) = (out.number(), by.number());
+        let request = v1::ReplaceMemberRequest { out_id, by_id, ..Default::default() };
         let ask = |channel| {
             let request = request.clone();
             async move { service(channel).replace_member(request).await }

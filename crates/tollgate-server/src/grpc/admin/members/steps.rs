@@ -41,6 +41,30 @@ impl Wish {
         }
     }
 
+    /// The groups in the order in which it is carried out. Group 0 is told first of whoever comes and last of whoever
+    /// goes, so that it knows of everybody who is in any group.
+    pub(super) fn order(&self, mut groups: Vec<GroupId>) -> Vec<GroupId> {
+        if !matches!(self, Wish::Add { .. } | Wish::Promote { .. }) {
+            groups.reverse();
+        }
+        groups
+    }
+
+    /// Why nobody can fulfil it, by the members of group 0: it is about a node that never was a member, or is none.
+    pub(super) fn objection(&self, members: &Members) -> Option<MemberRefusal> {
+        let never_was = |node: &NodeId| !members.contains(*node) && !members.is_past(*node);
+        let is_none = |node: &NodeId| !members.contains(*node);
+        let stranger = match self {
+            Wish::Add { .. } => None,
+            Wish::Promote { node } => Some(node).filter(|node| is_none(node)),
+            Wish::Remove { node } => Some(node).filter(|node| never_was(node)),
+            Wish::Replace { out, by } => {
+                Some(out).filter(|out| never_was(out)).or_else(|| Some(by).filter(|by| is_none(by)))
+            }
+        };
+        stranger.map(|node| MemberRefusal::NotMember { node: *node })
+    }
+
     /// What the group of these members does next. `heard` are those who have spoken lately.
     pub(super) fn step(&self, group: GroupId, members: &Members, heard: &[NodeId]) -> Step {
         if members.is_joint() {
@@ -190,6 +214,22 @@ mod tests {
                 matches!(&step, Step::Refused(error) if error.message.contains("not a member")),
                 "{step:?}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_about_strangers_is_refused_before_any_group_is_asked() {
+        let stranger = |wish: Wish| wish.objection(&members());
+        let not_member = |number| Some(MemberRefusal::NotMember { node: node(number) });
+        let replace = |out, by| Wish::Replace { out: node(out), by: node(by) };
+        assert_eq!(stranger(replace(9, 5)), not_member(9));
+        assert_eq!(stranger(replace(1, 9)), not_member(9));
+        assert_eq!(stranger(replace(1, 4)), not_member(4), "who was removed never comes back");
+        assert_eq!(stranger(Wish::Remove { node: node(9) }), not_member(9));
+        assert_eq!(stranger(Wish::Promote { node: node(9) }), not_member(9));
+        // One that was removed before, and what is done already.
+        for wish in [replace(4, 5), replace(1, 2), Wish::Remove { node: node(4) }, add(None, "f")] {
+            assert_eq!(stranger(wish), None);
         }
     }
 
