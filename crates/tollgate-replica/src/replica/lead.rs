@@ -395,9 +395,15 @@ impl Replica {
         let raft = &self.raw.raft;
         let matched = raft.prs().get(node.number()).map_or(0, |progress| progress.matched);
         let behind = raft.raft_log.last_index().saturating_sub(matched);
-        let active = self.is_active(node, turn);
+        let active = self.answers(node, turn);
         let caught_up = matched > 0 && behind <= turn.config.promote_behind_max && active;
         MemberProgress { node, matched, behind, active, caught_up }
+    }
+
+    /// Whether a member can be counted on: it has spoken in this group lately, and its connection has not broken since.
+    fn answers(&self, node: NodeId, turn: &Turn) -> bool {
+        let connected = turn.is_active(node) || turn.planted.is(Bug::BrokenConnectionAnswers);
+        self.is_active(node, turn) && connected
     }
 
     /// A change must leave a quorum of those who answer now.
@@ -411,7 +417,7 @@ impl Replica {
         if voters.iter().all(|node| self.members.witnesses.contains(node)) {
             return Some(MemberRefusal::NobodyKeepsLocks);
         }
-        let active = voters.iter().filter(|&&node| self.is_active(node, turn)).count();
+        let active = voters.iter().filter(|&&node| self.answers(node, turn)).count();
         let enough = active > voters.len() / 2;
         (!enough).then_some(MemberRefusal::WouldLoseQuorum { active, voters: voters.len() })
     }

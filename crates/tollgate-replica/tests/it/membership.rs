@@ -104,6 +104,21 @@ fn a_removal_that_would_lose_the_quorum_is_refused() {
 }
 
 #[test]
+fn one_whose_connection_has_just_broken_does_not_count_as_one_that_answers() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let leader = cluster.leader();
+    cluster.run_ms(300);
+    let others: Vec<u64> = (1..=3).filter(|&number| number != leader).collect();
+    cluster.crash(others[0]);
+    // It spoke a moment ago, far less than an election timeout.
+    cluster.act(leader, |host| host.connection_lost(node(others[0])));
+    let told = cluster.host(leader).progress(GROUP).unwrap();
+    assert!(told.iter().all(|told| told.active == (told.node == node(others[1]))), "{told:?}");
+    let refusal = refused(&mut cluster, MemberChange::Remove { node: node(others[1]) });
+    assert_eq!(refusal, MemberRefusal::WouldLoseQuorum { active: 1, voters: 2 });
+}
+
+#[test]
 fn unknown_nodes_and_wrong_roles_are_refused() {
     let mut cluster = Cluster::new(3, &[], 1);
     cluster.leader();
