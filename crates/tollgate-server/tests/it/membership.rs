@@ -105,6 +105,14 @@ fn bind() -> Listeners {
     Listeners::bind(&ListenConfig { client: any(), peer: any(), http: any(), insecure: false }).unwrap()
 }
 
+/// Adds a node in some of the groups only, as if the rest had been interrupted. Group k is led by node (k mod 3) + 1.
+async fn add_in(cluster: &Cluster, id: u64, addresses: Addresses, groups: &[u32]) {
+    for group in groups {
+        let mut leader = admin(cluster, usize::try_from(*group).unwrap() % 3).await;
+        leader.add_member(new_member(id, addresses, vec![*group])).await.unwrap();
+    }
+}
+
 /// Waits until a node has caught up in some groups.
 async fn until_caught_up(cluster: &Cluster, id: u64, groups: &[u32]) {
     let begun = tokio::time::Instant::now();
@@ -149,6 +157,32 @@ async fn who_names_a_stranger_is_refused_before_any_group_changes() {
     let promote = v1::PromoteMemberRequest { node_id: 44, ..Default::default() };
     assert!(refusal(asked.promote_member(promote).await).message.contains("node 44 is not a member"));
     until(&mut asked, &[1, 2, 3], &[4]).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_votes_in_group_0_votes_in_all() {
+    let mut cluster = spread().await;
+    let dir = TempDir::new().unwrap();
+    let listeners = bind();
+    let own = listeners.addresses().unwrap();
+    // Its addition was interrupted before the last group.
+    add_in(&cluster, 4, own, &[0, 1, 2]).await;
+    let server = joined(4, listeners, &dir, cluster.servers[1].addresses()).await;
+    cluster.servers.push(server);
+    until_caught_up(&cluster, 4, &[0, 1, 2]).await;
+    let mut first = admin(&cluster, 0).await;
+    let promote = v1::PromoteMemberRequest { node_id: 4, ..Default::default() };
+    let error = refusal(first.promote_member(promote).await);
+    assert!(error.message.contains("group 3") && error.message.contains("not a member"), "{error:?}");
+    let known = members(&mut first).await;
+    assert!(
+        known[..3].iter().all(|(voters, learners)| (voters.len(), learners.len()) == (3, 1)),
+        "{known:?}"
+    );
+    first.add_member(new_member(0, own, Vec::new())).await.unwrap();
+    promoted(&mut first, 4).await;
+    until(&mut first, &[1, 2, 3, 4], &[]).await;
     cluster.stop().await;
 }
 

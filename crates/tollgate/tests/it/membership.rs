@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tollgate_client::Client;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
-use tollgate_proto::v1::{GetLockRequest, GroupsRequest, LeaseGrantRequest, MembersRequest, StatusRequest};
+use tollgate_proto::v1::{
+    AddMemberRequest, GetLockRequest, GroupsRequest, LeaseGrantRequest, MembersRequest, PromoteMemberRequest,
+    StatusRequest,
+};
 
 /// How a command ended.
 struct Ended {
@@ -288,6 +291,39 @@ async fn what_can_not_be_is_refused_with_what_to_do_instead() {
     .await;
     let words = ["only 1 of the 2 voters that would remain answer", "bring more of them back first"];
     refused(&cluster, &["member", "remove", &other_id], &words).await;
+}
+
+/// What `member ls` says of a node, as a row of words.
+async fn row(cluster: &Cluster, id: &str) -> String {
+    let listed = done(cluster, &["member", "ls"]).await;
+    let of = |row: &&str| row.split_whitespace().next() == Some(id);
+    let row = listed.lines().find(of).unwrap_or_else(|| panic!("no node {id}: {listed}"));
+    row.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_was_interrupted_is_seen_in_the_list_and_goes_on() {
+    let mut cluster = Cluster::start(Making::nodes(1).flags(&["--cluster-groups", "2"])).await;
+    let newcomer = cluster.newcomer();
+    let ports = cluster.nodes[newcomer].ports;
+    let mut admin = AdminServiceClient::new(cluster.nodes[0].channel(PATIENCE));
+    let local = |port: u16| format!("127.0.0.1:{port}");
+    let (peer_address, client_address) = (local(ports.peer), local(ports.client));
+    let mut new = AddMemberRequest { peer_address, client_address, group_ids: vec![0], ..Default::default() };
+    admin.add_member(new.clone()).await.unwrap();
+    let seen = row(&cluster, "2").await;
+    assert!(seen.contains("learner (in 1 of 2 groups) no"), "{seen}");
+    new.group_ids.clear();
+    assert_eq!(admin.add_member(new).await.unwrap().into_inner().node_id, 2);
+    cluster.restart(newcomer);
+    let half = PromoteMemberRequest { node_id: 2, group_ids: vec![1], ..Default::default() };
+    until("it votes in one group", || async { admin.clone().promote_member(half.clone()).await.is_ok() })
+        .await;
+    let seen = row(&cluster, "2").await;
+    assert!(seen.contains("learner partly (1 of 2 groups)"), "{seen}");
+    done(&cluster, &["member", "promote", "2", "--wait=30s"]).await;
+    let seen = row(&cluster, "2").await;
+    assert!(seen.contains("voter yes"), "{seen}");
 }
 
 /// The arguments with other values for some flags.

@@ -42,9 +42,9 @@ impl Wish {
     }
 
     /// The groups in the order in which it is carried out. Group 0 is told first of whoever comes and last of whoever
-    /// goes, so that it knows of everybody who is in any group.
+    /// votes or goes: so it knows of everybody who is in any group, and who votes in it votes in all.
     pub(super) fn order(&self, mut groups: Vec<GroupId>) -> Vec<GroupId> {
-        if !matches!(self, Wish::Add { .. } | Wish::Promote { .. }) {
+        if !matches!(self, Wish::Add { .. }) {
             groups.reverse();
         }
         groups
@@ -230,6 +230,17 @@ mod tests {
         // One that was removed before, and what is done already.
         for wish in [replace(4, 5), replace(1, 2), Wish::Remove { node: node(4) }, add(None, "f")] {
             assert_eq!(stranger(wish), None);
+        }
+    }
+
+    #[test]
+    fn group_0_hears_first_of_who_comes_and_last_of_who_votes_or_goes() {
+        let groups = || [0, 1, 2].map(GroupId::new).to_vec();
+        let reversed = [2, 1, 0].map(GroupId::new);
+        assert_eq!(add(None, "f").order(groups()), groups());
+        let (node, by) = (node(1), node(5));
+        for wish in [Wish::Promote { node }, Wish::Remove { node }, Wish::Replace { out: node, by }] {
+            assert_eq!(wish.order(groups()), reversed, "{wish:?}");
         }
     }
 
