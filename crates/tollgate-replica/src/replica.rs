@@ -100,10 +100,17 @@ pub struct MemberProgress {
     pub matched: u64,
     /// How many entries of the leader's log it lacks.
     pub behind: u64,
-    /// Whether it has spoken lately.
+    /// Whether it has spoken in this group lately, as one that has its disk, and its connection stands.
     pub active: bool,
     /// Whether it is near enough to the end to get a vote.
     pub caught_up: bool,
+    /// Whether its node has been heard from lately: a new member is blank, and so not active, until its first snapshot
+    /// is complete.
+    pub connected: bool,
+    /// How much it has of a snapshot that is on its way to it...
+    pub snapshot_received_bytes: u64,
+    /// ...which has so many bytes; 0 if none is on its way.
+    pub snapshot_bytes: u64,
 }
 
 pub(crate) struct Replica {

@@ -13,6 +13,7 @@ use crate::output::{ProposalId, ProposeError};
 use crate::planted::Bug;
 use crate::proposals::Asker;
 use crate::storage::ReplicaKind;
+use crate::transfer::Sending;
 use crate::turn::Turn;
 use raft::eraftpb::ConfChangeV2;
 use std::collections::BTreeSet;
@@ -397,7 +398,17 @@ impl Replica {
         let behind = raft.raft_log.last_index().saturating_sub(matched);
         let active = self.answers(node, turn);
         let caught_up = matched > 0 && behind <= turn.config.promote_behind_max && active;
-        MemberProgress { node, matched, behind, active, caught_up }
+        let sending = self.sending.get(&node);
+        MemberProgress {
+            node,
+            matched,
+            behind,
+            active,
+            caught_up,
+            connected: turn.is_active(node),
+            snapshot_received_bytes: sending.map_or(0, Sending::received_bytes),
+            snapshot_bytes: sending.map_or(0, |sending| sending.file.size),
+        }
     }
 
     /// Whether a member can be counted on: it has spoken in this group lately, and its connection has not broken since.

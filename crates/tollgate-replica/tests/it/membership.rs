@@ -388,6 +388,41 @@ fn a_leader_tells_how_far_each_member_is_and_others_tell_nothing() {
 }
 
 #[test]
+fn a_leader_tells_how_much_of_its_first_snapshot_a_new_member_has() {
+    let mut cluster = Cluster::with(1, &[], 1, |config| config.chunk_bytes = 64);
+    cluster.grant_lease(1, 600_000);
+    for round in 0..50 {
+        cluster.lock(&format!("job{round}"), 1);
+    }
+    cluster.act(1, |host| host.take_snapshot(GROUP));
+    cluster.run_ms(50);
+    changed(
+        &mut cluster,
+        MemberChange::AddLearner { node: node(2), witness: false, whereabouts: Whereabouts::UNKNOWN },
+    )
+    .unwrap();
+    let of = |cluster: &Cluster| cluster.host(1).progress(GROUP).unwrap()[0];
+    let absent = of(&cluster);
+    assert!(!absent.connected && absent.snapshot_received_bytes == 0, "{absent:?}");
+    cluster.add_joining(2, ReplicaKind::Full, 1);
+    let mut received = Vec::new();
+    cluster.until("it has caught up", |cluster| {
+        let told = of(cluster);
+        if told.snapshot_bytes > 0 && told.snapshot_received_bytes > 0 {
+            assert!(told.connected && !told.active && !told.caught_up, "{told:?}");
+            assert!(told.snapshot_received_bytes <= told.snapshot_bytes, "{told:?}");
+            received.push(told.snapshot_received_bytes);
+        }
+        told.caught_up
+    });
+    assert!(received.is_sorted(), "{received:?}");
+    received.dedup();
+    assert!(received.len() > 5, "{received:?}");
+    let there = of(&cluster);
+    assert!(there.active && there.connected && there.snapshot_bytes == 0, "{there:?}");
+}
+
+#[test]
 fn nobody_is_removed_without_whom_the_locks_would_be_gone() {
     let mut cluster = Cluster::new(1, &[], 1);
     cluster.grant_lease(1, 600_000);

@@ -241,6 +241,10 @@ async fn what_can_not_be_is_refused_with_what_to_do_instead() {
     let add = ["member", "add", "--peer", &peer, "--client", &client];
     refused(&cluster, &["member", "remove", "9"], &["node 9 is not a member", "member ls"]).await;
     refused(&cluster, &["member", "promote", "9"], &["node 9 is not a member"]).await;
+    // There is nothing to wait for: it says so at once.
+    refused(&cluster, &["member", "promote", "9", "--wait=20s"], &["node 9 is not a member"]).await;
+    refused(&cluster, &["member", "replace", "3", "--by", "9", "--wait=20s"], &["node 9 is not a member"])
+        .await;
     refused(&cluster, &["member", "replace", "9", "--by", "1"], &["node 9 is not a member"]).await;
     refused(&cluster, &[&add[..], &["--id", "2"]].concat(), &["node id 2 was used before", "from 4 on"])
         .await;

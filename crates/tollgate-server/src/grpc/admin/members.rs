@@ -143,8 +143,17 @@ fn read_new_member(request: &v1::AddMemberRequest) -> Result<Wish, BadField> {
 }
 
 pub(super) fn progress(progress: &MemberProgress) -> v1::MemberProgress {
-    let MemberProgress { node, matched, behind, active, caught_up } = *progress;
-    v1::MemberProgress { node_id: node.number(), match_index: matched, behind, active, caught_up }
+    let MemberProgress { node, matched, behind, active, caught_up, connected, .. } = *progress;
+    v1::MemberProgress {
+        node_id: node.number(),
+        match_index: matched,
+        behind,
+        active,
+        caught_up,
+        connected,
+        snapshot_received_bytes: progress.snapshot_received_bytes,
+        snapshot_bytes: progress.snapshot_bytes,
+    }
 }
 
 fn kind_of(members: &Members, node: NodeId) -> v1::MemberKind {
