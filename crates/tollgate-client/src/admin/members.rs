@@ -6,8 +6,14 @@ use crate::cluster_info::{AddedMember, Group, NewMember};
 use crate::convert;
 use crate::error::Error;
 use crate::unary::Repeat;
-use tollgate_proto::v1;
+use std::time::Duration;
+use tollgate_proto::{MEMBER_CHANGE_PATIENCE, v1};
 use tollgate_types::NodeId;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+/// How long a change of members is waited for: longer than a node or a gateway takes to say that it is not done.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(MEMBER_CHANGE_PATIENCE.as_secs() + 10);
 
 impl Admin {
     /// Adds a node that does not vote yet. It may be started afterwards, told to join; once it has caught up
@@ -25,7 +31,7 @@ impl Admin {
             let request = request.clone();
             async move { service(channel).add_member(request).await }
         };
-        convert::added_member(self.client.unary(Repeat::Harmless, ask).await?)
+        convert::added_member(self.changed(ask).await?)
     }
 
     /// Gives a node that has caught up a vote.
@@ -35,7 +41,7 @@ impl Admin {
             let request = request.clone();
             async move { service(channel).promote_member(request).await }
         };
-        self.client.unary(Repeat::Harmless, ask).await.map(drop)
+        self.changed(ask).await.map(drop)
     }
 
     /// Removes a node for good: its id is never used again.
@@ -45,7 +51,7 @@ impl Admin {
             let request = request.clone();
             async move { service(channel).remove_member(request).await }
         };
-        self.client.unary(Repeat::Harmless, ask).await.map(drop)
+        self.changed(ask).await.map(drop)
     }
 
     /// Gives the vote of `out` to `by`, which was added before and has caught up, and removes `out` for good.
@@ -56,7 +62,16 @@ impl Admin {
             let request = request.clone();
             async move { service(channel).replace_member(request).await }
         };
-        self.client.unary(Repeat::Harmless, ask).await.map(drop)
+        self.changed(ask).await.map(drop)
+    }
+
+    /// Has a change of members made. It goes over all groups, and each may have to find a leader first.
+    async fn changed<T, F>(&self, ask: impl Fn(Channel) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let patience = self.client.call_timeout().max(CHANGE_PATIENCE);
+        self.client.unary_within(patience, Repeat::Harmless, ask).await
     }
 
     /// The groups, each as its own leader tells of it, with how far its members are. A group whose leader does not

@@ -9,15 +9,12 @@ use super::steps::{Step, Wish};
 use std::time::{Duration, Instant};
 use tollgate_gateway::{Router, operation};
 use tollgate_node::{Answer, Ask, NodeHandle};
-use tollgate_proto::error_of_status;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::{self, Error, ErrorReason};
+use tollgate_proto::{MEMBER_CHANGE_PATIENCE, error_of_status};
 use tollgate_replica::{Host, MemberRefusal, Members, ProposeError};
 use tollgate_types::{GroupId, NodeId};
 use tonic::transport::Endpoint as Dialled;
-
-/// How long a change may take in all groups together.
-const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long one group may take, with a change of leaders and another change of members before.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -86,8 +83,20 @@ impl Changes {
     }
 
     /// Carries a wish out, as far as that is asked of this node. The node that was added, if one was.
+    ///
+    /// Begun, it goes on though nobody may wait for it any more: whoever hangs up must not leave the groups at odds.
     pub(super) async fn carry_out(&self, asked: Asked, wish: Wish) -> Result<Option<NodeId>, Error> {
-        let until = Instant::now() + CHANGE_PATIENCE;
+        let changes = self.clone();
+        let under_way = tokio::spawn(async move { changes.go_through(asked, wish).await });
+        match tokio::time::timeout(MEMBER_CHANGE_PATIENCE, under_way).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(_)) => Err(operation::unexpected("a change of members")),
+            Err(_) => Err(late()),
+        }
+    }
+
+    async fn go_through(&self, asked: Asked, wish: Wish) -> Result<Option<NodeId>, Error> {
+        let until = Instant::now() + MEMBER_CHANGE_PATIENCE;
         match asked {
             Asked::Anybody => self.at_leader(Task::Whole, &wish, until).await,
             Asked::First => self.in_all(wish, until).await,
@@ -143,7 +152,7 @@ impl Changes {
 
     /// Has a task done by whoever leads its group, through changes of leaders.
     async fn at_leader(&self, task: Task, wish: &Wish, until: Instant) -> Result<Option<NodeId>, Error> {
-        let patience = if task == Task::Whole { CHANGE_PATIENCE } else { PATIENCE };
+        let patience = if task == Task::Whole { MEMBER_CHANGE_PATIENCE } else { PATIENCE };
         let until_here = until.min(Instant::now() + patience);
         let (group, own) = (task.group(), self.node.node());
         let mut hint = None;
@@ -155,7 +164,11 @@ impl Changes {
                     Task::Whole => Box::pin(self.in_all(wish.clone(), until)).await,
                     Task::Group(group) => self.as_leader(group, wish).await,
                 },
-                Some((_, Some(address))) => self.forward(task, wish, &address, until).await,
+                Some((leader, Some(address))) => tokio::select! {
+                    carried_out = self.forward(task, wish, &address, until) => carried_out,
+                    // It stands still, or hands on: whoever leads now goes on where it stopped.
+                    () = self.another_leads(group, leader) => Err(self.not_leader(group)),
+                },
                 Some((_, None)) | None => Err(self.router.not_leader(group, None)),
             };
             let error = match carried_out {
@@ -176,6 +189,18 @@ impl Changes {
             hint = NodeId::new(error.leader_id)
                 .filter(|hinted| Some(*hinted) != leader && error.group_id == group.number());
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Waits until it becomes known that somebody else leads the group than this node.
+    async fn another_leads(&self, group: GroupId, than: NodeId) {
+        let mut status = self.node.status().clone();
+        let before = status.borrow().leader(group);
+        let another =
+            |leader: Option<NodeId>| leader != before && leader.is_some_and(|leader| leader != than);
+        if status.wait_for(|status| another(status.leader(group))).await.is_err() {
+            // The node is going down, and the call with it.
+            std::future::pending::<()>().await;
         }
     }
 
@@ -286,6 +311,15 @@ fn patience_with(refused: &ProposeError) -> Duration {
         }
         _ => Duration::ZERO,
     }
+}
+
+/// Nobody waits any longer for what goes on.
+fn late() -> Error {
+    let says = format!(
+        "the change is not done after {} s, and goes on: look at `tollgate member ls`, and run it again",
+        MEMBER_CHANGE_PATIENCE.as_secs()
+    );
+    Error::new(ErrorReason::TimedOut, says)
 }
 
 /// What one group said, after others had done their part. What is refused is not done by asking again.
