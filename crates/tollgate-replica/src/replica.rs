@@ -354,7 +354,7 @@ impl Replica {
     }
 
     /// Log time moves once a turn, before anything is stamped.
-    pub(crate) fn begin_turn(&mut self, turn: &Turn) {
+    pub(crate) fn begin_turn(&mut self, turn: &mut Turn) {
         self.give_up_balancing(turn);
         let Some(clock) = &mut self.clock else { return };
         // Nobody can renew while nothing can be written: such an outage must not eat leases either.

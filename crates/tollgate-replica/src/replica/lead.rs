@@ -288,8 +288,7 @@ impl Replica {
         let (prs, committed) = (self.raw.raft.prs(), self.raw.raft.raft_log.committed);
         let caught_up =
             |node: NodeId| prs.get(node.number()).is_some_and(|progress| progress.matched >= committed);
-        // Nor one whose connection broke: a node that has just died leads nothing, and would be everybody's choice.
-        let fit = |node: &NodeId| self.is_fit(*node, turn) && turn.is_active(*node) && caught_up(*node);
+        let fit = |node: &NodeId| self.is_fit(*node, turn) && !turn.is_left_alone(*node) && caught_up(*node);
         Some(Led { group: self.group, successors: self.members.voters.iter().copied().filter(fit).collect() })
     }
 
@@ -301,19 +300,22 @@ impl Replica {
 
     /// A node that is caught up takes over within some round trips, or stands still: then nothing would be proposed,
     /// and no lease end, until Raft gives up by itself after an election timeout.
-    pub(super) fn give_up_balancing(&mut self, turn: &Turn) {
+    pub(super) fn give_up_balancing(&mut self, turn: &mut Turn) {
         if turn.now < self.balanced_until {
             return;
         }
         self.balanced_until = Moment::NEVER;
-        if self.leads() {
+        if let Some(to) = self.raw.raft.lead_transferee.filter(|_| self.leads()).and_then(NodeId::new) {
             self.raw.raft.abort_leader_transfer();
+            turn.leave_alone(to);
         }
     }
 
-    /// Whether another node could lead.
+    /// Whether another node could lead. One that has just died, or is about to stop, leads nothing: it would be
+    /// everybody's choice.
     fn is_fit(&self, node: NodeId, turn: &Turn) -> bool {
-        node != self.node && !self.members.witnesses.contains(&node) && self.is_active(node, turn)
+        let may = node != self.node && !self.members.witnesses.contains(&node) && !turn.is_unfit(node);
+        may && self.answers(node, turn)
     }
 
     fn best_successor(&self, turn: &Turn) -> Option<NodeId> {
