@@ -187,6 +187,28 @@ async fn one_that_votes_in_group_0_votes_in_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_addition_that_another_one_overtakes_is_finished_all_the_same() {
+    let cluster = spread().await;
+    let places: Vec<Listeners> = (0..4).map(|_| bind()).collect();
+    let new = |place: usize| new_member(0, places[place].addresses().unwrap(), Vec::new());
+    // The first was interrupted after group 0, and the second comes before it is run again.
+    add_in(&cluster, 4, places[0].addresses().unwrap(), &[0]).await;
+    let mut asked = admin(&cluster, 1).await;
+    for (place, id) in [(1, 5), (0, 4)] {
+        assert_eq!(asked.add_member(new(place)).await.unwrap().into_inner().node_id, id);
+    }
+    until(&mut asked, &[1, 2, 3], &[4, 5]).await;
+    // At the same time, by way of different nodes.
+    let mut others = (admin(&cluster, 0).await, admin(&cluster, 2).await);
+    let (one, other) = tokio::join!(others.0.add_member(new(2)), others.1.add_member(new(3)));
+    let mut ids = [one, other].map(|added| added.unwrap().into_inner().node_id);
+    ids.sort_unstable();
+    assert_eq!(ids, [6, 7]);
+    until(&mut asked, &[1, 2, 3], &[4, 5, 6, 7]).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_change_in_every_group_whoever_leads_it_and_whoever_is_asked() {
     let mut cluster = spread().await;
     let dir = TempDir::new().unwrap();

@@ -10,7 +10,7 @@ pub(super) use changes::Changes;
 use super::Admin;
 use crate::config::{Endpoint, NODE_ID_MAX};
 use changes::Asked;
-use steps::Wish;
+use steps::{Earlier, Wish};
 use tollgate_gateway::operation;
 use tollgate_proto::v1;
 use tollgate_proto::{BadField, convert};
@@ -121,6 +121,24 @@ impl Admin {
 }
 
 fn read_new_member(request: &v1::AddMemberRequest) -> Result<Wish, BadField> {
+    let whereabouts = read_whereabouts(&request.peer_address, &request.client_address, &request.zone)?;
+    if whereabouts.peer == whereabouts.client {
+        let says = format!("it is {}, and so is peer_address: give each its own port", whereabouts.client);
+        return Err(BadField::new("client_address", says));
+    }
+    if request.node_id > NODE_ID_MAX {
+        return Err(BadField::new("node_id", format!("it is above {NODE_ID_MAX}: choose a lower one")));
+    }
+    let earlier = |wire: &v1::EarlierMember| {
+        let node = convert::read_node_id("before", wire.node_id)?;
+        let whereabouts = read_whereabouts(&wire.peer_address, &wire.client_address, &wire.zone)?;
+        Ok(Earlier { node, witness: wire.witness, whereabouts })
+    };
+    let before = request.before.iter().map(earlier).collect::<Result<_, BadField>>()?;
+    Ok(Wish::Add { node: NodeId::new(request.node_id), witness: request.witness, whereabouts, before })
+}
+
+fn read_whereabouts(peer: &str, client: &str, zone: &str) -> Result<Whereabouts, BadField> {
     let address = |field: &'static str, text: &str| {
         let text = text.strip_prefix("http://").unwrap_or(text);
         let endpoint = Endpoint::parse(text);
@@ -128,18 +146,8 @@ fn read_new_member(request: &v1::AddMemberRequest) -> Result<Wish, BadField> {
             .map(|endpoint| endpoint.host_port())
             .map_err(|wrong| BadField::new(field, format!("it {}: {}", wrong.what, wrong.advice)))
     };
-    let peer = address("peer_address", &request.peer_address)?;
-    let client = address("client_address", &request.client_address)?;
-    if peer == client {
-        let says = format!("it is {client}, and so is peer_address: give each its own port");
-        return Err(BadField::new("client_address", says));
-    }
-    if request.node_id > NODE_ID_MAX {
-        return Err(BadField::new("node_id", format!("it is above {NODE_ID_MAX}: choose a lower one")));
-    }
-    let zone = Zone::new(&request.zone).map_err(BadField::invalid("zone"))?;
-    let whereabouts = Whereabouts { peer, client, zone };
-    Ok(Wish::Add { node: NodeId::new(request.node_id), witness: request.witness, whereabouts })
+    let (peer, client) = (address("peer_address", peer)?, address("client_address", client)?);
+    Ok(Whereabouts { peer, client, zone: Zone::new(zone).map_err(BadField::invalid("zone"))? })
 }
 
 pub(super) fn progress(progress: &MemberProgress) -> v1::MemberProgress {

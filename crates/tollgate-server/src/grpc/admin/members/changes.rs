@@ -1,12 +1,14 @@
 //! Carries changes of members out, in all groups, each by its leader.
 //!
-//! Whichever node is asked hands the whole change to the leader of group 0. That one refuses what can't be before any
-//! group has changed, and asks the leaders of the groups, one after the other. Invariant: what was done is done once;
-//! asked again, a change that was interrupted goes on to its end. Not here: the steps (`steps`), what a group allows
-//! (`tollgate_replica`).
+//! Whichever node is asked hands the whole change to the leader of group 0. That one makes one change at a time; it
+//! refuses what can't be before any group has changed, and asks the leaders of the groups, one after the other.
+//! Invariant: what was done is done once; asked again, a change that was interrupted goes on to its end, whatever other
+//! changes were made meanwhile. Not here: the steps (`steps`), what a group allows (`tollgate_replica`).
 
-use super::steps::{Step, Wish};
+use super::steps::{Earlier, Step, Wish};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 use tollgate_gateway::{Router, operation};
 use tollgate_node::{Answer, Ask, NodeHandle};
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
@@ -75,11 +77,14 @@ struct Sight {
 pub(in crate::grpc::admin) struct Changes {
     router: Router,
     node: NodeHandle,
+    /// Whoever makes a change as the leader of group 0: of two at a time, each would meet groups that the other has
+    /// been to and groups that it has not.
+    alone: Arc<Mutex<()>>,
 }
 
 impl Changes {
     pub(in crate::grpc::admin) fn new(router: Router, node: NodeHandle) -> Changes {
-        Changes { router, node }
+        Changes { router, node, alone: Arc::default() }
     }
 
     /// Carries a wish out, as far as that is asked of this node. The node that was added, if one was.
@@ -112,19 +117,23 @@ impl Changes {
 
     /// Carries a wish out in one group after the other, if this node leads group 0.
     async fn in_all(&self, mut wish: Wish, until: Instant) -> Result<Option<NodeId>, Error> {
+        let Ok(_alone) = tokio::time::timeout_at(until.into(), self.alone.lock()).await else {
+            return Err(late());
+        };
         self.object(&wish).await?;
         let groups: Vec<GroupId> = self.node.status().borrow().groups.keys().copied().collect();
         let (count, mut added) = (groups.len(), None);
         for (done, group) in wish.order(groups).into_iter().enumerate() {
             // Whoever leads group 0 now is asked to go on: two at a time would be in each other's way.
-            if !self.sight(GroupId::MAP).await?.leads {
+            let Sight { members, leads, .. } = self.sight(GroupId::MAP).await?;
+            if !leads {
                 return Err(self.not_leader(GroupId::MAP));
             }
+            if done > 0 {
+                wish.settle(added, &members);
+            }
             match self.at_leader(Task::Group(group), &wish, until).await {
-                Ok(node) => {
-                    added = added.or(node);
-                    wish.settle(added);
-                }
+                Ok(node) => added = added.or(node),
                 Err(error) if count == 1 => return Err(error),
                 Err(error) => return Err(interrupted(error, group, done, count)),
             }
@@ -224,7 +233,7 @@ impl Changes {
         let dialled = dialled.connect_timeout(CONNECT_PATIENCE).timeout(patience);
         let mut admin = AdminServiceClient::new(dialled.connect().await.map_err(lost)?);
         let asked = match wish {
-            Wish::Add { node, witness, whereabouts } => {
+            Wish::Add { node, witness, whereabouts, before } => {
                 let request = v1::AddMemberRequest {
                     node_id: node.map_or(0, NodeId::number),
                     peer_address: whereabouts.peer.to_string(),
@@ -233,6 +242,7 @@ impl Changes {
                     witness: *witness,
                     group_ids,
                     passed_on,
+                    before: before.iter().map(earlier_member).collect(),
                 };
                 admin.add_member(request).await.map(|added| NodeId::new(added.into_inner().node_id))
             }
@@ -299,6 +309,17 @@ impl Changes {
         };
         let seen = self.node.inspect(look).await;
         seen.map_err(|error| operation::error_of_not_answered(error, group))
+    }
+}
+
+fn earlier_member(earlier: &Earlier) -> v1::EarlierMember {
+    let Earlier { node, witness, whereabouts } = earlier;
+    v1::EarlierMember {
+        node_id: node.number(),
+        peer_address: whereabouts.peer.to_string(),
+        client_address: whereabouts.client.to_string(),
+        zone: whereabouts.zone.to_string(),
+        witness: *witness,
     }
 }
 

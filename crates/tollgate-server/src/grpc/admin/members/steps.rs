@@ -10,14 +10,23 @@ use tollgate_types::{GroupId, NodeId};
 /// What an operator wants of the members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// A new node, under this id or the next.
-    Add { node: Option<NodeId>, witness: bool, whereabouts: Whereabouts },
+    /// A new node, under this id or the next. Those before it are members of group 0 with lower ids: a group that has
+    /// not heard of them takes them first, for it takes ids in order and never one that it has passed over.
+    Add { node: Option<NodeId>, witness: bool, whereabouts: Whereabouts, before: Vec<Earlier> },
     /// A vote for a node.
     Promote { node: NodeId },
     /// A node less.
     Remove { node: NodeId },
     /// One node's vote for another.
     Replace { out: NodeId, by: NodeId },
+}
+
+/// A member that was added before another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Earlier {
+    pub(super) node: NodeId,
+    pub(super) witness: bool,
+    pub(super) whereabouts: Whereabouts,
 }
 
 /// What a group does next.
@@ -34,11 +43,19 @@ pub(super) enum Step {
 }
 
 impl Wish {
-    /// Whoever was added in the first group is added in the others.
-    pub(super) fn settle(&mut self, added: Option<NodeId>) {
-        if let Wish::Add { node, .. } = self {
-            *node = node.or(added);
-        }
+    /// Whoever was added in the first group is added in the others, behind those whom that group, of these members,
+    /// has had before.
+    pub(super) fn settle(&mut self, added: Option<NodeId>, members: &Members) {
+        let Wish::Add { node, before, .. } = self else { return };
+        *node = node.or(added);
+        let earlier = members.all().into_iter().filter(|earlier| node.is_some_and(|node| *earlier < node));
+        let earlier = earlier.map(|node| Earlier {
+            node,
+            witness: members.witnesses.contains(&node),
+            whereabouts: members.whereabouts_of(node).clone(),
+        });
+        // Where the first members of all are found need not be known, and every group has them.
+        *before = earlier.filter(|earlier| earlier.whereabouts != Whereabouts::UNKNOWN).collect();
     }
 
     /// The groups in the order in which it is carried out. Group 0 is told first of whoever comes and last of whoever
@@ -71,7 +88,9 @@ impl Wish {
             return Step::Wait;
         }
         match self {
-            Wish::Add { node, witness, whereabouts } => add(members, heard, *node, *witness, whereabouts),
+            Wish::Add { node, witness, whereabouts, before } => {
+                add(members, heard, *node, *witness, whereabouts, before)
+            }
             Wish::Promote { node } if members.voters.contains(node) => Step::Done(None),
             Wish::Promote { node } => Step::Change(MemberChange::Promote { node: *node }),
             Wish::Remove { node } if members.contains(*node) => {
@@ -93,6 +112,7 @@ fn add(
     node: Option<NodeId>,
     witness: bool,
     whereabouts: &Whereabouts,
+    before: &[Earlier],
 ) -> Step {
     let is_same = |node: &NodeId| {
         let found = members.whereabouts_of(*node);
@@ -100,12 +120,12 @@ fn add(
         at && members.witnesses.contains(node) == witness
     };
     // Asked for the second time, the first may have been carried out, here or everywhere.
-    let before = match node {
+    let added = match node {
         Some(node) => Some(node).filter(|node| members.contains(*node) && is_same(node)),
         None => members.learners.iter().copied().find(is_same),
     };
-    if before.is_some() {
-        return Step::Done(before);
+    if added.is_some() {
+        return Step::Done(added);
     }
     let clashes = |other: &&NodeId| {
         let found = members.whereabouts_of(**other);
@@ -121,6 +141,10 @@ fn add(
         return Step::Refused(Error::new(ErrorReason::MemberRefused, says));
     }
     let Some(node) = node.or_else(|| NodeId::new(members.next_node)) else { return Step::Wait };
+    let unheard = |earlier: &&Earlier| earlier.node < node && earlier.node.number() >= members.next_node;
+    if let Some(Earlier { node, witness, whereabouts }) = before.iter().find(unheard).cloned() {
+        return Step::Change(MemberChange::AddLearner { node, witness, whereabouts });
+    }
     Step::Change(MemberChange::AddLearner { node, witness, whereabouts: whereabouts.clone() })
 }
 
@@ -166,7 +190,8 @@ mod tests {
     }
 
     fn add(node: Option<u64>, host: &str) -> Wish {
-        Wish::Add { node: node.and_then(NodeId::new), witness: false, whereabouts: at(host) }
+        let node = node.and_then(NodeId::new);
+        Wish::Add { node, witness: false, whereabouts: at(host), before: Vec::new() }
     }
 
     #[test]
@@ -182,8 +207,41 @@ mod tests {
         // Another one at other addresses: the group refuses the id.
         assert!(matches!(add(Some(5), "x").step(OTHER, &members(), &[]), Step::Change(_)));
         let mut wish = add(None, "f");
-        wish.settle(Some(node(6)));
+        wish.settle(Some(node(6)), &Members::default());
         assert_eq!(wish, add(Some(6), "f"));
+    }
+
+    #[test]
+    fn a_group_takes_first_whom_group_0_had_first() {
+        let mut first = members();
+        let mut wish = add(None, "f");
+        first.learners.extend([node(6), node(7)]);
+        first.witnesses.insert(node(6));
+        first.next_node = 8;
+        let mut first = first.found_at([(node(5), at("e")), (node(6), at("g")), (node(7), at("f"))]);
+        wish.settle(Some(node(7)), &first);
+        // A group that has heard of nobody since node 5.
+        let mut other = members();
+        for (number, host, is_witness) in [(6, "g", true), (7, "f", false)] {
+            let Step::Change(MemberChange::AddLearner { node: added, witness, whereabouts }) =
+                wish.step(OTHER, &other, &[])
+            else {
+                panic!("it is added")
+            };
+            assert_eq!((added, witness, whereabouts), (node(number), is_witness, at(host)));
+            other.learners.insert(added);
+            other.next_node = number + 1;
+            other.whereabouts.insert(added, at(host));
+        }
+        assert_eq!(wish.step(OTHER, &other, &[]), Step::Done(Some(node(7))));
+        // Whom group 0 has no more is not added anew.
+        first.learners.remove(&node(6));
+        wish.settle(None, &first);
+        let step = wish.step(OTHER, &members(), &[]);
+        assert!(
+            matches!(step, Step::Change(MemberChange::AddLearner { node: added, .. }) if added == node(7)),
+            "{step:?}"
+        );
     }
 
     #[test]
