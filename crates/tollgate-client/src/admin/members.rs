@@ -79,15 +79,25 @@ impl Admin {
     pub async fn progress(&self) -> Result<Vec<Group>, Error> {
         let mut groups = self.groups().await?.groups;
         for group in groups.iter_mut().filter(|group| group.progress.is_empty()) {
-            if group.leader_address.is_empty() {
-                continue;
-            }
-            let ask = |channel| async move { service(channel).groups(v1::GroupsRequest::default()).await };
-            let Ok(told) = self.client.unary_at(&group.leader_address, ask).await else { continue };
+            let Some(told) = self.told_by_leader(group).await else { continue };
             if let Some(own) = convert::groups(told).groups.into_iter().find(|own| own.id == group.id) {
                 *group = own;
             }
         }
         Ok(groups)
+    }
+
+    /// What the leader of a group answers, if it does. Behind a gateway it is asked by way of it.
+    async fn told_by_leader(&self, group: &Group) -> Option<v1::GroupsResponse> {
+        let node_id = group.leader?.number();
+        let request = v1::GroupsRequest { node_id, ..Default::default() };
+        let ask = |channel| async move { service(channel).groups(request).await };
+        if self.client.pilot().is_behind_gateway() {
+            return self.client.unary_once(ask).await.ok();
+        }
+        if group.leader_address.is_empty() {
+            return None;
+        }
+        self.client.unary_at(&group.leader_address, ask).await.ok()
     }
 }

@@ -75,8 +75,10 @@ impl AdminService for AdminRelay {
     }
 
     async fn groups(&self, request: Request<GroupsRequest>) -> Result<Response<GroupsResponse>, Status> {
+        let request = request.into_inner();
+        let whom = convert::read_node_id_or_none(request.node_id).map_or(Whom::Any, Whom::Node);
         let told: Result<Response<GroupsResponse>, Status> =
-            relayed!(self, groups, request.into_inner(), Whom::Any, Repeat::Harmless);
+            relayed!(self, groups, request, whom, Repeat::Harmless);
         Ok(Response::new(GroupsResponse { via_gateway: true, ..told?.into_inner() }))
     }
 
