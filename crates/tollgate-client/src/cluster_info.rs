@@ -171,10 +171,17 @@ pub struct MemberProgress {
     pub match_index: u64,
     /// How many entries of the leader's log it lacks.
     pub behind: u64,
-    /// Whether it has spoken lately.
+    /// Whether it has spoken lately, as one that has the group's log.
     pub active: bool,
     /// Whether it lacks so little that it can get a vote.
     pub caught_up: bool,
+    /// Whether it has been heard from lately at all: a new member has nothing of the group until its first snapshot is
+    /// complete.
+    pub connected: bool,
+    /// How much it has of a snapshot that is on its way to it...
+    pub snapshot_received_bytes: u64,
+    /// ...which has so many bytes; 0 if none is on its way.
+    pub snapshot_bytes: u64,
 }
 
 /// The groups of a cluster.

@@ -392,7 +392,8 @@ fn serves_clients(member: &Member) -> bool {
 async fn ask_who_leads(channel: Channel, endpoints: &Endpoints) -> (Found, Option<Chart>) {
     let mut admin = AdminServiceClient::new(channel);
     let consistency = Consistency::Stale.into();
-    let Ok(groups) = admin.groups(GroupsRequest { consistency }).await else { return (Found::Nowhere, None) };
+    let request = GroupsRequest { consistency, ..Default::default() };
+    let Ok(groups) = admin.groups(request).await else { return (Found::Nowhere, None) };
     let groups = groups.into_inner();
     if groups.via_gateway {
         // Something between here and there shares connections out among gateways.

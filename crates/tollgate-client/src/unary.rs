@@ -33,7 +33,20 @@ impl Client {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let until = Instant::now() + self.call_timeout();
+        self.unary_within(self.call_timeout(), repeat, ask).await
+    }
+
+    /// As [`Client::unary`], for a call that may take so long.
+    pub(crate) async fn unary_within<T, F>(
+        &self,
+        patience: Duration,
+        repeat: Repeat,
+        ask: impl Fn(Channel) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let until = Instant::now() + patience;
         let (mut pause, mut elsewhere, mut last) = (Pause::new(), None::<Channel>, None);
         loop {
             let channel = match elsewhere.take() {

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tollgate_node::NodeStatus;
-use tollgate_proto::error_of_status;
 use tollgate_proto::v1::{self, ErrorReason};
+use tollgate_proto::{MEMBER_CHANGE_PATIENCE, error_of_status};
 use tollgate_types::{GroupId, NodeId};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
@@ -24,8 +24,11 @@ use tonic::{Code, Response, Status};
 /// How long a connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long a node may take for one call: longer than any of them is allowed to take there.
+/// How long a node may take for one call, unless the call comes with a patience of its own.
 const CALL_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a node may take for a change of members: longer than it gives itself, and less than clients do.
+pub const MEMBER_CALL_PATIENCE: Duration = Duration::from_secs(MEMBER_CHANGE_PATIENCE.as_secs() + 5);
 
 /// How long a stream may take to begin.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
@@ -92,13 +95,31 @@ impl Relay {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        self.ask_within(CALL_PATIENCE, whom, repeat, call).await
+    }
+
+    /// Has a node answer a call that may take so long.
+    pub async fn ask_within<T, F>(
+        &self,
+        patience: Duration,
+        whom: Whom,
+        repeat: Repeat,
+        call: impl Fn(Channel) -> F,
+    ) -> Result<T, v1::Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
         let (mut whom, mut attempt) = (whom, 0);
         loop {
             attempt += 1;
             let (node, channel) = self.channel(whom)?;
-            let error = match tokio::time::timeout(CALL_PATIENCE, call(channel)).await {
+            let error = match tokio::time::timeout(patience, call(channel)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => error_of(&status, node, repeat),
+                // Nobody waits for a second one of these.
+                Err(_) if patience > CALL_PATIENCE => {
+                    return Err(unsure(node, "it has not answered in time"));
+                }
                 Err(_) => unsure(node, "it has not answered in time"),
             };
             self.shared.hurry.notify_one();
@@ -267,6 +288,25 @@ mod tests {
         let error = nobody(&chart);
         assert_eq!((error.code, error.may_have_happened), (Code::Unavailable as i32, false));
         assert!(error.message.contains("n1:1: connection refused") && error.retry_after_ms > 0, "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_members_is_waited_for_as_long_as_a_node_may_take() {
+        let scout = Scout::start(vec!["127.0.0.1:1".to_owned()], None);
+        let node = NodeId::new(1).unwrap();
+        let clients = [(node, "127.0.0.1:1".to_owned())].into();
+        let (_known, chart) = watch::channel(Arc::new(Chart { clients, ..Chart::blank() }));
+        let (status, hurry) = (scout.status(), scout.hurry());
+        let (channels, turn) = (Mutex::default(), AtomicUsize::new(0));
+        let relay = Relay { shared: Arc::new(Shared { status, chart, hurry, channels, turn }) };
+        let slow = |_| async {
+            tokio::time::sleep(MEMBER_CHANGE_PATIENCE).await;
+            Ok(Response::new(()))
+        };
+        let whom = Whom::Node(node);
+        assert_eq!(relay.ask_within(MEMBER_CALL_PATIENCE, whom, Repeat::Harmless, slow).await, Ok(()));
+        let late = relay.ask(whom, Repeat::Harmless, slow).await.unwrap_err();
+        assert_eq!(late.reason(), ErrorReason::Indeterminate);
     }
 
     #[tokio::test]

@@ -144,7 +144,8 @@ impl Looking {
             AdminServiceClient::new(self.channel(address)?).max_decoding_message_size(ANSWER_BYTES_MAX);
         let consistency = Consistency::Stale.into();
         let why = |status: tonic::Status| status.message().to_owned();
-        let groups = admin.groups(GroupsRequest { consistency }).await.map_err(why)?.into_inner();
+        let request = GroupsRequest { consistency, ..Default::default() };
+        let groups = admin.groups(request).await.map_err(why)?.into_inner();
         let members = if self.looks % MEMBERS_EVERY == 1 || self.picture.misses_members(&groups) {
             Some(admin.members(MembersRequest { consistency }).await.map_err(why)?.into_inner())
         } else {

@@ -29,6 +29,10 @@ pub use bad_field::BadField;
 pub use claim_key::claim_key;
 pub use status::error_of_status;
 
+/// How long a node works on a change of members, in all groups together, before it says that it is not done. Whoever
+/// asks for one waits longer, so as to hear what became of it.
+pub const MEMBER_CHANGE_PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
+
 /// The descriptors of all files of the package, comments included, for server reflection: an encoded
 /// `google.protobuf.FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tollgate_descriptors.bin"));

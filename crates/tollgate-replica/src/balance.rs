@@ -9,6 +9,10 @@
 use std::collections::BTreeMap;
 use tollgate_types::{GroupId, NodeId, Zone};
 
+/// A node that did not take a group over gets no other for so long: each attempt costs a group the time in which nobody
+/// can propose, and what kept the node from it rarely passes at once.
+pub(crate) const LEFT_ALONE_MS: u64 = 60_000;
+
 /// A group that this node leads, and who could lead it instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Led {

@@ -22,7 +22,7 @@ use tollgate_core::{DecodeError, Reader, Writer};
 use tollgate_types::{ClusterId, GroupId, NodeId};
 
 /// Changes when a frame's bytes change their meaning.
-const FRAME_VERSION: u8 = 1;
+const FRAME_VERSION: u8 = 2;
 
 /// Why a frame was refused. Nothing of it had any effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +58,8 @@ pub(crate) struct Header {
     pub(crate) to: NodeId,
     /// The newest apply version that the sender's binary knows.
     pub(crate) apply_version: u32,
+    /// Whether the sender could lead: it is not about to stop, and its disk has room.
+    pub(crate) fit_to_lead: bool,
 }
 
 /// One thing that a node tells another.
@@ -122,6 +124,7 @@ impl FrameWriter {
         writer.varint(header.from.number());
         writer.varint(header.to.number());
         writer.varint(u64::from(header.apply_version));
+        writer.bool(header.fit_to_lead);
         FrameWriter { bytes }
     }
 
@@ -211,6 +214,7 @@ fn read_header(reader: &mut Reader<'_>) -> Result<Header, DecodeError> {
         from: decode_node(reader)?,
         to: decode_node(reader)?,
         apply_version: reader.u32("apply version")?,
+        fit_to_lead: reader.bool("fit to lead")?,
     })
 }
 
@@ -292,7 +296,8 @@ mod tests {
     }
 
     fn header() -> Header {
-        Header { cluster: ClusterId::new(u64::MAX), from: node(1), to: node(2), apply_version: 3 }
+        let (cluster, from, to) = (ClusterId::new(u64::MAX), node(1), node(2));
+        Header { cluster, from, to, apply_version: 3, fit_to_lead: true }
     }
 
     fn raft(kind: MessageType, change: impl FnOnce(&mut Message)) -> Part {
@@ -370,6 +375,8 @@ mod tests {
             writer.push(&part);
         }
         assert_eq!(decode(&writer.finish()), Ok((header(), all_parts())));
+        let unfit = Header { fit_to_lead: false, ..header() };
+        assert_eq!(decode(&FrameWriter::new(unfit).finish()), Ok((unfit, Vec::new())));
     }
 
     #[test]

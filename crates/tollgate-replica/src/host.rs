@@ -90,7 +90,7 @@ impl Host {
         self.in_turn = true;
         self.turn.now = now.max(self.turn.now);
         for replica in self.replicas.values_mut() {
-            replica.begin_turn(&self.turn);
+            replica.begin_turn(&mut self.turn);
         }
         self.pass_ticks();
         for (group, letter) in std::mem::take(&mut self.letters) {
@@ -156,7 +156,8 @@ impl Host {
         if !self.turn.takes_part {
             return Ok(());
         }
-        let peer = Peer { heard: self.turn.now, apply_version: header.apply_version };
+        let frame::Header { apply_version, fit_to_lead, .. } = header;
+        let peer = Peer { heard: self.turn.now, apply_version, fit_to_lead };
         if self.turn.peers.len() < PEERS_MAX || self.turn.peers.contains_key(&header.from) {
             self.turn.peers.insert(header.from, peer);
         }
@@ -296,6 +297,7 @@ impl Host {
     /// May be called between turns as well.
     pub fn disk_full(&mut self, full: bool) {
         self.turn.disk_full = full;
+        self.turn.close_frames();
     }
 
     /// Whether this node takes part in its groups. While it does not, it hears nobody, gives no vote and asks for none:
@@ -305,10 +307,11 @@ impl Host {
         self.turn.takes_part = takes_part;
     }
 
-    /// The process is about to stop: leadership is handed on, and nothing more is proposed. May be called between
-    /// turns as well.
+    /// The process is about to stop: leadership is handed on, nothing more is proposed, and the others are told that
+    /// this node is to lead nothing. May be called between turns as well.
     pub fn begin_shutdown(&mut self) {
         self.turn.shutting_down = true;
+        self.turn.close_frames();
     }
 
     /// Ends the turn. What it produced must be dealt with as the crate's header says.

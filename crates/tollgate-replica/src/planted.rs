@@ -34,5 +34,6 @@ tollgate_types::planted_bugs! {
     HangUpEndsSharedWait: "a caller that hangs up ends the wait of another that stands by",
     HangUpToldTooSoon: "a caller that hangs up is told that it has left before its wait has ended",
     HashKeptBack: "a leader tells nobody the hash of its state",
+    BrokenConnectionAnswers: "a voter whose connection has just broken counts as one that answers",
     BlankVoterServed: "a voter that has lost its disk is brought up to date and counts again",
 }

@@ -100,10 +100,17 @@ pub struct MemberProgress {
     pub matched: u64,
     /// How many entries of the leader's log it lacks.
     pub behind: u64,
-    /// Whether it has spoken lately.
+    /// Whether it has spoken in this group lately, as one that has its disk, and its connection stands.
     pub active: bool,
     /// Whether it is near enough to the end to get a vote.
     pub caught_up: bool,
+    /// Whether its node has been heard from lately: a new member is blank, and so not active, until its first snapshot
+    /// is complete.
+    pub connected: bool,
+    /// How much it has of a snapshot that is on its way to it...
+    pub snapshot_received_bytes: u64,
+    /// ...which has so many bytes; 0 if none is on its way.
+    pub snapshot_bytes: u64,
 }
 
 pub(crate) struct Replica {
@@ -347,7 +354,7 @@ impl Replica {
     }
 
     /// Log time moves once a turn, before anything is stamped.
-    pub(crate) fn begin_turn(&mut self, turn: &Turn) {
+    pub(crate) fn begin_turn(&mut self, turn: &mut Turn) {
         self.give_up_balancing(turn);
         let Some(clock) = &mut self.clock else { return };
         // Nobody can renew while nothing can be written: such an outage must not eat leases either.

@@ -80,6 +80,11 @@ impl Sending {
         Chunk { group, transfer: self.transfer, term: self.term, file: self.file.clone(), offset, bytes }
     }
 
+    /// What the receiver has said that it has.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.acked
+    }
+
     /// The receiver wants the piece at `next`.
     pub(crate) fn acked(&mut self, next: u64, now: Moment) {
         if next == self.file.size {

@@ -1,5 +1,6 @@
 //! What all replicas of a host share during a turn: the time, the settings, and the output that grows.
 
+use crate::balance::LEFT_ALONE_MS;
 use crate::config::HostConfig;
 use crate::frame::{FrameWriter, Header, Part};
 use crate::letter::Letter;
@@ -27,6 +28,8 @@ pub(crate) struct Turn {
     /// Whether the replicas speak and listen at all.
     pub(crate) takes_part: bool,
     pub(crate) planted: Planted,
+    /// Nodes that did not take a group over which they were handed for balance, and until when they get none.
+    left_alone: BTreeMap<NodeId, Moment>,
     /// Letters of this turn, and the groups to whose leaders they go.
     letters: Vec<(GroupId, Letter)>,
     frames: BTreeMap<NodeId, FrameWriter>,
@@ -38,6 +41,7 @@ pub(crate) struct Turn {
 pub(crate) struct Peer {
     pub(crate) heard: Moment,
     pub(crate) apply_version: u32,
+    pub(crate) fit_to_lead: bool,
 }
 
 impl Turn {
@@ -55,6 +59,7 @@ impl Turn {
             shutting_down: false,
             takes_part: true,
             planted: Planted::default(),
+            left_alone: BTreeMap::new(),
             letters: Vec::new(),
             frames: BTreeMap::new(),
             transfers,
@@ -67,6 +72,7 @@ impl Turn {
             from: self.config.node,
             to,
             apply_version: self.config.apply_version,
+            fit_to_lead: !self.shutting_down && !self.disk_full,
         };
         let frame = self.frames.entry(to).or_insert_with(|| FrameWriter::new(header));
         frame.push(part);
@@ -86,10 +92,15 @@ impl Turn {
     }
 
     pub(crate) fn take_output(&mut self) -> Output {
+        self.close_frames();
+        std::mem::take(&mut self.out)
+    }
+
+    /// What is sent from now on goes into new frames, whose headers tell what is so now.
+    pub(crate) fn close_frames(&mut self) {
         for (to, frame) in std::mem::take(&mut self.frames) {
             self.out.frames.push((to, frame.finish()));
         }
-        std::mem::take(&mut self.out)
     }
 
     pub(crate) fn next_transfer(&mut self) -> TransferId {
@@ -103,6 +114,23 @@ impl Turn {
 
     pub(crate) fn event(&mut self, event: HostEvent) {
         self.out.events.push(event);
+    }
+
+    /// A node did not take over what it was handed for balance.
+    pub(crate) fn leave_alone(&mut self, node: NodeId) {
+        let now = self.now;
+        self.left_alone.retain(|_, until| now < *until);
+        self.left_alone.insert(node, now.after_ms(LEFT_ALONE_MS));
+    }
+
+    /// Whether the node gets no groups for balance now.
+    pub(crate) fn is_left_alone(&self, node: NodeId) -> bool {
+        self.left_alone.get(&node).is_some_and(|until| self.now < *until)
+    }
+
+    /// Whether the node has said lately that it is about to stop, or can't write.
+    pub(crate) fn is_unfit(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| !peer.fit_to_lead)
     }
 
     /// Whether the node has been heard from lately.

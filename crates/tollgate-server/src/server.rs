@@ -203,6 +203,9 @@ impl Server {
             if tokio::time::timeout_at(until.into(), calls).await.is_err() {
                 tracing::info!("calls were not finished in time");
             }
+            // Nobody hands it a group any more, but an election meanwhile may have.
+            let left = until.saturating_duration_since(Instant::now());
+            self.node.retire(left.max(LAST_WORDS)).await;
         }
         self.node.halt().await;
         for mut task in [self.http, self.grpc] {

@@ -6,8 +6,14 @@ use crate::cluster_info::{AddedMember, Group, NewMember};
 use crate::convert;
 use crate::error::Error;
 use crate::unary::Repeat;
-use tollgate_proto::v1;
+use std::time::Duration;
+use tollgate_proto::{MEMBER_CHANGE_PATIENCE, v1};
 use tollgate_types::NodeId;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+/// How long a change of members is waited for: longer than a node or a gateway takes to say that it is not done.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(MEMBER_CHANGE_PATIENCE.as_secs() + 10);
 
 impl Admin {
     /// Adds a node that does not vote yet. It may be started afterwards, told to join; once it has caught up
@@ -19,44 +25,53 @@ impl Admin {
             client_address: member.client_address.clone(),
             zone: member.zone.clone(),
             witness: member.witness,
-            group_ids: Vec::new(),
+            ..v1::AddMemberRequest::default()
         };
         let ask = |channel| {
             let request = request.clone();
             async move { service(channel).add_member(request).await }
         };
-        convert::added_member(self.client.unary(Repeat::Harmless, ask).await?)
+        convert::added_member(self.changed(ask).await?)
     }
 
     /// Gives a node that has caught up a vote.
     pub async fn promote_member(&self, node: NodeId) -> Result<(), Error> {
-        let request = v1::PromoteMemberRequest { node_id: node.number(), group_ids: Vec::new() };
+        let request = v1::PromoteMemberRequest { node_id: node.number(), ..Default::default() };
         let ask = |channel| {
             let request = request.clone();
             async move { service(channel).promote_member(request).await }
         };
-        self.client.unary(Repeat::Harmless, ask).await.map(drop)
+        self.changed(ask).await.map(drop)
     }
 
     /// Removes a node for good: its id is never used again.
     pub async fn remove_member(&self, node: NodeId) -> Result<(), Error> {
-        let request = v1::RemoveMemberRequest { node_id: node.number(), group_ids: Vec::new() };
+        let request = v1::RemoveMemberRequest { node_id: node.number(), ..Default::default() };
         let ask = |channel| {
             let request = request.clone();
             async move { service(channel).remove_member(request).await }
         };
-        self.client.unary(Repeat::Harmless, ask).await.map(drop)
+        self.changed(ask).await.map(drop)
     }
 
     /// Gives the vote of `out` to `by`, which was added before and has caught up, and removes `out` for good.
     pub async fn replace_member(&self, out: NodeId, by: NodeId) -> Result<(), Error> {
-        let request =
-            v1::ReplaceMemberRequest { out_id: out.number(), by_id: by.number(), group_ids: Vec::new() };
+        let (out_id, by_id) = (out.number(), by.number());
+        let request = v1::ReplaceMemberRequest { out_id, by_id, ..Default::default() };
         let ask = |channel| {
             let request = request.clone();
             async move { service(channel).replace_member(request).await }
         };
-        self.client.unary(Repeat::Harmless, ask).await.map(drop)
+        self.changed(ask).await.map(drop)
+    }
+
+    /// Has a change of members made. It goes over all groups, and each may have to find a leader first.
+    async fn changed<T, F>(&self, ask: impl Fn(Channel) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let patience = self.client.call_timeout().max(CHANGE_PATIENCE);
+        self.client.unary_within(patience, Repeat::Harmless, ask).await
     }
 
     /// The groups, each as its own leader tells of it, with how far its members are. A group whose leader does not
@@ -64,15 +79,25 @@ impl Admin {
     pub async fn progress(&self) -> Result<Vec<Group>, Error> {
         let mut groups = self.groups().await?.groups;
         for group in groups.iter_mut().filter(|group| group.progress.is_empty()) {
-            if group.leader_address.is_empty() {
-                continue;
-            }
-            let ask = |channel| async move { service(channel).groups(v1::GroupsRequest::default()).await };
-            let Ok(told) = self.client.unary_at(&group.leader_address, ask).await else { continue };
+            let Some(told) = self.told_by_leader(group).await else { continue };
             if let Some(own) = convert::groups(told).groups.into_iter().find(|own| own.id == group.id) {
                 *group = own;
             }
         }
         Ok(groups)
+    }
+
+    /// What the leader of a group answers, if it does. Behind a gateway it is asked by way of it.
+    async fn told_by_leader(&self, group: &Group) -> Option<v1::GroupsResponse> {
+        let node_id = group.leader?.number();
+        let request = v1::GroupsRequest { node_id, ..Default::default() };
+        let ask = |channel| async move { service(channel).groups(request).await };
+        if self.client.pilot().is_behind_gateway() {
+            return self.client.unary_once(ask).await.ok();
+        }
+        if group.leader_address.is_empty() {
+            return None;
+        }
+        self.client.unary_at(&group.leader_address, ask).await.ok()
     }
 }

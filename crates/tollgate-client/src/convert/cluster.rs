@@ -88,8 +88,16 @@ pub(crate) fn added_member(wire: v1::AddMemberResponse) -> Result<AddedMember, E
 }
 
 fn progress(wire: &v1::MemberProgress) -> Option<MemberProgress> {
-    let v1::MemberProgress { node_id, match_index, behind, active, caught_up } = *wire;
-    Some(MemberProgress { node: node(node_id)?, match_index, behind, active, caught_up })
+    Some(MemberProgress {
+        node: node(wire.node_id)?,
+        match_index: wire.match_index,
+        behind: wire.behind,
+        active: wire.active,
+        caught_up: wire.caught_up,
+        connected: wire.connected,
+        snapshot_received_bytes: wire.snapshot_received_bytes,
+        snapshot_bytes: wire.snapshot_bytes,
+    })
 }
 
 pub(crate) fn groups(wire: v1::GroupsResponse) -> Groups {

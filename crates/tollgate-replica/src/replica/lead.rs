@@ -13,6 +13,7 @@ use crate::output::{ProposalId, ProposeError};
 use crate::planted::Bug;
 use crate::proposals::Asker;
 use crate::storage::ReplicaKind;
+use crate::transfer::Sending;
 use crate::turn::Turn;
 use raft::eraftpb::ConfChangeV2;
 use std::collections::BTreeSet;
@@ -287,8 +288,7 @@ impl Replica {
         let (prs, committed) = (self.raw.raft.prs(), self.raw.raft.raft_log.committed);
         let caught_up =
             |node: NodeId| prs.get(node.number()).is_some_and(|progress| progress.matched >= committed);
-        // Nor one whose connection broke: a node that has just died leads nothing, and would be everybody's choice.
-        let fit = |node: &NodeId| self.is_fit(*node, turn) && turn.is_active(*node) && caught_up(*node);
+        let fit = |node: &NodeId| self.is_fit(*node, turn) && !turn.is_left_alone(*node) && caught_up(*node);
         Some(Led { group: self.group, successors: self.members.voters.iter().copied().filter(fit).collect() })
     }
 
@@ -300,19 +300,22 @@ impl Replica {
 
     /// A node that is caught up takes over within some round trips, or stands still: then nothing would be proposed,
     /// and no lease end, until Raft gives up by itself after an election timeout.
-    pub(super) fn give_up_balancing(&mut self, turn: &Turn) {
+    pub(super) fn give_up_balancing(&mut self, turn: &mut Turn) {
         if turn.now < self.balanced_until {
             return;
         }
         self.balanced_until = Moment::NEVER;
-        if self.leads() {
+        if let Some(to) = self.raw.raft.lead_transferee.filter(|_| self.leads()).and_then(NodeId::new) {
             self.raw.raft.abort_leader_transfer();
+            turn.leave_alone(to);
         }
     }
 
-    /// Whether another node could lead.
+    /// Whether another node could lead. One that has just died, or is about to stop, leads nothing: it would be
+    /// everybody's choice.
     fn is_fit(&self, node: NodeId, turn: &Turn) -> bool {
-        node != self.node && !self.members.witnesses.contains(&node) && self.is_active(node, turn)
+        let may = node != self.node && !self.members.witnesses.contains(&node) && !turn.is_unfit(node);
+        may && self.answers(node, turn)
     }
 
     fn best_successor(&self, turn: &Turn) -> Option<NodeId> {
@@ -395,9 +398,25 @@ impl Replica {
         let raft = &self.raw.raft;
         let matched = raft.prs().get(node.number()).map_or(0, |progress| progress.matched);
         let behind = raft.raft_log.last_index().saturating_sub(matched);
-        let active = self.is_active(node, turn);
+        let active = self.answers(node, turn);
         let caught_up = matched > 0 && behind <= turn.config.promote_behind_max && active;
-        MemberProgress { node, matched, behind, active, caught_up }
+        let sending = self.sending.get(&node);
+        MemberProgress {
+            node,
+            matched,
+            behind,
+            active,
+            caught_up,
+            connected: turn.is_active(node),
+            snapshot_received_bytes: sending.map_or(0, Sending::received_bytes),
+            snapshot_bytes: sending.map_or(0, |sending| sending.file.size),
+        }
+    }
+
+    /// Whether a member can be counted on: it has spoken in this group lately, and its connection has not broken since.
+    fn answers(&self, node: NodeId, turn: &Turn) -> bool {
+        let connected = turn.is_active(node) || turn.planted.is(Bug::BrokenConnectionAnswers);
+        self.is_active(node, turn) && connected
     }
 
     /// A change must leave a quorum of those who answer now.
@@ -411,7 +430,7 @@ impl Replica {
         if voters.iter().all(|node| self.members.witnesses.contains(node)) {
             return Some(MemberRefusal::NobodyKeepsLocks);
         }
-        let active = voters.iter().filter(|&&node| self.is_active(node, turn)).count();
+        let active = voters.iter().filter(|&&node| self.answers(node, turn)).count();
         let enough = active > voters.len() / 2;
         (!enough).then_some(MemberRefusal::WouldLoseQuorum { active, voters: voters.len() })
     }

@@ -1,7 +1,7 @@
 //! Elections, failover, transfers.
 
 use crate::cluster::{Cluster, GROUP, node};
-use tollgate_replica::{HostEvent, Role};
+use tollgate_replica::{Host, HostEvent, Role};
 
 fn break_connections(cluster: &mut Cluster, dead: u64) {
     for number in (1..=3).filter(|&number| number != dead) {
@@ -79,7 +79,7 @@ fn a_node_that_shuts_down_hands_leadership_on_first() {
     let mut cluster = Cluster::new(3, &[], 3);
     let old = cluster.leader();
     cluster.run_ms(500);
-    cluster.act(old, tollgate_replica::Host::begin_shutdown);
+    cluster.act(old, Host::begin_shutdown);
     let begun_us = cluster.now_us;
     cluster.until("it leads nothing", |cluster| {
         let host = cluster.host(old);
@@ -107,6 +107,76 @@ fn leaders_of_many_groups_end_up_spread_over_the_nodes_that_are_there() {
     cluster.until("leaders are spread over those who stayed", |cluster| spread(cluster, &[1, 3]));
     cluster.start(2);
     cluster.until("leaders are spread over all again", |cluster| spread(cluster, &[1, 2, 3]));
+}
+
+const SPREAD: u32 = 6;
+
+/// How many of six groups a node leads.
+fn led(cluster: &Cluster, number: u64) -> usize {
+    let host = cluster.host(number);
+    (0..SPREAD).filter(|group| host.leads(tollgate_types::GroupId::new(*group))).count()
+}
+
+/// Three nodes that lead two groups each.
+fn spread_evenly() -> Cluster {
+    let mut cluster = Cluster::new(3, &[], SPREAD);
+    cluster.until("leaders are spread", |cluster| (1..=3).all(|number| led(cluster, number) == 2));
+    cluster
+}
+
+/// Hands its groups on, and gets none, for as long as a server waits for what is under way. Leading nothing, it would
+/// be everybody's choice.
+fn is_handed_nothing(cluster: &mut Cluster, number: u64) {
+    cluster.until("it has handed its groups on", |cluster| led(cluster, number) == 0);
+    for ms in 0..10_000 {
+        cluster.step();
+        assert_eq!(led(cluster, number), 0, "after {ms} ms");
+    }
+}
+
+#[test]
+fn one_that_is_about_to_stop_is_handed_no_group() {
+    let mut cluster = spread_evenly();
+    cluster.act(3, Host::begin_shutdown);
+    is_handed_nothing(&mut cluster, 3);
+}
+
+#[test]
+fn one_that_can_not_write_is_handed_no_group_until_it_can() {
+    let mut cluster = spread_evenly();
+    for full in [true, false] {
+        cluster.nodes.get_mut(&node(3)).unwrap().disk.full = full;
+        cluster.act(3, |host| host.disk_full(full));
+        if full {
+            is_handed_nothing(&mut cluster, 3);
+        }
+    }
+    cluster.until("it is fit again", |cluster| led(cluster, 3) == 2);
+}
+
+#[test]
+fn one_that_did_not_take_over_is_left_alone_for_a_while() {
+    const GROUPS: u32 = 8;
+    let mut cluster = Cluster::with(3, &[], GROUPS, |config| config.balance_ms = 300);
+    cluster.until("all groups are led", |cluster| {
+        (0..GROUPS).all(|group| {
+            let group = tollgate_types::GroupId::new(group);
+            (1..=3).any(|number| cluster.host(number).status(group).unwrap().serves)
+        })
+    });
+    // It comes back to lead nothing, answers heartbeats, and can't write down that it asks for votes.
+    cluster.crash(3);
+    cluster.run_ms(3_000);
+    cluster.start(3);
+    cluster.run_ms(50);
+    cluster.nodes.get_mut(&node(3)).unwrap().disk_held = true;
+    cluster.run_ms(10_000);
+    let asked = |group: &u32| {
+        let status = cluster.host(3).status(tollgate_types::GroupId::new(*group)).unwrap();
+        status.role == Role::Candidate
+    };
+    let tried = (0..GROUPS).filter(asked).count();
+    assert!((1..=2).contains(&tried), "each of the two others tries it once, with one group: {tried}");
 }
 
 #[test]

@@ -104,6 +104,21 @@ fn a_removal_that_would_lose_the_quorum_is_refused() {
 }
 
 #[test]
+fn one_whose_connection_has_just_broken_does_not_count_as_one_that_answers() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let leader = cluster.leader();
+    cluster.run_ms(300);
+    let others: Vec<u64> = (1..=3).filter(|&number| number != leader).collect();
+    cluster.crash(others[0]);
+    // It spoke a moment ago, far less than an election timeout.
+    cluster.act(leader, |host| host.connection_lost(node(others[0])));
+    let told = cluster.host(leader).progress(GROUP).unwrap();
+    assert!(told.iter().all(|told| told.active == (told.node == node(others[1]))), "{told:?}");
+    let refusal = refused(&mut cluster, MemberChange::Remove { node: node(others[1]) });
+    assert_eq!(refusal, MemberRefusal::WouldLoseQuorum { active: 1, voters: 2 });
+}
+
+#[test]
 fn unknown_nodes_and_wrong_roles_are_refused() {
     let mut cluster = Cluster::new(3, &[], 1);
     cluster.leader();
@@ -370,6 +385,41 @@ fn a_leader_tells_how_far_each_member_is_and_others_tell_nothing() {
     cluster.add_joining(4, ReplicaKind::Full, 1);
     cluster.until("it has caught up", |cluster| of(cluster).caught_up);
     assert!(of(&cluster).matched > 0 && of(&cluster).active);
+}
+
+#[test]
+fn a_leader_tells_how_much_of_its_first_snapshot_a_new_member_has() {
+    let mut cluster = Cluster::with(1, &[], 1, |config| config.chunk_bytes = 64);
+    cluster.grant_lease(1, 600_000);
+    for round in 0..50 {
+        cluster.lock(&format!("job{round}"), 1);
+    }
+    cluster.act(1, |host| host.take_snapshot(GROUP));
+    cluster.run_ms(50);
+    changed(
+        &mut cluster,
+        MemberChange::AddLearner { node: node(2), witness: false, whereabouts: Whereabouts::UNKNOWN },
+    )
+    .unwrap();
+    let of = |cluster: &Cluster| cluster.host(1).progress(GROUP).unwrap()[0];
+    let absent = of(&cluster);
+    assert!(!absent.connected && absent.snapshot_received_bytes == 0, "{absent:?}");
+    cluster.add_joining(2, ReplicaKind::Full, 1);
+    let mut received = Vec::new();
+    cluster.until("it has caught up", |cluster| {
+        let told = of(cluster);
+        if told.snapshot_bytes > 0 && told.snapshot_received_bytes > 0 {
+            assert!(told.connected && !told.active && !told.caught_up, "{told:?}");
+            assert!(told.snapshot_received_bytes <= told.snapshot_bytes, "{told:?}");
+            received.push(told.snapshot_received_bytes);
+        }
+        told.caught_up
+    });
+    assert!(received.is_sorted(), "{received:?}");
+    received.dedup();
+    assert!(received.len() > 5, "{received:?}");
+    let there = of(&cluster);
+    assert!(there.active && there.connected && there.snapshot_bytes == 0, "{there:?}");
 }
 
 #[test]

@@ -96,3 +96,23 @@ fn a_voter_that_lost_its_disk_is_brought_up_to_date() {
     assert!(!served(None));
     assert!(served(Some(Bug::BlankVoterServed)));
 }
+
+#[test]
+fn a_broken_connection_that_still_counts_lets_a_change_lose_the_quorum() {
+    let goes_on = |bug: Option<Bug>| {
+        let mut cluster = Cluster::new(3, &[], 1);
+        let leader = cluster.leader();
+        cluster.run_ms(300);
+        if let Some(bug) = bug {
+            plant(&mut cluster, leader, bug);
+        }
+        let others: Vec<u64> = (1..=3).filter(|&number| number != leader).collect();
+        cluster.crash(others[0]);
+        cluster.act(leader, |host| host.connection_lost(node(others[0])));
+        cluster.change(leader, MemberChange::Remove { node: node(others[1]) });
+        cluster.run_ms(5_000);
+        cluster.leader_now().is_some()
+    };
+    assert!(goes_on(None));
+    assert!(!goes_on(Some(Bug::BrokenConnectionAnswers)));
+}

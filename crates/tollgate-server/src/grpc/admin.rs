@@ -51,11 +51,13 @@ pub(crate) struct Admin {
     /// Whoever changes limits: what one changes must not be undone by another that has read them before.
     limits: Mutex<()>,
     backups: backup::Backups,
+    changes: members::Changes,
 }
 
 impl Admin {
     pub(crate) fn new(router: Router, node: NodeHandle, config: &Config, settings: Settings) -> Admin {
         Admin {
+            changes: members::Changes::new(router.clone(), node.clone()),
             router,
             node,
             configured: config.cluster.members.clone(),

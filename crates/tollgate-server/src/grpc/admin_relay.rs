@@ -5,7 +5,7 @@
 
 use super::admin::settings_of;
 use crate::config::Settings;
-use tollgate_gateway::{RELAYED_BYTES_MAX, Relay, Repeat, Router, Whom};
+use tollgate_gateway::{MEMBER_CALL_PATIENCE, RELAYED_BYTES_MAX, Relay, Repeat, Router, Whom};
 use tollgate_proto::convert;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::admin_service_server::AdminService;
@@ -37,6 +37,19 @@ fn service(channel: Channel) -> AdminServiceClient<Channel> {
     AdminServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX)
 }
 
+/// A change of members, which may take long. All but an addition without an id may be asked for again.
+macro_rules! member_change {
+    ($self:ident, $rpc:ident, $request:expr, $repeat:expr) => {{
+        let request = $request;
+        let whom = Whom::Leader(GroupId::MAP);
+        let asked = $self.relay.ask_within(MEMBER_CALL_PATIENCE, whom, $repeat, |channel| {
+            let request = request.clone();
+            async move { service(channel).$rpc(request).await }
+        });
+        Ok(Response::new(asked.await?))
+    }};
+}
+
 /// A call that is passed on as it is.
 macro_rules! relayed {
     ($self:ident, $rpc:ident, $request:expr, $whom:expr, $repeat:expr) => {{
@@ -62,8 +75,10 @@ impl AdminService for AdminRelay {
     }
 
     async fn groups(&self, request: Request<GroupsRequest>) -> Result<Response<GroupsResponse>, Status> {
+        let request = request.into_inner();
+        let whom = convert::read_node_id_or_none(request.node_id).map_or(Whom::Any, Whom::Node);
         let told: Result<Response<GroupsResponse>, Status> =
-            relayed!(self, groups, request.into_inner(), Whom::Any, Repeat::Harmless);
+            relayed!(self, groups, request, whom, Repeat::Harmless);
         Ok(Response::new(GroupsResponse { via_gateway: true, ..told?.into_inner() }))
     }
 
@@ -125,28 +140,28 @@ impl AdminService for AdminRelay {
         let request = request.into_inner();
         // Without an id a second attempt could add a second node.
         let repeat = if request.node_id == 0 { Repeat::Never } else { Repeat::Harmless };
-        relayed!(self, add_member, request, Whom::Leader(GroupId::MAP), repeat)
+        member_change!(self, add_member, request, repeat)
     }
 
     async fn promote_member(
         &self,
         request: Request<PromoteMemberRequest>,
     ) -> Result<Response<PromoteMemberResponse>, Status> {
-        relayed!(self, promote_member, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Harmless)
+        member_change!(self, promote_member, request.into_inner(), Repeat::Harmless)
     }
 
     async fn remove_member(
         &self,
         request: Request<RemoveMemberRequest>,
     ) -> Result<Response<RemoveMemberResponse>, Status> {
-        relayed!(self, remove_member, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Harmless)
+        member_change!(self, remove_member, request.into_inner(), Repeat::Harmless)
     }
 
     async fn replace_member(
         &self,
         request: Request<ReplaceMemberRequest>,
     ) -> Result<Response<ReplaceMemberResponse>, Status> {
-        relayed!(self, replace_member, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Harmless)
+        member_change!(self, replace_member, request.into_inner(), Repeat::Harmless)
     }
 
     type BackupStream = Streaming<BackupResponse>;

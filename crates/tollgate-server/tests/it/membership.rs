@@ -81,7 +81,7 @@ async fn until(admin: &mut Admin, voters: &[u64], learners: &[u64]) {
 async fn promoted(admin: &mut Admin, node_id: u64) {
     let begun = tokio::time::Instant::now();
     loop {
-        let request = v1::PromoteMemberRequest { node_id, group_ids: Vec::new() };
+        let request = v1::PromoteMemberRequest { node_id, ..Default::default() };
         let Err(status) = admin.promote_member(request).await else { return };
         let error = error_of_status(&status).unwrap();
         assert_eq!(error.reason(), ErrorReason::MemberRefused, "{error:?}");
@@ -100,14 +100,118 @@ fn reason(refused: Result<impl std::fmt::Debug, Status>) -> ErrorReason {
     error_of_status(&refused.unwrap_err()).unwrap().reason()
 }
 
+fn bind() -> Listeners {
+    let any = || ([127, 0, 0, 1], 0).into();
+    Listeners::bind(&ListenConfig { client: any(), peer: any(), http: any(), insecure: false }).unwrap()
+}
+
+/// Adds a node in some of the groups only, as if the rest had been interrupted. Group k is led by node (k mod 3) + 1.
+async fn add_in(cluster: &Cluster, id: u64, addresses: Addresses, groups: &[u32]) {
+    for group in groups {
+        let mut leader = admin(cluster, usize::try_from(*group).unwrap() % 3).await;
+        leader.add_member(new_member(id, addresses, vec![*group])).await.unwrap();
+    }
+}
+
+/// Waits until a node has caught up in some groups.
+async fn until_caught_up(cluster: &Cluster, id: u64, groups: &[u32]) {
+    let begun = tokio::time::Instant::now();
+    for group in groups {
+        let mut leader = admin(cluster, usize::try_from(*group).unwrap() % 3).await;
+        loop {
+            let told = leader.groups(v1::GroupsRequest::default()).await.unwrap().into_inner().groups;
+            let mut told = told[usize::try_from(*group).unwrap()].progress.iter();
+            if told.any(|told| told.node_id == id && told.caught_up) {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE, "group {group}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn refusal(refused: Result<impl std::fmt::Debug, Status>) -> v1::Error {
+    let error = error_of_status(&refused.unwrap_err()).unwrap();
+    assert_eq!(error.reason(), ErrorReason::MemberRefused, "{error:?}");
+    error
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_names_a_stranger_is_refused_before_any_group_changes() {
+    let mut cluster = spread().await;
+    let dir = TempDir::new().unwrap();
+    let listeners = bind();
+    let own = listeners.addresses().unwrap();
+    let mut asked = admin(&cluster, 2).await;
+    asked.add_member(new_member(0, own, Vec::new())).await.unwrap();
+    let server = joined(4, listeners, &dir, cluster.servers[1].addresses()).await;
+    cluster.servers.push(server);
+    until_caught_up(&cluster, 4, &[0, 1, 2, 3]).await;
+    let replace = |out_id, by_id| v1::ReplaceMemberRequest { out_id, by_id, ..Default::default() };
+    // A slip of the finger for 3, and one for 4.
+    for (out, by, stranger) in [(33, 4, 33), (3, 44, 44)] {
+        let error = refusal(asked.replace_member(replace(out, by)).await);
+        assert!(error.message.contains(&format!("node {stranger} is not a member")), "{error:?}");
+        assert!(!error.message.contains("again"), "it would be refused again: {error:?}");
+    }
+    let promote = v1::PromoteMemberRequest { node_id: 44, ..Default::default() };
+    assert!(refusal(asked.promote_member(promote).await).message.contains("node 44 is not a member"));
+    until(&mut asked, &[1, 2, 3], &[4]).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_votes_in_group_0_votes_in_all() {
+    let mut cluster = spread().await;
+    let dir = TempDir::new().unwrap();
+    let listeners = bind();
+    let own = listeners.addresses().unwrap();
+    // Its addition was interrupted before the last group.
+    add_in(&cluster, 4, own, &[0, 1, 2]).await;
+    let server = joined(4, listeners, &dir, cluster.servers[1].addresses()).await;
+    cluster.servers.push(server);
+    until_caught_up(&cluster, 4, &[0, 1, 2]).await;
+    let mut first = admin(&cluster, 0).await;
+    let promote = v1::PromoteMemberRequest { node_id: 4, ..Default::default() };
+    let error = refusal(first.promote_member(promote).await);
+    assert!(error.message.contains("group 3") && error.message.contains("not a member"), "{error:?}");
+    let known = members(&mut first).await;
+    assert!(
+        known[..3].iter().all(|(voters, learners)| (voters.len(), learners.len()) == (3, 1)),
+        "{known:?}"
+    );
+    first.add_member(new_member(0, own, Vec::new())).await.unwrap();
+    promoted(&mut first, 4).await;
+    until(&mut first, &[1, 2, 3, 4], &[]).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_addition_that_another_one_overtakes_is_finished_all_the_same() {
+    let cluster = spread().await;
+    let places: Vec<Listeners> = (0..4).map(|_| bind()).collect();
+    let new = |place: usize| new_member(0, places[place].addresses().unwrap(), Vec::new());
+    // The first was interrupted after group 0, and the second comes before it is run again.
+    add_in(&cluster, 4, places[0].addresses().unwrap(), &[0]).await;
+    let mut asked = admin(&cluster, 1).await;
+    for (place, id) in [(1, 5), (0, 4)] {
+        assert_eq!(asked.add_member(new(place)).await.unwrap().into_inner().node_id, id);
+    }
+    until(&mut asked, &[1, 2, 3], &[4, 5]).await;
+    // At the same time, by way of different nodes.
+    let mut others = (admin(&cluster, 0).await, admin(&cluster, 2).await);
+    let (one, other) = tokio::join!(others.0.add_member(new(2)), others.1.add_member(new(3)));
+    let mut ids = [one, other].map(|added| added.unwrap().into_inner().node_id);
+    ids.sort_unstable();
+    assert_eq!(ids, [6, 7]);
+    until(&mut asked, &[1, 2, 3], &[4, 5, 6, 7]).await;
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_change_in_every_group_whoever_leads_it_and_whoever_is_asked() {
     let mut cluster = spread().await;
     let dir = TempDir::new().unwrap();
-    let any = || ([127, 0, 0, 1], 0).into();
-    let bind = || {
-        Listeners::bind(&ListenConfig { client: any(), peer: any(), http: any(), insecure: false }).unwrap()
-    };
     let mut asked = admin(&cluster, 2).await;
     // A node that is asked by another leads the group or refuses; it asks nobody.
     let listeners = bind();
@@ -127,7 +231,7 @@ async fn members_change_in_every_group_whoever_leads_it_and_whoever_is_asked() {
     let mut fourth = admin(&cluster, 3).await;
     until(&mut fourth, &[1, 2, 3, 4], &[]).await;
     // The first leads two groups, and hands both on before it goes.
-    let remove = |node_id| v1::RemoveMemberRequest { node_id, group_ids: Vec::new() };
+    let remove = |node_id| v1::RemoveMemberRequest { node_id, ..Default::default() };
     for _ in 0..2 {
         fourth.remove_member(remove(1)).await.unwrap();
     }

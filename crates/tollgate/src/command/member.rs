@@ -18,7 +18,9 @@ use tollgate_client::{Group, Member, MemberKind, NodeId};
 enum Action {
     /// List the nodes of the cluster
     #[command(after_help = "\
-BEHIND is how many entries of the log a node lacks, over all groups, as their leaders know it.
+BEHIND is how many entries of the log a node lacks, over all groups, as their leaders know it. Where the groups differ \
+about a node, a change was interrupted: VOTES says in how many it votes, KIND in how many it is at all. Run the change \
+again.
 
 Examples:
   tollgate member ls
@@ -154,8 +156,8 @@ fn ls(globals: &Globals) -> anyhow::Result<Exit> {
             table.row(vec![
                 cell(member.node.number()),
                 cell(or_dash(&member.name)),
-                cell(kind_text(member.kind)),
-                cell(if member.votes { "yes" } else { "no" }),
+                cell(kind_cell(member, &groups)),
+                cell(votes_cell(member, &groups)),
                 (connected.0.to_owned(), connected.1),
                 cell(member.groups_led),
                 cell(behind.map_or_else(|| "-".to_owned(), |behind| behind.to_string())),
@@ -187,6 +189,30 @@ fn behind(member: &Member, groups: &[Group]) -> Option<u64> {
     (!told.is_empty()).then(|| told.iter().sum())
 }
 
+/// In how many of the groups something is so; none if all say the same, or nobody says anything.
+fn partly(groups: &[Group], is_so: impl Fn(&Group) -> bool) -> Option<String> {
+    let count = groups.iter().filter(|group| is_so(group)).count();
+    (count > 0 && count < groups.len()).then(|| format!("{count} of {} groups", groups.len()))
+}
+
+/// Group 0 tells what a member is; the others may not know it yet, or no more.
+fn kind_cell(member: &Member, groups: &[Group]) -> String {
+    let belongs =
+        |group: &Group| group.voters.contains(&member.node) || group.learners.contains(&member.node);
+    match partly(groups, belongs) {
+        Some(partly) => format!("{} (in {partly})", kind_text(member.kind)),
+        None => kind_text(member.kind).to_owned(),
+    }
+}
+
+fn votes_cell(member: &Member, groups: &[Group]) -> String {
+    match partly(groups, |group| group.voters.contains(&member.node)) {
+        Some(partly) => format!("partly ({partly})"),
+        None if member.votes => "yes".to_owned(),
+        None => "no".to_owned(),
+    }
+}
+
 pub(crate) fn kind_text(kind: MemberKind) -> &'static str {
     match kind {
         MemberKind::Voter => "voter",
@@ -205,12 +231,17 @@ fn member_json(member: &Member, groups: &[Group]) -> Value {
             json!({"group_id": group.id.number(), "behind": behind, "match_index": index, "caught_up": caught_up}),
         )
     };
+    let in_which = |is_so: &dyn Fn(&Group) -> bool| -> Vec<u32> {
+        groups.iter().filter(|group| is_so(group)).map(|group| group.id.number()).collect()
+    };
     json!({
         "node_id": text(member.node.number()),
         "name": member.name,
         "zone": member.zone,
         "kind": kind_text(member.kind),
         "votes": member.votes,
+        "votes_in_groups": in_which(&|group| group.voters.contains(&member.node)),
+        "learns_in_groups": in_which(&|group| group.learners.contains(&member.node)),
         "client_address": member.client_address,
         "peer_address": member.peer_address,
         "connected": is_connected(member, groups),

@@ -130,6 +130,37 @@ async fn operators_see_the_cluster(cluster: &Cluster) {
     grant(&cluster.gateways[1], 71).await;
 }
 
+/// Each group has another leader, and only a leader knows how far the others are.
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_see_how_far_members_are_without_dialling_a_node() {
+    let flags = ["--cluster-groups", "3", "--raft-balance-ms", "0"];
+    let mut cluster = Cluster::start(Making::nodes(3).flags(&flags)).await;
+    cluster.add_gateway(0, &["--cluster-name", "it"]).await;
+    let admin = AdminServiceClient::new(cluster.gateways[0].channel(PATIENCE));
+    for group_id in 0..3 {
+        let request = TransferRequest { group_id, node_id: u64::from(group_id) + 1 };
+        until("each node leads one group", || async { admin.clone().transfer(request).await.is_ok() }).await;
+    }
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", "trace=connect", "-o"]).arg(cluster.dir.path().join("trace"));
+    command.args([BINARY, "member", "ls", "-o", "json"]);
+    command.env("TOLLGATE_ENDPOINTS", cluster.gateway_endpoints().join(",")).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let members: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for member in members.as_array().unwrap() {
+        // Of each group but those that it leads, a member's progress is known from their leaders.
+        let led = member["groups_led"].as_u64().unwrap();
+        let told = member["progress"].as_array().unwrap().len() as u64;
+        assert_eq!(told + led, 3, "{member}");
+    }
+    let dialled = std::fs::read_to_string(cluster.dir.path().join("trace")).unwrap();
+    let port = |node: &Node| format!("htons({})", node.ports.client);
+    assert!(dialled.contains(&port(&cluster.gateways[0])), "{dialled}");
+    for node in &cluster.nodes {
+        assert!(!dialled.contains(&port(node)), "a node was dialled: {dialled}");
+    }
+}
+
 async fn json_is_spoken(gateway: &Node) {
     let (status, body) = gateway.http("POST", "/v1/lease/grant", r#"{"id": "70", "ttl": 60}"#).await.unwrap();
     assert_eq!(status, 200, "{body}");

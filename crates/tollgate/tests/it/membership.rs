@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tollgate_client::Client;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
-use tollgate_proto::v1::{GetLockRequest, GroupsRequest, LeaseGrantRequest, MembersRequest, StatusRequest};
+use tollgate_proto::v1::{
+    AddMemberRequest, GetLockRequest, GroupsRequest, LeaseGrantRequest, MembersRequest, PromoteMemberRequest,
+    StatusRequest, TransferRequest,
+};
 
 /// How a command ended.
 struct Ended {
@@ -238,6 +241,10 @@ async fn what_can_not_be_is_refused_with_what_to_do_instead() {
     let add = ["member", "add", "--peer", &peer, "--client", &client];
     refused(&cluster, &["member", "remove", "9"], &["node 9 is not a member", "member ls"]).await;
     refused(&cluster, &["member", "promote", "9"], &["node 9 is not a member"]).await;
+    // There is nothing to wait for: it says so at once.
+    refused(&cluster, &["member", "promote", "9", "--wait=20s"], &["node 9 is not a member"]).await;
+    refused(&cluster, &["member", "replace", "3", "--by", "9", "--wait=20s"], &["node 9 is not a member"])
+        .await;
     refused(&cluster, &["member", "replace", "9", "--by", "1"], &["node 9 is not a member"]).await;
     refused(&cluster, &[&add[..], &["--id", "2"]].concat(), &["node id 2 was used before", "from 4 on"])
         .await;
@@ -288,6 +295,106 @@ async fn what_can_not_be_is_refused_with_what_to_do_instead() {
     .await;
     let words = ["only 1 of the 2 voters that would remain answer", "bring more of them back first"];
     refused(&cluster, &["member", "remove", &other_id], &words).await;
+}
+
+/// What `member ls` says of a node, as a row of words.
+async fn row(cluster: &Cluster, id: &str) -> String {
+    let listed = done(cluster, &["member", "ls"]).await;
+    let of = |row: &&str| row.split_whitespace().next() == Some(id);
+    let row = listed.lines().find(of).unwrap_or_else(|| panic!("no node {id}: {listed}"));
+    row.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_was_interrupted_is_seen_in_the_list_and_goes_on() {
+    let mut cluster = Cluster::start(Making::nodes(1).flags(&["--cluster-groups", "2"])).await;
+    let newcomer = cluster.newcomer();
+    let ports = cluster.nodes[newcomer].ports;
+    let mut admin = AdminServiceClient::new(cluster.nodes[0].channel(PATIENCE));
+    let local = |port: u16| format!("127.0.0.1:{port}");
+    let (peer_address, client_address) = (local(ports.peer), local(ports.client));
+    let mut new = AddMemberRequest { peer_address, client_address, group_ids: vec![0], ..Default::default() };
+    admin.add_member(new.clone()).await.unwrap();
+    let seen = row(&cluster, "2").await;
+    assert!(seen.contains("learner (in 1 of 2 groups) no"), "{seen}");
+    new.group_ids.clear();
+    assert_eq!(admin.add_member(new).await.unwrap().into_inner().node_id, 2);
+    cluster.restart(newcomer);
+    let half = PromoteMemberRequest { node_id: 2, group_ids: vec![1], ..Default::default() };
+    until("it votes in one group", || async { admin.clone().promote_member(half.clone()).await.is_ok() })
+        .await;
+    let seen = row(&cluster, "2").await;
+    assert!(seen.contains("learner partly (1 of 2 groups)"), "{seen}");
+    done(&cluster, &["member", "promote", "2", "--wait=30s"]).await;
+    let seen = row(&cluster, "2").await;
+    assert!(seen.contains("voter yes"), "{seen}");
+}
+
+/// Has a node lead a group.
+async fn led_by(cluster: &Cluster, group_id: u32, node: usize) {
+    let request = TransferRequest { group_id, node_id: node as u64 + 1 };
+    until("it leads the group", || async {
+        for asked in &cluster.nodes {
+            // Whoever does not lead refuses.
+            let _ = AdminServiceClient::new(asked.channel(PATIENCE)).transfer(request).await;
+        }
+        let replicas = cluster.nodes[node].ports.replicas().await;
+        replicas.iter().any(|replica| replica.group_id == group_id && replica.serves)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_nobody_waits_for_any_more_is_made_in_every_group() {
+    let making = Making::nodes(3).flags(&["--cluster-groups", "2", "--raft-balance-ms", "0"]);
+    let mut cluster = Cluster::start(making).await;
+    led_by(&cluster, 0, 0).await;
+    led_by(&cluster, 1, 1).await;
+    let newcomer = cluster.newcomer();
+    let ports = cluster.nodes[newcomer].ports;
+    let local = |port: u16| format!("127.0.0.1:{port}");
+    let (peer_address, client_address) = (local(ports.peer), local(ports.client));
+    let new = AddMemberRequest { peer_address, client_address, ..Default::default() };
+    // The leader of the second group stands still: until another leads it, whoever asked has hung up.
+    cluster.nodes[1].signal("STOP");
+    let mut hasty = AdminServiceClient::new(cluster.nodes[0].channel(Duration::from_millis(200)));
+    hasty.add_member(new).await.unwrap_err();
+    let mut admin = AdminServiceClient::new(cluster.nodes[0].channel(PATIENCE));
+    let mut learners = async || {
+        let groups = admin.groups(GroupsRequest::default()).await.unwrap().into_inner().groups;
+        groups.into_iter().map(|group| group.learners).collect::<Vec<_>>()
+    };
+    let begun = std::time::Instant::now();
+    while learners().await != [[4], [4]] {
+        assert!(begun.elapsed() < Duration::from_secs(15), "it was left half done");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cluster.nodes[1].signal("CONT");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_outlasts_a_cluster_that_finds_no_leader_for_a_while() {
+    let mut cluster = cluster::three().await;
+    let newcomer = cluster.newcomer();
+    let ports = cluster.nodes[newcomer].ports;
+    let leader = cluster.leader().await;
+    let others: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
+    for other in &others {
+        cluster.nodes[*other].signal("STOP");
+    }
+    let local = |port: u16| format!("127.0.0.1:{port}");
+    let mut command = Command::new(BINARY);
+    command.args(["member", "add", "--peer", &local(ports.peer), "--client", &local(ports.client)]);
+    command.env("TOLLGATE_ENDPOINTS", cluster.nodes[leader].endpoint());
+    let added = tokio::task::spawn_blocking(move || command.output().unwrap());
+    // Longer than a call is tried that is asked of one leader.
+    tokio::time::sleep(Duration::from_secs(17)).await;
+    for other in &others {
+        cluster.nodes[*other].signal("CONT");
+    }
+    let added = added.await.unwrap();
+    assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+    assert!(String::from_utf8_lossy(&added.stdout).contains("node 4 is added"));
 }
 
 /// The arguments with other values for some flags.

@@ -1,48 +1,22 @@
-//! Members of the cluster: who they are, and how they come and go.
+//! Members of the cluster: who they are, and what is asked when they are to come and go.
 //!
-//! A change is carried out in all groups, one after the other, each by its leader: whichever node is asked asks the
-//! others. Invariant: what was done is done once; asked again, a change that was interrupted goes on to its end. A node
-//! is added to group 0 first and removed from it last, so that group 0 knows of everybody who is in any group. Not
-//! here: what a group allows (`tollgate_replica`).
+//! Not here: how that is carried out (`changes`, `steps`), what a group allows (`tollgate_replica`).
 
+mod changes;
 mod steps;
+
+pub(super) use changes::Changes;
 
 use super::Admin;
 use crate::config::{Endpoint, NODE_ID_MAX};
-use std::time::{Duration, Instant};
-use steps::{Step, Wish};
+use changes::Asked;
+use steps::{Earlier, Wish};
 use tollgate_gateway::operation;
-use tollgate_node::{Answer, Ask};
-use tollgate_proto::v1::admin_service_client::AdminServiceClient;
-use tollgate_proto::v1::{self, Error, ErrorReason};
-use tollgate_proto::{BadField, convert, error_of_status};
-use tollgate_replica::{Host, MemberProgress, MemberRefusal, Members, ProposeError, Whereabouts};
+use tollgate_proto::v1;
+use tollgate_proto::{BadField, convert};
+use tollgate_replica::{MemberProgress, Members, ProposeError, Whereabouts};
 use tollgate_types::{GroupId, NodeId, Zone};
 use tonic::Status;
-use tonic::transport::Endpoint as Dialled;
-
-/// How long one group may take, with a change of leaders and another change of members before.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// How long another node may take, which has a patience of its own.
-const CALL_PATIENCE: Duration = Duration::from_secs(25);
-const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
-
-/// A leader that has just taken over has not heard of everybody yet: only after so long it means it when it says that
-/// somebody does not answer, or lacks entries.
-const FRESH_LEADER: Duration = Duration::from_secs(1);
-
-/// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// What the leader of a group sees of it.
-struct Sight {
-    members: Members,
-    /// Whether it leads.
-    leads: bool,
-    /// Who has spoken lately.
-    heard: Vec<NodeId>,
-}
 
 impl Admin {
     /// The members, and where they are found.
@@ -89,8 +63,8 @@ impl Admin {
 
     pub(super) async fn add(&self, request: v1::AddMemberRequest) -> Result<v1::AddMemberResponse, Status> {
         let wish = read_new_member(&request)?;
-        let (groups, forwarded) = self.groups_of(&request.group_ids)?;
-        let node = self.in_all(groups, forwarded, wish).await?;
+        let asked = self.asked(&request.group_ids, request.passed_on)?;
+        let node = self.changes.carry_out(asked, wish).await?;
         let (header, cluster_name) = (self.header(GroupId::MAP), self.cluster_name.clone());
         Ok(v1::AddMemberResponse { header, node_id: node.map_or(0, NodeId::number), cluster_name })
     }
@@ -100,8 +74,8 @@ impl Admin {
         request: v1::PromoteMemberRequest,
     ) -> Result<v1::PromoteMemberResponse, Status> {
         let node = convert::read_node_id("node_id", request.node_id)?;
-        let (groups, forwarded) = self.groups_of(&request.group_ids)?;
-        self.in_all(groups, forwarded, Wish::Promote { node }).await?;
+        let asked = self.asked(&request.group_ids, request.passed_on)?;
+        self.changes.carry_out(asked, Wish::Promote { node }).await?;
         Ok(v1::PromoteMemberResponse { header: self.header(GroupId::MAP) })
     }
 
@@ -110,9 +84,8 @@ impl Admin {
         request: v1::RemoveMemberRequest,
     ) -> Result<v1::RemoveMemberResponse, Status> {
         let node = convert::read_node_id("node_id", request.node_id)?;
-        let (mut groups, forwarded) = self.groups_of(&request.group_ids)?;
-        groups.reverse();
-        self.in_all(groups, forwarded, Wish::Remove { node }).await?;
+        let asked = self.asked(&request.group_ids, request.passed_on)?;
+        self.changes.carry_out(asked, Wish::Remove { node }).await?;
         Ok(v1::RemoveMemberResponse { header: self.header(GroupId::MAP) })
     }
 
@@ -125,187 +98,47 @@ impl Admin {
         if out == by {
             return Err(BadField::new("by_id", "a node can't replace itself: name another").into());
         }
-        let (mut groups, forwarded) = self.groups_of(&request.group_ids)?;
-        groups.reverse();
-        self.in_all(groups, forwarded, Wish::Replace { out, by }).await?;
+        let asked = self.asked(&request.group_ids, request.passed_on)?;
+        self.changes.carry_out(asked, Wish::Replace { out, by }).await?;
         Ok(v1::ReplaceMemberResponse { header: self.header(GroupId::MAP) })
     }
 
-    /// The groups that a request is about, in order, and whether another node asks: then nothing is passed on.
-    fn groups_of(&self, named: &[u32]) -> Result<(Vec<GroupId>, bool), Status> {
-        let status = self.node.status().borrow().clone();
-        let hosted: Vec<GroupId> = status.groups.keys().copied().collect();
+    /// Who asks, by what only nodes say to each other.
+    fn asked(&self, named: &[u32], passed_on: bool) -> Result<Asked, Status> {
         if named.is_empty() {
-            return Ok((hosted, false));
+            return Ok(if passed_on { Asked::First } else { Asked::Anybody });
         }
+        let status = self.node.status().borrow().clone();
         let named: Vec<GroupId> = named.iter().copied().map(GroupId::new).collect();
-        match named.iter().find(|group| !hosted.contains(group)) {
-            None => Ok((named, true)),
+        match named.iter().find(|group| !status.groups.contains_key(group)) {
+            None => Ok(Asked::Leader(named)),
             Some(group) => {
                 let error = ProposeError::NoSuchGroup { group: *group };
                 Err(operation::error_of_propose(&error, true).into())
             }
         }
     }
-
-    /// Carries a wish out in one group after the other. The node that was added, if one was.
-    async fn in_all(
-        &self,
-        groups: Vec<GroupId>,
-        forwarded: bool,
-        mut wish: Wish,
-    ) -> Result<Option<NodeId>, Status> {
-        let (count, mut added) = (groups.len(), None);
-        for (done, group) in groups.into_iter().enumerate() {
-            let carried_out = if forwarded {
-                self.as_leader(group, &wish).await
-            } else {
-                self.at_leader(group, &wish).await
-            };
-            match carried_out {
-                Ok(node) => {
-                    added = added.or(node);
-                    wish.settle(added);
-                }
-                Err(error) if forwarded || count == 1 => return Err(error.into()),
-                Err(mut error) => {
-                    let says = &error.message;
-                    error.message = format!(
-                        "group {group}: {says} ({done} of {count} groups are done: run it again to go on)"
-                    );
-                    return Err(error.into());
-                }
-            }
-        }
-        Ok(added)
-    }
-
-    /// Has a wish carried out by whoever leads the group, through changes of leaders.
-    async fn at_leader(&self, group: GroupId, wish: &Wish) -> Result<Option<NodeId>, Error> {
-        let until = Instant::now() + PATIENCE;
-        let mut hint = None;
-        loop {
-            let known = self.node.status().borrow().leader(group);
-            let leader = hint.take().or(known);
-            let own = self.node.node();
-            let carried_out = match leader.map(|leader| (leader, self.router.client_address(leader))) {
-                Some((leader, _)) if leader == own => self.as_leader(group, wish).await,
-                Some((_, Some(address))) => self.forward(group, wish, &address).await,
-                Some((_, None)) | None => Err(self.router.not_leader(group, None)),
-            };
-            let error = match carried_out {
-                Ok(node) => return Ok(node),
-                Err(error) => error,
-            };
-            let again = matches!(
-                error.reason(),
-                ErrorReason::NotLeader
-                    | ErrorReason::NoLeader
-                    | ErrorReason::Indeterminate
-                    | ErrorReason::Overloaded
-                    | ErrorReason::ShuttingDown
-            );
-            if !again || Instant::now() >= until {
-                return Err(error);
-            }
-            hint = NodeId::new(error.leader_id).filter(|hinted| Some(*hinted) != leader);
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// Asks another node, which leads the group as far as is known.
-    async fn forward(&self, group: GroupId, wish: &Wish, address: &str) -> Result<Option<NodeId>, Error> {
-        let address = address.strip_prefix("http://").unwrap_or(address);
-        // Nothing was asked, or the leader went away; either way the wish may be repeated.
-        let lost = |_| self.router.not_leader(group, None);
-        let dialled = Dialled::from_shared(format!("http://{address}")).map_err(lost)?;
-        let dialled = dialled.connect_timeout(CONNECT_PATIENCE).timeout(CALL_PATIENCE);
-        let mut admin = AdminServiceClient::new(dialled.connect().await.map_err(lost)?);
-        let group_ids = vec![group.number()];
-        let asked = match wish {
-            Wish::Add { node, witness, whereabouts } => {
-                let request = v1::AddMemberRequest {
-                    node_id: node.map_or(0, NodeId::number),
-                    peer_address: whereabouts.peer.to_string(),
-                    client_address: whereabouts.client.to_string(),
-                    zone: whereabouts.zone.to_string(),
-                    witness: *witness,
-                    group_ids,
-                };
-                admin.add_member(request).await.map(|added| NodeId::new(added.into_inner().node_id))
-            }
-            Wish::Promote { node } => {
-                let request = v1::PromoteMemberRequest { node_id: node.number(), group_ids };
-                admin.promote_member(request).await.map(|_| None)
-            }
-            Wish::Remove { node } => {
-                let request = v1::RemoveMemberRequest { node_id: node.number(), group_ids };
-                admin.remove_member(request).await.map(|_| None)
-            }
-            Wish::Replace { out, by } => {
-                let request =
-                    v1::ReplaceMemberRequest { out_id: out.number(), by_id: by.number(), group_ids };
-                admin.replace_member(request).await.map(|_| None)
-            }
-        };
-        asked
-            .map_err(|status| error_of_status(&status).unwrap_or_else(|| self.router.not_leader(group, None)))
-    }
-
-    /// Carries a wish out here, step by step, if this node leads the group.
-    async fn as_leader(&self, group: GroupId, wish: &Wish) -> Result<Option<NodeId>, Error> {
-        let began = Instant::now();
-        loop {
-            let Sight { members, leads, heard } = self.sight(group).await?;
-            if !leads {
-                let leader = self.node.status().borrow().leader(group);
-                return Err(self.router.not_leader(group, leader));
-            }
-            let refused = match wish.step(group, &members, &heard) {
-                Step::Done(node) => return Ok(node),
-                Step::Refused(refusal) => return Err(refusal),
-                Step::Wait => ProposeError::Refused(MemberRefusal::Busy),
-                Step::Change(change) => {
-                    let ask = Ask::ChangeMembers { group, change };
-                    let called = self.node.call(ask).await;
-                    let called = called.map_err(|error| operation::error_of_not_answered(error, group))?;
-                    match called.answer {
-                        Answer::Members(_) => continue,
-                        Answer::NotDone(error) => error,
-                        _ => return Err(operation::unexpected("a change of members")),
-                    }
-                }
-            };
-            if began.elapsed() >= patience_with(&refused) {
-                return Err(self.router.with_address(operation::error_of_propose(&refused, true)));
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    async fn sight(&self, group: GroupId) -> Result<Sight, Error> {
-        let look = move |host: &Host| {
-            let members = host.members(group).cloned().unwrap_or_default();
-            let heard = members.all().into_iter().filter(|node| host.hears(*node)).collect();
-            Sight { members, leads: host.leads(group), heard }
-        };
-        let seen = self.node.inspect(look).await;
-        seen.map_err(|error| operation::error_of_not_answered(error, group))
-    }
-}
-
-/// How long a refusal may pass by itself.
-fn patience_with(refused: &ProposeError) -> Duration {
-    match refused {
-        ProposeError::Refused(MemberRefusal::Busy) => PATIENCE,
-        ProposeError::Refused(MemberRefusal::WouldLoseQuorum { .. } | MemberRefusal::NotCaughtUp { .. }) => {
-            FRESH_LEADER
-        }
-        _ => Duration::ZERO,
-    }
 }
 
 fn read_new_member(request: &v1::AddMemberRequest) -> Result<Wish, BadField> {
+    let whereabouts = read_whereabouts(&request.peer_address, &request.client_address, &request.zone)?;
+    if whereabouts.peer == whereabouts.client {
+        let says = format!("it is {}, and so is peer_address: give each its own port", whereabouts.client);
+        return Err(BadField::new("client_address", says));
+    }
+    if request.node_id > NODE_ID_MAX {
+        return Err(BadField::new("node_id", format!("it is above {NODE_ID_MAX}: choose a lower one")));
+    }
+    let earlier = |wire: &v1::EarlierMember| {
+        let node = convert::read_node_id("before", wire.node_id)?;
+        let whereabouts = read_whereabouts(&wire.peer_address, &wire.client_address, &wire.zone)?;
+        Ok(Earlier { node, witness: wire.witness, whereabouts })
+    };
+    let before = request.before.iter().map(earlier).collect::<Result<_, BadField>>()?;
+    Ok(Wish::Add { node: NodeId::new(request.node_id), witness: request.witness, whereabouts, before })
+}
+
+fn read_whereabouts(peer: &str, client: &str, zone: &str) -> Result<Whereabouts, BadField> {
     let address = |field: &'static str, text: &str| {
         let text = text.strip_prefix("http://").unwrap_or(text);
         let endpoint = Endpoint::parse(text);
@@ -313,23 +146,22 @@ fn read_new_member(request: &v1::AddMemberRequest) -> Result<Wish, BadField> {
             .map(|endpoint| endpoint.host_port())
             .map_err(|wrong| BadField::new(field, format!("it {}: {}", wrong.what, wrong.advice)))
     };
-    let peer = address("peer_address", &request.peer_address)?;
-    let client = address("client_address", &request.client_address)?;
-    if peer == client {
-        let says = format!("it is {client}, and so is peer_address: give each its own port");
-        return Err(BadField::new("client_address", says));
-    }
-    if request.node_id > NODE_ID_MAX {
-        return Err(BadField::new("node_id", format!("it is above {NODE_ID_MAX}: choose a lower one")));
-    }
-    let zone = Zone::new(&request.zone).map_err(BadField::invalid("zone"))?;
-    let whereabouts = Whereabouts { peer, client, zone };
-    Ok(Wish::Add { node: NodeId::new(request.node_id), witness: request.witness, whereabouts })
+    let (peer, client) = (address("peer_address", peer)?, address("client_address", client)?);
+    Ok(Whereabouts { peer, client, zone: Zone::new(zone).map_err(BadField::invalid("zone"))? })
 }
 
 pub(super) fn progress(progress: &MemberProgress) -> v1::MemberProgress {
-    let MemberProgress { node, matched, behind, active, caught_up } = *progress;
-    v1::MemberProgress { node_id: node.number(), match_index: matched, behind, active, caught_up }
+    let MemberProgress { node, matched, behind, active, caught_up, connected, .. } = *progress;
+    v1::MemberProgress {
+        node_id: node.number(),
+        match_index: matched,
+        behind,
+        active,
+        caught_up,
+        connected,
+        snapshot_received_bytes: progress.snapshot_received_bytes,
+        snapshot_bytes: progress.snapshot_bytes,
+    }
 }
 
 fn kind_of(members: &Members, node: NodeId) -> v1::MemberKind {
