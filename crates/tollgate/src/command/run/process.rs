@@ -96,6 +96,12 @@ impl Process {
         tells_of_no_environment(&stat).unwrap_or(false)
     }
 
+    /// As above, as one of its threads tells: of a process whose first thread has ended, that one tells nothing.
+    pub(crate) fn thread_has_no_environment(self, thread: Pid) -> bool {
+        let stat = std::fs::read(format!("/proc/{}/task/{thread}/stat", self.pid)).unwrap_or_default();
+        tells_of_no_environment(&stat).unwrap_or(false)
+    }
+
     /// Its threads but for the first.
     pub(crate) fn other_threads(self) -> Vec<Pid> {
         let Ok(entries) = std::fs::read_dir(format!("/proc/{}/task", self.pid)) else { return Vec::new() };
@@ -146,9 +152,11 @@ fn tells_of_no_environment(told: &[u8]) -> Option<bool> {
     let text = String::from_utf8_lossy(told);
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| -> Option<u64> { fields.get(number - FIRST_AFTER_NAME)?.parse().ok() };
-    let (flags, begin, end) = (field(9)?, field(50)?, field(51)?);
-    // While a program is being put in place of another, there is no end yet.
-    Some(flags & PF_KTHREAD != 0 || (end != 0 && begin == end))
+    let (flags, code_end, begin, end) = (field(9)?, field(27)?, field(50)?, field(51)?);
+    // While a program is being put in place of another, there is no end yet; then, for a moment, one that is where the
+    // environment begins. Where its code ends is noted last.
+    let is_there = end != 0 && code_end != 0;
+    Some(flags & PF_KTHREAD != 0 || (is_there && begin == end))
 }
 
 #[cfg(test)]
@@ -185,16 +193,18 @@ mod tests {
 
     #[test]
     fn no_environment_is_told_from_one_that_is_not_there_yet() {
-        let tells = |flags: u64, start: u64, end: u64| {
-            let before = "0 ".repeat(40);
-            let stat = format!("42 (a ) b) S 7 8 9 34816 42 {flags} {before}{start} {end} 0");
+        let tells = |flags: u64, code_end: u64, start: u64, end: u64| {
+            let (before, between) = ("0 ".repeat(17), "0 ".repeat(22));
+            let stat =
+                format!("42 (a ) b) S 7 8 9 34816 42 {flags} {before}{code_end} {between}{start} {end} 0");
             tells_of_no_environment(stat.as_bytes())
         };
-        assert_eq!(tells(0, 4096, 4096), Some(true), "it was given none");
-        assert_eq!(tells(0, 4096, 5000), Some(false));
-        assert_eq!(tells(0, 0, 0), Some(false), "it is not there yet");
-        assert_eq!(tells(0, 4096, 0), Some(false), "nor here");
-        assert_eq!(tells(PF_KTHREAD, 0, 0), Some(true));
+        assert_eq!(tells(0, 64, 4096, 4096), Some(true), "it was given none");
+        assert_eq!(tells(0, 64, 4096, 5000), Some(false));
+        assert_eq!(tells(0, 0, 0, 0), Some(false), "it is not there yet");
+        assert_eq!(tells(0, 0, 4096, 0), Some(false), "nor here");
+        assert_eq!(tells(0, 0, 4096, 4096), Some(false), "its end is not found yet");
+        assert_eq!(tells(PF_KTHREAD, 0, 0, 0), Some(true));
         assert_eq!(tells_of_no_environment(b""), None);
         assert!(!Process::of(Pid::this()).unwrap().has_no_environment());
     }
