@@ -136,13 +136,24 @@ impl Process {
             Ok(process) if is_still_there() => {
                 pidfd_send_signal(process, raw).map_err(|error| Errno::from_raw(error.raw_os_error()))
             }
-            Err(rustix::io::Errno::NOSYS) if is_still_there() => kill(self.pid, signal),
-            Err(error) if error != rustix::io::Errno::NOSYS => Err(Errno::from_raw(error.raw_os_error())),
-            _ => Ok(()),
+            Ok(_) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => self.signal_by_number(signal, Errno::from_raw(error.raw_os_error())),
         };
         match sent {
             Err(Errno::ESRCH) => Ok(()),
             sent => sent,
+        }
+    }
+
+    /// As above, where there is no better way for this reason: an old kernel, a filter on system calls. Between the look
+    /// and the signal its number could become another's, but for that it would have to go round.
+    fn signal_by_number(self, signal: Signal, reason: Errno) -> Result<(), Errno> {
+        match Process::of(self.pid) {
+            Some(now) if now.is(self) => kill(self.pid, signal),
+            Some(_) => Ok(()),
+            // Gone, or it can't be looked at.
+            None if kill(self.pid, None) == Err(Errno::ESRCH) => Ok(()),
+            None => Err(reason),
         }
     }
 }
@@ -210,12 +221,22 @@ mod tests {
     }
 
     #[test]
+    fn where_processes_can_not_be_held_on_to_signals_go_by_number() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = Process::of(Pid::from_raw(i32::try_from(child.id()).unwrap())).unwrap();
+        assert_eq!(process.signal_by_number(Signal::SIGKILL, Errno::EPERM), Ok(()));
+        child.wait().unwrap();
+        assert_eq!(process.signal_by_number(Signal::SIGKILL, Errno::EPERM), Ok(()), "it is gone");
+    }
+
+    #[test]
     fn a_signal_is_not_sent_to_one_that_took_over_a_number() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
         let process = Process::of(pid).unwrap();
         let another = Process { started: process.started - 1, ..process };
         assert_eq!(another.signal(Signal::SIGKILL), Ok(()));
+        assert_eq!(another.signal_by_number(Signal::SIGKILL, Errno::EPERM), Ok(()));
         assert_eq!(child.try_wait().unwrap(), None);
         assert_eq!(process.signal(Signal::SIGKILL), Ok(()));
         // Nobody has buried it yet.
