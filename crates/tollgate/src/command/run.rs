@@ -5,6 +5,7 @@
 //! deadline, by this process (`supervisor`) or, should this process be unable to, by another (`guardian`). What was
 //! taken away by an operator is free at once; nobody can be faster than that.
 
+mod boot_clock;
 pub(crate) mod family;
 pub(crate) mod forwarding;
 pub(crate) mod guardian;

@@ -7,6 +7,7 @@
 //! after a search that missed nobody. What escapes nonetheless: processes that others start on the command's behalf
 //! (systemd, docker, cron, sshd), and those of another user.
 
+use super::boot_clock::boot_time;
 use super::guardian;
 use super::process::Process;
 use super::process_group::ProcessGroup;
@@ -55,6 +56,8 @@ impl Reach {
 #[derive(Debug)]
 pub(crate) struct Family {
     group: ProcessGroup,
+    /// The command itself; none where that can't be read.
+    leader: Option<Process>,
     /// Whether nobody was left in it once. Whoever has its number since is a stranger; a guardian, who can't keep the
     /// number from being given away, would kill them.
     group_over: bool,
@@ -127,7 +130,8 @@ fn with_descendants(mut next: Vec<Process>, all: &[Process]) -> Vec<Process> {
 
 impl Family {
     fn new(group: ProcessGroup, known: Known) -> Family {
-        Family { group, group_over: false, known, seen: BTreeSet::new(), asked: BTreeSet::new() }
+        let leader = Process::of(group.pid());
+        Family { group, leader, group_over: false, known, seen: BTreeSet::new(), asked: BTreeSet::new() }
     }
 
     /// Of a command that this process started when these were below it.
@@ -152,6 +156,14 @@ impl Family {
 
     pub(crate) fn group(&self) -> ProcessGroup {
         self.group
+    }
+
+    /// Sends a signal to the command itself, and to nobody who has its number since.
+    pub(crate) fn signal_leader(&self, signal: Signal) -> Result<(), Errno> {
+        match self.leader {
+            Some(leader) => leader.signal(signal),
+            None => self.group.signal_leader(signal),
+        }
     }
 
     /// Those that live, as far as they are known by group and parents or were found before; none if that can't be read
@@ -313,13 +325,14 @@ impl Family {
 
     /// Does something until nobody is left, but not for ever; whether all are gone. What it does says whether to go on.
     fn until_gone(&mut self, patience: Duration, mut act: impl FnMut(&mut Family, Duration) -> bool) -> bool {
-        let (until, mut pause) = (Instant::now() + patience, PAUSE_MIN);
+        // Deadlines are counted by this clock: a pause of the machine does not make them later.
+        let (until, mut pause) = (boot_time() + patience, PAUSE_MIN);
         loop {
             // First, since who can't be seen can be signalled nonetheless.
-            if !act(self, until.saturating_duration_since(Instant::now())) {
+            if !act(self, until.saturating_sub(boot_time())) {
                 return false;
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_sub(boot_time());
             if self.is_gone(left.min(SEARCH_PATIENCE)) {
                 return true;
             }
@@ -338,6 +351,12 @@ impl Family {
             let _ = family.ask_outside(left.min(SEARCH_PATIENCE));
             !is_hurried()
         })
+    }
+
+    /// That some could not be ended, for people.
+    pub(crate) fn tell_of_survivors(&self) -> String {
+        let group = self.group.pid();
+        format!("warning: processes that the command (process group {group}) started could not be ended")
     }
 
     /// Kills all, and whoever is born meanwhile; whether they are gone.

@@ -5,6 +5,7 @@
 //! said on stderr why. Not here:
 //! who that is (`family`), when which step is due (`schedule`), and who takes it when this process can't (`guardian`).
 
+use super::boot_clock::boot_time;
 use super::family::{self, Family, Reach};
 use super::forwarding::Forwarding;
 use super::guardian::Guardian;
@@ -151,7 +152,6 @@ pub(crate) async fn supervise<H: Held>(
     get_ready_to_say();
     let id = RunId::new();
     let mut guardian = Guardian::start(order.schedule, order.on_lost, order.reach, &id)?;
-    guardian.remaining(held.remaining());
     // From here on orphans come to us, and are the command's unless they were there before. Even if they are let be:
     // among them are the guardians of runs inside.
     let besides = family::descendants_so_far();
@@ -159,6 +159,7 @@ pub(crate) async fn supervise<H: Held>(
     let environment = order.environment.into_iter().chain([id.environment()]);
     let (child, group) = launcher::prepare(order.command, environment)?;
     guardian.guard(group);
+    guardian.until(deadline(held).0);
     signals.listen_to_all()?;
     let mut deaths = signal(SignalKind::child())?;
     let mut terminal = Terminal::open();
@@ -186,6 +187,14 @@ pub(crate) async fn supervise<H: Held>(
     };
     supervisor.run(&mut changes, &mut deaths, signals).await;
     supervisor.finish(child)
+}
+
+/// When the belief in what is held ends, by the boot clock, and how much is left until then.
+fn deadline(held: &impl Held) -> (Duration, Duration) {
+    // In this order: what passes between the two makes the deadline earlier, never later.
+    let now = boot_time();
+    let remaining = held.remaining();
+    (now + remaining, remaining)
 }
 
 /// Why a command is not to be begun with.
@@ -265,10 +274,12 @@ impl<H: Held> Supervisor<'_, H> {
 
     /// Takes the steps that are due; gives the time until the next look.
     fn look(&mut self) -> Duration {
-        let remaining = self.held.remaining();
+        let (until, remaining) = deadline(self.held);
         let loss = self.held.lost_now();
         if loss.is_none() {
-            self.guardian.remaining(remaining);
+            self.guardian.until(until);
+        }
+        if loss.is_none() || self.phase == Phase::Notified {
             self.wake_if_terminal_is_free();
         }
         let step = self.schedule.step(remaining);
@@ -472,6 +483,10 @@ impl<H: Held> Supervisor<'_, H> {
             Phase::Asked(_, until) => until.saturating_duration_since(Instant::now()),
             Phase::Running | Phase::Notified => {
                 let (names, left_group) = (self.family.names(), self.family.has_left_its_group());
+                if names.is_empty() && self.family.is_gone(Duration::ZERO) {
+                    // They have just ended by themselves.
+                    return;
+                }
                 let hint = if left_group { "\nhint: --leave-daemons lets daemons be" } else { "" };
                 let asked = self.family.ask(Duration::ZERO);
                 say(&format!(
@@ -484,10 +499,7 @@ impl<H: Held> Supervisor<'_, H> {
         };
         let gone = !patience.is_zero() && self.family.wait_asked(patience, || false);
         if !gone && !self.family.wait_killed(KILL_PATIENCE) {
-            let group = self.family.group().pid();
-            say(&format!(
-                "warning: processes that the command (process group {group}) started could not be ended"
-            ));
+            say(&self.family.tell_of_survivors());
         }
     }
 }
