@@ -270,7 +270,7 @@ impl Family {
     }
 
     /// Kills all: first the group, at once; then those whom parents tell; then those who have to be searched for. So
-    /// the command of a `run` inside hears from the system that that died, a moment before its own end.
+    /// the command of a `run` inside may hear from its guardian that that died, a moment before its own end.
     pub(crate) fn kill(&mut self) -> Result<(), Errno> {
         let group = self.group_to_signal().map_or(Ok(()), |group| group.signal(Signal::SIGKILL));
         let near = self.kill_outside();

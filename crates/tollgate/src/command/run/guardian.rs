@@ -396,8 +396,13 @@ impl Watch {
         }
         self.alone = true;
         if self.taken == Step::Run {
-            say("tollgate: run died without releasing its lock; ending the command");
             self.take(Step::Ask);
+            let done = match self.on_lost {
+                OnLost::Term => "ending the command",
+                OnLost::Kill => "killing the command",
+                OnLost::Notify => "the command was told with SIGUSR1 and runs on",
+            };
+            say(&format!("tollgate: run died without releasing its lock; {done}"));
         }
         let left = self.until_kill();
         if let Some(family) = self.family.as_mut().filter(|_| self.on_lost == OnLost::Term) {

@@ -157,7 +157,8 @@ pub(crate) async fn supervise<H: Held>(
     let besides = family::descendants_so_far();
     let _ = set_child_subreaper(true);
     let environment = order.environment.into_iter().chain([id.environment()]);
-    let (child, group) = launcher::prepare(order.command, environment)?;
+    let (child, group) = launcher::prepare(order.command, order.on_lost, environment)?;
+    // First, and the deadline after it: a step that is due is to find somebody.
     guardian.guard(group);
     guardian.until(deadline(held).0);
     signals.listen_to_all()?;
