@@ -5,7 +5,8 @@
 //! `run` be gone, finds them by the name of the run in their environment. Invariants: nobody is signalled who was there
 //! before the command; the group, which takes no search, is signalled before anybody is looked for; gone is said only
 //! after a search that missed nobody. What escapes nonetheless: processes that others start on the command's behalf
-//! (systemd, docker, cron, sshd), and those of another user.
+//! (systemd, docker, cron, sshd), those of another user, and, to the guardian, orphans whose environment is emptied or
+//! may not be read.
 
 use super::boot_clock::boot_time;
 use super::guardian;
@@ -15,7 +16,7 @@ use super::run_id::RunId;
 use super::search::Search;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getpgrp};
+use nix::unistd::{Pid, getsid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -26,6 +27,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(25);
 
 /// How long one search through environments may take where nothing else says so.
 const SEARCH_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long those who have come to this process may take to show whose they are.
+const COMER_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How many members are named to people.
 const NAMED_MAX: usize = 5;
@@ -86,22 +90,69 @@ enum Known {
 struct Below {
     /// Those who were below it before there was one.
     besides: Vec<Process>,
-    /// The group that some of them share with this process. What they start is in it and comes to this process too; the
-    /// command has another.
-    besides_group: Option<Pid>,
+    /// What tells those that they start, and that come to this process too, from the command's.
+    foreign: Option<Foreign>,
+}
+
+/// By what those are known who are of others than the command.
+#[derive(Debug)]
+struct Foreign {
+    /// The groups of those others: the command has another.
+    groups: BTreeSet<Pid>,
+    /// Their sessions, but for the one that the command is in too.
+    sessions: BTreeSet<Pid>,
+    /// Asks who is in neither.
+    search: Search,
+    /// Those who have shown that they are not of the run.
+    known: BTreeSet<(Pid, u64)>,
+}
+
+impl Foreign {
+    fn has(&self, process: Process) -> bool {
+        self.groups.contains(&process.group)
+            || self.sessions.contains(&process.session)
+            || self.known.contains(&process.identity())
+    }
 }
 
 impl Below {
-    fn new(besides: Vec<Process>) -> Below {
-        let own = getpgrp();
-        let is_shared = besides.iter().any(|other| other.group == own);
-        Below { besides, besides_group: is_shared.then_some(own) }
+    /// The guardian starts nobody.
+    fn new(besides: Vec<Process>, guardian: Pid, id: &RunId) -> Below {
+        let others = || besides.iter().filter(|other| other.pid != guardian);
+        let own_session = getsid(None).ok();
+        let foreign = others().next().map(|_| Foreign {
+            groups: others().map(|other| other.group).collect(),
+            sessions: others().map(|other| other.session).filter(|one| Some(*one) != own_session).collect(),
+            // Whenever they began.
+            search: Search::new(id.clone(), 0),
+            known: BTreeSet::new(),
+        });
+        Below { besides, foreign }
     }
 
     fn has(&self, process: Process) -> bool {
         process.parent == Pid::this()
-            && Some(process.group) != self.besides_group
             && !self.besides.iter().any(|other| other.is(process))
+            && !self.foreign.as_ref().is_some_and(|foreign| foreign.has(process))
+    }
+
+    /// Asks those of whom nothing is known yet whose they are. Who shows nothing in time, or may not be read, counts as
+    /// the command's: what it started must not outlive the lock.
+    fn ask(&mut self, comers: impl IntoIterator<Item = Process>) {
+        let comers: Vec<Process> = comers.into_iter().filter(|comer| self.has(*comer)).collect();
+        let Some(foreign) = self.foreign.as_mut().filter(|_| !comers.is_empty()) else { return };
+        let until = Instant::now() + COMER_PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let unknown = comers.iter().copied().filter(|comer| !foreign.known.contains(&comer.identity()));
+            let strangers = foreign.search.strangers_among(unknown.collect::<Vec<_>>(), left);
+            foreign.known.extend(strangers.processes.iter().map(|stranger| stranger.identity()));
+            // One that is just becoming another program shows nothing for a moment.
+            if strangers.complete || left.is_zero() {
+                return;
+            }
+            std::thread::sleep(PAUSE_MIN);
+        }
     }
 }
 
@@ -134,9 +185,15 @@ impl Family {
         Family { group, leader, group_over: false, known, seen: BTreeSet::new(), asked: BTreeSet::new() }
     }
 
-    /// Of a command that this process started when these were below it.
-    pub(crate) fn below_us(group: ProcessGroup, reach: Reach, besides: Vec<Process>) -> Family {
-        let below = Below::new(besides);
+    /// Of a command that this process started when these were below it, one of them its guardian.
+    pub(crate) fn below_us(
+        group: ProcessGroup,
+        reach: Reach,
+        besides: Vec<Process>,
+        guardian: Pid,
+        id: &RunId,
+    ) -> Family {
+        let below = Below::new(besides, guardian, id);
         let known = match reach {
             Reach::All => Known::ByParents(below),
             Reach::Group => Known::ByGuardians(below),
@@ -172,6 +229,7 @@ impl Family {
         // First, or strangers could be listed as members.
         self.look_at_group();
         let all = Process::all()?;
+        self.ask_comers(&all);
         let of_themselves = all.iter().copied().filter(|process| self.belongs_by_itself(*process)).collect();
         let mut members = match self.known {
             Known::Not | Known::ByGuardians(_) => of_themselves,
@@ -182,6 +240,19 @@ impl Family {
         let outside: Vec<_> = outside.map(|process| process.identity()).collect();
         self.seen.extend(outside);
         Some(members)
+    }
+
+    /// Finds out whose those are who have come to this process, if some may be another's.
+    fn ask_comers(&mut self, all: &[Process]) {
+        let (own_number, leader) = (self.own_number(), self.group.pid());
+        let (Known::ByParents(below) | Known::ByGuardians(below)) = &mut self.known else { return };
+        let is_known = |process: &Process| {
+            Some(process.group) == own_number
+                || process.pid == leader
+                || self.seen.contains(&process.identity())
+                || process.is_dead()
+        };
+        below.ask(all.iter().copied().filter(|process| !is_known(process)));
     }
 
     /// Whether a process is a member whoever its parent is.

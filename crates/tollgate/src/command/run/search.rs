@@ -53,7 +53,7 @@ enum Answer {
 /// What a search came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Those that were started under the run, as far as is known by now.
+    /// Those that were looked for, as far as is known by now.
     pub(crate) processes: Vec<Process>,
     /// Whether there is nobody else among those that were asked.
     pub(crate) complete: bool,
@@ -91,8 +91,26 @@ impl Search {
         processes: impl IntoIterator<Item = Process>,
         patience: Duration,
     ) -> Found {
+        self.with_answer(Answer::Under, processes, patience)
+    }
+
+    /// As above, those that show that they were not. Who is silent is not among them.
+    pub(crate) fn strangers_among(
+        &mut self,
+        processes: impl IntoIterator<Item = Process>,
+        patience: Duration,
+    ) -> Found {
+        self.with_answer(Answer::NotUnder, processes, patience)
+    }
+
+    fn with_answer(
+        &mut self,
+        wanted: Answer,
+        processes: impl IntoIterator<Item = Process>,
+        patience: Duration,
+    ) -> Found {
         let until = Instant::now() + patience;
-        let mut found = Found { processes: self.late(), complete: true };
+        let mut found = Found { processes: self.late(wanted), complete: true };
         let asked = processes.into_iter().filter(|process| process.started >= self.since);
         let mut unanswered: BTreeMap<Identity, Process> =
             asked.map(|process| (process.identity(), process)).collect();
@@ -111,7 +129,7 @@ impl Search {
                 self.stuck.remove(&process.identity());
                 let in_time = unanswered.remove(&process.identity()).is_some();
                 found.complete &= !(in_time && answer == Answer::Unknown);
-                found.processes.extend((answer == Answer::Under).then_some(process));
+                found.processes.extend((answer == wanted).then_some(process));
                 continue;
             }
             let over = readers > 0 && (left.is_zero() || lock(&queue).is_empty());
@@ -131,11 +149,11 @@ impl Search {
     }
 
     /// Those of whom it was known only after the search for them.
-    fn late(&mut self) -> Vec<Process> {
+    fn late(&mut self, wanted: Answer) -> Vec<Process> {
         let answers: Vec<_> = self.incoming.try_iter().collect();
         self.stuck.retain(|stuck| !answers.iter().any(|(process, _)| process.identity() == *stuck));
-        let under = answers.into_iter().filter(|(_, answer)| *answer == Answer::Under);
-        under.map(|(process, _)| process).collect()
+        let wanted = answers.into_iter().filter(|(_, answer)| *answer == wanted);
+        wanted.map(|(process, _)| process).collect()
     }
 
     fn start_reader(&self, queue: &Queue) -> bool {

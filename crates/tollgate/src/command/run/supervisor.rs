@@ -178,7 +178,7 @@ pub(crate) async fn supervise<H: Held>(
         schedule: order.schedule,
         on_lost: order.on_lost,
         look_every: order.look_every,
-        family: Family::below_us(group, order.reach, besides),
+        family: Family::below_us(group, order.reach, besides, guardian.pid(), &id),
         guardian,
         terminal,
         nested: RunId::is_inside(),
