@@ -26,7 +26,7 @@ const SIGPIPE: i32 = 13;
 const ORDER_PATIENCE: Duration = Duration::from_millis(50);
 
 /// How long it may hold up the end of the process.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const END_PATIENCE: Duration = Duration::from_secs(2);
 
 static SPEAKER: OnceLock<Option<Speaker>> = OnceLock::new();
 

@@ -5,6 +5,7 @@
 //! deadline, by this process (`supervisor`) or, should this process be unable to, by another (`guardian`). What was
 //! taken away by an operator is free at once; nobody can be faster than that.
 
+mod boot_clock;
 pub(crate) mod family;
 pub(crate) mod forwarding;
 pub(crate) mod guardian;
@@ -53,7 +54,8 @@ longer than its TTL loses the lock, and is ended.
 
 Out of reach are processes that others start for the command (systemd-run, docker, cron, a remote shell) and those of \
 another user: put sudo in front of tollgate, not behind it. Should tollgate itself be killed, stopped or starved, \
-orphans that have emptied their environment are out of reach too.
+orphans are out of reach too that have emptied their environment, or whose environment may not be read (ssh-agent, \
+setuid programs).
 
 The command finds in its environment:
   TOLLGATE_LOCK_NAME         the lock

@@ -3,9 +3,10 @@
 //! A pipe that nobody reads is full some day, and then to write to it takes for ever; so it does on a terminal after
 //! Ctrl-S. But what a process has to do (end a command, keep a lease alive, give a lock back) is due when it is due.
 //! So a thread of its own writes, and what does not fit into its queue is dropped; without a thread, so is what can't
-//! be written at once. Invariant: only `wait` waits, and not longer than it is told to.
+//! be written at once. Nor does a terminal stop the process for it. Invariant: only `wait` waits, and not longer than it is told to.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -69,6 +70,7 @@ impl Speaker {
 }
 
 fn write_all(texts: &Receiver<String>, mut to: impl Write, unsaid: &Unsaid) {
+    let _ = block_stops();
     for text in texts {
         // Nobody may be there to read it.
         let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
@@ -76,13 +78,23 @@ fn write_all(texts: &Receiver<String>, mut to: impl Write, unsaid: &Unsaid) {
     }
 }
 
+/// From the background a terminal may stop whoever writes to it (`stty tostop`), the whole process and its group: but
+/// not those who don't hear of it. Gives what was blocked before, for this thread.
+fn block_stops() -> nix::Result<SigSet> {
+    SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK)
+}
+
 /// Writes a text where there is no thread for it, as far as nobody has to be waited for; the rest is dropped.
 pub(super) fn write_what_fits(to: &mut (impl Write + AsFd), text: &str) {
+    let blocked_before = block_stops();
     for part in text.as_bytes().chunks(AT_ONCE) {
         // Nobody may be there to read it.
         if !takes_some(to) || to.write_all(part).is_err() {
-            return;
+            break;
         }
+    }
+    if let Ok(before) = blocked_before {
+        let _ = before.thread_set_mask();
     }
 }
 

@@ -5,8 +5,10 @@
 //! `run` be gone, finds them by the name of the run in their environment. Invariants: nobody is signalled who was there
 //! before the command; the group, which takes no search, is signalled before anybody is looked for; gone is said only
 //! after a search that missed nobody. What escapes nonetheless: processes that others start on the command's behalf
-//! (systemd, docker, cron, sshd), and those of another user.
+//! (systemd, docker, cron, sshd), those of another user, and, to the guardian, orphans whose environment is emptied or
+//! may not be read.
 
+use super::boot_clock::boot_time;
 use super::guardian;
 use super::process::Process;
 use super::process_group::ProcessGroup;
@@ -14,7 +16,7 @@ use super::run_id::RunId;
 use super::search::Search;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getpgrp};
+use nix::unistd::{Pid, getsid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -25,6 +27,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(25);
 
 /// How long one search through environments may take where nothing else says so.
 const SEARCH_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long those who have come to this process may take to show whose they are.
+const COMER_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How many members are named to people.
 const NAMED_MAX: usize = 5;
@@ -55,6 +60,8 @@ impl Reach {
 #[derive(Debug)]
 pub(crate) struct Family {
     group: ProcessGroup,
+    /// The command itself; none where that can't be read.
+    leader: Option<Process>,
     /// Whether nobody was left in it once. Whoever has its number since is a stranger; a guardian, who can't keep the
     /// number from being given away, would kill them.
     group_over: bool,
@@ -83,22 +90,69 @@ enum Known {
 struct Below {
     /// Those who were below it before there was one.
     besides: Vec<Process>,
-    /// The group that some of them share with this process. What they start is in it and comes to this process too; the
-    /// command has another.
-    besides_group: Option<Pid>,
+    /// What tells those that they start, and that come to this process too, from the command's.
+    foreign: Option<Foreign>,
+}
+
+/// By what those are known who are of others than the command.
+#[derive(Debug)]
+struct Foreign {
+    /// The groups of those others: the command has another.
+    groups: BTreeSet<Pid>,
+    /// Their sessions, but for the one that the command is in too.
+    sessions: BTreeSet<Pid>,
+    /// Asks who is in neither.
+    search: Search,
+    /// Those who have shown that they are not of the run.
+    known: BTreeSet<(Pid, u64)>,
+}
+
+impl Foreign {
+    fn has(&self, process: Process) -> bool {
+        self.groups.contains(&process.group)
+            || self.sessions.contains(&process.session)
+            || self.known.contains(&process.identity())
+    }
 }
 
 impl Below {
-    fn new(besides: Vec<Process>) -> Below {
-        let own = getpgrp();
-        let is_shared = besides.iter().any(|other| other.group == own);
-        Below { besides, besides_group: is_shared.then_some(own) }
+    /// The guardian starts nobody.
+    fn new(besides: Vec<Process>, guardian: Pid, id: &RunId) -> Below {
+        let others = || besides.iter().filter(|other| other.pid != guardian);
+        let own_session = getsid(None).ok();
+        let foreign = others().next().map(|_| Foreign {
+            groups: others().map(|other| other.group).collect(),
+            sessions: others().map(|other| other.session).filter(|one| Some(*one) != own_session).collect(),
+            // Whenever they began.
+            search: Search::new(id.clone(), 0),
+            known: BTreeSet::new(),
+        });
+        Below { besides, foreign }
     }
 
     fn has(&self, process: Process) -> bool {
         process.parent == Pid::this()
-            && Some(process.group) != self.besides_group
             && !self.besides.iter().any(|other| other.is(process))
+            && !self.foreign.as_ref().is_some_and(|foreign| foreign.has(process))
+    }
+
+    /// Asks those of whom nothing is known yet whose they are. Who shows nothing in time, or may not be read, counts as
+    /// the command's: what it started must not outlive the lock.
+    fn ask(&mut self, comers: impl IntoIterator<Item = Process>) {
+        let comers: Vec<Process> = comers.into_iter().filter(|comer| self.has(*comer)).collect();
+        let Some(foreign) = self.foreign.as_mut().filter(|_| !comers.is_empty()) else { return };
+        let until = Instant::now() + COMER_PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let unknown = comers.iter().copied().filter(|comer| !foreign.known.contains(&comer.identity()));
+            let strangers = foreign.search.strangers_among(unknown.collect::<Vec<_>>(), left);
+            foreign.known.extend(strangers.processes.iter().map(|stranger| stranger.identity()));
+            // One that is just becoming another program shows nothing for a moment.
+            if strangers.complete || left.is_zero() {
+                return;
+            }
+            std::thread::sleep(PAUSE_MIN);
+        }
     }
 }
 
@@ -127,12 +181,19 @@ fn with_descendants(mut next: Vec<Process>, all: &[Process]) -> Vec<Process> {
 
 impl Family {
     fn new(group: ProcessGroup, known: Known) -> Family {
-        Family { group, group_over: false, known, seen: BTreeSet::new(), asked: BTreeSet::new() }
+        let leader = Process::of(group.pid());
+        Family { group, leader, group_over: false, known, seen: BTreeSet::new(), asked: BTreeSet::new() }
     }
 
-    /// Of a command that this process started when these were below it.
-    pub(crate) fn below_us(group: ProcessGroup, reach: Reach, besides: Vec<Process>) -> Family {
-        let below = Below::new(besides);
+    /// Of a command that this process started when these were below it, one of them its guardian.
+    pub(crate) fn below_us(
+        group: ProcessGroup,
+        reach: Reach,
+        besides: Vec<Process>,
+        guardian: Pid,
+        id: &RunId,
+    ) -> Family {
+        let below = Below::new(besides, guardian, id);
         let known = match reach {
             Reach::All => Known::ByParents(below),
             Reach::Group => Known::ByGuardians(below),
@@ -154,12 +215,21 @@ impl Family {
         self.group
     }
 
+    /// Sends a signal to the command itself, and to nobody who has its number since.
+    pub(crate) fn signal_leader(&self, signal: Signal) -> Result<(), Errno> {
+        match self.leader {
+            Some(leader) => leader.signal(signal),
+            None => self.group.signal_leader(signal),
+        }
+    }
+
     /// Those that live, as far as they are known by group and parents or were found before; none if that can't be read
     /// here.
     fn members(&mut self) -> Option<Vec<Process>> {
         // First, or strangers could be listed as members.
         self.look_at_group();
         let all = Process::all()?;
+        self.ask_comers(&all);
         let of_themselves = all.iter().copied().filter(|process| self.belongs_by_itself(*process)).collect();
         let mut members = match self.known {
             Known::Not | Known::ByGuardians(_) => of_themselves,
@@ -170,6 +240,19 @@ impl Family {
         let outside: Vec<_> = outside.map(|process| process.identity()).collect();
         self.seen.extend(outside);
         Some(members)
+    }
+
+    /// Finds out whose those are who have come to this process, if some may be another's.
+    fn ask_comers(&mut self, all: &[Process]) {
+        let (own_number, leader) = (self.own_number(), self.group.pid());
+        let (Known::ByParents(below) | Known::ByGuardians(below)) = &mut self.known else { return };
+        let is_known = |process: &Process| {
+            Some(process.group) == own_number
+                || process.pid == leader
+                || self.seen.contains(&process.identity())
+                || process.is_dead()
+        };
+        below.ask(all.iter().copied().filter(|process| !is_known(process)));
     }
 
     /// Whether a process is a member whoever its parent is.
@@ -258,7 +341,7 @@ impl Family {
     }
 
     /// Kills all: first the group, at once; then those whom parents tell; then those who have to be searched for. So
-    /// the command of a `run` inside hears from the system that that died, a moment before its own end.
+    /// the command of a `run` inside may hear from its guardian that that died, a moment before its own end.
     pub(crate) fn kill(&mut self) -> Result<(), Errno> {
         let group = self.group_to_signal().map_or(Ok(()), |group| group.signal(Signal::SIGKILL));
         let near = self.kill_outside();
@@ -313,13 +396,14 @@ impl Family {
 
     /// Does something until nobody is left, but not for ever; whether all are gone. What it does says whether to go on.
     fn until_gone(&mut self, patience: Duration, mut act: impl FnMut(&mut Family, Duration) -> bool) -> bool {
-        let (until, mut pause) = (Instant::now() + patience, PAUSE_MIN);
+        // Deadlines are counted by this clock: a pause of the machine does not make them later.
+        let (until, mut pause) = (boot_time() + patience, PAUSE_MIN);
         loop {
             // First, since who can't be seen can be signalled nonetheless.
-            if !act(self, until.saturating_duration_since(Instant::now())) {
+            if !act(self, until.saturating_sub(boot_time())) {
                 return false;
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_sub(boot_time());
             if self.is_gone(left.min(SEARCH_PATIENCE)) {
                 return true;
             }
@@ -338,6 +422,12 @@ impl Family {
             let _ = family.ask_outside(left.min(SEARCH_PATIENCE));
             !is_hurried()
         })
+    }
+
+    /// That some could not be ended, for people.
+    pub(crate) fn tell_of_survivors(&self) -> String {
+        let group = self.group.pid();
+        format!("warning: processes that the command (process group {group}) started could not be ended")
     }
 
     /// Kills all, and whoever is born meanwhile; whether they are gone.

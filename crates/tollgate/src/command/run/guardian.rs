@@ -7,6 +7,7 @@
 //! long (`search`) it leaves to threads of their own, so that it is on time when others are not. Not here: what `run`
 //! does while it can (`supervisor`).
 
+use super::boot_clock::boot_time;
 use super::family::{Family, Reach};
 use super::launcher::own_binary;
 use super::on_lost::OnLost;
@@ -14,7 +15,7 @@ use super::process_group::ProcessGroup;
 use super::run_id::RunId;
 use super::schedule::{Schedule, Step};
 use crate::exit::Exit;
-use crate::output::{get_ready_to_say, say};
+use crate::output::{END_PATIENCE, get_ready_to_say, say};
 use anyhow::Context;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -24,13 +25,12 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{self, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{Pid, setsid};
+use nix::unistd::{Pid, read, setsid};
 use std::ffi::{CString, OsString};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The first argument of such a process.
@@ -49,11 +49,13 @@ const START_PATIENCE: Duration = Duration::from_secs(5);
 /// How long those that were killed are watched for others that they started just before, while `run` waits for that.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Time since the machine was started, suspended or not.
-fn boot_time() -> Duration {
-    // The clock is there on every Linux; were it not, no lease could be counted on either.
-    Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).expect("CLOCK_BOOTTIME is there"))
-}
+/// How long `run` waits for the end of one that has nothing left to do: what it may still be at is over by then, and
+/// one that stands still must not keep the lock.
+const DONE_PATIENCE: Duration =
+    KILL_PATIENCE.saturating_add(END_PATIENCE).saturating_add(Duration::from_secs(1));
+
+/// Between two looks whether it has ended.
+const DONE_PAUSE: Duration = Duration::from_millis(2);
 
 /// The guardian as `run` sees it.
 pub(crate) struct Guardian {
@@ -93,14 +95,13 @@ impl Guardian {
         self.tell(&format!("group {}", group.pid()));
     }
 
-    /// How much is left until the deadline now. Told on only if that has moved.
-    pub(crate) fn remaining(&mut self, remaining: Duration) {
-        let until = boot_time() + remaining;
+    /// When the deadline is, by `boot_time`. Told on only if that has moved.
+    pub(crate) fn until(&mut self, until: Duration) {
         // A deadline is known to some ten microseconds only, depending on when one looks.
         let moved = self.told.is_none_or(|told| until.abs_diff(told) > Duration::from_millis(2));
-        if moved {
+        // What it could not be told is told again.
+        if moved && self.tell(&format!("until {}", until.as_millis())) {
             self.told = Some(until);
-            self.tell(&format!("until {}", until.as_millis()));
         }
     }
 
@@ -124,18 +125,38 @@ impl Guardian {
     pub(crate) fn done(mut self) -> bool {
         self.tell("done");
         self.pipe = None;
-        self.process.wait().is_ok_and(|status| status.code() == Some(Exit::Lost.code().into()))
+        if let Some(status) = self.ended_within(DONE_PATIENCE) {
+            return status.code() == Some(Exit::Lost.code().into());
+        }
+        say("warning: the guardian of the command stands still, and is killed");
+        // Whether it is gone then is for the system to see to, should it wait for a broken disk.
+        let _ = self.process.kill();
+        self.ended_within(KILL_PATIENCE);
+        false
     }
 
-    fn tell(&mut self, line: &str) {
-        let Some(pipe) = &mut self.pipe else { return };
+    fn ended_within(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.process.try_wait() {
+                Ok(None) if Instant::now() < until => std::thread::sleep(DONE_PAUSE),
+                ended => return ended.ok().flatten(),
+            }
+        }
+    }
+
+    /// Whether it was told; if its pipe is full, it was not.
+    fn tell(&mut self, line: &str) -> bool {
+        let Some(pipe) = &mut self.pipe else { return false };
+        // So short that it is written as a whole or not at all.
         let told = pipe.write_all(format!("{line}\n").as_bytes());
-        if told.is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock) {
+        if told.as_ref().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
             say(
                 "warning: the guardian of the command has died; should tollgate die too, nobody ends the command",
             );
             self.pipe = None;
         }
+        told.is_ok()
     }
 }
 
@@ -148,6 +169,17 @@ fn is_told(mut ready: ChildStdout) -> anyhow::Result<bool> {
         anyhow::ensure!(error == Errno::EINTR, "can't wait for the guardian of the command: {error}");
     }
     Ok(one[0].any() == Some(true) && ready.read(&mut [0])? > 0)
+}
+
+/// Whether there is something to read, or the end.
+fn has_more(pipe: &impl AsFd) -> nix::Result<bool> {
+    let mut one = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+    loop {
+        match poll(&mut one, PollTimeout::ZERO) {
+            Err(Errno::EINTR) => {}
+            polled => return polled.map(|_| one[0].any() == Some(true)),
+        }
+    }
 }
 
 fn poll_until(until: Instant) -> PollTimeout {
@@ -239,55 +271,75 @@ impl Watch {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            if both[0].any() == Some(true) && self.hear(&mut stdin.lock())? {
+            // Before it is heard what `run` says: however long this process stands still in between, a deadline that
+            // was moved by now has been heard of.
+            let now = boot_time();
+            if self.hear(&stdin)? {
                 return Ok(self.acted);
             }
-            self.look();
+            self.look(now);
         }
     }
 
     /// Rings when the next step is due.
     fn set(&self, timer: &TimerFd) -> nix::Result<()> {
+        let Some(until) = self.until.filter(|_| self.family.is_some()) else { return timer.unset() };
         let before = match self.taken {
             Step::Run => self.schedule.ask_before(),
             Step::Ask => self.schedule.kill_before(),
             Step::Kill => return timer.unset(),
         };
-        let Some(until) = self.until else { return timer.unset() };
         // Zero would switch it off.
         let at = until.saturating_sub(before).max(Duration::from_nanos(1));
         let at = Expiration::OneShot(TimeSpec::from_duration(at));
         timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
     }
 
-    /// Reads what `run` says; whether there is nothing more to do.
-    fn hear(&mut self, pipe: &mut impl Read) -> anyhow::Result<bool> {
-        let mut bytes = [0; 512];
-        let read = pipe.read(&mut bytes)?;
-        self.heard.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    /// Reads all that `run` has said; whether there is nothing more to do. Past nothing that was said may be acted: the
+    /// last line counts. So no buffer may hold back a part of it.
+    fn hear(&mut self, pipe: &impl AsFd) -> anyhow::Result<bool> {
+        let mut bytes = [0; 4096];
+        while has_more(pipe)? {
+            let count = match read(pipe, &mut bytes) {
+                Err(Errno::EINTR) => continue,
+                count => count?,
+            };
+            self.heard.push_str(&String::from_utf8_lossy(&bytes[..count]));
+            if self.heed() {
+                return Ok(true);
+            }
+            if count == 0 {
+                self.abandoned();
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes in the lines that were heard; whether the last of all was among them.
+    fn heed(&mut self) -> bool {
         while let Some(end) = self.heard.find('\n') {
             let line: String = self.heard.drain(..=end).collect();
             match line.trim_end().split_once(' ').unwrap_or((line.trim_end(), "")) {
                 ("group", number) => {
                     let group = number.parse().ok().map(ProcessGroup::of);
                     self.family = group.map(|group| Family::of_run(group, self.reach, self.id.clone()));
+                    // Of what was done before, nobody has heard.
+                    self.taken = Step::Run;
                 }
                 ("until", ms) => self.until = ms.parse().ok().map(Duration::from_millis),
                 ("asked", _) => self.taken = self.taken.max(Step::Ask),
-                ("done", _) => return Ok(true),
+                ("done", _) => return true,
                 _ => {}
             }
         }
-        if read == 0 {
-            self.abandoned();
-        }
-        Ok(read == 0)
+        false
     }
 
     /// The deadline may be near.
-    fn look(&mut self) {
-        let Some(until) = self.until else { return };
-        let step = self.schedule.step(until.saturating_sub(boot_time()));
+    fn look(&mut self, now: Duration) {
+        let Some(until) = self.until.filter(|_| self.family.is_some()) else { return };
+        let step = self.schedule.step(until.saturating_sub(now));
         if step > self.taken {
             self.take(step);
         }
@@ -308,9 +360,9 @@ impl Watch {
     }
 
     fn take(&mut self, step: Step) {
-        self.taken = step;
         let (until_kill, kill_patience) = (self.until_kill(), self.kill_patience());
         let Some(family) = &mut self.family else { return };
+        self.taken = step;
         let led = family.group().leader_lives();
         // There is nobody to report a failure to who could do better.
         match (self.on_lost, step) {
@@ -322,14 +374,16 @@ impl Watch {
                 return;
             }
             (OnLost::Notify, Step::Ask) => {
-                let _ = family.group().signal_leader(Signal::SIGUSR1);
+                let _ = family.signal_leader(Signal::SIGUSR1);
                 return;
             }
             (OnLost::Term, Step::Ask) => {
                 let _ = family.ask(until_kill);
             }
             (OnLost::Term | OnLost::Kill, Step::Kill) => {
-                family.wait_killed(kill_patience);
+                if !family.wait_killed(kill_patience) {
+                    say(&family.tell_of_survivors());
+                }
             }
         }
         self.acted |= led;
@@ -342,8 +396,13 @@ impl Watch {
         }
         self.alone = true;
         if self.taken == Step::Run {
-            say("tollgate: run died without releasing its lock; ending the command");
             self.take(Step::Ask);
+            let done = match self.on_lost {
+                OnLost::Term => "ending the command",
+                OnLost::Kill => "killing the command",
+                OnLost::Notify => "the command was told with SIGUSR1 and runs on",
+            };
+            say(&format!("tollgate: run died without releasing its lock; {done}"));
         }
         let left = self.until_kill();
         if let Some(family) = self.family.as_mut().filter(|_| self.on_lost == OnLost::Term) {
@@ -370,6 +429,47 @@ mod tests {
         watch.take(Step::Ask);
         assert!(!watch.acted, "with --on-lost kill it is not asked");
         watch.take(Step::Kill);
+        assert!(watch.acted);
+        child.wait().unwrap();
+    }
+
+    /// A command, one who watches it, and the pipe by which that one is told.
+    fn watched() -> (Child, Watch, std::io::PipeReader, std::io::PipeWriter) {
+        let child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let arguments = ["kill", "all", "1000", "100", RunId::new().as_str()].map(OsString::from);
+        let (reader, writer) = std::io::pipe().unwrap();
+        (child, Watch::new(&arguments).unwrap(), reader, writer)
+    }
+
+    #[test]
+    fn a_deadline_that_passed_before_there_was_a_command_counts_when_there_is_one() {
+        let (mut child, mut watch, reader, mut writer) = watched();
+        writer.write_all(b"until 1\n").unwrap();
+        assert!(!watch.hear(&reader).unwrap());
+        watch.look(boot_time());
+        assert_eq!(watch.taken, Step::Run, "there is nobody yet");
+        writer.write_all(format!("group {}\n", child.id()).as_bytes()).unwrap();
+        assert!(!watch.hear(&reader).unwrap());
+        watch.look(boot_time());
+        assert!(watch.acted && watch.taken == Step::Kill);
+        child.wait().unwrap();
+    }
+
+    /// As after a while in which it stood still.
+    #[test]
+    fn all_that_was_said_is_heard_before_anything_is_done() {
+        let (mut child, mut watch, reader, mut writer) = watched();
+        let long_past = "until 1\n".repeat(4_000);
+        let far = boot_time() + Duration::from_secs(1_000);
+        let said = format!("group {}\n{long_past}until {}\n", child.id(), far.as_millis());
+        writer.write_all(said.as_bytes()).unwrap();
+        let now = boot_time();
+        assert!(!watch.hear(&reader).unwrap());
+        watch.look(now);
+        assert!(!watch.acted && watch.taken == Step::Run);
+        assert_eq!(child.try_wait().unwrap(), None);
+        drop(writer);
+        assert!(watch.hear(&reader).unwrap(), "it has been left alone");
         assert!(watch.acted);
         child.wait().unwrap();
     }

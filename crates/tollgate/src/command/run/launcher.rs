@@ -2,8 +2,9 @@
 //!
 //! `run` does not start a command itself, but this binary again: a process that stops, is continued when everything
 //! that will see to its end is ready, and only then becomes the command. So there is no moment in which the command
-//! runs and could be forgotten. The kernel sends it SIGTERM should `run` die.
+//! runs and could be forgotten. Should `run` die the guardian sees to it; what is to be killed then, the kernel kills.
 
+use super::on_lost::OnLost;
 use super::process_group::ProcessGroup;
 use crate::exit::Exit;
 use crate::output::say;
@@ -35,10 +36,11 @@ pub(crate) fn own_binary() -> PathBuf {
 /// To be called on the main thread: the kernel counts the death of the thread that started a process as its parent's.
 pub(crate) fn prepare(
     command: &[OsString],
+    on_lost: OnLost,
     environment: impl IntoIterator<Item = (&'static str, String)>,
 ) -> anyhow::Result<(Child, ProcessGroup)> {
     let mut launcher = Command::new(own_binary());
-    launcher.arg0("tollgate").arg(LAUNCH).arg(Pid::this().to_string()).args(command);
+    launcher.arg0("tollgate").args([LAUNCH, on_lost.name()]).arg(Pid::this().to_string()).args(command);
     launcher.envs(environment).process_group(0);
     let child = launcher.spawn()?;
     let pid = i32::try_from(child.id())?;
@@ -53,17 +55,27 @@ pub(crate) fn prepare(
 
 /// The process itself: ends only if the command can't be run.
 pub(crate) fn run(arguments: &[OsString]) -> Exit {
-    let Some((parent, command)) = arguments.split_first() else { return Exit::Usage };
-    let Some((program, rest)) = command.split_first() else { return Exit::Usage };
+    let [on_lost, parent, program, rest @ ..] = arguments else { return Exit::Usage };
+    let Some(on_lost) = on_lost.to_str().and_then(OnLost::of_name) else { return Exit::Usage };
     let parent = parent.to_str().and_then(|parent| parent.parse().ok()).map(Pid::from_raw);
-    // While it stands still nothing is lost by a sudden end, and SIGTERM would not wake it.
     let orphaned = |signal| set_pdeathsig(signal).is_err() || Some(getppid()) != parent;
-    if orphaned(Signal::SIGKILL) || raise(Signal::SIGSTOP).is_err() || orphaned(Signal::SIGTERM) {
+    // While it stands still nothing is lost by a sudden end.
+    let is_over = orphaned(Some(Signal::SIGKILL)) || raise(Signal::SIGSTOP).is_err();
+    if is_over || orphaned(at_the_death_of_run(on_lost)) {
         return Exit::Lost;
     }
     let error = Command::new(program).args(rest).exec();
     say(&format!("error: can't run {}: {error}", program.display()));
     exit_of(&error)
+}
+
+/// What the kernel does to the command should `run` die. It never asks: it does so once for every thread of `run` that
+/// dies, and the guardian asks too.
+fn at_the_death_of_run(on_lost: OnLost) -> Option<Signal> {
+    match on_lost {
+        OnLost::Kill => Some(Signal::SIGKILL),
+        OnLost::Term | OnLost::Notify => None,
+    }
 }
 
 fn exit_of(error: &std::io::Error) -> Exit {

@@ -96,6 +96,12 @@ impl Process {
         tells_of_no_environment(&stat).unwrap_or(false)
     }
 
+    /// As above, as one of its threads tells: of a process whose first thread has ended, that one tells nothing.
+    pub(crate) fn thread_has_no_environment(self, thread: Pid) -> bool {
+        let stat = std::fs::read(format!("/proc/{}/task/{thread}/stat", self.pid)).unwrap_or_default();
+        tells_of_no_environment(&stat).unwrap_or(false)
+    }
+
     /// Its threads but for the first.
     pub(crate) fn other_threads(self) -> Vec<Pid> {
         let Ok(entries) = std::fs::read_dir(format!("/proc/{}/task", self.pid)) else { return Vec::new() };
@@ -130,13 +136,24 @@ impl Process {
             Ok(process) if is_still_there() => {
                 pidfd_send_signal(process, raw).map_err(|error| Errno::from_raw(error.raw_os_error()))
             }
-            Err(rustix::io::Errno::NOSYS) if is_still_there() => kill(self.pid, signal),
-            Err(error) if error != rustix::io::Errno::NOSYS => Err(Errno::from_raw(error.raw_os_error())),
-            _ => Ok(()),
+            Ok(_) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => self.signal_by_number(signal, Errno::from_raw(error.raw_os_error())),
         };
         match sent {
             Err(Errno::ESRCH) => Ok(()),
             sent => sent,
+        }
+    }
+
+    /// As above, where there is no better way for this reason: an old kernel, a filter on system calls. Between the look
+    /// and the signal its number could become another's, but for that it would have to go round.
+    fn signal_by_number(self, signal: Signal, reason: Errno) -> Result<(), Errno> {
+        match Process::of(self.pid) {
+            Some(now) if now.is(self) => kill(self.pid, signal),
+            Some(_) => Ok(()),
+            // Gone, or it can't be looked at.
+            None if kill(self.pid, None) == Err(Errno::ESRCH) => Ok(()),
+            None => Err(reason),
         }
     }
 }
@@ -146,9 +163,11 @@ fn tells_of_no_environment(told: &[u8]) -> Option<bool> {
     let text = String::from_utf8_lossy(told);
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| -> Option<u64> { fields.get(number - FIRST_AFTER_NAME)?.parse().ok() };
-    let (flags, begin, end) = (field(9)?, field(50)?, field(51)?);
-    // While a program is being put in place of another, there is no end yet.
-    Some(flags & PF_KTHREAD != 0 || (end != 0 && begin == end))
+    let (flags, code_end, begin, end) = (field(9)?, field(27)?, field(50)?, field(51)?);
+    // While a program is being put in place of another, there is no end yet; then, for a moment, one that is where the
+    // environment begins. Where its code ends is noted last.
+    let is_there = end != 0 && code_end != 0;
+    Some(flags & PF_KTHREAD != 0 || (is_there && begin == end))
 }
 
 #[cfg(test)]
@@ -185,18 +204,29 @@ mod tests {
 
     #[test]
     fn no_environment_is_told_from_one_that_is_not_there_yet() {
-        let tells = |flags: u64, start: u64, end: u64| {
-            let before = "0 ".repeat(40);
-            let stat = format!("42 (a ) b) S 7 8 9 34816 42 {flags} {before}{start} {end} 0");
+        let tells = |flags: u64, code_end: u64, start: u64, end: u64| {
+            let (before, between) = ("0 ".repeat(17), "0 ".repeat(22));
+            let stat =
+                format!("42 (a ) b) S 7 8 9 34816 42 {flags} {before}{code_end} {between}{start} {end} 0");
             tells_of_no_environment(stat.as_bytes())
         };
-        assert_eq!(tells(0, 4096, 4096), Some(true), "it was given none");
-        assert_eq!(tells(0, 4096, 5000), Some(false));
-        assert_eq!(tells(0, 0, 0), Some(false), "it is not there yet");
-        assert_eq!(tells(0, 4096, 0), Some(false), "nor here");
-        assert_eq!(tells(PF_KTHREAD, 0, 0), Some(true));
+        assert_eq!(tells(0, 64, 4096, 4096), Some(true), "it was given none");
+        assert_eq!(tells(0, 64, 4096, 5000), Some(false));
+        assert_eq!(tells(0, 0, 0, 0), Some(false), "it is not there yet");
+        assert_eq!(tells(0, 0, 4096, 0), Some(false), "nor here");
+        assert_eq!(tells(0, 0, 4096, 4096), Some(false), "its end is not found yet");
+        assert_eq!(tells(PF_KTHREAD, 0, 0, 0), Some(true));
         assert_eq!(tells_of_no_environment(b""), None);
         assert!(!Process::of(Pid::this()).unwrap().has_no_environment());
+    }
+
+    #[test]
+    fn where_processes_can_not_be_held_on_to_signals_go_by_number() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = Process::of(Pid::from_raw(i32::try_from(child.id()).unwrap())).unwrap();
+        assert_eq!(process.signal_by_number(Signal::SIGKILL, Errno::EPERM), Ok(()));
+        child.wait().unwrap();
+        assert_eq!(process.signal_by_number(Signal::SIGKILL, Errno::EPERM), Ok(()), "it is gone");
     }
 
     #[test]
@@ -206,6 +236,7 @@ mod tests {
         let process = Process::of(pid).unwrap();
         let another = Process { started: process.started - 1, ..process };
         assert_eq!(another.signal(Signal::SIGKILL), Ok(()));
+        assert_eq!(another.signal_by_number(Signal::SIGKILL, Errno::EPERM), Ok(()));
         assert_eq!(child.try_wait().unwrap(), None);
         assert_eq!(process.signal(Signal::SIGKILL), Ok(()));
         // Nobody has buried it yet.

@@ -10,7 +10,8 @@ use super::process::Process;
 use super::run_id::RunId;
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ use std::time::{Duration, Instant};
 const STUCK_AFTER: Duration = Duration::from_millis(20);
 /// How many processes may be stuck before no more are read.
 const STUCK_MAX: usize = 64;
+
+/// How much of an environment is read at first; most are far smaller.
+const READ_FIRST: usize = 256 * 1024;
 
 /// What tells a process from a later one with its number.
 type Identity = (Pid, u64);
@@ -38,7 +42,10 @@ fn lock(queue: &Queue) -> MutexGuard<'_, VecDeque<Process>> {
 enum Answer {
     /// It was started under the run.
     Under,
+    /// It shows an environment, and not the run in it.
     NotUnder,
+    /// It will never tell: it was given no environment, or one that we may not read.
+    Silent,
     /// It ended before it could be asked, or shows nothing yet.
     Unknown,
 }
@@ -46,7 +53,7 @@ enum Answer {
 /// What a search came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Those that were started under the run, as far as is known by now.
+    /// Those that were looked for, as far as is known by now.
     pub(crate) processes: Vec<Process>,
     /// Whether there is nobody else among those that were asked.
     pub(crate) complete: bool,
@@ -84,8 +91,26 @@ impl Search {
         processes: impl IntoIterator<Item = Process>,
         patience: Duration,
     ) -> Found {
+        self.with_answer(Answer::Under, processes, patience)
+    }
+
+    /// As above, those that show that they were not. Who is silent is not among them.
+    pub(crate) fn strangers_among(
+        &mut self,
+        processes: impl IntoIterator<Item = Process>,
+        patience: Duration,
+    ) -> Found {
+        self.with_answer(Answer::NotUnder, processes, patience)
+    }
+
+    fn with_answer(
+        &mut self,
+        wanted: Answer,
+        processes: impl IntoIterator<Item = Process>,
+        patience: Duration,
+    ) -> Found {
         let until = Instant::now() + patience;
-        let mut found = Found { processes: self.late(), complete: true };
+        let mut found = Found { processes: self.late(wanted), complete: true };
         let asked = processes.into_iter().filter(|process| process.started >= self.since);
         let mut unanswered: BTreeMap<Identity, Process> =
             asked.map(|process| (process.identity(), process)).collect();
@@ -104,7 +129,7 @@ impl Search {
                 self.stuck.remove(&process.identity());
                 let in_time = unanswered.remove(&process.identity()).is_some();
                 found.complete &= !(in_time && answer == Answer::Unknown);
-                found.processes.extend((answer == Answer::Under).then_some(process));
+                found.processes.extend((answer == wanted).then_some(process));
                 continue;
             }
             let over = readers > 0 && (left.is_zero() || lock(&queue).is_empty());
@@ -124,11 +149,11 @@ impl Search {
     }
 
     /// Those of whom it was known only after the search for them.
-    fn late(&mut self) -> Vec<Process> {
+    fn late(&mut self, wanted: Answer) -> Vec<Process> {
         let answers: Vec<_> = self.incoming.try_iter().collect();
         self.stuck.retain(|stuck| !answers.iter().any(|(process, _)| process.identity() == *stuck));
-        let under = answers.into_iter().filter(|(_, answer)| *answer == Answer::Under);
-        under.map(|(process, _)| process).collect()
+        let wanted = answers.into_iter().filter(|(_, answer)| *answer == wanted);
+        wanted.map(|(process, _)| process).collect()
     }
 
     fn start_reader(&self, queue: &Queue) -> bool {
@@ -150,34 +175,54 @@ impl Search {
 
 /// As it was when the process began.
 fn environment(pid: Pid) -> io::Result<Vec<u8>> {
-    std::fs::read(format!("/proc/{pid}/environ"))
+    read_at_once(&format!("/proc/{pid}/environ"))
+}
+
+/// Reads a file of the system in one look: a process that becomes another program between two shows nothing more of
+/// what it was, and a part would pass for the whole.
+fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
+    let mut size = READ_FIRST;
+    loop {
+        let mut bytes = vec![0; size];
+        match File::open(path)?.read(&mut bytes) {
+            Ok(read) if read < size => {
+                bytes.truncate(read);
+                return Ok(bytes);
+            }
+            // There may be more.
+            Ok(_) => size *= 2,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Whether a process was started under the run.
 fn ask(id: &RunId, process: Process, read: Read) -> Answer {
-    let shown = read(process.pid);
-    let is_answer = match &shown {
-        Ok(shown) if id.is_in(shown) => return Answer::Under,
-        Ok(shown) => !shown.is_empty() || process.has_no_environment(),
+    let answer = match read(process.pid) {
+        Ok(shown) if id.is_in(&shown) => return Answer::Under,
+        Ok(shown) if !shown.is_empty() => Answer::NotUnder,
         // Of those whose environment we may not read nobody will ever know. The kernel's own have none.
-        Err(error) => error.kind() == ErrorKind::PermissionDenied || process.has_no_environment(),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Answer::Silent,
+        _ if process.has_no_environment() => Answer::Silent,
+        _ => return ask_threads(id, process),
     };
-    if !is_answer {
-        return ask_threads(id, process);
-    }
-    // Only then: of one that ends, nothing or not all can be read.
-    if process.runs_on() { Answer::NotUnder } else { Answer::Unknown }
+    // Only then: of one that ends, nothing can be read.
+    if process.runs_on() { answer } else { Answer::Unknown }
 }
 
 /// As above, of one that shows nothing: its first thread may have ended, and then the others show it.
 fn ask_threads(id: &RunId, process: Process) -> Answer {
     for thread in process.other_threads() {
-        let shown = std::fs::read(format!("/proc/{}/task/{thread}/environ", process.pid)).unwrap_or_default();
-        if id.is_in(&shown) {
-            return Answer::Under;
-        }
-        if !shown.is_empty() && process.thread_runs_on(thread) {
-            return Answer::NotUnder;
+        let shown = read_at_once(&format!("/proc/{}/task/{thread}/environ", process.pid)).unwrap_or_default();
+        let answer = match shown {
+            shown if id.is_in(&shown) => return Answer::Under,
+            shown if !shown.is_empty() => Answer::NotUnder,
+            _ if process.thread_has_no_environment(thread) => Answer::Silent,
+            _ => continue,
+        };
+        if process.thread_runs_on(thread) {
+            return answer;
         }
     }
     Answer::Unknown
@@ -254,6 +299,51 @@ mod tests {
         assert_eq!(ask(&RunId::new(), own, |_| Err(ErrorKind::NotFound.into())), Answer::NotUnder);
         drop(end);
         assert!(another.join().unwrap().is_err());
+    }
+
+    /// Its environment is whole in every look, or is not shown.
+    #[test]
+    fn one_that_becomes_another_program_again_and_again_is_never_taken_for_a_stranger() {
+        let script = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(script.path(), "exec sh $0").unwrap();
+        let id = RunId::new();
+        let mut command = std::process::Command::new("sh");
+        // Wherever it stands among the others, there is something before it.
+        command.arg(script.path()).env_clear().env(crate::command::run::run_id::VARIABLE, id.as_str());
+        for number in 0..200 {
+            command.env(format!("A{number}"), "x".repeat(100));
+        }
+        let mut child = command.spawn().unwrap();
+        let process = Process::of(Pid::from_raw(i32::try_from(child.id()).unwrap())).unwrap();
+        let until = Instant::now() + Duration::from_secs(2);
+        let mut asked = 0;
+        while Instant::now() < until {
+            let answer = ask(&id, process, environment);
+            assert!(matches!(answer, Answer::Under | Answer::Unknown), "{answer:?} after {asked}");
+            asked += usize::from(answer == Answer::Under);
+        }
+        assert!(asked > 0, "it was never seen");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn an_environment_of_any_size_is_read_as_a_whole() {
+        let id = RunId::new();
+        let mut command = std::process::Command::new("sleep");
+        command.arg("1000").env(crate::command::run::run_id::VARIABLE, id.as_str());
+        for number in 0..6 {
+            command.env(format!("A{number}"), "x".repeat(100_000));
+        }
+        let mut child = command.spawn().unwrap();
+        let process = Process::of(Pid::from_raw(i32::try_from(child.id()).unwrap())).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while ask(&id, process, environment) != Answer::Under {
+            assert!(Instant::now() < until, "it is not found");
+        }
+        assert!(environment(process.pid).unwrap().len() > 600_000);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     /// It may have started another, after they were listed.

@@ -5,6 +5,7 @@
 //! said on stderr why. Not here:
 //! who that is (`family`), when which step is due (`schedule`), and who takes it when this process can't (`guardian`).
 
+use super::boot_clock::boot_time;
 use super::family::{self, Family, Reach};
 use super::forwarding::Forwarding;
 use super::guardian::Guardian;
@@ -125,6 +126,15 @@ enum Phase {
     Killed,
 }
 
+/// For what a command that stands still is not woken yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// It can have the terminal.
+    Terminal,
+    /// The lock is renewed after all: it was not woken because its end seemed near.
+    Renewal,
+}
+
 struct Supervisor<'a, H> {
     held: &'a H,
     schedule: Schedule,
@@ -135,8 +145,8 @@ struct Supervisor<'a, H> {
     terminal: Option<Terminal>,
     /// Whether a `run` is around this one, with which it shares a process group.
     nested: bool,
-    /// Whether the command stands still until it can have the terminal.
-    awaits_terminal: bool,
+    /// For what the command stands still, if it is to go on then.
+    awaits: Option<Awaited>,
     /// Whether somebody asked us, not the command, to stop for a while.
     to_stop: bool,
     phase: Phase,
@@ -151,14 +161,15 @@ pub(crate) async fn supervise<H: Held>(
     get_ready_to_say();
     let id = RunId::new();
     let mut guardian = Guardian::start(order.schedule, order.on_lost, order.reach, &id)?;
-    guardian.remaining(held.remaining());
     // From here on orphans come to us, and are the command's unless they were there before. Even if they are let be:
     // among them are the guardians of runs inside.
     let besides = family::descendants_so_far();
     let _ = set_child_subreaper(true);
     let environment = order.environment.into_iter().chain([id.environment()]);
-    let (child, group) = launcher::prepare(order.command, environment)?;
+    let (child, group) = launcher::prepare(order.command, order.on_lost, environment)?;
+    // First, and the deadline after it: a step that is due is to find somebody.
     guardian.guard(group);
+    guardian.until(deadline(held).0);
     signals.listen_to_all()?;
     let mut deaths = signal(SignalKind::child())?;
     let mut terminal = Terminal::open();
@@ -176,16 +187,24 @@ pub(crate) async fn supervise<H: Held>(
         schedule: order.schedule,
         on_lost: order.on_lost,
         look_every: order.look_every,
-        family: Family::below_us(group, order.reach, besides),
+        family: Family::below_us(group, order.reach, besides, guardian.pid(), &id),
         guardian,
         terminal,
         nested: RunId::is_inside(),
-        awaits_terminal: false,
+        awaits: None,
         to_stop: false,
         phase: Phase::Running,
     };
     supervisor.run(&mut changes, &mut deaths, signals).await;
     supervisor.finish(child)
+}
+
+/// When the belief in what is held ends, by the boot clock, and how much is left until then.
+fn deadline(held: &impl Held) -> (Duration, Duration) {
+    // In this order: what passes between the two makes the deadline earlier, never later.
+    let now = boot_time();
+    let remaining = held.remaining();
+    (now + remaining, remaining)
 }
 
 /// Why a command is not to be begun with.
@@ -265,10 +284,12 @@ impl<H: Held> Supervisor<'_, H> {
 
     /// Takes the steps that are due; gives the time until the next look.
     fn look(&mut self) -> Duration {
-        let remaining = self.held.remaining();
+        let (until, remaining) = deadline(self.held);
         let loss = self.held.lost_now();
         if loss.is_none() {
-            self.guardian.remaining(remaining);
+            self.guardian.until(until);
+        }
+        if loss.is_none() || self.phase == Phase::Notified {
             self.wake_if_terminal_is_free();
         }
         let step = self.schedule.step(remaining);
@@ -291,12 +312,16 @@ impl<H: Held> Supervisor<'_, H> {
             }
             _ => {}
         }
+        if self.awaits == Some(Awaited::Renewal) && self.phase == Phase::Running {
+            self.resume();
+        }
         let until_step = self.schedule.until_next(remaining);
         let until_kill = match &self.phase {
             Phase::Asked(_, until) => until.saturating_duration_since(Instant::now()).min(ASKED_LOOK),
             _ => Duration::MAX,
         };
-        let until_terminal = if self.awaits_terminal { TERMINAL_LOOK } else { Duration::MAX };
+        let awaits_terminal = self.awaits == Some(Awaited::Terminal);
+        let until_terminal = if awaits_terminal { TERMINAL_LOOK } else { Duration::MAX };
         self.look_every.min(until_step).min(until_kill).min(until_terminal).max(Duration::from_millis(1))
     }
 
@@ -305,6 +330,8 @@ impl<H: Held> Supervisor<'_, H> {
             self.guardian.asked();
             let told = self.family.group().signal_leader(Signal::SIGUSR1);
             self.phase = Phase::Notified;
+            // If it stands still it does not hear, and nobody else would wake it.
+            self.wake();
             say(&format!("tollgate: lock lost: {}: the command was told with SIGUSR1 and runs on", loss.why));
             self.sent(told);
             return;
@@ -391,9 +418,11 @@ impl<H: Held> Supervisor<'_, H> {
 
     /// The command stands still, for a Ctrl-Z or for want of a terminal.
     fn stopped(&mut self, signal: Signal) {
+        // It counts for this stop only, whatever comes of it.
+        let asked = std::mem::take(&mut self.to_stop);
         let Some(terminal) = &mut self.terminal else { return };
         let group = self.family.group();
-        self.awaits_terminal = false;
+        self.awaits = None;
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if wants_terminal && (terminal.is_ours() || terminal.is_of(group)) {
             // It may have come back since it was wanted.
@@ -401,12 +430,12 @@ impl<H: Held> Supervisor<'_, H> {
             self.sent(group.signal(Signal::SIGCONT));
             return;
         }
-        let is_stop = terminal.is_of(group) || std::mem::take(&mut self.to_stop);
+        let is_stop = terminal.is_of(group) || asked;
         let noticed = a_shell_would_notice_a_stop();
         if !is_stop && wants_terminal && (self.nested || !noticed || terminal.was_handed()) {
             // Some other command has it, of a `run` beside this one or inside it: it will come back to one of us, and
             // must not find that all stand still with nobody to wake them. Or one that is dead has it.
-            self.awaits_terminal = true;
+            self.awaits = Some(Awaited::Terminal);
             return;
         }
         // In the background it must wait for the terminal, and can have it only with us, by `fg`.
@@ -423,19 +452,38 @@ impl<H: Held> Supervisor<'_, H> {
 
     /// Gives the command the terminal for which it stands still, once that is back.
     fn wake_if_terminal_is_free(&mut self) {
-        let Some(terminal) = self.terminal.as_mut().filter(|_| self.awaits_terminal) else { return };
+        let awaits_terminal = self.awaits == Some(Awaited::Terminal);
+        let Some(terminal) = self.terminal.as_mut().filter(|_| awaits_terminal) else { return };
         terminal.take_if_abandoned();
         if terminal.is_ours() || terminal.is_of(self.family.group()) {
-            self.awaits_terminal = false;
             self.resume();
         }
     }
 
-    /// Wakes the command if the lock is still held; if it is not, the next look ends it.
+    /// Wakes the command, unless it is about to be ended: the next look does that. One that is only told of a loss is
+    /// told first, and runs on.
     fn resume(&mut self) {
-        if self.held.lost_now().is_some() || self.schedule.step(self.held.remaining()) != Step::Run {
+        self.to_stop = false;
+        let (loss, step) = (self.held.lost_now(), self.schedule.step(self.held.remaining()));
+        let is_near_its_end = match self.on_lost {
+            OnLost::Term => loss.is_some() || step != Step::Run,
+            OnLost::Kill => loss.is_some() || step == Step::Kill,
+            OnLost::Notify => false,
+        };
+        if is_near_its_end {
+            self.awaits = Some(Awaited::Renewal);
             return;
         }
+        let is_to_be_told = self.on_lost == OnLost::Notify && self.phase == Phase::Running;
+        if is_to_be_told && (loss.is_some() || step != Step::Run) {
+            return self.ask(loss.unwrap_or_else(Loss::by_deadline));
+        }
+        self.wake();
+    }
+
+    /// Wakes the command, with the terminal if that is ours.
+    fn wake(&mut self) {
+        self.awaits = None;
         let group = self.family.group();
         if let Some(terminal) =
             self.terminal.as_mut().filter(|terminal| terminal.is_ours() && !in_a_pipeline())
@@ -472,6 +520,10 @@ impl<H: Held> Supervisor<'_, H> {
             Phase::Asked(_, until) => until.saturating_duration_since(Instant::now()),
             Phase::Running | Phase::Notified => {
                 let (names, left_group) = (self.family.names(), self.family.has_left_its_group());
+                if names.is_empty() && self.family.is_gone(Duration::ZERO) {
+                    // They have just ended by themselves.
+                    return;
+                }
                 let hint = if left_group { "\nhint: --leave-daemons lets daemons be" } else { "" };
                 let asked = self.family.ask(Duration::ZERO);
                 say(&format!(
@@ -484,10 +536,7 @@ impl<H: Held> Supervisor<'_, H> {
         };
         let gone = !patience.is_zero() && self.family.wait_asked(patience, || false);
         if !gone && !self.family.wait_killed(KILL_PATIENCE) {
-            let group = self.family.group().pid();
-            say(&format!(
-                "warning: processes that the command (process group {group}) started could not be ended"
-            ));
+            say(&self.family.tell_of_survivors());
         }
     }
 }

@@ -185,7 +185,11 @@ fn what_was_there_before_the_command_is_let_be() {
 
 /// A shell that then becomes a `run` of this script.
 fn after(cli: &Cli, before: &str, name: &str, script: &str) -> Running {
-    let mut shell = Command::new("sh");
+    after_in("sh", cli, before, name, script)
+}
+
+fn after_in(shell: &str, cli: &Cli, before: &str, name: &str, script: &str) -> Running {
+    let mut shell = Command::new(shell);
     shell.args(["-c", &format!("{before}; exec {BINARY} run {name} -- sh -c \"$SCRIPT\"")]);
     shell.envs(cli.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
     shell.env("SCRIPT", script);
@@ -209,15 +213,14 @@ fn what_was_there_before_the_command_is_let_be_even_if_its_parent_ends() {
     super::signal("KILL", grandchild);
 }
 
-#[test]
-fn what_is_started_by_one_from_before_the_command_is_let_be_too() {
+/// One from before the command is started so in this shell, and starts another so; by its end that one comes to `run`.
+fn what_is_started_by_one_from_before_the_command_is_let_be(shell: &str, starts: &str, other: &str) {
     let cli = shared();
     let dir = tempfile::TempDir::new().unwrap();
     let file = |name: &str| dir.path().join(name).display().to_string();
     let (go, later) = (file("go"), file("later"));
-    // By its end, that one comes to `run` too.
     let before = format!(
-        "sh -c 'until [ -e {go} ]; do sleep 0.01; done; sleep 1000 >/dev/null 2>&1 &
+        "{starts} sh -c 'until [ -e {go} ]; do sleep 0.01; done; {other} sleep 1000 >/dev/null 2>&1 &
         echo $! > {later}.new; mv {later}.new {later}' &"
     );
     let before = format!("{before} export CHILD=$!");
@@ -225,10 +228,47 @@ fn what_is_started_by_one_from_before_the_command_is_let_be_too() {
         "touch {go}; until [ -e {later} ]; do sleep 0.01; done
         while [ -e /proc/$CHILD ]; do sleep 0.01; done; exit 4"
     );
-    after(&cli, &before, "family/later", &script).end().with(4);
+    let ended = after_in(shell, &cli, &before, "family/later", &script).end().with(4);
     let later: u32 = std::fs::read_to_string(&later).unwrap().trim().parse().unwrap();
-    assert!(lives(later), "it was no part of the command");
+    assert!(lives(later), "it was no part of the command: {}", ended.stderr);
     super::signal("KILL", later);
+}
+
+#[test]
+fn what_is_started_by_one_from_before_the_command_is_let_be_too() {
+    what_is_started_by_one_from_before_the_command_is_let_be("sh", "", "");
+}
+
+#[test]
+fn what_is_started_by_one_from_before_the_command_is_let_be_in_a_session_of_its_own() {
+    what_is_started_by_one_from_before_the_command_is_let_be("sh", "setsid", "");
+}
+
+#[test]
+fn what_is_started_by_one_from_before_the_command_is_let_be_in_a_group_of_its_own() {
+    what_is_started_by_one_from_before_the_command_is_let_be("bash", "set -m;", "");
+}
+
+/// Neither group nor session tell whose it is, but its environment does.
+#[test]
+fn what_is_started_by_one_from_before_the_command_is_let_be_even_if_it_leaves_that_one() {
+    what_is_started_by_one_from_before_the_command_is_let_be("sh", "", "setsid");
+}
+
+/// Others from before do not make the command's own theirs.
+#[test]
+fn what_left_its_group_ends_with_the_command_even_if_others_were_there_before() {
+    let cli = shared();
+    let script = format!("{FAR}; read _; exit 5");
+    let before = "sleep 1000 >/dev/null 2>&1 & echo before $!";
+    let mut running = after(&cli, before, "family/own", &script);
+    let [before, far] = ["before ", "far "].map(|begin| running.until_tells(begin).parse::<u32>().unwrap());
+    running.write("go\n");
+    let ended = running.end().with(5);
+    assert!(!lives(far), "it has outlived the lock");
+    assert!(ended.stderr.contains("left processes behind"), "{}", ended.stderr);
+    assert!(lives(before), "it was no part of the command");
+    super::signal("KILL", before);
 }
 
 #[test]

@@ -17,7 +17,10 @@ const STUBBORN: &str = "trap '' TERM HUP; sleep 1000 & echo child $!; echo pid $
 const POLITE: &str = "trap 'echo asked; exit 0' TERM; echo pid $$; while :; do sleep 0.01; done";
 
 fn start(cli: &Cli, name: &str, more: &[&str], script: &str) -> (Running, u32) {
-    let mut arguments = vec!["run", name, "--ttl", "3s"];
+    let mut arguments = vec!["run", name];
+    if !more.contains(&"--ttl") {
+        arguments.extend(["--ttl", "3s"]);
+    }
     arguments.extend(more);
     arguments.extend(["--", "sh", "-c", script]);
     let running = cli.start(&arguments);
@@ -246,6 +249,62 @@ fn p7_kill_of_run_ends_a_polite_command_by_asking() {
     until_gone(pid);
     assert_eq!(cli.counts("loss/run-killed-polite"), (1, 0));
     assert!(running.stdout().contains("asked"));
+}
+
+/// Tells of every signal at once, and goes on.
+const TELLER: &str = "trap 'echo asked' TERM; trap 'echo told' USR1
+(trap '' TERM; exec sleep 1000) &
+echo pid $$; while :; do wait; done";
+
+#[test]
+fn a_command_is_asked_once_when_run_is_killed() {
+    let cli = shared();
+    let (running, pid) = start(&cli, "loss/asked-once", &["--ttl", "12s"], TELLER);
+    running.signal("KILL");
+    running.until_says("asked");
+    // It has seconds to end by itself.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(lives(pid), "too slow to tell");
+    assert_eq!(running.stdout().matches("asked").count(), 1);
+    until_gone(pid);
+}
+
+#[test]
+fn with_on_lost_kill_it_is_not_asked_when_run_is_killed() {
+    let cli = shared();
+    let (running, pid) = start(&cli, "loss/run-killed-kill", &["--on-lost", "kill"], TELLER);
+    running.signal("KILL");
+    until_gone(pid);
+    assert!(!running.stdout().contains("asked"));
+    until("it is told what was done", || running.stderr().contains("run died"));
+    assert!(running.stderr().contains("killing the command"), "{}", running.stderr());
+}
+
+#[test]
+fn with_on_lost_notify_it_is_told_once_when_run_is_killed_and_runs_on() {
+    let cli = shared();
+    let (running, pid) = start(&cli, "loss/run-killed-notify", &["--on-lost", "notify"], TELLER);
+    running.signal("KILL");
+    running.until_says("told");
+    until("it is told what was done", || running.stderr().contains("and runs on"));
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(running.stdout().matches("told").count(), 1);
+    assert!(lives(pid) && !running.stdout().contains("asked"), "it was to run on");
+    let group = format!("-{pid}");
+    assert!(std::process::Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success());
+}
+
+#[test]
+fn a_guardian_that_stands_still_keeps_no_lock() {
+    let cli = shared();
+    let mut running = cli.start(&["run", "loss/guardian", "--", "sh", "-c", "echo up; read _; exit 5"]);
+    running.until_says("up");
+    super::signal("STOP", guardian(running.pid()));
+    running.write("go\n");
+    until("run has ended", || running.has_ended());
+    assert_eq!(cli.counts("loss/guardian"), (0, 0));
+    let ended = running.end().with(5);
+    assert!(ended.stderr.contains("stands still"), "{}", ended.stderr);
 }
 
 #[test]

@@ -82,6 +82,87 @@ fn ctrl_z_stops_the_job_and_fg_takes_it_up_again() {
     terminal.end().with(0);
 }
 
+/// A job of a shell on a terminal, stopped by Ctrl-Z. A line typed then has it go on in the foreground.
+fn stopped_job(cli: &super::Cli, line: &str) -> Running {
+    let line = line.replace('\'', "'\\''");
+    let shell =
+        format!("bash --norc --noprofile -c 'set -m; {line}; echo stopped $?; read x; fg; echo ended $?'");
+    let mut terminal = on_a_terminal(cli, &shell);
+    terminal.until_says("up");
+    terminal.write("\u{1a}");
+    terminal.until_says("stopped 147");
+    terminal
+}
+
+/// It may not go on without a word, nor stand still for ever.
+#[test]
+fn a_job_that_is_only_told_of_a_loss_is_told_when_it_goes_on_after_one() {
+    let cli = shared();
+    let name = "terminal/notify";
+    let script = "trap \"echo told; exit 8\" USR1; echo up; while :; do sleep 0.01; done";
+    let line = format!("{BINARY} run {name} --ttl 1s --on-lost notify -- sh -c '{script}'");
+    let mut terminal = stopped_job(&cli, &line);
+    cli.until_counts(name, (0, 0));
+    terminal.write("go\n");
+    terminal.until_says("told");
+    terminal.until_says("ended 8");
+    terminal.end().with(0);
+}
+
+/// With so little left that another would be asked to end: one that is not asked may go on while it can.
+#[test]
+fn a_job_that_is_not_asked_to_end_goes_on_before_its_last_moment() {
+    let cli = shared();
+    let name = "terminal/kill";
+    let script = "echo up; read x; echo got $x; exit 6";
+    let line = format!("{BINARY} run {name} --ttl 12s --on-lost kill -- sh -c '{script}'");
+    let mut terminal = stopped_job(&cli, &line);
+    let lock = cli.call(&["get", name, "-o", "json"]).with(0).json();
+    let lease = lock["holders"][0]["lease_id"].as_str().unwrap().to_owned();
+    let lease = cli.call(&["lease", "ttl", &lease, "-o", "json"]).with(0).json();
+    let left_ms = lease["remaining_ms"].as_u64().unwrap();
+    // Asked would be two and a half seconds before the end, killed half a second.
+    std::thread::sleep(std::time::Duration::from_millis(left_ms.saturating_sub(2_200)));
+    terminal.write("go\n");
+    terminal.write("hello\n");
+    terminal.until_says("got hello");
+    terminal.until_says("ended 6");
+    terminal.end().with(0);
+}
+
+/// A job that is to be asked to end is asked, and hears of it.
+#[test]
+fn a_job_that_lost_its_lock_while_it_stood_still_is_ended_when_it_goes_on() {
+    let cli = shared();
+    for on_lost in ["term", "kill"] {
+        let name = format!("terminal/{on_lost}-lost");
+        let script = "echo up; while :; do sleep 0.01; done";
+        let line = format!("{BINARY} run {name} --ttl 1s --on-lost {on_lost} -- sh -c '{script}'");
+        let mut terminal = stopped_job(&cli, &line);
+        cli.until_counts(&name, (0, 0));
+        terminal.write("go\n");
+        terminal.until_says("ended 79");
+        terminal.end().with(0);
+    }
+}
+
+/// While its command has the terminal, `run` is in the background.
+#[test]
+fn what_run_says_does_not_stop_it_on_a_terminal_that_stops_who_writes_from_the_background() {
+    let cli = shared();
+    let name = "terminal/tostop";
+    let script = "trap \"exit 0\" TERM; echo up; while :; do sleep 0.01; done";
+    let line = format!("{BINARY} run {name} -- sh -c '{script}'").replace('\'', "'\\''");
+    let shell = format!("bash --norc --noprofile -c 'set -m; stty tostop; {line}; echo ended $?'");
+    let terminal = on_a_terminal(&cli, &shell);
+    terminal.until_says("up");
+    let token = cli.token(name);
+    cli.call(&["release", "--force", name, "--token", &token, "--reason", "for a test"]).with(0);
+    assert_eq!(terminal.until_tells("ended "), "79");
+    let ended = terminal.end().with(0);
+    assert!(ended.stdout.contains("lock lost"), "{}", ended.stdout);
+}
+
 #[test]
 fn a_job_in_the_background_that_reads_the_terminal_is_brought_back_by_fg() {
     let cli = shared();
