@@ -200,8 +200,7 @@ impl Router {
         let mut taken = Taken { router: self, from: errand.from, ops: Vec::new(), goes_with_caller };
         let mut whole: Option<v1::LockResponse> = None;
         for names in parts {
-            let timeout_ms = left_of(lock.timeout_ms, began);
-            let part = v1::LockRequest { name: String::new(), names, timeout_ms, ..lock.clone() };
+            let part = part_of(&lock, names, began);
             let undo = undo(&part);
             let op = if tries { Op::TryLock(part) } else { Op::Lock(part) };
             match self.carry_out_one(op, errand).await {
@@ -341,6 +340,19 @@ fn worse(one: Option<OpResult>, other: OpResult) -> OpResult {
     }
 }
 
+/// The request for the names of one group.
+///
+/// No part is a first attempt: that one may be told that a lock is busy without anything being noted of it. Then a
+/// repeat by another node could take all names, and the end of the first attempt, late, would give some of them back.
+fn part_of(lock: &v1::LockRequest, names: Vec<String>, began: Instant) -> v1::LockRequest {
+    let timeout_ms = left_of(lock.timeout_ms, began);
+    let mut part = v1::LockRequest { name: String::new(), names, timeout_ms, ..lock.clone() };
+    if let Some(request) = &mut part.request {
+        request.attempt = request.attempt.max(1);
+    }
+    part
+}
+
 /// What is left of a wait.
 fn left_of(timeout_ms: i64, began: Instant) -> i64 {
     if timeout_ms <= 0 {
@@ -422,6 +434,18 @@ mod tests {
             let mut of_last = vec![a.clone(), c.clone()];
             of_last.sort();
             assert_eq!(parts, [vec![b.clone()], of_last]);
+        }
+    }
+
+    #[test]
+    fn p10_no_part_of_a_numbered_request_may_be_told_that_a_lock_is_busy_unnoted() {
+        let Op::Lock(asked) = lock(vec![name_in(0, 0), name_in(1, 0)]) else { unreachable!() };
+        assert!(part_of(&asked, vec![name_in(0, 0)], Instant::now()).request.is_none());
+        for (attempt, sent) in [(0, 1), (1, 1), (7, 7)] {
+            let request = Some(v1::Request { seq: 3, attempt, ..Default::default() });
+            let asked = v1::LockRequest { request, ..asked.clone() };
+            let part = part_of(&asked, vec![name_in(0, 0)], Instant::now());
+            assert_eq!(part.request.map(|request| (request.seq, request.attempt)), Some((3, sent)));
         }
     }
 
