@@ -13,7 +13,8 @@ use tollgate_types::{ClusterId, GroupMap, NodeId};
 pub(crate) struct Chart {
     /// 0 until it was seen.
     pub(crate) cluster: ClusterId,
-    pub(crate) map: Arc<GroupMap>,
+    /// None until it was seen: to guess would send requests to a group that does not have their names.
+    pub(crate) map: Option<Arc<GroupMap>>,
     /// Where each node serves clients, as `host:port`.
     pub(crate) clients: BTreeMap<NodeId, String>,
     /// The nodes that answered lately and know a leader of every group. Empty beside a node, where nobody looks.
@@ -25,10 +26,14 @@ pub(crate) struct Chart {
 impl Chart {
     /// Of a cluster that was not seen yet.
     pub(crate) fn blank() -> Chart {
-        Chart::new(ClusterId::new(0), Arc::new(GroupMap::single()), BTreeMap::new())
+        Chart::new(ClusterId::new(0), None, BTreeMap::new())
     }
 
-    pub(crate) fn new(cluster: ClusterId, map: Arc<GroupMap>, clients: BTreeMap<NodeId, String>) -> Chart {
+    pub(crate) fn new(
+        cluster: ClusterId,
+        map: Option<Arc<GroupMap>>,
+        clients: BTreeMap<NodeId, String>,
+    ) -> Chart {
         Chart { cluster, map, clients, in_touch: BTreeSet::new(), troubles: String::new() }
     }
 }

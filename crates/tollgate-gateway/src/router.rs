@@ -101,7 +101,7 @@ impl Router {
         clients: BTreeMap<NodeId, String>,
         meter: Arc<dyn OperationMeter>,
     ) -> Router {
-        let chart = Chart::new(node.cluster(), Arc::new(first_map), clients);
+        let chart = Chart::new(node.cluster(), Some(Arc::new(first_map)), clients);
         // Nobody has anything to add to it.
         let (_, chart) = watch::channel(Arc::new(chart));
         let status = node.status().clone();
@@ -200,10 +200,31 @@ impl Router {
         &self.shared.introductions
     }
 
-    /// Which group serves which slot.
+    /// Which group serves which slot. A gateway that has not seen the cluster yet takes it for one group: where that
+    /// matters, ask for [`Router::known_map`].
     pub fn map(&self) -> Arc<GroupMap> {
+        self.known_map().unwrap_or_else(|| Arc::new(GroupMap::single()))
+    }
+
+    /// Which group serves which slot; none on a gateway that has not seen the cluster yet.
+    pub fn known_map(&self) -> Option<Arc<GroupMap>> {
         let known = self.shared.status.borrow().map.clone();
-        known.unwrap_or_else(|| Arc::clone(&self.shared.chart.borrow().map))
+        known.or_else(|| self.shared.chart.borrow().map.clone())
+    }
+
+    /// Likewise, as soon as it is known.
+    async fn seen_map(&self, until: Instant) -> Result<Arc<GroupMap>, v1::Error> {
+        if let Some(map) = self.known_map() {
+            return Ok(map);
+        }
+        self.look_again();
+        let mut chart = self.shared.chart.clone();
+        let seen = chart.wait_for(|chart| chart.map.is_some());
+        match tokio::time::timeout_at(until.into(), seen).await {
+            Ok(Ok(chart)) => Ok(chart.map.clone().expect("it was waited for")),
+            Ok(Err(_)) => Err(stopped(GroupId::MAP)),
+            Err(_) => Err(self.no_leader(GroupId::MAP)),
+        }
     }
 
     /// Whether this node leads the group and serves clients.
@@ -219,11 +240,6 @@ impl Router {
     /// Whether this node has lock state of the group.
     fn has_state(&self, group: GroupId) -> bool {
         self.shared.status.borrow().groups.get(&group).is_some_and(|known| known.has_state)
-    }
-
-    /// Whether it leads all groups and serves clients.
-    pub fn leads_all(&self) -> bool {
-        self.node().is_some() && self.shared.status.borrow().groups.values().all(|group| group.serves)
     }
 
     /// Whether this node stops, has stopped, or is a member no more.
@@ -284,20 +300,24 @@ impl Router {
     ///
     /// Dropped before that, a request that waits in line leaves it, unless somebody else stands by for the same.
     pub async fn execute(&self, op: Op, from: &Address) -> OpResult {
-        self.carry_out(op, Errand::new(from, Purpose::Attended)).await
+        self.carry_out(op, None, Errand::new(from, Purpose::Attended)).await
     }
 
     /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere.
     pub async fn execute_for_session(&self, op: Op, from: &Address) -> OpResult {
-        self.carry_out(op, Errand::new(from, Purpose::Session)).await
+        self.carry_out(op, None, Errand::new(from, Purpose::Session)).await
     }
 
-    async fn carry_out(&self, op: Op, errand: Errand<'_>) -> OpResult {
+    /// Likewise, of an operation on one group that was prepared already.
+    pub async fn execute_prepared_for_session(&self, op: Op, prepared: Prepared, from: &Address) -> OpResult {
+        self.carry_out(op, Some(prepared), Errand::new(from, Purpose::Session)).await
+    }
+
+    async fn carry_out(&self, op: Op, prepared: Option<Prepared>, errand: Errand<'_>) -> OpResult {
         let (asked, began) = (Asked::from(&op), Instant::now());
-        let result = match (self.closed(), split(&op, &self.map())) {
-            (Some(error), _) => OpResult::Error(error),
-            (None, None) => self.carry_out_one(op, errand).await,
-            (None, Some(several)) => self.carry_out_several(several, errand).await,
+        let result = match self.closed() {
+            Some(error) => OpResult::Error(error),
+            None => self.carry_out_by_map(op, prepared, errand).await,
         };
         self.measure(asked, &result, began.elapsed());
         match result {
@@ -306,25 +326,66 @@ impl Router {
         }
     }
 
+    /// Has an operation carried out in its group or groups, as the map says once that was seen; anew if the map has
+    /// changed before it was done.
+    async fn carry_out_by_map(
+        &self,
+        mut op: Op,
+        mut prepared: Option<Prepared>,
+        errand: Errand<'_>,
+    ) -> OpResult {
+        let until = Instant::now() + patience_of(&op);
+        let mut unsure = None;
+        loop {
+            let (epoch, result) = if let Some(prepared) = prepared.take() {
+                (prepared.map_epoch(), self.carry_out_prepared(&mut op, prepared, errand).await)
+            } else {
+                let map = match self.seen_map(until).await {
+                    Ok(map) => map,
+                    Err(error) => return OpResult::Error(unsure.unwrap_or(error)),
+                };
+                let result = match split(&op, &map) {
+                    None => self.carry_out_one(&mut op, errand).await,
+                    Some(several) => self.carry_out_several(several, errand).await,
+                };
+                (map.epoch(), result)
+            };
+            let moved = match &result {
+                OpResult::Error(error) if error.reason() == v1::ErrorReason::WrongGroup => error,
+                _ => return settle(&op, result, unsure),
+            };
+            let news = self.known_map().is_some_and(|map| map.epoch() != epoch);
+            if !news || Instant::now() >= until {
+                return settle(&op, result, unsure);
+            }
+            unsure = unsure.or_else(|| moved.may_have_happened.then(|| moved.clone()));
+            count_attempt(&mut op);
+        }
+    }
+
     /// Has an operation on one group carried out.
-    pub(crate) async fn carry_out_one(&self, op: Op, errand: Errand<'_>) -> OpResult {
-        let asked = Asked::from(&op);
-        let admitted = self.prepare(op.clone(), errand).and_then(|it| Ok((it, Arc::new(self.admit(asked)?))));
-        match admitted {
-            Ok((prepared, place)) if errand.purpose == Purpose::Attended && prepared.context.may_wait() => {
-                stand_by(self, op, prepared, errand.from, place).await
-            }
-            Ok((prepared, place)) => {
-                self.until_done(op, prepared, Errand { place: Some(&place), ..errand }).await
-            }
+    pub(crate) async fn carry_out_one(&self, op: &mut Op, errand: Errand<'_>) -> OpResult {
+        match self.prepare(op, errand) {
+            Ok(prepared) => self.carry_out_prepared(op, prepared, errand).await,
             Err(error) => OpResult::Error(error),
         }
+    }
+
+    async fn carry_out_prepared(&self, op: &mut Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
+        let place = match self.admit(Asked::from(&*op)) {
+            Ok(place) => Arc::new(place),
+            Err(error) => return OpResult::Error(error),
+        };
+        if errand.purpose == Purpose::Attended && prepared.context.may_wait() {
+            return stand_by(self, op.clone(), prepared, errand.from, place).await;
+        }
+        self.until_done(op, prepared, Errand { place: Some(&place), ..errand }).await
     }
 
     /// Has something carried out for a caller that stands by, or until it has gone and the leader has heard of it.
     pub(crate) async fn carry_out_standing(
         &self,
-        op: Op,
+        mut op: Op,
         prepared: Prepared,
         from: &Address,
         standing: &Standing,
@@ -332,14 +393,14 @@ impl Router {
     ) -> OpResult {
         let errand = Errand::new(from, Purpose::Attended);
         let errand = Errand { standing: Some(standing), place: Some(place), ..errand };
-        self.until_done(op, prepared, errand).await
+        self.until_done(&mut op, prepared, errand).await
     }
 
     /// Has something given back. It counts as no new operation: to be refused, it would have to be held on to.
-    pub(crate) async fn undo(&self, op: Op, from: &Address) -> OpResult {
+    pub(crate) async fn undo(&self, mut op: Op, from: &Address) -> OpResult {
         let errand = Errand::new(from, Purpose::Session);
-        match self.prepare(op.clone(), errand) {
-            Ok(prepared) => self.until_done(op, prepared, errand).await,
+        match self.prepare(&op, errand) {
+            Ok(prepared) => self.until_done(&mut op, prepared, errand).await,
             Err(error) => OpResult::Error(error),
         }
     }
@@ -349,25 +410,28 @@ impl Router {
         self.undo(Op::CancelWait(cancel), from).await;
     }
 
-    fn prepare(&self, op: Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
+    fn prepare(&self, op: &Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
         let mut prepared = operation::prepare(op, &self.map(), errand.from)?;
         errand.purpose.apply(&mut prepared, errand.from);
         Ok(prepared)
     }
 
-    async fn until_done(&self, op: Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
+    async fn until_done(&self, op: &mut Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
         let began = Instant::now();
-        let until = began + patience_of(&op) + wait_of(&op);
+        let until = began + patience_of(op) + wait_of(op);
         let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
-        let (mut op, mut next, mut hint) = (op, Some(prepared), None);
+        let (epoch, mut next, mut hint) = (prepared.map_epoch(), Some(prepared), None);
         let (mut pause, mut unsure, mut introduced) = (PAUSE_MIN, None, 0);
         loop {
-            let prepared = match next.take().map_or_else(|| self.prepare_again(&mut op, errand), Ok) {
+            let prepared = match next.take().map_or_else(|| self.prepare_again(op, epoch, errand), Ok) {
                 Ok(prepared) => prepared,
+                Err(error) if error.reason() == v1::ErrorReason::WrongGroup => {
+                    return OpResult::Error(v1::Error { may_have_happened: unsure.is_some(), ..error });
+                }
                 Err(error) => return OpResult::Error(unsure.unwrap_or(error)),
             };
-            match self.attempt(&op, prepared, hint, errand).await {
-                Attempt::Done(result) => return settle(&op, result, unsure),
+            match self.attempt(op, prepared, hint, errand).await {
+                Attempt::Done(result) => return settle(op, result, unsure),
                 Attempt::Unsure(error) if !may_repeat => return OpResult::Error(error),
                 Attempt::Unsure(error) => {
                     hint = NodeId::new(error.leader_id);
@@ -423,9 +487,14 @@ impl Router {
         Ok(())
     }
 
-    fn prepare_again(&self, op: &mut Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
+    fn prepare_again(&self, op: &mut Op, epoch: u64, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
         count_attempt(op);
-        let mut prepared = self.prepare(op.clone(), errand)?;
+        let map = self.map();
+        if map.epoch() != epoch && split(op, &map).is_some() {
+            let says = "its names came to live in several groups while it was tried: ask again";
+            return Err(v1::Error::new(v1::ErrorReason::WrongGroup, says));
+        }
+        let mut prepared = self.prepare(op, errand)?;
         if let Kind::Command { fast, .. } = &mut prepared.kind {
             // An earlier attempt may have been granted.
             *fast = false;
@@ -509,7 +578,7 @@ impl Router {
     }
 
     async fn ask_here(&self, prepared: Prepared, errand: Errand<'_>) -> Attempt {
-        let Prepared { group, kind, context } = prepared;
+        let Prepared { group, kind, context, .. } = prepared;
         let began = Instant::now();
         let called = match kind {
             Kind::Read { consistency, query } => return self.read(group, consistency, query, &context).await,
@@ -671,14 +740,15 @@ impl Router {
 
     /// Ends a lease whose client wanted it to end with its connection, unless a session has come to keep it alive.
     pub async fn revoke_disconnected(&self, lease: LeaseId, from: &Address) {
-        let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
+        let mut op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
         let errand = Errand::new(from, Purpose::Disconnected);
-        let Ok(prepared) = self.prepare(op.clone(), errand) else { return };
-        if self.shared.kept.any(lease) {
+        // It ends by itself if this fails.
+        if self.seen_map(Instant::now() + patience_of(&op)).await.is_err() || self.shared.kept.any(lease) {
             return;
         }
-        // It ends by itself if this fails.
-        self.until_done(op, prepared, errand).await;
+        if let Ok(prepared) = self.prepare(&op, errand) {
+            self.until_done(&mut op, prepared, errand).await;
+        }
     }
 }
 

@@ -168,19 +168,20 @@ impl Looking {
     }
 
     fn publish(&mut self) {
-        let groups = self.picture.groups();
-        self.status.send_if_modified(|status| {
-            let news = status.groups != *groups;
-            if news {
-                status.groups.clone_from(groups);
-            }
-            news
-        });
+        // Before the leaders: whoever waits for one finds it by the map, and at its address.
         let chart = self.picture.chart();
         self.chart.send_if_modified(|known| {
             let news = **known != chart;
             if news {
                 *known = Arc::new(chart);
+            }
+            news
+        });
+        let groups = self.picture.groups();
+        self.status.send_if_modified(|status| {
+            let news = status.groups != *groups;
+            if news {
+                status.groups.clone_from(groups);
             }
             news
         });

@@ -42,8 +42,8 @@ pub(crate) fn split(op: &Op, map: &GroupMap) -> Option<Several> {
     }
     match op {
         Op::Lock(lock) | Op::TryLock(lock) => {
-            let (lock, tries) = (lock.clone(), matches!(op, Op::TryLock(_)));
-            parts(&lock.names, map).map(|parts| Several::Lock { lock, tries, parts })
+            let tries = matches!(op, Op::TryLock(_));
+            parts(&lock.names, map).map(|parts| Several::Lock { lock: lock.clone(), tries, parts })
         }
         Op::Unlock(unlock) => {
             parts(&unlock.names, map).map(|parts| Several::Unlock { unlock: unlock.clone(), parts })
@@ -202,8 +202,8 @@ impl Router {
         for names in parts {
             let part = part_of(&lock, names, began);
             let undo = undo(&part);
-            let op = if tries { Op::TryLock(part) } else { Op::Lock(part) };
-            match self.carry_out_one(op, errand).await {
+            let mut op = if tries { Op::TryLock(part) } else { Op::Lock(part) };
+            match self.carry_out_one(&mut op, errand).await {
                 OpResult::Lock(got) if got.acquired => {
                     // What its owner held before stays its own: without a seq the answer tells, if the lease could be
                     // renewed; with one, a cancel of what was held before releases nothing. A repeat of what was
@@ -244,7 +244,7 @@ impl Router {
         let mut outcome = None;
         for names in parts {
             let part = v1::UnlockRequest { name: String::new(), names, ..unlock.clone() };
-            let result = self.carry_out_one(Op::Unlock(part), errand).await;
+            let result = self.carry_out_one(&mut Op::Unlock(part), errand).await;
             let failed = matches!(result, OpResult::Error(_));
             if failed || outcome.is_none() {
                 outcome = Some(worse(outcome, result));
@@ -262,7 +262,7 @@ impl Router {
         let mut whole = v1::RangeResponse::default();
         for group in groups {
             let part = v1::RangeRequest { group_ids: vec![group.number()], ..range.clone() };
-            match self.carry_out_one(Op::Range(part), errand).await {
+            match self.carry_out_one(&mut Op::Range(part), errand).await {
                 OpResult::Range(part) => {
                     whole.header = whole.header.or(part.header);
                     whole.count += part.count;
@@ -288,7 +288,7 @@ impl Router {
         for names in parts {
             let name = names.into_iter().next().unwrap_or_default();
             let part = v1::CancelWaitRequest { name, names: Vec::new(), ..cancel.clone() };
-            let result = self.carry_out_one(Op::CancelWait(part), errand).await;
+            let result = self.carry_out_one(&mut Op::CancelWait(part), errand).await;
             outcome = Some(match (outcome, result) {
                 (None, result) => result,
                 (Some(OpResult::CancelWait(one)), OpResult::CancelWait(other)) => {

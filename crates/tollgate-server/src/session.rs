@@ -180,14 +180,12 @@ impl Intake {
             self.refuse(id, measured.asked, draining());
             return None;
         }
-        // A node that leads the only group has nothing to forward or to ask again, and keeps no copy.
-        let map = self.router.map();
-        let keeps = !map.is_single() || (self.purpose.is_none() && !self.router.leads_all());
+        // A gateway that has not seen the cluster yet can't say whose it is.
+        let Some(map) = self.router.known_map() else { return self.hand_over(id, op, measured) };
         if self.purpose.is_none() && is_over_groups(&op, &map) {
-            return self.over_groups(id, op, measured);
+            return self.hand_over(id, op, measured);
         }
-        let spare = keeps.then(|| op.clone());
-        let mut prepared = match operation::prepare(op, &map, from) {
+        let mut prepared = match operation::prepare(&op, &map, from) {
             Ok(prepared) => prepared,
             Err(error) => {
                 self.refuse(id, measured.asked, error);
@@ -195,24 +193,20 @@ impl Intake {
             }
         };
         self.purpose.iter().for_each(|purpose| purpose.apply(&mut prepared, from));
-        let Prepared { group, kind, context } = prepared;
-        let may_forward = self.purpose.is_none() && !self.router.serves(group);
-        let (forward, again) = if may_forward { (spare, None) } else { (None, spare) };
-        let strange = again.filter(|_| is_strange(&context, &map));
-        let strange = strange.map(|op| Box::new(Strange { op, from: from.clone(), introduced }));
+        if self.purpose.is_none() && !self.router.serves(prepared.group) {
+            return self.forward_prepared(id, op, prepared, measured);
+        }
+        let Prepared { group, kind, context, .. } = prepared;
+        let strange =
+            is_strange(&context, &map).then(|| Box::new(Strange { op, from: from.clone(), introduced }));
         // Another node may have sent an attempt before this one, which a seq would tell.
         let may_be_fast = self.purpose.is_none() || context.seq().is_some();
-        let goes_with_session = context.may_wait() || measured.renews.is_some();
-        // What is forwarded is let in on its way.
-        let place = forward.is_none().then(|| self.router.admit(measured.asked)).transpose();
-        let context = forward.is_none().then_some(context);
-        let begun = place.and_then(|place| self.mailbox.begin(id, group, measured, context, strange, place));
+        let begun = self
+            .router
+            .admit(measured.asked)
+            .and_then(|place| self.mailbox.begin(id, group, measured, Some(context), strange, Some(place)));
         if let Err(error) = begun {
             self.refuse(id, measured.asked, error);
-            return None;
-        }
-        if let Some(op) = forward {
-            self.forward(id, op, goes_with_session);
             return None;
         }
         Some(match kind {
@@ -230,11 +224,32 @@ impl Intake {
         })
     }
 
-    /// Has an operation on several groups carried out, wherever they are led. Nothing is left to ask of this node.
-    fn over_groups(&self, id: u64, op: Op, measured: Asking) -> Option<Ask> {
-        let goes_with_session = matches!(op, Op::Lock(_) | Op::TryLock(_));
+    /// Has an operation carried out of which it is not known, or not one alone, which group has it. Nothing is left to
+    /// ask of this node.
+    fn hand_over(&self, id: u64, op: Op, measured: Asking) -> Option<Ask> {
+        let waits = matches!(op, Op::Lock(_) | Op::TryLock(_) | Op::Convert(_) | Op::Campaign(_));
+        let goes_with_session = waits || measured.renews.is_some();
         match self.mailbox.begin(id, GroupId::MAP, measured, None, None, None) {
-            Ok(()) => self.forward(id, op, goes_with_session),
+            Ok(()) => {
+                let (router, from) = (self.router.clone(), self.from.clone());
+                let carried_out = async move { router.execute_for_session(op, &from).await };
+                self.forward(id, carried_out, goes_with_session);
+            }
+            Err(error) => self.refuse(id, measured.asked, error),
+        }
+        None
+    }
+
+    /// Has an operation carried out by the leader of its group, where it is let in. Likewise.
+    fn forward_prepared(&self, id: u64, op: Op, prepared: Prepared, measured: Asking) -> Option<Ask> {
+        let goes_with_session = prepared.context.may_wait() || measured.renews.is_some();
+        match self.mailbox.begin(id, prepared.group, measured, None, None, None) {
+            Ok(()) => {
+                let (router, from) = (self.router.clone(), self.from.clone());
+                let carried_out =
+                    async move { router.execute_prepared_for_session(op, prepared, &from).await };
+                self.forward(id, carried_out, goes_with_session);
+            }
             Err(error) => self.refuse(id, measured.asked, error),
         }
         None
@@ -262,14 +277,16 @@ impl Intake {
         self.mailbox.result(&self.router, id, OpResult::Error(error));
     }
 
-    /// Has the leader carry it out, and sees it to its end, though its client should go, unless it says nothing without
-    /// its client.
-    fn forward(&self, id: u64, op: Op, goes_with_session: bool) {
-        let (router, from, mailbox) = (self.router.clone(), self.from.clone(), Arc::clone(&self.mailbox));
-        let task = tokio::spawn(async move {
-            let result = router.execute_for_session(op, &from).await;
-            mailbox.result(&router, id, result);
-        });
+    /// Has an operation carried out elsewhere, and sees it to its end, though its client should go, unless it says
+    /// nothing without its client.
+    fn forward(
+        &self,
+        id: u64,
+        carried_out: impl Future<Output = OpResult> + Send + 'static,
+        goes_with_session: bool,
+    ) {
+        let (router, mailbox) = (self.router.clone(), Arc::clone(&self.mailbox));
+        let task = tokio::spawn(async move { mailbox.result(&router, id, carried_out.await) });
         let mut inner = self.mailbox.lock();
         if let Some(under_way) = inner.under_way.get_mut(&id).filter(|_| goes_with_session) {
             under_way.awaiting = Some(Awaiting(task.abort_handle()));

@@ -103,7 +103,7 @@ impl Group {
 }
 
 fn prepared(op: Op) -> Prepared {
-    prepare(op, &GroupMap::single(), &Address::new("10.0.0.9:1").unwrap()).unwrap()
+    prepare(&op, &GroupMap::single(), &Address::new("10.0.0.9:1").unwrap()).unwrap()
 }
 
 /// What a caller that is gone has done.

@@ -1,7 +1,31 @@
 //! Operations on names of several groups: what they promise while attempts, gateways and holders come and go.
 
-use crate::many_groups::{acquired, ask, cluster, grant, is_free, lock, names, unlock};
-use tollgate_proto::v1::{self, operation::Op};
+use crate::many_groups::{
+    acquired, ask, cluster, grant, is_free, lock, lock_all, names, unlock, until_queued,
+};
+use crate::sessions::Cluster;
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate_gateway::{Asked, OperationMeter, Scout};
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_server::Router;
+
+#[derive(Debug)]
+struct Unmeasured;
+
+impl OperationMeter for Unmeasured {
+    fn operation(&self, _: Asked, _: &OpResult, _: Duration) {}
+
+    fn shed(&self, _: Asked) {}
+}
+
+/// A gateway that has just been started: it has not seen the cluster yet.
+fn gateway(cluster: &Cluster) -> (Scout, Router) {
+    let nodes = cluster.servers.iter().map(|server| server.addresses().client.to_string());
+    let scout = Scout::start(nodes.collect(), None);
+    let router = Router::alone(&scout, Arc::new(Unmeasured));
+    (scout, router)
+}
 
 /// Whoever asks for a part again hears what was heard at first, whatever happened since: else an attempt that found all
 /// names free could be told that it has them while one that did not gives its own back.
@@ -22,5 +46,45 @@ async fn p10_a_try_over_groups_that_found_a_name_busy_found_it_busy_for_every_re
     ask(router, unlock(&last, 1)).await;
     let repeated = ask(cluster.servers[1].router(), try_lock(vec![last.clone()], 1)).await;
     assert!(!acquired(&repeated) && is_free(router, &last).await, "{repeated:?}");
+    cluster.stop().await;
+}
+
+/// A client that was at another gateway before asks at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p8_a_gateway_that_has_not_seen_the_cluster_yet_does_what_one_that_has_would_do() {
+    let cluster = cluster().await;
+    let router = cluster.servers[0].router();
+    for lease in [1, 2] {
+        grant(router, lease, 600_000).await;
+    }
+    let last = names().pop().unwrap();
+    assert!(acquired(&ask(&gateway(&cluster).1, lock_all(1, 1, 0)).await));
+    let unlock_all = v1::UnlockRequest { names: names(), lease_id: 1, ..Default::default() };
+    let released = ask(&gateway(&cluster).1, Op::Unlock(unlock_all)).await;
+    assert!(matches!(released, OpResult::Unlock(_)), "{released:?}");
+    for name in names() {
+        assert!(is_free(router, &name).await, "{name}");
+    }
+    // One waits in the last group, and is cancelled by the names of the whole.
+    assert!(acquired(&ask(router, lock(&last, 1, 0)).await));
+    let waits = tokio::spawn({
+        let router = router.clone();
+        async move { ask(&router, lock_all(2, 5, -1)).await }
+    });
+    until_queued(router, &last, 1).await;
+    let (lease_id, seq, release_if_granted) = (2, 5, true);
+    let cancel =
+        v1::CancelWaitRequest { lease_id, seq, names: names(), release_if_granted, ..Default::default() };
+    ask(&gateway(&cluster).1, Op::CancelWait(cancel)).await;
+    until_queued(router, &last, 0).await;
+    assert!(!acquired(&waits.await.unwrap()));
+    for prefix in ["", "job"] {
+        let range = v1::RangeRequest { prefix: prefix.into(), all: prefix.is_empty(), ..Default::default() };
+        let ranged = ask(&gateway(&cluster).1, Op::Range(range)).await;
+        assert!(matches!(ranged, OpResult::Range(_)), "{ranged:?}");
+    }
+    let range = v1::RangeRequest { all: true, group_ids: vec![3], ..Default::default() };
+    let ranged = ask(&gateway(&cluster).1, Op::Range(range)).await;
+    assert!(matches!(ranged, OpResult::Range(_)), "{ranged:?}");
     cluster.stop().await;
 }
