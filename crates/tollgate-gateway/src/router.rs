@@ -396,8 +396,9 @@ impl Router {
         self.until_done(&mut op, prepared, errand).await
     }
 
-    /// Has something given back. It counts as no new operation: to be refused, it would have to be held on to.
-    pub(crate) async fn undo(&self, mut op: Op, from: &Address) -> OpResult {
+    /// Has one step more carried out of an operation that was let in, like giving back what it took. It counts as no new
+    /// operation: refused, what was done before would have to be held on to.
+    pub(crate) async fn carry_on(&self, mut op: Op, from: &Address) -> OpResult {
         let errand = Errand::new(from, Purpose::Session);
         match self.prepare(&op, errand) {
             Ok(prepared) => self.until_done(&mut op, prepared, errand).await,
@@ -407,7 +408,7 @@ impl Router {
 
     /// Has a grant given back that nobody heard of.
     pub(crate) async fn take_back(&self, cancel: v1::CancelWaitRequest, from: &Address) {
-        self.undo(Op::CancelWait(cancel), from).await;
+        self.carry_on(Op::CancelWait(cancel), from).await;
     }
 
     fn prepare(&self, op: &Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {

@@ -3,7 +3,7 @@
 use crate::many_groups::{
     acquired, ask, cluster, grant, is_free, lock, lock_all, names, unlock, until_queued,
 };
-use crate::sessions::Cluster;
+use crate::sessions::{Cluster, PATIENCE};
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate_gateway::{Asked, OperationMeter, Scout};
@@ -87,4 +87,59 @@ async fn p8_a_gateway_that_has_not_seen_the_cluster_yet_does_what_one_that_has_w
     let ranged = ask(&gateway(&cluster).1, Op::Range(range)).await;
     assert!(matches!(ranged, OpResult::Range(_)), "{ranged:?}");
     cluster.stop().await;
+}
+
+/// Whoever hears that it has all names has had them all at one moment, the last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p1_what_was_lost_while_the_rest_was_awaited_is_not_told_as_held() {
+    let cluster = cluster().await;
+    let router = cluster.servers[0].router().clone();
+    for lease in [1, 2] {
+        grant(&router, lease, 600_000).await;
+    }
+    let (first, last) = (names().remove(0), names().pop().unwrap());
+    for (seq, max_hold_ms) in [(0, 200), (3, 200), (0, 0), (4, 0)] {
+        assert!(acquired(&ask(&router, lock(&last, 1, 0)).await));
+        let Op::Lock(asked) = lock_all(2, seq, -1) else { unreachable!() };
+        let waits = tokio::spawn({
+            let router = cluster.servers[1].router().clone();
+            async move { ask(&router, Op::Lock(v1::LockRequest { max_hold_ms, ..asked })).await }
+        });
+        until_queued(&router, &last, 1).await;
+        let reason = if max_hold_ms == 0 {
+            force(&router, &first).await;
+            v1::EndReason::Forced
+        } else {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            v1::EndReason::MaxHold
+        };
+        ask(&router, unlock(&last, 1)).await;
+        let told = tokio::time::timeout(PATIENCE, waits).await.expect("the wait is over").unwrap();
+        let OpResult::Lock(told) = told else { panic!("{told:?}") };
+        assert_eq!((told.acquired, told.end_reason()), (false, reason), "seq {seq}: {told:?}");
+        for name in names() {
+            assert!(is_free(&router, &name).await, "{name}, seq {seq}");
+        }
+    }
+    // One that lost nothing has it all, however long it waited.
+    assert!(acquired(&ask(&router, lock(&last, 1, 0)).await));
+    let waits = tokio::spawn({
+        let router = router.clone();
+        async move { ask(&router, lock_all(2, 6, -1)).await }
+    });
+    until_queued(&router, &last, 1).await;
+    ask(&router, unlock(&last, 1)).await;
+    let told = waits.await.unwrap();
+    assert!(acquired(&told), "{told:?}");
+    cluster.stop().await;
+}
+
+/// Releases a lock over its holder's head.
+async fn force(router: &Router, name: &str) {
+    let get = v1::GetLockRequest { name: name.into(), ..Default::default() };
+    let OpResult::GetLock(seen) = ask(router, Op::GetLock(get)).await else { panic!("no answer") };
+    let fencing_token = seen.lock.unwrap().holders[0].fencing_token;
+    let force = v1::ForceReleaseRequest { name: name.into(), fencing_token, reason: "a test".into() };
+    let forced = ask(router, Op::ForceRelease(force)).await;
+    assert!(matches!(forced, OpResult::ForceRelease(_)), "{forced:?}");
 }
