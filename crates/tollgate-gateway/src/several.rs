@@ -8,8 +8,9 @@
 //! (`router`).
 
 use crate::link::Purpose;
-use crate::operation;
+use crate::operation::{self, RESULT_BYTES_MAX};
 use crate::router::{Errand, Router};
+use prost::Message;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
@@ -197,7 +198,7 @@ impl Router {
         match several {
             Several::Lock { lock, tries, parts } => self.lock_several(lock, tries, parts, errand).await,
             Several::Unlock { unlock, parts } => self.unlock_several(&unlock, parts, errand).await,
-            Several::Range { range, groups } => self.range_several(&range, groups, errand).await,
+            Several::Range { range, groups } => self.range_several(range, groups, errand).await,
             Several::Cancel { cancel, parts } => self.cancel_several(&cancel, parts, errand).await,
         }
     }
@@ -301,25 +302,22 @@ impl Router {
 
     async fn range_several(
         &self,
-        range: &v1::RangeRequest,
+        mut range: v1::RangeRequest,
         groups: Vec<GroupId>,
         errand: Errand<'_>,
     ) -> OpResult {
+        range.group_ids.clear();
         let mut whole = v1::RangeResponse::default();
         for group in groups {
             let part = v1::RangeRequest { group_ids: vec![group.number()], ..range.clone() };
             match self.carry_out_one(&mut Op::Range(part), errand).await {
-                OpResult::Range(part) => {
-                    whole.header = whole.header.or(part.header);
-                    whole.count += part.count;
-                    whole.registers.extend(part.registers);
-                }
+                OpResult::Range(part) => add(&mut whole, part, &range),
                 failed => return failed,
             }
-        }
-        sort(&mut whole.registers, range.sort());
-        if range.limit > 0 {
-            whole.registers.truncate(usize::try_from(range.limit).unwrap_or(usize::MAX));
+            let length = whole.registers.iter().map(Message::encoded_len).sum();
+            if length > RESULT_BYTES_MAX {
+                return OpResult::Error(operation::too_long(length, RESULT_BYTES_MAX));
+            }
         }
         OpResult::Range(whole)
     }
@@ -344,6 +342,17 @@ impl Router {
             });
         }
         outcome.unwrap_or_else(|| OpResult::Error(half_done()))
+    }
+}
+
+/// Adds what one group has, up to the limit.
+fn add(whole: &mut v1::RangeResponse, part: v1::RangeResponse, range: &v1::RangeRequest) {
+    whole.header = whole.header.or(part.header);
+    whole.count += part.count;
+    whole.registers.extend(part.registers);
+    sort(&mut whole.registers, range.sort());
+    if range.limit > 0 {
+        whole.registers.truncate(usize::try_from(range.limit).unwrap_or(usize::MAX));
     }
 }
 

@@ -228,7 +228,8 @@ impl Intake {
     /// ask of this node.
     fn hand_over(&self, id: u64, op: Op, measured: Asking) -> Option<Ask> {
         let waits = matches!(op, Op::Lock(_) | Op::TryLock(_) | Op::Convert(_) | Op::Campaign(_));
-        let goes_with_session = waits || measured.renews.is_some();
+        // A range over groups gathers what nobody would read.
+        let goes_with_session = waits || measured.renews.is_some() || matches!(op, Op::Range(_));
         match self.mailbox.begin(id, GroupId::MAP, measured, None, None, None) {
             Ok(()) => {
                 let (router, from) = (self.router.clone(), self.from.clone());

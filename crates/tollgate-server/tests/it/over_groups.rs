@@ -9,6 +9,7 @@ use std::time::Duration;
 use tollgate_gateway::{Asked, OperationMeter, Scout};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_server::Router;
+use tollgate_types::Address;
 
 #[derive(Debug)]
 struct Unmeasured;
@@ -142,4 +143,43 @@ async fn force(router: &Router, name: &str) {
     let force = v1::ForceReleaseRequest { name: name.into(), fencing_token, reason: "a test".into() };
     let forced = ask(router, Op::ForceRelease(force)).await;
     assert!(matches!(forced, OpResult::ForceRelease(_)), "{forced:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p16_a_range_names_each_group_once_and_ends_when_it_is_too_long() {
+    let cluster = cluster().await;
+    let router = cluster.servers[0].router();
+    let range = |group_ids: Vec<u32>, limit| {
+        ask(router, Op::Range(v1::RangeRequest { all: true, group_ids, limit, ..Default::default() }))
+    };
+    for (groups, reason) in [
+        (vec![1, 1], v1::ErrorReason::BadField),
+        (vec![0; 100_000], v1::ErrorReason::BadField),
+        (vec![1, 77], v1::ErrorReason::NoSuchGroup),
+    ] {
+        let refused = range(groups.clone(), 0).await;
+        let OpResult::Error(error) = refused else { panic!("{refused:?}") };
+        assert_eq!(error.reason(), reason, "{error:?}");
+    }
+    let mut session = cluster.session(1).await;
+    let twice = v1::RangeRequest { all: true, group_ids: vec![2, 2], ..Default::default() };
+    let refused = session.ask(Op::Range(twice)).await;
+    assert!(matches!(&refused, OpResult::Error(error) if error.field == "group_ids"), "{refused:?}");
+    // Each group has less than an answer may have, and together they have more.
+    for number in 0..80 {
+        let key = format!("key-{number}").into_bytes();
+        let put = v1::PutRequest { key, value: vec![7; 60 << 10], ..Default::default() };
+        let put = router.execute(Op::Put(put), &Address::NONE).await;
+        assert!(matches!(put, OpResult::Put(_)), "{put:?}");
+    }
+    let refused = range(Vec::new(), 0).await;
+    assert!(
+        matches!(&refused, OpResult::Error(error) if error.reason() == v1::ErrorReason::LimitExceeded),
+        "not refused"
+    );
+    let OpResult::Range(some) = range(Vec::new(), 50).await else { panic!("what fits is told") };
+    assert_eq!((some.registers.len(), some.count), (50, 80));
+    let OpResult::Range(part) = range(vec![0, 3], 0).await else { panic!("two groups fit") };
+    assert!(part.count < 80 && part.registers.len() as u64 == part.count);
+    cluster.stop().await;
 }
