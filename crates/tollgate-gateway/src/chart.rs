@@ -17,7 +17,9 @@ pub(crate) struct Chart {
     pub(crate) map: Option<Arc<GroupMap>>,
     /// Where each node serves clients, as `host:port`.
     pub(crate) clients: BTreeMap<NodeId, String>,
-    /// The nodes that answered lately and know a leader of every group. Empty beside a node, where nobody looks.
+    /// Members that keep no locks, or not all of them yet: witnesses and learners. There is nothing to read there.
+    pub(crate) bystanders: BTreeSet<NodeId>,
+    /// The nodes that answered lately and are not behind the others. Empty beside a node, where nobody looks.
     pub(crate) in_touch: BTreeSet<NodeId>,
     /// What went wrong at which address, in words.
     pub(crate) troubles: String,
@@ -34,6 +36,7 @@ impl Chart {
         map: Option<Arc<GroupMap>>,
         clients: BTreeMap<NodeId, String>,
     ) -> Chart {
-        Chart { cluster, map, clients, in_touch: BTreeSet::new(), troubles: String::new() }
+        let (bystanders, in_touch) = (BTreeSet::new(), BTreeSet::new());
+        Chart { cluster, map, clients, bystanders, in_touch, troubles: String::new() }
     }
 }

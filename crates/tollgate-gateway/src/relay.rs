@@ -109,6 +109,8 @@ impl Relay {
                 }
                 // Nothing happened there.
                 ErrorReason::NotLeader | ErrorReason::NoLeader | ErrorReason::ShuttingDown => {}
+                // One that has become a member, or a witness, a moment ago. If nobody has the group, the last says so.
+                ErrorReason::NoSuchGroup if whom == Whom::Any => {}
                 ErrorReason::Indeterminate if repeat == Repeat::Harmless => {}
                 _ => return Err(error),
             }
@@ -159,10 +161,7 @@ impl Relay {
         let node = match whom {
             Whom::Node(node) => Some(node),
             Whom::Leader(group) => self.shared.status.borrow().leader(group),
-            Whom::Any => {
-                let in_touch = chart.in_touch.iter().nth(turn % chart.in_touch.len().max(1));
-                in_touch.or_else(|| chart.clients.keys().nth(turn % chart.clients.len().max(1))).copied()
-            }
+            Whom::Any => any(&chart, turn),
         };
         let node = node.ok_or_else(|| {
             self.shared.hurry.notify_one();
@@ -181,6 +180,16 @@ impl Relay {
         let channel = channels[address][turn / chart.clients.len().max(1) % CONNECTIONS].clone();
         Ok((node, channel))
     }
+}
+
+/// One of the nodes that are in touch with the others, or else of those that have something to read.
+fn any(chart: &Chart, turn: usize) -> Option<NodeId> {
+    let in_touch = chart.in_touch.iter().nth(turn % chart.in_touch.len().max(1));
+    in_touch.copied().or_else(|| {
+        let full = chart.clients.keys().filter(|node| !chart.bystanders.contains(*node));
+        let full: Vec<NodeId> = full.copied().collect();
+        full.get(turn % full.len().max(1)).copied()
+    })
 }
 
 /// What a node's status means. What comes from the way there may have happened.
@@ -267,6 +276,22 @@ mod tests {
         let error = nobody(&chart);
         assert_eq!((error.code, error.may_have_happened), (Code::Unavailable as i32, false));
         assert!(error.message.contains("n1:1: connection refused") && error.retry_after_ms > 0, "{error:?}");
+    }
+
+    #[test]
+    fn any_node_is_one_that_has_something_to_read() {
+        let node = |number| NodeId::new(number).unwrap();
+        let clients = (1..=3).map(|number| (node(number), format!("n{number}:1"))).collect();
+        let bystanders = [node(1), node(3)].into();
+        let mut chart = Chart { clients, bystanders, ..Chart::blank() };
+        for turn in 0..4 {
+            assert_eq!(any(&chart, turn), Some(node(2)));
+        }
+        chart.in_touch = [node(2)].into();
+        assert_eq!(any(&chart, 5), Some(node(2)));
+        chart.clients.clear();
+        chart.in_touch.clear();
+        assert_eq!(any(&chart, 5), None);
     }
 
     #[tokio::test]

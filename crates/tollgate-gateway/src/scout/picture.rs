@@ -4,11 +4,11 @@
 //! leader. What another cluster says, or another gateway, counts for nothing. Not here: whom to ask when (`scout`).
 
 use crate::chart::Chart;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tollgate_node::GroupStatus;
 use tollgate_node::planted::{Bug, planted};
-use tollgate_proto::v1::{Group, GroupsResponse, MembersResponse};
+use tollgate_proto::v1::{Group, GroupsResponse, MemberKind, MembersResponse};
 use tollgate_replica::Role;
 use tollgate_types::{ClusterId, GroupId, GroupMap, NodeId, Slot};
 
@@ -32,6 +32,8 @@ pub(super) struct Picture {
     map: Option<Arc<GroupMap>>,
     groups: BTreeMap<GroupId, GroupStatus>,
     clients: BTreeMap<NodeId, String>,
+    /// Those of them that keep no locks, or not all of them yet.
+    bystanders: BTreeSet<NodeId>,
     seen: BTreeMap<String, Seen>,
     /// How many were asked in a row and did not answer.
     silent: u32,
@@ -57,6 +59,7 @@ impl Picture {
             map: None,
             groups: BTreeMap::new(),
             clients: BTreeMap::new(),
+            bystanders: BTreeSet::new(),
             seen: BTreeMap::new(),
             silent: 0,
             turn: 0,
@@ -201,6 +204,9 @@ impl Picture {
         let found: BTreeMap<NodeId, String> = found.collect();
         if !found.is_empty() {
             self.clients = found;
+            let stands_by = |kind| matches!(kind, MemberKind::Witness | MemberKind::Learner);
+            let bystanders = members.members.iter().filter(|member| stands_by(member.kind()));
+            self.bystanders = bystanders.filter_map(|member| NodeId::new(member.node_id)).collect();
             let known = self.addresses();
             self.seen.retain(|address, _| known.contains(address) || self.given.contains(address));
         }
@@ -209,9 +215,11 @@ impl Picture {
     pub(super) fn chart(&self) -> Chart {
         let cluster = self.cluster.unwrap_or(ClusterId::new(0));
         let in_touch = self.seen.values().filter(|seen| seen.misses < MISSES_MAX && !self.is_silent());
-        let in_touch = in_touch.filter_map(|seen| seen.node).filter(|node| self.clients.contains_key(node));
+        let serves = |node: &NodeId| self.clients.contains_key(node) && !self.bystanders.contains(node);
+        let in_touch = in_touch.filter_map(|seen| seen.node).filter(serves);
         Chart {
             in_touch: in_touch.collect(),
+            bystanders: self.bystanders.clone(),
             troubles: self.troubles(),
             ..Chart::new(cluster, self.map.clone(), self.clients.clone())
         }
@@ -315,6 +323,25 @@ mod tests {
         picture.take("n1:1", &told(1, 5, 3));
         assert_eq!(leader(&picture), Some(3));
         assert!(picture.chart().in_touch.contains(&node(1)));
+    }
+
+    #[test]
+    fn nothing_is_read_from_witnesses_and_learners() {
+        let mut picture = picture();
+        let mut told_of = told(1, 4, 2);
+        let members = told_of.members.as_mut().unwrap();
+        members.members[1].kind = MemberKind::Witness.into();
+        members.members[2].kind = MemberKind::Learner.into();
+        for (address, from) in [("n1:1", 1), ("n2:1", 2), ("n3:1", 3)] {
+            let groups = told(from, 4, 2).groups;
+            picture.take(address, &Told { groups, members: told_of.members.clone() });
+        }
+        let chart = picture.chart();
+        assert_eq!(chart.in_touch.into_iter().collect::<Vec<_>>(), [node(1)]);
+        assert_eq!(chart.bystanders.into_iter().collect::<Vec<_>>(), [node(2), node(3)]);
+        assert_eq!(picture.addresses().len(), 4, "they know who leads");
+        picture.take("n1:1", &told(1, 4, 2));
+        assert!(picture.chart().bystanders.is_empty(), "a learner becomes a voter");
     }
 
     #[test]
