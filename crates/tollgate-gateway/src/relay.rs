@@ -30,6 +30,9 @@ const CALL_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a stream may take to begin.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a node that serves a stream may take to come in touch with the others.
+const TOUCH_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Nodes that are asked for one read, one after another.
 const ATTEMPTS_MAX: u32 = 3;
 
@@ -48,6 +51,14 @@ pub enum Whom {
     Leader(GroupId),
     /// This one.
     Node(NodeId),
+}
+
+/// The node that serves a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Serving {
+    node: NodeId,
+    /// Whether it was in touch with the others when it was chosen.
+    in_touch: bool,
 }
 
 /// What a second attempt after an unknown outcome may do.
@@ -95,7 +106,7 @@ impl Relay {
         let (mut whom, mut attempt) = (whom, 0);
         loop {
             attempt += 1;
-            let (node, channel) = self.channel(whom)?;
+            let (Serving { node, .. }, channel) = self.channel(whom)?;
             let error = match tokio::time::timeout(CALL_PATIENCE, call(channel)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => error_of(&status, node, repeat),
@@ -120,14 +131,15 @@ impl Relay {
         }
     }
 
-    /// Has a node open a stream; the node, to look after it with [`Relay::lost_touch`].
-    pub async fn open<T, F>(&self, call: impl FnOnce(Channel) -> F) -> Result<(NodeId, T), v1::Error>
+    /// Has a node open a stream; who serves it, to look after it with [`Relay::lost_touch`].
+    pub async fn open<T, F>(&self, call: impl FnOnce(Channel) -> F) -> Result<(Serving, T), v1::Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let (node, channel) = self.channel(Whom::Any)?;
+        let (serving, channel) = self.channel(Whom::Any)?;
+        let node = serving.node;
         match tokio::time::timeout(OPEN_PATIENCE, call(channel)).await {
-            Ok(Ok(response)) => Ok((node, response.into_inner())),
+            Ok(Ok(response)) => Ok((serving, response.into_inner())),
             Ok(Err(status)) => {
                 self.shared.hurry.notify_one();
                 Err(error_of(&status, node, Repeat::Harmless))
@@ -139,23 +151,22 @@ impl Relay {
     }
 
     /// Waits until a node is not in touch with the others any more, or the gateway stops. Says why its streams end.
-    pub async fn lost_touch(&self, node: NodeId) -> v1::Error {
-        let (mut chart, mut status) = (self.shared.chart.clone(), self.shared.status.clone());
-        let touches = chart.wait_for(|chart| !chart.in_touch.contains(&node));
+    pub async fn lost_touch(&self, serving: Serving) -> v1::Error {
+        let (chart, mut status) = (self.shared.chart.clone(), self.shared.status.clone());
         let why = tokio::select! {
-            _ = touches => "it has lost touch with the cluster",
+            () = out_of_touch(chart, serving) => "it has lost touch with the cluster",
             _ = status.wait_for(|status| status.stopping) => "the gateway is stopping",
         };
-        broke_off(node, why)
+        broke_off(serving.node, why)
     }
 
     /// What to tell a reader whose stream the node has ended.
-    pub fn ended(&self, node: NodeId, status: Option<&Status>) -> v1::Error {
+    pub fn ended(&self, serving: Serving, status: Option<&Status>) -> v1::Error {
         let worded = status.and_then(error_of_status);
-        worded.map_or_else(|| broke_off(node, "it went away"), without_address)
+        worded.map_or_else(|| broke_off(serving.node, "it went away"), without_address)
     }
 
-    fn channel(&self, whom: Whom) -> Result<(NodeId, Channel), v1::Error> {
+    fn channel(&self, whom: Whom) -> Result<(Serving, Channel), v1::Error> {
         let chart = Arc::clone(&self.shared.chart.borrow());
         let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
         let node = match whom {
@@ -178,8 +189,19 @@ impl Relay {
             channels.insert(address.clone(), dial(address)?);
         }
         let channel = channels[address][turn / chart.clients.len().max(1) % CONNECTIONS].clone();
-        Ok((node, channel))
+        Ok((Serving { node, in_touch: chart.in_touch.contains(&node) }, channel))
     }
+}
+
+/// Waits until a node has lost touch with the others. One that was chosen because none was known to be in touch has
+/// some time to come in touch first: to end its streams at once would only have them opened again.
+async fn out_of_touch(mut chart: watch::Receiver<Arc<Chart>>, Serving { node, in_touch }: Serving) {
+    if !in_touch {
+        let touches = chart.wait_for(|chart| chart.in_touch.contains(&node));
+        let _ = tokio::time::timeout(TOUCH_PATIENCE, touches).await;
+    }
+    // Nobody looks any more, or it has.
+    let _ = chart.wait_for(|chart| !chart.in_touch.contains(&node)).await;
 }
 
 /// One of the nodes that are in touch with the others, or else of those that have something to read.
@@ -292,6 +314,26 @@ mod tests {
         chart.clients.clear();
         chart.in_touch.clear();
         assert_eq!(any(&chart, 5), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_when_its_node_loses_touch_and_not_because_none_is_known_to_have_it() {
+        let node = NodeId::new(1).unwrap();
+        let with = |in_touch: &[NodeId]| {
+            Arc::new(Chart { in_touch: in_touch.iter().copied().collect(), ..Chart::blank() })
+        };
+        let (publish, chart) = watch::channel(with(&[]));
+        let ends = async |in_touch, ms| {
+            let waits = out_of_touch(chart.clone(), Serving { node, in_touch });
+            tokio::time::timeout(Duration::from_millis(ms), waits).await.is_ok()
+        };
+        assert!(ends(true, 1).await && !ends(false, 9_000).await && ends(false, 11_000).await);
+        publish.send_replace(with(&[node]));
+        assert!(!ends(true, 60_000).await && !ends(false, 60_000).await);
+        let waiting = tokio::spawn(out_of_touch(chart.clone(), Serving { node, in_touch: false }));
+        tokio::task::yield_now().await;
+        publish.send_replace(with(&[]));
+        waiting.await.unwrap();
     }
 
     #[tokio::test]

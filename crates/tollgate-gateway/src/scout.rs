@@ -109,10 +109,11 @@ struct Looking {
 
 impl Looking {
     async fn run(mut self) {
+        let began = tokio::time::Instant::now();
         loop {
             let address = self.picture.next_address();
             match tokio::time::timeout(LOOK_PATIENCE, self.ask(&address)).await {
-                Ok(Ok(told)) => self.picture.take(&address, &told),
+                Ok(Ok(told)) => self.picture.answered(&address, &told, began.elapsed()),
                 Ok(Err(why)) => self.missed(&address, why),
                 Err(_) => self.missed(&address, format!("no answer within {} ms", LOOK_PATIENCE.as_millis())),
             }

@@ -599,7 +599,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_shared_by_the_groups_and_no_wait_stays_none() {
-        let began = Instant::now().checked_sub(std::time::Duration::from_secs(3)).unwrap();
+        let began = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
         assert!((6_900..=7_000).contains(&left_of(10_000, began)));
         assert_eq!((left_of(2_000, began), left_of(0, began), left_of(-1, began)), (1, 0, -1));
     }
