@@ -34,7 +34,8 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 /// How long a node may take to answer: longer ones are as good as gone, and the next is asked.
 const LOOK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Members change seldom: they are asked for with every so many looks, and when one is missing.
+/// Members change seldom: they are asked for after every so many looks, until a node has told of them, and when one is
+/// missing.
 const MEMBERS_EVERY: u32 = 10;
 
 /// The longest answer of a node.
@@ -65,6 +66,7 @@ impl Scout {
             hurry: Arc::clone(&hurry),
             channels: BTreeMap::new(),
             looks: 0,
+            members_due: true,
             in_sight: None,
         };
         Scout { status, chart, hurry, task: tokio::spawn(looking.run()) }
@@ -103,6 +105,8 @@ struct Looking {
     hurry: Arc<Notify>,
     channels: BTreeMap<String, Channel>,
     looks: u32,
+    /// Whether nobody has told of the members since it was time to ask.
+    members_due: bool,
     /// Whether the log was told that every group has a leader, or that one has none.
     in_sight: Option<bool>,
 }
@@ -113,7 +117,9 @@ impl Looking {
         loop {
             let address = self.picture.next_address();
             match tokio::time::timeout(LOOK_PATIENCE, self.ask(&address)).await {
-                Ok(Ok(told)) => self.picture.answered(&address, &told, began.elapsed()),
+                Ok(Ok(told)) => {
+                    self.members_due &= !self.picture.answered(&address, &told, began.elapsed());
+                }
                 Ok(Err(why)) => self.missed(&address, why),
                 Err(_) => self.missed(&address, format!("no answer within {} ms", LOOK_PATIENCE.as_millis())),
             }
@@ -146,7 +152,8 @@ impl Looking {
         let consistency = Consistency::Stale.into();
         let why = |status: tonic::Status| status.message().to_owned();
         let groups = admin.groups(GroupsRequest { consistency }).await.map_err(why)?.into_inner();
-        let members = if self.looks % MEMBERS_EVERY == 1 || self.picture.misses_members(&groups) {
+        self.members_due |= self.looks.is_multiple_of(MEMBERS_EVERY);
+        let members = if self.members_due || self.picture.misses_members(&groups) {
             Some(admin.members(MembersRequest { consistency }).await.map_err(why)?.into_inner())
         } else {
             None

@@ -141,18 +141,22 @@ impl Picture {
         }
     }
 
-    /// A node answered, so long after the first look.
-    pub(super) fn answered(&mut self, address: &str, told: &Told, now: Duration) {
-        if let Err(why) = self.learn(address, told, now) {
-            let known = self.seen.get(address).is_some_and(|seen| seen.trouble == why);
-            if !known {
-                tracing::warn!(address, why, "a node's answer is not taken");
+    /// A node answered, so long after the first look. Whether it told of the members, and was believed.
+    pub(super) fn answered(&mut self, address: &str, told: &Told, now: Duration) -> bool {
+        match self.learn(address, told, now) {
+            Ok(took_members) => took_members,
+            Err(why) => {
+                let known = self.seen.get(address).is_some_and(|seen| seen.trouble == why);
+                if !known {
+                    tracing::warn!(address, why, "a node's answer is not taken");
+                }
+                self.missed(address, why);
+                false
             }
-            self.missed(address, why);
         }
     }
 
-    fn learn(&mut self, address: &str, told: &Told, now: Duration) -> Result<(), String> {
+    fn learn(&mut self, address: &str, told: &Told, now: Duration) -> Result<bool, String> {
         let groups = &told.groups;
         if groups.via_gateway {
             return Err("it is a gateway: name nodes of the cluster instead".to_owned());
@@ -167,7 +171,9 @@ impl Picture {
         self.take_map(groups)?;
         self.cluster = Some(cluster);
         let behind = self.take_groups(&groups.groups);
-        if let Some(members) = &told.members {
+        // One that knows less than others may not have heard of the last to come or go.
+        let members = told.members.as_ref().filter(|_| !behind || self.clients.is_empty());
+        if let Some(members) = members {
             self.take_members(members);
         }
         self.silent = 0;
@@ -180,7 +186,7 @@ impl Picture {
         } else {
             (seen.behind_since, seen.in_touch, seen.trouble) = (None, true, String::new());
         }
-        Ok(())
+        Ok(members.is_some())
     }
 
     fn take_map(&mut self, groups: &GroupsResponse) -> Result<(), String> {
@@ -396,6 +402,23 @@ mod tests {
         assert_eq!(picture.addresses().len(), 4, "they know who leads");
         picture.take("n1:1", &told(1, 4, 2));
         assert!(picture.chart().bystanders.is_empty(), "a learner becomes a voter");
+    }
+
+    #[test]
+    fn members_are_taken_from_nodes_that_are_not_behind_the_others() {
+        let mut picture = picture();
+        let without = |from, term, leader| {
+            let mut told = told(from, term, leader);
+            told.members.as_mut().unwrap().members.pop();
+            told
+        };
+        assert!(picture.answered("n1:1", &told(1, 4, 2), Duration::ZERO));
+        assert!(!picture.answered("n3:1", &without(3, 3, 1), Duration::ZERO));
+        assert_eq!(picture.chart().clients.len(), 3);
+        let groups = told(2, 4, 2).groups;
+        assert!(!picture.answered("n2:1", &Told { groups, members: None }, Duration::ZERO));
+        assert!(picture.answered("n3:1", &without(3, 4, 2), Duration::ZERO));
+        assert_eq!(picture.chart().clients.len(), 2);
     }
 
     #[test]
