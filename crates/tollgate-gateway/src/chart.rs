@@ -39,4 +39,13 @@ impl Chart {
         let (bystanders, in_touch) = (BTreeSet::new(), BTreeSet::new());
         Chart { cluster, map, clients, bystanders, in_touch, troubles: String::new() }
     }
+
+    /// Whether another tells the same, whatever trouble there was in finding it out.
+    pub(crate) fn tells_as_much_as(&self, other: &Chart) -> bool {
+        self.cluster == other.cluster
+            && self.map == other.map
+            && self.clients == other.clients
+            && self.bystanders == other.bystanders
+            && self.in_touch == other.in_touch
+    }
 }

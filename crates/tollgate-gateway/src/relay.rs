@@ -112,7 +112,7 @@ impl Relay {
                 Ok(Err(status)) => error_of(&status, node, repeat),
                 Err(_) => unsure(node, "it has not answered in time"),
             };
-            self.shared.hurry.notify_one();
+            self.hurry_after(&error);
             match error.reason() {
                 _ if attempt >= ATTEMPTS_MAX => return Err(error),
                 ErrorReason::NotLeader if error.leader_id != 0 => {
@@ -141,12 +141,24 @@ impl Relay {
         match tokio::time::timeout(OPEN_PATIENCE, call(channel)).await {
             Ok(Ok(response)) => Ok((serving, response.into_inner())),
             Ok(Err(status)) => {
-                self.shared.hurry.notify_one();
-                Err(error_of(&status, node, Repeat::Harmless))
+                let error = error_of(&status, node, Repeat::Harmless);
+                self.hurry_after(&error);
+                Err(error)
             }
             Err(_) => {
-                Err(v1::Error { retry_after_ms: RETRY_MS, ..broke_off(node, "it has not answered in time") })
+                let error = broke_off(node, "it has not answered in time");
+                self.hurry_after(&error);
+                Err(v1::Error { retry_after_ms: RETRY_MS, ..error })
             }
+        }
+    }
+
+    /// Has the scout look at once, if what it knows has not helped. A node that refuses what it was asked is known well
+    /// enough.
+    fn hurry_after(&self, error: &v1::Error) {
+        use ErrorReason as R;
+        if matches!(error.reason(), R::NotLeader | R::NoLeader | R::ShuttingDown | R::Indeterminate) {
+            self.shared.hurry.notify_one();
         }
     }
 

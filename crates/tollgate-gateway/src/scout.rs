@@ -28,8 +28,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Likewise, while one has none; longer the more nodes are silent one after another.
 const LOOK_SOON: Duration = Duration::from_millis(50);
 
-/// The least time between two looks, however many ask for one.
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// The least time between two looks, however many ask for one: doubles from the first to the second while looks that
+/// were asked for bring nothing new.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// How long a node may take to answer: longer ones are as good as gone, and the next is asked.
 const LOOK_PATIENCE: Duration = Duration::from_millis(500);
@@ -114,6 +116,7 @@ struct Looking {
 impl Looking {
     async fn run(mut self) {
         let began = tokio::time::Instant::now();
+        let mut pause = PAUSE_MIN;
         loop {
             let address = self.picture.next_address();
             match tokio::time::timeout(LOOK_PATIENCE, self.ask(&address)).await {
@@ -123,12 +126,14 @@ impl Looking {
                 Ok(Err(why)) => self.missed(&address, why),
                 Err(_) => self.missed(&address, format!("no answer within {} ms", LOOK_PATIENCE.as_millis())),
             }
-            self.publish();
-            tokio::time::sleep(LOOK_PAUSE).await;
-            tokio::select! {
-                () = tokio::time::sleep(self.next_in()) => {}
-                () = self.hurry.notified() => {}
-            }
+            let (news, next_in) = (self.publish(), self.next_in());
+            let least = pause.min(next_in);
+            tokio::time::sleep(least).await;
+            let hurried = tokio::select! {
+                () = tokio::time::sleep(next_in.saturating_sub(least)) => false,
+                () = self.hurry.notified() => true,
+            };
+            pause = pause_after(pause, hurried && !news);
         }
     }
 
@@ -175,9 +180,11 @@ impl Looking {
         Ok(channel)
     }
 
-    fn publish(&mut self) {
+    /// Whether there was anything new, other than nodes' troubles.
+    fn publish(&mut self) -> bool {
         // Before the leaders: whoever waits for one finds it by the map, and at its address.
         let chart = self.picture.chart();
+        let of_nodes = !self.chart.borrow().tells_as_much_as(&chart);
         self.chart.send_if_modified(|known| {
             let news = **known != chart;
             if news {
@@ -186,7 +193,7 @@ impl Looking {
             news
         });
         let groups = self.picture.groups();
-        self.status.send_if_modified(|status| {
+        let of_groups = self.status.send_if_modified(|status| {
             let news = status.groups != *groups;
             if news {
                 status.groups.clone_from(groups);
@@ -194,6 +201,7 @@ impl Looking {
             news
         });
         self.tell();
+        of_nodes || of_groups
     }
 
     /// Says once that the cluster is in sight, and once that it no longer is.
@@ -216,5 +224,27 @@ impl Looking {
             }
             _ => {}
         }
+    }
+}
+
+/// The least time to the look after the next. `in_vain`: it was asked for, and the last one brought nothing new.
+fn pause_after(pause: Duration, in_vain: bool) -> Duration {
+    if in_vain { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_that_bring_nothing_new_are_farther_and_farther_apart_however_many_ask() {
+        let mut pause = PAUSE_MIN;
+        let mut asked_for = Duration::ZERO;
+        for _ in 0..10 {
+            pause = pause_after(pause, true);
+            asked_for += pause;
+        }
+        assert_eq!((pause, asked_for), (PAUSE_MAX, Duration::from_millis(20 + 40 + 80 + 160 + 6 * 200)));
+        assert_eq!(pause_after(pause, false), PAUSE_MIN);
     }
 }
