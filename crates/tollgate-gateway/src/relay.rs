@@ -64,7 +64,9 @@ pub struct Serving {
 /// What a second attempt after an unknown outcome may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// No harm.
+    /// Nothing: it only looks, and whether it happened does not matter.
+    Look,
+    /// No harm: it changes what the first changed, if that did. Whoever asked must still hear that it may have.
     Harmless,
     /// Harm: whoever asked must decide.
     Never,
@@ -103,29 +105,31 @@ impl Relay {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let (mut whom, mut attempt) = (whom, 0);
+        let (mut whom, mut attempt, mut doubt) = (whom, 0, None);
         loop {
             attempt += 1;
-            let (Serving { node, .. }, channel) = self.channel(whom)?;
+            let (Serving { node, .. }, channel) =
+                self.channel(whom).map_err(|error| with_doubt(error, doubt.clone()))?;
             let error = match tokio::time::timeout(CALL_PATIENCE, call(channel)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => error_of(&status, node, repeat),
-                Err(_) => unsure(node, "it has not answered in time"),
+                Err(_) => broken(node, "it has not answered in time", repeat),
             };
             self.hurry_after(&error);
-            match error.reason() {
+            let (reason, leader) = (error.reason(), NodeId::new(error.leader_id));
+            let error = with_doubt(error, doubt);
+            doubt = error.may_have_happened.then(|| error.clone());
+            match reason {
                 _ if attempt >= ATTEMPTS_MAX => return Err(error),
-                ErrorReason::NotLeader if error.leader_id != 0 => {
-                    whom = NodeId::new(error.leader_id).map_or(whom, Whom::Node);
-                }
+                ErrorReason::NotLeader if leader.is_some() => whom = leader.map_or(whom, Whom::Node),
                 // Nothing happened there.
                 ErrorReason::NotLeader | ErrorReason::NoLeader | ErrorReason::ShuttingDown => {}
                 // One that has become a member, or a witness, a moment ago. If nobody has the group, the last says so.
                 ErrorReason::NoSuchGroup if whom == Whom::Any => {}
-                ErrorReason::Indeterminate if repeat == Repeat::Harmless => {}
+                ErrorReason::Indeterminate if repeat != Repeat::Never => {}
                 _ => return Err(error),
             }
-            if matches!(whom, Whom::Node(_)) && error.reason() != ErrorReason::NotLeader {
+            if matches!(whom, Whom::Node(_)) && reason != ErrorReason::NotLeader {
                 return Err(error);
             }
         }
@@ -141,7 +145,7 @@ impl Relay {
         match tokio::time::timeout(OPEN_PATIENCE, call(channel)).await {
             Ok(Ok(response)) => Ok((serving, response.into_inner())),
             Ok(Err(status)) => {
-                let error = error_of(&status, node, Repeat::Harmless);
+                let error = error_of(&status, node, Repeat::Look);
                 self.hurry_after(&error);
                 Err(error)
             }
@@ -234,12 +238,25 @@ fn error_of(status: &Status, node: NodeId, repeat: Repeat) -> v1::Error {
             let says = format!("node {node} is of a version that can't do this: {}", status.message());
             v1::Error::new(ErrorReason::NotSupported, says)
         }
-        // To look is never harmful, so whether it happened does not matter.
-        None if repeat == Repeat::Harmless => {
-            let says = format!("node {node} can't be asked: {}", status.message());
-            v1::Error { retry_after_ms: RETRY_MS, ..v1::Error::new(ErrorReason::NoLeader, says) }
-        }
-        None => unsure(node, status.message()),
+        None => broken(node, status.message(), repeat),
+    }
+}
+
+/// The way to a node broke, or it was silent.
+fn broken(node: NodeId, why: &str, repeat: Repeat) -> v1::Error {
+    if repeat == Repeat::Look {
+        let says = format!("node {node} can't be asked: {why}");
+        return v1::Error { retry_after_ms: RETRY_MS, ..v1::Error::new(ErrorReason::NoLeader, says) };
+    }
+    let says = format!("node {node} was asked, and {why}: look whether it was done before you ask again");
+    v1::Error::new(ErrorReason::Indeterminate, says)
+}
+
+/// The error of an attempt after one that may have happened: what a later one says of itself takes nothing of that back.
+fn with_doubt(error: v1::Error, doubt: Option<v1::Error>) -> v1::Error {
+    match doubt {
+        Some(doubt) if !error.may_have_happened => doubt,
+        _ => error,
     }
 }
 
@@ -266,11 +283,6 @@ fn broke_off(node: NodeId, why: &str) -> v1::Error {
         "node {node}, which served this stream, does so no more: {why}; begin anew where the last cursor says"
     );
     v1::Error::new(ErrorReason::ShuttingDown, says)
-}
-
-fn unsure(node: NodeId, why: &str) -> v1::Error {
-    let says = format!("node {node} was asked, and {why}: look whether it was done before you ask again");
-    v1::Error::new(ErrorReason::Indeterminate, says)
 }
 
 fn dial(address: &str) -> Result<Vec<Channel>, v1::Error> {
@@ -348,11 +360,48 @@ mod tests {
         waiting.await.unwrap();
     }
 
+    /// A relay that knows one node, which leads; nothing is ever sent there.
+    fn relay() -> Relay {
+        let node = NodeId::new(1).unwrap();
+        let chart = Chart { clients: [(node, "127.0.0.1:1".to_owned())].into(), ..Chart::blank() };
+        let chart = Chart { in_touch: [node].into(), ..chart };
+        let (role, leader) = (tollgate_replica::Role::Follower, Some(node));
+        let known = tollgate_node::GroupStatus { role, leader, term: 1, serves: false, has_state: false };
+        let groups = [(GroupId::MAP, known)].into();
+        let (_, status) = watch::channel(NodeStatus { groups, ..NodeStatus::default() });
+        let (_, chart) = watch::channel(Arc::new(chart));
+        let (hurry, channels, turn) = (Arc::default(), Mutex::default(), AtomicUsize::new(0));
+        Relay { shared: Arc::new(Shared { status, chart, hurry, channels, turn }) }
+    }
+
+    #[tokio::test]
+    async fn p10_a_change_that_may_have_happened_is_not_said_to_have_not() {
+        let lost = || Status::unavailable("connection reset");
+        let refused = || Status::from(v1::Error::new(ErrorReason::NoLeader, "nobody leads"));
+        let ask = async |repeat, answers: [Status; 3]| {
+            let relay = relay();
+            let answers = Mutex::new(answers.into_iter());
+            let call = |_| {
+                let answer = answers.lock().unwrap().next().unwrap();
+                async move { Err::<Response<()>, _>(answer) }
+            };
+            let error = relay.ask(Whom::Leader(GroupId::MAP), repeat, call).await.unwrap_err();
+            (error.reason(), error.may_have_happened, answers.into_inner().unwrap().len())
+        };
+        let (unsure, nobody) = (ErrorReason::Indeterminate, ErrorReason::NoLeader);
+        assert_eq!(ask(Repeat::Look, [lost(), lost(), lost()]).await, (nobody, false, 0));
+        assert_eq!(ask(Repeat::Harmless, [lost(), lost(), lost()]).await, (unsure, true, 0));
+        assert_eq!(ask(Repeat::Harmless, [lost(), refused(), refused()]).await, (unsure, true, 0));
+        assert_eq!(ask(Repeat::Harmless, [refused(), refused(), refused()]).await, (nobody, false, 0));
+        assert_eq!(ask(Repeat::Never, [lost(), lost(), lost()]).await, (unsure, true, 2));
+        assert_eq!(ask(Repeat::Never, [refused(), lost(), lost()]).await, (unsure, true, 1));
+    }
+
     #[tokio::test]
     async fn a_relay_without_a_cluster_refuses_at_once() {
         let scout = Scout::start(vec!["127.0.0.1:1".to_owned()], None);
         let relay = Relay::new(&scout);
-        let asked = relay.ask(Whom::Any, Repeat::Harmless, |_| async { Ok(Response::new(())) }).await;
+        let asked = relay.ask(Whom::Any, Repeat::Look, |_| async { Ok(Response::new(())) }).await;
         assert_eq!(asked.unwrap_err().reason(), ErrorReason::NoLeader);
         let named = NodeId::new(4).unwrap();
         let asked = relay.ask(Whom::Node(named), Repeat::Never, |_| async { Ok(Response::new(())) }).await;

@@ -54,16 +54,16 @@ impl AdminService for AdminRelay {
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         let request = request.into_inner();
         let whom = convert::read_node_id_or_none(request.node_id).map_or(Whom::Any, Whom::Node);
-        relayed!(self, status, request, whom, Repeat::Harmless)
+        relayed!(self, status, request, whom, Repeat::Look)
     }
 
     async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
-        relayed!(self, members, request.into_inner(), Whom::Any, Repeat::Harmless)
+        relayed!(self, members, request.into_inner(), Whom::Any, Repeat::Look)
     }
 
     async fn groups(&self, request: Request<GroupsRequest>) -> Result<Response<GroupsResponse>, Status> {
         let told: Result<Response<GroupsResponse>, Status> =
-            relayed!(self, groups, request.into_inner(), Whom::Any, Repeat::Harmless);
+            relayed!(self, groups, request.into_inner(), Whom::Any, Repeat::Look);
         Ok(Response::new(GroupsResponse { via_gateway: true, ..told?.into_inner() }))
     }
 
@@ -89,7 +89,7 @@ impl AdminService for AdminRelay {
         &self,
         request: Request<GetLimitsRequest>,
     ) -> Result<Response<GetLimitsResponse>, Status> {
-        relayed!(self, get_limits, request.into_inner(), Whom::Any, Repeat::Harmless)
+        relayed!(self, get_limits, request.into_inner(), Whom::Any, Repeat::Look)
     }
 
     async fn set_limits(
@@ -106,7 +106,7 @@ impl AdminService for AdminRelay {
         request: Request<DeadlocksRequest>,
     ) -> Result<Response<DeadlocksResponse>, Status> {
         // Who leads has refused them, and remembers.
-        relayed!(self, deadlocks, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Harmless)
+        relayed!(self, deadlocks, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Look)
     }
 
     async fn end_deadlock(
