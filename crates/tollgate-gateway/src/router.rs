@@ -41,6 +41,9 @@ const DISK_FULL_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
+/// Streams that may break while a long operation is on its way alone: once by chance, and not for ever.
+const BREAKS_MAX: u32 = 2;
+
 /// Has operations carried out. Cheap to clone.
 #[derive(Clone)]
 pub struct Router {
@@ -72,6 +75,8 @@ enum Attempt {
     Elsewhere(Option<NodeId>),
     /// It may have happened. To ask again, best ask the leader that the error names.
     Unsure(v1::Error),
+    /// Likewise, and it may be why the stream broke that all others go by.
+    Suspect,
     /// Not done: its lease was not known in its group, and is now.
     Introduced,
 }
@@ -422,7 +427,7 @@ impl Router {
         let until = began + patience_of(op) + wait_of(op);
         let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
         let (epoch, mut next, mut hint) = (prepared.map_epoch(), Some(prepared), None);
-        let (mut pause, mut unsure, mut introduced) = (PAUSE_MIN, None, 0);
+        let (mut pause, mut unsure, mut introduced, mut breaks) = (PAUSE_MIN, None, 0, 0);
         loop {
             let prepared = match next.take().map_or_else(|| self.prepare_again(op, epoch, errand), Ok) {
                 Ok(prepared) => prepared,
@@ -437,6 +442,13 @@ impl Router {
                 Attempt::Unsure(error) => {
                     hint = NodeId::new(error.leader_id);
                     unsure = Some(error);
+                }
+                Attempt::Suspect => {
+                    breaks += 1;
+                    if breaks >= BREAKS_MAX || !may_repeat {
+                        return OpResult::Error(Lost::breaks_streams(group));
+                    }
+                    (hint, unsure) = (None, Some(Lost::unsure(group)));
                 }
                 Attempt::Elsewhere(leader) => hint = leader.filter(|leader| Some(*leader) != hint),
                 Attempt::Introduced if introduced < INTRODUCTIONS_MAX => {
@@ -559,6 +571,7 @@ impl Router {
         match called {
             Ok(OpResult::Error(error)) => judge(error),
             Ok(result) => Attempt::Done(result),
+            Err(lost) if lost.is_suspect() => Attempt::Suspect,
             Err(lost) if lost.was_sent() => Attempt::Unsure(Lost::unsure(group)),
             Err(_) => Attempt::Elsewhere(None),
         }

@@ -42,12 +42,24 @@ fn too_much_unread(bytes_max: usize) -> v1::Error {
     v1::Error { may_have_happened: true, limit_value: bytes_max as u64, ..operation::overloaded(says) }
 }
 
+/// What one is told whose operation is longer than what is taken of clients. Forwarded it would grow, and end the stream
+/// between nodes by which those of all others go.
+fn too_long(length: usize, bytes_max: usize) -> v1::Error {
+    let says = format!(
+        "the operation has {length} bytes, and at most {bytes_max} are taken (server.frame_bytes_max): nothing was \
+         done; do it in smaller steps"
+    );
+    let error = v1::Error::new(v1::ErrorReason::LimitExceeded, says);
+    v1::Error { limit_value: bytes_max as u64, ..error }
+}
+
 /// Serves a session until either side ends it. `purpose`: of a stream of another node, which has looked for the leader
-/// already.
+/// already. `bytes_max`: the longest operation of a client.
 pub(crate) async fn serve(
     router: Router,
     from: Address,
     purpose: Option<Purpose>,
+    bytes_max: usize,
     incoming: Streaming<v1::SessionRequest>,
     (outgoing, opened): (FrameSender, OpenAccount),
 ) {
@@ -58,8 +70,8 @@ pub(crate) async fn serve(
     if outgoing.send(hello, Charge::default()).await.is_err() {
         return;
     }
-    let intake =
-        Intake { router: router.clone(), from: from.clone(), purpose, mailbox: Arc::clone(&mailbox) };
+    let (own, seen) = (Arc::clone(&mailbox), from.clone());
+    let intake = Intake { router: router.clone(), from: seen, purpose, bytes_max, mailbox: own };
     tokio::select! {
         () = intake.run(incoming) => {}
         () = telling::write(&intake, &outgoing, opened.account()) => {}
@@ -91,6 +103,7 @@ struct Intake {
     router: Router,
     from: Address,
     purpose: Option<Purpose>,
+    bytes_max: usize,
     mailbox: Arc<Mailbox>,
 }
 
@@ -178,6 +191,11 @@ impl Intake {
         let measured = Asking::from(&op);
         if self.router.node().is_none() && self.mailbox.lock().input == Input::Refused {
             self.refuse(id, measured.asked, draining());
+            return None;
+        }
+        let length = op.encoded_len();
+        if self.purpose.is_none() && length > self.bytes_max {
+            self.refuse(id, measured.asked, too_long(length, self.bytes_max));
             return None;
         }
         // A gateway that has not seen the cluster yet can't say whose it is.
