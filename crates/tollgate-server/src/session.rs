@@ -140,13 +140,12 @@ impl Intake {
                 asks.push((Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id), ask));
             }
         }
-        let ids: Vec<u64> = asks.iter().map(|(caller, _)| operation_of(caller)).collect();
         // Without a node here there is nothing to ask of it.
         if let Some(node) = self.router.node().filter(|_| !asks.is_empty())
-            && let Err(error) = node.ask_all(asks)
+            && let Err(refused) = node.ask_all(asks)
         {
-            let error = operation::error_of_not_answered(error.into(), GroupId::new(0));
-            for id in ids {
+            let error = operation::error_of_not_answered(refused.why.into(), GroupId::new(0));
+            for id in refused.callers.iter().map(operation_of) {
                 let asked = self.mailbox.lock().under_way.get(&id).map(|under_way| under_way.asked);
                 if let Some(asked) = asked {
                     self.count_refusal(asked, &error);
