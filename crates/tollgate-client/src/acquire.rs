@@ -361,8 +361,8 @@ fn may_be_held_by(lock: &v1::LockState, lease: u64, owner: &str) -> bool {
 
 /// When a grant was made. One that did not wait may have been made by any attempt. One that waited was in line when the
 /// last attempt arrived; how long it waited is told by the node that worded the answer, as of then, so this is late by
-/// the time from grant to answer within the cluster. Over groups it is one grant after another, and how long all of them
-/// waited together says nothing of the first.
+/// the time from grant to answer within the cluster. Over groups it is one grant after another, and how long all
+/// of them waited together says nothing of the first.
 fn held_from(answered: &Answered, waited: Duration, response: &v1::LockResponse) -> Duration {
     if waited.is_zero() || is_over_groups(response) {
         answered.first_sent

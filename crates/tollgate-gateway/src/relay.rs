@@ -252,7 +252,8 @@ fn broken(node: NodeId, why: &str, repeat: Repeat) -> v1::Error {
     v1::Error::new(ErrorReason::Indeterminate, says)
 }
 
-/// The error of an attempt after one that may have happened: what a later one says of itself takes nothing of that back.
+/// The error of an attempt after one that may have happened: what a later one says of itself takes nothing of that
+/// back.
 fn with_doubt(error: v1::Error, doubt: Option<v1::Error>) -> v1::Error {
     match doubt {
         Some(doubt) if !error.may_have_happened => doubt,

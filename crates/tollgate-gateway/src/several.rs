@@ -227,8 +227,8 @@ impl Router {
                     if lock.request.is_some() || !got.renewed {
                         taken.ops.push(undo(&got));
                     }
-                    let (token, waited, heard) = (got.fencing_token, got.waited_ms > 0, Instant::now());
-                    granted.push(Granted { op, names, token, waited, asked, heard });
+                    let (waited, heard) = (got.waited_ms > 0, Instant::now());
+                    granted.push(Granted { op, names, token: got.fencing_token, waited, asked, heard });
                     whole = Some(join(whole, got));
                 }
                 failed => return not_all(taken, failed, lock.request.is_some()).await,

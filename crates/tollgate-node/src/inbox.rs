@@ -1,7 +1,7 @@
 //! What waits for the driver's next turn.
 //!
-//! Many put in, one takes out, everything at once. Invariant: what comes from outside has a limit (P16), a higher one for
-//! duties, without which locks are lost or stay closed; what the node's own threads have to say (disk, peers'
+//! Many put in, one takes out, everything at once. Invariant: what comes from outside has a limit (P16), a higher one
+//! for duties, without which locks are lost or stay closed; what the node's own threads have to say (disk, peers'
 //! connections) always goes in, and is bounded by what they are doing.
 
 use crate::planted::{Bug, planted};

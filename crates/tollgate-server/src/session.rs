@@ -42,8 +42,8 @@ fn too_much_unread(bytes_max: usize) -> v1::Error {
     v1::Error { may_have_happened: true, limit_value: bytes_max as u64, ..operation::overloaded(says) }
 }
 
-/// What one is told whose operation is longer than what is taken of clients. Forwarded it would grow, and end the stream
-/// between nodes by which those of all others go.
+/// What one is told whose operation is longer than what is taken of clients. Forwarded it would grow, and end the
+/// stream between nodes by which those of all others go.
 fn too_long(length: usize, bytes_max: usize) -> v1::Error {
     let says = format!(
         "the operation has {length} bytes, and at most {bytes_max} are taken (server.frame_bytes_max): nothing was \

@@ -205,9 +205,9 @@ impl Picture {
             let unknown =
                 GroupStatus { role: Role::Follower, leader: None, term: 0, serves: false, has_state: false };
             let known = self.groups.entry(GroupId::new(told.group_id)).or_insert(unknown);
-            let knows = term > known.term || (term == known.term && leader.is_some());
-            behind |= known.leader.is_some() && !knows;
-            if knows {
+            let is_newer = term > known.term || (term == known.term && leader.is_some());
+            behind |= known.leader.is_some() && !is_newer;
+            if is_newer {
                 (known.leader, known.term) = (leader, term);
             }
         }
@@ -372,8 +372,7 @@ mod tests {
             picture.take(address, &told(from, 4, 2));
         }
         // An election that takes a minute, and looks as fast as they come.
-        for ms in (0..60_000).step_by(10) {
-            let (address, from) = all[ms as usize / 10 % 3];
+        for (ms, (address, from)) in (0..60_000).step_by(10).zip(all.into_iter().cycle()) {
             picture.take_at(address, &told(from, 5, 0), ms);
             assert_eq!(picture.chart().in_touch.len(), 3, "after {ms} ms");
         }
