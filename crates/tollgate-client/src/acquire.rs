@@ -335,7 +335,7 @@ impl Asked {
         let waited = convert::duration(response.waited_ms);
         // Its end comes by the cluster's clock, which may be as fast as P7 allows.
         let max_hold_until =
-            self.max_hold.map(|max_hold| held_from(answered, waited) + belief::span(max_hold));
+            self.max_hold.map(|max_hold| held_from(answered, waited, response) + belief::span(max_hold));
         Ok(State::new(mode, token, tokens, max_hold_until))
     }
 
@@ -362,9 +362,20 @@ fn may_be_held_by(lock: &v1::LockState, lease: u64, owner: &str) -> bool {
 
 /// When a grant was made. One that did not wait may have been made by any attempt. One that waited was in line when the
 /// last attempt arrived; how long it waited is told by the node that worded the answer, as of then, so this is late by
-/// the time from grant to answer within the cluster.
-fn held_from(answered: &Answered, waited: Duration) -> Duration {
-    if waited.is_zero() { answered.first_sent } else { answered.last_sent + waited }
+/// the time from grant to answer within the cluster. Over groups it is one grant after another, and how long all
+/// of them waited together says nothing of the first.
+fn held_from(answered: &Answered, waited: Duration, response: &v1::LockResponse) -> Duration {
+    if waited.is_zero() || is_over_groups(response) {
+        answered.first_sent
+    } else {
+        answered.last_sent + waited
+    }
+}
+
+/// Whether names were granted one after another: each group has tokens and revisions of its own.
+fn is_over_groups(response: &v1::LockResponse) -> bool {
+    let grant = |named: &v1::NamedToken| (named.fencing_token, named.create_revision);
+    response.tokens.windows(2).any(|two| grant(&two[0]) != grant(&two[1]))
 }
 
 /// Why a request that was answered has not got its lock.
@@ -393,6 +404,21 @@ pub(crate) fn not_acquired(core: &Core, name: &str, response: &v1::LockResponse)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn p1_a_hold_over_groups_counts_from_before_its_first_grant() {
+        let secs = Duration::from_secs;
+        let result = OpResult::Lock(v1::LockResponse::default());
+        let answered = Answered { result, first_sent: secs(1), last_sent: secs(20) };
+        let token = |fencing_token| v1::NamedToken { fencing_token, ..v1::NamedToken::default() };
+        let of = |tokens| v1::LockResponse { tokens, ..v1::LockResponse::default() };
+        for one_group in [of(vec![]), of(vec![token(3)]), of(vec![token(3), token(3)])] {
+            assert_eq!(held_from(&answered, secs(60), &one_group), secs(80));
+            assert_eq!(held_from(&answered, Duration::ZERO, &one_group), secs(1));
+        }
+        let several = of(vec![token(3), token(3), token(9)]);
+        assert_eq!(held_from(&answered, secs(60), &several), secs(1));
+    }
 
     #[test]
     fn one_that_is_not_among_the_holders_shown_may_hold_it_if_not_all_are() {

@@ -13,10 +13,13 @@ use tollgate_types::{ClusterId, GroupMap, NodeId};
 pub(crate) struct Chart {
     /// 0 until it was seen.
     pub(crate) cluster: ClusterId,
-    pub(crate) map: Arc<GroupMap>,
+    /// None until it was seen: to guess would send requests to a group that does not have their names.
+    pub(crate) map: Option<Arc<GroupMap>>,
     /// Where each node serves clients, as `host:port`.
     pub(crate) clients: BTreeMap<NodeId, String>,
-    /// The nodes that answered lately and know a leader of every group. Empty beside a node, where nobody looks.
+    /// Members that keep no locks, or not all of them yet: witnesses and learners. There is nothing to read there.
+    pub(crate) bystanders: BTreeSet<NodeId>,
+    /// The nodes that answered lately and are not behind the others. Empty beside a node, where nobody looks.
     pub(crate) in_touch: BTreeSet<NodeId>,
     /// What went wrong at which address, in words.
     pub(crate) troubles: String,
@@ -25,10 +28,24 @@ pub(crate) struct Chart {
 impl Chart {
     /// Of a cluster that was not seen yet.
     pub(crate) fn blank() -> Chart {
-        Chart::new(ClusterId::new(0), Arc::new(GroupMap::single()), BTreeMap::new())
+        Chart::new(ClusterId::new(0), None, BTreeMap::new())
     }
 
-    pub(crate) fn new(cluster: ClusterId, map: Arc<GroupMap>, clients: BTreeMap<NodeId, String>) -> Chart {
-        Chart { cluster, map, clients, in_touch: BTreeSet::new(), troubles: String::new() }
+    pub(crate) fn new(
+        cluster: ClusterId,
+        map: Option<Arc<GroupMap>>,
+        clients: BTreeMap<NodeId, String>,
+    ) -> Chart {
+        let (bystanders, in_touch) = (BTreeSet::new(), BTreeSet::new());
+        Chart { cluster, map, clients, bystanders, in_touch, troubles: String::new() }
+    }
+
+    /// Whether another tells the same, whatever trouble there was in finding it out.
+    pub(crate) fn tells_as_much_as(&self, other: &Chart) -> bool {
+        self.cluster == other.cluster
+            && self.map == other.map
+            && self.clients == other.clients
+            && self.bystanders == other.bystanders
+            && self.in_touch == other.in_touch
     }
 }

@@ -20,7 +20,7 @@ use tonic::transport::Endpoint;
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Claims that one look at a group may visit, on the driver's thread.
+/// Claims that one look at a group may visit to find waits, on the driver's thread, and as many to follow them.
 const VISITS_MAX: u64 = 10_000;
 
 /// Waits that are ended after one search; what is left is found by the next.

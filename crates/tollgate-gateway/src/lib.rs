@@ -28,7 +28,7 @@ pub use deadlock_hunt::hunt_deadlocks;
 pub use introduction::{INTRODUCTIONS_MAX, is_strange, unknown_lease};
 pub use keepers::Keepers;
 pub use link::{ANSWER_BYTES_MAX, Purpose};
-pub use relay::{MEMBER_CALL_PATIENCE, RELAYED_BYTES_MAX, Relay, Repeat, Whom};
+pub use relay::{MEMBER_CALL_PATIENCE, RELAYED_BYTES_MAX, Relay, Repeat, Serving, Whom};
 pub use router::{Router, is_incomplete, revision_of};
 pub use scout::Scout;
 pub use several::is_over_groups;

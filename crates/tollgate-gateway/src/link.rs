@@ -35,6 +35,10 @@ const QUEUE_MAX: usize = 4_096;
 const FRAME_OPERATIONS_MAX: usize = 512;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
+/// An operation of so many bytes that goes alone may be why its stream broke: the other node may take no longer frames.
+/// None takes fewer (`server.frame_bytes_max`).
+const SUSPECT_BYTES_MIN: usize = 60 << 10;
+
 /// The longest frame of another node: more than the longest result.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -83,15 +87,31 @@ impl Purpose {
 pub(crate) struct Lost {
     /// Whether the operation was sent before.
     sent: bool,
+    /// Whether it may have been the reason.
+    suspect: bool,
 }
 
 impl Lost {
     /// Nobody waits for the answer any more.
-    pub(crate) const SENT: Lost = Lost { sent: true };
+    pub(crate) const SENT: Lost = Lost { sent: true, suspect: false };
+
+    const UNSENT: Lost = Lost { sent: false, suspect: false };
 
     /// Whether the operation may have arrived.
     pub(crate) fn was_sent(self) -> bool {
         self.sent
+    }
+
+    /// Whether the operation may be why the stream broke, by which all others go as well.
+    pub(crate) fn is_suspect(self) -> bool {
+        self.suspect
+    }
+
+    /// What to tell a caller whose operation broke every stream that it was sent over.
+    pub(crate) fn breaks_streams(group: GroupId) -> v1::Error {
+        let says = "streams to the leader break when this operation is sent, which is a long one: nodes may take less \
+                    than the one that was asked, or a gateway (server.frame_bytes_max); do it in smaller steps";
+        v1::Error { group_id: group.number(), ..v1::Error::new(v1::ErrorReason::Indeterminate, says) }
     }
 
     /// What to tell a caller whose operation was sent and who does not want to try again.
@@ -139,7 +159,7 @@ impl Links {
         let from = if tells_where(&op) { from.to_string() } else { String::new() };
         let queue = if is_urgent(&op) { &link.urgent } else { &link.calls };
         let call = Call { id, op, from, answer: sender, gone: Arc::clone(&gone), place };
-        queue.send(call).await.map_err(|_| Lost { sent: false })?;
+        queue.send(call).await.map_err(|_| Lost::UNSENT)?;
         Ok(Awaited { id, gone, hang_ups: link.hang_ups, answer })
     }
 
@@ -173,7 +193,7 @@ pub(crate) struct Awaited {
 impl Awaited {
     /// The answer. To be asked for once.
     pub(crate) async fn answer(&mut self) -> Result<OpResult, Lost> {
-        (&mut self.answer).await.unwrap_or(Err(Lost { sent: true }))
+        (&mut self.answer).await.unwrap_or(Err(Lost::SENT))
     }
 
     /// The caller wants it no more: the other node is told, and answers at once. What was not sent yet never is.
@@ -213,7 +233,7 @@ impl Call {
     /// It was never sent.
     fn give_up(self) {
         // Its caller may be gone.
-        let _ = self.answer.send(Err(Lost { sent: false }));
+        let _ = self.answer.send(Err(Lost::UNSENT));
     }
 }
 
@@ -242,6 +262,8 @@ struct Pending {
 struct Waiting {
     answer: oneshot::Sender<Result<OpResult, Lost>>,
     place: Option<Arc<Place>>,
+    /// Whether it was sent in a frame of its own that may have been too long.
+    suspect: bool,
 }
 
 impl Pending {
@@ -250,7 +272,7 @@ impl Pending {
     }
 
     fn add(&self, Call { id, mut op, from, answer, place, .. }: Call) -> v1::Operation {
-        self.lock().insert(id, Waiting { answer, place });
+        self.lock().insert(id, Waiting { answer, place, suspect: false });
         if planted(Bug::SeqNotForwarded)
             && let Op::Unlock(v1::UnlockRequest { request, .. }) | Op::Lock(v1::LockRequest { request, .. }) =
                 &mut op
@@ -272,6 +294,20 @@ impl Pending {
         }
     }
 
+    /// Notes that an operation goes in a long frame of its own.
+    fn suspect(&self, id: u64) {
+        if let Some(waiting) = self.lock().get_mut(&id) {
+            waiting.suspect = true;
+        }
+    }
+
+    /// The stream broke: nobody knows what became of those that were sent.
+    fn broke(&self) {
+        for Waiting { answer, suspect, .. } in std::mem::take(&mut *self.lock()).into_values() {
+            let _ = answer.send(Err(Lost { sent: true, suspect }));
+        }
+    }
+
     /// Whether an operation was sent and has no answer yet.
     fn has(&self, id: u64) -> bool {
         self.lock().contains_key(&id)
@@ -290,9 +326,7 @@ async fn run(address: String, purpose: Purpose, mut calls: Calls) {
     while let Some(call) = calls.try_next() {
         call.give_up();
     }
-    for waiting in std::mem::take(&mut *pending.lock()).into_values() {
-        let _ = waiting.answer.send(Err(Lost { sent: true }));
-    }
+    pending.broke();
 }
 
 async fn carry(
@@ -354,12 +388,18 @@ fn pack(pending: &Pending, carried: &mut Option<Call>, calls: &mut Calls) -> v1:
             call.give_up();
             continue;
         }
-        bytes += length(&call.op);
-        if bytes > FRAME_BYTES_MAX && !frame.operations.is_empty() {
+        let length = length(&call.op);
+        if bytes + length > FRAME_BYTES_MAX && !frame.operations.is_empty() {
             *carried = Some(call);
             break;
         }
+        bytes += length;
         frame.operations.push(pending.add(call));
+    }
+    if let [alone] = &frame.operations[..]
+        && bytes >= SUSPECT_BYTES_MIN
+    {
+        pending.suspect(alone.id);
     }
     // After the calls, so that none of these is for one that is still to be sent.
     while frame.hung_up.len() < FRAME_OPERATIONS_MAX
@@ -488,6 +528,27 @@ mod tests {
         assert_eq!((ids(&pack(&pending, &mut carried, &mut calls)), carried.is_some()), (vec![1], true));
         assert_eq!(ids(&pack(&pending, &mut carried, &mut calls)), [2], "a long one goes alone");
         assert_eq!((ids(&pack(&pending, &mut carried, &mut calls)), carried.is_some()), (vec![3], false));
+    }
+
+    #[test]
+    fn a_long_operation_that_went_alone_may_be_why_its_stream_broke() {
+        let pending = Pending::default();
+        let (queue, _hang_ups, mut calls) = queue(8);
+        let mut waiting = Vec::new();
+        // The last two go together: neither is told apart from the other.
+        let lengths = [10, SUSPECT_BYTES_MIN, SUSPECT_BYTES_MIN, 10];
+        for (at, (id, bytes)) in (1..).zip(lengths).enumerate() {
+            let (call, answered) = call(id, bytes);
+            queue.try_send(call).unwrap();
+            waiting.push(answered);
+            if at != 2 {
+                pack(&pending, &mut None, &mut calls);
+            }
+        }
+        pending.broke();
+        let lost = waiting.iter_mut().map(|answered| answered.try_recv().unwrap().unwrap_err());
+        let lost: Vec<(bool, bool)> = lost.map(|lost| (lost.was_sent(), lost.is_suspect())).collect();
+        assert_eq!(lost, [(true, false), (true, true), (true, false), (true, false)]);
     }
 
     #[test]

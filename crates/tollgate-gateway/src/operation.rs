@@ -59,6 +59,8 @@ pub struct Prepared {
     pub kind: Kind,
     /// What is needed to word the answer.
     pub context: Context,
+    /// By which group map; 0 before that is known.
+    map_epoch: u64,
 }
 
 /// What to ask a node for.
@@ -86,40 +88,48 @@ pub enum Kind {
 /// Checks an operation and finds its group. `map` says which, `from` where the client was seen.
 ///
 /// Branching on operations happens here, once; the way back branches on the context.
-pub fn prepare(op: Op, map: &GroupMap, from: &Address) -> Result<Prepared, v1::Error> {
-    match op {
-        Op::Lock(request) => lock::prepare_lock(&request, map),
-        Op::TryLock(request) => lock::prepare_try_lock(&request, map),
-        Op::Convert(request) => lock::prepare_convert(&request, map),
-        Op::Unlock(request) => lock::prepare_unlock(&request, map),
-        Op::CancelWait(request) => lock::prepare_cancel(&request, map),
-        Op::ForceRelease(request) => lock::prepare_force_release(&request, map, from),
-        Op::GetLock(request) => lock::prepare_get(&request, map),
-        Op::LeaseGrant(request) => lease::prepare_grant(&request, map, from),
-        Op::LeaseRevoke(request) => lease::prepare_revoke(request, map),
-        Op::LeaseKeepAlive(request) => lease::prepare_keep_alive(&request, map, from),
-        Op::LeaseTimeToLive(request) => lease::prepare_time_to_live(request, map),
-        Op::Put(request) => register::prepare_put(&request, map),
-        Op::Get(request) => register::prepare_get(&request, map),
-        Op::Delete(request) => register::prepare_delete(&request, map),
-        Op::Range(request) => register::prepare_range(&request, map),
-        Op::Txn(request) => register::prepare_txn(&request, map),
-        Op::Campaign(request) => election::prepare_campaign(&request, map),
-        Op::Proclaim(request) => election::prepare_proclaim(&request, map),
-        Op::Leader(request) => election::prepare_leader(&request, map),
-        Op::Resign(request) => election::prepare_resign(&request, map),
-    }
+pub fn prepare(op: &Op, map: &GroupMap, from: &Address) -> Result<Prepared, v1::Error> {
+    let prepared = match op {
+        Op::Lock(request) => lock::prepare_lock(request, map),
+        Op::TryLock(request) => lock::prepare_try_lock(request, map),
+        Op::Convert(request) => lock::prepare_convert(request, map),
+        Op::Unlock(request) => lock::prepare_unlock(request, map),
+        Op::CancelWait(request) => lock::prepare_cancel(request, map),
+        Op::ForceRelease(request) => lock::prepare_force_release(request, map, from),
+        Op::GetLock(request) => lock::prepare_get(request, map),
+        Op::LeaseGrant(request) => lease::prepare_grant(request, map, from),
+        Op::LeaseRevoke(request) => lease::prepare_revoke(*request, map),
+        Op::LeaseKeepAlive(request) => lease::prepare_keep_alive(request, map, from),
+        Op::LeaseTimeToLive(request) => lease::prepare_time_to_live(*request, map),
+        Op::Put(request) => register::prepare_put(request, map),
+        Op::Get(request) => register::prepare_get(request, map),
+        Op::Delete(request) => register::prepare_delete(request, map),
+        Op::Range(request) => register::prepare_range(request, map),
+        Op::Txn(request) => register::prepare_txn(request, map),
+        Op::Campaign(request) => election::prepare_campaign(request, map),
+        Op::Proclaim(request) => election::prepare_proclaim(request, map),
+        Op::Leader(request) => election::prepare_leader(request, map),
+        Op::Resign(request) => election::prepare_resign(request, map),
+    };
+    Ok(Prepared { map_epoch: map.epoch(), ..prepared? })
 }
 
 impl Prepared {
+    fn new(group: GroupId, kind: Kind, about: context::About) -> Prepared {
+        Prepared { group, kind, context: Context::new(group, about), map_epoch: 0 }
+    }
+
     fn command(group: GroupId, command: Command, about: context::About) -> Prepared {
-        let kind = Kind::Command { command, fast: false };
-        Prepared { group, kind, context: Context::new(group, about) }
+        Prepared::new(group, Kind::Command { command, fast: false }, about)
     }
 
     fn read(group: GroupId, consistency: Consistency, query: Query, about: context::About) -> Prepared {
-        let kind = Kind::Read { consistency, query };
-        Prepared { group, kind, context: Context::new(group, about) }
+        Prepared::new(group, Kind::Read { consistency, query }, about)
+    }
+
+    /// The epoch of the group map by which the group was found.
+    pub fn map_epoch(&self) -> u64 {
+        self.map_epoch
     }
 }
 

@@ -33,6 +33,9 @@ pub const MEMBER_CALL_PATIENCE: Duration = Duration::from_secs(MEMBER_CHANGE_PAT
 /// How long a stream may take to begin.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a node that serves a stream may take to come in touch with the others.
+const TOUCH_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Nodes that are asked for one read, one after another.
 const ATTEMPTS_MAX: u32 = 3;
 
@@ -53,10 +56,20 @@ pub enum Whom {
     Node(NodeId),
 }
 
+/// The node that serves a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Serving {
+    node: NodeId,
+    /// Whether it was in touch with the others when it was chosen.
+    in_touch: bool,
+}
+
 /// What a second attempt after an unknown outcome may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// No harm.
+    /// Nothing: it only looks, and whether it happened does not matter.
+    Look,
+    /// No harm: it changes what the first changed, if that did. Whoever asked must still hear that it may have.
     Harmless,
     /// Harm: whoever asked must decide.
     Never,
@@ -109,81 +122,94 @@ impl Relay {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let (mut whom, mut attempt) = (whom, 0);
+        let (mut whom, mut attempt, mut doubt) = (whom, 0, None);
         loop {
             attempt += 1;
-            let (node, channel) = self.channel(whom)?;
+            let (Serving { node, .. }, channel) =
+                self.channel(whom).map_err(|error| with_doubt(error, doubt.clone()))?;
             let error = match tokio::time::timeout(patience, call(channel)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => error_of(&status, node, repeat),
                 // Nobody waits for a second one of these.
                 Err(_) if patience > CALL_PATIENCE => {
-                    return Err(unsure(node, "it has not answered in time"));
+                    return Err(broken(node, "it has not answered in time", repeat));
                 }
-                Err(_) => unsure(node, "it has not answered in time"),
+                Err(_) => broken(node, "it has not answered in time", repeat),
             };
-            self.shared.hurry.notify_one();
-            match error.reason() {
+            self.hurry_after(&error);
+            let (reason, leader) = (error.reason(), NodeId::new(error.leader_id));
+            let error = with_doubt(error, doubt);
+            doubt = error.may_have_happened.then(|| error.clone());
+            match reason {
                 _ if attempt >= ATTEMPTS_MAX => return Err(error),
-                ErrorReason::NotLeader if error.leader_id != 0 => {
-                    whom = NodeId::new(error.leader_id).map_or(whom, Whom::Node);
-                }
+                ErrorReason::NotLeader if leader.is_some() => whom = leader.map_or(whom, Whom::Node),
                 // Nothing happened there.
                 ErrorReason::NotLeader | ErrorReason::NoLeader | ErrorReason::ShuttingDown => {}
-                ErrorReason::Indeterminate if repeat == Repeat::Harmless => {}
+                // One that has become a member, or a witness, a moment ago. If nobody has the group, the last says so.
+                ErrorReason::NoSuchGroup if whom == Whom::Any => {}
+                ErrorReason::Indeterminate if repeat != Repeat::Never => {}
                 _ => return Err(error),
             }
-            if matches!(whom, Whom::Node(_)) && error.reason() != ErrorReason::NotLeader {
+            if matches!(whom, Whom::Node(_)) && reason != ErrorReason::NotLeader {
                 return Err(error);
             }
         }
     }
 
-    /// Has a node open a stream; the node, to look after it with [`Relay::lost_touch`].
-    pub async fn open<T, F>(&self, call: impl FnOnce(Channel) -> F) -> Result<(NodeId, T), v1::Error>
+    /// Has a node open a stream; who serves it, to look after it with [`Relay::lost_touch`].
+    pub async fn open<T, F>(&self, call: impl FnOnce(Channel) -> F) -> Result<(Serving, T), v1::Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let (node, channel) = self.channel(Whom::Any)?;
+        let (serving, channel) = self.channel(Whom::Any)?;
+        let node = serving.node;
         match tokio::time::timeout(OPEN_PATIENCE, call(channel)).await {
-            Ok(Ok(response)) => Ok((node, response.into_inner())),
+            Ok(Ok(response)) => Ok((serving, response.into_inner())),
             Ok(Err(status)) => {
-                self.shared.hurry.notify_one();
-                Err(error_of(&status, node, Repeat::Harmless))
+                let error = error_of(&status, node, Repeat::Look);
+                self.hurry_after(&error);
+                Err(error)
             }
             Err(_) => {
-                Err(v1::Error { retry_after_ms: RETRY_MS, ..broke_off(node, "it has not answered in time") })
+                let error = broke_off(node, "it has not answered in time");
+                self.hurry_after(&error);
+                Err(v1::Error { retry_after_ms: RETRY_MS, ..error })
             }
         }
     }
 
+    /// Has the scout look at once, if what it knows has not helped. A node that refuses what it was asked is known well
+    /// enough.
+    fn hurry_after(&self, error: &v1::Error) {
+        use ErrorReason as R;
+        if matches!(error.reason(), R::NotLeader | R::NoLeader | R::ShuttingDown | R::Indeterminate) {
+            self.shared.hurry.notify_one();
+        }
+    }
+
     /// Waits until a node is not in touch with the others any more, or the gateway stops. Says why its streams end.
-    pub async fn lost_touch(&self, node: NodeId) -> v1::Error {
-        let (mut chart, mut status) = (self.shared.chart.clone(), self.shared.status.clone());
-        let touches = chart.wait_for(|chart| !chart.in_touch.contains(&node));
+    pub async fn lost_touch(&self, serving: Serving) -> v1::Error {
+        let (chart, mut status) = (self.shared.chart.clone(), self.shared.status.clone());
         let why = tokio::select! {
-            _ = touches => "it has lost touch with the cluster",
+            () = out_of_touch(chart, serving) => "it has lost touch with the cluster",
             _ = status.wait_for(|status| status.stopping) => "the gateway is stopping",
         };
-        broke_off(node, why)
+        broke_off(serving.node, why)
     }
 
     /// What to tell a reader whose stream the node has ended.
-    pub fn ended(&self, node: NodeId, status: Option<&Status>) -> v1::Error {
+    pub fn ended(&self, serving: Serving, status: Option<&Status>) -> v1::Error {
         let worded = status.and_then(error_of_status);
-        worded.map_or_else(|| broke_off(node, "it went away"), without_address)
+        worded.map_or_else(|| broke_off(serving.node, "it went away"), without_address)
     }
 
-    fn channel(&self, whom: Whom) -> Result<(NodeId, Channel), v1::Error> {
+    fn channel(&self, whom: Whom) -> Result<(Serving, Channel), v1::Error> {
         let chart = Arc::clone(&self.shared.chart.borrow());
         let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
         let node = match whom {
             Whom::Node(node) => Some(node),
             Whom::Leader(group) => self.shared.status.borrow().leader(group),
-            Whom::Any => {
-                let in_touch = chart.in_touch.iter().nth(turn % chart.in_touch.len().max(1));
-                in_touch.or_else(|| chart.clients.keys().nth(turn % chart.clients.len().max(1))).copied()
-            }
+            Whom::Any => any(&chart, turn),
         };
         let node = node.ok_or_else(|| {
             self.shared.hurry.notify_one();
@@ -200,8 +226,29 @@ impl Relay {
             channels.insert(address.clone(), dial(address)?);
         }
         let channel = channels[address][turn / chart.clients.len().max(1) % CONNECTIONS].clone();
-        Ok((node, channel))
+        Ok((Serving { node, in_touch: chart.in_touch.contains(&node) }, channel))
     }
+}
+
+/// Waits until a node has lost touch with the others. One that was chosen because none was known to be in touch has
+/// some time to come in touch first: to end its streams at once would only have them opened again.
+async fn out_of_touch(mut chart: watch::Receiver<Arc<Chart>>, Serving { node, in_touch }: Serving) {
+    if !in_touch {
+        let touches = chart.wait_for(|chart| chart.in_touch.contains(&node));
+        let _ = tokio::time::timeout(TOUCH_PATIENCE, touches).await;
+    }
+    // Nobody looks any more, or it has.
+    let _ = chart.wait_for(|chart| !chart.in_touch.contains(&node)).await;
+}
+
+/// One of the nodes that are in touch with the others, or else of those that have something to read.
+fn any(chart: &Chart, turn: usize) -> Option<NodeId> {
+    let in_touch = chart.in_touch.iter().nth(turn % chart.in_touch.len().max(1));
+    in_touch.copied().or_else(|| {
+        let full = chart.clients.keys().filter(|node| !chart.bystanders.contains(*node));
+        let full: Vec<NodeId> = full.copied().collect();
+        full.get(turn % full.len().max(1)).copied()
+    })
 }
 
 /// What a node's status means. What comes from the way there may have happened.
@@ -212,12 +259,26 @@ fn error_of(status: &Status, node: NodeId, repeat: Repeat) -> v1::Error {
             let says = format!("node {node} is of a version that can't do this: {}", status.message());
             v1::Error::new(ErrorReason::NotSupported, says)
         }
-        // To look is never harmful, so whether it happened does not matter.
-        None if repeat == Repeat::Harmless => {
-            let says = format!("node {node} can't be asked: {}", status.message());
-            v1::Error { retry_after_ms: RETRY_MS, ..v1::Error::new(ErrorReason::NoLeader, says) }
-        }
-        None => unsure(node, status.message()),
+        None => broken(node, status.message(), repeat),
+    }
+}
+
+/// The way to a node broke, or it was silent.
+fn broken(node: NodeId, why: &str, repeat: Repeat) -> v1::Error {
+    if repeat == Repeat::Look {
+        let says = format!("node {node} can't be asked: {why}");
+        return v1::Error { retry_after_ms: RETRY_MS, ..v1::Error::new(ErrorReason::NoLeader, says) };
+    }
+    let says = format!("node {node} was asked, and {why}: look whether it was done before you ask again");
+    v1::Error::new(ErrorReason::Indeterminate, says)
+}
+
+/// The error of an attempt after one that may have happened: what a later one says of itself takes nothing of that
+/// back.
+fn with_doubt(error: v1::Error, doubt: Option<v1::Error>) -> v1::Error {
+    match doubt {
+        Some(doubt) if !error.may_have_happened => doubt,
+        _ => error,
     }
 }
 
@@ -244,11 +305,6 @@ fn broke_off(node: NodeId, why: &str) -> v1::Error {
         "node {node}, which served this stream, does so no more: {why}; begin anew where the last cursor says"
     );
     v1::Error::new(ErrorReason::ShuttingDown, says)
-}
-
-fn unsure(node: NodeId, why: &str) -> v1::Error {
-    let says = format!("node {node} was asked, and {why}: look whether it was done before you ask again");
-    v1::Error::new(ErrorReason::Indeterminate, says)
 }
 
 fn dial(address: &str) -> Result<Vec<Channel>, v1::Error> {
@@ -290,15 +346,82 @@ mod tests {
         assert!(error.message.contains("n1:1: connection refused") && error.retry_after_ms > 0, "{error:?}");
     }
 
+    #[test]
+    fn any_node_is_one_that_has_something_to_read() {
+        let node = |number| NodeId::new(number).unwrap();
+        let clients = (1..=3).map(|number| (node(number), format!("n{number}:1"))).collect();
+        let bystanders = [node(1), node(3)].into();
+        let mut chart = Chart { clients, bystanders, ..Chart::blank() };
+        for turn in 0..4 {
+            assert_eq!(any(&chart, turn), Some(node(2)));
+        }
+        chart.in_touch = [node(2)].into();
+        assert_eq!(any(&chart, 5), Some(node(2)));
+        chart.clients.clear();
+        chart.in_touch.clear();
+        assert_eq!(any(&chart, 5), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_when_its_node_loses_touch_and_not_because_none_is_known_to_have_it() {
+        let node = NodeId::new(1).unwrap();
+        let with = |in_touch: &[NodeId]| {
+            Arc::new(Chart { in_touch: in_touch.iter().copied().collect(), ..Chart::blank() })
+        };
+        let (publish, chart) = watch::channel(with(&[]));
+        let ends = async |in_touch, ms| {
+            let waits = out_of_touch(chart.clone(), Serving { node, in_touch });
+            tokio::time::timeout(Duration::from_millis(ms), waits).await.is_ok()
+        };
+        assert!(ends(true, 1).await && !ends(false, 9_000).await && ends(false, 11_000).await);
+        publish.send_replace(with(&[node]));
+        assert!(!ends(true, 60_000).await && !ends(false, 60_000).await);
+        let waiting = tokio::spawn(out_of_touch(chart.clone(), Serving { node, in_touch: false }));
+        tokio::task::yield_now().await;
+        publish.send_replace(with(&[]));
+        waiting.await.unwrap();
+    }
+
+    /// A relay that knows one node, which leads; nothing is ever sent there.
+    fn relay() -> Relay {
+        let node = NodeId::new(1).unwrap();
+        let chart = Chart { clients: [(node, "127.0.0.1:1".to_owned())].into(), ..Chart::blank() };
+        let chart = Chart { in_touch: [node].into(), ..chart };
+        let (role, leader) = (tollgate_replica::Role::Follower, Some(node));
+        let known = tollgate_node::GroupStatus { role, leader, term: 1, serves: false, has_state: false };
+        let groups = [(GroupId::MAP, known)].into();
+        let (_, status) = watch::channel(NodeStatus { groups, ..NodeStatus::default() });
+        let (_, chart) = watch::channel(Arc::new(chart));
+        let (hurry, channels, turn) = (Arc::default(), Mutex::default(), AtomicUsize::new(0));
+        Relay { shared: Arc::new(Shared { status, chart, hurry, channels, turn }) }
+    }
+
+    #[tokio::test]
+    async fn p10_a_change_that_may_have_happened_is_not_said_to_have_not() {
+        let lost = || Status::unavailable("connection reset");
+        let refused = || Status::from(v1::Error::new(ErrorReason::NoLeader, "nobody leads"));
+        let ask = async |repeat, answers: [Status; 3]| {
+            let relay = relay();
+            let answers = Mutex::new(answers.into_iter());
+            let call = |_| {
+                let answer = answers.lock().unwrap().next().unwrap();
+                async move { Err::<Response<()>, _>(answer) }
+            };
+            let error = relay.ask(Whom::Leader(GroupId::MAP), repeat, call).await.unwrap_err();
+            (error.reason(), error.may_have_happened, answers.into_inner().unwrap().len())
+        };
+        let (unsure, nobody) = (ErrorReason::Indeterminate, ErrorReason::NoLeader);
+        assert_eq!(ask(Repeat::Look, [lost(), lost(), lost()]).await, (nobody, false, 0));
+        assert_eq!(ask(Repeat::Harmless, [lost(), lost(), lost()]).await, (unsure, true, 0));
+        assert_eq!(ask(Repeat::Harmless, [lost(), refused(), refused()]).await, (unsure, true, 0));
+        assert_eq!(ask(Repeat::Harmless, [refused(), refused(), refused()]).await, (nobody, false, 0));
+        assert_eq!(ask(Repeat::Never, [lost(), lost(), lost()]).await, (unsure, true, 2));
+        assert_eq!(ask(Repeat::Never, [refused(), lost(), lost()]).await, (unsure, true, 1));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_change_of_members_is_waited_for_as_long_as_a_node_may_take() {
-        let scout = Scout::start(vec!["127.0.0.1:1".to_owned()], None);
-        let node = NodeId::new(1).unwrap();
-        let clients = [(node, "127.0.0.1:1".to_owned())].into();
-        let (_known, chart) = watch::channel(Arc::new(Chart { clients, ..Chart::blank() }));
-        let (status, hurry) = (scout.status(), scout.hurry());
-        let (channels, turn) = (Mutex::default(), AtomicUsize::new(0));
-        let relay = Relay { shared: Arc::new(Shared { status, chart, hurry, channels, turn }) };
+        let (relay, node) = (relay(), NodeId::new(1).unwrap());
         let slow = |_| async {
             tokio::time::sleep(MEMBER_CHANGE_PATIENCE).await;
             Ok(Response::new(()))
@@ -313,7 +436,7 @@ mod tests {
     async fn a_relay_without_a_cluster_refuses_at_once() {
         let scout = Scout::start(vec!["127.0.0.1:1".to_owned()], None);
         let relay = Relay::new(&scout);
-        let asked = relay.ask(Whom::Any, Repeat::Harmless, |_| async { Ok(Response::new(())) }).await;
+        let asked = relay.ask(Whom::Any, Repeat::Look, |_| async { Ok(Response::new(())) }).await;
         assert_eq!(asked.unwrap_err().reason(), ErrorReason::NoLeader);
         let named = NodeId::new(4).unwrap();
         let asked = relay.ask(Whom::Node(named), Repeat::Never, |_| async { Ok(Response::new(())) }).await;

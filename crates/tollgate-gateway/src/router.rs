@@ -6,6 +6,7 @@
 //! (`session`).
 
 mod completion;
+mod entry;
 mod repeats;
 
 pub use completion::is_incomplete;
@@ -18,10 +19,10 @@ use crate::introduction::{INTRODUCTIONS_MAX, Introductions, unknown_lease};
 use crate::keepers::Keepers;
 use crate::link::{Links, Lost, Purpose};
 use crate::operation::{self, Context, ForcedRelease, HeaderInfo, Kind, Prepared, Query};
-use crate::relay::{Relay, nobody, without_address};
+use crate::relay::{Relay, nobody};
 use crate::scout::Scout;
 use crate::several::split;
-use crate::standing::{Standing, stand_by};
+use crate::standing::Standing;
 use repeats::{count_attempt, judge, patience_of, settle, wait_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,6 +41,9 @@ const DISK_FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two attempts: doubles from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// Streams that may break while a long operation is on its way alone: once by chance, and not for ever.
+const BREAKS_MAX: u32 = 2;
 
 /// Has operations carried out. Cheap to clone.
 #[derive(Clone)]
@@ -72,6 +76,8 @@ enum Attempt {
     Elsewhere(Option<NodeId>),
     /// It may have happened. To ask again, best ask the leader that the error names.
     Unsure(v1::Error),
+    /// Likewise, and it may be why the stream broke that all others go by.
+    Suspect,
     /// Not done: its lease was not known in its group, and is now.
     Introduced,
 }
@@ -101,7 +107,7 @@ impl Router {
         clients: BTreeMap<NodeId, String>,
         meter: Arc<dyn OperationMeter>,
     ) -> Router {
-        let chart = Chart::new(node.cluster(), Arc::new(first_map), clients);
+        let chart = Chart::new(node.cluster(), Some(Arc::new(first_map)), clients);
         // Nobody has anything to add to it.
         let (_, chart) = watch::channel(Arc::new(chart));
         let status = node.status().clone();
@@ -200,10 +206,16 @@ impl Router {
         &self.shared.introductions
     }
 
-    /// Which group serves which slot.
+    /// Which group serves which slot. A gateway that has not seen the cluster yet takes it for one group: where that
+    /// matters, ask for [`Router::known_map`].
     pub fn map(&self) -> Arc<GroupMap> {
+        self.known_map().unwrap_or_else(|| Arc::new(GroupMap::single()))
+    }
+
+    /// Which group serves which slot; none on a gateway that has not seen the cluster yet.
+    pub fn known_map(&self) -> Option<Arc<GroupMap>> {
         let known = self.shared.status.borrow().map.clone();
-        known.unwrap_or_else(|| Arc::clone(&self.shared.chart.borrow().map))
+        known.or_else(|| self.shared.chart.borrow().map.clone())
     }
 
     /// Whether this node leads the group and serves clients.
@@ -219,11 +231,6 @@ impl Router {
     /// Whether this node has lock state of the group.
     fn has_state(&self, group: GroupId) -> bool {
         self.shared.status.borrow().groups.get(&group).is_some_and(|known| known.has_state)
-    }
-
-    /// Whether it leads all groups and serves clients.
-    pub fn leads_all(&self) -> bool {
-        self.node().is_some() && self.shared.status.borrow().groups.values().all(|group| group.serves)
     }
 
     /// Whether this node stops, has stopped, or is a member no more.
@@ -280,98 +287,39 @@ impl Router {
         }
     }
 
-    /// Has an operation carried out, wherever its leader is, and waits for the final answer.
-    ///
-    /// Dropped before that, a request that waits in line leaves it, unless somebody else stands by for the same.
-    pub async fn execute(&self, op: Op, from: &Address) -> OpResult {
-        self.carry_out(op, Errand::new(from, Purpose::Attended)).await
-    }
-
-    /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere.
-    pub async fn execute_for_session(&self, op: Op, from: &Address) -> OpResult {
-        self.carry_out(op, Errand::new(from, Purpose::Session)).await
-    }
-
-    async fn carry_out(&self, op: Op, errand: Errand<'_>) -> OpResult {
-        let (asked, began) = (Asked::from(&op), Instant::now());
-        let result = match (self.closed(), split(&op, &self.map())) {
-            (Some(error), _) => OpResult::Error(error),
-            (None, None) => self.carry_out_one(op, errand).await,
-            (None, Some(several)) => self.carry_out_several(several, errand).await,
-        };
-        self.measure(asked, &result, began.elapsed());
-        match result {
-            OpResult::Error(error) if self.relay().is_some() => OpResult::Error(without_address(error)),
-            result => result,
-        }
-    }
-
-    /// Has an operation on one group carried out.
-    pub(crate) async fn carry_out_one(&self, op: Op, errand: Errand<'_>) -> OpResult {
-        let asked = Asked::from(&op);
-        let admitted = self.prepare(op.clone(), errand).and_then(|it| Ok((it, Arc::new(self.admit(asked)?))));
-        match admitted {
-            Ok((prepared, place)) if errand.purpose == Purpose::Attended && prepared.context.may_wait() => {
-                stand_by(self, op, prepared, errand.from, place).await
-            }
-            Ok((prepared, place)) => {
-                self.until_done(op, prepared, Errand { place: Some(&place), ..errand }).await
-            }
-            Err(error) => OpResult::Error(error),
-        }
-    }
-
-    /// Has something carried out for a caller that stands by, or until it has gone and the leader has heard of it.
-    pub(crate) async fn carry_out_standing(
-        &self,
-        op: Op,
-        prepared: Prepared,
-        from: &Address,
-        standing: &Standing,
-        place: &Arc<Place>,
-    ) -> OpResult {
-        let errand = Errand::new(from, Purpose::Attended);
-        let errand = Errand { standing: Some(standing), place: Some(place), ..errand };
-        self.until_done(op, prepared, errand).await
-    }
-
-    /// Has something given back. It counts as no new operation: to be refused, it would have to be held on to.
-    pub(crate) async fn undo(&self, op: Op, from: &Address) -> OpResult {
-        let errand = Errand::new(from, Purpose::Session);
-        match self.prepare(op.clone(), errand) {
-            Ok(prepared) => self.until_done(op, prepared, errand).await,
-            Err(error) => OpResult::Error(error),
-        }
-    }
-
-    /// Has a grant given back that nobody heard of.
-    pub(crate) async fn take_back(&self, cancel: v1::CancelWaitRequest, from: &Address) {
-        self.undo(Op::CancelWait(cancel), from).await;
-    }
-
-    fn prepare(&self, op: Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
+    fn prepare(&self, op: &Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
         let mut prepared = operation::prepare(op, &self.map(), errand.from)?;
         errand.purpose.apply(&mut prepared, errand.from);
         Ok(prepared)
     }
 
-    async fn until_done(&self, op: Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
+    async fn until_done(&self, op: &mut Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
         let began = Instant::now();
-        let until = began + patience_of(&op) + wait_of(&op);
+        let until = began + patience_of(op) + wait_of(op);
         let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
-        let (mut op, mut next, mut hint) = (op, Some(prepared), None);
-        let (mut pause, mut unsure, mut introduced) = (PAUSE_MIN, None, 0);
+        let (epoch, mut next, mut hint) = (prepared.map_epoch(), Some(prepared), None);
+        let (mut pause, mut unsure, mut introduced, mut breaks) = (PAUSE_MIN, None, 0, 0);
         loop {
-            let prepared = match next.take().map_or_else(|| self.prepare_again(&mut op, errand), Ok) {
+            let prepared = match next.take().map_or_else(|| self.prepare_again(op, epoch, errand), Ok) {
                 Ok(prepared) => prepared,
+                Err(error) if error.reason() == v1::ErrorReason::WrongGroup => {
+                    return OpResult::Error(v1::Error { may_have_happened: unsure.is_some(), ..error });
+                }
                 Err(error) => return OpResult::Error(unsure.unwrap_or(error)),
             };
-            match self.attempt(&op, prepared, hint, errand).await {
-                Attempt::Done(result) => return settle(&op, result, unsure),
+            match self.attempt(op, prepared, hint, errand).await {
+                Attempt::Done(result) => return settle(op, result, unsure),
                 Attempt::Unsure(error) if !may_repeat => return OpResult::Error(error),
                 Attempt::Unsure(error) => {
                     hint = NodeId::new(error.leader_id);
                     unsure = Some(error);
+                }
+                Attempt::Suspect => {
+                    breaks += 1;
+                    if breaks >= BREAKS_MAX || !may_repeat {
+                        return OpResult::Error(Lost::breaks_streams(group));
+                    }
+                    (hint, unsure) = (None, Some(Lost::unsure(group)));
                 }
                 Attempt::Elsewhere(leader) => hint = leader.filter(|leader| Some(*leader) != hint),
                 Attempt::Introduced if introduced < INTRODUCTIONS_MAX => {
@@ -423,9 +371,14 @@ impl Router {
         Ok(())
     }
 
-    fn prepare_again(&self, op: &mut Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
+    fn prepare_again(&self, op: &mut Op, epoch: u64, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
         count_attempt(op);
-        let mut prepared = self.prepare(op.clone(), errand)?;
+        let map = self.map();
+        if map.epoch() != epoch && split(op, &map).is_some() {
+            let says = "its names came to live in several groups while it was tried: ask again";
+            return Err(v1::Error::new(v1::ErrorReason::WrongGroup, says));
+        }
+        let mut prepared = self.prepare(op, errand)?;
         if let Kind::Command { fast, .. } = &mut prepared.kind {
             // An earlier attempt may have been granted.
             *fast = false;
@@ -489,6 +442,7 @@ impl Router {
         match called {
             Ok(OpResult::Error(error)) => judge(error),
             Ok(result) => Attempt::Done(result),
+            Err(lost) if lost.is_suspect() => Attempt::Suspect,
             Err(lost) if lost.was_sent() => Attempt::Unsure(Lost::unsure(group)),
             Err(_) => Attempt::Elsewhere(None),
         }
@@ -509,7 +463,7 @@ impl Router {
     }
 
     async fn ask_here(&self, prepared: Prepared, errand: Errand<'_>) -> Attempt {
-        let Prepared { group, kind, context } = prepared;
+        let Prepared { group, kind, context, .. } = prepared;
         let began = Instant::now();
         let called = match kind {
             Kind::Read { consistency, query } => return self.read(group, consistency, query, &context).await,
@@ -671,14 +625,15 @@ impl Router {
 
     /// Ends a lease whose client wanted it to end with its connection, unless a session has come to keep it alive.
     pub async fn revoke_disconnected(&self, lease: LeaseId, from: &Address) {
-        let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
+        let mut op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
         let errand = Errand::new(from, Purpose::Disconnected);
-        let Ok(prepared) = self.prepare(op.clone(), errand) else { return };
-        if self.shared.kept.any(lease) {
+        // It ends by itself if this fails.
+        if self.seen_map(Instant::now() + patience_of(&op)).await.is_err() || self.shared.kept.any(lease) {
             return;
         }
-        // It ends by itself if this fails.
-        self.until_done(op, prepared, errand).await;
+        if let Ok(prepared) = self.prepare(&op, errand) {
+            self.until_done(&mut op, prepared, errand).await;
+        }
     }
 }
 

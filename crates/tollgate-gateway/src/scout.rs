@@ -28,13 +28,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Likewise, while one has none; longer the more nodes are silent one after another.
 const LOOK_SOON: Duration = Duration::from_millis(50);
 
-/// The least time between two looks, however many ask for one.
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// The least time between two looks, however many ask for one: doubles from the first to the second while looks that
+/// were asked for bring nothing new.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// How long a node may take to answer: longer ones are as good as gone, and the next is asked.
 const LOOK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Members change seldom: they are asked for with every so many looks, and when one is missing.
+/// Members change seldom: they are asked for after every so many looks, until a node has told of them, and when one is
+/// missing.
 const MEMBERS_EVERY: u32 = 10;
 
 /// The longest answer of a node.
@@ -65,6 +68,7 @@ impl Scout {
             hurry: Arc::clone(&hurry),
             channels: BTreeMap::new(),
             looks: 0,
+            members_due: true,
             in_sight: None,
         };
         Scout { status, chart, hurry, task: tokio::spawn(looking.run()) }
@@ -103,25 +107,33 @@ struct Looking {
     hurry: Arc<Notify>,
     channels: BTreeMap<String, Channel>,
     looks: u32,
+    /// Whether nobody has told of the members since it was time to ask.
+    members_due: bool,
     /// Whether the log was told that every group has a leader, or that one has none.
     in_sight: Option<bool>,
 }
 
 impl Looking {
     async fn run(mut self) {
+        let began = tokio::time::Instant::now();
+        let mut pause = PAUSE_MIN;
         loop {
             let address = self.picture.next_address();
             match tokio::time::timeout(LOOK_PATIENCE, self.ask(&address)).await {
-                Ok(Ok(told)) => self.picture.take(&address, &told),
+                Ok(Ok(told)) => {
+                    self.members_due &= !self.picture.answered(&address, &told, began.elapsed());
+                }
                 Ok(Err(why)) => self.missed(&address, why),
                 Err(_) => self.missed(&address, format!("no answer within {} ms", LOOK_PATIENCE.as_millis())),
             }
-            self.publish();
-            tokio::time::sleep(LOOK_PAUSE).await;
-            tokio::select! {
-                () = tokio::time::sleep(self.next_in()) => {}
-                () = self.hurry.notified() => {}
-            }
+            let (news, next_in) = (self.publish(), self.next_in());
+            let least = pause.min(next_in);
+            tokio::time::sleep(least).await;
+            let hurried = tokio::select! {
+                () = tokio::time::sleep(next_in.saturating_sub(least)) => false,
+                () = self.hurry.notified() => true,
+            };
+            pause = pause_after(pause, hurried && !news);
         }
     }
 
@@ -146,7 +158,8 @@ impl Looking {
         let why = |status: tonic::Status| status.message().to_owned();
         let request = GroupsRequest { consistency, ..Default::default() };
         let groups = admin.groups(request).await.map_err(why)?.into_inner();
-        let members = if self.looks % MEMBERS_EVERY == 1 || self.picture.misses_members(&groups) {
+        self.members_due |= self.looks.is_multiple_of(MEMBERS_EVERY);
+        let members = if self.members_due || self.picture.misses_members(&groups) {
             Some(admin.members(MembersRequest { consistency }).await.map_err(why)?.into_inner())
         } else {
             None
@@ -168,16 +181,11 @@ impl Looking {
         Ok(channel)
     }
 
-    fn publish(&mut self) {
-        let groups = self.picture.groups();
-        self.status.send_if_modified(|status| {
-            let news = status.groups != *groups;
-            if news {
-                status.groups.clone_from(groups);
-            }
-            news
-        });
+    /// Whether there was anything new, other than nodes' troubles.
+    fn publish(&mut self) -> bool {
+        // Before the leaders: whoever waits for one finds it by the map, and at its address.
         let chart = self.picture.chart();
+        let of_nodes = !self.chart.borrow().tells_as_much_as(&chart);
         self.chart.send_if_modified(|known| {
             let news = **known != chart;
             if news {
@@ -185,7 +193,16 @@ impl Looking {
             }
             news
         });
+        let groups = self.picture.groups();
+        let of_groups = self.status.send_if_modified(|status| {
+            let news = status.groups != *groups;
+            if news {
+                status.groups.clone_from(groups);
+            }
+            news
+        });
         self.tell();
+        of_nodes || of_groups
     }
 
     /// Says once that the cluster is in sight, and once that it no longer is.
@@ -208,5 +225,27 @@ impl Looking {
             }
             _ => {}
         }
+    }
+}
+
+/// The least time to the look after the next. `in_vain`: it was asked for, and the last one brought nothing new.
+fn pause_after(pause: Duration, in_vain: bool) -> Duration {
+    if in_vain { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_that_bring_nothing_new_are_farther_and_farther_apart_however_many_ask() {
+        let mut pause = PAUSE_MIN;
+        let mut asked_for = Duration::ZERO;
+        for _ in 0..10 {
+            pause = pause_after(pause, true);
+            asked_for += pause;
+        }
+        assert_eq!((pause, asked_for), (PAUSE_MAX, Duration::from_millis(20 + 40 + 80 + 160 + 6 * 200)));
+        assert_eq!(pause_after(pause, false), PAUSE_MIN);
     }
 }

@@ -8,16 +8,20 @@
 //! (`router`).
 
 use crate::link::Purpose;
-use crate::operation;
+use crate::operation::{self, RESULT_BYTES_MAX};
 use crate::router::{Errand, Router};
+use prost::Message;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_proto::{BadField, convert};
 use tollgate_types::{Address, GroupId, GroupMap};
 
 /// The limit past which a lease's requests wait for acknowledgements.
 const OPS_IN_FLIGHT: &str = "ops_in_flight_per_lease_max";
+
+/// Parts that were granted so long before the last one are looked at again: their holder may have lost them meanwhile.
+const GRANT_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// How often a give-back is tried that nobody waits for; each try has the patience of any operation.
 const UNDO_ATTEMPTS: u32 = 3;
@@ -42,8 +46,8 @@ pub(crate) fn split(op: &Op, map: &GroupMap) -> Option<Several> {
     }
     match op {
         Op::Lock(lock) | Op::TryLock(lock) => {
-            let (lock, tries) = (lock.clone(), matches!(op, Op::TryLock(_)));
-            parts(&lock.names, map).map(|parts| Several::Lock { lock, tries, parts })
+            let tries = matches!(op, Op::TryLock(_));
+            parts(&lock.names, map).map(|parts| Several::Lock { lock: lock.clone(), tries, parts })
         }
         Op::Unlock(unlock) => {
             parts(&unlock.names, map).map(|parts| Several::Unlock { unlock: unlock.clone(), parts })
@@ -91,7 +95,7 @@ impl Taken<'_> {
     async fn give_back(mut self) -> bool {
         let mut all = true;
         while let Some(op) = self.ops.last().cloned() {
-            all &= is_given_back(&self.router.undo(op, self.from).await);
+            all &= is_given_back(&self.router.carry_on(op, self.from).await);
             self.ops.pop();
         }
         all
@@ -119,7 +123,7 @@ impl Drop for Taken<'_> {
             runtime.spawn(async move {
                 for op in ops.into_iter().rev() {
                     for _ in 0..UNDO_ATTEMPTS {
-                        if is_given_back(&router.undo(op.clone(), &from).await) {
+                        if is_given_back(&router.carry_on(op.clone(), &from).await) {
                             break;
                         }
                     }
@@ -127,6 +131,17 @@ impl Drop for Taken<'_> {
             });
         }
     }
+}
+
+/// A part that was granted.
+struct Granted {
+    op: Op,
+    names: Vec<String>,
+    token: u64,
+    waited: bool,
+    /// When it was asked for, and when the grant was heard of.
+    asked: Instant,
+    heard: Instant,
 }
 
 /// Whether nobody knows what became of an operation.
@@ -183,7 +198,7 @@ impl Router {
         match several {
             Several::Lock { lock, tries, parts } => self.lock_several(lock, tries, parts, errand).await,
             Several::Unlock { unlock, parts } => self.unlock_several(&unlock, parts, errand).await,
-            Several::Range { range, groups } => self.range_several(&range, groups, errand).await,
+            Several::Range { range, groups } => self.range_several(range, groups, errand).await,
             Several::Cancel { cancel, parts } => self.cancel_several(&cancel, parts, errand).await,
         }
     }
@@ -199,12 +214,12 @@ impl Router {
         let goes_with_caller = errand.purpose == Purpose::Attended;
         let mut taken = Taken { router: self, from: errand.from, ops: Vec::new(), goes_with_caller };
         let mut whole: Option<v1::LockResponse> = None;
+        let mut granted: Vec<Granted> = Vec::new();
         for names in parts {
-            let timeout_ms = left_of(lock.timeout_ms, began);
-            let part = v1::LockRequest { name: String::new(), names, timeout_ms, ..lock.clone() };
-            let undo = undo(&part);
-            let op = if tries { Op::TryLock(part) } else { Op::Lock(part) };
-            match self.carry_out_one(op, errand).await {
+            let part = part_of(&lock, names.clone(), began);
+            let (undo, asked) = (undo(&part), Instant::now());
+            let mut op = if tries { Op::TryLock(part) } else { Op::Lock(part) };
+            match self.carry_out_one(&mut op, errand).await {
                 OpResult::Lock(got) if got.acquired => {
                     // What its owner held before stays its own: without a seq the answer tells, if the lease could be
                     // renewed; with one, a cancel of what was held before releases nothing. A repeat of what was
@@ -212,22 +227,53 @@ impl Router {
                     if lock.request.is_some() || !got.renewed {
                         taken.ops.push(undo(&got));
                     }
+                    let (waited, heard) = (got.waited_ms > 0, Instant::now());
+                    granted.push(Granted { op, names, token: got.fencing_token, waited, asked, heard });
                     whole = Some(join(whole, got));
                 }
-                failed => {
-                    // One with a seq is asked for again, maybe by another node, and goes on from here. Only what the
-                    // group itself decided ends it: another node may have had better luck with the same request.
-                    if lock.request.is_some() && (is_unsure(&failed) || is_passing(&failed)) {
-                        let nothing_taken = taken.ops.is_empty();
-                        taken.keep();
-                        return if nothing_taken { failed } else { ask_again(failed) };
-                    }
-                    return if taken.give_back().await { failed } else { OpResult::Error(half_done()) };
+                failed => return not_all(taken, failed, lock.request.is_some()).await,
+            }
+        }
+        if may_have_been_lost(&granted, lock.max_hold_ms) {
+            let (_, earlier) = granted.split_last().expect("a request over groups has parts");
+            for part in earlier {
+                if let Some(lost) = self.look_after(part, &lock, errand).await {
+                    return not_all(taken, lost, lock.request.is_some()).await;
                 }
             }
         }
         taken.keep();
         whole.map_or_else(|| OpResult::Error(half_done()), OpResult::Lock)
+    }
+
+    /// What became of a part that was granted, if it is not held any more or nobody knows.
+    async fn look_after(
+        &self,
+        part: &Granted,
+        lock: &v1::LockRequest,
+        errand: Errand<'_>,
+    ) -> Option<OpResult> {
+        for name in &part.names {
+            let get = v1::GetLockRequest { name: name.clone(), ..v1::GetLockRequest::default() };
+            let held = match self.carry_on(Op::GetLock(get), errand.from).await {
+                OpResult::GetLock(seen) => is_held(seen.lock.as_ref(), lock, part.token),
+                failed => return Some(failed),
+            };
+            if held == Some(true) {
+                continue;
+            }
+            // Asked for again, a numbered request tells how its grant ended. One that lost some of its names stands.
+            if lock.request.is_some() {
+                match self.carry_on(part.op.clone(), errand.from).await {
+                    OpResult::Lock(told) if told.acquired => {}
+                    ended => return Some(ended),
+                }
+            }
+            if held == Some(false) {
+                return Some(OpResult::Lock(taken_away(part, lock.max_hold_ms)));
+            }
+        }
+        None
     }
 
     /// Each group releases by itself: what one refuses does not keep the others from it.
@@ -245,7 +291,7 @@ impl Router {
         let mut outcome = None;
         for names in parts {
             let part = v1::UnlockRequest { name: String::new(), names, ..unlock.clone() };
-            let result = self.carry_out_one(Op::Unlock(part), errand).await;
+            let result = self.carry_out_one(&mut Op::Unlock(part), errand).await;
             let failed = matches!(result, OpResult::Error(_));
             if failed || outcome.is_none() {
                 outcome = Some(worse(outcome, result));
@@ -256,25 +302,22 @@ impl Router {
 
     async fn range_several(
         &self,
-        range: &v1::RangeRequest,
+        mut range: v1::RangeRequest,
         groups: Vec<GroupId>,
         errand: Errand<'_>,
     ) -> OpResult {
+        range.group_ids.clear();
         let mut whole = v1::RangeResponse::default();
         for group in groups {
             let part = v1::RangeRequest { group_ids: vec![group.number()], ..range.clone() };
-            match self.carry_out_one(Op::Range(part), errand).await {
-                OpResult::Range(part) => {
-                    whole.header = whole.header.or(part.header);
-                    whole.count += part.count;
-                    whole.registers.extend(part.registers);
-                }
+            match self.carry_out_one(&mut Op::Range(part), errand).await {
+                OpResult::Range(part) => add(&mut whole, part, &range),
                 failed => return failed,
             }
-        }
-        sort(&mut whole.registers, range.sort());
-        if range.limit > 0 {
-            whole.registers.truncate(usize::try_from(range.limit).unwrap_or(usize::MAX));
+            let length = whole.registers.iter().map(Message::encoded_len).sum();
+            if length > RESULT_BYTES_MAX {
+                return OpResult::Error(operation::too_long(length, RESULT_BYTES_MAX));
+            }
         }
         OpResult::Range(whole)
     }
@@ -289,7 +332,7 @@ impl Router {
         for names in parts {
             let name = names.into_iter().next().unwrap_or_default();
             let part = v1::CancelWaitRequest { name, names: Vec::new(), ..cancel.clone() };
-            let result = self.carry_out_one(Op::CancelWait(part), errand).await;
+            let result = self.carry_out_one(&mut Op::CancelWait(part), errand).await;
             outcome = Some(match (outcome, result) {
                 (None, result) => result,
                 (Some(OpResult::CancelWait(one)), OpResult::CancelWait(other)) => {
@@ -299,6 +342,17 @@ impl Router {
             });
         }
         outcome.unwrap_or_else(|| OpResult::Error(half_done()))
+    }
+}
+
+/// Adds what one group has, up to the limit.
+fn add(whole: &mut v1::RangeResponse, part: v1::RangeResponse, range: &v1::RangeRequest) {
+    whole.header = whole.header.or(part.header);
+    whole.count += part.count;
+    whole.registers.extend(part.registers);
+    sort(&mut whole.registers, range.sort());
+    if range.limit > 0 {
+        whole.registers.truncate(usize::try_from(range.limit).unwrap_or(usize::MAX));
     }
 }
 
@@ -341,6 +395,62 @@ fn worse(one: Option<OpResult>, other: OpResult) -> OpResult {
     }
 }
 
+/// Ends a request that has not got all its names.
+async fn not_all(taken: Taken<'_>, failed: OpResult, numbered: bool) -> OpResult {
+    // One with a seq is asked for again, maybe by another node, and goes on from here. Only what the group itself
+    // decided ends it: another node may have had better luck with the same request.
+    if numbered && (is_unsure(&failed) || is_passing(&failed)) {
+        let nothing_taken = taken.ops.is_empty();
+        taken.keep();
+        return if nothing_taken { failed } else { ask_again(failed) };
+    }
+    if taken.give_back().await { failed } else { OpResult::Error(half_done()) }
+}
+
+/// Whether parts that were granted first may be lost by now: others were waited for, or it took long, or they are held
+/// for so long at most. What is not looked at was granted a moment ago.
+fn may_have_been_lost(granted: &[Granted], max_hold_ms: i64) -> bool {
+    let Some((first, later)) = granted.split_first() else { return false };
+    max_hold_ms > 0 || later.iter().any(|part| part.waited) || first.heard.elapsed() >= GRANT_AGE_MAX
+}
+
+/// Whether a lock is held by the grant with this token; none if not all its holders are shown.
+fn is_held(seen: Option<&v1::LockState>, lock: &v1::LockRequest, token: u64) -> Option<bool> {
+    let Some(seen) = seen else { return Some(false) };
+    let is_it = |holder: &v1::Holder| {
+        holder.lease_id == lock.lease_id && holder.owner == lock.owner && holder.fencing_token == token
+    };
+    match seen.holders.iter().any(is_it) {
+        false if seen.holder_count > seen.holders.len() as u64 => None,
+        held => Some(held),
+    }
+}
+
+/// The answer of one whose grant ended before all others were made.
+fn taken_away(part: &Granted, max_hold_ms: i64) -> v1::LockResponse {
+    let max_hold = u64::try_from(max_hold_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
+    let over = max_hold.is_some_and(|max_hold| part.asked.elapsed() >= max_hold);
+    let end_reason = if over { v1::EndReason::MaxHold } else { v1::EndReason::Forced };
+    v1::LockResponse {
+        fencing_token: part.token,
+        end_reason: end_reason.into(),
+        ..v1::LockResponse::default()
+    }
+}
+
+/// The request for the names of one group.
+///
+/// No part is a first attempt: that one may be told that a lock is busy without anything being noted of it. Then a
+/// repeat by another node could take all names, and the end of the first attempt, late, would give some of them back.
+fn part_of(lock: &v1::LockRequest, names: Vec<String>, began: Instant) -> v1::LockRequest {
+    let timeout_ms = left_of(lock.timeout_ms, began);
+    let mut part = v1::LockRequest { name: String::new(), names, timeout_ms, ..lock.clone() };
+    if let Some(request) = &mut part.request {
+        request.attempt = request.attempt.max(1);
+    }
+    part
+}
+
 /// What is left of a wait.
 fn left_of(timeout_ms: i64, began: Instant) -> i64 {
     if timeout_ms <= 0 {
@@ -375,15 +485,16 @@ fn undo(part: &v1::LockRequest) -> impl Fn(&v1::LockResponse) -> Op + use<> {
 /// The answer to the whole, with one part more.
 fn join(whole: Option<v1::LockResponse>, part: v1::LockResponse) -> v1::LockResponse {
     let Some(mut whole) = whole else { return part };
-    whole.tokens.extend(part.tokens);
-    whole.tokens.sort_by(|a, b| a.name.cmp(&b.name));
-    // That of the first name speaks for the whole.
-    if part.key < whole.key {
+    // That of the first name speaks for the whole. Keys of claims have more in them than names, and another order.
+    let first = |response: &v1::LockResponse| response.tokens.first().map(|named| named.name.clone());
+    if first(&part) < first(&whole) {
         whole.key = part.key;
+        whole.fencing_token = part.fencing_token;
         whole.create_revision = part.create_revision;
         whole.header = part.header;
     }
-    whole.fencing_token = whole.tokens.first().map_or(whole.fencing_token, |first| first.fencing_token);
+    whole.tokens.extend(part.tokens);
+    whole.tokens.sort_by(|a, b| a.name.cmp(&b.name));
     whole.waited_ms = whole.waited_ms.saturating_add(part.waited_ms);
     whole.renewed |= part.renewed;
     whole
@@ -426,6 +537,18 @@ mod tests {
     }
 
     #[test]
+    fn p10_no_part_of_a_numbered_request_may_be_told_that_a_lock_is_busy_unnoted() {
+        let Op::Lock(asked) = lock(vec![name_in(0, 0), name_in(1, 0)]) else { unreachable!() };
+        assert!(part_of(&asked, vec![name_in(0, 0)], Instant::now()).request.is_none());
+        for (attempt, sent) in [(0, 1), (1, 1), (7, 7)] {
+            let request = Some(v1::Request { seq: 3, attempt, ..Default::default() });
+            let asked = v1::LockRequest { request, ..asked.clone() };
+            let part = part_of(&asked, vec![name_in(0, 0)], Instant::now());
+            assert_eq!(part.request.map(|request| (request.seq, request.attempt)), Some((3, sent)));
+        }
+    }
+
+    #[test]
     fn what_one_group_has_is_not_taken_apart() {
         let (a, b) = (name_in(1, 0), name_in(1, 1));
         assert!(!is_over_groups(&lock(vec![a.clone(), b.clone()]), &map()));
@@ -449,16 +572,34 @@ mod tests {
             }],
             ..Default::default()
         };
-        let whole = join(Some(join(None, part("b", 9))), part("a", 3));
-        let tokens: Vec<_> = whole.tokens.iter().map(|it| (it.name.as_str(), it.fencing_token)).collect();
-        assert_eq!(tokens, [("a", 3), ("b", 9)]);
-        assert_eq!((whole.fencing_token, whole.create_revision, whole.waited_ms), (3, 2, 10));
-        assert!(whole.key.starts_with("a/"));
+        // The key of "job-1" is before that of "job", its name is not.
+        for (one, other) in [("a", "b"), ("job", "job-1")] {
+            let whole = join(Some(join(None, part(other, 9))), part(one, 3));
+            let tokens: Vec<_> = whole.tokens.iter().map(|it| (it.name.as_str(), it.fencing_token)).collect();
+            assert_eq!(tokens, [(one, 3), (other, 9)]);
+            assert_eq!((whole.fencing_token, whole.create_revision, whole.waited_ms), (3, 2, 10));
+            assert_eq!(whole.key, format!("{one}/0000000000000001"));
+            assert_eq!(join(Some(part(one, 3)), part(other, 9)), whole);
+        }
+    }
+
+    #[test]
+    fn p1_a_grant_is_looked_for_by_its_token_and_one_that_is_not_shown_may_stand() {
+        let Op::Lock(asked) = lock(vec![name_in(0, 0), name_in(1, 0)]) else { unreachable!() };
+        let holder = v1::Holder { lease_id: 1, fencing_token: 7, ..Default::default() };
+        let mut seen = v1::LockState { holders: vec![holder], holder_count: 1, ..Default::default() };
+        assert_eq!(is_held(Some(&seen), &asked, 7), Some(true));
+        assert_eq!(is_held(Some(&seen), &asked, 6), Some(false), "it was granted anew");
+        assert_eq!(is_held(None, &asked, 7), Some(false));
+        let other = v1::LockRequest { owner: "other".into(), ..asked.clone() };
+        assert_eq!(is_held(Some(&seen), &other, 7), Some(false));
+        seen.holder_count = 2;
+        assert_eq!((is_held(Some(&seen), &asked, 6), is_held(Some(&seen), &asked, 7)), (None, Some(true)));
     }
 
     #[test]
     fn a_wait_is_shared_by_the_groups_and_no_wait_stays_none() {
-        let began = Instant::now().checked_sub(std::time::Duration::from_secs(3)).unwrap();
+        let began = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
         assert!((6_900..=7_000).contains(&left_of(10_000, began)));
         assert_eq!((left_of(2_000, began), left_of(0, began), left_of(-1, began)), (1, 0, -1));
     }

@@ -114,6 +114,23 @@ pub enum Ask {
     },
 }
 
+impl Ask {
+    /// Whether a lock is lost or stays closed without it: a keepalive, or what gives something back.
+    pub(crate) fn is_duty(&self) -> bool {
+        match self {
+            Ask::KeepAlive { .. } => true,
+            Ask::Command { command, .. } => matches!(
+                **command,
+                Command::ReleaseLock(_)
+                    | Command::CancelWait(_)
+                    | Command::RevokeLease(_)
+                    | Command::ForceRelease(_)
+            ),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Debug for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

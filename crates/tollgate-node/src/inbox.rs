@@ -1,11 +1,15 @@
 //! What waits for the driver's next turn.
 //!
-//! Many put in, one takes out, everything at once. Invariant: what comes from outside has a limit (P16); what the
-//! node's own threads have to say (disk, peers' connections) always goes in, and is bounded by what they are doing.
+//! Many put in, one takes out, everything at once. Invariant: what comes from outside has a limit (P16), a higher one
+//! for duties, without which locks are lost or stay closed; what the node's own threads have to say (disk, peers'
+//! connections) always goes in, and is bounded by what they are doing.
 
 use crate::planted::{Bug, planted};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
+
+/// What there is room for past the limit, for duties alone: one in so many of it.
+const DUTIES_PART: usize = 4;
 
 /// Nothing was put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,18 +44,32 @@ impl<T> Inbox<T> {
         Inbox { waiting: Mutex::new(waiting), filled: Condvar::new(), limit }
     }
 
-    /// Puts something in, unless there is too much already; then it is not even asked for.
-    pub(crate) fn offer<I: IntoIterator<Item = T>>(&self, items: impl FnOnce() -> I) -> Result<(), NotTaken> {
+    /// Puts things in, as far as there is room, and gives the others back. For duties there is room longer.
+    pub(crate) fn offer(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        is_duty: impl Fn(&T) -> bool,
+    ) -> Result<(), (NotTaken, Vec<T>)> {
         let mut waiting = self.lock();
         if waiting.closed {
-            return Err(NotTaken::Stopped);
+            return Err((NotTaken::Stopped, items.into_iter().collect()));
         }
-        if waiting.items.len() >= self.limit && !planted(Bug::InboxUnbounded) {
-            return Err(NotTaken::Full);
+        if waiting.items.len() < self.limit || planted(Bug::InboxUnbounded) {
+            waiting.items.extend(items);
+            self.wake(waiting);
+            return Ok(());
         }
-        waiting.items.extend(items());
+        let room = self.limit.saturating_add(self.limit.div_ceil(DUTIES_PART));
+        let mut refused = Vec::new();
+        for item in items {
+            if is_duty(&item) && waiting.items.len() < room {
+                waiting.items.push(item);
+            } else {
+                refused.push(item);
+            }
+        }
         self.wake(waiting);
-        Ok(())
+        if refused.is_empty() { Ok(()) } else { Err((NotTaken::Full, refused)) }
     }
 
     /// Puts something in, whatever there is.
@@ -115,8 +133,9 @@ mod tests {
     #[test]
     fn p16_what_comes_from_outside_has_a_limit_and_the_rest_goes_in() {
         let inbox = Inbox::new(2);
-        assert_eq!((inbox.offer(|| [1]), inbox.offer(|| [2])), (Ok(()), Ok(())));
-        assert_eq!(inbox.offer(|| [3]), Err(NotTaken::Full));
+        let offer = |item| inbox.offer([item], |_| false);
+        assert_eq!((offer(1), offer(2)), (Ok(()), Ok(())));
+        assert_eq!(offer(3), Err((NotTaken::Full, vec![3])));
         inbox.put(4);
         let mut taken = Vec::new();
         inbox.take(&mut taken, Duration::ZERO);
@@ -125,12 +144,29 @@ mod tests {
     }
 
     #[test]
+    fn p16_there_is_room_for_duties_when_there_is_none_for_the_rest() {
+        let inbox = Inbox::new(8);
+        let is_duty = |item: &i32| *item < 0;
+        assert_eq!(inbox.offer(1..=8, is_duty), Ok(()));
+        assert_eq!(inbox.offer([9, -1, 10], is_duty), Err((NotTaken::Full, vec![9, 10])));
+        assert_eq!(inbox.offer([-2], is_duty), Ok(()));
+        assert_eq!(
+            inbox.offer([-3], is_duty),
+            Err((NotTaken::Full, vec![-3])),
+            "there is an end to everything"
+        );
+        let mut taken = Vec::new();
+        inbox.take(&mut taken, Duration::ZERO);
+        assert_eq!(taken, [1, 2, 3, 4, 5, 6, 7, 8, -1, -2]);
+    }
+
+    #[test]
     fn what_comes_after_the_end_is_dropped() {
         let (inbox, kept) = (Inbox::new(2), Arc::new(()));
         inbox.put(Arc::clone(&kept));
         inbox.close();
         inbox.put(Arc::clone(&kept));
-        assert_eq!(inbox.offer(|| [Arc::clone(&kept)]), Err(NotTaken::Stopped));
+        assert!(matches!(inbox.offer([Arc::clone(&kept)], |_| true), Err((NotTaken::Stopped, _))));
         assert_eq!((inbox.len(), Arc::strong_count(&kept)), (0, 1));
     }
 

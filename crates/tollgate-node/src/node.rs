@@ -301,6 +301,19 @@ pub enum NotAnswered {
     Stopped,
 }
 
+/// Some of what was asked was not taken in, and nothing of it happened.
+#[derive(Debug)]
+pub struct NotAllTaken {
+    /// Why.
+    pub why: NotTaken,
+    /// Who asked for it.
+    pub callers: Vec<Caller>,
+}
+
+fn is_duty(input: &Input) -> bool {
+    matches!(input, Input::Asked(_, ask) if ask.is_duty())
+}
+
 /// An answer, and what came before it.
 pub struct Called {
     /// The final answer: never [`Answer::Queued`].
@@ -340,14 +353,21 @@ impl NodeHandle {
         self.inbox.len()
     }
 
-    /// Asks for many things at once.
-    pub fn ask_all(&self, asks: impl IntoIterator<Item = (Caller, Ask)>) -> Result<(), NotTaken> {
-        self.inbox.offer(|| asks.into_iter().map(|(caller, ask)| Input::Asked(caller, ask)))
+    /// Asks for many things at once. If there is not room for all, keepalives and releases may be taken and others not.
+    pub fn ask_all(&self, asks: impl IntoIterator<Item = (Caller, Ask)>) -> Result<(), NotAllTaken> {
+        let inputs = asks.into_iter().map(|(caller, ask)| Input::Asked(caller, ask));
+        self.inbox.offer(inputs, is_duty).map_err(|(why, refused)| {
+            let callers = refused.into_iter().filter_map(|input| match input {
+                Input::Asked(caller, _) => Some(caller),
+                _ => None,
+            });
+            NotAllTaken { why, callers: callers.collect() }
+        })
     }
 
     /// Asks for one thing.
     pub fn ask(&self, caller: Caller, ask: Ask) -> Result<(), NotTaken> {
-        self.ask_all([(caller, ask)])
+        self.ask_all([(caller, ask)]).map_err(|refused| refused.why)
     }
 
     /// Asks for something that must not be lost for lack of room, and that its asker does seldom: the end of a wait or

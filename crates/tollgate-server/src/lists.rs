@@ -81,7 +81,7 @@ where
     F: Future<Output = Result<Response<T>, Status>>,
 {
     let node = |channel| LockServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX);
-    relay.ask(Whom::Any, Repeat::Harmless, |channel| read(node(channel), request.clone())).await
+    relay.ask(Whom::Any, Repeat::Look, |channel| read(node(channel), request.clone())).await
 }
 
 async fn snapshot(

@@ -310,6 +310,7 @@ pub(crate) fn serve_grpc<A: AdminService>(
                 metrics: Arc::clone(metrics),
                 unread,
                 forwarded_unread,
+                bytes_max,
             })
             .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),
         )

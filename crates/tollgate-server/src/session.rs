@@ -42,12 +42,24 @@ fn too_much_unread(bytes_max: usize) -> v1::Error {
     v1::Error { may_have_happened: true, limit_value: bytes_max as u64, ..operation::overloaded(says) }
 }
 
+/// What one is told whose operation is longer than what is taken of clients. Forwarded it would grow, and end the
+/// stream between nodes by which those of all others go.
+fn too_long(length: usize, bytes_max: usize) -> v1::Error {
+    let says = format!(
+        "the operation has {length} bytes, and at most {bytes_max} are taken (server.frame_bytes_max): nothing was \
+         done; do it in smaller steps"
+    );
+    let error = v1::Error::new(v1::ErrorReason::LimitExceeded, says);
+    v1::Error { limit_value: bytes_max as u64, ..error }
+}
+
 /// Serves a session until either side ends it. `purpose`: of a stream of another node, which has looked for the leader
-/// already.
+/// already. `bytes_max`: the longest operation of a client.
 pub(crate) async fn serve(
     router: Router,
     from: Address,
     purpose: Option<Purpose>,
+    bytes_max: usize,
     incoming: Streaming<v1::SessionRequest>,
     (outgoing, opened): (FrameSender, OpenAccount),
 ) {
@@ -58,8 +70,8 @@ pub(crate) async fn serve(
     if outgoing.send(hello, Charge::default()).await.is_err() {
         return;
     }
-    let intake =
-        Intake { router: router.clone(), from: from.clone(), purpose, mailbox: Arc::clone(&mailbox) };
+    let (own, seen) = (Arc::clone(&mailbox), from.clone());
+    let intake = Intake { router: router.clone(), from: seen, purpose, bytes_max, mailbox: own };
     tokio::select! {
         () = intake.run(incoming) => {}
         () = telling::write(&intake, &outgoing, opened.account()) => {}
@@ -91,6 +103,7 @@ struct Intake {
     router: Router,
     from: Address,
     purpose: Option<Purpose>,
+    bytes_max: usize,
     mailbox: Arc<Mailbox>,
 }
 
@@ -127,13 +140,12 @@ impl Intake {
                 asks.push((Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id), ask));
             }
         }
-        let ids: Vec<u64> = asks.iter().map(|(caller, _)| operation_of(caller)).collect();
         // Without a node here there is nothing to ask of it.
         if let Some(node) = self.router.node().filter(|_| !asks.is_empty())
-            && let Err(error) = node.ask_all(asks)
+            && let Err(refused) = node.ask_all(asks)
         {
-            let error = operation::error_of_not_answered(error.into(), GroupId::new(0));
-            for id in ids {
+            let error = operation::error_of_not_answered(refused.why.into(), GroupId::new(0));
+            for id in refused.callers.iter().map(operation_of) {
                 let asked = self.mailbox.lock().under_way.get(&id).map(|under_way| under_way.asked);
                 if let Some(asked) = asked {
                     self.count_refusal(asked, &error);
@@ -180,14 +192,17 @@ impl Intake {
             self.refuse(id, measured.asked, draining());
             return None;
         }
-        // A node that leads the only group has nothing to forward or to ask again, and keeps no copy.
-        let map = self.router.map();
-        let keeps = !map.is_single() || (self.purpose.is_none() && !self.router.leads_all());
-        if self.purpose.is_none() && is_over_groups(&op, &map) {
-            return self.over_groups(id, op, measured);
+        let length = op.encoded_len();
+        if self.purpose.is_none() && length > self.bytes_max {
+            self.refuse(id, measured.asked, too_long(length, self.bytes_max));
+            return None;
         }
-        let spare = keeps.then(|| op.clone());
-        let mut prepared = match operation::prepare(op, &map, from) {
+        // A gateway that has not seen the cluster yet can't say whose it is.
+        let Some(map) = self.router.known_map() else { return self.hand_over(id, op, measured) };
+        if self.purpose.is_none() && is_over_groups(&op, &map) {
+            return self.hand_over(id, op, measured);
+        }
+        let mut prepared = match operation::prepare(&op, &map, from) {
             Ok(prepared) => prepared,
             Err(error) => {
                 self.refuse(id, measured.asked, error);
@@ -195,24 +210,20 @@ impl Intake {
             }
         };
         self.purpose.iter().for_each(|purpose| purpose.apply(&mut prepared, from));
-        let Prepared { group, kind, context } = prepared;
-        let may_forward = self.purpose.is_none() && !self.router.serves(group);
-        let (forward, again) = if may_forward { (spare, None) } else { (None, spare) };
-        let strange = again.filter(|_| is_strange(&context, &map));
-        let strange = strange.map(|op| Box::new(Strange { op, from: from.clone(), introduced }));
+        if self.purpose.is_none() && !self.router.serves(prepared.group) {
+            return self.forward_prepared(id, op, prepared, measured);
+        }
+        let Prepared { group, kind, context, .. } = prepared;
+        let strange =
+            is_strange(&context, &map).then(|| Box::new(Strange { op, from: from.clone(), introduced }));
         // Another node may have sent an attempt before this one, which a seq would tell.
         let may_be_fast = self.purpose.is_none() || context.seq().is_some();
-        let goes_with_session = context.may_wait() || measured.renews.is_some();
-        // What is forwarded is let in on its way.
-        let place = forward.is_none().then(|| self.router.admit(measured.asked)).transpose();
-        let context = forward.is_none().then_some(context);
-        let begun = place.and_then(|place| self.mailbox.begin(id, group, measured, context, strange, place));
+        let begun = self
+            .router
+            .admit(measured.asked)
+            .and_then(|place| self.mailbox.begin(id, group, measured, Some(context), strange, Some(place)));
         if let Err(error) = begun {
             self.refuse(id, measured.asked, error);
-            return None;
-        }
-        if let Some(op) = forward {
-            self.forward(id, op, goes_with_session);
             return None;
         }
         Some(match kind {
@@ -230,11 +241,33 @@ impl Intake {
         })
     }
 
-    /// Has an operation on several groups carried out, wherever they are led. Nothing is left to ask of this node.
-    fn over_groups(&self, id: u64, op: Op, measured: Asking) -> Option<Ask> {
-        let goes_with_session = matches!(op, Op::Lock(_) | Op::TryLock(_));
+    /// Has an operation carried out of which it is not known, or not one alone, which group has it. Nothing is left to
+    /// ask of this node.
+    fn hand_over(&self, id: u64, op: Op, measured: Asking) -> Option<Ask> {
+        let waits = matches!(op, Op::Lock(_) | Op::TryLock(_) | Op::Convert(_) | Op::Campaign(_));
+        // A range over groups gathers what nobody would read.
+        let goes_with_session = waits || measured.renews.is_some() || matches!(op, Op::Range(_));
         match self.mailbox.begin(id, GroupId::MAP, measured, None, None, None) {
-            Ok(()) => self.forward(id, op, goes_with_session),
+            Ok(()) => {
+                let (router, from) = (self.router.clone(), self.from.clone());
+                let carried_out = async move { router.execute_for_session(op, &from).await };
+                self.forward(id, carried_out, goes_with_session);
+            }
+            Err(error) => self.refuse(id, measured.asked, error),
+        }
+        None
+    }
+
+    /// Has an operation carried out by the leader of its group, where it is let in. Likewise.
+    fn forward_prepared(&self, id: u64, op: Op, prepared: Prepared, measured: Asking) -> Option<Ask> {
+        let goes_with_session = prepared.context.may_wait() || measured.renews.is_some();
+        match self.mailbox.begin(id, prepared.group, measured, None, None, None) {
+            Ok(()) => {
+                let (router, from) = (self.router.clone(), self.from.clone());
+                let carried_out =
+                    async move { router.execute_prepared_for_session(op, prepared, &from).await };
+                self.forward(id, carried_out, goes_with_session);
+            }
             Err(error) => self.refuse(id, measured.asked, error),
         }
         None
@@ -262,14 +295,16 @@ impl Intake {
         self.mailbox.result(&self.router, id, OpResult::Error(error));
     }
 
-    /// Has the leader carry it out, and sees it to its end, though its client should go, unless it says nothing without
-    /// its client.
-    fn forward(&self, id: u64, op: Op, goes_with_session: bool) {
-        let (router, from, mailbox) = (self.router.clone(), self.from.clone(), Arc::clone(&self.mailbox));
-        let task = tokio::spawn(async move {
-            let result = router.execute_for_session(op, &from).await;
-            mailbox.result(&router, id, result);
-        });
+    /// Has an operation carried out elsewhere, and sees it to its end, though its client should go, unless it says
+    /// nothing without its client.
+    fn forward(
+        &self,
+        id: u64,
+        carried_out: impl Future<Output = OpResult> + Send + 'static,
+        goes_with_session: bool,
+    ) {
+        let (router, mailbox) = (self.router.clone(), Arc::clone(&self.mailbox));
+        let task = tokio::spawn(async move { mailbox.result(&router, id, carried_out.await) });
         let mut inner = self.mailbox.lock();
         if let Some(under_way) = inner.under_way.get_mut(&id).filter(|_| goes_with_session) {
             under_way.awaiting = Some(Awaiting(task.abort_handle()));

@@ -21,11 +21,15 @@ use tollgate_types::{Mode, Name, Revision, Token};
 impl State {
     /// The waits that may be part of a deadlock over several groups, in order of create revision, each with what is in
     /// its way: those of named owners whose lease is known in several groups, and all that these wait for in turn.
-    /// Looks at no more than `visits_max` claims; what is past that is left out, and `truncated` says so.
+    /// Looks at no more than `visits_max` claims of such owners, and then at as many that are in the way of what it
+    /// found; what is past that is left out, and `truncated` says so.
     pub fn wait_edges(&self, visits_max: u64) -> WaitEdges {
         let mut survey =
             Survey { state: self, frontier: VecDeque::new(), waits: BTreeMap::new(), left: visits_max };
-        let truncated = survey.begin().is_none() || survey.go_on().is_none();
+        let mut truncated = survey.begin().is_none();
+        // What was found is worth following however much was not: a deadlock is one by what is told of it alone.
+        survey.left = visits_max;
+        truncated |= survey.go_on().is_none();
         WaitEdges { waits: survey.waits.into_values().flatten().collect(), truncated }
     }
 

@@ -3,7 +3,7 @@
 //! A keepalive of a lease that is gone is an answer, not an error: a time to live of 0. Not here: lists of leases
 //! (`listing`).
 
-use super::context::{About, Context, HeaderInfo, Replied};
+use super::context::{About, HeaderInfo, Replied};
 use super::query::Query;
 use super::rejection::error_of_rejection;
 use super::{Kind, Prepared};
@@ -56,8 +56,7 @@ pub(super) fn prepare_keep_alive(
     let address = Some(from.clone()).filter(|address| !address.is_empty());
     let group = map.group_of(lease.slot());
     let kind = Kind::KeepAlive(Renewal { lease, address, acked });
-    let context = Context::new(group, About::KeepAlive { lease, seq: keep.seq });
-    Ok(Prepared { group, kind, context })
+    Ok(Prepared::new(group, kind, About::KeepAlive { lease, seq: keep.seq }))
 }
 
 pub(super) fn prepare_time_to_live(

@@ -2,7 +2,7 @@
 //!
 //! Not here: what came of them (`lock_answer`).
 
-use super::context::{About, Context, ForcedRelease};
+use super::context::{About, ForcedRelease};
 use super::lock_answer::{Asked, Purpose};
 use super::query::Query;
 use super::route::group_of_names;
@@ -82,7 +82,7 @@ pub(super) fn prepare_acquire(
         purpose,
     };
     let kind = Kind::Command { command: Command::AcquireLock(acquire), fast };
-    Ok(Prepared { group, kind, context: Context::new(group, About::Lock(asked)) })
+    Ok(Prepared::new(group, kind, About::Lock(asked)))
 }
 
 pub(super) fn prepare_convert(convert: &v1::ConvertRequest, map: &GroupMap) -> Result<Prepared, v1::Error> {

@@ -3,15 +3,17 @@
 //! Not here: reads (`query`), and what a register looks like (`view`).
 
 use super::context::{About, Replied};
-use super::error::{RESULT_BYTES_MAX, too_long};
+use super::error::{RESULT_BYTES_MAX, not_supported, too_long};
 use super::lock::request;
 use super::query::Query;
 use super::route::{group_of_keys, groups_of_prefix, same_group};
 use super::view;
 use super::{Prepared, read_consistency};
+use std::collections::BTreeSet;
 use tollgate_core::{
     Against, Command, Compare, KeySelector, Op, OpResult, RangeQuery, Relation, Reply, Sort, Txn,
 };
+use tollgate_proto::BadField;
 use tollgate_proto::convert::{self, RequestIdentity};
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_types::{GroupId, GroupMap, LeaseId, Revision};
@@ -124,9 +126,10 @@ pub(super) fn prepare_range(range: &v1::RangeRequest, map: &GroupMap) -> Result<
     let keys = selector(convert::read_key_selector(&range.key, &range.prefix, range.all)?);
     let sort = sort(convert::read_sort("sort", range.sort)?);
     let consistency = read_consistency(range.consistency)?;
-    let group = match range.group_ids[..] {
-        [number] => known_group(number, map)?,
-        _ => group_of_keys(&keys, map)?,
+    let group = match read_groups(&range.group_ids, map)?[..] {
+        [] => group_of_keys(&keys, map)?,
+        [group] => group,
+        _ => return Err(not_supported("several groups are read one by one: name one, or none to read all")),
     };
     let query = Query::Registers(RangeQuery { keys, limit: range.limit, sort });
     Ok(Prepared::read(group, consistency, query, About::Range))
@@ -135,7 +138,7 @@ pub(super) fn prepare_range(range: &v1::RangeRequest, map: &GroupMap) -> Result<
 /// The groups in which there can be registers that a range asks for; none if it asks for nothing that can be.
 pub fn groups_of_range(range: &v1::RangeRequest, map: &GroupMap) -> Option<Vec<GroupId>> {
     if !range.group_ids.is_empty() {
-        return Some(range.group_ids.iter().map(|number| GroupId::new(*number)).collect());
+        return read_groups(&range.group_ids, map).ok();
     }
     Some(match convert::read_key_selector(&range.key, &range.prefix, range.all).ok()? {
         convert::KeySelector::Key(key) => vec![map.group_of(key.slot())],
@@ -144,13 +147,26 @@ pub fn groups_of_range(range: &v1::RangeRequest, map: &GroupMap) -> Option<Vec<G
     })
 }
 
-fn known_group(number: u32, map: &GroupMap) -> Result<GroupId, v1::Error> {
-    let group = GroupId::new(number);
-    if map.groups().contains(&group) {
-        return Ok(group);
+/// The groups that were named, each once: no more than there are.
+fn read_groups(numbers: &[u32], map: &GroupMap) -> Result<Vec<GroupId>, v1::Error> {
+    if numbers.is_empty() {
+        return Ok(Vec::new());
     }
-    let says = format!("there is no group {number}: leave it out to read all groups");
-    Err(v1::Error { group_id: number, ..v1::Error::new(v1::ErrorReason::NoSuchGroup, says) })
+    let known = map.groups();
+    let mut groups = BTreeSet::new();
+    for number in numbers {
+        let group = GroupId::new(*number);
+        if !known.contains(&group) {
+            let says = format!("there is no group {number}: leave it out to read all groups");
+            let error = v1::Error::new(v1::ErrorReason::NoSuchGroup, says);
+            return Err(v1::Error { group_id: *number, ..error });
+        }
+        if !groups.insert(group) {
+            let says = format!("group {number} is named twice: name each once, or none to read all");
+            return Err(BadField::new("group_ids", says).into());
+        }
+    }
+    Ok(groups.into_iter().collect())
 }
 
 fn selector(keys: convert::KeySelector) -> KeySelector {

@@ -102,8 +102,9 @@ impl Group {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "tests make operations where they use them")]
 fn prepared(op: Op) -> Prepared {
-    prepare(op, &GroupMap::single(), &Address::new("10.0.0.9:1").unwrap()).unwrap()
+    prepare(&op, &GroupMap::single(), &Address::new("10.0.0.9:1").unwrap()).unwrap()
 }
 
 /// What a caller that is gone has done.

@@ -33,12 +33,13 @@ impl Router {
 
     /// Renews the lease of one who asked again for what it holds: it lives, or it would not ask.
     async fn renew(&self, lease: LeaseId) -> bool {
-        let keep = Op::LeaseKeepAlive(v1::LeaseKeepAliveRequest { id: lease.get(), ..Default::default() });
+        let mut keep =
+            Op::LeaseKeepAlive(v1::LeaseKeepAliveRequest { id: lease.get(), ..Default::default() });
         let from = Address::NONE;
         let errand = Errand::new(&from, Purpose::Session);
-        let Ok(prepared) = self.prepare(keep.clone(), errand) else { return false };
+        let Ok(prepared) = self.prepare(&keep, errand) else { return false };
         // In another group than the one that is asked, and led by another node, maybe.
-        let result = Box::pin(self.until_done(keep, prepared, errand)).await;
+        let result = Box::pin(self.until_done(&mut keep, prepared, errand)).await;
         matches!(result, OpResult::LeaseKeepAlive(kept) if kept.ttl_ms > 0)
     }
 

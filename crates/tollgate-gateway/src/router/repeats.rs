@@ -71,7 +71,10 @@ pub(super) fn settle(op: &Op, result: OpResult, unsure: Option<v1::Error>) -> Op
 /// Whether an error says that this attempt did nothing, and knows nothing of one before.
 fn tells_only_of_the_last_attempt(op: &Op, reason: v1::ErrorReason) -> bool {
     match reason {
-        v1::ErrorReason::Overloaded | v1::ErrorReason::DiskFull | v1::ErrorReason::NoSuchGroup => true,
+        v1::ErrorReason::Overloaded
+        | v1::ErrorReason::DiskFull
+        | v1::ErrorReason::NoSuchGroup
+        | v1::ErrorReason::WrongGroup => true,
         // The lease is gone: by the attempt before, or since then, and what that wrote or gave back stays. A lock
         // that it may have had is gone as well.
         v1::ErrorReason::LeaseNotFound => {

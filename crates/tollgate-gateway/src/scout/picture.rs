@@ -1,19 +1,25 @@
-//! What a scout has learned of a cluster, answer by answer. Pure: no clock, no network.
+//! What a scout has learned of a cluster, answer by answer. Pure: no network, and time comes in with the answers.
 //!
 //! Invariant: of two answers about a group the one with the higher term counts, and of one term the one that knows a
-//! leader. What another cluster says, or another gateway, counts for nothing. Not here: whom to ask when (`scout`).
+//! leader. What another cluster says, or another gateway, counts for nothing. A node is out of touch only in comparison
+//! with others: while nobody knows a leader, as in an election, nobody is. Not here: whom to ask when (`scout`).
 
 use crate::chart::Chart;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tollgate_node::GroupStatus;
 use tollgate_node::planted::{Bug, planted};
-use tollgate_proto::v1::{Group, GroupsResponse, MembersResponse};
+use tollgate_proto::v1::{Group, GroupsResponse, MemberKind, MembersResponse};
 use tollgate_replica::Role;
 use tollgate_types::{ClusterId, GroupId, GroupMap, NodeId, Slot};
 
-/// Looks in a row that a node may miss before it counts as out of touch: one answer may be late by chance.
+/// Looks in a row that a node may leave unanswered before it counts as out of touch: one may be late by chance.
 const MISSES_MAX: u32 = 2;
+
+/// How long a node may be behind what others tell before it counts as out of touch: longer than a new leader needs to
+/// be heard of everywhere, however often is looked.
+const BEHIND_MAX: Duration = Duration::from_millis(2_500);
 
 /// What a node said.
 pub(super) struct Told {
@@ -32,6 +38,8 @@ pub(super) struct Picture {
     map: Option<Arc<GroupMap>>,
     groups: BTreeMap<GroupId, GroupStatus>,
     clients: BTreeMap<NodeId, String>,
+    /// Those of them that keep no locks, or not all of them yet.
+    bystanders: BTreeSet<NodeId>,
     seen: BTreeMap<String, Seen>,
     /// How many were asked in a row and did not answer.
     silent: u32,
@@ -43,8 +51,12 @@ pub(super) struct Picture {
 #[derive(Debug, Default)]
 struct Seen {
     node: Option<NodeId>,
-    /// Looks in a row after which it was not known to be in touch with the others.
+    /// Looks in a row that it left unanswered.
     misses: u32,
+    /// Since when it knows less of leaders than others do, if it does.
+    behind_since: Option<Duration>,
+    /// Whether it was seen to be in touch with the others, and not seen since to have lost it.
+    in_touch: bool,
     trouble: String,
 }
 
@@ -57,6 +69,7 @@ impl Picture {
             map: None,
             groups: BTreeMap::new(),
             clients: BTreeMap::new(),
+            bystanders: BTreeSet::new(),
             seen: BTreeMap::new(),
             silent: 0,
             turn: 0,
@@ -118,6 +131,7 @@ impl Picture {
         self.silent = self.silent.saturating_add(1);
         let seen = self.seen.entry(address.to_owned()).or_default();
         seen.misses = seen.misses.saturating_add(1);
+        seen.in_touch &= seen.misses < MISSES_MAX;
         seen.trouble = why;
         if self.is_silent() {
             // Who led is of no use to anybody, and the next to lead may be of any term.
@@ -127,18 +141,22 @@ impl Picture {
         }
     }
 
-    /// A node answered.
-    pub(super) fn take(&mut self, address: &str, told: &Told) {
-        if let Err(why) = self.learn(address, told) {
-            let known = self.seen.get(address).is_some_and(|seen| seen.trouble == why);
-            if !known {
-                tracing::warn!(address, why, "a node's answer is not taken");
+    /// A node answered, so long after the first look. Whether it told of the members, and was believed.
+    pub(super) fn answered(&mut self, address: &str, told: &Told, now: Duration) -> bool {
+        match self.learn(address, told, now) {
+            Ok(took_members) => took_members,
+            Err(why) => {
+                let known = self.seen.get(address).is_some_and(|seen| seen.trouble == why);
+                if !known {
+                    tracing::warn!(address, why, "a node's answer is not taken");
+                }
+                self.missed(address, why);
+                false
             }
-            self.missed(address, why);
         }
     }
 
-    fn learn(&mut self, address: &str, told: &Told) -> Result<(), String> {
+    fn learn(&mut self, address: &str, told: &Told, now: Duration) -> Result<bool, String> {
         let groups = &told.groups;
         if groups.via_gateway {
             return Err("it is a gateway: name nodes of the cluster instead".to_owned());
@@ -152,20 +170,23 @@ impl Picture {
         }
         self.take_map(groups)?;
         self.cluster = Some(cluster);
-        let in_touch = self.take_groups(&groups.groups);
-        if let Some(members) = &told.members {
+        let behind = self.take_groups(&groups.groups);
+        // One that knows less than others may not have heard of the last to come or go.
+        let members = told.members.as_ref().filter(|_| !behind || self.clients.is_empty());
+        if let Some(members) = members {
             self.take_members(members);
         }
         self.silent = 0;
         let seen = self.seen.entry(address.to_owned()).or_default();
-        seen.node = NodeId::new(header.member_id);
-        if in_touch {
-            (seen.misses, seen.trouble) = (0, String::new());
-        } else {
-            seen.misses = seen.misses.saturating_add(1);
+        (seen.node, seen.misses) = (NodeId::new(header.member_id), 0);
+        if behind {
+            let since = *seen.behind_since.get_or_insert(now);
+            seen.in_touch &= now.saturating_sub(since) < BEHIND_MAX;
             "it knows no leader, or an old one".clone_into(&mut seen.trouble);
+        } else {
+            (seen.behind_since, seen.in_touch, seen.trouble) = (None, true, String::new());
         }
-        Ok(())
+        Ok(members.is_some())
     }
 
     fn take_map(&mut self, groups: &GroupsResponse) -> Result<(), String> {
@@ -176,20 +197,21 @@ impl Picture {
         Ok(())
     }
 
-    /// Whether the node is in touch with all leaders.
+    /// Whether the node knows less than others do: not the leader of a group, or an old one.
     fn take_groups(&mut self, groups: &[Group]) -> bool {
-        let mut in_touch = !groups.is_empty();
+        let mut behind = groups.is_empty();
         for told in groups {
             let (leader, term) = (NodeId::new(told.leader_id), told.raft_term);
             let unknown =
                 GroupStatus { role: Role::Follower, leader: None, term: 0, serves: false, has_state: false };
             let known = self.groups.entry(GroupId::new(told.group_id)).or_insert(unknown);
-            in_touch &= leader.is_some() && term >= known.term;
-            if term > known.term || (term == known.term && leader.is_some()) {
+            let is_newer = term > known.term || (term == known.term && leader.is_some());
+            behind |= known.leader.is_some() && !is_newer;
+            if is_newer {
                 (known.leader, known.term) = (leader, term);
             }
         }
-        in_touch
+        behind
     }
 
     fn take_members(&mut self, members: &MembersResponse) {
@@ -201,20 +223,24 @@ impl Picture {
         let found: BTreeMap<NodeId, String> = found.collect();
         if !found.is_empty() {
             self.clients = found;
+            let stands_by = |kind| matches!(kind, MemberKind::Witness | MemberKind::Learner);
+            let bystanders = members.members.iter().filter(|member| stands_by(member.kind()));
+            self.bystanders = bystanders.filter_map(|member| NodeId::new(member.node_id)).collect();
             let known = self.addresses();
             self.seen.retain(|address, _| known.contains(address) || self.given.contains(address));
         }
     }
 
     pub(super) fn chart(&self) -> Chart {
-        let map = self.map.clone().unwrap_or_else(|| Arc::new(GroupMap::single()));
         let cluster = self.cluster.unwrap_or(ClusterId::new(0));
-        let in_touch = self.seen.values().filter(|seen| seen.misses < MISSES_MAX && !self.is_silent());
-        let in_touch = in_touch.filter_map(|seen| seen.node).filter(|node| self.clients.contains_key(node));
+        let in_touch = self.seen.values().filter(|seen| seen.in_touch && !self.is_silent());
+        let serves = |node: &NodeId| self.clients.contains_key(node) && !self.bystanders.contains(node);
+        let in_touch = in_touch.filter_map(|seen| seen.node).filter(serves);
         Chart {
             in_touch: in_touch.collect(),
+            bystanders: self.bystanders.clone(),
             troubles: self.troubles(),
-            ..Chart::new(cluster, map, self.clients.clone())
+            ..Chart::new(cluster, self.map.clone(), self.clients.clone())
         }
     }
 
@@ -272,6 +298,17 @@ mod tests {
         Picture::new(vec!["n1:1".to_owned(), "other-name:1".to_owned()], None)
     }
 
+    impl Picture {
+        /// At a moment that does not matter.
+        fn take(&mut self, address: &str, told: &Told) {
+            self.take_at(address, told, 0);
+        }
+
+        fn take_at(&mut self, address: &str, told: &Told, ms: u64) {
+            self.answered(address, told, Duration::from_millis(ms));
+        }
+    }
+
     fn leader(picture: &Picture) -> Option<u64> {
         picture.groups()[&GroupId::MAP].leader.map(NodeId::number)
     }
@@ -279,7 +316,7 @@ mod tests {
     #[test]
     fn nothing_is_known_until_a_node_has_answered_and_then_all_of_them_are() {
         let mut picture = picture();
-        assert!(!picture.is_whole() && picture.chart().clients.is_empty());
+        assert!(!picture.is_whole() && picture.chart().clients.is_empty() && picture.chart().map.is_none());
         assert!(picture.chart().troubles.contains("n1:1: not asked yet"));
         picture.take("n1:1", &told(1, 4, 2));
         assert!(picture.is_whole() && leader(&picture) == Some(2));
@@ -304,18 +341,83 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_behind_takes_nothing_back_and_is_out_of_touch_the_second_time() {
+    fn a_node_that_is_behind_takes_nothing_back_and_is_out_of_touch_after_a_while() {
         let mut picture = picture();
         picture.take("n1:1", &told(1, 4, 2));
         picture.take("n2:1", &told(2, 4, 2));
-        for (told, touches) in [(told(1, 3, 1), true), (told(1, 4, 0), false)] {
-            picture.take("n1:1", &told);
+        // However often it is looked at.
+        for (told, ms, touches) in [
+            (told(1, 3, 1), 1_000, true),
+            (told(1, 4, 0), 1_010, true),
+            (told(1, 4, 0), 3_499, true),
+            (told(1, 3, 1), 3_500, false),
+        ] {
+            picture.take_at("n1:1", &told, ms);
             assert_eq!(leader(&picture), Some(2));
-            assert_eq!(picture.chart().in_touch.contains(&node(1)), touches);
+            assert_eq!(picture.chart().in_touch.contains(&node(1)), touches, "after {ms} ms");
         }
         picture.take("n1:1", &told(1, 5, 3));
         assert_eq!(leader(&picture), Some(3));
         assert!(picture.chart().in_touch.contains(&node(1)));
+        // One that is behind when it is first seen has to catch up before anything is asked of it.
+        picture.take("n3:1", &told(3, 4, 2));
+        assert!(!picture.chart().in_touch.contains(&node(3)));
+    }
+
+    #[test]
+    fn p11_nobody_is_out_of_touch_while_nobody_knows_a_leader() {
+        let mut picture = picture();
+        let all = [("n1:1", 1), ("n2:1", 2), ("n3:1", 3)];
+        for (address, from) in all {
+            picture.take(address, &told(from, 4, 2));
+        }
+        // An election that takes a minute, and looks as fast as they come.
+        for (ms, (address, from)) in (0..60_000).step_by(10).zip(all.into_iter().cycle()) {
+            picture.take_at(address, &told(from, 5, 0), ms);
+            assert_eq!(picture.chart().in_touch.len(), 3, "after {ms} ms");
+        }
+        // The first to know the next leader does not leave the others alone.
+        picture.take_at("n1:1", &told(1, 6, 3), 60_000);
+        picture.take_at("n2:1", &told(2, 5, 0), 60_010);
+        assert_eq!((leader(&picture), picture.chart().in_touch.len()), (Some(3), 3));
+        picture.take_at("n2:1", &told(2, 5, 0), 63_000);
+        assert_eq!(picture.chart().in_touch.len(), 2, "it alone has not heard of it");
+    }
+
+    #[test]
+    fn nothing_is_read_from_witnesses_and_learners() {
+        let mut picture = picture();
+        let mut told_of = told(1, 4, 2);
+        let members = told_of.members.as_mut().unwrap();
+        members.members[1].kind = MemberKind::Witness.into();
+        members.members[2].kind = MemberKind::Learner.into();
+        for (address, from) in [("n1:1", 1), ("n2:1", 2), ("n3:1", 3)] {
+            let groups = told(from, 4, 2).groups;
+            picture.take(address, &Told { groups, members: told_of.members.clone() });
+        }
+        let chart = picture.chart();
+        assert_eq!(chart.in_touch.into_iter().collect::<Vec<_>>(), [node(1)]);
+        assert_eq!(chart.bystanders.into_iter().collect::<Vec<_>>(), [node(2), node(3)]);
+        assert_eq!(picture.addresses().len(), 4, "they know who leads");
+        picture.take("n1:1", &told(1, 4, 2));
+        assert!(picture.chart().bystanders.is_empty(), "a learner becomes a voter");
+    }
+
+    #[test]
+    fn members_are_taken_from_nodes_that_are_not_behind_the_others() {
+        let mut picture = picture();
+        let without = |from, term, leader| {
+            let mut told = told(from, term, leader);
+            told.members.as_mut().unwrap().members.pop();
+            told
+        };
+        assert!(picture.answered("n1:1", &told(1, 4, 2), Duration::ZERO));
+        assert!(!picture.answered("n3:1", &without(3, 3, 1), Duration::ZERO));
+        assert_eq!(picture.chart().clients.len(), 3);
+        let groups = told(2, 4, 2).groups;
+        assert!(!picture.answered("n2:1", &Told { groups, members: None }, Duration::ZERO));
+        assert!(picture.answered("n3:1", &without(3, 4, 2), Duration::ZERO));
+        assert_eq!(picture.chart().clients.len(), 2);
     }
 
     #[test]
@@ -388,7 +490,7 @@ mod tests {
         groups.map_epoch = 2;
         groups.groups.pop();
         picture.take_map(&groups).unwrap();
-        assert_eq!(picture.chart().map.epoch(), 3);
+        assert_eq!(picture.chart().map.map(|map| map.epoch()), Some(3));
         groups.map_epoch = 4;
         assert!(picture.take_map(&groups).is_err(), "it has a hole");
     }

@@ -174,7 +174,7 @@ mod tests {
         let loaded = load(&[("gateway.nodes", "http://10.0.0.1:7400/, Locks-2:7400")]).unwrap();
         assert_eq!(loaded.config.nodes, ["10.0.0.1:7400", "locks-2:7400"]);
         assert_eq!(loaded.config.cluster, None);
-        assert_eq!(loaded.config.server.operations_admitted_max, 100_000);
+        assert_eq!(loaded.config.server.operations_admitted_max, 50_000);
     }
 
     #[test]

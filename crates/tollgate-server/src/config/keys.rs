@@ -457,7 +457,7 @@ pub static KEYS: &[Key] = &[
         "server",
         "operations_admitted_max",
         (1, 16_777_216),
-        100_000,
+        50_000,
         "Operations under way, waits in line not counted; past it, requests for locks are refused, then others",
     ),
     bytes("server", "frame_bytes_max", (64 * KIB, 64 * MIB), 4 * MIB, "Bytes in one message of a client"),

@@ -32,6 +32,7 @@ impl Config {
         self.check_listen(&mut broken);
         self.check_raft(&mut broken);
         self.check_storage(&mut broken);
+        self.check_server(&mut broken);
         self.check_limits(&mut broken);
         if broken.is_empty() { Ok(()) } else { Err(broken) }
     }
@@ -124,6 +125,16 @@ impl Config {
         if self.storage.log_purge_bytes < self.storage.log_file_bytes {
             let rule = "must be at least storage.log_file_bytes, or no file is ever used anew";
             broke(broken, &["storage.log_purge_bytes", "storage.log_file_bytes"], rule, "");
+        }
+    }
+
+    fn check_server(&self, broken: &mut Broken) {
+        let admitted = self.server.operations_admitted_max;
+        if admitted.saturating_add(admitted.div_ceil(4)) >= self.server.operations_in_flight_max {
+            let rule = "and a quarter more must be less than server.operations_in_flight_max, or the driver has no \
+                        room for keepalives and releases before requests for locks are refused";
+            let keys = ["server.operations_admitted_max", "server.operations_in_flight_max"];
+            broke(broken, &keys, rule, "lower the first or raise the second");
         }
     }
 

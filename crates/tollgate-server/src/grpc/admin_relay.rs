@@ -67,18 +67,18 @@ impl AdminService for AdminRelay {
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         let request = request.into_inner();
         let whom = convert::read_node_id_or_none(request.node_id).map_or(Whom::Any, Whom::Node);
-        relayed!(self, status, request, whom, Repeat::Harmless)
+        relayed!(self, status, request, whom, Repeat::Look)
     }
 
     async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
-        relayed!(self, members, request.into_inner(), Whom::Any, Repeat::Harmless)
+        relayed!(self, members, request.into_inner(), Whom::Any, Repeat::Look)
     }
 
     async fn groups(&self, request: Request<GroupsRequest>) -> Result<Response<GroupsResponse>, Status> {
         let request = request.into_inner();
         let whom = convert::read_node_id_or_none(request.node_id).map_or(Whom::Any, Whom::Node);
         let told: Result<Response<GroupsResponse>, Status> =
-            relayed!(self, groups, request, whom, Repeat::Harmless);
+            relayed!(self, groups, request, whom, Repeat::Look);
         Ok(Response::new(GroupsResponse { via_gateway: true, ..told?.into_inner() }))
     }
 
@@ -104,7 +104,7 @@ impl AdminService for AdminRelay {
         &self,
         request: Request<GetLimitsRequest>,
     ) -> Result<Response<GetLimitsResponse>, Status> {
-        relayed!(self, get_limits, request.into_inner(), Whom::Any, Repeat::Harmless)
+        relayed!(self, get_limits, request.into_inner(), Whom::Any, Repeat::Look)
     }
 
     async fn set_limits(
@@ -121,7 +121,7 @@ impl AdminService for AdminRelay {
         request: Request<DeadlocksRequest>,
     ) -> Result<Response<DeadlocksResponse>, Status> {
         // Who leads has refused them, and remembers.
-        relayed!(self, deadlocks, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Harmless)
+        relayed!(self, deadlocks, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Look)
     }
 
     async fn end_deadlock(

@@ -9,11 +9,10 @@ use crate::session::{FrameSender, FrameStream, OpenAccount, frames_queue};
 use prost::Message;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::StreamExt;
-use tollgate_gateway::{RELAYED_BYTES_MAX, Relay};
+use tollgate_gateway::{RELAYED_BYTES_MAX, Relay, Serving};
 use tollgate_proto::v1::election_service_client::ElectionServiceClient;
 use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::{Error, ObserveRequest, ObserveResponse, WatchRequest, WatchResponse};
-use tollgate_types::NodeId;
 use tonic::{Status, Streaming};
 
 /// What a stream keeps as long as it lives: its place among all, and the account of what it leaves unread.
@@ -27,13 +26,13 @@ pub(super) async fn watch(
 ) -> Result<FrameStream<WatchResponse>, Status> {
     // Its end is the end of the client's requests, in whatever way.
     let requests = incoming.map_while(Result::ok);
-    let (node, changes) = relay
+    let (serving, changes) = relay
         .open(move |channel| {
             let mut client = LockServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX);
             async move { client.watch(requests).await }
         })
         .await?;
-    Ok(pass_on(relay.clone(), kept, node, changes))
+    Ok(pass_on(relay.clone(), kept, serving, changes))
 }
 
 /// Who leads an election.
@@ -42,26 +41,26 @@ pub(super) async fn observe(
     kept: Kept,
     request: ObserveRequest,
 ) -> Result<FrameStream<ObserveResponse>, Status> {
-    let (node, changes) = relay
+    let (serving, changes) = relay
         .open(move |channel| {
             let mut client = ElectionServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX);
             async move { client.observe(request).await }
         })
         .await?;
-    Ok(pass_on(relay.clone(), kept, node, changes))
+    Ok(pass_on(relay.clone(), kept, serving, changes))
 }
 
 fn pass_on<T: Message + 'static>(
     relay: Relay,
     (place, opened): Kept,
-    node: NodeId,
+    serving: Serving,
     changes: Streaming<T>,
 ) -> FrameStream<T> {
     let (outgoing, answers) = frames_queue();
     tokio::spawn(async move {
         let ended = tokio::select! {
-            ended = copy(&relay, node, changes, &outgoing, &opened) => ended,
-            error = relay.lost_touch(node) => Err(error),
+            ended = copy(&relay, serving, changes, &outgoing, &opened) => ended,
+            error = relay.lost_touch(serving) => Err(error),
             () = opened.until_cut() => Err(too_much_unread(opened.bytes_max())),
         };
         if let Err(error) = ended {
@@ -75,7 +74,7 @@ fn pass_on<T: Message + 'static>(
 /// Until the node has no more to say, or nobody reads it.
 async fn copy<T: Message>(
     relay: &Relay,
-    node: NodeId,
+    serving: Serving,
     mut changes: Streaming<T>,
     outgoing: &FrameSender<T>,
     opened: &OpenAccount,
@@ -92,7 +91,7 @@ async fn copy<T: Message>(
                     return Ok(());
                 }
             }
-            Some(Err(status)) => return Err(relay.ended(node, Some(&status))),
+            Some(Err(status)) => return Err(relay.ended(serving, Some(&status))),
             None => return Ok(()),
         }
     }

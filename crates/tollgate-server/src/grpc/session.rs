@@ -17,6 +17,8 @@ pub(crate) struct Sessions {
     pub(crate) unread: Arc<Unread>,
     /// Of those who say that they are other nodes. Anybody can say so.
     pub(crate) forwarded_unread: Arc<Unread>,
+    /// The longest operation of a client.
+    pub(crate) bytes_max: usize,
 }
 
 #[tonic::async_trait]
@@ -36,9 +38,9 @@ impl SessionService for Sessions {
         let (outgoing, frames) = session::frames_queue();
         let unread = if purpose.is_none() { &self.unread } else { &self.forwarded_unread };
         let out = (outgoing, unread.open());
-        let (router, open) = (self.router.clone(), self.metrics.session());
+        let (router, open, bytes_max) = (self.router.clone(), self.metrics.session(), self.bytes_max);
         tokio::spawn(async move {
-            session::serve(router, from, purpose, request.into_inner(), out).await;
+            session::serve(router, from, purpose, bytes_max, request.into_inner(), out).await;
             drop(open);
         });
         Ok(Response::new(frames))

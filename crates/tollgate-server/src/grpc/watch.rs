@@ -46,8 +46,18 @@ impl Watchers {
 
     /// A place for one more, free again when it is dropped.
     pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, Error> {
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            let says = format!("the node has {} watches already: watch at another node", self.max);
+        self.places(1)
+    }
+
+    /// Places for one that follows so many groups: each is a watch of its own to the node.
+    pub(super) fn places(&self, groups: usize) -> Result<OwnedSemaphorePermit, Error> {
+        let wanted = u32::try_from(groups).unwrap_or(u32::MAX);
+        Arc::clone(&self.places).try_acquire_many_owned(wanted).map_err(|_| {
+            let says = format!(
+                "the node has room for {} watches, one for each group that is followed, and not for {groups} more: \
+                 watch at another node",
+                self.max
+            );
             Error { limit_value: self.max as u64, ..operation::overloaded(says) }
         })
     }
@@ -195,7 +205,7 @@ impl Stream {
                 format!("the stream has a watch {watch_id}: cancel that first, or choose another number");
             return self.refuse(0, BadField::new("watch_id", says).into()).await;
         }
-        let place = match self.watchers.place() {
+        let place = match self.watchers.places(groups.len()) {
             Ok(place) => place,
             Err(error) => return self.refuse(watch_id, error).await,
         };

@@ -80,7 +80,7 @@ async fn p16_a_read_that_no_client_takes_is_refused_and_says_whether_something_w
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_session_is_refused_is_counted() {
-    let settings = [("server.operations_in_flight_max", "1")];
+    let settings = [("server.operations_admitted_max", "1"), ("server.operations_in_flight_max", "3")];
     let cluster = Cluster::start_with(&[false], &settings).await;
     let metrics = cluster.servers[0].metrics();
     let counted = |reason: &str| {
@@ -92,7 +92,7 @@ async fn what_a_session_is_refused_is_counted() {
     let bad = session.ask(Op::Get(v1::GetRequest::default())).await;
     assert!(matches!(bad, OpResult::Error(it) if it.reason() == ErrorReason::BadField));
     assert_eq!(counted("BAD_FIELD"), 1);
-    // More than the driver takes in at once, again and again until that shows.
+    // More than is let in at once, again and again until that shows.
     let get = || Op::Get(v1::GetRequest { key: b"k".to_vec(), ..Default::default() });
     let (mut next, mut refused) = (1_000, 0);
     while refused == 0 {

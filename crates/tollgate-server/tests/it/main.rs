@@ -9,6 +9,7 @@ mod http;
 mod many_groups;
 mod membership;
 mod operators;
+mod over_groups;
 mod sessions;
 mod stopping;
 mod watches;

@@ -45,7 +45,7 @@ pub(crate) fn lock(name: &str, lease_id: u64, timeout_ms: i64) -> Op {
     Op::Lock(v1::LockRequest { name: name.into(), lease_id, timeout_ms, ..Default::default() })
 }
 
-fn unlock(name: &str, lease_id: u64) -> Op {
+pub(crate) fn unlock(name: &str, lease_id: u64) -> Op {
     Op::Unlock(v1::UnlockRequest { name: name.into(), lease_id, ..Default::default() })
 }
 
@@ -115,12 +115,12 @@ async fn an_unknown_lease_is_refused_in_every_group_and_leaves_nothing_behind() 
     cluster.stop().await;
 }
 
-fn lock_all(lease_id: u64, seq: u64, timeout_ms: i64) -> Op {
+pub(crate) fn lock_all(lease_id: u64, seq: u64, timeout_ms: i64) -> Op {
     let request = (seq > 0).then(|| v1::Request { seq, ..Default::default() });
     Op::Lock(v1::LockRequest { names: names(), lease_id, timeout_ms, request, ..Default::default() })
 }
 
-async fn is_free(router: &Router, name: &str) -> bool {
+pub(crate) async fn is_free(router: &Router, name: &str) -> bool {
     let get = v1::GetLockRequest { name: name.into(), ..Default::default() };
     let OpResult::GetLock(seen) = ask(router, Op::GetLock(get)).await else { panic!("no answer") };
     seen.lock.is_none_or(|lock| lock.holder_count == 0 && lock.waiter_count == 0)
@@ -158,7 +158,7 @@ async fn several_names_over_groups_are_had_all_or_none_each_with_its_own_token()
 }
 
 /// Waits until so many stand in a lock's queue.
-async fn until_queued(router: &Router, name: &str, count: u64) {
+pub(crate) async fn until_queued(router: &Router, name: &str, count: u64) {
     let get = v1::GetLockRequest { name: name.into(), ..Default::default() };
     let queued = async {
         loop {

@@ -217,6 +217,36 @@ async fn a_lease_ends_with_the_last_session_of_its_node_whichever_kept_it_alive_
     cluster.stop().await;
 }
 
+/// Forwarded it would be longer than what the leader takes, and end the stream by which those of all others go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_longer_than_a_message_of_a_client_is_refused_and_its_session_goes_on() {
+    let cluster = Cluster::start_with(&[false; 3], &[("server.frame_bytes_max", "65536")]).await;
+    let leader = cluster.leader().await;
+    for server in [leader, (leader + 1) % 3] {
+        let mut session = cluster.session(server).await;
+        let put = |bytes| {
+            let put = v1::PutRequest { key: b"k".to_vec(), value: vec![7; bytes], ..Default::default() };
+            v1::TxnOp { op: Some(v1::txn_op::Op::Put(put)) }
+        };
+        let txn = |bytes| {
+            let then_ops = vec![put(bytes), put(1_000)];
+            Op::Txn(v1::TxnRequest { then_ops, ..Default::default() })
+        };
+        for (bytes, refused) in [(64_000, false), (65_000, true), (65_480, true)] {
+            let error = match session.ask(txn(bytes)).await {
+                OpResult::Error(error) => error,
+                other => panic!("{other:?}"),
+            };
+            // The same key twice is refused as well, by the leader.
+            let too_long = error.message.contains("server.frame_bytes_max");
+            assert_eq!(too_long, refused, "{bytes}: {error:?}");
+            assert!(!error.may_have_happened, "{error:?}");
+        }
+        session.grant(false).await;
+    }
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_who_asks_for_nothing_more_still_gets_its_answers() {
     let cluster = Cluster::start().await;

@@ -98,3 +98,16 @@ fn watches_of_all_streams_share_one_limit() {
     drop(first);
     assert!(watchers.place().is_ok());
 }
+
+#[test]
+fn p16_a_watch_over_groups_takes_a_place_for_each() {
+    let watchers = Watchers::new(5);
+    let over_four = watchers.places(4).unwrap();
+    assert_eq!(watchers.places(2).unwrap_err().limit_value, 5);
+    let one = watchers.place().unwrap();
+    assert!(watchers.place().is_err());
+    drop(over_four);
+    assert!(watchers.places(5).is_err() && watchers.places(4).is_ok());
+    drop(one);
+    assert!(watchers.places(5).is_ok());
+}

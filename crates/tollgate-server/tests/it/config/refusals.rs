@@ -240,6 +240,10 @@ fn numbers_that_do_not_go_together_are_refused_where_they_were_set() {
         ("[raft]\nmessage_bytes_max = \"17MiB\"\n", "8:21 raft.message_bytes_max is 17MiB: it must be"),
         ("[raft]\nread_timeout_ms = 100\n", "8:19 raft.read_retry_ms must be at most raft.read_timeout_ms"),
         ("[storage]\nlog_purge_bytes = \"1MiB\"\n", "8:19 storage.log_purge_bytes must be at least"),
+        (
+            "[server]\noperations_in_flight_max = 62_500\n",
+            "8:28 server.operations_admitted_max and a quarter more must be less",
+        ),
         ("[limits]\nttl_ms_max = 50\n", "8:14 limits.ttl_ms_min must be at most limits.ttl_ms_max"),
     ];
     for (more, expected) in cases {

@@ -1,0 +1,152 @@
+//! How operations come in: one by one, each to its group or, taken apart, to several, as the group map says.
+//!
+//! Invariant: nothing is done by a map that was guessed, and what is tried while the map changes is placed anew. Not
+//! here: how an operation gets done in its group (`router`), and what is taken apart (`several`).
+
+use super::repeats::{count_attempt, patience_of, settle};
+use super::{Errand, Router, stopped};
+use crate::admission::Place;
+use crate::asked::Asked;
+use crate::link::{Lost, Purpose};
+use crate::operation::Prepared;
+use crate::relay::without_address;
+use crate::several::split;
+use crate::standing::{Standing, stand_by};
+use std::sync::Arc;
+use std::time::Instant;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+use tollgate_types::{Address, GroupId, GroupMap};
+
+impl Router {
+    /// Has an operation carried out, wherever its leader is, and waits for the final answer.
+    ///
+    /// Dropped before that, a request that waits in line leaves it, unless somebody else stands by for the same.
+    pub async fn execute(&self, op: Op, from: &Address) -> OpResult {
+        self.carry_out(op, None, Errand::new(from, Purpose::Attended)).await
+    }
+
+    /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere.
+    pub async fn execute_for_session(&self, op: Op, from: &Address) -> OpResult {
+        self.carry_out(op, None, Errand::new(from, Purpose::Session)).await
+    }
+
+    /// Likewise, of an operation on one group that was prepared already.
+    pub async fn execute_prepared_for_session(&self, op: Op, prepared: Prepared, from: &Address) -> OpResult {
+        self.carry_out(op, Some(prepared), Errand::new(from, Purpose::Session)).await
+    }
+
+    async fn carry_out(&self, op: Op, prepared: Option<Prepared>, errand: Errand<'_>) -> OpResult {
+        let (asked, began) = (Asked::from(&op), Instant::now());
+        let result = match self.closed() {
+            Some(error) => OpResult::Error(error),
+            None => self.carry_out_by_map(op, prepared, errand).await,
+        };
+        self.measure(asked, &result, began.elapsed());
+        match result {
+            OpResult::Error(error) if self.relay().is_some() => OpResult::Error(without_address(error)),
+            result => result,
+        }
+    }
+
+    /// Has an operation carried out in its group or groups, as the map says once that was seen; anew if the map has
+    /// changed before it was done.
+    async fn carry_out_by_map(
+        &self,
+        mut op: Op,
+        mut prepared: Option<Prepared>,
+        errand: Errand<'_>,
+    ) -> OpResult {
+        let until = Instant::now() + patience_of(&op);
+        let mut unsure = None;
+        loop {
+            let (epoch, result) = if let Some(prepared) = prepared.take() {
+                (prepared.map_epoch(), self.carry_out_prepared(&mut op, prepared, errand).await)
+            } else {
+                let map = match self.seen_map(until).await {
+                    Ok(map) => map,
+                    Err(error) => return OpResult::Error(unsure.unwrap_or(error)),
+                };
+                let result = match split(&op, &map) {
+                    None => self.carry_out_one(&mut op, errand).await,
+                    Some(several) => self.carry_out_several(several, errand).await,
+                };
+                (map.epoch(), result)
+            };
+            let moved = match &result {
+                OpResult::Error(error) if error.reason() == v1::ErrorReason::WrongGroup => error,
+                _ => return settle(&op, result, unsure),
+            };
+            let news = self.known_map().is_some_and(|map| map.epoch() != epoch);
+            if !news || Instant::now() >= until {
+                return settle(&op, result, unsure);
+            }
+            if moved.may_have_happened {
+                unsure = unsure.or_else(|| Some(Lost::unsure(GroupId::new(moved.group_id))));
+            }
+            count_attempt(&mut op);
+        }
+    }
+
+    /// Has an operation on one group carried out.
+    pub(crate) async fn carry_out_one(&self, op: &mut Op, errand: Errand<'_>) -> OpResult {
+        match self.prepare(op, errand) {
+            Ok(prepared) => self.carry_out_prepared(op, prepared, errand).await,
+            Err(error) => OpResult::Error(error),
+        }
+    }
+
+    async fn carry_out_prepared(&self, op: &mut Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
+        let place = match self.admit(Asked::from(&*op)) {
+            Ok(place) => Arc::new(place),
+            Err(error) => return OpResult::Error(error),
+        };
+        if errand.purpose == Purpose::Attended && prepared.context.may_wait() {
+            return stand_by(self, op.clone(), prepared, errand.from, place).await;
+        }
+        self.until_done(op, prepared, Errand { place: Some(&place), ..errand }).await
+    }
+
+    /// Has something carried out for a caller that stands by, or until it has gone and the leader has heard of it.
+    pub(crate) async fn carry_out_standing(
+        &self,
+        mut op: Op,
+        prepared: Prepared,
+        from: &Address,
+        standing: &Standing,
+        place: &Arc<Place>,
+    ) -> OpResult {
+        let errand = Errand::new(from, Purpose::Attended);
+        let errand = Errand { standing: Some(standing), place: Some(place), ..errand };
+        self.until_done(&mut op, prepared, errand).await
+    }
+
+    /// Has one step more carried out of an operation that was let in, like giving back what it took. It counts as no
+    /// new operation: refused, what was done before would have to be held on to.
+    pub(crate) async fn carry_on(&self, mut op: Op, from: &Address) -> OpResult {
+        let errand = Errand::new(from, Purpose::Session);
+        match self.prepare(&op, errand) {
+            Ok(prepared) => self.until_done(&mut op, prepared, errand).await,
+            Err(error) => OpResult::Error(error),
+        }
+    }
+
+    /// Has a grant given back that nobody heard of.
+    pub(crate) async fn take_back(&self, cancel: v1::CancelWaitRequest, from: &Address) {
+        self.carry_on(Op::CancelWait(cancel), from).await;
+    }
+
+    /// Which group serves which slot, as soon as it is known.
+    pub(super) async fn seen_map(&self, until: Instant) -> Result<Arc<GroupMap>, v1::Error> {
+        if let Some(map) = self.known_map() {
+            return Ok(map);
+        }
+        self.look_again();
+        let mut chart = self.shared.chart.clone();
+        let seen = chart.wait_for(|chart| chart.map.is_some());
+        match tokio::time::timeout_at(until.into(), seen).await {
+            Ok(Ok(chart)) => Ok(chart.map.clone().expect("it was waited for")),
+            Ok(Err(_)) => Err(stopped(GroupId::MAP)),
+            Err(_) => Err(self.no_leader(GroupId::MAP)),
+        }
+    }
+}
