@@ -7,10 +7,11 @@ SEQUENCES = 1000000
 SEEDS = 1000
 START = 0
 SEED =
-# What `make chaos` does: for how long, with how many nodes and groups; SEED brings the same faults again.
+# What `make chaos` does: for how long, with how many of each; SEED brings the same faults again.
 MINUTES = 15
 NODES = 5
-GROUPS = 1
+GROUPS = 4
+GATEWAYS = 2
 
 CORE_BUGS = --features tollgate-core/planted-bugs
 SIM_BUGS = --features tollgate-sim/planted-bugs
@@ -53,8 +54,8 @@ lint: ## Check format, lints, docs and the rules of the house
 sim: ## Run random worlds with faults: SEEDS=1000 START=0, or one in detail: SEED=7
 	cargo run --release -p tollgate-sim -- $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) --start $(START))
 
-chaos: strace ## Real processes under faults of every kind for MINUTES=15, NODES=5, GROUPS=1; again with its SEED=n
-	CHAOS_MINUTES=$(MINUTES) CHAOS_SEED=$(SEED) CHAOS_NODES=$(NODES) CHAOS_GROUPS=$(GROUPS) \
+chaos: strace ## Real processes under faults of every kind for MINUTES=15, NODES=5, GROUPS=4; again with its SEED=n
+	CHAOS_MINUTES=$(MINUTES) CHAOS_SEED=$(SEED) CHAOS_NODES=$(NODES) CHAOS_GROUPS=$(GROUPS) CHAOS_GATEWAYS=$(GATEWAYS) \
 		cargo test --profile quick -p tollgate --test it -- --ignored --exact --nocapture \
 		chaos::faults_of_every_kind_for_minutes_break_no_promise
 

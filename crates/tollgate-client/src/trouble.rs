@@ -56,6 +56,8 @@ fn passes(wire: &v1::Error) -> bool {
             | R::Indeterminate
             | R::TimedOut
             | R::Cancelled
+            // It is a new node there, or one that is being removed: others have the group.
+            | R::NoSuchGroup
     )
 }
 
@@ -70,7 +72,9 @@ mod tests {
         }
         assert!(matches!(trouble(&Status::new(Code::Unimplemented, "")), Trouble::Lasting(_)));
         let told = |reason| Trouble::told(v1::Error::new(reason, "so"));
-        assert!(matches!(told(ErrorReason::ShuttingDown), Trouble::Passing));
+        for reason in [ErrorReason::ShuttingDown, ErrorReason::NoSuchGroup] {
+            assert!(matches!(told(reason), Trouble::Passing), "{reason:?}");
+        }
         assert!(matches!(told(ErrorReason::BadField), Trouble::Lasting(_)));
         assert!(matches!(Trouble::of(Error::unexpected("Watch")), Trouble::Lasting(_)));
     }

@@ -1,19 +1,26 @@
 //! Everything at once: real processes, real clients, and faults of every kind drawn from a seed, for minutes.
 //!
 //! Faults come in lanes, as many as nodes may be broken at once without the loss of a majority; what breaks more than
-//! that has all lanes to itself. While they come, clients lock, wait, cancel, convert, write under their locks and
-//! watch. All that they were told is judged at the end, and the run fails on the first promise broken. `make chaos`
-//! runs it for as long as it is told to; a short one is in `make test`.
+//! that has all lanes to itself. Nodes are replaced by others meanwhile, and gateways are killed. While all of that
+//! goes on, clients lock, wait, cancel, convert, write under their locks and watch, in several groups and also over
+//! them; some come by nodes only, some by gateways only. All that they were told is judged at the end, beside a read
+//! of every group's whole state, and the run fails on the first promise broken. `make chaos` runs it for as long as it
+//! is told to; a short one is in `make test`.
 //!
 //! Chance is drawn from the seed, what it meets is not: the same seed gives the same faults in the same order, while
-//! processes and clocks do what they do. Not here: faults one at a time (`crashes`, `pauses`, `partitions`), and worlds
-//! that repeat to the bit (`tollgate-sim`).
+//! processes and clocks do what they do. What is not covered: the network between clients, gateways and nodes, which
+//! never breaks; and a node that joined later is dialled by all others at one address, so it is cut off from all of
+//! them or, if only some are to lose it, on its own side only. Not here: faults one at a time (`crashes`, `pauses`,
+//! `partitions`, `membership`, `gateways`), and worlds that repeat to the bit (`tollgate-sim`).
 
+mod access;
 mod arena;
+mod arrival;
 mod clients;
 mod fault_log;
 mod faults;
 mod lane;
+mod operator;
 mod plan;
 mod report;
 
@@ -22,6 +29,7 @@ use crate::load::{Load, Weight, read_all};
 use crate::pace::Pace;
 use crate::record::{Recorder, explain};
 use crate::work::Ground;
+use access::Access;
 use arena::Arena;
 use clients::Clients;
 use plan::Plan;
@@ -48,25 +56,27 @@ async fn run(plan: &Plan) -> Report {
     println!("{plan}");
     let groups = plan.groups.to_string();
     // Small logs, so that snapshots are taken and sent as well.
-    let flags = ["--cluster-groups", &groups, "--raft-snapshot-log-bytes", "1048576"];
-    let making = Making::nodes(plan.nodes).proxied().flags(&flags);
-    let mut cluster = Cluster::start(making).await;
+    let small_logs = ["--raft-snapshot-log-bytes", "1048576"];
+    let flags = [&["--cluster-groups", &groups], &small_logs[..]].concat();
+    let mut cluster = Cluster::start(Making::nodes(plan.nodes).proxied().flags(&flags)).await;
+    for _ in 0..plan.gateways {
+        cluster.add_gateway_to(&(0..plan.nodes).collect::<Vec<_>>(), &[]).await;
+    }
+    let access = Access::to(&cluster);
     let recorder = Recorder::of_groups(plan.groups);
     let ground = plan.ground(&recorder);
     let weight = Weight { seed: plan.seed, clients: 3, tasks: 2, ttl_ms: 3_000, ground: ground.clone() };
-    let load = Load::on(cluster.endpoints(), &recorder, &weight);
-    let clients = Clients::start(plan, &cluster, &recorder, &ground).await;
+    let load = Load::on(&access.all(), &recorder, &weight);
+    let clients = Clients::start(plan, &access, &recorder, &ground).await;
 
-    let arena = Arena::around(&mut cluster, Arc::clone(&recorder));
+    let arena = Arena::around(&mut cluster, access, &small_logs, Arc::clone(&recorder));
     lane::run_all(plan, &arena).await;
     let (log, mut problems) = arena.give_back(&mut cluster).await;
 
     recorder.record(Event::Healed);
     problems.extend(clients.end().await);
     let watches = load.end().await;
-    if plan.groups == 1 {
-        read_all(&recorder, &cluster).await;
-    }
+    read_all(&recorder, &cluster).await;
     recorder.record(Event::End);
     drop(watches);
     let history = recorder.history();

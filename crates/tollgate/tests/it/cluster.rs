@@ -63,6 +63,11 @@ pub(crate) struct NodePorts {
 }
 
 impl NodePorts {
+    /// Some that are free.
+    pub(crate) fn take() -> NodePorts {
+        NodePorts { client: ports::take(), peer: ports::take(), http: ports::take() }
+    }
+
     pub(crate) fn endpoint(self) -> String {
         format!("http://127.0.0.1:{}", self.client)
     }
@@ -109,7 +114,7 @@ impl NodePorts {
     }
 }
 
-/// Running processes that make a cluster. Nodes are numbered from 0; node k has id k + 1.
+/// Running processes that make a cluster. Nodes are numbered from 0; node k has id k + 1, unless chaos replaced it.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     /// Gateways to it, if a test has some.
@@ -124,6 +129,8 @@ pub(crate) struct Cluster {
 pub(crate) struct Node {
     /// What it is started with.
     command: &'static str,
+    /// Its id if it is a node; gateways have numbers, each its own.
+    pub(crate) id: u64,
     pub(crate) ports: NodePorts,
     pub(crate) data_dir: PathBuf,
     log: PathBuf,
@@ -172,18 +179,19 @@ impl Cluster {
     /// A cluster whose nodes have not been started.
     pub(crate) async fn prepare(making: &Making) -> Cluster {
         let dir = TempDir::with_prefix("tollgate-it-").unwrap();
-        let take = |_| NodePorts { client: ports::take(), peer: ports::take(), http: ports::take() };
-        let ports: Vec<NodePorts> = (0..making.nodes).map(take).collect();
+        let ports: Vec<NodePorts> = (0..making.nodes).map(|_| NodePorts::take()).collect();
         let links = if making.proxied { Some(Links::start(&ports).await) } else { None };
         let nodes = (0..making.nodes).map(|index| {
             let given = making.data_dirs.iter().find(|(of, _)| *of == index).map(|(_, path)| path.clone());
             let data_dir = given.unwrap_or_else(|| dir.path().join(format!("node-{}", index + 1)));
             let members = members(index, &ports, links.as_ref());
-            let mut arguments = arguments(making.name, index, ports[index], &data_dir, &members);
+            let id = index as u64 + 1;
+            let mut arguments = arguments(making.name, id, ports[index], &data_dir);
+            arguments.extend(["--cluster-members".to_owned(), members]);
             arguments.extend(making.flags.iter().cloned());
-            let log = dir.path().join(format!("node-{}.log", index + 1));
+            let log = dir.path().join(format!("node-{id}.log"));
             let (ports, variables) = (ports[index], Vec::new());
-            Node { command: "server", ports, data_dir, log, arguments, variables, process: None }
+            Node { command: "server", id, ports, data_dir, log, arguments, variables, process: None }
         });
         let (gateways, name) = (Vec::new(), making.name.to_owned());
         Cluster { nodes: nodes.collect(), gateways, links, dir, name }
@@ -192,16 +200,11 @@ impl Cluster {
     /// Prepares a node that is to join this cluster; its number here, which is one below the id that it will be given.
     pub(crate) fn newcomer(&mut self) -> usize {
         let index = self.nodes.len();
-        let ports = NodePorts { client: ports::take(), peer: ports::take(), http: ports::take() };
         let join: Vec<String> =
             self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.ports.client)).collect();
-        let data_dir = self.dir.path().join(format!("node-{}", index + 1));
-        let mut arguments = arguments(&self.name, index, ports, &data_dir, "");
-        let place = arguments.iter().position(|argument| argument == "--cluster-members").unwrap();
-        arguments[place..place + 2].clone_from_slice(&["--cluster-join".to_owned(), join.join(",")]);
-        let log = self.dir.path().join(format!("node-{}.log", index + 1));
-        let (command, variables) = ("server", Vec::new());
-        self.nodes.push(Node { command, ports, data_dir, log, arguments, variables, process: None });
+        let flags = ["--cluster-join".to_owned(), join.join(",")];
+        let node = Node::newcomer(&self.name, index as u64 + 1, NodePorts::take(), self.dir.path(), &flags);
+        self.nodes.push(node);
         index
     }
 
@@ -220,6 +223,11 @@ impl Cluster {
             }
         }
         true
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Where clients connect, of every node whether it runs or not.
@@ -245,6 +253,7 @@ impl Cluster {
         let log = self.dir.path().join(format!("gateway-{}.log", ports.client));
         Node {
             command: "gateway",
+            id: self.gateways.len() as u64 + 1,
             ports,
             data_dir: PathBuf::new(),
             log,
@@ -256,8 +265,13 @@ impl Cluster {
 
     /// Starts a gateway that was given one node, and waits until it is ready.
     pub(crate) async fn add_gateway(&mut self, node: usize, flags: &[&str]) {
+        self.add_gateway_to(&[node], flags).await;
+    }
+
+    /// Likewise, given several.
+    pub(crate) async fn add_gateway_to(&mut self, nodes: &[usize], flags: &[&str]) {
         for _ in 0..5 {
-            let mut gateway = self.prepare_gateway(&[node], flags);
+            let mut gateway = self.prepare_gateway(nodes, flags);
             gateway.start(&[]);
             let until = Instant::now() + PATIENCE;
             while gateway.runs() && !gateway.is_ready().await {
@@ -342,21 +356,39 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for (index, node) in self.nodes.iter().chain(&self.gateways).enumerate() {
-                let (log, what) = (node.log(), node.command);
+            for node in self.nodes.iter().chain(&self.gateways) {
+                let log = node.log();
                 let lines: Vec<&str> = log.lines().collect();
                 let last = &lines[lines.len().saturating_sub(60)..];
-                eprintln!(
-                    "--- {what} {index} (id {}), last lines of its log:\n{}",
-                    index + 1,
-                    last.join("\n")
-                );
+                eprintln!("--- {}, last lines of its log:\n{}", node.title(), last.join("\n"));
             }
         }
     }
 }
 
 impl Node {
+    /// A node that is to join a cluster, with flags that say how; not started.
+    pub(crate) fn newcomer(cluster: &str, id: u64, ports: NodePorts, dir: &Path, flags: &[String]) -> Node {
+        let data_dir = dir.join(format!("node-{id}"));
+        let mut arguments = arguments(cluster, id, ports, &data_dir);
+        arguments.extend_from_slice(flags);
+        let log = dir.join(format!("node-{id}.log"));
+        let (command, variables) = ("server", Vec::new());
+        Node { command, id, ports, data_dir, log, arguments, variables, process: None }
+    }
+
+    /// As people call it.
+    pub(crate) fn title(&self) -> String {
+        let what = if self.command == "server" { "node" } else { "gateway" };
+        format!("{what} {}", self.id)
+    }
+
+    /// Gives a flag another value from its next start on.
+    pub(crate) fn set_flag(&mut self, flag: &str, value: &str) {
+        let place = self.arguments.iter().position(|argument| argument == flag).expect("it has the flag");
+        value.clone_into(&mut self.arguments[place + 1]);
+    }
+
     pub(crate) fn endpoint(&self) -> String {
         self.ports.endpoint()
     }
@@ -480,19 +512,22 @@ fn members(of: usize, ports: &[NodePorts], links: Option<&Links>) -> String {
     let each = ports.iter().enumerate().map(|(index, own)| {
         let through = links.filter(|_| index != of).map(|links| links.ports(of, index));
         let (peer, client) = through.unwrap_or((own.peer, own.client));
-        let id = index + 1;
-        format!("{{id = {id}, peer = \"127.0.0.1:{peer}\", client = \"127.0.0.1:{client}\"}}")
+        member(index as u64 + 1, peer, client)
     });
     format!("[{}]", each.collect::<Vec<_>>().join(", "))
 }
 
-fn arguments(name: &str, index: usize, ports: NodePorts, data_dir: &Path, members: &str) -> Vec<String> {
+/// A member as `cluster.members` has it.
+pub(crate) fn member(id: u64, peer: u16, client: u16) -> String {
+    format!("{{id = {id}, peer = \"127.0.0.1:{peer}\", client = \"127.0.0.1:{client}\"}}")
+}
+
+fn arguments(name: &str, id: u64, ports: NodePorts, data_dir: &Path) -> Vec<String> {
     let flag = |name: &str, value: String| [name.to_owned(), value];
     [
-        flag("--node-id", (index + 1).to_string()),
+        flag("--node-id", id.to_string()),
         flag("--node-data-dir", data_dir.display().to_string()),
         flag("--cluster-name", name.to_owned()),
-        flag("--cluster-members", members.to_owned()),
         flag("--listen-client", format!("127.0.0.1:{}", ports.client)),
         flag("--listen-peer", format!("127.0.0.1:{}", ports.peer)),
         flag("--listen-http", format!("127.0.0.1:{}", ports.http)),

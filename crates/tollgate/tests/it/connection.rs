@@ -4,6 +4,7 @@
 //! what has no seq is another call at each attempt, or is given up. Not here: what is asked (`session`, `work`) and
 //! what an answer means (`verdict`).
 
+use crate::doors::Doors;
 use crate::record::{Recorder, count};
 use crate::rng::Rng;
 use crate::verdict::{Verdict, verdict};
@@ -98,22 +99,21 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection of this client to one of the endpoints, at first the one with the client's number.
+    /// A connection of this client to one of the doors, at first the one with the client's number.
     pub(crate) fn start(
         client: u32,
         recorder: Arc<Recorder>,
-        endpoints: Vec<String>,
+        doors: Doors,
     ) -> (Connection, tokio::task::JoinHandle<()>) {
         let (orders, incoming) = mpsc::unbounded_channel();
         let next = Arc::new(AtomicU64::new(u64::from(client) << 32));
         let connection =
             Connection { client, recorder: Arc::clone(&recorder), orders, next: Arc::clone(&next) };
-        let place = client as usize % endpoints.len();
         let carrier = Carrier {
             client,
             recorder,
-            endpoints,
-            place,
+            doors,
+            place: client as usize,
             next,
             orders: incoming,
             ids: 0,
@@ -172,7 +172,7 @@ enum Over {
 struct Carrier {
     client: u32,
     recorder: Arc<Recorder>,
-    endpoints: Vec<String>,
+    doors: Doors,
     place: usize,
     next: Arc<AtomicU64>,
     orders: mpsc::UnboundedReceiver<Order>,
@@ -209,7 +209,7 @@ impl Carrier {
     }
 
     async fn connect(&self) -> Option<(Outgoing, tonic::Streaming<v1::SessionResponse>)> {
-        let endpoint = Endpoint::from_shared(self.endpoints[self.place % self.endpoints.len()].clone());
+        let endpoint = Endpoint::from_shared(self.doors.nth(self.place));
         let endpoint = endpoint
             .unwrap()
             .connect_timeout(Duration::from_millis(500))

@@ -4,13 +4,15 @@
 //! client does (`work`).
 
 use crate::cluster::{Cluster, PATIENCE};
-use crate::connection::{Connection, GROUP};
+use crate::connection::Connection;
+use crate::doors::Doors;
 use crate::record::Recorder;
 use crate::rng::Rng;
 use crate::session::Session;
 use crate::verdict::{lease, revision};
 use crate::watching;
 use crate::work::{Ground, Task};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +20,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tollgate_check::{Event, Filter, FinalLock};
-use tollgate_proto::v1::{LeaseListRequest, ListLocksRequest};
-use tollgate_types::{LeaseId, Name, SLOTS, Slot};
+use tollgate_proto::v1::lock_service_client::LockServiceClient;
+use tollgate_proto::v1::{GetLockRequest, LeaseListRequest, ListLocksRequest, LockState};
+use tollgate_types::{GroupId, LeaseId, Name, Revision, SLOTS, Slot};
+use tonic::transport::Channel;
 
 /// How much of it.
 #[derive(Debug, Clone)]
@@ -54,34 +58,35 @@ pub(crate) struct Load {
     clients: Vec<Client>,
     tasks: JoinSet<()>,
     watches: JoinSet<()>,
-    endpoints: Vec<String>,
+    doors: Vec<Doors>,
 }
 
 impl Load {
     /// Sets clients to work on the nodes of a cluster.
     #[allow(clippy::needless_pass_by_value, reason = "tests say what they want in place")]
     pub(crate) fn start(cluster: &Cluster, weight: Weight) -> Load {
-        Load::on(cluster.endpoints(), &Recorder::new(), &weight)
+        Load::on(&[Doors::new(cluster.endpoints())], &Recorder::new(), &weight)
     }
 
     /// Likewise, on some of them.
     pub(crate) fn start_on(cluster: &Cluster, weight: &Weight, nodes: &[usize]) -> Load {
         let endpoints = nodes.iter().map(|index| cluster.nodes[*index].endpoint()).collect();
-        Load::on(endpoints, &Recorder::new(), weight)
+        Load::start_at(endpoints, weight)
     }
 
     /// Sets clients to work that know of these endpoints.
     pub(crate) fn start_at(endpoints: Vec<String>, weight: &Weight) -> Load {
-        Load::on(endpoints, &Recorder::new(), weight)
+        Load::on(&[Doors::new(endpoints)], &Recorder::new(), weight)
     }
 
-    /// Sets clients to work on nodes, and writes down what they see.
-    pub(crate) fn on(endpoints: Vec<String>, recorder: &Arc<Recorder>, weight: &Weight) -> Load {
+    /// Sets clients to work, and writes down what they see. They and the watches are dealt out over the doors.
+    pub(crate) fn on(doors: &[Doors], recorder: &Arc<Recorder>, weight: &Weight) -> Load {
         let recorder = Arc::clone(recorder);
         let ending = watch::Sender::new(false);
         let (mut clients, mut tasks, mut watches) = (Vec::new(), JoinSet::new(), JoinSet::new());
         for client in 0..weight.clients {
-            let (connection, carrier) = Connection::start(client, Arc::clone(&recorder), endpoints.clone());
+            let (connection, carrier) =
+                Connection::start(client, Arc::clone(&recorder), doors_of(doors, client));
             let sessions = watch::Sender::new(None);
             for number in 0..weight.tasks {
                 let rng = Rng::new((weight.seed << 20) + u64::from(client) * 100 + number);
@@ -92,9 +97,9 @@ impl Load {
             clients.push((connection, carrier, tokio::spawn(keeper)));
         }
         for (number, filter) in (0..).zip(filters(&weight.ground.tags)) {
-            watches.spawn(watching::watch(number, filter, Arc::clone(&recorder), endpoints.clone()));
+            watches.spawn(watching::watch(number, filter, Arc::clone(&recorder), doors_of(doors, number)));
         }
-        Load { recorder, ending, clients, tasks, watches, endpoints }
+        Load { recorder, ending, clients, tasks, watches, doors: doors.to_vec() }
     }
 
     /// Waits until so many more locks have been granted: the cluster serves.
@@ -131,7 +136,7 @@ impl Load {
             }
         };
         if tokio::time::timeout_at(until, ended).await.is_err() {
-            let held = still_held(&self.recorder, &self.endpoints).await;
+            let held = still_held(&self.recorder, &self.doors).await;
             panic!("a task still waits for an answer; what is held and awaited:\n{held}");
         }
         for (connection, carrier, keeper) in self.clients {
@@ -147,9 +152,14 @@ impl Load {
     }
 }
 
+/// Whose turn a client or a watch is with.
+fn doors_of(doors: &[Doors], number: u32) -> Doors {
+    doors[number as usize % doors.len()].clone()
+}
+
 /// Every lock that is held or awaited, and the last that was recorded of whoever holds it.
-async fn still_held(recorder: &Recorder, endpoints: &[String]) -> String {
-    for endpoint in endpoints {
+async fn still_held(recorder: &Recorder, doors: &[Doors]) -> String {
+    for endpoint in doors.iter().flat_map(Doors::all) {
         let Ok(client) = tollgate_client::Client::connect([endpoint]).await else { continue };
         let Ok(locks) = client.list_locks("").all().await else { continue };
         let mut says = String::new();
@@ -209,39 +219,71 @@ async fn keep_sessions(
     unreachable!("there are more numbers than sessions")
 }
 
-/// What a linearizable read of everything sees, for the judge: at one revision, which two lists must agree on.
+/// What a linearizable read of everything sees, for the judge: each group at one revision, which is the same before and
+/// after its locks and leases were listed.
 pub(crate) async fn read_all(recorder: &Recorder, cluster: &Cluster) {
     let until = Instant::now() + PATIENCE;
     loop {
         let leader = cluster.leader().await;
-        let mut service = cluster.nodes[leader].locks();
-        let asked = recorder.now();
-        let leases = service.lease_list(LeaseListRequest::default()).await;
-        let locks = service.list_locks(ListLocksRequest::default()).await;
-        let after = service.lease_list(LeaseListRequest::default()).await;
-        if let (Ok(leases), Ok(locks), Ok(after)) = (leases, locks, after) {
-            let (leases, locks, after) = (leases.into_inner(), locks.into_inner(), after.into_inner());
-            let at = leases.header.unwrap().revision;
-            let waiting = locks.locks.iter().any(|lock| lock.waiter_count > 0 || lock.holder_count > 0);
-            if locks.header.unwrap().revision == at && after.header.unwrap().revision == at && !waiting {
-                let locks = locks.locks.iter().map(|lock| FinalLock {
-                    name: Name::new(&lock.name).unwrap(),
-                    holders: Vec::new(),
-                    waiters: Vec::new(),
-                });
-                let leases = leases.leases.iter();
-                let event = Event::FinalState {
-                    group: GROUP,
-                    asked,
-                    revision: revision(at),
-                    locks: locks.collect(),
-                    leases: leases.map(|each| (lease(each.id), revision(each.incarnation))).collect(),
-                };
-                recorder.record(event);
+        let read = read_once(recorder, cluster.nodes[leader].locks()).await;
+        let why = match read {
+            Ok(states) => {
+                for state in states {
+                    recorder.record(state);
+                }
                 return;
             }
-        }
-        assert!(Instant::now() < until, "locks are still held {PATIENCE:?} after all clients have left");
+            Err(why) => why,
+        };
+        assert!(Instant::now() < until, "{PATIENCE:?} after all clients have left: {why}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// The final state of every group, if nothing changed and nobody held or waited; else why not.
+async fn read_once(
+    recorder: &Recorder,
+    mut service: LockServiceClient<Channel>,
+) -> Result<Vec<Event>, String> {
+    let told = |status: tonic::Status| status.to_string();
+    let asked = recorder.now();
+    let before = revisions(recorder, &mut service).await?;
+    let leases = service.lease_list(LeaseListRequest::default()).await.map_err(told)?.into_inner();
+    let locks = service.list_locks(ListLocksRequest::default()).await.map_err(told)?.into_inner();
+    assert!(leases.cursor.is_empty() && locks.cursor.is_empty(), "few leases and locks are left");
+    let in_use = |lock: &&LockState| lock.waiter_count > 0 || lock.holder_count > 0;
+    if let Some(lock) = locks.locks.iter().find(in_use) {
+        return Err(format!("a lock is still held or awaited: {lock:?}"));
+    }
+    if revisions(recorder, &mut service).await? != before {
+        return Err("something changes".to_owned());
+    }
+    let states = before.into_iter().map(|(group, revision)| {
+        let names = locks.locks.iter().map(|lock| Name::new(&lock.name).unwrap());
+        let names = names.filter(|name| recorder.group_of_name(name) == group);
+        let leases = leases.leases.iter().map(|each| (lease(each.id), self::revision(each.incarnation)));
+        Event::FinalState {
+            group,
+            asked,
+            revision,
+            locks: names.map(|name| FinalLock { name, holders: Vec::new(), waiters: Vec::new() }).collect(),
+            leases: leases.filter(|(lease, _)| recorder.group_of_lease(*lease) == group).collect(),
+        }
+    });
+    Ok(states.collect())
+}
+
+/// How far each group has come, by a read of a lock that nobody has.
+async fn revisions(
+    recorder: &Recorder,
+    service: &mut LockServiceClient<Channel>,
+) -> Result<BTreeMap<GroupId, Revision>, String> {
+    let mut found = BTreeMap::new();
+    for group in recorder.groups() {
+        let request =
+            GetLockRequest { name: recorder.name_in(group, "nobody").to_string(), ..Default::default() };
+        let answer = service.get_lock(request).await.map_err(|status| status.to_string())?.into_inner();
+        found.insert(group, revision(answer.header.unwrap().revision));
+    }
+    Ok(found)
 }

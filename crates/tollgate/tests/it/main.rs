@@ -17,6 +17,7 @@ mod crashes;
 mod demo;
 mod disk_faults;
 mod disk_full;
+mod doors;
 mod elections;
 mod failover;
 mod gateways;

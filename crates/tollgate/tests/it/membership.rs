@@ -2,12 +2,14 @@
 
 use crate::cluster::{self, BINARY, Cluster, Making, PATIENCE, until};
 use crate::load::{Load, Weight};
+use crate::record::Recorder;
 use serde_json::Value;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tollgate_client::Client;
+use tokio_stream::StreamExt;
+use tollgate_client::{Client, Token, Watch, WatchItem};
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::{
     AddMemberRequest, GetLockRequest, GroupsRequest, LeaseGrantRequest, MembersRequest, PromoteMemberRequest,
@@ -171,6 +173,44 @@ async fn a_program_that_was_given_one_node_follows_the_cluster_away_from_it() {
     cluster.nodes[0].kill();
     program.progress().await;
     program.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p11_a_watch_goes_on_elsewhere_when_its_node_is_removed_from_its_group() {
+    let cluster = Cluster::start(Making::nodes(3).flags(&["--cluster-groups", "4"])).await;
+    let client = Client::connect(cluster.endpoints()).await.unwrap();
+    let session = client.session().open().await.unwrap();
+    let groups = Recorder::of_groups(4);
+    let names: Vec<String> =
+        groups.groups().map(|group| groups.name_in(group, "watched").to_string()).collect();
+    let mut watches = Vec::new();
+    for name in &names {
+        watches.push(client.watch().locks().name(name.as_str()).open().await.unwrap());
+    }
+    for _ in 0..2 {
+        for (name, watch) in names.iter().zip(&mut watches) {
+            let guard = session.lock(name.as_str()).acquire().await.unwrap();
+            let token = guard.token().unwrap();
+            guard.release().await.unwrap();
+            tokio::time::timeout(PATIENCE, until_granted(watch, token)).await.expect("the watch goes on");
+        }
+        // Of the last group it is no member first, and a while before it is none of group 0.
+        let served_by = watches[3].endpoint();
+        let serves = cluster.nodes.iter().position(|node| node.endpoint() == served_by).unwrap();
+        if voters(&cluster, serves).await.len() == 3 {
+            done(&cluster, &["member", "remove", &(serves + 1).to_string()]).await;
+        }
+    }
+}
+
+async fn until_granted(watch: &mut Watch, token: Token) {
+    loop {
+        match watch.next().await.unwrap().unwrap() {
+            WatchItem::Event(event) if event.change.granted() == Some(token) => return,
+            WatchItem::Event(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,9 @@
 //! A network between nodes that can be broken: a proxy for each way between two nodes, for peers and for forwarded
 //! operations alike.
 //!
-//! Invariant: a connection that lost bytes is closed before bytes pass again, as TCP would. Not here: connections of
-//! clients, which go to the nodes themselves.
+//! A node that joins later has ways of its own to the others, but they reach it by one entrance, the address that
+//! travels with the membership. Invariant: a connection that lost bytes is closed before bytes pass again, as TCP
+//! would. Not here: connections of clients, which go to the nodes themselves.
 
 use crate::cluster::NodePorts;
 use crate::ports;
@@ -26,41 +27,72 @@ pub(crate) enum Way {
 
 /// All ways between the nodes of a cluster.
 pub(crate) struct Links {
-    /// By who connects and to whom.
-    ways: BTreeMap<(usize, usize), Link>,
+    /// By who connects and to whom. Where one took another's place there are several, which are set alike: clients may
+    /// still use those that the first one told them of.
+    ways: BTreeMap<(usize, usize), Vec<Link>>,
+    /// By whose they are.
+    entrances: Vec<(usize, Link)>,
     nodes: usize,
-    _tasks: JoinSet<()>,
 }
 
-struct Link {
+/// A proxy for the peer port and the client port of a node.
+pub(crate) struct Link {
     peer: u16,
     client: u16,
     way: watch::Sender<Way>,
+    _tasks: JoinSet<()>,
+}
+
+impl Link {
+    pub(crate) async fn start(target: NodePorts) -> Link {
+        let (mut tasks, (way, state)) = (JoinSet::new(), watch::channel(Way::Open));
+        let peer = listen(target.peer, state.clone(), &mut tasks).await;
+        let client = listen(target.client, state, &mut tasks).await;
+        Link { peer, client, way, _tasks: tasks }
+    }
+
+    /// Where the peer port and the client port are found.
+    pub(crate) fn ports(&self) -> (u16, u16) {
+        (self.peer, self.client)
+    }
 }
 
 impl Links {
     pub(crate) async fn start(targets: &[NodePorts]) -> Links {
-        let (mut ways, mut tasks) = (BTreeMap::new(), JoinSet::new());
+        let mut ways = BTreeMap::new();
         for from in 0..targets.len() {
             for (to, target) in targets.iter().enumerate().filter(|(to, _)| *to != from) {
-                let (way, state) = watch::channel(Way::Open);
-                let peer = listen(target.peer, state.clone(), &mut tasks).await;
-                let client = listen(target.client, state, &mut tasks).await;
-                ways.insert((from, to), Link { peer, client, way });
+                ways.insert((from, to), vec![Link::start(*target).await]);
             }
         }
-        Links { ways, nodes: targets.len(), _tasks: tasks }
+        Links { ways, entrances: Vec::new(), nodes: targets.len() }
     }
 
     /// Where `from` finds the peer port and the client port of `to`.
     pub(crate) fn ports(&self, from: usize, to: usize) -> (u16, u16) {
-        let link = &self.ways[&(from, to)];
-        (link.peer, link.client)
+        self.ways[&(from, to)].last().expect("each way has a link").ports()
+    }
+
+    /// Another node takes a place: how it reaches the others, and how they reach it. All of it is open at first.
+    pub(crate) fn add(&mut self, place: usize, entrance: Link, to_others: Vec<(usize, Link)>) {
+        self.entrances.push((place, entrance));
+        for (other, link) in to_others {
+            self.ways.entry((place, other)).or_default().push(link);
+        }
     }
 
     /// Sets what becomes of the connections that `from` makes to `to`.
     pub(crate) fn set(&self, from: usize, to: usize, way: Way) {
-        self.ways[&(from, to)].way.send_replace(way);
+        for link in &self.ways[&(from, to)] {
+            link.way.send_replace(way);
+        }
+    }
+
+    /// Sets what becomes of the connections that others make to a node that joined later.
+    pub(crate) fn set_entrance(&self, of: usize, way: Way) {
+        for (_, link) in self.entrances.iter().filter(|(place, _)| *place == of) {
+            link.way.send_replace(way);
+        }
     }
 
     /// Sets both ways between a node and all others.
@@ -73,7 +105,8 @@ impl Links {
 
     /// Opens all ways.
     pub(crate) fn heal(&self) {
-        for link in self.ways.values() {
+        let entrances = self.entrances.iter().map(|(_, link)| link);
+        for link in self.ways.values().flatten().chain(entrances) {
             link.way.send_replace(Way::Open);
         }
     }

@@ -94,6 +94,17 @@ impl Recorder {
         self.group_of(lease.slot())
     }
 
+    /// All groups of the cluster.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+        (0..self.groups).map(GroupId::new)
+    }
+
+    /// A name that lives in the group, and ends so.
+    pub(crate) fn name_in(&self, group: GroupId, end: &str) -> Name {
+        let mut names = (0..).map(|number| Name::new(format!("{{g{number}}}/{end}")).unwrap());
+        names.find(|name| self.group_of_name(name) == group).expect("every group has names")
+    }
+
     /// A number for a client that no other has.
     pub(crate) fn next_caller(&self) -> u32 {
         self.callers.fetch_add(1, Ordering::Relaxed)

@@ -114,7 +114,11 @@ fn of_error(op: &Op, error: &v1::Error) -> Verdict {
         | R::ShuttingDown
         | R::StubPending
         | R::TimedOut
-        | R::Cancelled => again(),
+        | R::Cancelled
+        // Said by a node that is no member of the group, or not yet: it knows nothing of attempts before.
+        | R::NoSuchGroup
+        | R::WrongGroup
+        | R::NotHome => again(),
         // The lease that would know whether an earlier attempt wrote it is gone.
         R::LeaseNotFound if matches!(op, Op::PutRegister { .. }) => Verdict::Unknown,
         R::LeaseNotFound => Verdict::Done(Outcome::LeaseNotFound),

@@ -4,6 +4,7 @@
 //! gap means (`tollgate-check`).
 
 use crate::connection::GROUP;
+use crate::doors::Doors;
 use crate::record::Recorder;
 use crate::verdict::{end_reason, lease, mode, revision};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use tollgate_types::{Name, Owner, Revision, Token};
 use tonic::transport::Endpoint;
 
 /// Watches until it is aborted.
-pub(crate) async fn watch(number: u32, filter: Filter, recorder: Arc<Recorder>, endpoints: Vec<String>) {
+pub(crate) async fn watch(number: u32, filter: Filter, recorder: Arc<Recorder>, doors: Doors) {
     let mut next = revision(1);
     let (prefix, group) = match &filter {
         Filter::All => (String::new(), GROUP),
@@ -28,7 +29,7 @@ pub(crate) async fn watch(number: u32, filter: Filter, recorder: Arc<Recorder>, 
     recorder.record(Event::Watch { watch: number, group, from: next, filter });
     for place in number as usize.. {
         // It ends by trouble alone; the next node goes on.
-        let _ = follow(number, &prefix, &recorder, &endpoints[place % endpoints.len()], &mut next).await;
+        let _ = follow(number, &prefix, &recorder, &doors.nth(place), &mut next).await;
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }

@@ -255,7 +255,7 @@ impl Run<'_> {
         };
         let (outcome, stays) = match (patience, early) {
             (_, Some(outcome)) => (outcome.ok().flatten(), true),
-            (Some(_), None) => self.cancel(call, seq).await,
+            (Some(_), None) => self.cancel(call, seq, &names).await,
             (None, None) => (self.session.outcome(call).await, true),
         };
         if !self.session.is_believed() {
@@ -277,13 +277,15 @@ impl Run<'_> {
     }
 
     /// Ends a wait; the outcome of the wait, and whether a grant stays with the task.
-    async fn cancel(&mut self, made: Made, seq: u64) -> (Option<Outcome>, bool) {
+    async fn cancel(&mut self, made: Made, seq: u64, names: &Names) -> (Option<Outcome>, bool) {
         count(&self.recorder().counts.cancels);
         let release_if_granted = self.task.rng.percent(60);
         let asked = v1::CancelWaitRequest {
             lease_id: self.session.lease.get(),
             seq,
             release_if_granted,
+            // Which says the group.
+            name: names.as_slice()[0].to_string(),
             ..v1::CancelWaitRequest::default()
         };
         let op = Op::Cancel { of: made.call, release_if_granted };

@@ -1,8 +1,13 @@
 //! The cluster while faults are at it: who is broken, which ways are cut, what was done.
 //!
-//! Invariant: a node belongs to the one fault that has its lock; ways are what all cuts that last make of them
-//! together. Not here: when faults come (`lane`) and what they do (`faults`).
+//! There are as many places as the cluster has nodes; in a place one node may follow another, under another id. A
+//! gateway has a lock of its own as well. Invariant: a node belongs to the one fault that has its lock; ways are what
+//! all cuts that last make of them together. A node that joined later is dialled by one entrance, so a cut that only
+//! some of the others are to notice is cut on its own side alone. Not here: when faults come (`lane`) and what they do
+//! (`faults`).
 
+use super::access::Access;
+use super::arrival::{Arrival, Cradle, Seat};
 use super::fault_log::FaultLog;
 use super::faults::{Draw, FaultKind};
 use crate::cluster::{Cluster, Node, NodePorts};
@@ -16,18 +21,24 @@ use tokio::sync::{Mutex, MutexGuard, RwLock};
 use tollgate_proto::v1::Role;
 
 /// A node that is well again and not ready by then never will be.
-const RECOVERY: Duration = Duration::from_mins(1);
+pub(crate) const RECOVERY: Duration = Duration::from_mins(1);
 
 /// What one fault cuts: who no longer reaches whom, and how.
 pub(crate) type Cut = Vec<(usize, usize, Way)>;
 
 pub(crate) struct Arena {
     nodes: Vec<Mutex<Node>>,
-    ports: Vec<NodePorts>,
-    links: Links,
+    gateways: Vec<Mutex<Node>>,
+    /// What is known of the nodes without their locks.
+    seats: Plain<Vec<Seat>>,
+    cradle: Cradle,
+    pub(crate) access: Access,
+    links: Plain<Links>,
     cuts: Plain<BTreeMap<u64, Cut>>,
     /// Shared by faults of one node; had alone by those of the whole cluster.
     pub(crate) gate: RwLock<()>,
+    /// Had by the one change of members that is under way.
+    pub(crate) membership: Mutex<()>,
     recorder: Arc<Recorder>,
     log: Plain<FaultLog>,
     problems: Plain<Vec<String>>,
@@ -37,44 +48,114 @@ pub(crate) struct Arena {
 const LINES_TOLD: usize = 12;
 
 impl Arena {
-    /// Takes the nodes of a cluster, until they are given back.
-    pub(crate) fn around(cluster: &mut Cluster, recorder: Arc<Recorder>) -> Arc<Arena> {
+    /// Takes the nodes and gateways of a cluster, until they are given back. `flags`: those of nodes that join it.
+    pub(crate) fn around(
+        cluster: &mut Cluster,
+        access: Access,
+        flags: &[&str],
+        recorder: Arc<Recorder>,
+    ) -> Arc<Arena> {
         let nodes = std::mem::take(&mut cluster.nodes);
+        let gateways = std::mem::take(&mut cluster.gateways);
+        let links = cluster.links.take().expect("the nodes of this cluster meet through proxies");
+        let cradle = Cradle {
+            cluster: cluster.name().to_owned(),
+            dir: cluster.dir.path().to_owned(),
+            flags: flags.iter().map(ToString::to_string).collect(),
+        };
         Arc::new(Arena {
-            ports: nodes.iter().map(|node| node.ports).collect(),
+            seats: Plain::new(nodes.iter().map(|node| Seat { id: node.id, ports: node.ports }).collect()),
             nodes: nodes.into_iter().map(Mutex::new).collect(),
-            links: cluster.links.take().expect("the nodes of this cluster meet through proxies"),
+            gateways: gateways.into_iter().map(Mutex::new).collect(),
+            cradle,
+            access,
+            links: Plain::new(links),
             cuts: Plain::default(),
             gate: RwLock::new(()),
+            membership: Mutex::new(()),
             recorder,
             log: Plain::default(),
             problems: Plain::default(),
         })
     }
 
-    /// Gives the nodes back once all is well again: which faults there were, and what went wrong beside promises.
+    /// Gives all of it back once all is well again: which faults there were, and what went wrong beside promises.
     pub(crate) async fn give_back(self: Arc<Arena>, cluster: &mut Cluster) -> (FaultLog, Vec<String>) {
         let arena = Arc::into_inner(self).expect("all lanes have ended");
-        arena.links.heal();
+        let links = arena.links.into_inner().unwrap();
+        links.heal();
+        cluster.links = Some(links);
         let mut problems = arena.problems.into_inner().unwrap();
-        for (index, node) in arena.nodes.into_iter().enumerate() {
+        let mut well = |node: Mutex<Node>| {
             let mut node = node.into_inner();
-            if let Some(status) = node.exited() {
-                problems.push(ended(index, &node, status));
-            }
-            cluster.nodes.push(node);
-        }
-        cluster.links = Some(arena.links);
+            problems.extend(node.exited().map(|status| ended(&node, status)));
+            node
+        };
+        cluster.nodes = arena.nodes.into_iter().map(&mut well).collect();
+        cluster.gateways = arena.gateways.into_iter().map(&mut well).collect();
         cluster.until_ready().await;
         (arena.log.into_inner().unwrap(), problems)
     }
 
+    /// How many places there are.
     pub(crate) fn size(&self) -> usize {
         self.nodes.len()
     }
 
+    fn seats(&self) -> Vec<Seat> {
+        self.seats.lock().unwrap().clone()
+    }
+
     pub(crate) fn ports(&self, index: usize) -> NodePorts {
-        self.ports[index]
+        self.seats()[index].ports
+    }
+
+    /// The id of the node in a place.
+    pub(crate) fn id(&self, index: usize) -> u64 {
+        self.seats()[index].id
+    }
+
+    pub(crate) fn ids(&self, places: impl IntoIterator<Item = usize>) -> Vec<u64> {
+        places.into_iter().map(|index| self.id(index)).collect()
+    }
+
+    /// Prepares a node that is to take a place, and its ways to and from the others.
+    pub(crate) async fn prepare_arrival(&self, index: usize) -> Arrival {
+        let others = self.seats().into_iter().enumerate().filter(|(place, _)| *place != index);
+        let (arrival, (entrance, to_others)) =
+            Arrival::prepare(self.cradle.clone(), &others.collect::<Vec<_>>()).await;
+        self.links.lock().unwrap().add(index, entrance, to_others);
+        self.set_ways();
+        arrival
+    }
+
+    /// A node takes the place of one that has ended.
+    pub(crate) fn seat(&self, index: usize, node: &mut Node, newcomer: Node) {
+        self.access.moved(&node.endpoint(), &newcomer.endpoint());
+        self.seats.lock().unwrap()[index] = Seat { id: newcomer.id, ports: newcomer.ports };
+        *node = newcomer;
+    }
+
+    /// The gateway that a draw is for, or another that no fault has; none if there are no gateways.
+    pub(crate) async fn pick_gateway(&self, draw: &Draw) -> Option<MutexGuard<'_, Node>> {
+        let first = usize::try_from(draw.pick.checked_rem(self.gateways.len() as u64)?).unwrap();
+        let (before, after) = self.gateways.split_at(first);
+        let free = after.iter().chain(before).find_map(|gateway| gateway.try_lock().ok());
+        let mut gateway = match free {
+            Some(gateway) => gateway,
+            None => self.gateways[first].lock().await,
+        };
+        if let Some(status) = gateway.exited() {
+            self.problem(ended(&gateway, status));
+            self.start_gateway(&mut gateway);
+        }
+        Some(gateway)
+    }
+
+    /// Starts a gateway again, with the nodes that there are now.
+    pub(crate) fn start_gateway(&self, gateway: &mut Node) {
+        gateway.set_flag("--nodes", &self.access.nodes.all().join(","));
+        gateway.start(&[]);
     }
 
     /// The node that a draw is for. None is free only if more faults of single nodes run than there are nodes.
@@ -85,7 +166,7 @@ impl Arena {
         let first = leader.unwrap_or(usize::try_from(draw.pick % self.size() as u64).unwrap());
         for index in (0..self.size()).map(|offset| (first + offset) % self.size()) {
             if let Ok(mut node) = self.nodes[index].try_lock() {
-                self.must_run(index, &mut node);
+                self.must_run(&mut node);
                 return (index, node);
             }
         }
@@ -98,9 +179,9 @@ impl Arena {
     }
 
     /// A node that nobody did anything to has not ended.
-    fn must_run(&self, index: usize, node: &mut Node) {
+    fn must_run(&self, node: &mut Node) {
         if let Some(status) = node.exited() {
-            self.problem(ended(index, node, status));
+            self.problem(ended(node, status));
             node.start(&[]);
         }
     }
@@ -112,8 +193,8 @@ impl Arena {
 
     /// The node that leads each group, as far as anybody says so: the newest, should two.
     pub(crate) async fn leaders(&self) -> BTreeMap<u32, usize> {
-        let asked = self.ports.iter().map(|ports| tokio::spawn(ports.replicas()));
-        let asked: Vec<_> = asked.collect();
+        let asked: Vec<_> =
+            self.seats().into_iter().map(|seat| tokio::spawn(seat.ports.replicas())).collect();
         let mut found: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
         for (index, answer) in asked.into_iter().enumerate() {
             for replica in answer.await.unwrap_or_default() {
@@ -137,7 +218,7 @@ impl Arena {
             .collect();
         let leads =
             if leads.is_empty() { String::new() } else { format!(" (leader of {})", leads.join(", ")) };
-        format!("node {}{leads}", index + 1)
+        format!("node {}{leads}", self.id(index))
     }
 
     /// A fault begins, which is what this says; by which number its end is told.
@@ -169,29 +250,30 @@ impl Arena {
     }
 
     fn set_ways(&self) {
-        let cuts = self.cuts.lock().unwrap();
-        for from in 0..self.size() {
-            for to in (0..self.size()).filter(|to| *to != from) {
+        let (cuts, links) = (self.cuts.lock().unwrap(), self.links.lock().unwrap());
+        for to in 0..self.size() {
+            let mut into = Vec::new();
+            for from in (0..self.size()).filter(|from| *from != to) {
                 let here = cuts.values().flatten().filter(|(a, b, _)| (*a, *b) == (from, to));
                 let way = here.map(|(_, _, way)| *way).next_back().unwrap_or(Way::Open);
-                self.links.set(from, to, way);
+                links.set(from, to, way);
+                into.push(way);
             }
+            let all_cut = into.iter().all(|way| *way != Way::Open);
+            links.set_entrance(to, if all_cut { into[0] } else { Way::Open });
         }
     }
 
-    /// Waits until a node serves again after what was done to it.
-    pub(crate) async fn recovered(&self, index: usize, node: &mut Node) -> Result<(), String> {
+    /// Waits until a node or gateway serves again after what was done to it.
+    pub(crate) async fn recovered(&self, node: &mut Node) -> Result<(), String> {
         let until = Instant::now() + RECOVERY;
         while !node.is_ready().await {
             if let Some(status) = node.exited() {
-                return Err(format!(
-                    "node {} ended by itself with {status} when it was well again",
-                    index + 1
-                ));
+                return Err(format!("when all was well again: {}", ended(node, status)));
             }
             if Instant::now() > until {
                 let why = node.http("GET", "/readyz?verbose", "").await;
-                return Err(format!("node {} is not ready after {RECOVERY:?}: {why:?}", index + 1));
+                return Err(format!("{} is not ready after {RECOVERY:?}: {why:?}", node.title()));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -199,9 +281,9 @@ impl Arena {
     }
 }
 
-fn ended(index: usize, node: &Node, status: ExitStatus) -> String {
+fn ended(node: &Node, status: ExitStatus) -> String {
     let log = node.log();
     let lines: Vec<&str> = log.lines().collect();
     let last = lines[lines.len().saturating_sub(LINES_TOLD)..].join("\n    ");
-    format!("node {} ended by itself with {status}; it said\n    {last}", index + 1)
+    format!("{} ended by itself with {status}; it said\n    {last}", node.title())
 }

@@ -1,20 +1,22 @@
 //! Programs that use the client as people do, while faults come: what they ask, are told and believe is recorded.
 //!
 //! Beside them work the raw clients of `load`, on the same locks; those repeat every call until it is answered, these
-//! leave all of that to the client. Not here: what is judged (`tollgate-check`), but for what the judge can't see:
+//! leave all of that to the client, and following the cluster where it goes as well. Not here: what is judged (`tollgate-check`), but for what the judge can't see:
 //! whether two holders believe in one lock at the same moment (`holdings`).
 
 mod holdings;
 mod keeper;
 mod lapses;
+mod over_groups;
 mod probe;
 mod worker;
 
 pub(crate) use lapses::{PREFIX as LAPSE_PREFIX, TTL_MS as LAPSE_TTL_MS};
 
+use super::access::Access;
 use super::plan::Plan;
 use crate::client::watches;
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::PATIENCE;
 use crate::record::Recorder;
 use crate::rng::Rng;
 use crate::work::Ground;
@@ -27,8 +29,7 @@ use tollgate_check::{CallId, Event, Filter, Op, Outcome};
 use tollgate_client::{Client, Revision};
 use tollgate_types::{GroupId, Name};
 
-/// Sessions that work at once, and what each does at once.
-const SESSIONS: u64 = 4;
+/// What each session does at once.
 const WORKERS: u64 = 3;
 
 /// Watches of raw clients have lower numbers.
@@ -83,7 +84,7 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) async fn start(
         plan: &Plan,
-        cluster: &Cluster,
+        access: &Access,
         recorder: &Arc<Recorder>,
         ground: &Ground,
     ) -> Clients {
@@ -97,8 +98,9 @@ impl Clients {
         let ending = watch::Sender::new(false);
         let (mut tasks, mut watching) = (JoinSet::new(), JoinSet::new());
         let mut rng = Rng::new(plan.seed ^ 0x00c1_1e47);
-        for _ in 0..SESSIONS {
-            let client = Client::connect(cluster.endpoints()).await.unwrap();
+        // Half of them know of nodes only.
+        for doors in [&access.nodes, &access.gateways, &access.nodes, &access.both] {
+            let client = Client::connect(doors.all()).await.unwrap();
             tasks.spawn(keeper::keep_working(
                 client,
                 Arc::clone(&common),
@@ -106,19 +108,19 @@ impl Clients {
                 ending.subscribe(),
             ));
         }
-        let client = Client::connect(cluster.endpoints()).await.unwrap();
-        for group in (0..plan.groups).map(GroupId::new) {
-            let name = probe::name_in(group, recorder);
-            tasks.spawn(probe::run(client.clone(), name, Arc::clone(&common), ending.subscribe()));
+        let client = Client::connect(access.nodes.all()).await.unwrap();
+        for group in recorder.groups() {
+            tasks.spawn(probe::run(client.clone(), group, Arc::clone(&common), ending.subscribe()));
         }
         tasks.spawn(lapses::run(
             client.clone(),
-            cluster.endpoints(),
+            access.nodes.clone(),
             Arc::clone(&common),
             ending.subscribe(),
         ));
-        for (number, tag) in (WATCHES_FROM..).zip(ground.tags.iter().take(1)) {
-            watching.spawn(follow(client.clone(), number, format!("{{{tag}}}/"), Arc::clone(&common)));
+        let by_gateways = Client::connect(access.gateways.all()).await.unwrap();
+        for ((number, tag), client) in (WATCHES_FROM..).zip(ground.tags.iter()).zip([client, by_gateways]) {
+            watching.spawn(follow(client, number, format!("{{{tag}}}/"), Arc::clone(&common)));
         }
         Clients { common, ending, tasks, watches: watching }
     }

@@ -2,7 +2,7 @@
 //!
 //! Not here: what they did (`faults`).
 
-use super::faults::FaultKind;
+use super::faults::{FaultKind, Reach};
 use std::collections::BTreeMap;
 use tollgate_check::At;
 
@@ -40,9 +40,15 @@ impl FaultLog {
         counts
     }
 
-    /// For how much of a span some fault lasted, or had not been over for long.
+    /// For how much of a span some fault of nodes lasted, or had not been over for long.
     pub(crate) fn disturbed_us(&self, from: At, to: At) -> u64 {
-        covered_us(self.0.iter(), from, to)
+        covered_us(self.0.iter().filter(|entry| entry.kind.reach() != Reach::Gateway), from, to)
+    }
+
+    /// How many nodes took another's place, or were to.
+    pub(crate) fn members_replaced(&self) -> usize {
+        let changes = [FaultKind::Replace, FaultKind::GrowAndShrink];
+        self.0.iter().filter(|entry| changes.contains(&entry.kind)).count()
     }
 
     /// Whether a majority was lost in a span, or had not been back for long.
@@ -74,8 +80,10 @@ fn a_span_is_disturbed_once_where_faults_overlap() {
     let mut log = FaultLog::default();
     let first = log.begin(FaultKind::Kill, At::from_ms(1_000));
     let second = log.begin(FaultKind::Majority, At::from_ms(1_500));
+    let third = log.begin(FaultKind::GatewayKill, At::from_ms(2_500));
     log.end(first, At::from_ms(2_000));
     log.end(second, At::from_ms(3_000));
+    log.end(third, At::from_ms(9_000));
     assert_eq!(log.disturbed_us(At::ZERO, At::from_ms(10_000)), 5_000_000);
     assert_eq!(log.disturbed_us(At::from_ms(6_500), At::from_ms(10_000)), 0);
     assert!(log.majority_was_lost(At::from_ms(5_900), At::from_ms(7_000)));

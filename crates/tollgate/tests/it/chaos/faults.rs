@@ -4,8 +4,10 @@
 
 mod clock;
 mod disk;
+mod gateway;
 mod kill;
 mod majority;
+mod membership;
 mod network;
 mod pause;
 mod restart;
@@ -20,6 +22,8 @@ use std::time::Duration;
 pub(crate) enum Reach {
     /// One node at most.
     Node,
+    /// A gateway, and no node.
+    Gateway,
     /// More: no other fault is to come meanwhile.
     Cluster,
 }
@@ -38,12 +42,17 @@ pub(crate) enum FaultKind {
     FullDisk,
     Clock,
     Transfer,
+    Replace,
+    GrowAndShrink,
+    GatewayKill,
+    GatewayPause,
+    GatewayRestart,
     RollingRestart,
     Majority,
 }
 
 /// What is known of each kind: its name, what it breaks, and how often it is drawn in comparison with others.
-const TABLE: [(FaultKind, &str, Reach, u64); 13] = [
+const TABLE: [(FaultKind, &str, Reach, u64); 18] = [
     (FaultKind::Kill, "kill -9", Reach::Node, 20),
     (FaultKind::Pause, "pause", Reach::Node, 14),
     (FaultKind::Isolate, "partition, both ways", Reach::Node, 10),
@@ -55,6 +64,11 @@ const TABLE: [(FaultKind, &str, Reach, u64); 13] = [
     (FaultKind::FullDisk, "full disk", Reach::Node, 7),
     (FaultKind::Clock, "clock off by less than rho", Reach::Node, 5),
     (FaultKind::Transfer, "leadership transfer", Reach::Node, 8),
+    (FaultKind::Replace, "node lost with its disk, and replaced", Reach::Node, 5),
+    (FaultKind::GrowAndShrink, "node added, another removed", Reach::Node, 5),
+    (FaultKind::GatewayKill, "gateway kill -9", Reach::Gateway, 7),
+    (FaultKind::GatewayPause, "gateway pause", Reach::Gateway, 4),
+    (FaultKind::GatewayRestart, "gateway restart", Reach::Gateway, 3),
     (FaultKind::RollingRestart, "rolling restart", Reach::Cluster, 2),
     (FaultKind::Majority, "majority lost for a short time", Reach::Cluster, 4),
 ];
@@ -115,6 +129,10 @@ pub(crate) async fn run(arena: &Arena, draw: Draw) -> Result<(), String> {
         FaultKind::SlowDisk | FaultKind::FailingDisk | FaultKind::FullDisk => disk::run(arena, draw).await,
         FaultKind::Clock => clock::run(arena, draw).await,
         FaultKind::Transfer => transfer::run(arena, draw).await,
+        FaultKind::Replace | FaultKind::GrowAndShrink => membership::run(arena, draw).await,
+        FaultKind::GatewayKill | FaultKind::GatewayPause | FaultKind::GatewayRestart => {
+            gateway::run(arena, draw).await
+        }
         FaultKind::RollingRestart => restart::run(arena, draw).await,
         FaultKind::Majority => majority::run(arena, draw).await,
     }

@@ -1,6 +1,6 @@
 //! Lanes: each brings one fault after the other, drawn from a seed of its own.
 //!
-//! Invariant: a fault of one node has that node to itself, and there are only as many lanes as nodes may be broken
+//! Invariant: a fault of one node or gateway has it to itself, and there are only as many lanes as nodes may be broken
 //! while a majority is left; a fault of the whole cluster has all lanes to itself. Each fault ends before its lane
 //! draws the next. Not here: what faults do (`faults`).
 
@@ -36,16 +36,16 @@ async fn run(arena: Arc<Arena>, mut rng: Rng, until: Instant) {
             return;
         }
         let draw = Draw::from(&mut rng);
-        let ended = match draw.kind.reach() {
-            Reach::Node => {
-                let _shared = arena.gate.read().await;
-                faults::run(&arena, draw).await
-            }
-            Reach::Cluster => {
-                let _alone = arena.gate.write().await;
-                faults::run(&arena, draw).await
-            }
-        };
+        let (_shared, _alone);
+        match draw.kind.reach() {
+            Reach::Node | Reach::Gateway => _shared = arena.gate.read().await,
+            Reach::Cluster => _alone = arena.gate.write().await,
+        }
+        // Whoever had the gate before may have left something broken.
+        if arena.has_problems() {
+            return;
+        }
+        let ended = faults::run(&arena, draw).await;
         if let Err(problem) = ended {
             arena.problem(problem);
         }

@@ -15,6 +15,7 @@ pub(crate) struct Plan {
     pub(crate) span: Duration,
     pub(crate) nodes: usize,
     pub(crate) groups: u32,
+    pub(crate) gateways: usize,
     /// How many operations all clients together begin in a second, at most: what the judge can take.
     pub(crate) rate_per_s: u32,
 }
@@ -22,11 +23,11 @@ pub(crate) struct Plan {
 impl Plan {
     /// A run that other tests can wait for.
     pub(crate) fn short(seed: u64, span: Duration) -> Plan {
-        Plan { seed, span, nodes: 3, groups: 1, rate_per_s: 300 }
+        Plan { seed, span, nodes: 3, groups: 2, gateways: 1, rate_per_s: 300 }
     }
 
-    /// As the variables `CHAOS_MINUTES`, `CHAOS_SEED`, `CHAOS_NODES`, `CHAOS_GROUPS` and `CHAOS_RATE` say; those that
-    /// are empty count as not set.
+    /// As the variables `CHAOS_MINUTES`, `CHAOS_SEED`, `CHAOS_NODES`, `CHAOS_GROUPS`, `CHAOS_GATEWAYS` and `CHAOS_RATE`
+    /// say; those that are empty count as not set.
     pub(crate) fn from_env() -> Plan {
         let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let minutes = number("CHAOS_MINUTES").unwrap_or(1);
@@ -34,7 +35,8 @@ impl Plan {
             seed: number("CHAOS_SEED").unwrap_or(today % 1_000_000),
             span: Duration::from_secs(60 * minutes),
             nodes: usize::try_from(number("CHAOS_NODES").unwrap_or(5)).unwrap(),
-            groups: u32::try_from(number("CHAOS_GROUPS").unwrap_or(1)).unwrap(),
+            groups: u32::try_from(number("CHAOS_GROUPS").unwrap_or(4)).unwrap(),
+            gateways: usize::try_from(number("CHAOS_GATEWAYS").unwrap_or(2)).unwrap(),
             rate_per_s: u32::try_from(number("CHAOS_RATE").unwrap_or(400)).unwrap(),
         }
     }
@@ -46,12 +48,12 @@ impl Plan {
 
     /// How to have the same faults again.
     pub(crate) fn again(&self) -> String {
-        let Plan { seed, span, nodes, groups, .. } = self;
+        let Plan { seed, span, nodes, groups, gateways, .. } = self;
         let minutes = span.as_secs().div_ceil(60);
-        format!("make chaos MINUTES={minutes} SEED={seed} NODES={nodes} GROUPS={groups}")
+        format!("make chaos MINUTES={minutes} SEED={seed} NODES={nodes} GROUPS={groups} GATEWAYS={gateways}")
     }
 
-    /// What names have in braces, so that every group has some: two for each.
+    /// What names have in braces, so that every group has some: one for each, or two if there is but one group.
     pub(crate) fn tags(&self, recorder: &Recorder) -> Arc<[String]> {
         let mut tags = Vec::new();
         for group in (0..self.groups).map(GroupId::new) {
@@ -59,7 +61,7 @@ impl Plan {
                 let name = Name::new(format!("{{{tag}}}")).unwrap();
                 recorder.group_of_name(&name) == group
             });
-            tags.extend(there.take(2));
+            tags.extend(there.take(if self.groups == 1 { 2 } else { 1 }));
         }
         tags.into()
     }
@@ -67,11 +69,12 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { seed, span, nodes, groups, rate_per_s } = self;
+        let Plan { seed, span, nodes, groups, gateways, rate_per_s } = self;
         let seconds = span.as_secs();
         write!(
             f,
-            "chaos: seed {seed}, {seconds} s, {nodes} nodes, {groups} groups, {rate_per_s} operations/s; "
+            "chaos: seed {seed}, {seconds} s, {nodes} nodes, {groups} groups, {gateways} gateways, \
+             {rate_per_s} operations/s; "
         )?;
         write!(f, "again: {}", self.again())
     }

@@ -5,6 +5,7 @@
 //! of locks that begin with [`PREFIX`]. Not here: that report.
 
 use super::Common;
+use crate::doors::Doors;
 use crate::rng::Rng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,20 +24,14 @@ pub(crate) const PREFIX: &str = "lapse/";
 pub(crate) const TTL_MS: u64 = 1_500;
 
 /// One silent holder after the other.
-pub(crate) async fn run(
-    client: Client,
-    endpoints: Vec<String>,
-    common: Arc<Common>,
-    ending: watch::Receiver<bool>,
-) {
+pub(crate) async fn run(client: Client, doors: Doors, common: Arc<Common>, ending: watch::Receiver<bool>) {
     let mut rng = Rng::new(0x001a_75e5);
     for number in 0_usize.. {
         if *ending.borrow() {
             return;
         }
         let name = Name::new(format!("{PREFIX}{}", number % 8)).unwrap();
-        let endpoint = &endpoints[number % endpoints.len()];
-        if hold_in_silence(endpoint, &name, &common, &mut rng).await.is_some() {
+        if hold_in_silence(&doors.nth(number), &name, &common, &mut rng).await.is_some() {
             wait_for(&client, &name, &common).await;
         } else {
             tokio::time::sleep(Duration::from_millis(200)).await;

@@ -4,7 +4,7 @@
 //! Not here: how long the gaps are (`report`).
 
 use super::Common;
-use crate::record::{Recorder, count};
+use crate::record::count;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -18,13 +18,8 @@ const TTL: Duration = Duration::from_mins(2);
 /// Between two grants that go well.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// A name that lives in the group, and that nobody else uses.
-pub(crate) fn name_in(group: GroupId, recorder: &Recorder) -> Name {
-    let names = (0..).map(|number| Name::new(format!("{{p{number}}}/probe")).unwrap());
-    names.into_iter().find(|name| recorder.group_of_name(name) == group).expect("every group has names")
-}
-
-pub(crate) async fn run(client: Client, name: Name, common: Arc<Common>, ending: watch::Receiver<bool>) {
+pub(crate) async fn run(client: Client, group: GroupId, common: Arc<Common>, ending: watch::Receiver<bool>) {
+    let name = common.recorder.name_in(group, "probe");
     while !*ending.borrow() {
         let caller = common.recorder.next_caller();
         let lease = LeaseId::assigned(name.slot(), common.next_lease());

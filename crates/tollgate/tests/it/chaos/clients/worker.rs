@@ -15,9 +15,9 @@ use tollgate_client::{Acquire, AcquireError, ErrorKind, Guard, Session};
 use tollgate_types::{GroupId, Mode, Name, Names, Owner};
 
 pub(crate) struct Worker {
-    common: Arc<Common>,
-    session: Session,
-    rng: Rng,
+    pub(super) common: Arc<Common>,
+    pub(super) session: Session,
+    pub(super) rng: Rng,
 }
 
 /// A request for locks.
@@ -38,6 +38,9 @@ impl Worker {
         while !*over.borrow() && !*ending.borrow() && self.session.check().is_ok() {
             let pace = self.common.ground.pace.clone().expect("chaos has a pace");
             pace.turn().await;
+            if self.rng.percent(8) && self.draw_over_groups().await {
+                continue;
+            }
             let request = self.draw();
             let Some(guard) = self.lock(&request).await else { continue };
             self.hold(&request, guard, &pace).await;

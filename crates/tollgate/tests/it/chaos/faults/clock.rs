@@ -40,7 +40,7 @@ pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
         ("CLOCK_OFF_PPM".to_owned(), off_ppm.to_string()),
     ];
     node.start(&[]);
-    let recovered = arena.recovered(index, &mut node).await;
+    let recovered = arena.recovered(&mut node).await;
     arena.end(number);
     recovered
 }

@@ -33,10 +33,10 @@ pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
         }
         _ => {
             let number = arena.begin(draw.kind, &format!("fsync of {title} fails"));
-            (number, fails(index, &mut node).await)
+            (number, fails(&mut node).await)
         }
     };
-    let recovered = arena.recovered(index, &mut node).await;
+    let recovered = arena.recovered(&mut node).await;
     arena.end(number);
     done.and(recovered)
 }
@@ -48,7 +48,7 @@ async fn lasts(tampering: Tampering, span: Duration) -> Result<(), String> {
 }
 
 /// The node must stop, say why, and come back.
-async fn fails(index: usize, node: &mut Node) -> Result<(), String> {
+async fn fails(node: &mut Node) -> Result<(), String> {
     let tampering = tokio::task::block_in_place(|| Tampering::with_fsync(node, "error=EIO"));
     let until = Instant::now() + NOTICED;
     let status = loop {
@@ -62,11 +62,11 @@ async fn fails(index: usize, node: &mut Node) -> Result<(), String> {
     };
     tokio::task::block_in_place(|| drop(tampering));
     let Some(status) = status else {
-        return Err(format!("node {} still runs {NOTICED:?} after its fsyncs began to fail", index + 1));
+        return Err(format!("{} still runs {NOTICED:?} after its fsyncs began to fail", node.title()));
     };
     node.start(&[]);
     if status.code() == Some(DISK_FAILED) {
         return Ok(());
     }
-    Err(format!("a failed fsync ended node {} with {status}, not with {DISK_FAILED}", index + 1))
+    Err(format!("a failed fsync ended {} with {status}, not with {DISK_FAILED}", node.title()))
 }

@@ -9,7 +9,7 @@ pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
     node.kill();
     tokio::time::sleep(draw.span_ms(0, 3_000)).await;
     node.start(&[]);
-    let recovered = arena.recovered(index, &mut node).await;
+    let recovered = arena.recovered(&mut node).await;
     arena.end(number);
     recovered
 }

@@ -11,7 +11,7 @@ pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
     let gone: Vec<usize> = (0..count).map(|offset| (first + offset) % size).collect();
     let (killed, span) = (draw.rng.percent(50), draw.span_ms(500, 4_000));
     let how = if killed { "kill -9" } else { "SIGSTOP" };
-    let ids: Vec<usize> = gone.iter().map(|index| index + 1).collect();
+    let ids = arena.ids(gone.iter().copied());
     let number = arena.begin(draw.kind, &format!("{how} nodes {ids:?}, a majority, for {span:?}"));
     for &index in &gone {
         let mut node = arena.node(index).await;
@@ -25,7 +25,7 @@ pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
     let mut problems = Vec::new();
     for index in gone {
         let mut node = arena.node(index).await;
-        problems.extend(arena.recovered(index, &mut node).await.err());
+        problems.extend(arena.recovered(&mut node).await.err());
     }
     arena.end(number);
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }

@@ -34,7 +34,7 @@ async fn around_one(arena: &Arena, mut draw: Draw) -> Result<(), String> {
         tokio::time::sleep(span).await;
         arena.mend(number);
     }
-    let recovered = arena.recovered(index, &mut node).await;
+    let recovered = arena.recovered(&mut node).await;
     arena.end(number);
     recovered
 }
@@ -65,7 +65,7 @@ async fn split(arena: &Arena, mut draw: Draw) -> Result<(), String> {
     let few: BTreeSet<usize> = (0..count).map(|offset| (first + offset) % size).collect();
     let way = if draw.rng.percent(50) { Way::Silent } else { Way::Closed };
     let span = draw.span_ms(1_000, 6_000);
-    let ids: Vec<usize> = few.iter().map(|index| index + 1).collect();
+    let ids = arena.ids(few.iter().copied());
     let says =
         format!("part nodes {ids:?} from the others ({way:?}, {}) for {span:?}", arena.title(first).await);
     let number = arena.begin(draw.kind, &says);
@@ -77,7 +77,7 @@ async fn split(arena: &Arena, mut draw: Draw) -> Result<(), String> {
     let mut problems = Vec::new();
     for index in 0..size {
         let mut node = arena.node(index).await;
-        problems.extend(arena.recovered(index, &mut node).await.err());
+        problems.extend(arena.recovered(&mut node).await.err());
     }
     arena.end(number);
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }

@@ -11,7 +11,7 @@ pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
     node.signal("STOP");
     tokio::time::sleep(span).await;
     node.signal("CONT");
-    let recovered = arena.recovered(index, &mut node).await;
+    let recovered = arena.recovered(&mut node).await;
     arena.end(number);
     recovered
 }

@@ -12,11 +12,11 @@ pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
         node.signal("TERM");
         let status = node.until_exited().await;
         if status.code() != Some(0) {
-            done = Err(format!("SIGTERM ended node {} with {status}", index + 1));
+            done = Err(format!("SIGTERM ended {} with {status}", node.title()));
         }
         tokio::time::sleep(draw.span_ms(0, 300)).await;
         node.start(&[]);
-        done = done.and(arena.recovered(index, &mut node).await);
+        done = done.and(arena.recovered(&mut node).await);
     }
     arena.end(number);
     done

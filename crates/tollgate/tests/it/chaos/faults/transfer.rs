@@ -13,10 +13,10 @@ pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
     let Some(nth) = draw.pick.checked_rem(leaders.len() as u64) else { return Ok(()) };
     let Some((&group, &leader)) = leaders.iter().nth(usize::try_from(nth).unwrap()) else { return Ok(()) };
     let to = (leader + 1 + usize::try_from(draw.rng.below(arena.size() as u64 - 1)).unwrap()) % arena.size();
-    let says = format!("transfer group {group} from node {} to node {}", leader + 1, to + 1);
+    let says = format!("transfer group {group} from node {} to node {}", arena.id(leader), arena.id(to));
     let number = arena.begin(draw.kind, &says);
     let channel = arena.ports(leader).channel(Duration::from_secs(3));
-    let asked = TransferRequest { group_id: group, node_id: to as u64 + 1 };
+    let asked = TransferRequest { group_id: group, node_id: arena.id(to) };
     let _ = AdminServiceClient::new(channel).transfer(asked).await;
     arena.end(number);
     Ok(())
