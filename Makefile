@@ -19,7 +19,8 @@ NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run strace test test-slow lint sim chaos mutants-core mutants-sim mutants-node fuzz bench-core bench-replica bench-storage
+.PHONY: help run strace test test-slow lint sim chaos mutants-core mutants-sim mutants-node fuzz \
+	bench bench-core bench-replica bench-storage
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +71,10 @@ mutants-node: strace ## Plant each known bug in node, server and binary and show
 
 fuzz: ## Feed the decoders random and damaged bytes for SECONDS=60
 	FUZZ_SECONDS=$(SECONDS) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture fuzz::fuzz_
+
+bench: ## Measure three processes: locks per second, latencies, CPU (ARGS="contended --own-cluster 3" and so on)
+	cargo build --release -p tollgate
+	target/release/tollgate bench $(if $(ARGS),$(ARGS),uncontended --clients 1,64,256,1024 --own-cluster 3)
 
 bench-core: ## Measure the core: time per command, memory, snapshot stalls
 	cargo bench -p tollgate-core --bench core
