@@ -13,6 +13,9 @@ NODES = 5
 GROUPS = 4
 GATEWAYS = 2
 
+# Outside the workspace: its manifest says why.
+COMPARE = --manifest-path crates/tollgate-bench-compare/Cargo.toml
+
 CORE_BUGS = --features tollgate-core/planted-bugs
 SIM_BUGS = --features tollgate-sim/planted-bugs
 FENCE_BUGS = --features tollgate-fence/planted-bugs
@@ -20,7 +23,8 @@ NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run strace test test-slow lint sim chaos mutants-core mutants-sim mutants-node fuzz bench-core bench-replica bench-storage
+.PHONY: help run strace test test-slow lint sim chaos mutants-core mutants-sim mutants-node fuzz \
+	bench bench-core bench-replica bench-storage bench-compare bench-compare-build peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +49,7 @@ test-slow: strace ## Compare the core with its oracle on SEQUENCES=1000000 histo
 
 lint: ## Check format, lints, docs and the rules of the house
 	cargo fmt --all --check
+	cargo fmt $(COMPARE) --check
 	cargo clippy --workspace --all-targets $(CORE_BUGS) $(SIM_BUGS) $(NODE_BUGS) $(FENCE_BUGS) $(SMALL_SIZES) -- -D warnings
 	cargo clippy --workspace -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
@@ -72,6 +77,10 @@ mutants-node: strace ## Plant each known bug in node, server and binary and show
 fuzz: ## Feed the decoders random and damaged bytes for SECONDS=60
 	FUZZ_SECONDS=$(SECONDS) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture fuzz::fuzz_
 
+bench: ## Measure three processes: locks per second, latencies, CPU (ARGS="contended --own-cluster 3" and so on)
+	cargo build --release -p tollgate
+	target/release/tollgate bench $(if $(ARGS),$(ARGS),uncontended --clients 1,64,256,1024 --own-cluster 3)
+
 bench-core: ## Measure the core: time per command, memory, snapshot stalls
 	cargo bench -p tollgate-core --bench core
 
@@ -80,3 +89,23 @@ bench-replica: ## Measure replication without disk and network, beside bare raft
 
 bench-storage: ## Measure the log on disk, with fsync, in target/ or BENCH_DIR
 	cargo bench -p tollgate-replica --bench storage
+
+# What is compared with comes from Debian's packages. What they start by themselves is stopped; what was there before is
+# let be.
+peers:
+	@missing=; for tool in etcd java redis-server protoc setpriv; do command -v $$tool > /dev/null || missing="$$missing $$tool"; done; \
+	for file in java/zookeeper.jar ../include/google/protobuf/struct.proto; do \
+		test -e /usr/share/$$file || missing="$$missing $$file"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		apt-get -qq update && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+			etcd-server redis-server zookeeper protobuf-compiler libprotobuf-dev default-jre-headless util-linux; \
+		for service in etcd redis-server zookeeper; do service $$service stop > /dev/null 2>&1 || true; done; \
+	else echo "missing:$$missing. Install etcd-server, redis-server, zookeeper, protobuf-compiler and libprotobuf-dev"; exit 1; fi
+
+bench-compare-build: peers
+	cargo build --release -p tollgate
+	cargo build --release $(COMPARE) --target-dir target
+
+bench-compare: bench-compare-build ## Measure beside etcd, ZooKeeper and Redis and write docs/benchmarks.md (ARGS="--figures pairs")
+	target/release/tollgate-bench-compare $(if $(ARGS),$(ARGS),--document docs/benchmarks.md)

@@ -1,10 +1,7 @@
-//! Puts load on a cluster over session streams and prints what it measured.
+//! Fills a cluster with leases and locks, beyond what `tollgate bench` does: what many of them cost, and how they end.
 //!
 //! ```text
-//! load pairs    ADDRESS CLIENTS SECONDS     each client locks and unlocks a name of its own, one operation at a time
-//! load client   ADDRESS TASKS SECONDS       the same through the client library, all tasks on one session
-//! load leases   ADDRESS COUNT TTL_S SECONDS keeps that many leases alive, each every third of its TTL
-//! load spread   ADDRESS COUNT TTL_S SECONDS the same, while each lease holds a lock in each of the cluster's groups
+//! load spread   ADDRESS COUNT TTL_S SECONDS keeps leases alive that hold a lock in each of the cluster's groups
 //! load locks    ADDRESS COUNT               holds that many locks on one lease for each thousand, and waits for Enter
 //! load expire   ADDRESS COUNT TTL_S         lets leases with a lock each end together: how long until all are free
 //! ```
@@ -25,8 +22,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::session_service_client::SessionServiceClient;
 use tollgate_proto::v1::{
-    GroupsRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LockRequest, Operation, Request, SessionRequest,
-    StatusRequest, UnlockRequest, operation::Op, operation_result::Result as OpResult,
+    GroupsRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LockRequest, Operation, SessionRequest,
+    StatusRequest, operation::Op, operation_result::Result as OpResult,
 };
 use tollgate_types::{GroupId, GroupMap, Slot};
 use tonic::transport::Endpoint;
@@ -111,10 +108,10 @@ impl Session {
         Ok(())
     }
 
-    async fn lock(&self, name: String, lease_id: u64, request: Option<Request>) -> anyhow::Result<u64> {
-        let lock = LockRequest { name, lease_id, request, ..Default::default() };
+    async fn lock(&self, name: String, lease_id: u64) -> anyhow::Result<()> {
+        let lock = LockRequest { name, lease_id, ..Default::default() };
         match self.ask(Op::Lock(lock)).await? {
-            OpResult::Lock(lock) if lock.acquired => Ok(lock.fencing_token),
+            OpResult::Lock(lock) if lock.acquired => Ok(()),
             other => bail!("not acquired: {other:?}"),
         }
     }
@@ -125,13 +122,8 @@ async fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["pairs", address, clients, seconds] => pairs(address, clients.parse()?, seconds.parse()?).await,
-        ["client", address, tasks, seconds] => client(address, tasks.parse()?, seconds.parse()?).await,
-        ["leases", address, count, ttl_s, seconds] => {
-            leases(address, count.parse()?, ttl_s.parse()?, seconds.parse()?, false).await
-        }
         ["spread", address, count, ttl_s, seconds] => {
-            leases(address, count.parse()?, ttl_s.parse()?, seconds.parse()?, true).await
+            spread(address, count.parse()?, ttl_s.parse()?, seconds.parse()?).await
         }
         ["locks", address, count] => locks(address, count.parse()?).await,
         ["expire", address, count, ttl_s] => expire(address, count.parse()?, ttl_s.parse()?).await,
@@ -143,83 +135,6 @@ async fn main() -> anyhow::Result<()> {
 fn fresh_id(number: u64) -> u64 {
     let run = std::process::id();
     (u64::from(run) << 32 | number) & (i64::MAX as u64)
-}
-
-async fn pairs(address: &str, clients: u64, seconds: u64) -> anyhow::Result<()> {
-    let session = Session::open(address).await?;
-    let done = Arc::new(AtomicU64::new(0));
-    let until = Instant::now() + Duration::from_secs(seconds);
-    let mut tasks = Vec::new();
-    for client in 0..clients {
-        let (session, done) = (session.clone(), Arc::clone(&done));
-        tasks.push(tokio::spawn(async move {
-            let lease_id = fresh_id(client + 1);
-            session.grant(lease_id, 60_000).await?;
-            let mut took = Vec::new();
-            let mut seq = 0;
-            while Instant::now() < until {
-                let began = Instant::now();
-                let name = format!("load/{client}");
-                let request = |seq: u64| {
-                    let acked = tollgate_proto::v1::SeqRange { first: 1, last: seq - 1 };
-                    let acked = if seq > 1 { vec![acked] } else { Vec::new() };
-                    Some(Request { seq, acked, attempt: 0, lease_id: 0 })
-                };
-                seq += 1;
-                let fencing_token = session.lock(name.clone(), lease_id, request(seq)).await?;
-                seq += 1;
-                let request = request(seq);
-                let unlock = UnlockRequest { name, lease_id, fencing_token, request, ..Default::default() };
-                session.ask(Op::Unlock(unlock)).await?;
-                took.push(began.elapsed());
-                done.fetch_add(1, Ordering::Relaxed);
-            }
-            anyhow::Ok(took)
-        }));
-    }
-    let mut all = Vec::new();
-    for task in tasks {
-        all.extend(task.await??);
-    }
-    report(all, &format!("{clients} clients"), seconds);
-    Ok(())
-}
-
-async fn client(address: &str, tasks: u64, seconds: u64) -> anyhow::Result<()> {
-    let session = tollgate_client::Client::connect([address]).await?.session().open().await?;
-    let until = Instant::now() + Duration::from_secs(seconds);
-    let mut running = Vec::new();
-    for task in 0..tasks {
-        let session = session.clone();
-        running.push(tokio::spawn(async move {
-            let mut took = Vec::new();
-            while Instant::now() < until {
-                let began = Instant::now();
-                let guard = session.lock(format!("load/{task}")).acquire().await?;
-                guard.release().await?;
-                took.push(began.elapsed());
-            }
-            anyhow::Ok(took)
-        }));
-    }
-    let mut all = Vec::new();
-    for task in running {
-        all.extend(task.await??);
-    }
-    report(all, &format!("{tasks} tasks of one client"), seconds);
-    session.close().await?;
-    Ok(())
-}
-
-fn report(mut all: Vec<Duration>, who: &str, seconds: u64) {
-    all.sort_unstable();
-    let at = |percent: usize| all[(all.len() - 1) * percent / 100].as_secs_f64() * 1_000.0;
-    println!(
-        "{who}: {:.0} lock+unlock pairs/s, p50 {:.2} ms, p99 {:.2} ms",
-        all.len() as f64 / seconds as f64,
-        at(50),
-        at(99)
-    );
 }
 
 /// Grants leases, many at once.
@@ -241,7 +156,7 @@ async fn grant_all(session: &Session, count: u64, ttl_ms: i64) -> anyhow::Result
     Ok(began.elapsed())
 }
 
-async fn leases(address: &str, count: u64, ttl_s: u64, seconds: u64, with_locks: bool) -> anyhow::Result<()> {
+async fn spread(address: &str, count: u64, ttl_s: u64, seconds: u64) -> anyhow::Result<()> {
     let session = Session::open(address).await?;
     let took = grant_all(&session, count, i64::try_from(ttl_s)? * 1_000).await?;
     println!(
@@ -249,10 +164,8 @@ async fn leases(address: &str, count: u64, ttl_s: u64, seconds: u64, with_locks:
         took.as_secs_f64(),
         count as f64 / took.as_secs_f64()
     );
-    if with_locks {
-        let (groups, took) = lock_everywhere(&session, address, count).await?;
-        println!("each holds a lock in each of {groups} groups, after {:.2} s", took.as_secs_f64());
-    }
+    let (groups, took) = lock_everywhere(&session, address, count).await?;
+    println!("each holds a lock in each of {groups} groups, after {:.2} s", took.as_secs_f64());
     let until = Instant::now() + Duration::from_secs(seconds);
     let (sent, lost) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     // Spread evenly over a third of the TTL, in steps of ten milliseconds.
@@ -303,7 +216,7 @@ async fn lock_everywhere(session: &Session, address: &str, count: u64) -> anyhow
             for number in (part..count).step_by(256) {
                 for tag in &tags {
                     let name = format!("load/{tag}/{}/{number}", std::process::id());
-                    session.lock(name, fresh_id(number + 1), None).await?;
+                    session.lock(name, fresh_id(number + 1)).await?;
                 }
             }
             anyhow::Ok(())
@@ -324,7 +237,7 @@ async fn hold(session: &Session, count: u64, ttl_ms: i64, per_lease: u64) -> any
         tasks.push(tokio::spawn(async move {
             for number in (part..count).step_by(256) {
                 let name = format!("load/{}/{number}", std::process::id());
-                session.lock(name, fresh_id(number / per_lease + 1), None).await?;
+                session.lock(name, fresh_id(number / per_lease + 1)).await?;
             }
             anyhow::Ok(())
         }));

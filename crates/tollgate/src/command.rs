@@ -4,6 +4,8 @@
 //! cluster share some flags (`globals`), which may stand before the command's name or after it.
 
 mod acquisition;
+mod bench;
+mod child_cluster;
 mod completions;
 mod config;
 mod deadlocks;
@@ -61,7 +63,7 @@ enum Run {
 use Run::{Alone, Client};
 
 /// Every command, in the order of the help.
-const COMMANDS: [(fn() -> Command, Run); 23] = [
+const COMMANDS: [(fn() -> Command, Run); 24] = [
     (run::command, Client(run::run)),
     (lock::command, Client(lock::run)),
     (unlock::command, Client(unlock::run)),
@@ -78,6 +80,7 @@ const COMMANDS: [(fn() -> Command, Run); 23] = [
     (group::command, Client(group::run)),
     (limits::command, Client(limits::run)),
     (snapshot::command, Client(snapshot::run)),
+    (bench::command, Client(bench::run)),
     (dev::command, Alone(dev::run)),
     (demo::command, Alone(demo::run)),
     (server::command, Alone(server::run)),
@@ -122,7 +125,7 @@ pub(crate) fn run_internal() -> Option<Exit> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     let (first, rest) = arguments.split_first()?;
     match first.to_str()? {
-        demo::node::NODE => Some(demo::node::run(rest)),
+        child_cluster::node::NODE => Some(child_cluster::node::run(rest)),
         demo::holder::HOLDER => Some(demo::holder::run(rest)),
         run::launcher::LAUNCH => Some(run::launcher::run(rest)),
         run::guardian::GUARD => Some(run::guardian::run(rest)),

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// A crate of the workspace, and the ones whose layer it stands on. What those may use it may use too.
 ///
 /// A new crate gets a line here before it gets code.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("tollgate-types", &[]),
     ("tollgate-core", &["tollgate-types"]),
     ("tollgate-fence", &["tollgate-types"]),
@@ -23,6 +23,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("tollgate-server", &["tollgate-gateway"]),
     ("tollgate-client", &["tollgate-proto"]),
     ("tollgate-bench", &["tollgate-client"]),
+    ("tollgate-bench-compare", &["tollgate-bench"]),
     ("tollgate", &["tollgate-server", "tollgate-client", "tollgate-bench", "tollgate-fence"]),
     ("tollgate-sim", &["tollgate-replica", "tollgate-check"]),
     ("xtask", &[]),

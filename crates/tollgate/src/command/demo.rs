@@ -4,14 +4,12 @@
 //! in `demo/`: `play` makes things happen and writes down what it saw, `judge` looks at that alone. Not here: anything
 //! that servers or clients do differently for a demo; there is no such thing.
 
-mod cluster;
 mod contention;
 mod crash;
 mod deadlock;
 pub(crate) mod holder;
 mod leader_loss;
 mod narrator;
-pub(crate) mod node;
 mod split_brain;
 mod stage;
 mod store;

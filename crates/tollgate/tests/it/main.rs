@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod backup;
+mod bench;
 mod chaos;
 mod cli;
 mod client;

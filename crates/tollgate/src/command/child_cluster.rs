@@ -1,20 +1,44 @@
-//! Three nodes, each a process of its own with a data directory and ports of its own.
+//! A cluster for the time of one command: nodes that are processes of their own, with data directories and ports of
+//! their own.
 //!
-//! Invariant: no process outlives the cluster; `Drop` kills them, and should the demo itself be killed, the kernel does
-//! (`node`). Not here: talking to them (`stage`).
+//! Invariant: no process outlives the cluster; `Drop` kills them, and should the command itself be killed, the kernel
+//! does (`node`). Not here: what is done with it (`demo`, `bench`).
 
-use super::node::NODE;
+pub(crate) mod node;
+
 use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use node::NODE;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+use tollgate_client::{Client, Role};
 
-/// How many nodes a demo has.
-pub(super) const NODES: usize = 3;
+/// A cluster that is not ready by then never will be.
+const READY_PATIENCE: Duration = Duration::from_secs(15);
 
-pub(super) struct Cluster {
+/// Between two looks at something that is waited for.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How often another set of ports is tried.
+const ATTEMPTS: usize = 5;
+
+/// How a cluster is to be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    /// Of the cluster and its directory.
+    pub(super) name: &'static str,
+    pub(super) nodes: usize,
+    /// Raft groups.
+    pub(super) groups: u32,
+}
+
+pub(super) struct ChildCluster {
     nodes: Vec<Node>,
     /// Removed when it is dropped, after the processes that write into it.
     _dir: TempDir,
@@ -47,21 +71,56 @@ struct Ports {
     http: SocketAddr,
 }
 
-impl Cluster {
+impl ChildCluster {
+    /// Starts a cluster and waits until it is ready: a client of it, and the number of the node that leads.
+    pub(super) async fn start(shape: Shape) -> anyhow::Result<(ChildCluster, Client, usize)> {
+        for _ in 0..ATTEMPTS {
+            let mut cluster = ChildCluster::spawn(shape)?;
+            let client = Client::builder().endpoints(cluster.endpoints()).client_id(shape.name);
+            let client = client.connect_timeout(READY_PATIENCE).connect().await;
+            // A node that found its port taken tells more than that it can't be reached.
+            if let Some(leader) = cluster.until_ready(client.as_ref().ok()).await? {
+                return Ok((cluster, client?, leader));
+            }
+        }
+        bail!("no free ports to be had: other programs were faster {ATTEMPTS} times")
+    }
+
+    /// The leader, once all nodes run and one leads; none if a port was taken.
+    async fn until_ready(&mut self, client: Option<&Client>) -> anyhow::Result<Option<usize>> {
+        let until = Instant::now() + READY_PATIENCE;
+        while Instant::now() < until {
+            if let Some(said) = self.ended()? {
+                if said.contains("can't listen") {
+                    return Ok(None);
+                }
+                bail!("a node ended:\n{said}");
+            }
+            if let Some(client) = client
+                && let Some(leader) = whole(client).await
+            {
+                return Ok(Some(leader));
+            }
+            sleep(PAUSE).await;
+        }
+        bail!("the cluster is not ready after {READY_PATIENCE:?}")
+    }
+
     /// Starts the nodes. They are not ready yet, and may find that another process was faster at a port.
-    pub(super) fn start() -> anyhow::Result<Cluster> {
-        let dir = TempDir::with_prefix("tollgate-demo-").context("no temporary directory")?;
-        let ports = free_ports().context("no free ports")?;
+    fn spawn(shape: Shape) -> anyhow::Result<ChildCluster> {
+        let dir =
+            TempDir::with_prefix(format!("tollgate-{}-", shape.name)).context("no temporary directory")?;
+        let ports = free_ports(shape.nodes).context("no free ports")?;
         let mut nodes = Vec::new();
         for (index, own) in ports.iter().enumerate() {
             let log = dir.path().join(format!("node-{}.log", index + 1));
-            let arguments = arguments(index, *own, dir.path(), &ports);
+            let arguments = arguments(shape, index, *own, dir.path(), &ports);
             nodes.push(Node { client: own.client, arguments, log, process: None });
         }
         for node in &mut nodes {
             node.start(&["--bootstrap"])?;
         }
-        Ok(Cluster { nodes, _dir: dir })
+        Ok(ChildCluster { nodes, _dir: dir })
     }
 
     /// Where clients connect, of every node whether it runs or not.
@@ -78,6 +137,13 @@ impl Cluster {
     pub(super) fn kill(&mut self, number: usize) -> anyhow::Result<u32> {
         let process = self.node(number)?.process.take().context("the node does not run")?;
         Ok(process.0.id())
+    }
+
+    /// Has a node stand still (SIGSTOP), or go on (SIGCONT).
+    pub(super) fn signal(&mut self, number: usize, signal: Signal) -> anyhow::Result<()> {
+        let process = self.node(number)?.process.as_ref().context("the node does not run")?;
+        let pid = Pid::from_raw(i32::try_from(process.0.id()).context("no process has such a number")?);
+        kill(pid, signal).with_context(|| format!("{signal} can't be sent to node {number}"))
     }
 
     /// Starts a node again on its data.
@@ -121,17 +187,33 @@ impl Node {
     }
 }
 
+/// The node that leads and serves now, if there is one: the newest, should two say so.
+pub(super) async fn leader(client: &Client) -> Option<usize> {
+    let all = client.admin().status().await;
+    let leads = all.iter().enumerate().filter_map(|(index, node)| {
+        let replica = node.status.as_ref().ok()?.replicas.first()?;
+        (replica.role == Role::Leader && replica.serves).then_some((replica.raft_term, index + 1))
+    });
+    leads.max().map(|(_, number)| number)
+}
+
+/// The leader, if all nodes answer and one leads.
+pub(super) async fn whole(client: &Client) -> Option<usize> {
+    let all = client.admin().status().await;
+    if all.iter().all(|node| node.status.is_ok()) { leader(client).await } else { None }
+}
+
 /// Ports that are free now. Another process may take one before a node does.
-fn free_ports() -> anyhow::Result<Vec<Ports>> {
+fn free_ports(nodes: usize) -> anyhow::Result<Vec<Ports>> {
     // All at once, so that no two are the same.
     let bound: Vec<TcpListener> =
-        (0..3 * NODES).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;
+        (0..3 * nodes).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;
     let free: Vec<SocketAddr> = bound.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
     Ok(free.chunks(3).map(|three| Ports { client: three[0], peer: three[1], http: three[2] }).collect())
 }
 
 /// The flags of a node.
-fn arguments(index: usize, own: Ports, dir: &Path, all: &[Ports]) -> Vec<String> {
+fn arguments(shape: Shape, index: usize, own: Ports, dir: &Path, all: &[Ports]) -> Vec<String> {
     let member = |(index, ports): (usize, &Ports)| {
         format!("{{id = {}, peer = \"{}\", client = \"{}\"}}", index + 1, ports.peer, ports.client)
     };
@@ -140,8 +222,9 @@ fn arguments(index: usize, own: Ports, dir: &Path, all: &[Ports]) -> Vec<String>
     let flags = [
         ("--node-id", (index + 1).to_string()),
         ("--node-data-dir", data_dir),
-        ("--cluster-name", "demo".to_owned()),
+        ("--cluster-name", shape.name.to_owned()),
         ("--cluster-members", format!("[{members}]")),
+        ("--cluster-groups", shape.groups.to_string()),
         ("--listen-client", own.client.to_string()),
         ("--listen-peer", own.peer.to_string()),
         ("--listen-http", own.http.to_string()),

@@ -1,0 +1,92 @@
+//! What is measured of each service.
+
+use crate::arguments::Arguments;
+use clap::ValueEnum;
+use tollgate_bench::{Blow, Plan, Workload};
+
+/// A family of figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Theme {
+    /// Lock and unlock, each client a key of its own
+    Pairs,
+    /// One key that all clients wait for
+    Handoff,
+    /// Renewals of leases
+    Keepalives,
+    /// Leases granted, and revoked again
+    Grants,
+    /// kill -9 of the leader, until the next lock
+    Kill,
+    /// SIGSTOP of the leader, until the next lock
+    Stop,
+}
+
+impl Theme {
+    pub(crate) const ALL: [Theme; 6] =
+        [Theme::Pairs, Theme::Handoff, Theme::Keepalives, Theme::Grants, Theme::Kill, Theme::Stop];
+}
+
+/// One figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Figure {
+    Pairs { clients: usize },
+    Handoff { waiters: usize },
+    Keepalives { clients: usize },
+    Grants { clients: usize },
+    Kill,
+    Stop,
+}
+
+impl Figure {
+    /// In tables.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Figure::Pairs { clients: 1 } => "lock+unlock, 1 client".to_owned(),
+            Figure::Pairs { clients } => format!("lock+unlock, {clients} clients"),
+            Figure::Handoff { waiters } => format!("hand-off, {waiters} waiters"),
+            Figure::Keepalives { clients } => format!("keepalives, {clients} clients"),
+            Figure::Grants { clients } => format!("lease grant+revoke, {clients} clients"),
+            Figure::Kill => "kill -9 of the leader".to_owned(),
+            Figure::Stop => "SIGSTOP of the leader".to_owned(),
+        }
+    }
+
+    /// The flags that measure it alone.
+    pub(crate) fn flags(self) -> String {
+        match self {
+            Figure::Pairs { clients } => format!("--figures pairs --clients {clients}"),
+            Figure::Handoff { waiters } => format!("--figures handoff --waiters {waiters}"),
+            Figure::Keepalives { clients } => format!("--figures keepalives --lease-clients {clients}"),
+            Figure::Grants { clients } => format!("--figures grants --lease-clients {clients}"),
+            Figure::Kill => "--figures kill".to_owned(),
+            Figure::Stop => "--figures stop".to_owned(),
+        }
+    }
+
+    /// How the leader is lost, if that is what it is about.
+    pub(crate) fn blow(self) -> Option<Blow> {
+        match self {
+            Figure::Kill => Some(Blow::Kill),
+            Figure::Stop => Some(Blow::Stop),
+            _ => None,
+        }
+    }
+
+    /// What the generator is told.
+    pub(crate) fn plan(self, arguments: &Arguments) -> Plan {
+        let (workload, clients) = match self {
+            Figure::Pairs { clients } => (Workload::Uncontended, clients),
+            Figure::Handoff { waiters } => (Workload::Contended, waiters),
+            Figure::Keepalives { clients } => (Workload::Keepalive, clients),
+            Figure::Grants { clients } => (Workload::Leases, clients),
+            Figure::Kill | Figure::Stop => (Workload::Failover, 1),
+        };
+        Plan {
+            connections: arguments.connections_of(clients),
+            duration: arguments.duration(),
+            warmup: arguments.warmup(),
+            rounds: arguments.losses,
+            ..Plan::new(workload, clients)
+        }
+    }
+}

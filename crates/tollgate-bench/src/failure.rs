@@ -1,0 +1,35 @@
+//! Why an operation, or a whole run, failed.
+
+/// Why something failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// As the client of Tollgate tells it.
+    #[error("{0}")]
+    Client(#[from] tollgate_client::Error),
+    /// In words.
+    #[error("{0}")]
+    Says(String),
+}
+
+impl Failure {
+    /// A failure in words.
+    pub fn says(text: impl Into<String>) -> Failure {
+        Failure::Says(text.into())
+    }
+}
+
+impl From<tollgate_client::AcquireError> for Failure {
+    fn from(error: tollgate_client::AcquireError) -> Failure {
+        match error {
+            tollgate_client::AcquireError::Failed(error) => Failure::Client(error),
+            other => Failure::Says(other.to_string()),
+        }
+    }
+}
+
+impl From<tonic::Status> for Failure {
+    fn from(status: tonic::Status) -> Failure {
+        Failure::Says(format!("{}: {}", status.code(), status.message()))
+    }
+}

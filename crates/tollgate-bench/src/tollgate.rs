@@ -1,0 +1,105 @@
+//! A cluster of Tollgate, over its client: what programs get.
+
+use crate::failure::Failure;
+use crate::peer::{Caller, How, Peer};
+use std::time::Duration;
+use tollgate_client::{Client, Guard, LeaseId, Session};
+
+/// A cluster, by some connections that all callers share.
+#[derive(Debug, Clone)]
+pub struct Tollgate {
+    connections: Vec<Client>,
+    ttl: Duration,
+    why: String,
+}
+
+impl Tollgate {
+    /// Connects so many times. Each lock carries a `why` of so many bytes.
+    pub async fn connect(
+        endpoints: &[String],
+        connections: usize,
+        ttl: Duration,
+        payload: usize,
+    ) -> Result<Tollgate, Failure> {
+        let mut clients = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            clients.push(Client::builder().endpoints(endpoints).client_id(client_id()).connect().await?);
+        }
+        Ok(Tollgate { connections: clients, ttl, why: "w".repeat(payload) })
+    }
+
+    /// The connections.
+    pub fn connections(&self) -> &[Client] {
+        &self.connections
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    pub(crate) fn why(&self) -> &str {
+        &self.why
+    }
+}
+
+/// As what this process is listed.
+pub(crate) fn client_id() -> String {
+    format!("bench:{}", std::process::id())
+}
+
+impl Peer for Tollgate {
+    type Caller = Holder;
+
+    async fn caller(&self, number: usize, near: &str) -> Result<Holder, Failure> {
+        let client = self.connections[number % self.connections.len()].clone();
+        let session = client.session().ttl(self.ttl).near(near).open().await?;
+        Ok(Holder { client, session, ttl: self.ttl, why: self.why.clone() })
+    }
+}
+
+/// A session on one of the connections.
+#[derive(Debug)]
+pub struct Holder {
+    client: Client,
+    session: Session,
+    ttl: Duration,
+    why: String,
+}
+
+impl Caller for Holder {
+    type Held = Guard;
+    type Lease = LeaseId;
+
+    async fn lock(&mut self, name: &str, how: How) -> Result<Guard, Failure> {
+        let lock = self.session.lock(name);
+        let lock = if self.why.is_empty() { lock } else { lock.why(self.why.as_str()) };
+        let lock = match how {
+            How::Exclusive => lock,
+            How::Shared => lock.shared(),
+            How::Permit { of } => lock.permits(1, of),
+        };
+        Ok(lock.acquire().await?)
+    }
+
+    async fn unlock(&mut self, held: Guard) -> Result<(), Failure> {
+        Ok(held.release().await?)
+    }
+
+    async fn grant(&mut self) -> Result<LeaseId, Failure> {
+        Ok(self.client.leases().grant(self.ttl).await?.id)
+    }
+
+    async fn keep_alive(&mut self, lease: &mut LeaseId) -> Result<(), Failure> {
+        self.client.leases().keep_alive(*lease).await?;
+        Ok(())
+    }
+
+    async fn revoke(&mut self, lease: LeaseId) -> Result<(), Failure> {
+        Ok(self.client.leases().revoke(lease).await?)
+    }
+
+    async fn close(self) {
+        // A lease that can't be ended ends by itself.
+        let _ = self.session.close().await;
+    }
+}

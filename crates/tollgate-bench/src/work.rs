@@ -1,0 +1,97 @@
+//! What one caller does, again and again: a file for each workload.
+
+mod contended;
+mod keepalive;
+mod leases;
+mod mix;
+mod semaphore;
+mod uncontended;
+
+pub(crate) use contended::Contended;
+pub(crate) use keepalive::Keepalive;
+pub(crate) use leases::Leases;
+pub(crate) use mix::Mix;
+pub(crate) use semaphore::Semaphore;
+pub(crate) use uncontended::Uncontended;
+
+use crate::board::Board;
+use crate::failure::Failure;
+use crate::peer::Caller;
+use crate::plan::Plan;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What one caller does.
+pub(crate) trait Work<C: Caller>: Sized + Send + 'static {
+    /// What is measured of it; what is counted comes first.
+    const SERIES: &'static [&'static str];
+
+    /// Gets a caller ready.
+    fn prepare(
+        caller: C,
+        number: usize,
+        scene: Arc<Scene>,
+    ) -> impl Future<Output = Result<Self, Failure>> + Send + 'static;
+
+    /// Does it once, and writes it down.
+    fn once(&mut self, board: &Board) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// The caller, when all is done.
+    fn caller(self) -> C;
+}
+
+/// What all callers of a run share.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) plan: Plan,
+    names: Vec<String>,
+    /// When each lock was given back last, in nanoseconds since the scene was set; 0 for never.
+    released: Vec<AtomicU64>,
+    began: Instant,
+}
+
+impl Scene {
+    pub(crate) fn new(plan: &Plan) -> Scene {
+        let prefix = fresh_prefix();
+        let names = (0..plan.keys()).map(|key| format!("{prefix}/{key}")).collect();
+        let released = (0..plan.keys()).map(|_| AtomicU64::new(0)).collect();
+        Scene { plan: plan.clone(), names, released, began: Instant::now() }
+    }
+
+    /// The locks.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The lock that a caller takes first: its own, or the one that it shares.
+    pub(crate) fn name_of(&self, number: usize) -> &str {
+        &self.names[number % self.names.len()]
+    }
+
+    /// Of many things, which are a caller's own: every so-manieth.
+    pub(crate) fn own(&self, number: usize, of: usize) -> impl Iterator<Item = usize> + use<> {
+        (number..of).step_by(self.plan.clients)
+    }
+
+    /// A lock is about to be given back.
+    fn releases(&self, key: usize) {
+        let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.released[key].store(nanos, Ordering::Release);
+    }
+
+    /// When the lock was given back by whoever had it before; only its holder may ask.
+    fn released_at(&self, key: usize) -> Option<Instant> {
+        match self.released[key].load(Ordering::Acquire) {
+            0 => None,
+            nanos => Some(self.began + Duration::from_nanos(nanos)),
+        }
+    }
+}
+
+/// Where the locks of one run are: no other run's are there.
+pub(crate) fn fresh_prefix() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("bench/{:x}-{:x}", std::process::id(), now.as_micros())
+}
