@@ -99,10 +99,11 @@ impl Impostor {
 fn frame(from: u64, to: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes);
-    writer.u8(1);
+    writer.u8(2);
     for number in [7, from, to, 1] {
         writer.varint(number);
     }
+    writer.bool(true);
     let mut sent = u32::try_from(bytes.len()).unwrap().to_le_bytes().to_vec();
     sent.extend(bytes);
     sent
