@@ -480,6 +480,10 @@ impl<C: Caller, R> Desk<C, R> {
             (result, Proposed::End(wait, name)) => self.end_answered(result, wait, name, host, answers),
             (Err(error), Proposed::Command(caller, about)) => {
                 self.answered(&caller, &about);
+                // It is told to ask again, so it does not stand by what an earlier attempt of the same call waits for.
+                if let Some((_, (wait, attended))) = self.parked.remove(caller.key()) {
+                    self.left(wait, attended);
+                }
                 answers.push((caller, Answer::NotDone(error)));
             }
             (Err(error), Proposed::Renewals(callers)) => {

@@ -40,4 +40,8 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
         "a leader went on handing leadership to a node that had died, and leases ended late meanwhile",
     ),
     (11_003_229, "a leader waited an election timeout for a silent node to take over, for balance alone"),
+    (
+        16_001_572,
+        "a caller was told to ask again, and an earlier attempt of its call stayed parked: nobody's wait stood in line",
+    ),
 ];
