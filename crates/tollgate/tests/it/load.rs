@@ -148,6 +148,9 @@ impl Load {
             connection.drain();
             tokio::time::timeout_at(until, carrier).await.expect("a call is not answered").unwrap();
         }
+        while let Some(ended) = self.watches.try_join_next() {
+            ended.expect("a watch is told nothing that must not be");
+        }
         self.watches
     }
 }

@@ -134,6 +134,10 @@ impl Clients {
             }
         };
         tokio::time::timeout(2 * PATIENCE, ended).await.expect("a program does not come to its end");
+        // One that has ended by itself may have been told what must not be.
+        while let Some(ended) = self.watches.try_join_next() {
+            ended.unwrap();
+        }
         self.watches.abort_all();
         self.common.holdings.overlaps()
     }
