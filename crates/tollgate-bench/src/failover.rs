@@ -84,16 +84,31 @@ pub async fn failover<P: Peer>(
     Ok(Report { plan: plan.clone(), measured, series, failures, first_failure, spent: None })
 }
 
+/// A caller whose connection stands, with everything on the way used once. Connections may still be broken from the
+/// last loss, and some clients leave it to their program to try again.
+async fn ready<P: Peer>(peer: &P, name: &str) -> Result<P::Caller, Failure> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let tried = async {
+            let mut caller = peer.caller(0, name).await?;
+            let held = caller.lock(&format!("{name}/before"), How::Exclusive).await?;
+            caller.unlock(held).await?;
+            Ok(caller)
+        };
+        match tried.await {
+            Err(_) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+            tried => return tried,
+        }
+    }
+}
+
 async fn outage<P: Peer>(
     peer: &P,
     cluster: &mut impl Patient,
     blow: Blow,
     name: &str,
 ) -> Result<Duration, Failure> {
-    let mut caller = peer.caller(0, name).await?;
-    // The connection stands, and everything on the way has been used once.
-    let held = caller.lock(&format!("{name}/before"), How::Exclusive).await?;
-    caller.unlock(held).await?;
+    let mut caller = ready(peer, name).await?;
     let struck = cluster.strike(blow).await?;
     let granted = tokio::time::timeout(PATIENCE, async {
         loop {

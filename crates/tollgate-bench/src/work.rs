@@ -20,7 +20,7 @@ use crate::peer::Caller;
 use crate::plan::Plan;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What one caller does.
@@ -47,8 +47,8 @@ pub(crate) trait Work<C: Caller>: Sized + Send + 'static {
 pub(crate) struct Scene {
     pub(crate) plan: Plan,
     names: Vec<String>,
-    /// When each lock was given back last, in nanoseconds since the scene was set; 0 for never.
-    released: Vec<AtomicU64>,
+    /// When each lock was given back last, in nanoseconds since the scene was set, 0 for never; and by whom.
+    released: Vec<(AtomicU64, AtomicUsize)>,
     began: Instant,
 }
 
@@ -56,7 +56,7 @@ impl Scene {
     pub(crate) fn new(plan: &Plan) -> Scene {
         let prefix = fresh_prefix();
         let names = (0..plan.keys()).map(|key| format!("{prefix}/{key}")).collect();
-        let released = (0..plan.keys()).map(|_| AtomicU64::new(0)).collect();
+        let released = (0..plan.keys()).map(|_| (AtomicU64::new(0), AtomicUsize::new(0))).collect();
         Scene { plan: plan.clone(), names, released, began: Instant::now() }
     }
 
@@ -75,18 +75,19 @@ impl Scene {
         (number..of).step_by(self.plan.clients)
     }
 
-    /// A lock is about to be given back.
-    fn releases(&self, key: usize) {
+    /// A caller is about to give a lock back.
+    fn releases(&self, key: usize, caller: usize) {
         let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.released[key].store(nanos, Ordering::Release);
+        self.released[key].1.store(caller, Ordering::Relaxed);
+        self.released[key].0.store(nanos, Ordering::Release);
     }
 
-    /// When the lock was given back by whoever had it before; only its holder may ask.
-    fn released_at(&self, key: usize) -> Option<Instant> {
-        match self.released[key].load(Ordering::Acquire) {
-            0 => None,
-            nanos => Some(self.began + Duration::from_nanos(nanos)),
-        }
+    /// When the lock was given back by another caller, if one had it last; only its holder may ask.
+    fn handed_on_at(&self, key: usize, to: usize) -> Option<Instant> {
+        let (nanos, by) = &self.released[key];
+        let nanos = nanos.load(Ordering::Acquire);
+        let handed_on = nanos > 0 && by.load(Ordering::Relaxed) != to;
+        handed_on.then(|| self.began + Duration::from_nanos(nanos))
     }
 }
 
@@ -94,4 +95,26 @@ impl Scene {
 pub(crate) fn fresh_prefix() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("bench/{:x}-{:x}", std::process::id(), now.as_micros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+
+    #[test]
+    fn a_lock_that_its_last_holder_takes_again_was_not_handed_on() {
+        let scene = Scene::new(&Plan::new(Workload::Contended, 4));
+        assert_eq!(scene.handed_on_at(0, 1), None);
+        scene.releases(0, 1);
+        assert_eq!(scene.handed_on_at(0, 1), None);
+        assert!(scene.handed_on_at(0, 2).is_some());
+    }
+
+    #[test]
+    fn what_is_shared_out_is_each_callers_own() {
+        let scene = Scene::new(&Plan::new(Workload::Uncontended, 4));
+        let all: Vec<Vec<usize>> = (0..4).map(|number| scene.own(number, 6).collect()).collect();
+        assert_eq!(all, [vec![0, 4], vec![1, 5], vec![2], vec![3]]);
+    }
 }
