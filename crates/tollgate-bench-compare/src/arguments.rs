@@ -66,6 +66,10 @@ pub(crate) struct Arguments {
     /// Write the page to this file, and charts to a directory of the same name without its ending
     #[arg(long, value_name = "FILE")]
     pub(crate) document: Option<PathBuf>,
+
+    /// Something about the machine that readers of the page should know
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) remark: Option<String>,
 }
 
 impl Arguments {

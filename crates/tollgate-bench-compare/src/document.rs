@@ -14,7 +14,11 @@ pub(crate) fn page(arguments: &Arguments, results: &Results) -> String {
     if let Some(ms) = machine::fsync_ms() {
         let _ = write!(page, " A page of 4 KiB is on its disk after {ms:.2} ms (median, fdatasync).");
     }
-    page.push_str(" All servers and the load share the machine.\n\n");
+    page.push_str(" All servers and the load share the machine.");
+    if let Some(remark) = &arguments.remark {
+        let _ = write!(page, " {remark}");
+    }
+    page.push_str("\n\n");
     let mut said = Vec::new();
     for (_, version) in &results.versions {
         if !said.contains(version) {
@@ -73,7 +77,7 @@ wait 50 to 200 ms; that the one who gave it back takes it again is not counted a
 client sends by itself, so there is no figure; keys with a time to live at Redis.
 - *kill -9* and *SIGSTOP of the leader*: from the signal to the next lock that is granted to a client that was \
 connected before. Its program asks again when it is told of a failure; with etcd also when a request is unanswered \
-for a second.
+for 200 ms, since a node that knows no leader lets requests lie.
 
 ";
 
@@ -119,9 +123,13 @@ fn commands(arguments: &Arguments) -> String {
          ```sh\n",
         peers.join(", ")
     );
-    let rest = format!("--seconds {} --rounds {}", arguments.seconds, arguments.rounds);
+    let Arguments { seconds, warmup_seconds, rounds, losses, .. } = arguments;
+    let rest = |figure: Figure| match figure.blow() {
+        Some(_) => format!("--losses {losses} --rounds {rounds}"),
+        None => format!("--seconds {seconds} --warmup-seconds {warmup_seconds} --rounds {rounds}"),
+    };
     for figure in arguments.all_figures() {
-        let _ = writeln!(text, "target/release/tollgate-bench-compare {} {rest}", figure.flags());
+        let _ = writeln!(text, "target/release/tollgate-bench-compare {} {}", figure.flags(), rest(figure));
     }
     text.push_str("```\n");
     text

@@ -9,7 +9,7 @@ use crate::machine;
 use crate::result::{Results, Sample};
 use std::io::Write;
 use std::time::Duration;
-use tollgate_bench::{Failure, Plan, Processes, Report, Workload, failover, run};
+use tollgate_bench::{Blow, Failure, Plan, Processes, Report, Workload, failover, run};
 
 /// How long each service is driven before anything is measured: a virtual machine translates what it runs often.
 const HEAT: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ pub(crate) async fn all(arguments: &Arguments) -> anyhow::Result<Results> {
             let figures: Vec<Figure> =
                 arguments.all_figures().into_iter().filter(|figure| kind.has(*figure)).collect();
             if !figures.is_empty() {
-                let samples = measure(*kind, &figures, arguments).await;
+                let samples = Box::pin(measure(*kind, &figures, arguments)).await;
                 results.samples.extend(samples);
             }
         }
@@ -40,7 +40,7 @@ async fn measure(kind: Kind, figures: &[Figure], arguments: &Arguments) -> Vec<S
         Kind::Tollgate => {
             drive(kind, TollgateCluster::start(&arguments.tollgate).await, figures, arguments).await
         }
-        Kind::Etcd => drive(kind, EtcdCluster::start().await, figures, arguments).await,
+        Kind::Etcd => Box::pin(drive(kind, EtcdCluster::start().await, figures, arguments)).await,
         Kind::Zookeeper => {
             drive(kind, ZooKeeperEnsemble::start(Recipe::Queue).await, figures, arguments).await
         }
@@ -98,13 +98,40 @@ async fn one<C: Contender>(
     figure: Figure,
     arguments: &Arguments,
 ) -> Result<Report, Failure> {
-    let (plan, blow) = (figure.plan(arguments), figure.blow());
-    let peer = service.connect(plan.connections, blow.is_some()).await;
-    let peer = peer.map_err(|error| Failure::says(format!("{error:#}")))?;
-    match blow {
-        Some(blow) => failover(&peer, service, &plan, &[blow], &mut |_| {}).await,
-        None => run(&peer, &plan, &Processes { servers: service.pids() }, &mut |_| {}).await,
+    let plan = figure.plan(arguments);
+    if let Some(blow) = figure.blow() {
+        return losses(service, blow, &plan).await;
     }
+    let peer = connect(service, &plan, false).await?;
+    run(&peer, &plan, &Processes { servers: service.pids() }, &mut |_| {}).await
+}
+
+/// Losses of the leader, each with connections of its own: what a client makes of a node that came back is no part of
+/// the next loss.
+async fn losses<C: Contender>(service: &mut C, blow: Blow, plan: &Plan) -> Result<Report, Failure> {
+    let once = Plan { rounds: 1, ..plan.clone() };
+    let mut all: Option<Report> = None;
+    for _ in 0..plan.rounds {
+        let peer = connect(service, plan, true).await?;
+        let report = failover(&peer, service, &once, &[blow], &mut |_| {}).await?;
+        match &mut all {
+            None => all = Some(report),
+            Some(all) => {
+                for (series, more) in all.series.iter_mut().zip(&report.series) {
+                    series.latency.merge(&more.latency);
+                }
+                all.measured += report.measured;
+                all.failures += report.failures;
+                all.first_failure = all.first_failure.take().or(report.first_failure);
+            }
+        }
+    }
+    all.ok_or_else(|| Failure::says("no leader was to be lost"))
+}
+
+async fn connect<C: Contender>(service: &C, plan: &Plan, restless: bool) -> Result<C::Peer, Failure> {
+    let peer = service.connect(plan.connections, restless).await;
+    peer.map_err(|error| Failure::says(format!("{error:#}")))
 }
 
 fn told(figure: Figure, report: &Result<Report, String>) -> String {

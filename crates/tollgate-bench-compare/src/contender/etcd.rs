@@ -16,9 +16,12 @@ const OWN_TTL_S: i64 = 600;
 /// Of the leases that are granted and renewed.
 const TTL_S: i64 = 60;
 
-/// A request that is not answered for so long is asked again when leaders are lost: the server refuses clients that
-/// look more often than every five seconds whether a connection lives.
-const RESTLESS: Duration = Duration::from_secs(1);
+/// A request that is not answered for so long is asked again when leaders are lost. Without a leader a node lets
+/// requests lie, and answers none of them later: who asks seldom would measure that.
+const RESTLESS: Duration = Duration::from_millis(200);
+
+/// How long a node may take to say how it is doing.
+const ASK_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct EtcdCluster {
     servers: Vec<Server>,
@@ -58,31 +61,31 @@ impl EtcdCluster {
         Ok(cluster)
     }
 
-    /// The node that leads, if all answer.
+    /// The node that leads, if all answer and agree: one that was stopped believes in itself for a while.
     async fn leader(&self) -> Option<usize> {
-        let mut leader = None;
+        let (mut leader, mut named) = (None, Vec::new());
         for (index, endpoint) in self.endpoints.iter().enumerate() {
-            let options = ConnectOptions::new().with_timeout(RESTLESS).with_connect_timeout(RESTLESS);
+            let options = ConnectOptions::new().with_timeout(ASK_PATIENCE).with_connect_timeout(ASK_PATIENCE);
             let mut client = Client::connect([endpoint], Some(options)).await.ok()?;
             let status = client.status().await.ok()?;
-            if status.leader() != 0
-                && status.header().is_some_and(|header| header.member_id() == status.leader())
-            {
+            if status.header().is_some_and(|header| header.member_id() == status.leader()) {
                 leader = Some(index);
             }
+            named.push((status.leader(), status.raft_term()));
         }
-        leader
+        leader.filter(|_| named.iter().all(|name| *name == named[0]))
     }
 
-    async fn until_whole(&self) -> anyhow::Result<()> {
+    /// The node that leads, once all nodes are there.
+    async fn until_whole(&self) -> anyhow::Result<usize> {
         let until = Instant::now() + READY_PATIENCE;
-        while self.leader().await.is_none() {
-            if Instant::now() > until {
-                bail!("etcd is not whole after {READY_PATIENCE:?}:\n{}", self.servers[0].last_words());
+        while Instant::now() < until {
+            if let Some(leader) = self.leader().await {
+                return Ok(leader);
             }
             tokio::time::sleep(PAUSE).await;
         }
-        Ok(())
+        bail!("etcd is not whole after {READY_PATIENCE:?}:\n{}", self.servers[0].last_words())
     }
 }
 
@@ -106,7 +109,7 @@ impl Contender for EtcdCluster {
 
 impl Patient for EtcdCluster {
     async fn strike(&mut self, blow: Blow) -> Result<Instant, Failure> {
-        let leader = self.leader().await.ok_or_else(|| Failure::says("nobody leads"))?;
+        let leader = self.until_whole().await.map_err(|error| Failure::says(format!("{error:#}")))?;
         let struck = Instant::now();
         super::hit(&mut self.servers[leader], blow)?;
         self.struck = Some((leader, blow));

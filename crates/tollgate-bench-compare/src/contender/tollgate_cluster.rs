@@ -72,15 +72,16 @@ impl TollgateCluster {
         leads.max().map(|(_, index)| index)
     }
 
-    async fn until_whole(&self) -> anyhow::Result<()> {
+    /// The node that leads, once all nodes are there.
+    async fn until_whole(&self) -> anyhow::Result<usize> {
         let until = Instant::now() + READY_PATIENCE;
-        while self.leader().await.is_none() {
-            if Instant::now() > until {
-                bail!("the cluster is not whole after {READY_PATIENCE:?}:\n{}", self.servers[0].last_words());
+        while Instant::now() < until {
+            if let Some(leader) = self.leader().await {
+                return Ok(leader);
             }
             tokio::time::sleep(PAUSE).await;
         }
-        Ok(())
+        bail!("the cluster is not whole after {READY_PATIENCE:?}:\n{}", self.servers[0].last_words())
     }
 }
 
@@ -98,7 +99,7 @@ impl Contender for TollgateCluster {
 
 impl Patient for TollgateCluster {
     async fn strike(&mut self, blow: Blow) -> Result<Instant, Failure> {
-        let leader = self.leader().await.ok_or_else(|| Failure::says("nobody leads"))?;
+        let leader = self.until_whole().await.map_err(|error| Failure::says(format!("{error:#}")))?;
         let struck = Instant::now();
         super::hit(&mut self.servers[leader], blow)?;
         self.struck = Some((leader, blow));

@@ -86,15 +86,16 @@ impl ZooKeeperEnsemble {
         leader
     }
 
-    async fn until_whole(&self) -> anyhow::Result<()> {
+    /// The node that leads, once all nodes are there.
+    async fn until_whole(&self) -> anyhow::Result<usize> {
         let until = Instant::now() + READY_PATIENCE;
-        while self.leader().await.is_none() {
-            if Instant::now() > until {
-                bail!("ZooKeeper is not whole after {READY_PATIENCE:?}:\n{}", self.servers[0].last_words());
+        while Instant::now() < until {
+            if let Some(leader) = self.leader().await {
+                return Ok(leader);
             }
             tokio::time::sleep(PAUSE).await;
         }
-        Ok(())
+        bail!("ZooKeeper is not whole after {READY_PATIENCE:?}:\n{}", self.servers[0].last_words())
     }
 
     fn addresses(&self) -> String {
@@ -145,7 +146,7 @@ async fn session(addresses: &str) -> Result<Client, Error> {
 
 impl Patient for ZooKeeperEnsemble {
     async fn strike(&mut self, blow: Blow) -> Result<Instant, Failure> {
-        let leader = self.leader().await.ok_or_else(|| Failure::says("nobody leads"))?;
+        let leader = self.until_whole().await.map_err(|error| Failure::says(format!("{error:#}")))?;
         let struck = Instant::now();
         super::hit(&mut self.servers[leader], blow)?;
         self.struck = Some((leader, blow));
