@@ -442,6 +442,22 @@ impl Node {
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
         assert!(sent.unwrap().success(), "the signal {name} was not sent");
+        // On a busy machine other threads go on until the one that has the signal gets its turn.
+        let until = Instant::now() + PATIENCE;
+        while name == "STOP" && !self.stands_still() {
+            assert!(Instant::now() < until, "it was stopped and goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether all of its threads are stopped.
+    fn stands_still(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        tasks.flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // The name in front may have brackets and spaces of its own.
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 't']))
+        })
     }
 
     /// How it ended, if it did by itself.

@@ -117,11 +117,17 @@ impl fmt::Display for Lacks {
 
 /// Whether the leader of group 0, which knows of everybody, does not know the node.
 fn is_stranger(groups: &[Group], node: NodeId) -> bool {
-    let Some(first) = groups.iter().find(|group| group.id == GroupId::MAP) else { return false };
-    // A leader tells how far others are; one that is alone has nobody to tell of.
-    let alone = first.learners.is_empty() && first.voters.iter().all(|voter| Some(*voter) == first.leader);
-    let told_by_leader = !first.progress.is_empty() || alone;
-    told_by_leader && !first.voters.contains(&node) && !first.learners.contains(&node)
+    groups.iter().find(|group| group.id == GroupId::MAP).is_some_and(|first| {
+        let told_by_leader =
+            !first.progress.is_empty() || is_alone(first.leader, &first.voters, &first.learners);
+        told_by_leader && !first.voters.contains(&node) && !first.learners.contains(&node)
+    })
+}
+
+/// Whether a leader has nobody else of whom it could tell how far they are. A node that has just joined knows of no
+/// voter at all, and says nothing about anybody.
+fn is_alone(leader: Option<NodeId>, voters: &[NodeId], learners: &[NodeId]) -> bool {
+    learners.is_empty() && matches!(voters, [only] if Some(*only) == leader)
 }
 
 /// Groups in which the node can't get a vote yet, and what it lacks there.
@@ -172,6 +178,15 @@ impl Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_leader_is_alone_and_not_one_that_has_just_joined() {
+        let [one, two] = [1, 2].map(|number| NodeId::new(number).unwrap());
+        assert!(is_alone(Some(one), &[one], &[]));
+        assert!(!is_alone(None, &[], &[]), "it knows nobody yet");
+        assert!(!is_alone(None, &[one], &[]) && !is_alone(Some(two), &[one], &[]));
+        assert!(!is_alone(Some(one), &[one, two], &[]) && !is_alone(Some(one), &[one], &[two]));
+    }
 
     #[test]
     fn what_a_node_lacks_is_said_in_units_that_show_that_it_moves() {
