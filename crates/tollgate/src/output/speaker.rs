@@ -3,7 +3,8 @@
 //! A pipe that nobody reads is full some day, and then to write to it takes for ever; so it does on a terminal after
 //! Ctrl-S. But what a process has to do (end a command, keep a lease alive, give a lock back) is due when it is due.
 //! So a thread of its own writes, and what does not fit into its queue is dropped; without a thread, so is what can't
-//! be written at once. Nor does a terminal stop the process for it. Invariant: only `wait` waits, and not longer than it is told to.
+//! be written at once. Nor does a terminal stop the process for it. Invariant: only `wait` waits, and not longer than
+//! it is told to.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};

@@ -145,8 +145,8 @@ impl Process {
         }
     }
 
-    /// As above, where there is no better way for this reason: an old kernel, a filter on system calls. Between the look
-    /// and the signal its number could become another's, but for that it would have to go round.
+    /// As above, where there is no better way for this reason: an old kernel, a filter on system calls. Between the
+    /// look and the signal its number could become another's, but for that it would have to go round.
     fn signal_by_number(self, signal: Signal, reason: Errno) -> Result<(), Errno> {
         match Process::of(self.pid) {
             Some(now) if now.is(self) => kill(self.pid, signal),

@@ -1,7 +1,7 @@
 //! Ways into the cluster: some clients know of nodes only, some of gateways only, some of both.
 //!
-//! Invariant: raw clients find here where everybody is now; the client library is given what was true when it began, and
-//! must follow the cluster by itself. Not here: who uses which (`clients`, `load`).
+//! Invariant: raw clients find here where everybody is now; the client library is given what was true when it began,
+//! and must follow the cluster by itself. Not here: who uses which (`clients`, `load`).
 
 use crate::cluster::Cluster;
 use crate::doors::Doors;

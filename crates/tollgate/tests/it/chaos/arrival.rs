@@ -1,7 +1,7 @@
 //! A node that is about to join: its ports, and its place in the network.
 //!
-//! It finds each of the others by a proxy of its own, in its `cluster.members`; all of them find it by one entrance, the
-//! address that it is added with. Not here: adding it (`faults/membership`).
+//! It finds each of the others by a proxy of its own, in its `cluster.members`; all of them find it by one entrance,
+//! the address that it is added with. Not here: adding it (`faults/membership`).
 
 use crate::cluster::{Node, NodePorts, member};
 use crate::proxy::Link;

@@ -1,8 +1,9 @@
 //! Programs that use the client as people do, while faults come: what they ask, are told and believe is recorded.
 //!
 //! Beside them work the raw clients of `load`, on the same locks; those repeat every call until it is answered, these
-//! leave all of that to the client, and following the cluster where it goes as well. Not here: what is judged (`tollgate-check`), but for what the judge can't see:
-//! whether two holders believe in one lock at the same moment (`holdings`).
+//! leave all of that to the client, and following the cluster where it goes as well. Not here: what is judged
+//! (`tollgate-check`), but for what the judge can't see: whether two holders believe in one lock at the same moment
+//! (`holdings`).
 
 mod holdings;
 mod keeper;

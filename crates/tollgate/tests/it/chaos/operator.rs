@@ -1,8 +1,8 @@
 //! What operators do: commands on the command line, and once more while the reason for a refusal may pass.
 //!
-//! Other faults may leave a group without a leader, or a node out of touch, while members change. Invariant: whatever a
-//! command was interrupted by, repeating it brings it to its end; a refusal that time does not explain is a problem. Not
-//! here: which commands (`faults/membership`).
+//! Other faults may leave a group without a leader, or a node out of touch, while members change. Invariant: whatever
+//! a command was interrupted by, repeating it brings it to its end; a refusal that time does not explain is a
+//! problem. Not here: which commands (`faults/membership`).
 
 use super::arena::{Arena, RECOVERY};
 use crate::cluster::BINARY;
