@@ -16,6 +16,10 @@ mod view;
 use exit::Exit;
 use std::process::ExitCode;
 
+/// A server makes and drops many small things on one thread that another made.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let code = execute();
     output::finish_saying();

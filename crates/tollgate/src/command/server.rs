@@ -5,6 +5,7 @@ use crate::exit::{Exit, WithExit};
 use crate::logging;
 use crate::signals::Signals;
 use clap::{ArgMatches, Command};
+use std::num::NonZero;
 use tollgate_server::config::Loaded;
 use tollgate_server::{Listeners, Server};
 
@@ -29,7 +30,11 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     let Loaded { config, settings } = config::load(matches)?;
     logging::start(config.log.format, &config.log.level)?;
     tollgate_server::open_files::raise();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Half of the cores: the others have the thread that decides and those of the disk to run, and where there are few,
+    // every further thread is one more to wake.
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(cores.div_ceil(2)).enable_all().build()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
         let join = tokio::select! {
