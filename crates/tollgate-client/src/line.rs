@@ -23,8 +23,9 @@ use tonic::transport::Channel;
 const QUEUE_MAX: usize = 4_096;
 const URGENT_MAX: usize = 1_024;
 
-/// Operations in one frame at most, and their bytes; a longer one goes alone.
-const FRAME_OPERATIONS_MAX: usize = 1_024;
+/// Operations in one frame at most, and their bytes; a longer one goes alone. Few enough that a node deals with the
+/// first while the next are asked for.
+const FRAME_OPERATIONS_MAX: usize = 128;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// Frames that were made and not sent.
@@ -206,7 +207,11 @@ async fn run(mut writer: Writer, answers: Streaming<v1::SessionResponse>, mut cl
 async fn read(shared: &Shared, mut answers: Streaming<v1::SessionResponse>) {
     loop {
         match answers.next().await {
-            Some(Ok(frame)) => deliver(shared, frame),
+            Some(Ok(frame)) => {
+                deliver(shared, frame);
+                // Whoever has an answer may ask again before the next frame is looked at.
+                tokio::task::yield_now().await;
+            }
             Some(Err(status)) => {
                 tracing::debug!(%status, "a session broke");
                 return;

@@ -13,6 +13,11 @@ pub trait Sink: Send + Sync {
     /// One answer, to the operation that the asker numbered so. Returns whether it is the first since the last flush.
     fn answer(&self, operation: u64, answer: Answer) -> bool;
 
+    /// Likewise, of many at once.
+    fn answer_all(&self, answers: std::vec::Drain<'_, (u64, Answer)>) -> bool {
+        answers.fold(false, |first, (operation, answer)| self.answer(operation, answer) || first)
+    }
+
     /// By which stream its operations came ([`crate::NodeHandle::fresh_stream`]). 0 will do where none of them waits in
     /// a queue.
     fn stream(&self) -> u64 {

@@ -64,6 +64,9 @@ pub(crate) struct Driver {
     disk_full: bool,
     /// Sinks that were answered in this turn.
     touched: Vec<Arc<dyn Sink>>,
+    /// The sink that was answered last, and its answers: most of a turn's go to few sinks, one after the other.
+    same: Option<Arc<dyn Sink>>,
+    for_same: Vec<(u64, Answer)>,
     counted: (u64, u64),
 }
 
@@ -91,6 +94,8 @@ impl Driver {
             retiring: false,
             disk_full: false,
             touched: Vec::new(),
+            same: None,
+            for_same: Vec::new(),
             counted: (0, 0),
         }
     }
@@ -209,7 +214,7 @@ impl Driver {
     /// In the order of the host's contract.
     fn give_out(&mut self, mut output: Output, answers: &mut Vec<(Caller, Answer)>) {
         for (peer, frame) in output.frames.drain(..) {
-            self.outlets.peers.send(peer, frame);
+            self.outlets.peers.send(peer, &frame);
         }
         if let Some(write) = output.write.take() {
             // Gone only if the disk's thread has failed, and then its fault is on its way.
@@ -219,9 +224,12 @@ impl Driver {
             let _ = self.outlets.jobs.send(job);
         }
         self.desk.after_turn(&mut output, &self.host, answers);
+        // Before anybody is told: who looks then finds it counted.
+        self.outlets.meter.waiting(self.desk.parked_count(), self.desk.watch_count());
         for (caller, answer) in answers.drain(..) {
             self.answer(caller, answer);
         }
+        self.tell_same();
         for sink in self.touched.drain(..) {
             sink.flush();
         }
@@ -235,12 +243,22 @@ impl Driver {
             }
             Answer::NotRead { what: Some(look), error } => look(Err(error)),
             answer => {
-                if let Caller::Of(sink, operation) = caller
-                    && sink.answer(operation, answer)
-                {
-                    self.touched.push(sink);
+                let Caller::Of(sink, operation) = caller else { return };
+                if self.same.as_ref().is_none_or(|same| !Arc::ptr_eq(same, &sink)) {
+                    self.tell_same();
+                    self.same = Some(sink);
                 }
+                self.for_same.push((operation, answer));
             }
+        }
+    }
+
+    /// Hands over what was gathered for one sink.
+    fn tell_same(&mut self) {
+        if let Some(sink) = self.same.take()
+            && sink.answer_all(self.for_same.drain(..))
+        {
+            self.touched.push(sink);
         }
     }
 
@@ -281,7 +299,6 @@ impl Driver {
                 tracing::info!(group = %entry.group, lease = %ended.lease, reason = ?ended.reason, "lease ended");
             }
         }
-        self.outlets.meter.waiting(self.desk.parked_count(), self.desk.watch_count());
         let counts = self.desk.counts();
         let (hits, misses) = (counts.fast_answers - self.counted.0, counts.fast_misses - self.counted.1);
         if hits + misses > 0 {

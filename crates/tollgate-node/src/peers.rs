@@ -9,6 +9,7 @@ mod disks;
 mod hello;
 mod incoming;
 mod outgoing;
+mod outlet;
 
 use crate::circle::Roster;
 use crate::driver::Input;
@@ -17,14 +18,13 @@ use crate::planted::{Bug, planted};
 use disks::Disks;
 use hello::Hello;
 use incoming::Ear;
+use outlet::Outlet;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tollgate_replica::{COMMAND_BYTES_MAX, Identity, PeerDisks};
 use tollgate_types::NodeId;
@@ -46,9 +46,6 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&probes)
 }
 
-/// Bytes that wait for one peer; past this, frames are dropped.
-const QUEUE_BYTES_MAX: usize = 64 << 20;
-
 /// The connections to and from peers. Who they are changes with the members.
 pub(crate) struct Peers {
     own: Identity,
@@ -64,8 +61,7 @@ pub(crate) struct Peers {
 
 struct Outbox {
     address: String,
-    frames: mpsc::UnboundedSender<Vec<u8>>,
-    queued: Arc<AtomicUsize>,
+    outlet: Arc<Outlet>,
     dialler: AbortHandle,
 }
 
@@ -107,6 +103,7 @@ impl Peers {
             if !stays {
                 tracing::info!(peer = %node, address = outbox.address, "no longer dialled");
                 outbox.dialler.abort();
+                outbox.outlet.close();
             }
             stays
         };
@@ -131,31 +128,25 @@ impl Peers {
 
     fn dial(&mut self, peer: NodeId, address: String) {
         let Identity { cluster, node, disk, .. } = self.own;
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let queued = Arc::new(AtomicUsize::new(0));
+        let outlet = Arc::new(Outlet::default());
         let dialler = outgoing::Dialler {
             hello: Hello { cluster, from: node, to: peer, disk, known: None },
             address: address.clone(),
             disks: self.disks.clone(),
-            frames: receiver,
-            queued: Arc::clone(&queued),
+            outlet: Arc::clone(&outlet),
             inbox: Arc::clone(&self.inbox),
             refusal: None,
         };
         let dialler = self.diallers.spawn_on(dialler.run(), &self.runtime);
-        self.outboxes.insert(peer, Outbox { address, frames: sender, queued, dialler });
+        self.outboxes.insert(peer, Outbox { address, outlet, dialler });
     }
 
     /// Sends a frame, now or never.
-    pub(crate) fn send(&self, to: NodeId, frame: Vec<u8>) {
+    pub(crate) fn send(&self, to: NodeId, frame: &[u8]) {
         let Some(outbox) = self.outboxes.get(&to) else {
             tracing::debug!(%to, "a frame for a node that is no member, or whose address is not known");
             return;
         };
-        if outbox.queued.load(Ordering::Relaxed) + frame.len() <= QUEUE_BYTES_MAX {
-            outbox.queued.fetch_add(frame.len(), Ordering::Relaxed);
-            // Gone only when the node stops.
-            let _ = outbox.frames.send(frame);
-        }
+        outbox.outlet.send(frame);
     }
 }

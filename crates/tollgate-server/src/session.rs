@@ -18,7 +18,7 @@ pub(crate) use unread::{Account, Charge, OpenAccount, Unread};
 use mailbox::{Asking, Awaiting, Input, Mailbox, Strange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tollgate_gateway::operation::{self, Kind, Prepared};
@@ -27,7 +27,7 @@ use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Ask, Caller, Consistency, Sight, Sink};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::{CallerKey, ReadError};
-use tollgate_types::{Address, GroupId, LeaseId};
+use tollgate_types::{Address, GroupId, GroupMap, LeaseId};
 use tonic::Streaming;
 
 /// Leases that are ended at once when their session is gone.
@@ -97,6 +97,43 @@ async fn drained(router: &Router, mailbox: &Mailbox) {
     std::future::pending::<()>().await;
 }
 
+/// What is the same for all operations of a frame, looked up once.
+struct Arrival {
+    at: Instant,
+    map: Option<Arc<GroupMap>>,
+    /// The group that was asked about last, and whether this node serves it.
+    served: Option<(GroupId, bool)>,
+}
+
+impl Arrival {
+    fn now(router: &Router) -> Arrival {
+        Arrival { at: Instant::now(), map: router.known_map(), served: None }
+    }
+
+    fn is_served(&mut self, router: &Router, group: GroupId) -> bool {
+        match self.served {
+            Some((of, serves)) if of == group => serves,
+            _ => self.served.insert((group, router.serves(group))).1,
+        }
+    }
+}
+
+/// Whether an operation is certainly no longer than this; of most that is seen at a glance.
+fn is_short(op: &Op, bytes_max: usize) -> bool {
+    /// Enough for all fields but those that are counted, their tags and lengths included.
+    const REST: usize = 256;
+    let request = |request: &Option<v1::Request>| 32 * request.as_ref().map_or(0, |it| it.acked.len());
+    let bytes = match op {
+        Op::Lock(it) | Op::TryLock(it) if it.names.is_empty() => {
+            it.name.len() + it.owner.len() + it.metadata.len() + request(&it.request)
+        }
+        Op::Unlock(it) if it.names.is_empty() => it.name.len() + it.owner.len() + request(&it.request),
+        Op::LeaseKeepAlive(it) => 32 * it.acked.len(),
+        _ => return false,
+    };
+    bytes + REST <= bytes_max
+}
+
 /// Takes frames in.
 #[derive(Clone)]
 struct Intake {
@@ -126,6 +163,7 @@ impl Intake {
     }
 
     fn take(&self, frame: v1::SessionRequest) {
+        let mut arrival = Arrival::now(&self.router);
         let mut asks = Vec::with_capacity(frame.operations.len());
         for v1::Operation { id, op, client_address } in frame.operations {
             let Some(op) = op else {
@@ -136,7 +174,7 @@ impl Intake {
             };
             // Another node says where its client is, if that matters.
             let told = self.purpose.map(|_| Address::new(client_address).unwrap_or(Address::NONE));
-            if let Some(ask) = self.operation(id, op, told.as_ref().unwrap_or(&self.from), 0) {
+            if let Some(ask) = self.operation(id, op, told.as_ref().unwrap_or(&self.from), 0, &mut arrival) {
                 asks.push((Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id), ask));
             }
         }
@@ -186,19 +224,28 @@ impl Intake {
 
     /// What to ask of this node for an operation; none if it goes another way. `introduced`: how often its lease was
     /// made known for it.
-    fn operation(&self, id: u64, op: Op, from: &Address, introduced: u32) -> Option<Ask> {
-        let measured = Asking::from(&op);
+    fn operation(
+        &self,
+        id: u64,
+        op: Op,
+        from: &Address,
+        introduced: u32,
+        arrival: &mut Arrival,
+    ) -> Option<Ask> {
+        let measured = Asking::new(&op, arrival.at);
         if self.router.node().is_none() && self.mailbox.lock().input == Input::Refused {
             self.refuse(id, measured.asked, draining());
             return None;
         }
-        let length = op.encoded_len();
-        if self.purpose.is_none() && length > self.bytes_max {
-            self.refuse(id, measured.asked, too_long(length, self.bytes_max));
-            return None;
+        if self.purpose.is_none() && !is_short(&op, self.bytes_max) {
+            let length = op.encoded_len();
+            if length > self.bytes_max {
+                self.refuse(id, measured.asked, too_long(length, self.bytes_max));
+                return None;
+            }
         }
         // A gateway that has not seen the cluster yet can't say whose it is.
-        let Some(map) = self.router.known_map() else { return self.hand_over(id, op, measured) };
+        let Some(map) = arrival.map.clone() else { return self.hand_over(id, op, measured) };
         if self.purpose.is_none() && is_over_groups(&op, &map) {
             return self.hand_over(id, op, measured);
         }
@@ -210,7 +257,7 @@ impl Intake {
             }
         };
         self.purpose.iter().for_each(|purpose| purpose.apply(&mut prepared, from));
-        if self.purpose.is_none() && !self.router.serves(prepared.group) {
+        if self.purpose.is_none() && !arrival.is_served(&self.router, prepared.group) {
             return self.forward_prepared(id, op, prepared, measured);
         }
         let Prepared { group, kind, context, .. } = prepared;
@@ -283,7 +330,8 @@ impl Intake {
         let error = match introduced {
             Ok(()) if hung_up => operation::hung_up(group),
             Ok(()) => {
-                let Some(ask) = self.operation(id, op, &from, times + 1) else { return };
+                let mut arrival = Arrival::now(&self.router);
+                let Some(ask) = self.operation(id, op, &from, times + 1, &mut arrival) else { return };
                 let caller = Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id);
                 match self.router.node().map_or(Ok(()), |node| node.ask(caller, ask)) {
                     Ok(()) => return,

@@ -1,21 +1,20 @@
-//! Dials one peer, again and again, and writes frames to it.
+//! Dials one peer, again and again, and opens the way for frames to it while there is a connection.
 //!
 //! Invariant: nothing that a peer answers counts if it answers from another disk than it is known by; it was founded
-//! anew, and may know nothing of this node. Not here: what is said (`hello`), the books about disks (`disks`).
+//! anew, and may know nothing of this node. Not here: what is said (`hello`), the books about disks (`disks`), writing
+//! (`outlet`).
 
 use super::disks::Disks;
 use super::hello::{self, Answer, Hello, Refusal};
+use super::outlet::Outlet;
 use crate::driver::Input;
 use crate::fault::Fault;
 use crate::inbox::Inbox;
 use crate::planted::{Bug, planted};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 use tollgate_types::DiskId;
 
@@ -26,15 +25,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A connection that lasted this long worked.
 const LIVED: Duration = Duration::from_millis(50);
 
-/// Frames are gathered into writes of about this size.
-const WRITE_BYTES: usize = 256 << 10;
-
 pub(super) struct Dialler {
     pub(super) hello: Hello,
     pub(super) address: String,
     pub(super) disks: Disks,
-    pub(super) frames: UnboundedReceiver<Vec<u8>>,
-    pub(super) queued: Arc<AtomicUsize>,
+    pub(super) outlet: Arc<Outlet>,
     pub(super) inbox: Arc<Inbox<Input>>,
     /// Why the peer would not listen when it was dialled last.
     pub(super) refusal: Option<Refusal>,
@@ -54,13 +49,9 @@ impl Dialler {
                         self.inbox.put(Input::Regained(peer));
                     }
                     said.clear();
-                    // What was meant for the connection before is stale by now.
-                    self.drop_frames();
                     let began = Instant::now();
-                    match self.write(stream).await {
-                        Ok(()) => return,
-                        Err(error) => tracing::info!(%peer, %error, "connection lost"),
-                    }
+                    let error = self.serve(stream).await;
+                    tracing::info!(%peer, %error, "connection lost");
                     // Dialled again at once, because failover waits for how that ends; unless it was lost at once: then
                     // that would go on for ever.
                     if began.elapsed() >= LIVED {
@@ -87,7 +78,6 @@ impl Dialler {
                         tracing::warn!(%peer, address = self.address, error = says, "can't connect");
                         said = says;
                     }
-                    self.drop_frames();
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
@@ -114,41 +104,31 @@ impl Dialler {
         Ok(stream)
     }
 
-    /// Writes until the node stops (`Ok`) or the connection breaks.
-    async fn write(&mut self, stream: TcpStream) -> io::Result<()> {
-        let (mut reader, mut writer) = stream.into_split();
-        let mut bytes = Vec::new();
-        let mut nothing = [0; 1];
-        loop {
-            tokio::select! {
-                frame = self.frames.recv() => {
-                    let Some(frame) = frame else { return Ok(()) };
-                    bytes.clear();
-                    self.gather(&frame, &mut bytes);
-                    while bytes.len() < WRITE_BYTES && let Ok(frame) = self.frames.try_recv() {
-                        self.gather(&frame, &mut bytes);
-                    }
-                    writer.write_all(&bytes).await?;
-                }
-                // The peer never speaks here: this is how one learns at once that it is gone.
-                read = reader.read(&mut nothing) => {
-                    let says = if read? == 0 { "closed by the peer" } else { "the peer spoke out of turn" };
-                    return Err(io::Error::other(says));
-                }
-            }
+    /// Lets frames go out until the connection breaks.
+    async fn serve(&self, stream: TcpStream) -> io::Error {
+        let stream = Arc::new(stream);
+        self.outlet.open(Arc::clone(&stream));
+        let error = tokio::select! {
+            error = self.outlet.carry_on(&stream) => error,
+            error = until_closed(&stream) => error,
+        };
+        // What was meant for this connection is stale by the time that there is another.
+        self.outlet.close();
+        error
+    }
+}
+
+/// The peer never speaks here: this is how one learns at once that it is gone.
+async fn until_closed(stream: &TcpStream) -> io::Error {
+    loop {
+        if let Err(error) = stream.readable().await {
+            return error;
         }
-    }
-
-    fn gather(&self, frame: &[u8], into: &mut Vec<u8>) {
-        self.queued.fetch_sub(frame.len(), Ordering::Relaxed);
-        let length = u32::try_from(frame.len()).expect("a frame is a few megabytes");
-        into.extend_from_slice(&length.to_le_bytes());
-        into.extend_from_slice(frame);
-    }
-
-    fn drop_frames(&mut self) {
-        while let Ok(frame) = self.frames.try_recv() {
-            self.queued.fetch_sub(frame.len(), Ordering::Relaxed);
+        match stream.try_read(&mut [0; 1]) {
+            Ok(0) => return io::Error::other("closed by the peer"),
+            Ok(_) => return io::Error::other("the peer spoke out of turn"),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return error,
         }
     }
 }

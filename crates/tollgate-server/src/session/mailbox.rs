@@ -6,7 +6,7 @@
 use super::telling::{RESULT_BYTES_MAX, has_only_looked, too_long};
 use super::unread::Charge;
 use prost::Message;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 use tokio::sync::Notify;
@@ -64,7 +64,7 @@ pub(super) struct Inner {
     pub(super) unread: Charge,
     /// Nobody will be told anything any more.
     pub(super) is_closed: bool,
-    pub(super) under_way: BTreeMap<u64, UnderWay>,
+    pub(super) under_way: HashMap<u64, UnderWay>,
     /// Answers that are worded but for what another read has to tell.
     pub(super) completing: usize,
     /// Whether a flush is still to come.
@@ -159,16 +159,18 @@ pub(super) struct Asking {
     pub(super) ends: bool,
     /// The lease that it renews, if it does.
     pub(super) renews: Option<LeaseId>,
+    /// When it arrived.
+    pub(super) began: Instant,
 }
 
-impl From<&Op> for Asking {
-    fn from(op: &Op) -> Asking {
+impl Asking {
+    pub(super) fn new(op: &Op, began: Instant) -> Asking {
         let renews = match op {
             Op::LeaseKeepAlive(keep) => LeaseId::new(keep.id).ok(),
             _ => None,
         };
         let ends = matches!(op, Op::LeaseGrant(grant) if grant.revoke_on_disconnect);
-        Asking { asked: Asked::from(op), ends, renews }
+        Asking { asked: Asked::from(op), ends, renews, began }
     }
 }
 
@@ -294,7 +296,7 @@ impl Mailbox {
         inner.answers = VecDeque::new();
         inner.seen = VecDeque::new();
         inner.results = Vec::new();
-        inner.under_way = BTreeMap::new();
+        inner.under_way = HashMap::new();
         inner.unread = Charge::default();
         renewing
     }
@@ -320,7 +322,7 @@ impl Mailbox {
         &self,
         id: u64,
         group: GroupId,
-        Asking { asked, ends, renews }: Asking,
+        Asking { asked, ends, renews, began }: Asking,
         context: Option<Context>,
         strange: Option<Box<Strange>>,
         place: Option<Place>,
@@ -337,7 +339,7 @@ impl Mailbox {
             let says = "an operation with this id is under way: number them without repeats";
             return Err(tollgate_proto::BadField::new("id", says).into());
         }
-        let (began, queued, awaiting) = (Instant::now(), None, None);
+        let (queued, awaiting) = (None, None);
         inner.under_way.insert(
             id,
             UnderWay {
@@ -368,6 +370,20 @@ impl Sink for Mailbox {
         }
         inner.unread.add(length_of_answer(&answer));
         inner.answers.push_back((operation, answer));
+        !std::mem::replace(&mut inner.touched, true)
+    }
+
+    fn answer_all(&self, answers: std::vec::Drain<'_, (u64, Answer)>) -> bool {
+        if planted(Bug::AnswersMixedUp) {
+            return answers.fold(false, |first, (operation, answer)| self.answer(operation, answer) || first);
+        }
+        let mut inner = self.lock();
+        if inner.is_closed {
+            return false;
+        }
+        let lengths: usize = answers.as_slice().iter().map(|(_, answer)| length_of_answer(answer)).sum();
+        inner.unread.add(lengths);
+        inner.answers.extend(answers);
         !std::mem::replace(&mut inner.touched, true)
     }
 
@@ -415,7 +431,7 @@ mod tests {
     #[test]
     fn a_refusal_leaves_the_operation_alone_that_has_its_id() {
         let mailbox = Mailbox::new(0, false, Charge::default(), Address::NONE);
-        let measured = Asking::from(&Op::Get(v1::GetRequest::default()));
+        let measured = Asking::new(&Op::Get(v1::GetRequest::default()), Instant::now());
         assert!(mailbox.begin(1, GroupId::new(0), measured, None, None, None).is_ok());
         let again = mailbox.begin(1, GroupId::new(0), measured, None, None, None);
         mailbox.refuse(1, again.unwrap_err());

@@ -9,17 +9,21 @@ use super::mailbox::{Mailbox, UnderWay, length_of_answer, length_of_seen};
 use super::unread::{Account, Charge};
 use prost::Message;
 use std::sync::Arc;
-use tollgate_gateway::operation::{self, Context, Seen};
+use std::time::Instant;
+use tollgate_gateway::operation::{self, Context, HeaderInfo, Seen};
 pub(super) use tollgate_gateway::operation::{RESULT_BYTES_MAX, too_long};
 use tollgate_gateway::{INTRODUCTIONS_MAX, unknown_lease};
 use tollgate_gateway::{Router, is_incomplete};
 use tollgate_node::Answer;
 use tollgate_proto::v1::{self, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
-use tollgate_types::{GroupId, GroupMap, LeaseId};
+use tollgate_types::{GroupId, LeaseId, Revision};
 
 /// What of them is worded at once; the rest waits in the shorter form that the driver gave it.
 const WORDED_BYTES_MAX: usize = 1 << 20;
+
+/// So many are worded at once, and leave in one frame: a client deals with the first while the next are worded.
+const FRAME_RESULTS: usize = 128;
 
 /// Results in one frame at most, and their bytes; a longer one goes alone.
 const FRAME_RESULTS_MAX: usize = 4_096;
@@ -44,6 +48,8 @@ pub(super) async fn write(intake: &Intake, outgoing: &FrameSender, account: &Arc
             if outgoing.send(frame, account.charge(bytes)).await.is_err() {
                 return;
             }
+            // Only now is it written.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -95,6 +101,7 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
     mailbox.emptied.notify_one();
     let mut finished = Vec::new();
     while bytes < WORDED_BYTES_MAX
+        && finished.len() < FRAME_RESULTS
         && let Some((id, answer)) = inner.answers.pop_front()
     {
         bytes += length_of_answer(&answer);
@@ -110,6 +117,7 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
         }
     }
     while bytes < WORDED_BYTES_MAX
+        && finished.len() < FRAME_RESULTS
         && let Some((id, seen)) = inner.seen.pop_front()
     {
         bytes += length_of_seen(&seen);
@@ -119,10 +127,11 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
     }
     let gathered = inner.unread.split(bytes);
     drop(inner);
+    let mut desk = Wording { router, now: Instant::now(), header: None };
     for (id, outcome, under_way) in finished {
         let held_already = under_way.held_already(&outcome);
-        let result = finish(router, outcome, &under_way);
-        if let Some(lease) = to_introduce(&under_way, &result, &router.map()) {
+        let result = desk.finish(outcome, &under_way);
+        if let Some(lease) = to_introduce(&under_way, &result, router) {
             let group = under_way.group;
             mailbox.lock().under_way.insert(id, under_way);
             tokio::spawn(intake.clone().introduce(id, lease, group));
@@ -130,7 +139,7 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
         }
         if intake.purpose.is_none() {
             // The node that forwards an operation counts it.
-            router.measure(under_way.asked, &result, under_way.began.elapsed());
+            router.measure(under_way.asked, &result, desk.now.saturating_duration_since(under_way.began));
         }
         match (result, under_way.context) {
             (result, Some(context)) if is_incomplete(held_already, &result) => {
@@ -154,9 +163,9 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
 }
 
 /// The lease that must be made known before an operation with this result is asked for again, if it is.
-fn to_introduce(under_way: &UnderWay, result: &OpResult, map: &GroupMap) -> Option<LeaseId> {
+fn to_introduce(under_way: &UnderWay, result: &OpResult, router: &Router) -> Option<LeaseId> {
     under_way.strange.as_ref().filter(|strange| strange.introduced < INTRODUCTIONS_MAX)?;
-    unknown_lease(under_way.context.as_ref()?, result, map)
+    unknown_lease(under_way.context.as_ref()?, result, &router.map())
 }
 
 /// Tells an answer once it has all that the driver's lacks.
@@ -185,32 +194,52 @@ impl UnderWay {
     }
 }
 
-fn finish(router: &Router, outcome: Outcome, under_way: &UnderWay) -> OpResult {
-    let UnderWay { group, began, queued, .. } = under_way;
-    let Some(context) = &under_way.context else {
-        return OpResult::Error(operation::unexpected("to a forwarded operation"));
-    };
-    let answer = match outcome {
-        Outcome::Answered(answer) => answer,
-        Outcome::Seen(Ok(seen)) => {
-            let header = router.header(*group, Some(seen.revision()));
-            return seen.result(context, &header);
-        }
-        Outcome::Seen(Err(error)) => return OpResult::Error(operation::error_of_read(&error)),
-    };
-    if let Answer::NotDone(ProposeError::NotLeader { leader, .. }) = &answer {
-        return OpResult::Error(router.not_leader(*group, *leader));
-    }
-    let waited_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
-    let waited_ms = if queued.is_some() { waited_ms } else { 0 };
-    let header = router.header(*group, tollgate_gateway::revision_of(&answer));
-    let result = match context.finish(answer, &header, *queued, waited_ms) {
-        OpResult::Error(error) if error.leader_id != 0 => OpResult::Error(router.with_address(error)),
-        result => result,
-    };
-    router.note(context, &result);
-    result
+/// Words answers. What is the same for many of them is looked up once.
+struct Wording<'a> {
+    router: &'a Router,
+    now: Instant,
+    /// Of the group that was asked for last.
+    header: Option<HeaderInfo>,
 }
+
+impl Wording<'_> {
+    fn header(&mut self, group: GroupId, revision: Option<Revision>) -> HeaderInfo {
+        let known = self.header.filter(|header| header.group == group);
+        let header = known.unwrap_or_else(|| self.router.header(group, None));
+        self.header = Some(header);
+        HeaderInfo { revision: revision.unwrap_or(Revision::ZERO), ..header }
+    }
+
+    fn finish(&mut self, outcome: Outcome, under_way: &UnderWay) -> OpResult {
+        let UnderWay { group, began, queued, .. } = under_way;
+        let Some(context) = &under_way.context else {
+            return OpResult::Error(operation::unexpected("to a forwarded operation"));
+        };
+        let answer = match outcome {
+            Outcome::Answered(answer) => answer,
+            Outcome::Seen(Ok(seen)) => {
+                let header = self.header(*group, Some(seen.revision()));
+                return seen.result(context, &header);
+            }
+            Outcome::Seen(Err(error)) => return OpResult::Error(operation::error_of_read(&error)),
+        };
+        if let Answer::NotDone(ProposeError::NotLeader { leader, .. }) = &answer {
+            return OpResult::Error(self.router.not_leader(*group, *leader));
+        }
+        let waited_ms = self.now.saturating_duration_since(*began).as_millis();
+        let waited_ms = queued.map_or(0, |_| i64::try_from(waited_ms).unwrap_or(i64::MAX));
+        let header = self.header(*group, tollgate_gateway::revision_of(&answer));
+        let result = match context.finish(answer, &header, *queued, waited_ms) {
+            OpResult::Error(error) if error.leader_id != 0 => {
+                OpResult::Error(self.router.with_address(error))
+            }
+            result => result,
+        };
+        self.router.note(context, &result);
+        result
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,190 @@
+//! The way out to one peer. Frames are written to the socket by whoever sends them, as long as it takes them: a task
+//! that would have to be woken for each costs more than the write itself. What the socket does not take waits for the
+//! task behind it (`outgoing`).
+//!
+//! Invariant: frames go out in order, each whole or not at all on one connection; what waits is bounded, and what was
+//! meant for one connection never goes out on another. Nobody blocks. Not here: dialling (`outgoing`).
+
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+/// Bytes that wait for one peer; past this, frames are dropped.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Debug, Default)]
+pub(super) struct Outlet {
+    inner: Mutex<Inner>,
+    /// Something waits that the socket did not take, or the connection broke.
+    stuck: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// None while there is no connection.
+    stream: Option<Arc<TcpStream>>,
+    /// What the socket has not taken yet, from `written` on.
+    waiting: Vec<u8>,
+    written: usize,
+    /// Why nothing more can be written to it.
+    broken: Option<io::Error>,
+}
+
+impl Outlet {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nobody panics with it")
+    }
+
+    /// Frames go to this connection from now on.
+    pub(super) fn open(&self, stream: Arc<TcpStream>) {
+        *self.lock() = Inner { stream: Some(stream), ..Inner::default() };
+    }
+
+    /// Frames go nowhere from now on, those included that wait.
+    pub(super) fn close(&self) {
+        *self.lock() = Inner::default();
+    }
+
+    /// Sends a frame, now or never: without a connection it is dropped, and so is one too many.
+    pub(super) fn send(&self, frame: &[u8]) {
+        let length = u32::try_from(frame.len()).expect("a frame is a few megabytes").to_le_bytes();
+        let mut inner = self.lock();
+        let Inner { stream: Some(stream), waiting, written, broken: None } = &mut *inner else { return };
+        if waiting.len() - *written + frame.len() > WAITING_BYTES_MAX {
+            return;
+        }
+        let taken = if waiting.is_empty() { take(stream, &[&length, frame]) } else { Ok(0) };
+        match taken {
+            Ok(taken) if taken == length.len() + frame.len() => return,
+            Ok(taken) => {
+                waiting.extend_from_slice(&length[taken.min(length.len())..]);
+                waiting.extend_from_slice(&frame[taken.saturating_sub(length.len())..]);
+            }
+            Err(error) => inner.broken = Some(error),
+        }
+        drop(inner);
+        self.stuck.notify_one();
+    }
+
+    /// Sees to it that what waits is written, until the connection breaks.
+    pub(super) async fn carry_on(&self, stream: &TcpStream) -> io::Error {
+        loop {
+            self.stuck.notified().await;
+            loop {
+                if let Err(error) = stream.writable().await {
+                    return error;
+                }
+                match self.lock().write_waiting() {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => return error,
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Whether nothing is left.
+    fn write_waiting(&mut self) -> io::Result<bool> {
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        let Some(stream) = &self.stream else { return Ok(true) };
+        while self.written < self.waiting.len() {
+            match take(stream, &[&self.waiting[self.written..]])? {
+                0 => {
+                    self.forget_written();
+                    return Ok(false);
+                }
+                taken => self.written += taken,
+            }
+        }
+        (self.waiting, self.written) = (Vec::new(), 0);
+        Ok(true)
+    }
+
+    /// What is written takes no more room than what is not: else a connection that always lags a little would keep all
+    /// that it ever carried.
+    fn forget_written(&mut self) {
+        if self.written > self.waiting.len() / 2 {
+            self.waiting.drain(..self.written);
+            self.written = 0;
+        }
+    }
+}
+
+/// How much of it the socket takes now.
+fn take(stream: &TcpStream, parts: &[&[u8]]) -> io::Result<usize> {
+    let mut slices = [IoSlice::new(&[]); 2];
+    for (slice, part) in slices.iter_mut().zip(parts) {
+        *slice = IoSlice::new(part);
+    }
+    match stream.try_write_vectored(&slices) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        taken => taken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (Arc<TcpStream>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (dialled, accepted) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let dialled = dialled.unwrap();
+        dialled.writable().await.unwrap();
+        (Arc::new(dialled), accepted.unwrap().0)
+    }
+
+    async fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
+        let mut frame = vec![0; stream.read_u32_le().await.unwrap() as usize];
+        stream.read_exact(&mut frame).await.unwrap();
+        frame
+    }
+
+    #[tokio::test]
+    async fn frames_arrive_whole_and_in_order_whatever_the_socket_takes() {
+        let (stream, mut peer) = pair().await;
+        let outlet = Arc::new(Outlet::default());
+        outlet.open(Arc::clone(&stream));
+        let behind = Arc::clone(&outlet);
+        let task = tokio::spawn(async move { behind.carry_on(&stream).await });
+        let frames: Vec<Vec<u8>> = (0..40_u8).map(|n| vec![n; 1 + 40_000 * usize::from(n)]).collect();
+        frames.iter().for_each(|frame| outlet.send(frame));
+        assert!(!outlet.lock().waiting.is_empty(), "32 MB don't fit into a socket that nobody reads");
+        for frame in &frames {
+            assert_eq!(read_frame(&mut peer).await, *frame);
+        }
+        outlet.send(b"once more");
+        assert_eq!(read_frame(&mut peer).await, b"once more");
+        drop(peer);
+        // The first write after the end may still be taken.
+        while !task.is_finished() {
+            outlet.send(b"to nobody");
+            tokio::task::yield_now().await;
+        }
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn p16_what_waits_for_a_peer_is_bounded_and_goes_with_its_connection() {
+        let (stream, _peer) = pair().await;
+        let outlet = Outlet::default();
+        outlet.send(b"before there is a connection");
+        outlet.open(stream);
+        let frame = vec![7; 1 << 20];
+        for _ in 0..200 {
+            outlet.send(&frame);
+        }
+        let waiting = outlet.lock().waiting.len();
+        assert!((WAITING_BYTES_MAX - (2 << 20)..=WAITING_BYTES_MAX + 4).contains(&waiting), "{waiting}");
+        outlet.close();
+        assert_eq!(outlet.lock().waiting.capacity(), 0);
+    }
+}
