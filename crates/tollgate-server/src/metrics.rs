@@ -267,8 +267,8 @@ impl Metrics {
     fn released(&self, header: Option<&v1::Header>, token: u64) {
         self.releases.inc();
         let group = header.map_or(0, |header| header.group_id);
-        if let Some(since) = self.held.end(group, token) {
-            self.hold_seconds.observe(since.elapsed().as_secs_f64());
+        if let Some(held) = self.held.end(group, token, Instant::now()) {
+            self.hold_seconds.observe(held.as_secs_f64());
         }
     }
 

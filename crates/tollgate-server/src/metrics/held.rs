@@ -1,53 +1,72 @@
 //! Since when grants are held, as far as this server gave them.
 //!
-//! Bounded, and told of no end but a release through this server: a grant whose lease expired is forgotten when enough
-//! others have come. Invariant: never more than its limit, in two generations; when the young one is full, the old one
-//! goes. So a grant is remembered for at least half the limit's number of later ones. Not here: who holds what (the
-//! state does); this is a measurement, and may forget.
+//! Bounded, and told of no end but a release through this server: a grant whose lease expired is forgotten when another
+//! takes its place. Invariant: a table of fixed size, in which tokens that follow each other have places that do, so a
+//! grant of a single group is remembered for as many revisions as there are places. Not here: who holds what (the state
+//! does); this is a measurement, and may forget.
 
-use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::Instant;
-
-/// A group and a token of it.
-type Grant = (u32, u64);
+use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) struct Held {
-    generations: Mutex<Generations>,
-    generation_max: usize,
+    /// What is in the table counts from here.
+    epoch: Instant,
+    /// As many as a power of two.
+    places: Mutex<Box<[Place]>>,
 }
 
-#[derive(Debug, Default)]
-struct Generations {
-    young: HashMap<Grant, Instant>,
-    old: HashMap<Grant, Instant>,
+/// A grant, or nothing: no token is 0.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    token: u64,
+    group: u32,
+    since_us: u64,
 }
 
 impl Held {
+    /// Remembers this many grants, rounded up to a power of two.
     pub(super) fn new(grants_max: usize) -> Held {
-        Held { generations: Mutex::default(), generation_max: (grants_max / 2).max(1) }
+        let places = vec![Place::default(); grants_max.next_power_of_two()].into_boxed_slice();
+        Held { epoch: Instant::now(), places: Mutex::new(places) }
     }
 
     /// Notes a grant; false if it is known already.
     pub(super) fn begin(&self, group: u32, token: u64, now: Instant) -> bool {
-        let mut known = self.generations.lock().expect("nobody panics with it");
-        if known.young.contains_key(&(group, token)) || known.old.contains_key(&(group, token)) {
+        let since_us = self.count_us(now);
+        let mut places = self.places.lock().expect("nobody panics with it");
+        let place = find(&mut places, group, token);
+        if (place.group, place.token) == (group, token) {
             return false;
         }
-        if known.young.len() >= self.generation_max {
-            known.old = std::mem::take(&mut known.young);
-        }
-        known.young.insert((group, token), now);
+        *place = Place { token, group, since_us };
         true
     }
 
-    /// Since when the grant was held that ends now, if that is known.
-    pub(super) fn end(&self, group: u32, token: u64) -> Option<Instant> {
-        let mut known = self.generations.lock().expect("nobody panics with it");
-        let young = known.young.remove(&(group, token));
-        young.or_else(|| known.old.remove(&(group, token)))
+    /// For how long the grant was held that ends now, if that is known.
+    pub(super) fn end(&self, group: u32, token: u64, now: Instant) -> Option<Duration> {
+        let now_us = self.count_us(now);
+        let mut places = self.places.lock().expect("nobody panics with it");
+        let place = find(&mut places, group, token);
+        let known = token != 0 && (place.group, place.token) == (group, token);
+        let held = known.then(|| Duration::from_micros(now_us.saturating_sub(place.since_us)));
+        if known {
+            *place = Place::default();
+        }
+        held
     }
+
+    fn count_us(&self, now: Instant) -> u64 {
+        let us = now.saturating_duration_since(self.epoch).as_micros();
+        u64::try_from(us).expect("half a million years")
+    }
+}
+
+/// Where a grant is, if it is known. Groups begin at different places.
+fn find(places: &mut [Place], group: u32, token: u64) -> &mut Place {
+    let spread = u64::from(group).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let at = token.wrapping_add(spread) & (places.len() as u64 - 1);
+    &mut places[usize::try_from(at).expect("less than there are places")]
 }
 
 #[cfg(test)]
@@ -56,26 +75,27 @@ mod tests {
 
     #[test]
     fn a_grant_is_told_once_and_its_begin_is_known_until_its_end() {
-        let (held, now) = (Held::new(10), Instant::now());
+        let (held, now) = (Held::new(16), Instant::now());
+        let later = now + Duration::from_millis(1_500);
         assert!(held.begin(0, 5, now));
-        assert!(!held.begin(0, 5, now));
+        assert!(!held.begin(0, 5, later));
         assert!(held.begin(1, 5, now), "another group counts for itself");
-        assert_eq!(held.end(0, 5), Some(now));
-        assert_eq!(held.end(0, 5), None);
+        let about = held.end(0, 5, later).unwrap();
+        assert!(about.abs_diff(later - now) <= Duration::from_micros(1), "{about:?}");
+        assert_eq!(held.end(0, 5, later), None);
+        assert_eq!(held.end(0, 0, later), None, "a release that names no token");
     }
 
     #[test]
     fn p16_grants_that_never_end_are_forgotten_and_young_ones_are_not() {
         let (held, now) = (Held::new(10), Instant::now());
-        for token in 0..1_000 {
-            held.begin(0, token, now);
+        for token in 1..=1_000 {
+            assert!(held.begin(0, token, now));
         }
-        let known = held.generations.lock().unwrap();
-        assert!(known.young.len() + known.old.len() <= 10);
-        drop(known);
-        for token in 996..1_000 {
-            assert!(held.end(0, token).is_some(), "{token}");
+        assert_eq!(held.places.lock().unwrap().len(), 16);
+        for token in 985..=1_000 {
+            assert!(held.end(0, token, now).is_some(), "{token}");
         }
-        assert_eq!(held.end(0, 0), None);
+        assert_eq!(held.end(0, 984, now), None);
     }
 }
