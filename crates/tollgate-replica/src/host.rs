@@ -297,7 +297,7 @@ impl Host {
     /// May be called between turns as well.
     pub fn disk_full(&mut self, full: bool) {
         self.turn.disk_full = full;
-        self.turn.close_frames();
+        self.turn.announce();
     }
 
     /// Whether this node takes part in its groups. While it does not, it hears nobody, gives no vote and asks for none:
@@ -311,7 +311,7 @@ impl Host {
     /// this node is to lead nothing. May be called between turns as well.
     pub fn begin_shutdown(&mut self) {
         self.turn.shutting_down = true;
-        self.turn.close_frames();
+        self.turn.announce();
     }
 
     /// Ends the turn. What it produced must be dealt with as the crate's header says.

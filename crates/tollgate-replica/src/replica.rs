@@ -128,6 +128,11 @@ pub(crate) struct Replica {
     /// The stamp of the newest stamped entry in the log; kept while leading.
     last_stamp: LogTime,
     queue: Vec<(Asker, Command)>,
+    /// Since when what is proposed waits for more.
+    gathered_from: Moment,
+    /// How far the followers were told that entries are committed, and since when there is more to tell.
+    told_commit: u64,
+    untold_since: Moment,
     proposals: Proposals,
     reads: Reads,
     outstanding: VecDeque<Outstanding>,
@@ -147,6 +152,8 @@ pub(crate) struct Replica {
     saving: bool,
     snapshot_asked: bool,
     snapshot_at: Moment,
+    /// Of how much log the next one waits for.
+    snapshot_part: u64,
     /// No snapshot is taken before this.
     save_from: Moment,
     /// Once the write is durable, older snapshots may go.
@@ -222,6 +229,7 @@ impl Replica {
             // Never: raft-rs 0.7.0 adds entries to a waiting empty message without comparing indexes, so a follower
             // can be made to acknowledge entries that it does not have (docs/track-record.md).
             batch_append: false,
+            skip_bcast_commit: true,
             max_uncommitted_size: config.uncommitted_bytes_max,
             max_committed_size_per_ready: config.message_bytes_max,
             ..raft::Config::default()
@@ -242,6 +250,9 @@ impl Replica {
             clock: None,
             last_stamp: LogTime::ZERO,
             queue: Vec::new(),
+            gathered_from: Moment::NEVER,
+            told_commit: 0,
+            untold_since: Moment::NEVER,
             proposals: Proposals::default(),
             reads: Reads::new(node, boot),
             outstanding: VecDeque::new(),
@@ -256,6 +267,7 @@ impl Replica {
             saving: false,
             snapshot_asked: false,
             snapshot_at: turn.now,
+            snapshot_part: snapshots::draw_part(turn),
             save_from: turn.now,
             remove_after: None,
             removed_below: 0,
@@ -525,12 +537,18 @@ impl Replica {
 
     /// The end of the turn: everything that Raft has to say and do.
     pub(crate) fn end_turn(&mut self, turn: &mut Turn) -> Option<GroupWrite> {
+        if self.is_crowded() && !self.queue.is_empty() {
+            // What is committed by now makes room for what was gathered.
+            self.drain(turn);
+        }
         if !self.removed {
             self.lead(turn);
             self.campaign_if_due(turn);
             self.ask_reads(turn);
+            self.tell_commit_if_due(turn);
         }
         self.drain(turn);
+        self.note_untold_commit(turn);
         self.answer_reads(turn);
         self.correspond(turn);
         self.carry_snapshots(turn);
@@ -666,6 +684,9 @@ impl Replica {
         {
             assert_eq!(first.index, message.index + 1, "entries follow the one that they are said to follow");
         }
+        if message.get_msg_type() == MessageType::MsgAppend {
+            self.told_commit = self.told_commit.max(message.commit);
+        }
         let sendable = travels(message.get_msg_type()) && to != self.node;
         sendable.then(|| (to, Part::Raft { group: self.group, blank: self.is_blank(), message }))
     }
@@ -722,7 +743,9 @@ impl Replica {
             return Moment::NEVER;
         }
         let read = self.reads.next_turn(turn.config.read_retry_ms);
-        read.min(self.next_stamp(turn)).min(self.failover.next_turn())
+        let commit = self.untold_since.after_ms(turn.config.commit_told_ms);
+        let gathered = if self.queue.is_empty() { Moment::NEVER } else { self.gathered_until(turn) };
+        read.min(self.next_stamp(turn)).min(self.failover.next_turn()).min(commit).min(gathered)
     }
 
     /// Says that nothing can be proposed here.

@@ -66,14 +66,18 @@ impl Turn {
         }
     }
 
-    pub(crate) fn send(&mut self, to: NodeId, part: &Part) {
-        let header = Header {
+    fn header(&self, to: NodeId) -> Header {
+        Header {
             cluster: self.config.cluster,
             from: self.config.node,
             to,
             apply_version: self.config.apply_version,
             fit_to_lead: !self.shutting_down && !self.disk_full,
-        };
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: NodeId, part: &Part) {
+        let header = self.header(to);
         let frame = self.frames.entry(to).or_insert_with(|| FrameWriter::new(header));
         frame.push(part);
         if frame.len() >= FRAME_BYTES_MAX {
@@ -96,10 +100,19 @@ impl Turn {
         std::mem::take(&mut self.out)
     }
 
-    /// What is sent from now on goes into new frames, whose headers tell what is so now.
-    pub(crate) fn close_frames(&mut self) {
+    fn close_frames(&mut self) {
         for (to, frame) in std::mem::take(&mut self.frames) {
             self.out.frames.push((to, frame.finish()));
+        }
+    }
+
+    /// What headers tell of this node is no longer so: everybody is sent a new one now, and not when there happens to be
+    /// something to say to it.
+    pub(crate) fn announce(&mut self) {
+        self.close_frames();
+        for to in self.peers.keys().copied().collect::<Vec<_>>() {
+            let frame = FrameWriter::new(self.header(to));
+            self.frames.insert(to, frame);
         }
     }
 

@@ -7,6 +7,7 @@
 
 use super::Replica;
 use super::apply::must_know;
+use crate::config::HostConfig;
 use crate::frame::{Chunk, ChunkStatus, Part};
 use crate::log::{Keep, to_raft};
 use crate::moment::Moment;
@@ -32,6 +33,14 @@ pub(super) struct Pin {
 
 /// After a snapshot that found no room, the next one is tried so much later.
 const SAVE_AGAIN_MS: u64 = 5_000;
+
+/// A part of the log that causes a snapshot, in parts of [`PARTS`]. Replicas have logs of the same length: each waits for
+/// another part of it, or all nodes would be busy with snapshots at the same time.
+pub(super) fn draw_part(turn: &mut Turn) -> u64 {
+    turn.randomness.between(PARTS * 3 / 4, PARTS)
+}
+
+const PARTS: u64 = 256;
 
 impl Replica {
     /// Asks for a snapshot now.
@@ -64,7 +73,7 @@ impl Replica {
         let Some(state) = &self.state else { return };
         let config = &turn.config;
         let log = self.log();
-        let is_long = log.bytes_since_snapshot() > config.snapshot_log_bytes;
+        let is_long = log.bytes_since_snapshot() > self.snapshot_log_bytes(config);
         let old = turn.now >= self.snapshot_at.after_ms(config.snapshot_age_ms);
         let news = self.applied > log.snapshot_index();
         let can = !self.saving && !self.removed && !turn.disk_full && turn.now >= self.save_from;
@@ -82,6 +91,14 @@ impl Replica {
         self.saving = true;
         self.snapshot_asked = false;
         self.snapshot_at = turn.now;
+        self.snapshot_part = draw_part(turn);
+    }
+
+    /// How much log there may be since the last snapshot. A snapshot is written whole: if it was larger than that log,
+    /// most of what the disk writes would be snapshots.
+    fn snapshot_log_bytes(&self, config: &HostConfig) -> u64 {
+        let last_bytes = self.log().snapshot_file().map_or(0, |file| file.size);
+        config.snapshot_log_bytes.max(last_bytes).saturating_mul(self.snapshot_part) / PARTS
     }
 
     /// The storage did a job.
