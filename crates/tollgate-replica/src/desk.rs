@@ -10,6 +10,7 @@
 mod attendance;
 mod parked;
 mod unattended;
+mod under_way;
 mod watchers;
 
 use crate::host::Host;
@@ -26,6 +27,7 @@ use tollgate_core::{
     Renewed, Reply, Request, State, Wait, WaitOutcome, Watch,
 };
 use tollgate_types::{GroupId, LeaseId, Name, Names, NodeId, Revision};
+use under_way::UnderWay;
 use watchers::Watchers;
 
 /// By what the caller of a desk knows who asked.
@@ -210,8 +212,9 @@ pub struct DeskCounts {
 /// The desk of one node, from its start to its crash.
 #[derive(Debug)]
 pub struct Desk<C, R> {
-    next_id: u64,
-    proposed: BTreeMap<ProposalId, Proposed<C>>,
+    /// By the numbers of their proposals.
+    proposed: UnderWay<Proposed<C>>,
+    last_read: u64,
     // Looked up by id alone, never walked: the order of a hash map does not show.
     reading: HashMap<ReadId, (C, Reading<R>)>,
     /// Requests that a quorum confirmed to look busy, but that something asked for before them may still free.
@@ -239,8 +242,8 @@ impl<C: Caller, R> Desk<C, R> {
     /// the same host.
     pub fn new(first_id: u64) -> Desk<C, R> {
         Desk {
-            next_id: first_id,
-            proposed: BTreeMap::new(),
+            proposed: UnderWay::new(first_id),
+            last_read: first_id,
             reading: HashMap::new(),
             held: Vec::new(),
             keepalives: BTreeMap::new(),
@@ -281,8 +284,8 @@ impl<C: Caller, R> Desk<C, R> {
 
     fn try_lock(&mut self, caller: C, group: GroupId, acquire: AcquireLock, host: &mut Host) {
         if looks_busy(host, group, &acquire) {
-            let after = ProposalId(self.next_id);
-            let id = ReadId(self.fresh_id());
+            let after = ProposalId(self.proposed.last());
+            let id = self.fresh_read();
             let held = Held { group, acquire: Box::new(acquire), after };
             self.reading.insert(id, (caller, Reading::Busy(held)));
             host.read(group, id);
@@ -294,8 +297,7 @@ impl<C: Caller, R> Desk<C, R> {
     fn propose(&mut self, caller: C, group: GroupId, command: Command, host: &mut Host) {
         let about = about(group, &command);
         self.asks(&caller, &about);
-        let id = ProposalId(self.fresh_id());
-        self.proposed.insert(id, Proposed::Command(caller, about));
+        let id = ProposalId(self.proposed.begin(Proposed::Command(caller, about)));
         host.propose(group, id, command);
     }
 
@@ -306,15 +308,14 @@ impl<C: Caller, R> Desk<C, R> {
 
     /// A linearizable read, on any node that keeps state: [`Answer::MayRead`] gives `what` back when it may be done.
     pub fn read(&mut self, caller: C, group: GroupId, what: R, host: &mut Host) {
-        let id = ReadId(self.fresh_id());
+        let id = self.fresh_read();
         self.reading.insert(id, (caller, Reading::Caller(what)));
         host.read(group, id);
     }
 
     /// A change of membership.
     pub fn change_members(&mut self, caller: C, group: GroupId, change: &MemberChange, host: &mut Host) {
-        let id = ProposalId(self.fresh_id());
-        self.proposed.insert(id, Proposed::Command(caller, About::Nothing));
+        let id = ProposalId(self.proposed.begin(Proposed::Command(caller, About::Nothing)));
         host.change_members(group, id, change);
     }
 
@@ -342,9 +343,9 @@ impl<C: Caller, R> Desk<C, R> {
         self.watchers.remove(watch);
     }
 
-    fn fresh_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+    fn fresh_read(&mut self) -> ReadId {
+        self.last_read += 1;
+        ReadId(self.last_read)
     }
 
     /// Whether there is something to do that waits for no input: then the next turn must begin at once.
@@ -385,8 +386,7 @@ impl<C: Caller, R> Desk<C, R> {
             let mut gathered = gathered.into_iter().peekable();
             while gathered.peek().is_some() {
                 let (callers, renewals) = gathered.by_ref().take(limit).unzip();
-                let id = ProposalId(self.fresh_id());
-                self.proposed.insert(id, Proposed::Renewals(callers));
+                let id = ProposalId(self.proposed.begin(Proposed::Renewals(callers)));
                 host.propose(group, id, Command::RenewLeases(RenewLeases { renewals }));
             }
         }
@@ -439,7 +439,7 @@ impl<C: Caller, R> Desk<C, R> {
         host: &Host,
         answers: &mut Vec<(C, Answer<R>)>,
     ) -> Option<ProposalReply> {
-        let Some(proposed) = self.proposed.remove(&reply.proposal) else { return Some(reply) };
+        let Some(proposed) = self.proposed.end(reply.proposal.0) else { return Some(reply) };
         let group = reply.group;
         match (reply.result, proposed) {
             (Ok(ProposalOutcome::Applied(applied)), Proposed::Command(caller, about)) => {
@@ -530,7 +530,7 @@ impl<C: Caller, R> Desk<C, R> {
 
     /// Answers those who look busy still, once all that was asked for before them is answered.
     fn answer_held(&mut self, host: &Host, answers: &mut Vec<(C, Answer<R>)>) {
-        let oldest = self.proposed.first_key_value().map(|(id, _)| *id);
+        let oldest = self.proposed.oldest().map(ProposalId);
         let ready = |held: &Held| oldest.is_none_or(|oldest| oldest > held.after);
         for (caller, held) in self.held.extract_if(.., |(_, held)| ready(held)) {
             let Held { group, acquire, .. } = held;

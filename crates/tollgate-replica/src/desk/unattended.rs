@@ -176,8 +176,7 @@ impl<C: Caller, R> Desk<C, R> {
         let asks_max = (!self.planted.is(Bug::HangUpEndsSharedWait)).then_some(seen.asks);
         let (release_if_granted, acked) = (false, SeqRanges::default());
         let cancel = CancelWait { lease: seen.lease, target, release_if_granted, asks_max, acked };
-        let id = ProposalId(self.fresh_id());
-        self.proposed.insert(id, Proposed::End(wait, name));
+        let id = ProposalId(self.proposed.begin(Proposed::End(wait, name)));
         host.propose(group, id, Command::CancelWait(cancel));
         true
     }
