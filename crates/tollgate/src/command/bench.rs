@@ -24,6 +24,7 @@ use tollgate_bench::{
     Blow, Failure, Plan, Processes, Report, Tollgate, Unary, Workload, failover, fan_out, latency_chart,
     pids_of_listeners, run as run_load, throughput_chart,
 };
+use tollgate_server::config::Key;
 
 const HELP: &str = "\
 Clients are a closed loop: each asks, waits for the answer and asks again, over a lease of its own. They share one \
@@ -118,6 +119,10 @@ struct Arguments {
         value_parser = value_parser!(u32).range(1..=1_024)
     )]
     groups: u32,
+
+    /// A setting of that cluster's nodes, as in their configuration file: raft.gather_ms=0; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "own_cluster", value_parser = flag_of_setting)]
+    set: Vec<String>,
 
     /// Servers whose processor time is measured [default: those on this machine that are asked]
     #[arg(long, value_name = "PID,...", value_delimiter = ',', num_args = 1, conflicts_with = "own_cluster")]
@@ -214,6 +219,14 @@ impl Arguments {
     }
 }
 
+/// The flag of `tollgate server` for a setting that is given as `section.name=value`.
+fn flag_of_setting(text: &str) -> Result<String, String> {
+    let (path, value) = text.split_once('=').ok_or("write it as section.name=value")?;
+    let key = Key::find(path)
+        .ok_or_else(|| format!("there is no setting {path}: `tollgate config show` lists them"))?;
+    Ok(format!("{}={value}", key.flag()))
+}
+
 fn wrong(says: &str) -> anyhow::Error {
     WithExit(Exit::Usage, says.to_owned()).into()
 }
@@ -222,8 +235,9 @@ fn wrong(says: &str) -> anyhow::Error {
 async fn measure(globals: &Globals, arguments: &Arguments, plans: &[Plan]) -> anyhow::Result<Vec<Report>> {
     let mut own = match arguments.own_cluster {
         Some(nodes) => {
-            let shape = Shape { name: "bench", nodes: usize::from(nodes), groups: arguments.groups };
-            let (cluster, client, _) = ChildCluster::start(shape).await?;
+            let flags = arguments.set.clone();
+            let shape = Shape { name: "bench", nodes: usize::from(nodes), groups: arguments.groups, flags };
+            let (cluster, client, _) = ChildCluster::start(&shape).await?;
             Some(Own { cluster, client, struck: None })
         }
         None => None,

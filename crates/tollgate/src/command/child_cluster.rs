@@ -29,13 +29,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 const ATTEMPTS: usize = 5;
 
 /// How a cluster is to be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Shape {
     /// Of the cluster and its directory.
     pub(super) name: &'static str,
     pub(super) nodes: usize,
     /// Raft groups.
     pub(super) groups: u32,
+    /// Flags that all nodes get beside those that make them a cluster.
+    pub(super) flags: Vec<String>,
 }
 
 pub(super) struct ChildCluster {
@@ -73,7 +75,7 @@ struct Ports {
 
 impl ChildCluster {
     /// Starts a cluster and waits until it is ready: a client of it, and the number of the node that leads.
-    pub(super) async fn start(shape: Shape) -> anyhow::Result<(ChildCluster, Client, usize)> {
+    pub(super) async fn start(shape: &Shape) -> anyhow::Result<(ChildCluster, Client, usize)> {
         for _ in 0..ATTEMPTS {
             let mut cluster = ChildCluster::spawn(shape)?;
             let client = Client::builder().endpoints(cluster.endpoints()).client_id(shape.name);
@@ -107,7 +109,7 @@ impl ChildCluster {
     }
 
     /// Starts the nodes. They are not ready yet, and may find that another process was faster at a port.
-    fn spawn(shape: Shape) -> anyhow::Result<ChildCluster> {
+    fn spawn(shape: &Shape) -> anyhow::Result<ChildCluster> {
         let dir =
             TempDir::with_prefix(format!("tollgate-{}-", shape.name)).context("no temporary directory")?;
         let ports = free_ports(shape.nodes).context("no free ports")?;
@@ -213,7 +215,7 @@ fn free_ports(nodes: usize) -> anyhow::Result<Vec<Ports>> {
 }
 
 /// The flags of a node.
-fn arguments(shape: Shape, index: usize, own: Ports, dir: &Path, all: &[Ports]) -> Vec<String> {
+fn arguments(shape: &Shape, index: usize, own: Ports, dir: &Path, all: &[Ports]) -> Vec<String> {
     let member = |(index, ports): (usize, &Ports)| {
         format!("{{id = {}, peer = \"{}\", client = \"{}\"}}", index + 1, ports.peer, ports.client)
     };
@@ -229,5 +231,6 @@ fn arguments(shape: Shape, index: usize, own: Ports, dir: &Path, all: &[Ports]) 
         ("--listen-peer", own.peer.to_string()),
         ("--listen-http", own.http.to_string()),
     ];
-    flags.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    let own = flags.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    own.chain(shape.flags.iter().cloned()).collect()
 }

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// What every demo runs on.
-const SHAPE: Shape = Shape { name: "demo", nodes: 3, groups: 1 };
+const SHAPE: Shape = Shape { name: "demo", nodes: 3, groups: 1, flags: Vec::new() };
 
 pub(super) struct Stage {
     pub(super) cluster: ChildCluster,
@@ -27,7 +27,7 @@ impl Stage {
     /// Starts a cluster and waits until it is ready.
     pub(super) async fn set(tell: Narrator) -> anyhow::Result<Stage> {
         tell.say("three nodes start, each a process with a disk of its own")?;
-        let (cluster, client, leader) = ChildCluster::start(SHAPE).await?;
+        let (cluster, client, leader) = ChildCluster::start(&SHAPE).await?;
         let pids: Vec<String> = cluster.pids().iter().map(u32::to_string).collect();
         tell.say(&format!("ready: processes {}; node {leader} leads", pids.join(", ")))?;
         Ok(Stage { cluster, tell, client })
