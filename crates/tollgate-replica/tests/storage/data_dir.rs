@@ -119,6 +119,7 @@ fn another_process_is_kept_out_and_keeps_us_out() {
     let dir = dir();
     founded(dir.path());
     let lock = dir.path().join("lock");
+    let _alone = crate::full::alone();
     let Ok(mut other) = std::process::Command::new("flock").arg(&lock).arg("sleep").arg("60").spawn() else {
         println!("skipped: this machine has no flock");
         return;
