@@ -180,6 +180,31 @@ async fn who_names_a_stranger_is_refused_before_any_group_changes() {
     cluster.stop().await;
 }
 
+/// As happens when a leader hands on: it has its successor go on, and so does whoever asked it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_that_several_carry_out_at_once_is_done_for_each_of_them() {
+    let cluster = Cluster::start_with(&[false], &[]).await;
+    let leader = admin(&cluster, 0).await;
+    for id in 2..12 {
+        let asked = new_member(id, bind().addresses().unwrap(), Vec::new());
+        leader.clone().add_member(asked).await.unwrap();
+        let mut removals = tokio::task::JoinSet::new();
+        for nth in 0..32 {
+            let mut leader = leader.clone();
+            removals.spawn(async move {
+                // One after another, until the first is done and beyond.
+                tokio::time::sleep(Duration::from_micros(200 * nth)).await;
+                let request = v1::RemoveMemberRequest { node_id: id, group_ids: vec![0], passed_on: false };
+                leader.remove_member(request).await
+            });
+        }
+        for removed in removals.join_all().await {
+            assert!(removed.is_ok(), "{}", refusal(removed).message);
+        }
+    }
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_votes_in_group_0_votes_in_all() {
     let mut cluster = spread().await;
