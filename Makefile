@@ -16,6 +16,14 @@ GATEWAYS = 2
 # Outside the workspace: its manifest says why.
 COMPARE = --manifest-path crates/tollgate-bench-compare/Cargo.toml
 
+# The tests with real processes mostly wait: for elections, leases, deadlines. So more of them run at once than there are
+# cores; RUST_TEST_THREADS has the last word. By a runner, because a second `cargo test` for one crate would choose other
+# features and build half of everything anew.
+PROCESS_TESTS = $(shell echo $$((2 * $$(nproc))))
+RUNNER = --config 'target."cfg(all())".runner = ["sh", "-c", "$(RUN_TEST)"]'
+RUN_TEST = if [ $$CARGO_PKG_NAME = tollgate ]; then export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(PROCESS_TESTS)}; fi; \
+	exec \"$$0\" \"$$@\"
+
 CORE_BUGS = --features tollgate-core/planted-bugs
 SIM_BUGS = --features tollgate-sim/planted-bugs
 FENCE_BUGS = --features tollgate-fence/planted-bugs
@@ -39,7 +47,7 @@ strace:
 	else echo "strace is missing: install it, or the tests of failing disks fail"; fi
 
 test: strace ## Run every test, then the core's once more with small sizes
-	cargo test --workspace $(CORE_BUGS) $(FENCE_BUGS) --features tollgate-replica/planted-bugs
+	cargo $(RUNNER) test --workspace $(CORE_BUGS) $(FENCE_BUGS) --features tollgate-replica/planted-bugs
 	SEQUENCES=5000 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
 	cargo test -p tollgate-replica --features planted-bugs,next-version --test it -- upgrades
 

@@ -22,7 +22,7 @@ use tollgate_proto::v1::{Consistency, GroupsRequest, MembersRequest};
 use tollgate_types::ClusterId;
 use tonic::transport::{Channel, Endpoint};
 
-/// Between two looks while every group has a leader.
+/// Between two looks while every group has a leader that a node names which is there.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Likewise, while one has none; longer the more nodes are silent one after another.
@@ -138,7 +138,7 @@ impl Looking {
     }
 
     fn next_in(&self) -> Duration {
-        if self.picture.is_whole() {
+        if self.picture.is_settled() {
             return LOOK_EVERY;
         }
         (LOOK_SOON * (self.picture.silent() + 1)).min(LOOK_EVERY)

@@ -5,7 +5,7 @@
 //! said on them (`grpc`, `http`), connections of other nodes (`tollgate_node`).
 
 use crate::metrics::{Metrics, Open};
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -21,6 +21,11 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// How long data may stay unacknowledged, and how long a window may stay shut, before the other side counts as gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Connections that the system keeps until they are accepted, or fewer if it has a limit of its own (Linux: 4,096).
+/// When a node goes, all its clients come to the next at once; those that find no room try again after a second, then
+/// two, then four, or are reset.
+const BACKLOG: i32 = 4_096;
 
 /// How often a connection that could not be accepted is tried again, and how often that is told.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -203,8 +208,16 @@ impl AsyncWrite for Connection {
 
 /// Opens a port, with an error that names it.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let listener = std::net::TcpListener::bind(address)
-        .map_err(|error| io::Error::new(error.kind(), format!("can't listen on {address}: {error}")))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    listen(address)
+        .map_err(|error| io::Error::new(error.kind(), format!("can't listen on {address}: {error}")))
+}
+
+fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A node that is started again takes its port while connections of its last run are still fading out.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }

@@ -1,8 +1,9 @@
 //! What a scout has learned of a cluster, answer by answer. Pure: no network, and time comes in with the answers.
 //!
 //! Invariant: of two answers about a group the one with the higher term counts, and of one term the one that knows a
-//! leader. What another cluster says, or another gateway, counts for nothing. A node is out of touch only in comparison
-//! with others: while nobody knows a leader, as in an election, nobody is. Not here: whom to ask when (`scout`).
+//! leader, as long as a node that answers says so. What another cluster says, or another gateway, counts for nothing. A
+//! node is out of touch only in comparison with others: while nobody knows a leader, as in an election, nobody is. Not
+//! here: whom to ask when (`scout`).
 
 use crate::chart::Chart;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +54,8 @@ struct Seen {
     node: Option<NodeId>,
     /// Looks in a row that it left unanswered.
     misses: u32,
+    /// Who leads each group in which term, as it said last.
+    named: BTreeMap<GroupId, (Option<NodeId>, u64)>,
     /// Since when it knows less of leaders than others do, if it does.
     behind_since: Option<Duration>,
     /// Whether it was seen to be in touch with the others, and not seen since to have lost it.
@@ -110,6 +113,28 @@ impl Picture {
         !self.groups.is_empty() && self.groups.values().all(|group| group.leader.is_some())
     }
 
+    /// Whether every group has a leader, and somebody who answered when last asked says so.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_whole() && self.groups.keys().all(|group| self.is_named(*group, 1))
+    }
+
+    /// Whether a node that has left fewer looks than these unanswered names the leader of a group.
+    fn is_named(&self, group: GroupId, misses: u32) -> bool {
+        self.groups.get(&group).is_some_and(|known| {
+            let names = |seen: &Seen| seen.named.get(&group) == Some(&(known.leader, known.term));
+            known.leader.is_some() && self.seen.values().any(|seen| seen.misses < misses && names(seen))
+        })
+    }
+
+    /// Takes leaders back that nobody names who answers. Nodes that miss their leader ask each other before they begin
+    /// a new term, and without a majority none ever begins.
+    fn unseat(&mut self) {
+        let unseated = self.groups.keys().copied().filter(|group| !self.is_named(*group, MISSES_MAX));
+        for group in unseated.collect::<Vec<GroupId>>() {
+            self.groups.entry(group).and_modify(|known| known.leader = None);
+        }
+    }
+
     /// How many nodes in a row did not answer.
     pub(super) fn silent(&self) -> u32 {
         self.silent
@@ -139,6 +164,7 @@ impl Picture {
                 (group.leader, group.term) = (None, 0);
             }
         }
+        self.unseat();
     }
 
     /// A node answered, so long after the first look. Whether it told of the members, and was believed.
@@ -170,7 +196,9 @@ impl Picture {
         }
         self.take_map(groups)?;
         self.cluster = Some(cluster);
+        self.hear(address, NodeId::new(header.member_id), &groups.groups);
         let behind = self.take_groups(&groups.groups);
+        self.unseat();
         // One that knows less than others may not have heard of the last to come or go.
         let members = told.members.as_ref().filter(|_| !behind || self.clients.is_empty());
         if let Some(members) = members {
@@ -178,7 +206,6 @@ impl Picture {
         }
         self.silent = 0;
         let seen = self.seen.entry(address.to_owned()).or_default();
-        (seen.node, seen.misses) = (NodeId::new(header.member_id), 0);
         if behind {
             let since = *seen.behind_since.get_or_insert(now);
             seen.in_touch &= now.saturating_sub(since) < BEHIND_MAX;
@@ -189,6 +216,21 @@ impl Picture {
         Ok(members.is_some())
     }
 
+    /// Remembers what a node says, here and at no other address: there nobody asks it any more.
+    fn hear(&mut self, address: &str, node: Option<NodeId>, groups: &[Group]) {
+        let mut heard = self.seen.remove(address).unwrap_or_default();
+        for other in self.seen.values_mut().filter(|other| node.is_some() && other.node == node) {
+            other.named.clear();
+            heard.in_touch |= std::mem::take(&mut other.in_touch);
+            heard.behind_since = heard.behind_since.or(other.behind_since.take());
+        }
+        let named =
+            |told: &Group| (GroupId::new(told.group_id), (NodeId::new(told.leader_id), told.raft_term));
+        heard.named = groups.iter().map(named).collect();
+        (heard.node, heard.misses) = (node, 0);
+        self.seen.insert(address.to_owned(), heard);
+    }
+
     fn take_map(&mut self, groups: &GroupsResponse) -> Result<(), String> {
         if self.map.as_ref().is_some_and(|map| map.epoch() >= groups.map_epoch) {
             return Ok(());
@@ -197,16 +239,19 @@ impl Picture {
         Ok(())
     }
 
-    /// Whether the node knows less than others do: not the leader of a group, or an old one.
+    /// Whether the node knows less than others do that were there when last asked: not the leader of a group, or an old
+    /// one.
     fn take_groups(&mut self, groups: &[Group]) -> bool {
         let mut behind = groups.is_empty();
         for told in groups {
             let (leader, term) = (NodeId::new(told.leader_id), told.raft_term);
             let unknown =
                 GroupStatus { role: Role::Follower, leader: None, term: 0, serves: false, has_state: false };
-            let known = self.groups.entry(GroupId::new(told.group_id)).or_insert(unknown);
+            let group = GroupId::new(told.group_id);
+            let is_named = self.is_named(group, 1);
+            let known = self.groups.entry(group).or_insert(unknown);
             let is_newer = term > known.term || (term == known.term && leader.is_some());
-            behind |= known.leader.is_some() && !is_newer;
+            behind |= is_named && !is_newer;
             if is_newer {
                 (known.leader, known.term) = (leader, term);
             }
@@ -428,6 +473,98 @@ mod tests {
         assert!(leader(&picture).is_none() && !picture.is_whole());
         picture.take("n1:1", &told(1, 5, 3));
         assert_eq!(leader(&picture), Some(3));
+    }
+
+    /// All of them, and who leads.
+    fn picture_of_three() -> Picture {
+        let mut picture = Picture::new(vec!["n1:1".to_owned()], None);
+        for (address, from) in [("n1:1", 1), ("n2:1", 2), ("n3:1", 3)] {
+            picture.take(address, &told(from, 4, 2));
+        }
+        picture
+    }
+
+    #[test]
+    fn p11_a_majority_that_is_gone_takes_its_leader_with_it_and_who_is_left_stays_in_touch() {
+        let mut picture = picture_of_three();
+        let gone = || "connection refused".to_owned();
+        // Before a vote, nobody begins a new term: the one that is left may be in the old one for as long as it takes.
+        for (ms, round) in (1_000..61_000).step_by(1_000).zip(0..) {
+            picture.take_at("n1:1", &told(1, 4, 0), ms);
+            assert!(picture.chart().in_touch.contains(&node(1)), "after {ms} ms");
+            for address in ["n2:1", "n3:1"] {
+                picture.missed(address, gone());
+            }
+            assert_eq!(leader(&picture), (round == 0).then_some(2), "after {ms} ms");
+        }
+        assert!(!picture.is_whole());
+        // It was only away, and no election was held.
+        picture.take("n2:1", &told(2, 4, 2));
+        assert_eq!(leader(&picture), Some(2));
+    }
+
+    #[test]
+    fn p11_a_leader_that_lost_its_majority_leads_no_more_once_nobody_says_so() {
+        let mut picture = picture_of_three();
+        for ms in (1_000..61_000).step_by(1_000) {
+            picture.take_at("n2:1", &told(2, 4, 0), ms);
+            assert!(picture.chart().in_touch.contains(&node(2)), "after {ms} ms");
+            for address in ["n1:1", "n3:1"] {
+                picture.missed(address, "connection refused".to_owned());
+            }
+        }
+        assert_eq!(leader(&picture), None);
+    }
+
+    #[test]
+    fn a_follower_that_knows_no_leader_unseats_nobody_whom_another_node_names() {
+        let mut picture = picture_of_three();
+        // The leader answers, late now and then.
+        for ms in (1_000..61_000).step_by(1_000) {
+            picture.take_at("n1:1", &told(1, 4, 0), ms);
+            picture.missed("n3:1", "connection refused".to_owned());
+            picture.missed("n2:1", "no answer".to_owned());
+            assert_eq!(leader(&picture), Some(2), "after {ms} ms");
+            picture.take_at("n2:1", &told(2, 4, 2), ms);
+        }
+        assert!(!picture.chart().in_touch.contains(&node(1)), "it alone knows no leader");
+        // The leader can't be reached from here, and who can says that it leads.
+        let mut picture = picture_of_three();
+        for ms in (1_000..61_000).step_by(1_000) {
+            picture.take_at("n1:1", &told(1, 4, 0), ms);
+            picture.take_at("n3:1", &told(3, 4, 2), ms);
+            picture.missed("n2:1", "no answer".to_owned());
+            assert_eq!(leader(&picture), Some(2), "after {ms} ms");
+        }
+        assert!(!picture.chart().in_touch.contains(&node(1)));
+    }
+
+    #[test]
+    fn a_leader_that_nobody_names_is_looked_for_soon() {
+        let mut picture = picture_of_three();
+        assert!(picture.is_settled());
+        picture.take("n1:1", &told(1, 4, 0));
+        picture.missed("n2:1", "connection refused".to_owned());
+        assert!(picture.is_settled(), "one names it still");
+        picture.missed("n3:1", "connection refused".to_owned());
+        assert!(picture.is_whole() && !picture.is_settled());
+        picture.take("n2:1", &told(2, 4, 2));
+        assert!(picture.is_settled());
+    }
+
+    #[test]
+    fn what_a_node_said_under_another_name_is_forgotten_once_it_answers_under_its_own() {
+        let mut picture = picture();
+        picture.take("other-name:1", &told(3, 4, 2));
+        for (address, from) in [("n1:1", 1), ("n2:1", 2), ("n3:1", 3)] {
+            picture.take(address, &told(from, 4, 2));
+        }
+        // It is cut off from the others.
+        for ms in [1_000, 2_000, 3_500] {
+            assert!(picture.chart().in_touch.contains(&node(3)), "before {ms} ms");
+            picture.take_at("n3:1", &told(3, 4, 0), ms);
+        }
+        assert!(!picture.chart().in_touch.contains(&node(3)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::keys::{KEYS, Key, Preset, Table, key};
 use super::kind::Kind;
 use super::layers::Layers;
 use super::member::Endpoint;
-use super::rules::{Broken, BrokenRule, broke, check_addresses};
+use super::rules::{Broken, BrokenRule, OPERATIONS_ADMITTED, broke, check_addresses};
 use super::{LogConfig, Origin, Problems, ServerConfig, Settings, Sources};
 use std::net::SocketAddr;
 use std::sync::LazyLock;
@@ -19,8 +19,17 @@ const NODES_MAX: usize = 64;
 /// What a gateway can be told.
 pub static GATEWAY: LazyLock<Table> = LazyLock::new(|| {
     let own = OWN_KEYS.iter().chain(KEYS.iter().filter(|key| is_shared(key)));
-    Table { sections: SECTIONS, keys: own.copied().collect::<Vec<Key>>().leak() }
+    Table { sections: SECTIONS, keys: own.copied().map(of_gateway).collect::<Vec<Key>>().leak() }
 });
+
+/// A key as a gateway has it.
+fn of_gateway(key: Key) -> Key {
+    match (key.section, key.name) {
+        // A node's follows from how many may wait for its driver, which a gateway has not.
+        ("server", "operations_admitted_max") => Key { preset: Preset::Number(OPERATIONS_ADMITTED), ..key },
+        _ => key,
+    }
+}
 
 const SECTIONS: &[(&str, &str)] = &[
     ("gateway", "Where the cluster is, and who asks for it."),

@@ -463,15 +463,16 @@ pub static KEYS: &[Key] = &[
     number(
         "server",
         "operations_in_flight_max",
-        (1, 16_777_216),
+        // With fewer there is no number of admitted operations that leaves room.
+        (3, 16_777_216),
         65_536,
         "Inputs that wait for the driver's next turn, frames of peers included; past it, operations are refused",
     ),
-    number(
+    key(
         "server",
         "operations_admitted_max",
-        (1, 16_777_216),
-        50_000,
+        Kind::Number { min: 1, max: 16_777_216 },
+        Preset::Derived("50000, or as many as fit a lower server.operations_in_flight_max"),
         "Operations under way, waits in line not counted; past it, requests for locks are refused, then others",
     ),
     bytes("server", "frame_bytes_max", (64 * KIB, 64 * MIB), 4 * MIB, "Bytes in one message of a client"),

@@ -8,7 +8,7 @@ use super::kind::{Kind, Value};
 use super::member::{Reading, read_members};
 use super::origin::Origin;
 use super::problem::{Place, Problem, Problems, Wrong};
-use super::rules::BrokenRule;
+use super::rules::{BrokenRule, operations_admitted};
 use super::settings::{Setting, Settings};
 use super::spelling::nearest;
 use super::{Sources, cluster_id_of, environment};
@@ -159,14 +159,31 @@ impl Layers {
             Preset::Empty if key.kind == Kind::Members => Value::Members(Vec::new()),
             Preset::Empty => Value::Endpoints(Vec::new()),
             Preset::Required => stand_in(key.kind),
-            Preset::Derived(_) => {
-                assert_eq!(key.kind, Kind::ClusterId, "nothing else is derived");
+            Preset::Derived(_) => self.derived(key),
+        }
+    }
+
+    /// What follows from what others have, given or by default.
+    fn derived(&self, key: &Key) -> Value {
+        match key.path().as_str() {
+            "cluster.id" => {
                 let name = match self.given.get("cluster.name") {
                     Some((Value::Text(name), _)) => name,
                     _ => "",
                 };
                 Value::Text(cluster_id_of(name).to_string())
             }
+            "server.operations_admitted_max" => {
+                let path = "server.operations_in_flight_max";
+                let known = self.table.find(path).expect("whoever derives from it has it");
+                let in_flight = match self.given.get(path) {
+                    Some((value, _)) => value.clone(),
+                    None => self.preset(known),
+                };
+                let Value::Number(in_flight) = in_flight else { panic!("{path} is no number") };
+                Value::Number(operations_admitted(in_flight))
+            }
+            other => panic!("nothing says how {other} is derived"),
         }
     }
 

@@ -23,6 +23,17 @@ pub struct BrokenRule {
 
 pub(super) type Broken = Vec<BrokenRule>;
 
+/// How many operations are admitted unless somebody says so, where nothing asks for fewer.
+pub(super) const OPERATIONS_ADMITTED: u64 = 50_000;
+
+/// How many operations are admitted unless somebody says so, if so many may wait for the driver: as many as the rule
+/// between the two allows, so that whoever lowers one is not told of another that he never set.
+pub(super) fn operations_admitted(operations_in_flight_max: u64) -> u64 {
+    // With a quarter more these are at most one less than may wait.
+    let fit = operations_in_flight_max.saturating_sub(1).saturating_mul(4) / 5;
+    fit.min(OPERATIONS_ADMITTED)
+}
+
 impl Config {
     /// Every rule that the settings break.
     pub fn validate(&self) -> Result<(), Vec<BrokenRule>> {
@@ -229,6 +240,17 @@ mod tests {
         assert!(!collides("127.0.0.1:1", "127.0.0.1:2"));
         assert!(!collides("127.0.0.1:1", "127.0.0.2:1"));
         assert!(!collides("127.0.0.1:0", "127.0.0.1:0"));
+    }
+
+    #[test]
+    fn as_many_operations_are_admitted_as_the_rule_allows_and_no_more_than_ever() {
+        let allowed = |admitted: u64, in_flight: u64| admitted + admitted.div_ceil(4) < in_flight;
+        for in_flight in (3..1_000).chain(62_000..66_000) {
+            let admitted = operations_admitted(in_flight);
+            assert!((1..=OPERATIONS_ADMITTED).contains(&admitted), "{in_flight}");
+            assert!(allowed(admitted, in_flight), "{in_flight}");
+            assert!(admitted == OPERATIONS_ADMITTED || !allowed(admitted + 1, in_flight), "{in_flight}");
+        }
     }
 
     #[test]

@@ -114,10 +114,16 @@ impl Cli {
 
 /// Waits until something holds; says what if it never does.
 #[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_or(what, holds, String::new);
+}
+
+/// Likewise; then also says what was there instead.
+#[track_caller]
+fn until_or(what: &str, mut holds: impl FnMut() -> bool, instead: impl Fn() -> String) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < end, "not after {PATIENCE:?}: {what}");
+        assert!(Instant::now() < end, "not after {PATIENCE:?}: {what}\n{}", instead());
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -47,7 +47,7 @@ async fn idle(node: &Node, count: usize) -> Vec<Raw> {
             let port = node.ports.client;
             some.spawn(async move {
                 let mut raw = Raw::connect(port).await;
-                assert_eq!(raw.next().await.expect("settings").kind, h2::SETTINGS);
+                assert_eq!(raw.read().await.expect("settings").kind, h2::SETTINGS);
                 raw
             });
         }
@@ -103,6 +103,29 @@ async fn p16_ten_thousand_idle_connections_are_held_and_no_more_while_locks_are_
     assert!(node.log().contains("connections are accepted again"), "{}", node.log());
     drop(service);
     cluster::until("none is left", || async { grpc_connections(node).await == Some(0) }).await;
+}
+
+/// How many connections the system keeps for a process that does not accept them at the moment.
+fn kept_by_the_system() -> usize {
+    std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_all_come_while_a_node_stands_still_are_let_in_at_once_and_served_when_it_goes_on() {
+    let cluster = Cluster::start(Making::nodes(1)).await;
+    let node = &cluster.nodes[0];
+    node.signal("STOP");
+    let mut clients = JoinSet::new();
+    for _ in 0..1_000.min(kept_by_the_system()) {
+        clients.spawn(Raw::connect(node.ports.client));
+    }
+    // The system has none of them begin anew: that would take it a second at least, and longer each time.
+    let clients = tokio::time::timeout(PATIENCE, clients.join_all()).await.expect("they are let in");
+    node.signal("CONT");
+    for mut raw in clients {
+        let first = tokio::time::timeout(PATIENCE, raw.read()).await.expect("it is served");
+        assert_eq!(first.expect("it was not cut").kind, h2::SETTINGS);
+    }
 }
 
 /// A node that has little patience.

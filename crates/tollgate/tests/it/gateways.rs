@@ -13,9 +13,9 @@ use tollgate_client::{Change, Client, Watch, WatchItem};
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::{
     GroupsRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseTimeToLiveRequest, LockRequest, Request,
-    TransferRequest, UnlockRequest, operation::Op,
+    TransferRequest, UnlockRequest, WatchRequest, WatchResponse, operation::Op,
 };
-use tonic::Code;
+use tonic::{Code, Streaming};
 
 /// Three nodes, and two gateways that were told of one node each.
 async fn two_gateways() -> Cluster {
@@ -332,6 +332,46 @@ async fn granted(watch: &mut Watch, count: usize) -> Vec<String> {
         }
     }
     names
+}
+
+/// Streams of changes, by way of a gateway, which has them served by each node in turn.
+async fn streams(gateway: &Node, count: usize) -> Vec<Streaming<WatchResponse>> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        let requests = tokio_stream::once(WatchRequest::default()).chain(tokio_stream::pending());
+        let mut stream = gateway.locks().watch(requests).await.unwrap().into_inner();
+        assert!(stream.message().await.unwrap().unwrap().created);
+        streams.push(stream);
+    }
+    streams
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p11_while_a_majority_is_gone_a_gateway_is_not_ready_and_ends_no_stream_of_who_is_left() {
+    let mut cluster = cluster::three().await;
+    cluster.add_gateway(0, &[]).await;
+    let leader = cluster.leader().await;
+    let before = streams(&cluster.gateways[0], 3).await;
+    for node in [leader, (leader + 1) % 3] {
+        cluster.nodes[node].kill();
+    }
+    let gateway = &cluster.gateways[0];
+    until("it is not ready", || async { !gateway.is_ready().await }).await;
+    let since = streams(gateway, 3).await;
+    // A node that is not in touch with the others has ten seconds before its streams end.
+    let ends = before.into_iter().chain(since).map(|mut stream| {
+        tokio::spawn(tokio::time::timeout(Duration::from_secs(12), async move { stream.message().await }))
+    });
+    let left = format!("node {},", cluster.nodes[(leader + 2) % 3].id);
+    for (number, end) in ends.collect::<Vec<_>>().into_iter().enumerate() {
+        if let Ok(ended) = end.await.unwrap() {
+            let why = ended.unwrap_err();
+            assert!(number < 3 && !why.message().contains(&left), "stream {number} ended: {why}");
+        }
+    }
+    cluster.restart(leader);
+    let gateway = &cluster.gateways[0];
+    until("it is ready", || gateway.is_ready()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -73,12 +73,17 @@ impl Raw {
 
     /// The next frame; none at the end of the connection, however it came.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
+        self.read().await.ok()
+    }
+
+    /// The next frame, or how the connection ended.
+    pub(crate) async fn read(&mut self) -> io::Result<Frame> {
         let mut head = [0; 9];
-        self.0.read_exact(&mut head).await.ok()?;
+        self.0.read_exact(&mut head).await?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
         let mut payload = vec![0; usize::try_from(length).unwrap()];
-        self.0.read_exact(&mut payload).await.ok()?;
+        self.0.read_exact(&mut payload).await?;
         let stream = u32::from_be_bytes(head[5..].try_into().unwrap());
-        Some(Frame { kind: head[3], flags: head[4], stream, payload })
+        Ok(Frame { kind: head[3], flags: head[4], stream, payload })
     }
 }

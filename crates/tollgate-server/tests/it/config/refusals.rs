@@ -241,8 +241,8 @@ fn numbers_that_do_not_go_together_are_refused_where_they_were_set() {
         ("[raft]\nread_timeout_ms = 100\n", "8:19 raft.read_retry_ms must be at most raft.read_timeout_ms"),
         ("[storage]\nlog_purge_bytes = \"1MiB\"\n", "8:19 storage.log_purge_bytes must be at least"),
         (
-            "[server]\noperations_in_flight_max = 62_500\n",
-            "8:28 server.operations_admitted_max and a quarter more must be less",
+            "[server]\noperations_admitted_max = 50_000\noperations_in_flight_max = 62_500\n",
+            "8:27 server.operations_admitted_max and a quarter more must be less",
         ),
         ("[limits]\nttl_ms_max = 50\n", "8:14 limits.ttl_ms_min must be at most limits.ttl_ms_max"),
     ];
@@ -253,6 +253,24 @@ fn numbers_that_do_not_go_together_are_refused_where_they_were_set() {
     let text = load_with("[raft]\nheartbeat_ms = 500\n").unwrap_err().to_string();
     let notes = "  = raft.election_timeout_ms is 1000 (default)\n  = raft.heartbeat_ms is 500 (t.toml:8)\n";
     assert!(text.contains(notes), "{text}");
+}
+
+#[test]
+fn lowering_what_may_be_in_flight_alone_lowers_what_is_admitted_with_it() {
+    let server = |more: &str| load_with(&format!("[server]\n{more}")).unwrap().config.server;
+    assert_eq!(server("").operations_admitted_max, 50_000);
+    assert_eq!(server("operations_in_flight_max = 1_000_000\n").operations_admitted_max, 50_000);
+    assert_eq!(server("operations_in_flight_max = 62_500\n").operations_admitted_max, 49_999);
+    assert_eq!(server("operations_in_flight_max = 1_001\n").operations_admitted_max, 800);
+    assert_eq!(server("operations_in_flight_max = 3\n").operations_admitted_max, 1);
+    let told = wrongs(load_with("[server]\noperations_in_flight_max = 2\n"));
+    assert_eq!(told, ["8:28 server.operations_in_flight_max is 2: it must be from 3 to 16777216"]);
+    // What somebody set is taken as it is, or refused.
+    let set = server("operations_in_flight_max = 1_001\noperations_admitted_max = 10\n");
+    assert_eq!(set.operations_admitted_max, 10);
+    let told =
+        wrongs(load_with("[server]\noperations_in_flight_max = 1_001\noperations_admitted_max = 801\n"));
+    assert!(told.len() == 1 && told[0].starts_with("9:27 server.operations_admitted_max and"), "{told:?}");
 }
 
 #[test]

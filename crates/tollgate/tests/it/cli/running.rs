@@ -1,6 +1,6 @@
 //! A command under way.
 
-use super::{Ended, signal, until};
+use super::{Ended, signal, until, until_or};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -83,7 +83,11 @@ impl Running {
     /// Waits for a line that it prints.
     #[track_caller]
     pub(super) fn until_says(&self, line: &str) {
-        until(&format!("{line:?} is printed"), || self.stdout().lines().any(|said| said.trim() == line));
+        until_or(
+            &format!("{line:?} is printed"),
+            || self.stdout().lines().any(|said| said.trim() == line),
+            || format!("stdout:\n{}\nstderr:\n{}", self.stdout(), self.stderr()),
+        );
     }
 
     /// Waits for a line that begins so; gives the rest of it.

@@ -82,6 +82,10 @@ fn ctrl_z_stops_the_job_and_fg_takes_it_up_again() {
     terminal.end().with(0);
 }
 
+/// The lease of a job that is to lose it while it stands still: short, and long enough to be stopped before, also on a
+/// machine where keepalives are late.
+const TTL: &str = "4s";
+
 /// A job of a shell on a terminal, stopped by Ctrl-Z. A line typed then has it go on in the foreground.
 fn stopped_job(cli: &super::Cli, line: &str) -> Running {
     let line = line.replace('\'', "'\\''");
@@ -100,7 +104,7 @@ fn a_job_that_is_only_told_of_a_loss_is_told_when_it_goes_on_after_one() {
     let cli = shared();
     let name = "terminal/notify";
     let script = "trap \"echo told; exit 8\" USR1; echo up; while :; do sleep 0.01; done";
-    let line = format!("{BINARY} run {name} --ttl 1s --on-lost notify -- sh -c '{script}'");
+    let line = format!("{BINARY} run {name} --ttl {TTL} --on-lost notify -- sh -c '{script}'");
     let mut terminal = stopped_job(&cli, &line);
     cli.until_counts(name, (0, 0));
     terminal.write("go\n");
@@ -137,7 +141,7 @@ fn a_job_that_lost_its_lock_while_it_stood_still_is_ended_when_it_goes_on() {
     for on_lost in ["term", "kill"] {
         let name = format!("terminal/{on_lost}-lost");
         let script = "echo up; while :; do sleep 0.01; done";
-        let line = format!("{BINARY} run {name} --ttl 1s --on-lost {on_lost} -- sh -c '{script}'");
+        let line = format!("{BINARY} run {name} --ttl {TTL} --on-lost {on_lost} -- sh -c '{script}'");
         let mut terminal = stopped_job(&cli, &line);
         cli.until_counts(&name, (0, 0));
         terminal.write("go\n");

@@ -267,7 +267,7 @@ impl Changes {
 
     /// Carries a wish out here, step by step, if this node leads the group.
     async fn as_leader(&self, group: GroupId, wish: &Wish) -> Result<Option<NodeId>, Error> {
-        let began = Instant::now();
+        let (began, mut refused_before) = (Instant::now(), false);
         loop {
             let Sight { members, leads, heard, .. } = self.sight(group).await?;
             if !leads {
@@ -288,9 +288,12 @@ impl Changes {
                     }
                 }
             };
-            if began.elapsed() >= patience_with(&refused) {
+            // Somebody else who carries out the same may have done it between the look and the step. Seen again, there
+            // is then nothing left to do.
+            if refused_before && began.elapsed() >= patience_with(&refused) {
                 return Err(self.router.with_address(operation::error_of_propose(&refused, true)));
             }
+            refused_before = true;
             tokio::time::sleep(PAUSE).await;
         }
     }
