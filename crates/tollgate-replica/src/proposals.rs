@@ -51,11 +51,6 @@ impl Proposals {
         self.count
     }
 
-    /// How many entries are in the log for it.
-    pub(crate) fn entries(&self) -> usize {
-        self.waiting.len()
-    }
-
     pub(crate) fn push(
         &mut self,
         (index, term): (u64, u64),

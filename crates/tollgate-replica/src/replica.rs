@@ -128,11 +128,10 @@ pub(crate) struct Replica {
     /// The stamp of the newest stamped entry in the log; kept while leading.
     last_stamp: LogTime,
     queue: Vec<(Asker, Command)>,
-    /// Since when what is proposed waits for more.
-    gathered_from: Moment,
-    /// How far the followers were told that entries are committed, and since when there is more to tell.
+    /// How far the followers were told that entries are committed, and since when there is more to tell than that.
     told_commit: u64,
     untold_since: Moment,
+    untold_behind: u64,
     proposals: Proposals,
     reads: Reads,
     outstanding: VecDeque<Outstanding>,
@@ -250,9 +249,9 @@ impl Replica {
             clock: None,
             last_stamp: LogTime::ZERO,
             queue: Vec::new(),
-            gathered_from: Moment::NEVER,
             told_commit: 0,
             untold_since: Moment::NEVER,
+            untold_behind: 0,
             proposals: Proposals::default(),
             reads: Reads::new(node, boot),
             outstanding: VecDeque::new(),
@@ -537,10 +536,6 @@ impl Replica {
 
     /// The end of the turn: everything that Raft has to say and do.
     pub(crate) fn end_turn(&mut self, turn: &mut Turn) -> Option<GroupWrite> {
-        if self.is_crowded() && !self.queue.is_empty() {
-            // What is committed by now makes room for what was gathered.
-            self.drain(turn);
-        }
         if !self.removed {
             self.lead(turn);
             self.campaign_if_due(turn);
@@ -744,8 +739,7 @@ impl Replica {
         }
         let read = self.reads.next_turn(turn.config.read_retry_ms);
         let commit = self.untold_since.after_ms(turn.config.commit_told_ms);
-        let gathered = if self.queue.is_empty() { Moment::NEVER } else { self.gathered_until(turn) };
-        read.min(self.next_stamp(turn)).min(self.failover.next_turn()).min(commit).min(gathered)
+        read.min(self.next_stamp(turn)).min(self.failover.next_turn()).min(commit)
     }
 
     /// Says that nothing can be proposed here.

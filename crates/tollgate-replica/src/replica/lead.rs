@@ -24,10 +24,6 @@ use tollgate_types::{LogTime, NodeId};
 /// leadership on costs a few round trips.
 const SLOWER_THAN_OTHERS: u64 = 4;
 
-/// So many entries are on their way before what comes is gathered. With one alone, nothing would be done while it is on
-/// disks and wires.
-const ENTRIES_ON_THEIR_WAY: usize = 2;
-
 impl Replica {
     pub(super) fn start_leading(&mut self, turn: &Turn) {
         self.told_commit = 0;
@@ -55,7 +51,6 @@ impl Replica {
         self.exchange.reset();
         let lost = self.proposals.take_all();
         self.refuse_all(lost, &ProposeError::Indeterminate { group: self.group }, turn);
-        self.gathered_from = Moment::NEVER;
         let queue = std::mem::take(&mut self.queue);
         let error = self.not_leader();
         self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &error, turn);
@@ -136,36 +131,11 @@ impl Replica {
         }
     }
 
-    /// Whether what is proposed waits for more. An entry has its price in messages and fsyncs, whatever is in it: so
-    /// while entries are on their way, what comes is gathered until one of them is answered. Where that takes long,
-    /// because members are far from each other, nobody waits for it longer than a moment.
-    fn gathers(&mut self, turn: &Turn) -> bool {
-        if !self.is_crowded() {
-            return false;
-        }
-        self.gathered_from = self.gathered_from.min(turn.now);
-        turn.now < self.gathered_until(turn)
-    }
-
-    /// Whether so much is on its way that what comes is gathered.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.proposals.entries() >= ENTRIES_ON_THEIR_WAY
-    }
-
-    /// When what is proposed waits no longer, whatever is on its way.
-    pub(super) fn gathered_until(&self, turn: &Turn) -> Moment {
-        self.gathered_from.after_ms(turn.config.gather_ms)
-    }
-
     fn propose_queue(&mut self, turn: &mut Turn) {
-        if !self.queue.is_empty() && !self.gathers(turn) {
-            self.propose_all(turn);
-        }
-    }
-
-    fn propose_all(&mut self, turn: &mut Turn) {
         let Some(clock) = self.clock else { return };
-        self.gathered_from = Moment::NEVER;
+        if self.queue.is_empty() {
+            return;
+        }
         let at = clock.now().max(self.last_stamp);
         let mut queue = std::mem::take(&mut self.queue);
         keepalives_first(&mut queue);
@@ -242,8 +212,7 @@ impl Replica {
     fn tick_if_due(&mut self, turn: &mut Turn) {
         let (Some(clock), Some(state)) = (self.clock, &self.state) else { return };
         let Some(deadline) = state.next_deadline() else { return };
-        // What is gathered brings the time along soon enough.
-        if turn.planted.is(Bug::NoTicks) || turn.disk_full || !self.queue.is_empty() {
+        if turn.planted.is(Bug::NoTicks) || turn.disk_full {
             return;
         }
         let now = clock.now();
@@ -270,11 +239,11 @@ impl Replica {
 
     /// Notices that there is something to tell.
     pub(super) fn note_untold_commit(&mut self, turn: &Turn) {
-        let untold = self.leads() && self.raw.raft.raft_log.committed > self.told_commit;
-        if !untold {
+        if !self.leads() || self.raw.raft.raft_log.committed <= self.told_commit {
             self.untold_since = Moment::NEVER;
-        } else if self.untold_since == Moment::NEVER {
-            self.untold_since = turn.now;
+        } else if self.untold_since == Moment::NEVER || self.untold_behind != self.told_commit {
+            // While entries keep following, what is committed goes with them.
+            (self.untold_since, self.untold_behind) = (turn.now, self.told_commit);
         }
     }
 
@@ -323,8 +292,6 @@ impl Replica {
             return;
         }
         if let Some(to) = to.or_else(|| self.best_successor(turn)) {
-            // From now on Raft takes no proposals.
-            self.propose_all(turn);
             self.raw.transfer_leader(to.number());
             self.observe(turn);
         }
