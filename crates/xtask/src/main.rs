@@ -5,6 +5,7 @@
 //! see.
 
 mod finding;
+mod hot_path;
 mod layers;
 mod manifest;
 mod mutants;
@@ -22,6 +23,8 @@ Usage: cargo xtask CHORE
 Chores:
   tidy           check the rules of the source tree: names, headers, words that some crates must not use
   layers         check that crates depend on each other, and on others, only as the table in layers.rs says
+  hot-path       count the instructions that an operation takes, under valgrind, and compare them with those written
+                 down; `hot-path --write` writes them down
   mutants-node   plant each known bug in node, server and binary, and show that its test catches it
 
 Findings are printed as path:line: rule: what to do.
@@ -36,13 +39,9 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => run(tidy::check),
         ["layers"] => run(layers::check),
-        ["mutants-node"] => {
-            let problems = mutants::run(say);
-            for problem in &problems {
-                complain(&format!("{problem}\n"));
-            }
-            ExitCode::from(if problems.is_empty() { 0 } else { FINDINGS })
-        }
+        ["mutants-node"] => tell(&mutants::run(say)),
+        ["hot-path"] => tell(&hot_path::compare(say)),
+        ["hot-path", "--write"] => tell(&hot_path::write(say)),
         ["help" | "--help" | "-h"] => {
             say(USAGE);
             ExitCode::SUCCESS
@@ -52,6 +51,13 @@ fn main() -> ExitCode {
             ExitCode::from(FAULT)
         }
     }
+}
+
+fn tell(problems: &[String]) -> ExitCode {
+    for problem in problems {
+        complain(&format!("{problem}\n"));
+    }
+    ExitCode::from(if problems.is_empty() { 0 } else { FINDINGS })
 }
 
 fn run(check: fn(&Tree) -> Vec<Finding>) -> ExitCode {
