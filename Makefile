@@ -31,7 +31,7 @@ NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run strace test test-slow lint sim chaos mutants-core mutants-sim mutants-node fuzz \
+.PHONY: help run strace valgrind hot-path test test-slow lint sim chaos mutants-core mutants-sim mutants-node fuzz \
 	bench bench-core bench-replica bench-storage bench-compare bench-compare-build peers
 
 help: ## List the targets
@@ -54,6 +54,15 @@ test: strace ## Run every test, then the core's once more with small sizes
 test-slow: strace ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
 	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties
 	cargo test -p tollgate --test it -- --ignored --nocapture --test-threads 1
+
+# Instructions are counted by valgrind.
+valgrind:
+	@command -v valgrind > /dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes valgrind; \
+	else echo "valgrind is missing: install it, or the hot path can't be counted"; fi
+
+hot-path: valgrind ## Count the instructions that an operation takes, and compare them with those written down
+	cargo xtask hot-path
 
 lint: ## Check format, lints, docs and the rules of the house
 	cargo fmt --all --check

@@ -81,9 +81,10 @@ fn write_until_room(
     }
 }
 
-/// What a snapshot costs in processor time is nothing that anybody waits for. Left alone, the thread that makes one has a
-/// core to itself for milliseconds on end, and those that have to answer wait behind it.
-const JOBS_NICE: i32 = 10;
+/// Left alone, the thread that makes a snapshot has a core to itself for milliseconds on end, and those that have to
+/// answer wait behind it. It steps back for them, but not so far that peers who wait for pieces of one, or a log that
+/// grows meanwhile, would wait for long: on a core that is never idle it still has a quarter.
+const JOBS_NICE: i32 = 5;
 
 /// Runs until the driver hangs up.
 pub(crate) fn run_jobs(mut snapshots: SnapshotJobs, jobs: &Receiver<Job>, inbox: &Inbox<Input>) {

@@ -39,7 +39,8 @@ pub struct HostConfig {
     pub read_retry_ms: u64,
     /// A read unanswered for this long fails.
     pub read_timeout_ms: u64,
-    /// A snapshot is taken when the log since the last one is this big...
+    /// A snapshot is taken when the log since the last one is about this big, or as big as that one was, but at most
+    /// twice this (three quarters of it, or more: each replica draws its part)...
     pub snapshot_log_bytes: u64,
     /// ...or has entries this old.
     pub snapshot_age_ms: u64,

@@ -33,6 +33,7 @@ tollgate_types::planted_bugs! {
     UnattendedForgotten: "a new leader does not look for waits that nobody stands by",
     HangUpEndsSharedWait: "a caller that hangs up ends the wait of another that stands by",
     HangUpToldTooSoon: "a caller that hangs up is told that it has left before its wait has ended",
+    CommitNotTold: "followers learn with heartbeats alone what is committed, if no entry follows",
     HashKeptBack: "a leader tells nobody the hash of its state",
     BrokenConnectionAnswers: "a voter whose connection has just broken counts as one that answers",
     BlankVoterServed: "a voter that has lost its disk is brought up to date and counts again",

@@ -679,9 +679,6 @@ impl Replica {
         {
             assert_eq!(first.index, message.index + 1, "entries follow the one that they are said to follow");
         }
-        if message.get_msg_type() == MessageType::MsgAppend {
-            self.told_commit = self.told_commit.max(message.commit);
-        }
         let sendable = travels(message.get_msg_type()) && to != self.node;
         sendable.then(|| (to, Part::Raft { group: self.group, blank: self.is_blank(), message }))
     }

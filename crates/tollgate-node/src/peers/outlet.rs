@@ -5,6 +5,7 @@
 //! Invariant: frames go out in order, each whole or not at all on one connection; what waits is bounded, and what was
 //! meant for one connection never goes out on another. Nobody blocks. Not here: dialling (`outgoing`).
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::net::TcpStream;
@@ -24,9 +25,12 @@ pub(super) struct Outlet {
 struct Inner {
     /// None while there is no connection.
     stream: Option<Arc<TcpStream>>,
-    /// What the socket has not taken yet, from `written` on.
-    waiting: Vec<u8>,
+    /// What the socket has not taken yet, frame by frame.
+    waiting: VecDeque<Vec<u8>>,
+    /// How much of the first it has taken.
     written: usize,
+    /// What waits in all.
+    bytes: usize,
     /// Why nothing more can be written to it.
     broken: Option<io::Error>,
 }
@@ -50,16 +54,19 @@ impl Outlet {
     pub(super) fn send(&self, frame: &[u8]) {
         let length = u32::try_from(frame.len()).expect("a frame is a few megabytes").to_le_bytes();
         let mut inner = self.lock();
-        let Inner { stream: Some(stream), waiting, written, broken: None } = &mut *inner else { return };
-        if waiting.len() - *written + frame.len() > WAITING_BYTES_MAX {
+        let Inner { stream: Some(stream), waiting, bytes, broken: None, .. } = &mut *inner else { return };
+        if *bytes + frame.len() > WAITING_BYTES_MAX {
             return;
         }
         let taken = if waiting.is_empty() { take(stream, &[&length, frame]) } else { Ok(0) };
         match taken {
             Ok(taken) if taken == length.len() + frame.len() => return,
             Ok(taken) => {
-                waiting.extend_from_slice(&length[taken.min(length.len())..]);
-                waiting.extend_from_slice(&frame[taken.saturating_sub(length.len())..]);
+                let mut rest = Vec::with_capacity(length.len() + frame.len() - taken);
+                rest.extend_from_slice(&length[taken.min(length.len())..]);
+                rest.extend_from_slice(&frame[taken.saturating_sub(length.len())..]);
+                *bytes += rest.len();
+                waiting.push_back(rest);
             }
             Err(error) => inner.broken = Some(error),
         }
@@ -86,42 +93,38 @@ impl Outlet {
 }
 
 impl Inner {
-    /// Whether nothing is left.
+    /// Writes what the socket takes at once. Whether nothing is left. Little at a time: the driver waits for the lock.
     fn write_waiting(&mut self) -> io::Result<bool> {
         if let Some(error) = self.broken.take() {
             return Err(error);
         }
         let Some(stream) = &self.stream else { return Ok(true) };
-        while self.written < self.waiting.len() {
-            match take(stream, &[&self.waiting[self.written..]])? {
-                0 => {
-                    self.forget_written();
-                    return Ok(false);
-                }
-                taken => self.written += taken,
-            }
+        let first = self.waiting.front().map(|frame| &frame[self.written..]);
+        let parts: Vec<&[u8]> =
+            first.into_iter().chain(self.waiting.iter().skip(1).map(Vec::as_slice)).take(PARTS_MAX).collect();
+        let taken = take(stream, &parts)?;
+        self.bytes -= taken;
+        self.written += taken;
+        while let Some(frame) = self.waiting.front()
+            && self.written >= frame.len()
+        {
+            self.written -= frame.len();
+            self.waiting.pop_front();
         }
-        (self.waiting, self.written) = (Vec::new(), 0);
-        Ok(true)
-    }
-
-    /// What is written takes no more room than what is not: else a connection that always lags a little would keep all
-    /// that it ever carried.
-    fn forget_written(&mut self) {
-        if self.written > self.waiting.len() / 2 {
-            self.waiting.drain(..self.written);
-            self.written = 0;
-        }
+        Ok(self.waiting.is_empty())
     }
 }
 
+/// Frames in one write at most.
+const PARTS_MAX: usize = 16;
+
 /// How much of it the socket takes now.
 fn take(stream: &TcpStream, parts: &[&[u8]]) -> io::Result<usize> {
-    let mut slices = [IoSlice::new(&[]); 2];
+    let mut slices = [IoSlice::new(&[]); PARTS_MAX];
     for (slice, part) in slices.iter_mut().zip(parts) {
         *slice = IoSlice::new(part);
     }
-    match stream.try_write_vectored(&slices) {
+    match stream.try_write_vectored(&slices[..parts.len().min(PARTS_MAX)]) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         taken => taken,
     }
@@ -182,9 +185,12 @@ mod tests {
         for _ in 0..200 {
             outlet.send(&frame);
         }
-        let waiting = outlet.lock().waiting.len();
+        let waiting = outlet.lock().waiting.iter().map(Vec::len).sum::<usize>();
+        let bytes = outlet.lock().bytes;
+        assert_eq!(bytes, waiting);
         assert!((WAITING_BYTES_MAX - (2 << 20)..=WAITING_BYTES_MAX + 4).contains(&waiting), "{waiting}");
         outlet.close();
-        assert_eq!(outlet.lock().waiting.capacity(), 0);
+        let inner = outlet.lock();
+        assert_eq!((inner.bytes, inner.waiting.capacity()), (0, 0));
     }
 }

@@ -1,48 +1,66 @@
 //! What is under way, by numbers that are given out one after the other.
 //!
-//! Most of it ends in the order in which it began, so it lies in a row, and finding something is a subtraction.
-//! Invariant: the row begins with something that is under way, or is empty.
+//! Most of it ends in the order in which it began, so it lies in a row, and finding something is a subtraction. What
+//! does not end while many others do is put aside. Invariant: the row begins with something that is under way, or is
+//! empty; it is never longer than its limit, so what is over takes no more room than that (P16).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Places in the row.
+const ROW_MAX: usize = 16_384;
 
 #[derive(Debug)]
 pub(super) struct UnderWay<T> {
     /// The number of the first place.
     first: u64,
-    places: VecDeque<Option<T>>,
+    row: VecDeque<Option<T>>,
+    /// What began before the first place.
+    aside: BTreeMap<u64, T>,
 }
 
 impl<T> UnderWay<T> {
     /// The numbers begin behind `before`.
     pub(super) fn new(before: u64) -> UnderWay<T> {
-        UnderWay { first: before + 1, places: VecDeque::new() }
+        UnderWay { first: before + 1, row: VecDeque::new(), aside: BTreeMap::new() }
     }
 
     /// The number that was given out last.
     pub(super) fn last(&self) -> u64 {
-        self.first + self.places.len() as u64 - 1
+        self.first + self.row.len() as u64 - 1
     }
 
     /// Begins something, and numbers it.
     pub(super) fn begin(&mut self, what: T) -> u64 {
-        self.places.push_back(Some(what));
+        if self.row.len() >= ROW_MAX
+            && let Some(late) = self.row.pop_front()
+        {
+            self.aside.extend(late.map(|late| (self.first, late)));
+            self.first += 1;
+            self.drop_ended();
+        }
+        self.row.push_back(Some(what));
         self.last()
     }
 
     /// What has this number and is under way: it is over now.
     pub(super) fn end(&mut self, number: u64) -> Option<T> {
-        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        let ended = self.places.get_mut(at)?.take();
-        while self.places.front().is_some_and(Option::is_none) {
-            self.places.pop_front();
+        let Some(at) = number.checked_sub(self.first) else { return self.aside.remove(&number) };
+        let ended = self.row.get_mut(usize::try_from(at).ok()?)?.take();
+        self.drop_ended();
+        ended
+    }
+
+    fn drop_ended(&mut self) {
+        while self.row.front().is_some_and(Option::is_none) {
+            self.row.pop_front();
             self.first += 1;
         }
-        ended
     }
 
     /// The number of what began first of all that is under way.
     pub(super) fn oldest(&self) -> Option<u64> {
-        (!self.places.is_empty()).then_some(self.first)
+        let aside = self.aside.first_key_value().map(|(number, _)| *number);
+        aside.or((!self.row.is_empty()).then_some(self.first))
     }
 }
 
@@ -59,9 +77,23 @@ mod tests {
         assert_eq!((under_way.end(9), under_way.end(7), under_way.end(11)), (None, None, None));
         assert_eq!(under_way.oldest(), Some(8));
         assert_eq!(under_way.end(8), Some("a"));
-        assert_eq!((under_way.oldest(), under_way.places.len()), (Some(10), 1), "no room for what is over");
+        assert_eq!((under_way.oldest(), under_way.row.len()), (Some(10), 1), "no room for what is over");
         assert_eq!(under_way.end(10), Some("c"));
         assert_eq!((under_way.last(), under_way.oldest()), (10, None));
         assert_eq!(under_way.begin("d"), 11, "no number is given out twice");
+    }
+
+    #[test]
+    fn p16_what_does_not_end_keeps_no_room_for_all_that_does() {
+        let mut under_way = UnderWay::new(0);
+        let late = [under_way.begin(0), under_way.begin(0)];
+        for number in 3..10 * ROW_MAX as u64 {
+            assert_eq!(under_way.begin(number), number);
+            assert_eq!(under_way.end(number), Some(number));
+            assert!(under_way.row.len() <= ROW_MAX);
+        }
+        assert_eq!(under_way.oldest(), Some(late[0]));
+        assert_eq!(late.map(|number| under_way.end(number)), [Some(0), Some(0)]);
+        assert_eq!((under_way.oldest(), under_way.row.len()), (None, 0));
     }
 }

@@ -115,17 +115,21 @@ impl LogWriter {
         let to = (from + ZEROS.len() as u64).min(self.bare.end);
         self.inner.seek(SeekFrom::Start(from))?;
         let part = usize::try_from(to - from).expect("no longer than the zeros");
-        let filled = self.inner.write_all(&ZEROS[..part]);
+        // They only save time: if there is no room for them, there may still be some for what matters.
+        let filled = self.inner.write_all(&ZEROS[..part]).is_ok();
         self.inner.seek(SeekFrom::Start(self.at))?;
-        self.bare.start = to;
-        filled
+        self.bare = if filled { to..self.bare.end } else { 0..0 };
+        Ok(())
     }
 }
 
 impl WriteExt for LogWriter {
     fn truncate(&mut self, offset: usize) -> io::Result<()> {
         self.bare.end = self.bare.end.min(offset as u64);
-        self.inner.truncate(offset)
+        self.inner.truncate(offset)?;
+        // The inner writer goes there too.
+        self.at = offset as u64;
+        Ok(())
     }
 
     fn allocate(&mut self, offset: usize, size: usize) -> io::Result<()> {

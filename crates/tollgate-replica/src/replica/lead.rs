@@ -183,6 +183,8 @@ impl Replica {
             return self.refuse_all(askers, &ProposeError::Overloaded { group: self.group }, turn);
         }
         self.last_stamp = at;
+        // The entry goes to all who are up to date, and what is committed by now with it.
+        self.told_commit = self.raw.raft.raft_log.committed;
         let keepalives = batch.iter().all(|entry| matches!(entry.command, Command::RenewLeases(_)));
         let early = turn.planted.is(Bug::AnsweredBeforeCommit)
             || (turn.planted.is(Bug::KeepaliveAckedByDeposed) && keepalives);
@@ -230,7 +232,8 @@ impl Replica {
     /// Followers learn what is committed from the next entries that they are sent. If none follow soon, they are told so
     /// all the same.
     pub(super) fn tell_commit_if_due(&mut self, turn: &Turn) {
-        if self.leads() && turn.now >= self.untold_since.after_ms(turn.config.commit_told_ms) {
+        let due = turn.now >= self.untold_since.after_ms(turn.config.commit_told_ms);
+        if self.leads() && due && !turn.planted.is(Bug::CommitNotTold) {
             self.raw.raft.bcast_append();
             // Whoever can't be sent anything now learns it with the heartbeats; and there may be nobody to tell.
             self.told_commit = self.raw.raft.raft_log.committed;

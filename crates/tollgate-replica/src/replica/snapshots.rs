@@ -42,6 +42,13 @@ pub(super) fn draw_part(turn: &mut Turn) -> u64 {
 
 const PARTS: u64 = 256;
 
+/// Behind a large snapshot, the log may grow to this many times what usually causes one.
+const LOG_GROWTH_MAX: u64 = 2;
+
+fn log_bytes_max(config: &HostConfig) -> u64 {
+    config.snapshot_log_bytes.saturating_mul(LOG_GROWTH_MAX)
+}
+
 impl Replica {
     /// Asks for a snapshot now.
     pub(crate) fn ask_snapshot(&mut self) {
@@ -95,10 +102,12 @@ impl Replica {
     }
 
     /// How much log there may be since the last snapshot. A snapshot is written whole: if it was larger than that log,
-    /// most of what the disk writes would be snapshots.
+    /// most of what the disk writes would be snapshots. So a large one waits for more, but only for so much: the log is
+    /// in memory.
     fn snapshot_log_bytes(&self, config: &HostConfig) -> u64 {
         let last_bytes = self.log().snapshot_file().map_or(0, |file| file.size);
-        config.snapshot_log_bytes.max(last_bytes).saturating_mul(self.snapshot_part) / PARTS
+        let (least, most) = (config.snapshot_log_bytes, log_bytes_max(config));
+        last_bytes.clamp(least, most).saturating_mul(self.snapshot_part) / PARTS
     }
 
     /// The storage did a job.
@@ -165,7 +174,7 @@ impl Replica {
         Keep {
             bytes: config.log_kept_bytes,
             behind: behind.unwrap_or(u64::MAX),
-            bytes_max: LOG_PINNED_FACTOR * (config.snapshot_log_bytes + config.log_kept_bytes),
+            bytes_max: LOG_PINNED_FACTOR * (log_bytes_max(config) + config.log_kept_bytes),
         }
     }
 

@@ -116,3 +116,34 @@ fn a_broken_connection_that_still_counts_lets_a_change_lose_the_quorum() {
     assert!(goes_on(None));
     assert!(!goes_on(Some(Bug::BrokenConnectionAnswers)));
 }
+
+#[test]
+fn a_commit_that_nobody_is_told_of_waits_for_a_heartbeat() {
+    let told_after_ms = |bug: Option<Bug>| {
+        let mut cluster = Cluster::new(3, &[], 1);
+        let leader = cluster.leader();
+        cluster.run_ms(300);
+        if let Some(bug) = bug {
+            plant(&mut cluster, leader, bug);
+        }
+        // The longest of several: one may fall together with a heartbeat.
+        let longest = (1..=5).map(|lease| {
+            let id = cluster.propose(leader, grant_lease(lease, 600_000));
+            cluster.answer(id).unwrap();
+            let index = cluster.status(leader).applied;
+            let behind = |cluster: &Cluster| (1..=3).any(|number| cluster.status(number).applied < index);
+            let mut ms = 0;
+            while behind(&cluster) {
+                cluster.step();
+                ms += 1;
+            }
+            cluster.run_ms(37);
+            ms
+        });
+        longest.max().unwrap()
+    };
+    let told = told_after_ms(None);
+    assert!(told <= 5, "{told} ms");
+    let not_told = told_after_ms(Some(Bug::CommitNotTold));
+    assert!(not_told > 20, "{not_told} ms");
+}

@@ -349,7 +349,7 @@ pub static KEYS: &[Key] = &[
         "snapshot_log_bytes",
         (64 * KIB, 64 * GIB),
         32 * MIB,
-        "Log since the last snapshot that causes one, unless that snapshot was longer: then so much log",
+        "Log since the last snapshot that causes one; behind a longer snapshot up to twice as much",
     ),
     millis(
         "raft",

@@ -99,6 +99,11 @@ impl Inner {
         bytes > SMALL_BYTES && self.unread.bytes() + bytes > BYTES_WAITING_MAX.max(bytes)
     }
 
+    /// Whether something waits to be told that nobody has looked at yet.
+    pub(super) fn has_more(&self) -> bool {
+        !self.answers.is_empty() || !self.seen.is_empty() || !self.results.is_empty()
+    }
+
     /// Whether the client will be told nothing more.
     pub(super) fn is_over(&self) -> bool {
         // What goes with the session is asked for again elsewhere, and has no end of its own.

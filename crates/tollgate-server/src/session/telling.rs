@@ -38,6 +38,10 @@ pub(super) async fn write(intake: &Intake, outgoing: &FrameSender, account: &Arc
             if mailbox.lock().is_over() {
                 return;
             }
+            if mailbox.lock().has_more() {
+                // All that was looked at has to be completed first; behind it is what has not.
+                continue;
+            }
             tokio::select! {
                 () = mailbox.filled.notified() => continue,
                 () = outgoing.closed() => return,
