@@ -106,8 +106,8 @@ impl Turn {
         }
     }
 
-    /// What headers tell of this node is no longer so: everybody is sent a new one now, and not when there happens to be
-    /// something to say to it.
+    /// What headers tell of this node is no longer so: everybody is sent a new one now, and not when there happens to
+    /// be something to say to it.
     pub(crate) fn announce(&mut self) {
         self.close_frames();
         for to in self.peers.keys().copied().collect::<Vec<_>>() {

@@ -159,7 +159,9 @@ mod tests {
         let behind = Arc::clone(&outlet);
         let task = tokio::spawn(async move { behind.carry_on(&stream).await });
         let frames: Vec<Vec<u8>> = (0..40_u8).map(|n| vec![n; 1 + 40_000 * usize::from(n)]).collect();
-        frames.iter().for_each(|frame| outlet.send(frame));
+        for frame in &frames {
+            outlet.send(frame);
+        }
         assert!(!outlet.lock().waiting.is_empty(), "32 MB don't fit into a socket that nobody reads");
         for frame in &frames {
             assert_eq!(read_frame(&mut peer).await, *frame);

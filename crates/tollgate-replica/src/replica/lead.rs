@@ -229,7 +229,7 @@ impl Replica {
         }
     }
 
-    /// Followers learn what is committed from the next entries that they are sent. If none follow soon, they are told so
+    /// Followers learn what is committed from the next entries that they are sent. If none follow soon, they are told
     /// all the same.
     pub(super) fn tell_commit_if_due(&mut self, turn: &Turn) {
         let due = turn.now >= self.untold_since.after_ms(turn.config.commit_told_ms);

@@ -34,8 +34,8 @@ pub(super) struct Pin {
 /// After a snapshot that found no room, the next one is tried so much later.
 const SAVE_AGAIN_MS: u64 = 5_000;
 
-/// A part of the log that causes a snapshot, in parts of [`PARTS`]. Replicas have logs of the same length: each waits for
-/// another part of it, or all nodes would be busy with snapshots at the same time.
+/// A part of the log that causes a snapshot, in parts of [`PARTS`]. Replicas have logs of the same length: each waits
+/// for another part of it, or all nodes would be busy with snapshots at the same time.
 pub(super) fn draw_part(turn: &mut Turn) -> u64 {
     turn.randomness.between(PARTS * 3 / 4, PARTS)
 }

@@ -120,7 +120,7 @@ struct Arguments {
     )]
     groups: u32,
 
-    /// A setting of that cluster's nodes, as in their configuration file: raft.tick_ms=100; may be repeated
+    /// A setting of that cluster's nodes, as in their configuration file: `raft.tick_ms=100`; may be repeated
     #[arg(long, value_name = "KEY=VALUE", requires = "own_cluster", value_parser = flag_of_setting)]
     set: Vec<String>,
 
