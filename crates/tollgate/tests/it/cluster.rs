@@ -356,6 +356,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            self.keep_logs();
             for node in self.nodes.iter().chain(&self.gateways) {
                 let log = node.log();
                 let lines: Vec<&str> = log.lines().collect();

@@ -12,14 +12,14 @@ use crate::session::Session;
 use crate::verdict::{lease, revision};
 use crate::watching;
 use crate::work::{Ground, Task};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tollgate_check::{Event, Filter, FinalLock};
+use tollgate_check::{Event, Filter, FinalLock, Op};
 use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::{GetLockRequest, LeaseListRequest, ListLocksRequest, LockState};
 use tollgate_types::{GroupId, LeaseId, Name, Revision, SLOTS, Slot};
@@ -110,7 +110,10 @@ impl Load {
     async fn more_of(&self, counter: &AtomicU64, more: u64, what: &str) {
         let (goal, until) = (counter.load(Ordering::Relaxed) + more, Instant::now() + PATIENCE);
         while counter.load(Ordering::Relaxed) < goal {
-            assert!(Instant::now() < until, "not {more} more {what} within {PATIENCE:?}");
+            if Instant::now() >= until {
+                let stuck = stuck(&self.recorder, &self.doors).await;
+                panic!("not {more} more {what} within {PATIENCE:?}; {stuck}");
+            }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -136,8 +139,8 @@ impl Load {
             }
         };
         if tokio::time::timeout_at(until, ended).await.is_err() {
-            let held = still_held(&self.recorder, &self.doors).await;
-            panic!("a task still waits for an answer; what is held and awaited:\n{held}");
+            let stuck = stuck(&self.recorder, &self.doors).await;
+            panic!("a task still waits for an answer; {stuck}");
         }
         for (connection, carrier, keeper) in self.clients {
             let session =
@@ -160,7 +163,34 @@ fn doors_of(doors: &[Doors], number: u32) -> Doors {
     doors[number as usize % doors.len()].clone()
 }
 
-/// Every lock that is held or awaited, and the last that was recorded of whoever holds it.
+/// Why nothing goes on, as far as that can be seen: what is held and awaited, and what was never answered.
+async fn stuck(recorder: &Recorder, doors: &[Doors]) -> String {
+    let (now, counts) = (recorder.now(), &recorder.counts);
+    let held = still_held(recorder, doors).await;
+    let unanswered = unanswered(recorder);
+    format!("at {now}, {counts:?}\nwhat is held and awaited:\n{held}\nwhat has no answer:\n{unanswered}")
+}
+
+/// The calls that were made and not answered, the newest last.
+fn unanswered(recorder: &Recorder) -> String {
+    let history = recorder.history();
+    let mut open = BTreeMap::new();
+    for (at, event) in history.events() {
+        match event {
+            Event::Invoke { call, client, op, .. } => drop(open.insert(*call, (*at, *client, op))),
+            Event::Return { call, .. } => drop(open.remove(call)),
+            _ => {}
+        }
+    }
+    let mut open: Vec<_> = open.into_iter().collect();
+    open.sort_by_key(|(_, (at, ..))| *at);
+    let last = &open[open.len().saturating_sub(40)..];
+    last.iter()
+        .map(|(call, (at, client, op))| format!("    {at} client {client} {call:?} {op:?}\n"))
+        .collect()
+}
+
+/// Every lock that is held or awaited, and what whoever holds it asked for and was told.
 async fn still_held(recorder: &Recorder, doors: &[Doors]) -> String {
     for endpoint in doors.iter().flat_map(Doors::all) {
         let Ok(client) = tollgate_client::Client::connect([endpoint]).await else { continue };
@@ -169,17 +199,35 @@ async fn still_held(recorder: &Recorder, doors: &[Doors]) -> String {
         for lock in locks {
             let _ = writeln!(says, "{lock:?}");
             for holder in &lock.holders {
-                let (lease, owner) = (format!("{:?}", holder.lease), format!("{:?}", holder.owner));
-                let history = recorder.history();
-                let told = history.events().iter().map(|(at, event)| format!("    {at} {event:?}\n"));
-                let of: Vec<String> =
-                    told.filter(|line| line.contains(&lease) && line.contains(&owner)).collect();
-                says += &of[of.len().saturating_sub(8)..].concat();
+                says += &calls_of(recorder, &[format!("{:?}", holder.lease), format!("{:?}", holder.owner)]);
             }
         }
         return says;
     }
     "nobody answers".to_owned()
+}
+
+/// The calls whose operations mention all of these, cancels of them included, and what came of them.
+fn calls_of(recorder: &Recorder, mentioned: &[String]) -> String {
+    let history = recorder.history();
+    let mut calls = BTreeSet::new();
+    let mut says = String::new();
+    for (at, event) in history.events() {
+        let concerns = match event {
+            Event::Invoke { call, op, .. } => {
+                let shown = format!("{op:?}");
+                let cancels = matches!(op, Op::Cancel { of, .. } if calls.contains(of));
+                let asks = mentioned.iter().all(|mentioned| shown.contains(mentioned));
+                (cancels || asks) && calls.insert(*call)
+            }
+            Event::Return { call, .. } | Event::AnsweredAgain { call, .. } => calls.contains(call),
+            _ => false,
+        };
+        if concerns {
+            let _ = writeln!(says, "    {at} {event:?}");
+        }
+    }
+    says
 }
 
 /// What is watched: everything, or where locks live in several groups, what each tag stands for.

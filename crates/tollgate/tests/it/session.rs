@@ -1,8 +1,8 @@
 //! A client's lease: granted, kept alive, and given up when its client may no longer believe in it.
 //!
 //! Invariant (P7): a client believes at most until (when it sent the last acknowledged keepalive) + (TTL - 1 ms) x
-//! (1 - 2 rho); past that it never renews the lease again, it only revokes it. Not here: what is done under the lease
-//! (`work`).
+//! (1 - 2 rho); past that it never believes in it nor renews it again, it only revokes it. Not here: what is done
+//! under the lease (`work`).
 
 use crate::connection::{Acks, Again, Connection, Made, NewCall};
 use crate::record::{RHO_PPM, Recorder, count};
@@ -23,6 +23,12 @@ pub(crate) struct Session {
     until: Mutex<At>,
     seqs: AtomicU64,
     over: watch::Sender<bool>,
+}
+
+/// Until when a lease is believed in whose grant or keepalive was sent then, once that is acknowledged.
+fn believed_until(sent: At, ttl_ms: u64) -> At {
+    let parts = 1_000_000 - 2 * u64::from(RHO_PPM);
+    sent.after_us((ttl_ms - 1) * parts / 1_000)
 }
 
 /// Too close to the end to tell in the history which was first.
@@ -53,17 +59,20 @@ impl Session {
             let patience = Duration::from_millis((ttl_ms / 3).min(700));
             match tokio::time::timeout(patience, made.outcome).await {
                 Ok(Ok(Some(Outcome::LeaseGranted { ttl_ms, .. }))) => {
-                    let session = Arc::new(Session {
+                    let until = believed_until(sent, ttl_ms);
+                    if recorder.now() >= until {
+                        continue;
+                    }
+                    recorder.record(Event::Believes { client: connection.client(), lease, until });
+                    return Some(Arc::new(Session {
                         connection: connection.clone(),
                         lease,
                         acks: Arc::default(),
                         ttl_ms,
-                        until: Mutex::new(At::ZERO),
+                        until: Mutex::new(until),
                         seqs: AtomicU64::new(0),
                         over: watch::Sender::new(false),
-                    });
-                    session.acknowledged(sent, ttl_ms);
-                    return Some(session);
+                    }));
                 }
                 Ok(Ok(Some(other))) => panic!("a grant was answered {other:?}"),
                 Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -77,11 +86,12 @@ impl Session {
         self.connection.recorder()
     }
 
+    /// A keepalive sent then was acknowledged. An answer that comes when the belief is over moves nothing: tasks have
+    /// given up by then what they held under the lease.
     fn acknowledged(&self, sent: At, ttl_ms: u64) {
-        let parts = 1_000_000 - 2 * u64::from(RHO_PPM);
-        let until = sent.after_us((ttl_ms - 1) * parts / 1_000);
+        let until = believed_until(sent, ttl_ms);
         let mut known = self.until.lock().unwrap();
-        if until > *known && !*self.over.borrow() && self.recorder().now() < until {
+        if until > *known && !*self.over.borrow() && self.recorder().now() < *known {
             *known = until;
             let client = self.connection.client();
             self.recorder().record(Event::Believes { client, lease: self.lease, until });
