@@ -395,7 +395,9 @@ impl Router {
     ) -> Attempt {
         let group = prepared.group;
         let (serves, leads) = (self.serves(group), self.leads(group));
-        let leader = hint.or(self.shared.status.borrow().leader(group));
+        // Both at one look: a leader that is replaced from now on, even before it is asked, is noticed.
+        let (leader, term) = self.shared.status.borrow().leadership(group);
+        let leader = hint.or(leader);
         let can_read = match &prepared.kind {
             // A leader that can't write can read.
             Kind::Read { consistency: Consistency::Leader, .. } => leads,
@@ -422,7 +424,7 @@ impl Router {
         let sent = tokio::select! {
             biased;
             sent = self.shared.links.call(whom, &address, op, errand.from, place) => sent.ok(),
-            () = self.replaced(group, leader), if may_repeat => None,
+            () = self.replaced(group, leader, term), if may_repeat => None,
         };
         // Nothing happened, which must not hide that an earlier attempt may have.
         let Some(mut call) = sent else { return Attempt::Elsewhere(None) };
@@ -432,7 +434,7 @@ impl Router {
                 biased;
                 called = call.answer() => break called,
                 // One that stands still does not answer, and its connection may look well for seconds.
-                () = self.replaced(group, leader), if may_repeat => break Err(Lost::SENT),
+                () = self.replaced(group, leader, term), if may_repeat => break Err(Lost::SENT),
                 () = gone(errand.standing), if !told => {
                     call.hang_up();
                     told = true;
@@ -448,10 +450,9 @@ impl Router {
         }
     }
 
-    /// Waits until this node follows another leader than `leader`, of a later term than now.
-    async fn replaced(&self, group: GroupId, leader: NodeId) {
+    /// Waits until this node follows another leader than `leader`, of a later term than `term`.
+    async fn replaced(&self, group: GroupId, leader: NodeId, term: u64) {
         let mut status = self.shared.status.clone();
-        let term = status.borrow().groups.get(&group).map_or(0, |known| known.term);
         let other = |status: &NodeStatus| {
             let known = status.groups.get(&group);
             known.is_some_and(|known| known.term > term && known.leader.is_some_and(|led| led != leader))

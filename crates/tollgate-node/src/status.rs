@@ -69,6 +69,11 @@ impl NodeStatus {
         self.groups.get(&group).and_then(|status| status.leader)
     }
 
+    /// Likewise, and the term.
+    pub fn leadership(&self, group: GroupId) -> (Option<NodeId>, u64) {
+        self.groups.get(&group).map_or((None, 0), |status| (status.leader, status.term))
+    }
+
     /// Whether this node leads the group and may serve clients.
     pub fn serves(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_some_and(|status| status.serves)
