@@ -16,7 +16,9 @@ mod stubs;
 mod values;
 mod wire;
 
-pub use command::{ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_entry};
-pub(crate) use events::{LockChanged, reason_from, reason_number};
+pub use command::{
+    ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_command, encode_entry,
+};
+pub(crate) use events::{LockChanged, read_event, watched_name, write_lock_changed, write_register_change};
 pub(crate) use record::KeptOutcome;
 pub use wire::{DecodeError, Reader, Writer};

@@ -100,7 +100,7 @@ pub use event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterS
 pub use format::snapshot::{SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotError, SnapshotReader};
 pub use format::{
     DecodeError, ENTRY_FORMAT_VERSION, RENEWALS_MAX, Reader, TXN_STEPS_MAX, Writer, decode_entry,
-    encode_entry,
+    encode_command, encode_entry,
 };
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;

@@ -197,8 +197,16 @@ pub(crate) struct FrozenRing {
 }
 
 impl FrozenRing {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Event> {
-        events(self.chunks.iter().map(|chunk| &**chunk), self.skip).map(|packed| packed::unpack(packed.bytes))
+    /// All events: their revisions, and their changes in the format of a snapshot.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Revision, &[u8])> {
+        let packed = events(self.chunks.iter().map(|chunk| &**chunk), self.skip);
+        packed.map(|packed| (packed.revision, packed::body(packed.bytes)))
+    }
+
+    /// All events.
+    pub(crate) fn events(&self) -> impl Iterator<Item = Event> {
+        let packed = events(self.chunks.iter().map(|chunk| &**chunk), self.skip);
+        packed.map(|packed| packed::unpack(packed.bytes))
     }
 }
 

@@ -183,7 +183,7 @@ impl Driver {
         };
         let (desk, host) = (&mut self.desk, &mut self.host);
         match ask {
-            Ask::Command { group, command, fast } => desk.command(caller, group, *command, fast, host),
+            Ask::Command { group, command, fast } => desk.command(caller, group, command, fast, host),
             Ask::HangUp(caller) => desk.hang_up(caller, host),
             Ask::StreamLost { stream } => desk.stream_lost(stream),
             Ask::KeepAlive { group, renewal } => desk.keep_alive(caller, group, renewal),

@@ -195,7 +195,8 @@ enum Reading<R> {
 #[derive(Debug)]
 struct Held {
     group: GroupId,
-    acquire: Box<AcquireLock>,
+    /// [`Command::AcquireLock`].
+    command: Box<Command>,
     /// What was proposed up to this id was asked for before it, and counts first: it may be the same client's release.
     after: ProposalId,
 }
@@ -221,7 +222,7 @@ pub struct Desk<C, R> {
     held: Vec<(C, Held)>,
     keepalives: BTreeMap<GroupId, Vec<(C, Renewal)>>,
     /// What looked busy, and goes through the log after all.
-    again: Vec<(C, GroupId, Command)>,
+    again: Vec<(C, GroupId, Box<Command>)>,
     parked: Parked<C>,
     attendance: Attendance,
     /// Waits whose last caller has hung up: to end in the next turn.
@@ -270,31 +271,32 @@ impl<C: Caller, R> Desk<C, R> {
     ///
     /// `fast` says that this is the first attempt of its call and that no copy of it is on its way: only then may a
     /// lock request that does not wait be told that the lock is busy without an entry.
-    pub fn command(&mut self, caller: C, group: GroupId, command: Command, fast: bool, host: &mut Host) {
-        match command {
-            Command::AcquireLock(acquire) if fast && acquire.wait == Wait::No => {
-                self.try_lock(caller, group, acquire, host);
-            }
-            command if host.leads(group) && self.is_wanted(group, &command) => {
-                self.left_alone.push((caller, group));
-            }
-            command => self.propose(caller, group, command, host),
-        }
-    }
-
-    fn try_lock(&mut self, caller: C, group: GroupId, acquire: AcquireLock, host: &mut Host) {
-        if looks_busy(host, group, &acquire) {
+    pub fn command(
+        &mut self,
+        caller: C,
+        group: GroupId,
+        command: impl Into<Box<Command>>,
+        fast: bool,
+        host: &mut Host,
+    ) {
+        let command = command.into();
+        let acquire = match &*command {
+            Command::AcquireLock(acquire) if fast && acquire.wait == Wait::No => Some(acquire),
+            _ => None,
+        };
+        if acquire.is_some_and(|acquire| looks_busy(host, group, acquire)) {
             let after = ProposalId(self.proposed.last());
             let id = self.fresh_read();
-            let held = Held { group, acquire: Box::new(acquire), after };
-            self.reading.insert(id, (caller, Reading::Busy(held)));
+            self.reading.insert(id, (caller, Reading::Busy(Held { group, command, after })));
             host.read(group, id);
+        } else if acquire.is_none() && host.leads(group) && self.is_wanted(group, &command) {
+            self.left_alone.push((caller, group));
         } else {
-            self.propose(caller, group, Command::AcquireLock(acquire), host);
+            self.propose(caller, group, command, host);
         }
     }
 
-    fn propose(&mut self, caller: C, group: GroupId, command: Command, host: &mut Host) {
+    fn propose(&mut self, caller: C, group: GroupId, command: Box<Command>, host: &mut Host) {
         let about = about(group, &command);
         self.asks(&caller, &about);
         let id = ProposalId(self.proposed.begin(Proposed::Command(caller, about)));
@@ -533,15 +535,16 @@ impl<C: Caller, R> Desk<C, R> {
         let oldest = self.proposed.oldest().map(ProposalId);
         let ready = |held: &Held| oldest.is_none_or(|oldest| oldest > held.after);
         for (caller, held) in self.held.extract_if(.., |(_, held)| ready(held)) {
-            let Held { group, acquire, .. } = held;
-            if let Some(state) = host.state(group).filter(|_| looks_busy(host, group, &acquire)) {
+            let Held { group, command, .. } = held;
+            let Command::AcquireLock(acquire) = &*command else { unreachable!("nothing else is held up") };
+            if let Some(state) = host.state(group).filter(|_| looks_busy(host, group, acquire)) {
                 self.counts.fast_answers += 1;
                 let (revision, reply) = (state.revision(), state.busy(&acquire.names));
                 answers.push((caller, Answer::Busy { revision, reply }));
             } else {
                 // Free by now: the log decides.
                 self.counts.fast_misses += 1;
-                self.again.push((caller, group, Command::AcquireLock(*acquire)));
+                self.again.push((caller, group, command));
             }
         }
     }
@@ -582,7 +585,7 @@ impl<C: Caller, R> Desk<C, R> {
             // Not to be confirmed: the log decides.
             (Reading::Busy(held), Err(_)) => {
                 self.counts.fast_misses += 1;
-                self.again.push((caller, held.group, Command::AcquireLock(*held.acquire)));
+                self.again.push((caller, held.group, held.command));
             }
         }
         None

@@ -213,10 +213,10 @@ impl Host {
     /// Proposes a command. The answer comes in [`Output::replies`], of this turn or a later one.
     ///
     /// Within a turn keepalives go first.
-    pub fn propose(&mut self, group: GroupId, proposal: ProposalId, command: Command) {
+    pub fn propose(&mut self, group: GroupId, proposal: ProposalId, command: impl Into<Box<Command>>) {
         self.assert_in_turn();
         match self.replicas.get_mut(&group) {
-            Some(replica) => replica.propose(proposal, command, &mut self.turn),
+            Some(replica) => replica.propose(proposal, command.into(), &mut self.turn),
             None => self.turn.refuse(group, proposal, ProposeError::NoSuchGroup { group }),
         }
     }

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use raft::eraftpb;
-use tollgate_core::{DecodeError, Entry, Reader, Writer, decode_entry, encode_entry};
+use tollgate_core::{Command, DecodeError, Entry, Reader, Writer, decode_entry, encode_command};
 use tollgate_types::LogTime;
 
 /// The longest command, encoded, and the longest entry. Peers read frames of twice this, which leaves room for what
@@ -70,9 +70,9 @@ pub(crate) struct BatchWriter {
 
 impl BatchWriter {
     /// Encodes a command, to be added or not. How long it is.
-    pub(crate) fn encode(&mut self, entry: &Entry) -> usize {
+    pub(crate) fn encode(&mut self, at: LogTime, command: &Command) -> usize {
         self.scratch.clear();
-        encode_entry(entry, &mut self.scratch);
+        encode_command(at, command, &mut self.scratch);
         self.scratch.len()
     }
 
@@ -90,14 +90,28 @@ impl BatchWriter {
     }
 }
 
-/// The commands inside an entry's data.
-pub(crate) fn decode_batch(data: &[u8]) -> Result<Vec<Entry>, DecodeError> {
-    let mut reader = Reader::new(data);
-    let mut batch = Vec::new();
-    while reader.remaining() > 0 {
-        batch.push(decode_entry(reader.bytes("command", data.len())?)?);
+/// The commands inside an entry's data, decoded as they are asked for.
+pub(crate) struct EncodedBatch<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> EncodedBatch<'a> {
+    pub(crate) fn new(data: &'a [u8]) -> EncodedBatch<'a> {
+        EncodedBatch { reader: Reader::new(data) }
     }
-    Ok(batch)
+
+    fn decode_next(&mut self) -> Result<Entry, DecodeError> {
+        let left = self.reader.remaining();
+        decode_entry(self.reader.bytes("command", left)?)
+    }
+}
+
+impl Iterator for EncodedBatch<'_> {
+    type Item = Result<Entry, DecodeError>;
+
+    fn next(&mut self) -> Option<Result<Entry, DecodeError>> {
+        (self.reader.remaining() > 0).then(|| self.decode_next())
+    }
 }
 
 /// The stamp of a batch: that of its last command. None for an entry without commands.
@@ -105,7 +119,6 @@ pub(crate) fn last_stamp(entry: &eraftpb::Entry) -> Option<LogTime> {
     if entry.get_entry_type() != eraftpb::EntryType::EntryNormal || entry.data.is_empty() {
         return None;
     }
-    let batch =
-        decode_batch(&entry.data).expect("an entry of our own log decodes: it was checked on its way in");
-    batch.last().map(|entry| entry.at)
+    let last = EncodedBatch::new(&entry.data).last()?;
+    Some(last.expect("an entry of our own log decodes: it was checked on its way in").at)
 }

@@ -7,7 +7,8 @@ use crate::letter::Letter;
 use crate::moment::Moment;
 use crate::output::ProposalId;
 use std::collections::VecDeque;
-use tollgate_core::Entry;
+use tollgate_core::Command;
+use tollgate_types::LogTime;
 
 /// Who waits for a proposal's outcome.
 #[derive(Debug, Clone)]
@@ -27,7 +28,9 @@ pub(crate) struct Waiting {
     /// When it was proposed.
     pub(crate) since: Moment,
     pub(crate) askers: Vec<Asker>,
-    pub(crate) batch: Vec<Entry>,
+    /// What they asked for, stamped `at`.
+    pub(crate) batch: Vec<Box<Command>>,
+    pub(crate) at: LogTime,
 }
 
 #[derive(Debug, Default)]
@@ -56,11 +59,11 @@ impl Proposals {
         (index, term): (u64, u64),
         since: Moment,
         askers: Vec<Asker>,
-        batch: Vec<Entry>,
+        (at, batch): (LogTime, Vec<Box<Command>>),
     ) {
         assert!(self.waiting.back().is_none_or(|last| last.index < index), "a log grows at its end");
         self.count += askers.len();
-        self.waiting.push_back(Waiting { index, term, since, askers, batch });
+        self.waiting.push_back(Waiting { index, term, since, askers, batch, at });
     }
 
     /// The entry at (index, term) is being applied.

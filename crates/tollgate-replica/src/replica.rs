@@ -127,7 +127,8 @@ pub(crate) struct Replica {
     clock: Option<LogClock>,
     /// The stamp of the newest stamped entry in the log; kept while leading.
     last_stamp: LogTime,
-    queue: Vec<(Asker, Command)>,
+    /// Boxed, for a command is big, and passes through many hands.
+    queue: Vec<(Asker, Box<Command>)>,
     /// How far the followers were told that entries are committed, and since when there is more to tell than that.
     told_commit: u64,
     untold_since: Moment,

@@ -35,7 +35,7 @@ use crate::command::{
     GrantLease, KeySelector, LeaseChoice, Op, Proclaim, RangeQuery, Relation, ReleaseBy, ReleaseLock,
     RenewLeases, Renewal, Request, RevokeLease, Sort, Txn, Wait,
 };
-use tollgate_types::{Key, Limit};
+use tollgate_types::{Key, Limit, LogTime};
 
 /// The version of the format that [`encode_entry`] writes, and the only one that [`decode_entry`] reads.
 pub const ENTRY_FORMAT_VERSION: u8 = 1;
@@ -87,12 +87,17 @@ const END_DEADLOCK: u8 = 19;
 /// # Ok::<(), tollgate_core::DecodeError>(())
 /// ```
 pub fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
+    encode_command(entry.at, &entry.command, out);
+}
+
+/// As [`encode_entry`], of a command that stands alone.
+pub fn encode_command(at: LogTime, command: &Command, out: &mut Vec<u8>) {
     // Enough for nearly every command, so that a fresh buffer grows once.
     out.reserve(128);
     let mut writer = Writer::new(out);
     writer.u8(ENTRY_FORMAT_VERSION);
-    writer.log_time(entry.at);
-    writer.command(&entry.command);
+    writer.log_time(at);
+    writer.command(command);
 }
 
 /// The entry that these bytes, all of them, encode.

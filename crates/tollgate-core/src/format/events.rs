@@ -1,4 +1,4 @@
-//! Events as bytes in snapshots. The revision stands outside.
+//! Events as bytes, in snapshots and in the ring. The revision stands outside.
 
 use super::{DecodeError, Reader, Writer};
 use crate::event::{Change, ClaimState, LockChange, RegisterChange, RegisterState};
@@ -32,7 +32,7 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<'_>) {
+pub(crate) fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<'_>) {
     let flags = flag(changed.now.is_some(), HAS_NOW)
         | flag(changed.prev.is_some(), HAS_PREV)
         | flag(changed.end.is_some(), HAS_END)
@@ -56,7 +56,7 @@ fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<'_>) {
     }
 }
 
-fn write_register_change(writer: &mut Writer<'_>, change: &RegisterChange) {
+pub(crate) fn write_register_change(writer: &mut Writer<'_>, change: &RegisterChange) {
     writer.u8(REGISTER | flag(change.now.is_some(), HAS_NOW) | flag(change.prev.is_some(), HAS_PREV));
     writer.key(&change.key);
     for state in [&change.now, &change.prev].into_iter().flatten() {
@@ -64,11 +64,11 @@ fn write_register_change(writer: &mut Writer<'_>, change: &RegisterChange) {
     }
 }
 
-pub(crate) fn write_change(writer: &mut Writer<'_>, change: &Change) {
-    match change {
-        Change::Register(register) => write_register_change(writer, register),
-        Change::Lock(lock) => write_lock_changed(writer, &lock.borrowed()),
-    }
+/// Whether a change is one to a register, and the name of what changed: all that a watch asks about.
+pub(crate) fn watched_name<'a>(reader: &mut Reader<'a>) -> Result<(bool, &'a [u8]), DecodeError> {
+    let flags = reader.flags("kind of change", KNOWN)?;
+    let left = reader.remaining();
+    Ok((flags & REGISTER != 0, reader.bytes("name", left)?))
 }
 
 pub(crate) fn read_event(reader: &mut Reader<'_>) -> Result<Change, DecodeError> {

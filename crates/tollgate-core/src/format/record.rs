@@ -1,12 +1,10 @@
 //! One record of a snapshot as bytes.
 
-use super::events::{
-    read_event, read_register_state, reason_from, reason_number, write_change, write_register_state,
-};
+use super::events::{read_event, read_register_state, reason_from, reason_number, write_register_state};
 use super::snapshot::{Header, Snapshot, write_header};
 use super::{DecodeError, Reader, Writer, stubs};
 use crate::claim::{Claim, Extras, Locks, Said, Upgrade};
-use crate::event::{Change, Event, RegisterState};
+use crate::event::{Change, RegisterState};
 use crate::lease::{Lease, Residence, Unacked};
 use crate::lock::Closure;
 use crate::planted::Bug;
@@ -84,7 +82,8 @@ pub(super) enum Record<'a> {
     Closure(&'a Closure),
     Register(&'a Register),
     Dirty(&'a Name),
-    Event(Event),
+    /// Its revision, and its change, which is encoded already.
+    Event((Revision, &'a [u8])),
 }
 
 /// Where a record stands in the canonical order.
@@ -148,10 +147,10 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
             writer.u8(Tag::Dirty as u8);
             writer.name(name);
         }
-        Record::Event(event) => {
+        Record::Event((revision, change)) => {
             writer.u8(Tag::Event as u8);
-            writer.revision(event.revision);
-            writer.with_length(|writer| write_change(writer, &event.change));
+            writer.revision(*revision);
+            writer.bytes(change);
         }
     }
 }

@@ -109,11 +109,15 @@ impl<'a> Writer<'a> {
     }
 
     fn long_varint(&mut self, mut number: u64) {
+        // Gathered first: to ask for room costs more than the bytes.
+        let (mut bytes, mut len) = ([0; VARINT_BYTES_MAX], 0);
         while number >= 0x80 {
-            self.out.push(low_byte(number) | 0x80);
+            bytes[len] = low_byte(number) | 0x80;
             number >>= 7;
+            len += 1;
         }
-        self.out.push(low_byte(number));
+        bytes[len] = low_byte(number);
+        self.out.extend_from_slice(&bytes[..=len]);
     }
 
     /// A byte string, after its length.

@@ -328,7 +328,7 @@ impl State {
 
     fn check_ring(&self) -> Checked {
         let (mut bytes, mut last) = (0, self.ring.min_revision());
-        for event in self.ring.freeze().iter() {
+        for event in self.ring.freeze().events() {
             must!(last <= event.revision && event.revision <= self.revision, "history is out of order");
             let counts = match &event.change {
                 Change::Lock(lock) => lock_ring_bytes(&lock.borrowed()),

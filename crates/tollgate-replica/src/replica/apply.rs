@@ -1,7 +1,7 @@
 //! Committed entries become state, once each and in order.
 
 use super::Replica;
-use crate::log_entry::decode_batch;
+use crate::log_entry::EncodedBatch;
 use crate::members::added;
 use crate::output::{AppliedEntry, HostEvent, ProposalOutcome, ProposalReply, ProposeError};
 use crate::planted::Bug;
@@ -10,7 +10,7 @@ use crate::turn::Turn;
 use crate::{MemberRefusal, ReplicaKind};
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChangeV2, Entry, EntryType};
-use tollgate_core::{Applied, Command};
+use tollgate_core::{Applied, Command, Entry as Stamped};
 
 impl Replica {
     pub(super) fn apply(&mut self, entries: &[Entry], turn: &mut Turn) {
@@ -33,10 +33,10 @@ impl Replica {
     fn apply_commands(&mut self, entry: &Entry, turn: &mut Turn) {
         let claimed = self.proposals.claim(entry.index, entry.term);
         let mut took_us = None;
-        let (askers, batch) = match claimed {
+        let (askers, kept) = match claimed {
             Claimed::Same(waiting) => {
                 took_us = Some(turn.now.us().saturating_sub(waiting.since.us()));
-                (waiting.askers, Some(waiting.batch))
+                (waiting.askers, Some((waiting.at, waiting.batch)))
             }
             Claimed::Lost(askers) => {
                 // Another leader's entry stands where these were.
@@ -52,16 +52,10 @@ impl Replica {
         if self.kind == ReplicaKind::Witness {
             return;
         }
-        let batch = batch.unwrap_or_else(|| {
-            decode_batch(&entry.data).expect("a committed entry is what a leader encoded")
-        });
         let again = turn.planted.is(Bug::AppliedTwice) && entry.index <= self.replays_to;
-        let skipped = turn.planted.is(Bug::SkipsEntry) && entry.index == self.replays_to;
-        if skipped {
+        if turn.planted.is(Bug::SkipsEntry) && entry.index == self.replays_to {
             return;
         }
-        let copy = again.then(|| batch.clone());
-        let shift = usize::from(turn.planted.is(Bug::RepliesShifted) && batch.len() > 1);
         let mut whole = AppliedEntry {
             group: self.group,
             index: entry.index,
@@ -69,11 +63,34 @@ impl Replica {
             events_from: None,
             resolved: Vec::new(),
             ended_leases: Vec::new(),
-            commands: batch.len(),
+            commands: 0,
             took_us,
         };
-        let count = batch.len();
-        for (at, command) in batch.into_iter().enumerate() {
+        match kept {
+            Some((at, batch)) => {
+                let batch = batch.into_iter().map(|command| Stamped { at, command: *command });
+                self.apply_batch(batch, &askers, &mut whole, turn);
+            }
+            None => self.apply_batch(decoded(entry), &askers, &mut whole, turn),
+        }
+        if again {
+            for command in decoded(entry) {
+                self.state.as_mut().expect("as above").apply(command);
+            }
+        }
+        turn.out.applied.push(whole);
+    }
+
+    /// Applies commands one after the other, and tells those who asked for them.
+    fn apply_batch(
+        &mut self,
+        batch: impl Iterator<Item = Stamped>,
+        askers: &[Asker],
+        whole: &mut AppliedEntry,
+        turn: &mut Turn,
+    ) {
+        let shift = usize::from(turn.planted.is(Bug::RepliesShifted) && askers.len() > 1);
+        for command in batch {
             if let Command::RaiseApplyVersion(version) = command.command {
                 must_know(version, turn);
             }
@@ -83,14 +100,12 @@ impl Replica {
             whole.events_from = whole.events_from.or(applied.events_from);
             whole.resolved.append(&mut applied.resolved);
             whole.ended_leases.append(&mut applied.ended_leases);
-            if let Some(asker) = askers.get((at + shift) % count) {
+            let asker = (whole.commands + shift).checked_rem(askers.len()).map(|at| &askers[at]);
+            whole.commands += 1;
+            if let Some(asker) = asker {
                 self.reply(asker, applied, turn);
             }
         }
-        for command in copy.into_iter().flatten() {
-            self.state.as_mut().expect("as above").apply(command);
-        }
-        turn.out.applied.push(whole);
     }
 
     pub(super) fn reply(&mut self, asker: &Asker, applied: Applied, turn: &mut Turn) {
@@ -177,4 +192,9 @@ pub(super) fn must_know(version: u32, turn: &Turn) {
         version <= known,
         "the group moved on to apply version {version} and this binary knows {known}: upgrade it"
     );
+}
+
+/// The commands of an entry, as its leader encoded them.
+fn decoded(entry: &Entry) -> impl Iterator<Item = Stamped> {
+    EncodedBatch::new(&entry.data).map(|command| command.expect("a committed entry is what a leader encoded"))
 }

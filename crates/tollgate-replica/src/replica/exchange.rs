@@ -152,7 +152,7 @@ impl Replica {
         }
         let (key, errand) = errand_of(&letter);
         if self.exchange.in_log.insert((key, errand)) {
-            self.queue.push((Asker::Letter(letter), errand.command(key)));
+            self.queue.push((Asker::Letter(letter), Box::new(errand.command(key))));
         }
     }
 

@@ -57,7 +57,7 @@ impl Replica {
     }
 
     /// Takes a command to propose at the end of the turn, or says at once why not.
-    pub(crate) fn propose(&mut self, proposal: ProposalId, command: Command, turn: &mut Turn) {
+    pub(crate) fn propose(&mut self, proposal: ProposalId, command: Box<Command>, turn: &mut Turn) {
         match self.objection(turn, &command) {
             Some(error) => turn.refuse(self.group, proposal, error),
             None => self.queue.push((Asker::Caller(proposal), command)),
@@ -110,7 +110,7 @@ impl Replica {
         }
         let all_know = |version: &u32| self.objection(turn, &Command::RaiseApplyVersion(*version)).is_none();
         if let Some(version) = (current + 1..=known).rev().find(all_know) {
-            self.queue.push((Asker::Nobody, Command::RaiseApplyVersion(version)));
+            self.queue.push((Asker::Nobody, Box::new(Command::RaiseApplyVersion(version))));
             // It may be lost, and a second one only says that the version is there already.
             self.raise_from = turn.now.after_ms(turn.config.election_timeout_ms);
         }
@@ -147,8 +147,7 @@ impl Replica {
         let mut askers = Vec::with_capacity(queue.len());
         let mut batch = Vec::with_capacity(queue.len());
         for (asker, command) in queue {
-            let entry = Entry { at, command };
-            let bytes = writer.encode(&entry);
+            let bytes = writer.encode(at, &command);
             if bytes > COMMAND_BYTES_MAX {
                 // No frame could carry it: it would stand in the log for ever, and all that follows behind it.
                 let error = ProposeError::TooLong { bytes, bytes_max: COMMAND_BYTES_MAX };
@@ -156,27 +155,29 @@ impl Replica {
                 continue;
             }
             if writer.len() + bytes > COMMAND_BYTES_MAX {
-                self.propose_batch(&mut writer, &mut askers, &mut batch, turn);
+                self.propose_batch(at, &mut writer, &mut askers, &mut batch, turn);
             }
             writer.add();
             askers.push(asker);
-            batch.push(entry);
+            batch.push(command);
             if writer.len() >= turn.config.entry_bytes_max {
-                self.propose_batch(&mut writer, &mut askers, &mut batch, turn);
+                self.propose_batch(at, &mut writer, &mut askers, &mut batch, turn);
             }
         }
-        self.propose_batch(&mut writer, &mut askers, &mut batch, turn);
+        self.propose_batch(at, &mut writer, &mut askers, &mut batch, turn);
     }
 
     fn propose_batch(
         &mut self,
+        at: LogTime,
         writer: &mut BatchWriter,
         askers: &mut Vec<Asker>,
-        batch: &mut Vec<Entry>,
+        batch: &mut Vec<Box<Command>>,
         turn: &mut Turn,
     ) {
-        let Some(last) = batch.last() else { return };
-        let at = last.at;
+        if batch.is_empty() {
+            return;
+        }
         let (askers, batch) = (std::mem::take(askers), std::mem::take(batch));
         if self.raw.propose(Vec::new(), writer.take()).is_err() {
             // Too much is not committed yet: Raft put nothing into the log.
@@ -185,26 +186,26 @@ impl Replica {
         self.last_stamp = at;
         // The entry goes to all who are up to date, and what is committed by now with it.
         self.told_commit = self.raw.raft.raft_log.committed;
-        let keepalives = batch.iter().all(|entry| matches!(entry.command, Command::RenewLeases(_)));
+        let keepalives = batch.iter().all(|command| matches!(**command, Command::RenewLeases(_)));
         let early = turn.planted.is(Bug::AnsweredBeforeCommit)
             || (turn.planted.is(Bug::KeepaliveAckedByDeposed) && keepalives);
         if early {
-            return self.answer_early(askers, batch, turn);
+            return self.answer_early(askers, at, batch, turn);
         }
         let (index, term) = (self.raw.raft.raft_log.last_index(), self.raw.raft.term);
-        self.proposals.push((index, term), turn.now, askers, batch);
+        self.proposals.push((index, term), turn.now, askers, (at, batch));
     }
 
     /// A planted bug: the outcome that the command would have on a copy of the state as it is.
-    fn answer_early(&mut self, askers: Vec<Asker>, batch: Vec<Entry>, turn: &mut Turn) {
+    fn answer_early(&mut self, askers: Vec<Asker>, at: LogTime, batch: Vec<Box<Command>>, turn: &mut Turn) {
         let state = self.state.as_ref().expect("a leader that proposes keeps state");
         let mut reader = tollgate_core::SnapshotReader::new();
         for chunk in state.snapshot().chunks(1 << 20) {
             reader.push(&chunk).expect("a snapshot of our own");
         }
         let mut copy = reader.finish().expect("a snapshot of our own");
-        for (asker, entry) in askers.into_iter().zip(batch) {
-            let mut applied = copy.apply(Entry { at: entry.at.max(copy.now()), ..entry });
+        for (asker, command) in askers.into_iter().zip(batch) {
+            let mut applied = copy.apply(Entry { at: at.max(copy.now()), command: *command });
             (applied.resolved, applied.ended_leases) = (Vec::new(), Vec::new());
             self.reply(&asker, applied, turn);
         }
@@ -224,7 +225,7 @@ impl Replica {
         // One entry ends a limited number of claims; the rest is due already.
         let backlog = deadline <= state.now() && all_applied;
         if due || silent || backlog {
-            self.queue.push((Asker::Nobody, Command::Tick));
+            self.queue.push((Asker::Nobody, Box::new(Command::Tick)));
             self.propose_queue(turn);
         }
     }
@@ -371,7 +372,8 @@ impl Replica {
             return turn.refuse(self.group, proposal, ProposeError::Overloaded { group: self.group });
         }
         let (index, term) = (self.raw.raft.raft_log.last_index(), self.raw.raft.term);
-        self.proposals.push((index, term), turn.now, vec![Asker::Caller(proposal)], Vec::new());
+        let nothing = (self.last_stamp, Vec::new());
+        self.proposals.push((index, term), turn.now, vec![Asker::Caller(proposal)], nothing);
     }
 
     fn refusal(&self, change: &MemberChange, turn: &Turn) -> Option<MemberRefusal> {
@@ -460,8 +462,8 @@ impl Replica {
     }
 }
 
-/// Moves keepalives to the front. They are few, and commands are big, so nothing else moves if there are none.
-fn keepalives_first(queue: &mut Vec<(Asker, Command)>) {
+/// Moves keepalives to the front. They are few, so nothing else moves if there are none.
+fn keepalives_first(queue: &mut Vec<(Asker, Box<Command>)>) {
     let is_keepalive = |command: &Command| matches!(command, Command::RenewLeases(_));
     if queue.iter().any(|(_, command)| is_keepalive(command)) {
         let all = std::mem::take(queue).into_iter();
