@@ -129,7 +129,7 @@ pub enum Answer<R> {
     /// It was not carried out, or nobody knows: the error tells.
     NotDone(ProposeError),
     /// The membership changed; these are the members now.
-    Members(Members),
+    Members(Box<Members>),
     /// All that a watch wants of the revisions from `from` to before `next`.
     Events {
         /// Which watch.

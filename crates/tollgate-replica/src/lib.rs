@@ -68,8 +68,8 @@ pub use log_entry::{COMMAND_BYTES_MAX, EntryKind, LogEntry};
 pub use members::{MEMBERS_MAX, MemberChange, MemberRefusal, Members};
 pub use moment::Moment;
 pub use output::{
-    AppliedEntry, HostEvent, Output, ProposalId, ProposalOutcome, ProposalReply, ProposeError, ReadError,
-    ReadId, ReadReply,
+    AppliedCommand, AppliedEntry, HostEvent, Output, ProposalId, ProposalOutcome, ProposalReply,
+    ProposeError, ReadError, ReadId, ReadReply,
 };
 pub use peer_disks::{Meeting, PeerDisks};
 #[cfg(feature = "planted-bugs")]

@@ -2,7 +2,7 @@
 
 use crate::members::{MemberRefusal, Members};
 use crate::storage::{Job, Write};
-use tollgate_core::{Applied, Resolution};
+use tollgate_core::{Reply, Resolution};
 use tollgate_types::{GroupId, NodeId, Revision};
 
 /// The caller's name for a proposal; the host gives it back with the answer.
@@ -46,10 +46,21 @@ pub struct ProposalReply {
 /// What a proposal that was carried out did.
 #[derive(Debug)]
 pub enum ProposalOutcome {
-    /// A command was applied. Its `resolved` and `ended_leases` stand in [`AppliedEntry`] instead.
-    Applied(Applied),
+    /// A command was applied.
+    Applied(AppliedCommand),
     /// A change of membership was applied; these are the members now.
-    Members(Members),
+    Members(Box<Members>),
+}
+
+/// What one command did. Which waits and leases ended with it stands in [`AppliedEntry`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppliedCommand {
+    /// The group's revision behind it.
+    pub revision: Revision,
+    /// What it answered.
+    pub reply: Reply,
+    /// The first revision that it made, if it changed anything that watches see.
+    pub events_from: Option<Revision>,
 }
 
 /// Why a proposal has no outcome. Each variant answers the one question: may it still be applied?

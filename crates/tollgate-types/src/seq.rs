@@ -55,16 +55,24 @@ impl SeqRanges {
     }
 
     /// As [`SeqRanges::new`], without a bound on their number: for a set that grew range by range.
-    pub fn from_sorted(ranges: Vec<(u64, u64)>) -> Result<SeqRanges, Invalid> {
-        let mut next_min = 1;
-        for &(from, to) in &ranges {
-            if from < next_min || to < from {
-                return Err(Invalid::Ranges { what: "seqs", from, to });
-            }
-            Seq::new(to)?;
-            next_min = to + 2;
+    pub fn from_sorted(ranges: impl IntoIterator<Item = (u64, u64)>) -> Result<SeqRanges, Invalid> {
+        let mut all = SeqRanges::default();
+        for (from, to) in ranges {
+            all.append(from, to)?;
         }
-        Ok(SeqRanges(ranges.into()))
+        Ok(all)
+    }
+
+    /// Adds a range behind all others, with a gap before it.
+    #[inline]
+    pub fn append(&mut self, from: u64, to: u64) -> Result<(), Invalid> {
+        let from_min = self.0.last().map_or(1, |last| last.1 + 2);
+        if from < from_min || to < from {
+            return Err(Invalid::Ranges { what: "seqs", from, to });
+        }
+        Seq::new(to)?;
+        self.0.push((from, to));
+        Ok(())
     }
 
     /// The ranges, sorted.

@@ -18,6 +18,10 @@ fn check_len(what: &'static str, bytes: &[u8], min: usize, max: usize) -> Result
 }
 
 fn check_text(what: &'static str, bytes: &[u8]) -> Result<(), Invalid> {
+    // Most are plain ASCII, which is seen many bytes at a time.
+    if bytes.iter().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~')) {
+        return Ok(());
+    }
     let text = std::str::from_utf8(bytes).map_err(|e| Invalid::NotUtf8 { what, at: e.valid_up_to() })?;
     match text.char_indices().find(|(_, c)| c.is_control()) {
         Some((at, c)) => Err(Invalid::Control { what, code: u32::from(c), at }),

@@ -257,18 +257,16 @@ impl Reader<'_> {
     }
 
     fn seq_ranges_max(&mut self, max: usize) -> Result<SeqRanges, DecodeError> {
-        let start = self.at();
-        let mut from_min = 1;
-        let ranges = self.list("seq ranges", max, 2, |reader| {
-            let at = reader.at();
+        let (mut ranges, mut from_min) = (SeqRanges::default(), 1);
+        for _ in 0..self.count("seq ranges", max, 2)? {
+            let at = self.at();
             // A sum that saturates is no seq either.
-            let from = reader.varint()?.saturating_add(from_min);
-            let to = reader.varint()?.saturating_add(from);
-            Reader::valid(at, Seq::new(to))?;
+            let from = self.varint()?.saturating_add(from_min);
+            let to = self.varint()?.saturating_add(from);
+            Reader::valid(at, ranges.append(from, to))?;
             from_min = to + 2;
-            Ok((from, to))
-        })?;
-        Reader::valid(start, SeqRanges::from_sorted(ranges))
+        }
+        Ok(ranges)
     }
 
     /// Any values: whether a group can have them is [`Limits::validate`]'s to say, and in a command its rejection is
@@ -367,8 +365,7 @@ mod tests {
 
     #[test]
     fn only_a_set_that_grew_may_have_more_ranges_than_a_request() {
-        let ranges =
-            |count: u64| SeqRanges::from_sorted((1..=count).map(|i| (i * 3, i * 3 + 1)).collect()).unwrap();
+        let ranges = |count: u64| SeqRanges::from_sorted((1..=count).map(|i| (i * 3, i * 3 + 1))).unwrap();
         for count in [0, 1, 64, 65, 1_000] {
             let seqs = ranges(count);
             let bytes = written(|w| w.seq_ranges_unbounded(&seqs));

@@ -3,7 +3,7 @@
 use super::Replica;
 use crate::log_entry::EncodedBatch;
 use crate::members::added;
-use crate::output::{AppliedEntry, HostEvent, ProposalOutcome, ProposalReply, ProposeError};
+use crate::output::{AppliedCommand, AppliedEntry, HostEvent, ProposalOutcome, ProposalReply, ProposeError};
 use crate::planted::Bug;
 use crate::proposals::{Asker, Claimed};
 use crate::turn::Turn;
@@ -112,7 +112,8 @@ impl Replica {
         match asker {
             Asker::Nobody => {}
             Asker::Caller(proposal) => {
-                let result = Ok(ProposalOutcome::Applied(applied));
+                let Applied { revision, reply, events_from, .. } = applied;
+                let result = Ok(ProposalOutcome::Applied(AppliedCommand { revision, reply, events_from }));
                 turn.out.replies.push(ProposalReply { proposal: *proposal, group: self.group, result });
             }
             Asker::Letter(letter) => self.letter_applied(letter, &applied.reply, turn),
@@ -163,7 +164,7 @@ impl Replica {
             Claimed::Same(waiting) => {
                 for asker in waiting.askers {
                     let Asker::Caller(proposal) = asker else { continue };
-                    let result = Ok(ProposalOutcome::Members(self.members.clone()));
+                    let result = Ok(ProposalOutcome::Members(Box::new(self.members.clone())));
                     turn.out.replies.push(ProposalReply { proposal, group: self.group, result });
                 }
             }

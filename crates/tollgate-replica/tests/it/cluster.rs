@@ -7,13 +7,12 @@ use crate::memory::Memory;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tollgate_core::{
-    AcquireLock, Applied, Command, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, RenewLeases, Renewal,
-    Reply, Wait,
+    AcquireLock, Command, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Reply, Wait,
 };
 use tollgate_replica::{
-    Done, Host, HostConfig, HostEvent, Job, MemberChange, Members, Moment, Output, ProposalId,
-    ProposalOutcome, ProposalReply, ProposeError, Randomness, ReadId, ReadReply, ReplicaKind, Role, Status,
-    Storage, Write, WriteNumber, bootstrap, join,
+    AppliedCommand, Done, Host, HostConfig, HostEvent, Job, MemberChange, Members, Moment, Output,
+    ProposalId, ProposalOutcome, ProposalReply, ProposeError, Randomness, ReadId, ReadReply, ReplicaKind,
+    Role, Status, Storage, Write, WriteNumber, bootstrap, join,
 };
 use tollgate_types::{
     Address, ClientId, ClusterId, DurationMs, GroupId, GroupMap, LeaseId, Limits, Metadata, Mode, Name,
@@ -315,7 +314,7 @@ impl Cluster {
     }
 
     /// Proposes at the leader and waits for the outcome.
-    pub(crate) fn apply(&mut self, command: Command) -> Applied {
+    pub(crate) fn apply(&mut self, command: Command) -> AppliedCommand {
         let leader = self.leader();
         let id = self.propose(leader, command);
         match self.answer(id) {
