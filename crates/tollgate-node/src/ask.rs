@@ -77,7 +77,7 @@ pub enum Ask {
         /// From which revision on; none for what is new.
         from: Option<Revision>,
         /// What to see.
-        filter: Watch,
+        filter: Box<Watch>,
         /// How many events may be sent before more are allowed.
         credit: u64,
     },
@@ -98,7 +98,7 @@ pub enum Ask {
         /// Of which group.
         group: GroupId,
         /// How.
-        change: MemberChange,
+        change: Box<MemberChange>,
     },
     /// Hand leadership on.
     TransferLeadership {

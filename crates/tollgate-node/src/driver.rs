@@ -13,6 +13,7 @@ use crate::peers::Peers;
 use crate::planted::{Bug, planted};
 use crate::status::NodeStatus;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ use tollgate_types::{GroupId, LeaseId, NodeId};
 #[derive(Debug)]
 pub(crate) enum Input {
     Asked(Caller, Ask),
+    /// What a sink asks for, by the numbers that it gave its operations.
+    AskedAll(Asking, Vec<(u64, Ask)>),
     /// A frame, and the room that it takes until it is dealt with.
     Frame(NodeId, Vec<u8>, OwnedSemaphorePermit),
     Lost(NodeId),
@@ -42,6 +45,15 @@ pub(crate) enum Input {
     /// Stop.
     Stop,
     Fault(Fault),
+}
+
+/// A sink that asks.
+pub(crate) struct Asking(pub(crate) Arc<dyn Sink>);
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stream {}", self.0.stream())
+    }
 }
 
 /// What a driver gives its output to.
@@ -106,8 +118,8 @@ impl Driver {
         let mut answers = Vec::new();
         loop {
             let patience = self.patience();
-            self.inbox.take(&mut inputs, patience);
-            self.outlets.meter.turn(inputs.len());
+            let count = self.inbox.take(&mut inputs, patience);
+            self.outlets.meter.turn(count);
             self.host.begin_turn(self.moment());
             let mut stop = false;
             for input in inputs.drain(..) {
@@ -147,6 +159,11 @@ impl Driver {
     fn take(&mut self, input: Input) {
         match input {
             Input::Asked(caller, ask) => self.asked(caller, ask),
+            Input::AskedAll(Asking(sink), asks) => {
+                for (operation, ask) in asks {
+                    self.asked(Caller::Of(Arc::clone(&sink), operation), ask);
+                }
+            }
             Input::Frame(from, bytes, _room) => {
                 if let Err(error) = self.host.receive(&bytes) {
                     tracing::warn!(%from, %error, "a frame was refused");
@@ -193,7 +210,7 @@ impl Driver {
             Ask::Read { group, consistency, look } => look(at_once(host, group, consistency)),
             Ask::Inspect(look) => look(host),
             Ask::Watch { watch, group, from, filter, credit } => {
-                desk.watch(caller, watch, group, from, filter, credit);
+                desk.watch(caller, watch, group, from, *filter, credit);
             }
             Ask::WatchCredit { watch, events } => desk.give_credit(watch, events),
             Ask::Unwatch { watch } => desk.unwatch(watch),

@@ -32,6 +32,8 @@ pub(crate) struct Inbox<T> {
 #[derive(Debug)]
 struct Waiting<T> {
     items: Vec<T>,
+    /// How many things were put in: an item may be several.
+    count: usize,
     /// Whether the driver sleeps, and must be woken.
     asleep: bool,
     /// Nobody takes anything out any more.
@@ -40,35 +42,38 @@ struct Waiting<T> {
 
 impl<T> Inbox<T> {
     pub(crate) fn new(limit: usize) -> Inbox<T> {
-        let waiting = Waiting { items: Vec::new(), asleep: false, closed: false };
+        let waiting = Waiting { items: Vec::new(), count: 0, asleep: false, closed: false };
         Inbox { waiting: Mutex::new(waiting), filled: Condvar::new(), limit }
     }
 
-    /// Puts things in, as far as there is room, and gives the others back. For duties there is room longer.
-    pub(crate) fn offer(
+    /// Puts things in together, as far as there is room, and gives the others back. For duties there is room longer.
+    /// `together` makes an item of them.
+    pub(crate) fn offer<E>(
         &self,
-        items: impl IntoIterator<Item = T>,
-        is_duty: impl Fn(&T) -> bool,
-    ) -> Result<(), (NotTaken, Vec<T>)> {
+        things: Vec<E>,
+        is_duty: impl Fn(&E) -> bool,
+        together: impl FnOnce(Vec<E>) -> T,
+    ) -> Result<(), (NotTaken, Vec<E>)> {
         let mut waiting = self.lock();
         if waiting.closed {
-            return Err((NotTaken::Stopped, items.into_iter().collect()));
+            return Err((NotTaken::Stopped, things));
         }
-        if waiting.items.len() < self.limit || planted(Bug::InboxUnbounded) {
-            waiting.items.extend(items);
+        let (taken, refused) = if waiting.count < self.limit || planted(Bug::InboxUnbounded) {
+            (things, Vec::new())
+        } else {
+            let room = self.limit.saturating_add(self.limit.div_ceil(DUTIES_PART));
+            let mut room = room.saturating_sub(waiting.count);
+            things.into_iter().partition(|thing| {
+                let fits = room > 0 && is_duty(thing);
+                room -= usize::from(fits);
+                fits
+            })
+        };
+        if !taken.is_empty() {
+            waiting.count += taken.len();
+            waiting.items.push(together(taken));
             self.wake(waiting);
-            return Ok(());
         }
-        let room = self.limit.saturating_add(self.limit.div_ceil(DUTIES_PART));
-        let mut refused = Vec::new();
-        for item in items {
-            if is_duty(&item) && waiting.items.len() < room {
-                waiting.items.push(item);
-            } else {
-                refused.push(item);
-            }
-        }
-        self.wake(waiting);
         if refused.is_empty() { Ok(()) } else { Err((NotTaken::Full, refused)) }
     }
 
@@ -76,6 +81,7 @@ impl<T> Inbox<T> {
     pub(crate) fn put(&self, item: T) {
         let mut waiting = self.lock();
         if !waiting.closed {
+            waiting.count += 1;
             waiting.items.push(item);
             self.wake(waiting);
         }
@@ -86,6 +92,7 @@ impl<T> Inbox<T> {
     pub(crate) fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
+        waiting.count = 0;
         let dropped = std::mem::take(&mut waiting.items);
         drop(waiting);
         drop(dropped);
@@ -98,8 +105,8 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Takes everything out, waiting for something for at most `patience`. `into` must be empty.
-    pub(crate) fn take(&self, into: &mut Vec<T>, patience: Duration) {
+    /// Takes everything out, waiting for something for at most `patience`; how much was put in. `into` must be empty.
+    pub(crate) fn take(&self, into: &mut Vec<T>, patience: Duration) -> usize {
         assert!(into.is_empty(), "what was taken before is dealt with");
         let mut waiting = self.lock();
         if waiting.items.is_empty() && !patience.is_zero() {
@@ -109,6 +116,7 @@ impl<T> Inbox<T> {
             waiting.asleep = false;
         }
         std::mem::swap(into, &mut waiting.items);
+        std::mem::take(&mut waiting.count)
     }
 
     /// Whether nobody takes anything out any more.
@@ -117,7 +125,7 @@ impl<T> Inbox<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().items.len()
+        self.lock().count
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
@@ -133,7 +141,7 @@ mod tests {
     #[test]
     fn p16_what_comes_from_outside_has_a_limit_and_the_rest_goes_in() {
         let inbox = Inbox::new(2);
-        let offer = |item| inbox.offer([item], |_| false);
+        let offer = |item| inbox.offer(vec![item], |_| false, |items: Vec<i32>| items[0]);
         assert_eq!((offer(1), offer(2)), (Ok(()), Ok(())));
         assert_eq!(offer(3), Err((NotTaken::Full, vec![3])));
         inbox.put(4);
@@ -146,18 +154,16 @@ mod tests {
     #[test]
     fn p16_there_is_room_for_duties_when_there_is_none_for_the_rest() {
         let inbox = Inbox::new(8);
-        let is_duty = |item: &i32| *item < 0;
-        assert_eq!(inbox.offer(1..=8, is_duty), Ok(()));
-        assert_eq!(inbox.offer([9, -1, 10], is_duty), Err((NotTaken::Full, vec![9, 10])));
-        assert_eq!(inbox.offer([-2], is_duty), Ok(()));
-        assert_eq!(
-            inbox.offer([-3], is_duty),
-            Err((NotTaken::Full, vec![-3])),
-            "there is an end to everything"
-        );
+        let offer = |items: &[i32]| inbox.offer(items.to_vec(), |item| *item < 0, |items| items);
+        assert_eq!(offer(&[1, 2, 3, 4, 5, 6, 7, 8]), Ok(()));
+        assert_eq!(offer(&[9, -1, 10]), Err((NotTaken::Full, vec![9, 10])));
+        assert_eq!(offer(&[-2, -3]), Err((NotTaken::Full, vec![-3])), "there is an end to everything");
+        assert_eq!(offer(&[11]), Err((NotTaken::Full, vec![11])));
+        assert_eq!(inbox.len(), 10);
         let mut taken = Vec::new();
-        inbox.take(&mut taken, Duration::ZERO);
-        assert_eq!(taken, [1, 2, 3, 4, 5, 6, 7, 8, -1, -2]);
+        assert_eq!(inbox.take(&mut taken, Duration::ZERO), 10);
+        assert_eq!(taken, [vec![1, 2, 3, 4, 5, 6, 7, 8], vec![-1], vec![-2]]);
+        assert_eq!(inbox.len(), 0);
     }
 
     #[test]
@@ -166,7 +172,10 @@ mod tests {
         inbox.put(Arc::clone(&kept));
         inbox.close();
         inbox.put(Arc::clone(&kept));
-        assert!(matches!(inbox.offer([Arc::clone(&kept)], |_| true), Err((NotTaken::Stopped, _))));
+        assert!(matches!(
+            inbox.offer(vec![Arc::clone(&kept)], |_| true, |kept| kept[0].clone()),
+            Err((NotTaken::Stopped, _))
+        ));
         assert_eq!((inbox.len(), Arc::strong_count(&kept)), (0, 1));
     }
 

@@ -7,7 +7,7 @@ use crate::ask::{Ask, Consistency, Sight};
 use crate::caller::{Answer, Caller, Sink};
 use crate::circle::Circle;
 use crate::disk;
-use crate::driver::{Driver, Ending, Input, Outlets};
+use crate::driver::{Asking, Driver, Ending, Input, Outlets};
 use crate::fault::Fault;
 use crate::inbox::{Inbox, NotTaken};
 use crate::meter::Meter;
@@ -306,12 +306,8 @@ pub enum NotAnswered {
 pub struct NotAllTaken {
     /// Why.
     pub why: NotTaken,
-    /// Who asked for it.
-    pub callers: Vec<Caller>,
-}
-
-fn is_duty(input: &Input) -> bool {
-    matches!(input, Input::Asked(_, ask) if ask.is_duty())
+    /// Which of the operations.
+    pub operations: Vec<u64>,
 }
 
 /// An answer, and what came before it.
@@ -353,21 +349,20 @@ impl NodeHandle {
         self.inbox.len()
     }
 
-    /// Asks for many things at once. If there is not room for all, keepalives and releases may be taken and others not.
-    pub fn ask_all(&self, asks: impl IntoIterator<Item = (Caller, Ask)>) -> Result<(), NotAllTaken> {
-        let inputs = asks.into_iter().map(|(caller, ask)| Input::Asked(caller, ask));
-        self.inbox.offer(inputs, is_duty).map_err(|(why, refused)| {
-            let callers = refused.into_iter().filter_map(|input| match input {
-                Input::Asked(caller, _) => Some(caller),
-                _ => None,
-            });
-            NotAllTaken { why, callers: callers.collect() }
+    /// Asks for many operations of a sink at once. If there is not room for all, keepalives and releases may be taken
+    /// and others not.
+    pub fn ask_all(&self, sink: Arc<dyn Sink>, asks: Vec<(u64, Ask)>) -> Result<(), NotAllTaken> {
+        let together = |asks| Input::AskedAll(Asking(sink), asks);
+        self.inbox.offer(asks, |(_, ask)| ask.is_duty(), together).map_err(|(why, refused)| {
+            let operations = refused.into_iter().map(|(operation, _)| operation);
+            NotAllTaken { why, operations: operations.collect() }
         })
     }
 
     /// Asks for one thing.
     pub fn ask(&self, caller: Caller, ask: Ask) -> Result<(), NotTaken> {
-        self.ask_all([(caller, ask)]).map_err(|refused| refused.why)
+        let alone = |mut asks: Vec<Ask>| Input::Asked(caller, asks.pop().expect("it was given one"));
+        self.inbox.offer(vec![ask], Ask::is_duty, alone).map_err(|(why, _)| why)
     }
 
     /// Asks for something that must not be lost for lack of room, and that its asker does seldom: the end of a wait or

@@ -175,15 +175,15 @@ impl Intake {
             // Another node says where its client is, if that matters.
             let told = self.purpose.map(|_| Address::new(client_address).unwrap_or(Address::NONE));
             if let Some(ask) = self.operation(id, op, told.as_ref().unwrap_or(&self.from), 0, &mut arrival) {
-                asks.push((Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, id), ask));
+                asks.push((id, ask));
             }
         }
         // Without a node here there is nothing to ask of it.
         if let Some(node) = self.router.node().filter(|_| !asks.is_empty())
-            && let Err(refused) = node.ask_all(asks)
+            && let Err(refused) = node.ask_all(Arc::clone(&self.mailbox) as Arc<dyn Sink>, asks)
         {
             let error = operation::error_of_not_answered(refused.why.into(), GroupId::new(0));
-            for id in refused.callers.iter().map(operation_of) {
+            for id in refused.operations {
                 let asked = self.mailbox.lock().under_way.get(&id).map(|under_way| under_way.asked);
                 if let Some(asked) = asked {
                     self.count_refusal(asked, &error);
@@ -417,11 +417,4 @@ async fn disconnected(router: &Router, mailbox: &Mailbox, renewing: &BTreeSet<Le
 fn draining() -> v1::Error {
     let says = "this gateway is stopping, and nothing was done: ask another";
     v1::Error::new(v1::ErrorReason::ShuttingDown, says)
-}
-
-fn operation_of(caller: &Caller) -> u64 {
-    match caller {
-        Caller::Of(_, operation) => *operation,
-        Caller::Nobody => 0,
-    }
 }

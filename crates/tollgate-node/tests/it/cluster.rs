@@ -150,7 +150,7 @@ impl Cluster {
         let done = tokio::time::timeout(PATIENCE, async {
             loop {
                 let leader = self.leader().await;
-                let ask = Ask::ChangeMembers { group: GROUP, change: change.clone() };
+                let ask = Ask::ChangeMembers { group: GROUP, change: Box::new(change.clone()) };
                 match self.handle(leader).call(ask).await.map(|called| called.answer) {
                     Ok(Answer::Members(_)) => return,
                     _ => tokio::time::sleep(Duration::from_millis(20)).await,

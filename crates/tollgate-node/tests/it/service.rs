@@ -171,12 +171,14 @@ async fn a_try_lock_does_not_overtake_the_release_that_was_asked_for_before_it()
         cluster.reply(acquire("job", 1, Wait::No)).await;
         let kept = Arc::new(Kept::default());
         let ask = |command, fast| Ask::Command { group: GROUP, command: Box::new(command), fast };
-        let asks = [
-            (Caller::Nobody, ask(release("job", 1), false)),
-            (Caller::Of(Arc::clone(&kept) as Arc<dyn Sink>, 0), ask(acquire("job", 2, Wait::No), true)),
-        ];
-        cluster.handle(leader).ask_all(asks).unwrap();
-        tokio::time::timeout(PATIENCE, kept.flushed.notified()).await.expect("it is answered");
+        let asks = vec![(1, ask(release("job", 1), false)), (2, ask(acquire("job", 2, Wait::No), true))];
+        cluster.handle(leader).ask_all(Arc::clone(&kept) as Arc<dyn Sink>, asks).unwrap();
+        let both = async {
+            while kept.answers.lock().unwrap().len() < 2 {
+                kept.flushed.notified().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, both).await.expect("they are answered");
         let answer = kept.answers.lock().unwrap().pop().unwrap();
         assert!(matches!(answer, Answer::Replied { reply: Reply::Acquired { .. }, .. }));
         cluster.reply(release("job", 2)).await;
@@ -192,9 +194,8 @@ struct Kept {
 
 impl Sink for Kept {
     fn answer(&self, _: u64, answer: Answer) -> bool {
-        let mut answers = self.answers.lock().unwrap();
-        answers.push(answer);
-        answers.len() == 1
+        self.answers.lock().unwrap().push(answer);
+        true
     }
 
     fn flush(&self) {
@@ -209,7 +210,7 @@ async fn p11_a_watch_on_a_follower_sees_every_change_once() {
     let follower = cluster.handle((1..=3).find(|number| *number != leader).unwrap());
     let kept = Arc::new(Kept::default());
     let (watch, filter) = (follower.fresh_watch(), Watch::LockPrefix(b"job".to_vec()));
-    let begin = Ask::Watch { watch, group: GROUP, from: None, filter, credit: 1_000 };
+    let begin = Ask::Watch { watch, group: GROUP, from: None, filter: Box::new(filter), credit: 1_000 };
     follower.ask(Caller::Of(Arc::clone(&kept) as Arc<dyn Sink>, 0), begin).unwrap();
     tokio::time::timeout(PATIENCE, kept.flushed.notified()).await.expect("a watch is confirmed");
     cluster.reply(grant(1, 60_000)).await;

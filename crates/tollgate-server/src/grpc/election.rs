@@ -101,7 +101,8 @@ impl Watched {
     /// Follows the election's lock from now on.
     fn watch(&mut self) -> Result<(), Error> {
         let (watch, group) = (self.node.fresh_watch(), self.observe.group);
-        let ask = Ask::Watch { watch, group, from: None, filter: self.observe.watch(), credit: u64::MAX };
+        let ask =
+            Ask::Watch { watch, group, from: None, filter: Box::new(self.observe.watch()), credit: u64::MAX };
         let caller = Caller::Of(Arc::clone(&self.changed) as Arc<dyn Sink>, 0);
         let asked = self.node.ask(caller, ask);
         asked.map_err(|error| operation::error_of_not_answered(error.into(), group))?;

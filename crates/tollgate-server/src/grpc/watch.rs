@@ -223,7 +223,7 @@ impl Stream {
                 from = from.map(Revision::next);
             }
             let watch = self.node.fresh_watch();
-            let ask = Ask::Watch { watch, group, from, filter, credit: CREDIT };
+            let ask = Ask::Watch { watch, group, from, filter: Box::new(filter), credit: CREDIT };
             if let Err(error) = self.node.ask(self.caller(watch), ask) {
                 for number in numbers.values() {
                     self.node.tell(Ask::Unwatch { watch: *number });
@@ -296,7 +296,13 @@ impl Stream {
         let mut probes = BTreeMap::new();
         for (group, next) in watch.next.iter().filter(|(group, _)| !watch.probes.contains_key(group)) {
             let (number, group, filter) = (self.node.fresh_watch(), *group, watch.filter.clone());
-            let ask = Ask::Watch { watch: number, group, from: Some(*next), filter, credit: CREDIT };
+            let ask = Ask::Watch {
+                watch: number,
+                group,
+                from: Some(*next),
+                filter: Box::new(filter),
+                credit: CREDIT,
+            };
             // Where the node has too much to do, what is known is told.
             if self.node.ask(self.caller(number), ask).is_ok() {
                 probes.insert(group, number);

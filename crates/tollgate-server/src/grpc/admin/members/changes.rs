@@ -278,7 +278,7 @@ impl Changes {
                 Step::Refused(refusal) => return Err(refusal),
                 Step::Wait => ProposeError::Refused(MemberRefusal::Busy),
                 Step::Change(change) => {
-                    let ask = Ask::ChangeMembers { group, change };
+                    let ask = Ask::ChangeMembers { group, change: Box::new(change) };
                     let called = self.node.call(ask).await;
                     let called = called.map_err(|error| operation::error_of_not_answered(error, group))?;
                     match called.answer {
