@@ -14,6 +14,7 @@ use crate::guard::{self, Guard};
 use crate::lost::{Lost, LostReason};
 use crate::owner::{self, Begun, Owners, Turn};
 use crate::session::{Core, Session};
+use smallvec::SmallVec;
 use std::fmt::Display;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -157,21 +158,20 @@ impl Acquire {
     /// Takes it, waiting in line as long as was set.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
         let began = Instant::now();
-        let asked = self.check()?;
-        let Some(owner) = &self.owner else { return asked.take(self.session, None, began).await };
-        let core = Arc::clone(self.session.core());
+        let (session, asked) = self.check()?;
+        let Some(owner) = &asked.owner else { return asked.take(session, None, began).await };
+        let core = Arc::clone(session.core());
         match within(&core, &asked.names[0], asked.wait, began, Owners::begin(&core, owner, &asked.names))
             .await?
         {
             Begun::Held(hold) => asked.again(hold, began).await,
-            Begun::Asks(turn) => asked.take(self.session, Some(turn), began).await,
+            Begun::Asks(turn) => asked.take(session, Some(turn), began).await,
         }
     }
 
     /// Checked here, so that what is wrong is told before anything is sent.
-    fn check(&self) -> Result<Asked, Error> {
-        let names: Result<Vec<Name>, _> = self.names.iter().map(Name::new).collect();
-        let names = names.and_then(Names::new).map_err(wrong("name"))?;
+    fn check(self) -> Result<(Session, Asked), Error> {
+        let names = in_order(self.names)?;
         let mode = match self.mode {
             ModeAsked::Is(mode) => mode,
             ModeAsked::Permits { n, of } => Mode::permit(n, of).map_err(wrong("permits"))?,
@@ -183,17 +183,29 @@ impl Acquire {
         if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
             return Err(Error::invalid("max_hold_ms", "it is zero: leave it out to hold without end"));
         }
-        Ok(Asked {
-            names: names.as_slice().iter().map(ToString::to_string).collect(),
-            owner: self.owner.clone(),
+        let asked = Asked {
+            names,
+            owner: self.owner,
             mode,
             wait: self.wait,
-            why: self.why.clone(),
+            why: self.why,
             lock_delay: self.lock_delay,
             max_hold: self.max_hold,
-            tells_owner: self.tells_owner.clone(),
-        })
+            tells_owner: self.tells_owner,
+        };
+        Ok((self.session, asked))
     }
+}
+
+/// The names of a request, checked and in order.
+fn in_order(names: Vec<String>) -> Result<Arc<[String]>, Error> {
+    if let [name] = &names[..] {
+        Name::new(name).map_err(wrong("name"))?;
+        return Ok(names.into());
+    }
+    let names: Result<Vec<Name>, _> = names.iter().map(Name::new).collect();
+    let names = names.and_then(Names::new).map_err(wrong("name"))?;
+    Ok(names.as_slice().iter().map(ToString::to_string).collect())
 }
 
 impl IntoFuture for Acquire {
@@ -239,7 +251,7 @@ pub(crate) async fn within<T>(
 /// An acquire that was checked.
 struct Asked {
     /// In order.
-    names: Vec<String>,
+    names: Arc<[String]>,
     owner: Option<String>,
     mode: Mode,
     wait: Wait,
@@ -266,7 +278,7 @@ impl Asked {
         let inherited = turn.is_some() && core.joined && self.is_held_elsewhere(&core).await?;
         let _place = claim::place(&core, self.wait, began).await?;
         let settled = turn.clone().map(|turn| Box::new(move |_| drop(turn)) as Settled);
-        let mut claim = Claim::new(&core, &self.names, !inherited, settled);
+        let mut claim = Claim::new(&core, Arc::clone(&self.names), !inherited, settled);
         let owner = self.owner.clone().unwrap_or_else(|| owner::generated(claim.seq()));
         if let Some(to) = &self.tells_owner {
             // Whoever gives the same place to two requests hears of the first.
@@ -297,7 +309,7 @@ impl Asked {
     async fn is_held_elsewhere(&self, core: &Core) -> Result<bool, AcquireError> {
         let look = v1::GetLockRequest { name: self.names[0].clone(), ..v1::GetLockRequest::default() };
         let answered =
-            core.ask(&Op::GetLock(look), Some(Instant::now() + core.client.call_timeout())).await?;
+            core.ask(&mut Op::GetLock(look), Some(Instant::now() + core.client.call_timeout())).await?;
         let OpResult::GetLock(seen) = answered.result else {
             return Err(Error::unexpected("a look at a lock").into());
         };
@@ -313,7 +325,7 @@ impl Asked {
             names,
             lease_id: core.lease.get(),
             metadata: self.why.clone(),
-            timeout_ms: self.wait.timeout_ms(began.elapsed()),
+            timeout_ms: self.wait.timeout_ms(began),
             mode: mode.into(),
             owner: owner.to_owned(),
             permits,
@@ -340,7 +352,7 @@ impl Asked {
     }
 
     /// By which revision the claim on each name is known in the name's group.
-    fn create_revisions(&self, response: &v1::LockResponse) -> Vec<u64> {
+    fn create_revisions(&self, response: &v1::LockResponse) -> SmallVec<[u64; 1]> {
         let of = |name: &String| {
             let named = response.tokens.iter().find(|named| named.name == *name);
             named.map_or(response.create_revision, |named| named.create_revision)

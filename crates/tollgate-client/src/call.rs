@@ -7,9 +7,9 @@
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::line::{Broken, Urgency};
 use crate::pilot::{Pause, Pilot};
 use crate::seqs::{Acks, Seqs};
+use crate::traffic::{Broken, Urgency};
 use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
@@ -17,13 +17,16 @@ use tollgate_types::GroupId;
 
 /// An operation to be carried out.
 pub(crate) struct Call<'a> {
-    /// Kept for the next attempt: each is a copy with its own number.
-    pub(crate) op: &'a Op,
+    /// Each attempt says in it which it is.
+    pub(crate) op: &'a mut Op,
     /// When its caller wants no answer any more; never if none.
     pub(crate) until: Option<Instant>,
     pub(crate) urgency: Urgency,
     /// Whose acknowledgements it carries along.
     pub(crate) seqs: Option<&'a Seqs>,
+    /// What the client's clock said just before, if it was asked: when the first attempt is sent, or a little earlier,
+    /// which is as good.
+    pub(crate) begun: Option<Duration>,
 }
 
 /// The final answer to an operation, never an error.
@@ -80,14 +83,13 @@ impl Calling<'_> {
             let group = self.pilot.group_of(self.call.op);
             let line = self.pilot.line_to(group).await;
             let acks = self.call.seqs.map(|seqs| seqs.take(group));
-            let mut op = self.call.op.clone();
-            identify(&mut op, self.attempt, acks.as_ref().map_or_else(Vec::new, Acks::ranges));
-            let sent = self.clock.now();
+            identify(self.call.op, self.attempt, acks.as_ref().map_or_else(Vec::new, Acks::ranges));
+            let sent = self.call.begun.take().unwrap_or_else(|| self.clock.now());
             let first_sent = *self.first_sent.get_or_insert(sent);
             // Should the caller give up now, it may have happened.
             let unsure_before = std::mem::replace(&mut self.unsure, true);
             self.refused = None;
-            let answer = line.ask(op, self.call.urgency).await;
+            let answer = line.ask(self.call.op, self.call.urgency).await;
             self.attempt += 1;
             let error = match answer {
                 Ok(OpResult::Error(error)) => error,

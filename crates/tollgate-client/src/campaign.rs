@@ -11,6 +11,7 @@ use crate::grant::{About, Grant, Hold, Kind, State};
 use crate::lost::Lost;
 use crate::owner;
 use crate::session::{Core, Session};
+use smallvec::SmallVec;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -65,19 +66,20 @@ impl Campaign {
         Name::new(&self.election).map_err(|invalid| Error::invalid("name", invalid))?;
         let core = Arc::clone(self.session.core());
         let _place = claim::place(&core, self.wait, began).await?;
-        let mut claim = Claim::new(&core, std::slice::from_ref(&self.election), true, None);
+        let names: Arc<[String]> = [self.election].into();
+        let mut claim = Claim::new(&core, Arc::clone(&names), true, None);
         let owner = owner::generated(claim.seq());
         let op = Op::Campaign(v1::CampaignRequest {
-            name: self.election.clone(),
+            name: names[0].clone(),
             lease_id: core.lease.get(),
             owner: owner.clone(),
             value: self.value.clone(),
-            timeout_ms: self.wait.timeout_ms(began.elapsed()),
+            timeout_ms: self.wait.timeout_ms(began),
             request: Some(Core::request(claim.seq())),
         });
         let answered = match claim.ask(op, self.wait, began).await {
             Ok(answered) => answered,
-            Err(failed) => return Err(claim::given_up(failed, &self.election, self.wait)),
+            Err(failed) => return Err(claim::given_up(failed, &names[0], self.wait)),
         };
         let OpResult::Campaign(response) = answered.result else {
             return Err(Error::unexpected("a campaign").into());
@@ -85,15 +87,15 @@ impl Campaign {
         let Some(leader) = response.leader.filter(|_| response.elected) else {
             claim.disarm();
             let told = v1::LockResponse { end_reason: response.end_reason, ..v1::LockResponse::default() };
-            return Err(not_acquired(&core, &self.election, &told));
+            return Err(not_acquired(&core, &names[0], &told));
         };
         let token = convert::token(leader.fencing_token)?;
         let about = About {
             kind: Kind::Election,
-            names: vec![self.election],
+            names,
             owner,
             waited: convert::duration(response.waited_ms),
-            create_revisions: vec![leader.create_revision],
+            create_revisions: SmallVec::from_elem(leader.create_revision, 1),
             inherited: false,
         };
         let state = State::new(Mode::Exclusive, token, Vec::new(), None);
@@ -162,7 +164,7 @@ impl Leadership {
         let token = self.token().map_err(|lost| Error::from(crate::session::Failed::Lost(lost)))?;
         let _place = core.place().await;
         let number = core.seqs.number();
-        let op = Op::Proclaim(v1::ProclaimRequest {
+        let mut op = Op::Proclaim(v1::ProclaimRequest {
             name: self.election().to_owned(),
             lease_id: core.lease.get(),
             owner: self.grant.owner.clone(),
@@ -170,7 +172,7 @@ impl Leadership {
             value: value.into(),
             request: Some(Core::request(number.seq)),
         });
-        match core.ask(&op, Some(Instant::now() + core.client.call_timeout())).await?.result {
+        match core.ask(&mut op, Some(Instant::now() + core.client.call_timeout())).await?.result {
             OpResult::Proclaim(_) => Ok(()),
             _ => Err(Error::unexpected("a proclamation")),
         }

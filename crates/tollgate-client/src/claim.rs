@@ -29,11 +29,11 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// For the wire, if part of it is over.
-    pub(crate) fn timeout_ms(self, waited: Duration) -> i64 {
+    /// For the wire: what is left of it, if it began then.
+    pub(crate) fn timeout_ms(self, began: Instant) -> i64 {
         match self {
             Wait::No => 0,
-            Wait::For(wait) => crate::convert::millis_at_least(wait.saturating_sub(waited)).max(1),
+            Wait::For(wait) => crate::convert::millis_at_least(wait.saturating_sub(began.elapsed())).max(1),
             Wait::Forever => -1,
         }
     }
@@ -47,7 +47,7 @@ pub(crate) struct Claim {
     core: Arc<Core>,
     seq: Seq,
     /// The locks asked for, which say where the request went.
-    names: Vec<String>,
+    names: Arc<[String]>,
     armed: bool,
     /// Whether a grant is given back. One who converts keeps what it had.
     gives_back: bool,
@@ -58,11 +58,11 @@ impl Claim {
     /// A new request of the session.
     pub(crate) fn new(
         core: &Arc<Core>,
-        names: &[String],
+        names: Arc<[String]>,
         gives_back: bool,
         settled: Option<Settled>,
     ) -> Claim {
-        let (core, seq, names) = (Arc::clone(core), core.seqs.next(), names.to_vec());
+        let (core, seq) = (Arc::clone(core), core.seqs.next());
         Claim { core, seq, names, armed: false, gives_back, settled }
     }
 
@@ -71,14 +71,14 @@ impl Claim {
     }
 
     /// Makes the request and waits for its answer. After an answer the claim must be [disarmed](Claim::disarm).
-    pub(crate) async fn ask(&mut self, op: Op, wait: Wait, began: Instant) -> Result<Answered, Failed> {
+    pub(crate) async fn ask(&mut self, mut op: Op, wait: Wait, began: Instant) -> Result<Answered, Failed> {
         let until = match wait {
             Wait::No => Some(began + self.core.client.call_timeout()),
             Wait::For(wait) => began.checked_add(wait.saturating_add(GRACE)),
             Wait::Forever => None,
         };
         self.armed = true;
-        let answered = self.core.ask(&op, until).await;
+        let answered = self.core.ask(&mut op, until).await;
         if let Err(Failed::Error(error)) = &answered
             && !error.may_have_happened()
         {
@@ -126,9 +126,9 @@ impl Drop for Claim {
 }
 
 /// Has the cluster cancel a request, however long that takes.
-async fn take_back(_returning: Returning, core: Arc<Core>, seq: Seq, op: Op, settled: Option<Settled>) {
+async fn take_back(_returning: Returning, core: Arc<Core>, seq: Seq, mut op: Op, settled: Option<Settled>) {
     let _place = core.place().await;
-    let answer = match core.give_back(&op).await {
+    let answer = match core.give_back(&mut op).await {
         Ok(Answered { result: OpResult::CancelWait(answer), .. }) => Some(answer),
         Ok(_) | Err(Failed::Lost(_)) => None,
         Err(Failed::Error(error)) => {

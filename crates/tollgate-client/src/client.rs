@@ -8,10 +8,10 @@ use crate::call::{self, Answered, Call};
 use crate::clock::Clock;
 use crate::detours::Detours;
 use crate::error::Error;
-use crate::line::Urgency;
 use crate::pilot::Pilot;
 use crate::sentry::Sentry;
 use crate::session::SessionBuilder;
+use crate::traffic::Urgency;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,9 +79,9 @@ impl Client {
     }
 
     /// Has an operation carried out within the time that calls get.
-    pub(crate) async fn call(&self, op: Op) -> Result<OpResult, Error> {
+    pub(crate) async fn call(&self, mut op: Op) -> Result<OpResult, Error> {
         let until = Some(Instant::now() + self.inner.call_timeout);
-        let call = Call { op: &op, until, urgency: Urgency::Ordinary, seqs: None };
+        let call = Call { op: &mut op, until, urgency: Urgency::Ordinary, seqs: None, begun: None };
         Ok(self.carry_out(call).await?.result)
     }
 

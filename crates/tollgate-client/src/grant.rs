@@ -11,11 +11,12 @@ use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, LostReason};
 use crate::owner::Turn;
 use crate::session::{Core, Failed, Session};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
@@ -33,24 +34,24 @@ pub(crate) struct Grant {
     session: Session,
     pub(crate) kind: Kind,
     /// In order.
-    pub(crate) names: Vec<String>,
+    pub(crate) names: Arc<[String]>,
     pub(crate) owner: String,
     pub(crate) waited: Duration,
     /// The revision by which the claim is known, for each name: groups count for themselves.
-    pub(crate) create_revisions: Vec<u64>,
+    pub(crate) create_revisions: SmallVec<[u64; 1]>,
     /// Whether somebody else's grant was found: it is left alone.
     pub(crate) inherited: bool,
     state: Mutex<State>,
     /// Made by the first who wants to be told that it is over: most grants are given back before anybody does.
     over: Mutex<Option<watch::Sender<bool>>>,
-    /// Held while its mode changes.
-    pub(crate) converting: Arc<AsyncMutex<()>>,
+    /// Held while its mode changes. Made when it first is.
+    converting: OnceLock<Arc<AsyncMutex<()>>>,
     /// With a named owner: its place among those.
     turn: Mutex<Option<Turn>>,
     /// Its number with the sentry.
     post: AtomicU64,
     /// A revision at which each name was seen to be held, in its group.
-    pub(crate) seen_at: Vec<AtomicU64>,
+    pub(crate) seen_at: SmallVec<[AtomicU64; 1]>,
 }
 
 /// What may change while it is held.
@@ -94,11 +95,11 @@ impl State {
 /// What a new grant is about.
 pub(crate) struct About {
     pub(crate) kind: Kind,
-    pub(crate) names: Vec<String>,
+    pub(crate) names: Arc<[String]>,
     pub(crate) owner: String,
     pub(crate) waited: Duration,
     /// For each name.
-    pub(crate) create_revisions: Vec<u64>,
+    pub(crate) create_revisions: SmallVec<[u64; 1]>,
     pub(crate) inherited: bool,
 }
 
@@ -117,7 +118,7 @@ impl Grant {
             inherited,
             state: Mutex::new(state),
             over: Mutex::default(),
-            converting: Arc::default(),
+            converting: OnceLock::new(),
             turn: Mutex::new(turn),
             post: AtomicU64::new(0),
             seen_at,
@@ -175,6 +176,11 @@ impl Grant {
         let of_lease = self.core().remaining();
         let now = self.core().now();
         state.max_hold_until.map_or(of_lease, |until| of_lease.min(until.saturating_sub(now)))
+    }
+
+    /// Held while its mode changes.
+    pub(crate) fn converting(&self) -> Arc<AsyncMutex<()>> {
+        Arc::clone(self.converting.get_or_init(Arc::default))
     }
 
     /// Its mode is about to be changed.
@@ -389,7 +395,7 @@ impl Release {
     /// The revision of the release, if the cluster told it.
     async fn run(mut self) -> Result<Option<Revision>, Error> {
         let mut last = Ok(None);
-        while let Some((seq, op)) = self.requests.front() {
+        while let Some((seq, op)) = self.requests.front_mut() {
             let seq = *seq;
             let answered = {
                 let _place = self.core.place().await;

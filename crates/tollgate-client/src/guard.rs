@@ -192,7 +192,7 @@ pub(crate) async fn convert(
 ) -> Result<(), AcquireError> {
     let core = Arc::clone(grant.core());
     // Until an earlier change is settled, one that was given up included, nobody knows what it changes from.
-    let turn = Arc::clone(&grant.converting).lock_owned();
+    let turn = grant.converting().lock_owned();
     let turn = within(&core, &grant.names[0], wait, began, turn).await?;
     let held = grant.state()?.mode;
     let mode = mode(held);
@@ -208,7 +208,7 @@ pub(crate) async fn convert(
             settle(&grant, &answer);
         }
     });
-    let mut claim = Claim::new(&core, &grant.names[..1], false, Some(settled));
+    let mut claim = Claim::new(&core, grant.names[..1].into(), false, Some(settled));
     let ModeFields { mode: wire_mode, permits, of } = write_mode(mode);
     let (name, names) = wire_names(&grant.names);
     let op = Op::Convert(v1::ConvertRequest {
@@ -219,7 +219,7 @@ pub(crate) async fn convert(
         mode: wire_mode.into(),
         permits,
         of,
-        timeout_ms: wait.timeout_ms(began.elapsed()),
+        timeout_ms: wait.timeout_ms(began),
         request: Some(Core::request(claim.seq())),
     });
     let answered = match claim.ask(op, wait, began).await {

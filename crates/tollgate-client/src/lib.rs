@@ -48,6 +48,7 @@ mod sentry;
 mod seqs;
 mod session;
 mod slots;
+mod traffic;
 mod trouble;
 mod unary;
 mod watch;

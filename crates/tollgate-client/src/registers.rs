@@ -132,7 +132,7 @@ impl Registers {
         let number = core.seqs.number();
         let request = v1::Request { lease_id: core.lease.get(), ..Core::request(number.seq) };
         let until = Instant::now() + self.client.call_timeout();
-        Ok(core.ask(&op(Some(request)), Some(until)).await?.result)
+        Ok(core.ask(&mut op(Some(request)), Some(until)).await?.result)
     }
 }
 

@@ -9,10 +9,11 @@
 use crate::call::{self, Answered, Call};
 use crate::clock::Clock;
 use crate::grant::Grant;
-use crate::line::{Line, Urgency};
+use crate::line::Line;
 use crate::lost::{Lost, LostReason};
 use crate::pilot::Pilot;
 use crate::session::Core;
+use crate::traffic::Urgency;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -288,10 +289,10 @@ async fn open(line: &Line) -> Option<(Requests, Streaming<v1::WatchResponse>)> {
 /// Looks whether a grant stands whose history is gone. If it does, watches begin where that was seen.
 async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
     let Some(names) = grant.upgrade().map(|grant| grant.names.clone()) else { return };
-    for (place, name) in names.into_iter().enumerate() {
-        let op = Op::GetLock(v1::GetLockRequest { name, ..v1::GetLockRequest::default() });
+    for (place, name) in names.iter().cloned().enumerate() {
+        let mut op = Op::GetLock(v1::GetLockRequest { name, ..v1::GetLockRequest::default() });
         let until = Some(Instant::now() + LOOK_PATIENCE);
-        let asks = Call { op: &op, until, urgency: Urgency::Ordinary, seqs: None };
+        let asks = Call { op: &mut op, until, urgency: Urgency::Ordinary, seqs: None, begun: None };
         let looked = call::call(&pilot, &*clock, asks).await;
         let Ok(Answered { result: OpResult::GetLock(seen), .. }) = looked else { return };
         let Some(grant) = grant.upgrade() else { return };

@@ -5,7 +5,6 @@
 //! one range. Invariant: a number is given out once; an answer is acknowledged only after it was received, and again if
 //! the request that carried the acknowledgement was not answered.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use tollgate_proto::{convert, v1};
 use tollgate_types::{GroupId, SEQ_RANGES_MAX, Seq, SeqRanges};
@@ -22,13 +21,24 @@ struct Inner {
     /// All that were answered, for groups that were told of none yet.
     answered: SeqRanges,
     /// What each group that was asked something is still to be told.
-    to_ack: BTreeMap<GroupId, SeqRanges>,
+    to_ack: Vec<(GroupId, SeqRanges)>,
+}
+
+impl Inner {
+    /// What a group is still to be told: of everything, if it was told of nothing yet. There are few groups.
+    fn to_ack(&mut self, group: GroupId) -> &mut SeqRanges {
+        let place = self.to_ack.iter().position(|(of, _)| *of == group).unwrap_or_else(|| {
+            self.to_ack.push((group, self.answered.clone()));
+            self.to_ack.len() - 1
+        });
+        &mut self.to_ack[place].1
+    }
 }
 
 impl Seqs {
     /// Numbers from `first` on.
     pub(crate) fn from(first: u64) -> Seqs {
-        let inner = Inner { next: first, answered: SeqRanges::default(), to_ack: BTreeMap::new() };
+        let inner = Inner { next: first, answered: SeqRanges::default(), to_ack: Vec::new() };
         Seqs { inner: Mutex::new(inner) }
     }
 
@@ -53,9 +63,7 @@ impl Seqs {
     pub(crate) fn answered(&self, seq: Seq) {
         let mut inner = self.lock();
         inner.answered.insert(seq);
-        inner.to_ack.values_mut().for_each(|to_ack| {
-            to_ack.insert(seq);
-        });
+        inner.to_ack.iter_mut().for_each(|(_, to_ack)| to_ack.insert(seq));
     }
 
     /// A group remembers what others were told of, and has no room left: all are told of everything again. So it is
@@ -67,8 +75,7 @@ impl Seqs {
     /// What to acknowledge with the next request to this group.
     pub(crate) fn take(&self, group: GroupId) -> Acks<'_> {
         let mut inner = self.lock();
-        let Inner { answered, to_ack, .. } = &mut *inner;
-        let to_ack = to_ack.entry(group).or_insert_with(|| answered.clone());
+        let to_ack = inner.to_ack(group);
         let ranges = to_ack.ranges();
         let taken = if ranges.len() <= SEQ_RANGES_MAX {
             std::mem::take(to_ack)
@@ -106,9 +113,7 @@ impl Drop for Acks<'_> {
     fn drop(&mut self) {
         if !self.taken.is_empty() {
             let mut inner = self.of.lock();
-            let Inner { answered, to_ack, .. } = &mut *inner;
-            // One that is made here must be the whole set.
-            to_ack.entry(self.group).or_insert_with(|| answered.clone()).merge(&self.taken);
+            inner.to_ack(self.group).merge(&self.taken);
         }
     }
 }

@@ -1,13 +1,25 @@
-//! Who waits for the answer to which operation of a stream, by number.
+//! Operations of a stream that have no final answer yet, by number, and whom to wake when they have.
 //!
-//! Numbers are places in a list and are used again once answered, so finding who waits costs an index.
+//! Numbers are places in a list and are used again once answered, so finding who waits costs an index. Invariant: a
+//! number that was given out is not given out again before it is answered and whoever asked has the answer or is gone.
 
-use tokio::sync::oneshot;
+use std::task::{Context, Poll, Waker};
+
+#[derive(Debug)]
+enum Slot<T> {
+    Free,
+    /// Not answered yet; whom to wake.
+    Waiting(Waker),
+    /// Answered, and not yet seen.
+    Answered(T),
+    /// Not answered yet, and nobody wants to know.
+    Abandoned,
+}
 
 /// Operations of one stream that have no final answer yet.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    places: Vec<Option<oneshot::Sender<T>>>,
+    places: Vec<Slot<T>>,
     free: Vec<usize>,
 }
 
@@ -18,36 +30,77 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// A number for one that waits, from 1.
-    pub(crate) fn add(&mut self, waiting: oneshot::Sender<T>) -> u64 {
-        let place = if let Some(place) = self.free.pop() {
-            self.places[place] = Some(waiting);
-            place
-        } else {
-            self.places.push(Some(waiting));
+    /// A number for an operation, from 1, and who wants its answer.
+    pub(crate) fn add(&mut self, waker: Waker) -> u64 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Slot::Free);
             self.places.len() - 1
-        };
+        });
+        self.places[place] = Slot::Waiting(waker);
         place as u64 + 1
     }
 
-    /// Who waits under this number, which is free from now on.
-    pub(crate) fn take(&mut self, number: u64) -> Option<oneshot::Sender<T>> {
-        let place = usize::try_from(number).ok()?.checked_sub(1)?;
-        let waiting = self.places.get_mut(place)?.take()?;
+    /// The answer to an operation that is not abandoned, once it is there. Its number is free from then on.
+    pub(crate) fn poll(&mut self, number: u64, context: &Context<'_>) -> Poll<T> {
+        let place = place_of(number);
+        let slot = &mut self.places[place];
+        if let Slot::Waiting(waker) = slot {
+            waker.clone_from(context.waker());
+            return Poll::Pending;
+        }
+        let Slot::Answered(answer) = std::mem::replace(slot, Slot::Free) else {
+            unreachable!("the number of an operation is its own until it is answered")
+        };
         self.free.push(place);
-        Some(waiting)
+        Poll::Ready(answer)
     }
 
-    /// How many wait.
+    /// An answer came. Whom to wake, if anybody wants to know.
+    pub(crate) fn answer(&mut self, number: u64, answer: T) -> Option<Waker> {
+        let place = usize::try_from(number).ok()?.checked_sub(1)?;
+        match self.places.get_mut(place)? {
+            // Nothing was asked under this number, or it was answered already.
+            Slot::Free | Slot::Answered(_) => None,
+            slot @ Slot::Abandoned => {
+                *slot = Slot::Free;
+                self.free.push(place);
+                None
+            }
+            slot @ Slot::Waiting(_) => match std::mem::replace(slot, Slot::Answered(answer)) {
+                Slot::Waiting(waker) => Some(waker),
+                _ => unreachable!("looked at just now"),
+            },
+        }
+    }
+
+    /// Whoever asked is gone.
+    pub(crate) fn abandon(&mut self, number: u64) {
+        let place = place_of(number);
+        let slot = &mut self.places[place];
+        match slot {
+            Slot::Waiting(_) => *slot = Slot::Abandoned,
+            Slot::Answered(_) => {
+                *slot = Slot::Free;
+                self.free.push(place);
+            }
+            Slot::Free | Slot::Abandoned => unreachable!("one is gone once"),
+        }
+    }
+
+    /// How many are not answered, or have an answer that was not seen.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// All who wait; nobody does from now on.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = oneshot::Sender<T>> {
-        self.free.clear();
-        std::mem::take(&mut self.places).into_iter().flatten()
+    /// Answers all that are not; whom to wake.
+    pub(crate) fn answer_all(&mut self, answer: impl Fn(u64) -> T) -> Vec<Waker> {
+        let numbers = 1..=self.places.len() as u64;
+        numbers.filter_map(|number| self.answer(number, answer(number))).collect()
     }
+}
+
+fn place_of(number: u64) -> usize {
+    usize::try_from(number - 1).expect("it was given out here")
 }
 
 #[cfg(test)]
@@ -55,18 +108,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_used_again_once_it_is_answered_and_not_before() {
+    fn a_number_is_used_again_once_its_answer_was_seen_or_came_for_nobody() {
+        let (waker, context) = (Waker::noop(), Context::from_waker(Waker::noop()));
         let mut slots = Slots::default();
-        let (one, _one) = oneshot::channel();
-        let (two, mut waits) = oneshot::channel();
-        assert_eq!((slots.add(one), slots.add(two)), (1, 2));
-        assert!(slots.take(1).is_some());
-        assert!(slots.take(1).is_none());
-        let (three, _three) = oneshot::channel();
-        assert_eq!(slots.add(three), 1);
-        slots.take(2).unwrap().send("two").unwrap();
-        assert_eq!(waits.try_recv().unwrap(), "two");
-        assert_eq!((slots.len(), slots.drain().count(), slots.len()), (1, 1, 0));
-        assert!(slots.take(0).is_none() && slots.take(9).is_none());
+        assert_eq!((slots.add(waker.clone()), slots.add(waker.clone())), (1, 2));
+        assert_eq!(slots.poll(1, &context), Poll::Pending);
+        assert!(slots.answer(1, "one").is_some());
+        assert!(slots.answer(1, "again").is_none());
+        assert_eq!(slots.add(waker.clone()), 3, "nobody has seen the answer to the first yet");
+        assert_eq!(slots.poll(1, &context), Poll::Ready("one"));
+        assert_eq!(slots.add(waker.clone()), 1);
+        slots.abandon(2);
+        assert_eq!((slots.add(waker.clone()), slots.len()), (4, 4), "the second is on its way still");
+        assert!(slots.answer(2, "two").is_none());
+        assert_eq!(slots.add(waker.clone()), 2);
+        slots.answer(3, "three");
+        slots.abandon(3);
+        assert_eq!(slots.add(waker.clone()), 3);
+        assert!(slots.answer(0, "none").is_none() && slots.answer(9, "none").is_none());
+    }
+
+    #[test]
+    fn everybody_is_told_at_the_end() {
+        let mut slots = Slots::default();
+        for _ in 0..3 {
+            slots.add(Waker::noop().clone());
+        }
+        slots.abandon(2);
+        assert_eq!(slots.answer_all(|number| number).len(), 2);
+        let context = Context::from_waker(Waker::noop());
+        assert_eq!((slots.poll(1, &context), slots.poll(3, &context)), (Poll::Ready(1), Poll::Ready(3)));
+        assert_eq!(slots.len(), 0);
     }
 }

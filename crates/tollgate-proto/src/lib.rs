@@ -22,11 +22,13 @@ mod bad_field;
 mod claim_key;
 pub mod convert;
 mod error;
+mod operation_frame;
 mod status;
 pub mod v1;
 
 pub use bad_field::BadField;
 pub use claim_key::claim_key;
+pub use operation_frame::OperationFrame;
 pub use status::error_of_status;
 
 /// How long a node works on a change of members, in all groups together, before it says that it is not done. Whoever

@@ -7,8 +7,8 @@ use crate::call::{Answered, Call};
 use crate::client::Client;
 use crate::convert;
 use crate::error::{Error, ErrorKind};
-use crate::line::Urgency;
 use crate::random;
+use crate::traffic::Urgency;
 use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
@@ -192,8 +192,9 @@ impl SessionBuilder {
         }
     }
 
-    async fn ask(&self, op: Op, until: Instant) -> Result<Answered, Error> {
-        let call = Call { op: &op, until: Some(until), urgency: Urgency::Urgent, seqs: None };
+    async fn ask(&self, mut op: Op, until: Instant) -> Result<Answered, Error> {
+        let call =
+            Call { op: &mut op, until: Some(until), urgency: Urgency::Urgent, seqs: None, begun: None };
         self.client.carry_out(call).await
     }
 }

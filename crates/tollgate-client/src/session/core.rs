@@ -8,13 +8,13 @@ use crate::belief::Belief;
 use crate::call::{Answered, Call};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
-use crate::line::Urgency;
 use crate::lost::{Lost, LostReason};
 use crate::owner::Owners;
 use crate::seqs::Seqs;
-use std::sync::{Arc, Mutex};
+use crate::traffic::Urgency;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{LeaseId, Revision, Seq};
@@ -42,7 +42,9 @@ pub(crate) struct Core {
     pub(crate) seqs: Seqs,
     pub(crate) owners: Owners,
     belief: Mutex<Belief>,
-    lost: watch::Sender<Option<Lost>>,
+    lost: OnceLock<Lost>,
+    /// It is lost.
+    was_lost: Notify,
     waiting: Semaphore,
     prompt: Semaphore,
     /// Cancels and releases that nobody waits for, and that are under way.
@@ -77,7 +79,8 @@ impl Core {
             seqs: Seqs::from(first_seq),
             owners: Owners::default(),
             belief: Mutex::new(Belief::new(sent, ttl)),
-            lost: watch::Sender::new(None),
+            lost: OnceLock::new(),
+            was_lost: Notify::new(),
             waiting: Semaphore::new(WAITING_MAX),
             prompt: Semaphore::new(PROMPT_MAX),
             returning: watch::Sender::new(0),
@@ -105,38 +108,44 @@ impl Core {
 
     /// That the session is lost, if it is; checked against the clock at every call.
     pub(crate) fn check(&self) -> Result<(), Lost> {
-        if let Some(lost) = self.lost.borrow().clone() {
-            return Err(lost);
+        self.checked().map(drop)
+    }
+
+    /// Likewise, and what the clock says.
+    fn checked(&self) -> Result<Duration, Lost> {
+        if let Some(lost) = self.lost.get() {
+            return Err(lost.clone());
         }
-        if !self.belief().holds(self.now()) {
+        let now = self.now();
+        if !self.belief().holds(now) {
             self.lose(LostReason::Unreachable);
             return Err(self.why());
         }
-        Ok(())
+        Ok(now)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.borrow().is_some()
+        self.lost.get().is_some()
     }
 
     /// The session is lost from now on.
     pub(crate) fn lose(&self, reason: LostReason) {
-        self.lost.send_if_modified(|lost| {
-            let first = lost.is_none();
-            lost.get_or_insert(Lost::new(reason));
-            first
-        });
+        if self.lost.set(Lost::new(reason)).is_ok() {
+            self.was_lost.notify_waiters();
+        }
     }
 
     fn why(&self) -> Lost {
-        self.lost.borrow().clone().unwrap_or(Lost::new(LostReason::Unreachable))
+        self.lost.get().cloned().unwrap_or(Lost::new(LostReason::Unreachable))
     }
 
     /// Completes once the session is lost.
     pub(crate) async fn until_lost(&self) -> Lost {
-        let mut lost = self.lost.subscribe();
-        // The sender lives as long as `self`.
-        let _ = lost.wait_for(Option::is_some).await;
+        // Made before it is looked at, so that nothing is missed in between.
+        let was_lost = self.was_lost.notified();
+        if !self.is_lost() {
+            was_lost.await;
+        }
         self.why()
     }
 
@@ -156,10 +165,10 @@ impl Core {
     }
 
     /// Has an operation under this lease carried out. It ends with an error once the session is lost.
-    pub(crate) async fn ask(&self, op: &Op, until: Option<Instant>) -> Result<Answered, Failed> {
-        self.check()?;
+    pub(crate) async fn ask(&self, op: &mut Op, until: Option<Instant>) -> Result<Answered, Failed> {
+        let begun = Some(self.checked()?);
         let about_another = names_another_lease(op, self.lease);
-        let call = Call { op, until, urgency: Urgency::Ordinary, seqs: Some(&self.seqs) };
+        let call = Call { op, until, urgency: Urgency::Ordinary, seqs: Some(&self.seqs), begun };
         let answered = tokio::select! {
             biased;
             answered = self.client.carry_out(call) => answered,
@@ -169,11 +178,9 @@ impl Core {
     }
 
     /// Has something given back. That goes on after a session was closed whose lease lives on, which would keep it.
-    pub(crate) async fn give_back(&self, op: &Op) -> Result<Answered, Failed> {
-        if !(self.is_lost() && self.gives_back()) {
-            self.check()?;
-        }
-        let call = Call { op, until: None, urgency: Urgency::Ordinary, seqs: Some(&self.seqs) };
+    pub(crate) async fn give_back(&self, op: &mut Op) -> Result<Answered, Failed> {
+        let begun = if self.is_lost() && self.gives_back() { None } else { Some(self.checked()?) };
+        let call = Call { op, until: None, urgency: Urgency::Ordinary, seqs: Some(&self.seqs), begun };
         let answered = tokio::select! {
             biased;
             answered = self.client.carry_out(call) => answered,
@@ -201,7 +208,7 @@ impl Core {
 
     /// Whether what is held has to be given back, instead of ending with the lease.
     pub(crate) fn gives_back(&self) -> bool {
-        match &*self.lost.borrow() {
+        match self.lost.get() {
             None => true,
             Some(lost) => self.is_left(lost) && self.belief().holds(self.now()),
         }
@@ -249,8 +256,9 @@ impl Core {
         // A lease with an id of the program's choice may be granted again by the time that this arrives.
         let patience = if self.id_given { Duration::ZERO } else { REVOKE_PATIENCE };
         let until = Instant::now() + self.client.call_timeout().max(patience);
-        let op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: self.lease.get() });
-        let call = Call { op: &op, until: Some(until), urgency: Urgency::Ordinary, seqs: None };
+        let mut op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: self.lease.get() });
+        let call =
+            Call { op: &mut op, until: Some(until), urgency: Urgency::Ordinary, seqs: None, begun: None };
         match self.client.carry_out(call).await {
             Ok(Answered { result: OpResult::LeaseRevoke(_), .. }) => Ok(()),
             Ok(_) => Err(Error::unexpected("a revoke")),

@@ -8,8 +8,8 @@
 use super::core::Core;
 use crate::call::{Answered, Call};
 use crate::error::Error;
-use crate::line::Urgency;
 use crate::lost::LostReason;
+use crate::traffic::Urgency;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -98,8 +98,9 @@ async fn renew(core: &Core) -> Kept {
 async fn straight(core: &Core) -> Kept {
     loop {
         let keepalive = v1::LeaseKeepAliveRequest { id: core.lease.get(), ..Default::default() };
-        let op = Op::LeaseKeepAlive(keepalive);
-        let call = Call { op: &op, until: None, urgency: Urgency::Urgent, seqs: Some(&core.seqs) };
+        let mut op = Op::LeaseKeepAlive(keepalive);
+        let call =
+            Call { op: &mut op, until: None, urgency: Urgency::Urgent, seqs: Some(&core.seqs), begun: None };
         match core.client.carry_out(call).await {
             Ok(Answered { result: OpResult::LeaseKeepAlive(kept), last_sent, .. }) => {
                 return kept_of(&kept, last_sent);

@@ -1,0 +1,346 @@
+//! What is on its way over a line: frames that are not sent yet, and operations that are not answered yet.
+//!
+//! Whoever asks encodes its operation straight into the frame that is sent next, and waits in a slot for the answer.
+//! Invariant: every operation is answered once, by the node or because the line broke; then the asker is told whether
+//! it may have arrived. What waits to be sent has a limit (P16); past it, whoever asks waits. Urgent operations have
+//! frames of their own, which go first. Not here: the stream itself (`line`).
+
+use crate::slots::Slots;
+use std::collections::{BTreeSet, VecDeque};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use tokio::sync::Notify;
+use tokio_stream::Stream;
+use tollgate_proto::OperationFrame;
+use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
+
+/// Operations that wait to be sent.
+const QUEUE_MAX: usize = 4_096;
+const URGENT_MAX: usize = 1_024;
+
+/// Operations in one frame at most, and their bytes; a longer one goes alone. Few enough that a node deals with the
+/// first while the next are asked for.
+const FRAME_OPERATIONS_MAX: usize = 128;
+const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// The line broke before the answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Broken {
+    /// Whether the operation may have reached the node.
+    pub(crate) sent: bool,
+}
+
+/// How soon an operation is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// In order.
+    Ordinary,
+    /// Before everything that is not.
+    Urgent,
+}
+
+pub(crate) type Answer = Result<OpResult, Broken>;
+
+/// See above.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    inner: Mutex<Inner>,
+    /// Something was sent when nothing more could be put in, or nothing can be any more.
+    room: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    slots: Slots<Answer>,
+    urgent: Queue,
+    ordinary: Queue,
+    /// Who sends frames, while there is none to send.
+    sender: Option<Waker>,
+    /// Whether whoever was about to ask had its turn since there is something to send.
+    rested: bool,
+    closed: bool,
+}
+
+/// Frames that are not sent yet; the last one is being filled.
+#[derive(Debug, Default)]
+struct Queue {
+    frames: VecDeque<(OperationFrame, Vec<u64>)>,
+    operations: usize,
+}
+
+impl Queue {
+    fn push(&mut self, number: u64, op: &Op) {
+        let room = |frame: &OperationFrame| {
+            let bytes = frame.length() + op.encoded_len() + 16;
+            frame.operations() < FRAME_OPERATIONS_MAX && bytes <= FRAME_BYTES_MAX
+        };
+        if !self.frames.back().is_some_and(|(frame, _)| room(frame)) {
+            self.frames.push_back((OperationFrame::default(), Vec::new()));
+        }
+        let (frame, numbers) = self.frames.back_mut().expect("there is one now");
+        frame.push(number, op);
+        numbers.push(number);
+        self.operations += 1;
+    }
+
+    fn pop(&mut self) -> Option<OperationFrame> {
+        let (frame, _) = self.frames.pop_front()?;
+        self.operations -= frame.operations();
+        Some(frame)
+    }
+}
+
+/// What became of an operation that was to be sent.
+enum Put {
+    /// It will be sent, under this number.
+    Under(u64),
+    Full,
+    Closed,
+}
+
+impl Traffic {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("nobody panics with it")
+    }
+
+    /// Has an operation sent, and waits for its final answer. Dropped before that, the operation goes its way.
+    pub(crate) async fn ask(&self, op: &Op, urgency: Urgency) -> Answer {
+        let number = loop {
+            let room = self.room.notified();
+            match std::future::poll_fn(|context| Poll::Ready(self.put(op, urgency, context))).await {
+                Put::Under(number) => break number,
+                Put::Closed => return Err(Broken { sent: false }),
+                Put::Full => room.await,
+            }
+        };
+        Awaited { traffic: self, number, seen: false }.await
+    }
+
+    fn put(&self, op: &Op, urgency: Urgency, context: &Context<'_>) -> Put {
+        let mut inner = self.lock();
+        if inner.closed {
+            return Put::Closed;
+        }
+        let (queue, max) = match urgency {
+            Urgency::Ordinary => (&inner.ordinary, QUEUE_MAX),
+            Urgency::Urgent => (&inner.urgent, URGENT_MAX),
+        };
+        if queue.operations >= max {
+            return Put::Full;
+        }
+        let number = inner.slots.add(context.waker().clone());
+        match urgency {
+            Urgency::Ordinary => inner.ordinary.push(number, op),
+            Urgency::Urgent => inner.urgent.push(number, op),
+        }
+        let sender = inner.sender.take();
+        drop(inner);
+        if let Some(sender) = sender {
+            sender.wake();
+        }
+        Put::Under(number)
+    }
+
+    /// Hands out the answers of a frame.
+    pub(crate) fn deliver(&self, frame: v1::SessionResponse) {
+        let mut wakers = Vec::with_capacity(frame.results.len());
+        let mut inner = self.lock();
+        for v1::OperationResult { id, result } in frame.results {
+            // That something waits is no answer yet.
+            let Some(result) = result.filter(|result| !matches!(result, OpResult::Queued(_))) else {
+                continue;
+            };
+            wakers.extend(inner.slots.answer(id, Ok(result)));
+        }
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// How many operations have no answer yet.
+    pub(crate) fn under_way(&self) -> usize {
+        self.lock().slots.len()
+    }
+
+    /// The line broke: tells everybody who waits that nothing more will come, and whoever comes.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        let (urgent, ordinary) = (std::mem::take(&mut inner.urgent), std::mem::take(&mut inner.ordinary));
+        let unsent = urgent.frames.iter().chain(&ordinary.frames).flat_map(|(_, numbers)| numbers);
+        let unsent: BTreeSet<u64> = unsent.copied().collect();
+        let wakers = inner.slots.answer_all(|number| Err(Broken { sent: !unsent.contains(&number) }));
+        let sender = inner.sender.take();
+        drop(inner);
+        wakers.into_iter().chain(sender).for_each(Waker::wake);
+        self.room.notify_waiters();
+    }
+
+    /// The next frame to be sent, all that was asked until now as far as it fits; none once the line has broken.
+    fn poll_frame(&self, context: &Context<'_>) -> Poll<Option<OperationFrame>> {
+        let mut inner = self.lock();
+        if inner.closed {
+            return Poll::Ready(None);
+        }
+        let waiting = inner.urgent.operations + inner.ordinary.operations;
+        if waiting == 0 {
+            inner.sender = Some(context.waker().clone());
+            inner.rested = false;
+            return Poll::Pending;
+        }
+        if waiting < FRAME_OPERATIONS_MAX && !inner.rested {
+            // Whoever is about to ask gets into the same frame.
+            inner.rested = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let was_full = inner.ordinary.operations >= QUEUE_MAX || inner.urgent.operations >= URGENT_MAX;
+        let frame = inner.urgent.pop().or_else(|| inner.ordinary.pop());
+        drop(inner);
+        if was_full {
+            self.room.notify_waiters();
+        }
+        Poll::Ready(frame)
+    }
+}
+
+/// An operation that was put in, until its answer was seen.
+struct Awaited<'a> {
+    traffic: &'a Traffic,
+    number: u64,
+    seen: bool,
+}
+
+impl Future for Awaited<'_> {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let answer = self.traffic.lock().slots.poll(self.number, context);
+        self.seen = answer.is_ready();
+        answer
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        if !self.seen {
+            self.traffic.lock().slots.abandon(self.number);
+        }
+    }
+}
+
+/// The frames of a line, for the stream that carries them.
+#[derive(Debug)]
+pub(crate) struct Outgoing(pub(crate) Arc<Traffic>);
+
+impl Stream for Outgoing {
+    type Item = OperationFrame;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<OperationFrame>> {
+        self.0.poll_frame(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+    use tokio_stream::StreamExt;
+
+    fn revoke(id: u64) -> Op {
+        Op::LeaseRevoke(v1::LeaseRevokeRequest { id })
+    }
+
+    fn ask(traffic: &Arc<Traffic>, id: u64, urgency: Urgency) -> tokio::task::JoinHandle<Answer> {
+        let traffic = Arc::clone(traffic);
+        tokio::spawn(async move { traffic.ask(&revoke(id), urgency).await })
+    }
+
+    /// The leases that a frame revokes, and the numbers of its operations.
+    fn read(frame: &OperationFrame) -> (Vec<u64>, Vec<u64>) {
+        let request = v1::SessionRequest::decode(&frame.encode_to_vec()[..]).unwrap();
+        let request = request.operations.into_iter().map(|operation| match operation.op {
+            Some(Op::LeaseRevoke(revoke)) => (revoke.id, operation.id),
+            _ => panic!("{operation:?}"),
+        });
+        request.unzip()
+    }
+
+    #[tokio::test]
+    async fn what_is_urgent_goes_first_and_a_frame_takes_all_that_was_asked() {
+        let (traffic, mut outgoing) = traffic();
+        let asked: Vec<_> = (1..=300).map(|id| ask(&traffic, id, Urgency::Ordinary)).collect();
+        let urgent = ask(&traffic, 7_777, Urgency::Urgent);
+        until_under_way(&traffic, 301).await;
+        assert_eq!(read(&outgoing.next().await.unwrap()).0, [7_777]);
+        let (ids, numbers) = read(&outgoing.next().await.unwrap());
+        assert_eq!(ids, (1..=128).collect::<Vec<u64>>());
+        assert_eq!(read(&outgoing.next().await.unwrap()).0.len(), 128);
+        assert_eq!(read(&outgoing.next().await.unwrap()).0.len(), 44);
+        let done = OpResult::LeaseRevoke(v1::LeaseRevokeResponse::default());
+        let result = |id: &u64| v1::OperationResult { id: *id, result: Some(done.clone()) };
+        let results = numbers.iter().map(result).collect();
+        traffic.deliver(v1::SessionResponse { results, header: None });
+        for asked in asked.into_iter().take(128) {
+            assert!(asked.await.unwrap().is_ok());
+        }
+        assert_eq!(traffic.under_way(), 300 - 128 + 1);
+        drop(urgent);
+    }
+
+    /// Lets those who ask do so.
+    async fn until_under_way(traffic: &Traffic, operations: usize) {
+        while traffic.under_way() < operations {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn traffic() -> (Arc<Traffic>, Outgoing) {
+        let traffic = Arc::new(Traffic::default());
+        (Arc::clone(&traffic), Outgoing(traffic))
+    }
+
+    #[tokio::test]
+    async fn everybody_is_told_of_a_break_and_whether_the_operation_was_sent() {
+        let (traffic, mut outgoing) = traffic();
+        let sent = ask(&traffic, 1, Urgency::Ordinary);
+        assert_eq!(read(&outgoing.next().await.unwrap()).0, [1]);
+        let unsent = ask(&traffic, 2, Urgency::Ordinary);
+        until_under_way(&traffic, 2).await;
+        traffic.close();
+        assert_eq!(sent.await.unwrap().unwrap_err(), Broken { sent: true });
+        assert_eq!(unsent.await.unwrap().unwrap_err(), Broken { sent: false });
+        assert_eq!(traffic.ask(&revoke(3), Urgency::Ordinary).await.unwrap_err(), Broken { sent: false });
+        assert!(outgoing.next().await.is_none());
+        assert_eq!(traffic.under_way(), 0);
+    }
+
+    #[tokio::test]
+    async fn one_who_gives_up_frees_its_number_when_the_answer_comes() {
+        let (traffic, mut outgoing) = traffic();
+        let asked = ask(&traffic, 1, Urgency::Ordinary);
+        let (_, numbers) = read(&outgoing.next().await.unwrap());
+        asked.abort();
+        let _ = asked.await;
+        assert_eq!(traffic.under_way(), 1);
+        let result = Some(OpResult::LeaseRevoke(v1::LeaseRevokeResponse::default()));
+        let results = vec![v1::OperationResult { id: numbers[0], result }];
+        traffic.deliver(v1::SessionResponse { results, header: None });
+        assert_eq!(traffic.under_way(), 0);
+    }
+
+    #[tokio::test]
+    async fn p16_whoever_asks_when_too_much_waits_to_be_sent_waits_as_well() {
+        let (traffic, mut outgoing) = traffic();
+        let max = QUEUE_MAX as u64;
+        let asked: Vec<_> = (1..=max + 500).map(|id| ask(&traffic, id, Urgency::Ordinary)).collect();
+        until_under_way(&traffic, QUEUE_MAX).await;
+        let mut seen = 0;
+        while seen < max + 500 {
+            seen += read(&outgoing.next().await.unwrap()).0.len() as u64;
+            tokio::task::yield_now().await;
+            assert!(traffic.lock().ordinary.operations <= QUEUE_MAX);
+        }
+        drop(asked);
+    }
+}
