@@ -90,14 +90,16 @@ impl BatchWriter {
     }
 }
 
-/// The commands inside an entry's data, decoded as they are asked for.
+/// The commands inside an entry's data, decoded as they are asked for. Behind one that can't be decoded nothing makes
+/// sense, so that is the end.
 pub(crate) struct EncodedBatch<'a> {
     reader: Reader<'a>,
+    failed: bool,
 }
 
 impl<'a> EncodedBatch<'a> {
     pub(crate) fn new(data: &'a [u8]) -> EncodedBatch<'a> {
-        EncodedBatch { reader: Reader::new(data) }
+        EncodedBatch { reader: Reader::new(data), failed: false }
     }
 
     fn decode_next(&mut self) -> Result<Entry, DecodeError> {
@@ -110,7 +112,9 @@ impl Iterator for EncodedBatch<'_> {
     type Item = Result<Entry, DecodeError>;
 
     fn next(&mut self) -> Option<Result<Entry, DecodeError>> {
-        (self.reader.remaining() > 0).then(|| self.decode_next())
+        let next = (self.reader.remaining() > 0 && !self.failed).then(|| self.decode_next());
+        self.failed |= matches!(next, Some(Err(_)));
+        next
     }
 }
 
@@ -119,6 +123,52 @@ pub(crate) fn last_stamp(entry: &eraftpb::Entry) -> Option<LogTime> {
     if entry.get_entry_type() != eraftpb::EntryType::EntryNormal || entry.data.is_empty() {
         return None;
     }
-    let last = EncodedBatch::new(&entry.data).last()?;
-    Some(last.expect("an entry of our own log decodes: it was checked on its way in").at)
+    EncodedBatch::new(&entry.data)
+        .map(|command| command.expect("an entry of a log is what a leader encoded").at)
+        .last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(stamps: &[u64]) -> Vec<u8> {
+        let mut writer = BatchWriter::default();
+        for at in stamps {
+            writer.encode(LogTime::from_ms(*at), &Command::Tick);
+            writer.add();
+        }
+        writer.take()
+    }
+
+    fn entry(data: Vec<u8>) -> eraftpb::Entry {
+        eraftpb::Entry { data: data.into(), ..eraftpb::Entry::default() }
+    }
+
+    #[test]
+    fn the_stamp_of_a_batch_is_that_of_its_last_command() {
+        assert_eq!(last_stamp(&entry(batch(&[3, 5, 9]))), Some(LogTime::from_ms(9)));
+        assert_eq!(last_stamp(&entry(Vec::new())), None);
+    }
+
+    #[test]
+    fn p15_a_batch_ends_with_what_cannot_be_decoded_and_is_not_read_past_it() {
+        let whole = batch(&[3, 5, 9]);
+        for end in 0..whole.len() {
+            let read: Vec<_> = EncodedBatch::new(&whole[..end]).collect();
+            let failed = read.iter().filter(|command| command.is_err()).count();
+            assert!(failed <= 1 && read[..read.len() - failed].iter().all(Result::is_ok), "{end}: {read:?}");
+        }
+        let endless = [0x80];
+        assert_eq!(EncodedBatch::new(&endless).map(|command| command.is_err()).collect::<Vec<_>>(), [true]);
+    }
+
+    #[test]
+    #[should_panic(expected = "what a leader encoded")]
+    fn p15_a_log_that_cannot_be_decoded_has_no_stamp_though_its_last_command_has() {
+        let mut data = batch(&[3, 9]);
+        // Behind the length of the first stands the version of its format.
+        data[1] = 0xff;
+        let _ = last_stamp(&entry(data));
+    }
 }

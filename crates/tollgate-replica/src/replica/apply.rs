@@ -106,6 +106,7 @@ impl Replica {
                 self.reply(asker, applied, turn);
             }
         }
+        assert!(askers.is_empty() || askers.len() == whole.commands, "everybody asked for one command");
     }
 
     pub(super) fn reply(&mut self, asker: &Asker, applied: Applied, turn: &mut Turn) {
