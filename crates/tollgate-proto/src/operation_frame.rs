@@ -1,7 +1,7 @@
 //! A frame of operations, encoded as they are added.
 //!
-//! On the wire it is a [`SessionRequest`](crate::v1::SessionRequest). Whoever asks keeps its operation, to send it again if it
-//! must, and nothing is copied but its bytes. Not here: frames of answers, and reading.
+//! On the wire it is a [`SessionRequest`](crate::v1::SessionRequest). Whoever asks keeps its operation, to send it again
+//! if it must, and nothing is copied but its bytes. Not here: frames of answers, and reading.
 
 use crate::v1::operation::Op;
 use prost::DecodeError;
@@ -36,11 +36,6 @@ impl OperationFrame {
     /// How many there are.
     pub fn operations(&self) -> usize {
         self.operations
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.operations == 0
     }
 
     /// How long it is.
@@ -84,7 +79,6 @@ mod tests {
         let lock = Op::Lock(v1::LockRequest { name: "jobs".into(), lease_id: 7, ..Default::default() });
         let revoke = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: u64::MAX });
         let mut frame = OperationFrame::default();
-        assert!(frame.is_empty());
         frame.push(1, &lock);
         frame.push(300, &revoke);
         assert_eq!((frame.operations(), frame.length()), (2, frame.encode_to_vec().len()));

@@ -226,6 +226,26 @@ mod tests {
         assert!(Name::new("x".repeat(512)).is_ok());
     }
 
+    /// The same, looked at character by character.
+    fn is_text(bytes: &[u8]) -> bool {
+        std::str::from_utf8(bytes).is_ok_and(|text| !text.chars().any(char::is_control))
+    }
+
+    #[test]
+    fn what_is_seen_at_a_glance_is_what_a_close_look_sees() {
+        let odd = ["", "\u{7f}", "\u{85}", "\u{9f}", "\u{a0}", "\u{e9}", "\0", "\t", "\u{1f512}"];
+        let plain = ["", "jobs", "a much longer name, of more bytes than are looked at together ~ "];
+        for before in plain {
+            for after in plain {
+                let text = odd.map(|odd| format!("{before}{odd}{after}").into_bytes());
+                let byte = (0..=u8::MAX).map(|byte| [before.as_bytes(), &[byte], after.as_bytes()].concat());
+                for bytes in text.into_iter().chain(byte) {
+                    assert_eq!(check_text("name", &bytes).is_ok(), is_text(&bytes), "{bytes:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn an_address_of_a_node_has_a_host_and_a_port_or_is_not_known() {
         for good in
