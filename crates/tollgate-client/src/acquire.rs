@@ -284,8 +284,8 @@ impl Asked {
             // Whoever gives the same place to two requests hears of the first.
             let _ = to.set(owner.clone());
         }
-        let op = self.op(&core, &claim, &owner, began);
-        let answered = match claim.ask(op, self.wait, began).await {
+        let mut op = self.op(&core, &claim, &owner, began);
+        let answered = match claim.ask(&mut op, self.wait, began).await {
             Ok(answered) => answered,
             Err(failed) => return Err(claim::given_up(failed, &self.names[0], self.wait)),
         };

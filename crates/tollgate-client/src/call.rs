@@ -24,8 +24,8 @@ pub(crate) struct Call<'a> {
     pub(crate) urgency: Urgency,
     /// Whose acknowledgements it carries along.
     pub(crate) seqs: Option<&'a Seqs>,
-    /// What the client's clock said just before, if it was asked: when the first attempt is sent, or a little earlier,
-    /// which is as good.
+    /// What the client's clock said just before, if it was asked: a little earlier than the first attempt is sent,
+    /// which is as good, unless there is no line to send it by.
     pub(crate) begun: Option<Duration>,
 }
 
@@ -44,9 +44,9 @@ pub(crate) async fn call(pilot: &Pilot, clock: &dyn Clock, call: Call<'_>) -> Re
     let until = call.until;
     let mut state =
         Calling { pilot, clock, call, attempt: 0, unsure: false, refused: None, first_sent: None };
-    let carried_out = state.run();
-    let Some(until) = until else { return carried_out.await };
-    match tokio::time::timeout_at(until, carried_out).await {
+    // Made where it is awaited: kept in between, it would lie in the caller's future twice.
+    let Some(until) = until else { return state.run().await };
+    match tokio::time::timeout_at(until, state.run()).await {
         Ok(answered) => answered,
         Err(_) => Err(state.too_late()),
     }
@@ -81,7 +81,14 @@ impl Calling<'_> {
         let mut pause = Pause::new();
         loop {
             let group = self.pilot.group_of(self.call.op);
-            let line = self.pilot.line_to(group).await;
+            let line = match self.pilot.line_to_now(group) {
+                Some(line) => line,
+                None => {
+                    // However long that takes, nothing is sent before.
+                    self.call.begun = None;
+                    Box::pin(self.pilot.line_to(group)).await
+                }
+            };
             let acks = self.call.seqs.map(|seqs| seqs.take(group));
             identify(self.call.op, self.attempt, acks.as_ref().map_or_else(Vec::new, Acks::ranges));
             let sent = self.call.begun.take().unwrap_or_else(|| self.clock.now());
@@ -125,7 +132,7 @@ impl Calling<'_> {
             self.follow(&error);
             let hint = u64::try_from(error.retry_after_ms).unwrap_or(0);
             self.refused = Some(error);
-            pause.wait(Duration::from_millis(hint)).await;
+            Box::pin(pause.wait(Duration::from_millis(hint))).await;
         }
     }
 

@@ -69,7 +69,7 @@ impl Campaign {
         let names: Arc<[String]> = [self.election].into();
         let mut claim = Claim::new(&core, Arc::clone(&names), true, None);
         let owner = owner::generated(claim.seq());
-        let op = Op::Campaign(v1::CampaignRequest {
+        let mut op = Op::Campaign(v1::CampaignRequest {
             name: names[0].clone(),
             lease_id: core.lease.get(),
             owner: owner.clone(),
@@ -77,7 +77,7 @@ impl Campaign {
             timeout_ms: self.wait.timeout_ms(began),
             request: Some(Core::request(claim.seq())),
         });
-        let answered = match claim.ask(op, self.wait, began).await {
+        let answered = match claim.ask(&mut op, self.wait, began).await {
             Ok(answered) => answered,
             Err(failed) => return Err(claim::given_up(failed, &names[0], self.wait)),
         };

@@ -71,14 +71,14 @@ impl Claim {
     }
 
     /// Makes the request and waits for its answer. After an answer the claim must be [disarmed](Claim::disarm).
-    pub(crate) async fn ask(&mut self, mut op: Op, wait: Wait, began: Instant) -> Result<Answered, Failed> {
+    pub(crate) async fn ask(&mut self, op: &mut Op, wait: Wait, began: Instant) -> Result<Answered, Failed> {
         let until = match wait {
             Wait::No => Some(began + self.core.client.call_timeout()),
             Wait::For(wait) => began.checked_add(wait.saturating_add(GRACE)),
             Wait::Forever => None,
         };
         self.armed = true;
-        let answered = self.core.ask(&mut op, until).await;
+        let answered = self.core.ask(op, until).await;
         if let Err(Failed::Error(error)) = &answered
             && !error.may_have_happened()
         {

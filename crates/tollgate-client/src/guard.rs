@@ -211,7 +211,7 @@ pub(crate) async fn convert(
     let mut claim = Claim::new(&core, grant.names[..1].into(), false, Some(settled));
     let ModeFields { mode: wire_mode, permits, of } = write_mode(mode);
     let (name, names) = wire_names(&grant.names);
-    let op = Op::Convert(v1::ConvertRequest {
+    let mut op = Op::Convert(v1::ConvertRequest {
         name,
         names,
         lease_id: core.lease.get(),
@@ -222,7 +222,7 @@ pub(crate) async fn convert(
         timeout_ms: wait.timeout_ms(began),
         request: Some(Core::request(claim.seq())),
     });
-    let answered = match claim.ask(op, wait, began).await {
+    let answered = match claim.ask(&mut op, wait, began).await {
         Ok(answered) => answered,
         Err(failed) => {
             if let Failed::Error(error) = &failed

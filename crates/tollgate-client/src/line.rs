@@ -40,7 +40,7 @@ pub(crate) struct Line {
 struct Shared {
     traffic: Arc<Traffic>,
     broken: AtomicBool,
-    /// It has broken.
+    /// Who waits for the end of the line.
     broke: Notify,
     /// When a frame came in last, in milliseconds since the line was opened.
     heard_ms: AtomicU64,
@@ -68,16 +68,16 @@ impl Line {
     }
 
     fn start(endpoint: Endpoint, channel: Channel, greeted: Greeted) -> Arc<Line> {
-        let Greeted { traffic, answers, to_gateway } = greeted;
+        let Greeted { outgoing, answers, to_gateway } = greeted;
         let (closing, closed) = watch::channel(false);
         let shared = Arc::new(Shared {
-            traffic,
+            traffic: Arc::clone(&outgoing.0),
             broken: AtomicBool::new(false),
             broke: Notify::new(),
             heard_ms: AtomicU64::new(0),
             opened: Instant::now(),
         });
-        tokio::spawn(run(Arc::clone(&shared), answers, closed));
+        tokio::spawn(run(Open { shared: Arc::clone(&shared), _outgoing: outgoing }, answers, closed));
         Arc::new(Line { endpoint, channel, shared, closing, to_gateway })
     }
 
@@ -131,19 +131,43 @@ impl Line {
     }
 }
 
+/// Ends the stream of frames when it goes. Whatever carries the stream keeps it, and the connection with it, until it
+/// has ended, whether or not anybody reads the answers.
+struct Ended(Arc<Traffic>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// A line is open as long as this is there.
+struct Open {
+    shared: Arc<Shared>,
+    /// Ends after it was said that the line has broken: who is told so of an operation asks for another line at once.
+    _outgoing: Ended,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.shared.broken.store(true, Ordering::Release);
+        self.shared.broke.notify_waiters();
+    }
+}
+
 /// A session that was opened.
 struct Greeted {
-    traffic: Arc<Traffic>,
+    outgoing: Ended,
     answers: Streaming<v1::SessionResponse>,
     to_gateway: bool,
 }
 
 async fn greet(channel: Channel) -> Result<Greeted, Error> {
-    let traffic = Arc::new(Traffic::default());
+    let outgoing = Ended(Arc::default());
     let mut client = Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
     let ready = client.ready().await;
     ready.map_err(|error| Error::new(ErrorKind::Unreachable, error.to_string(), false))?;
-    let request = Request::new(Outgoing(Arc::clone(&traffic)));
+    let request = Request::new(Outgoing(Arc::clone(&outgoing.0)));
     let path = PathAndQuery::from_static(SESSION);
     let opened = client.streaming(request, path, ProstCodec::default()).await;
     let mut answers: Streaming<v1::SessionResponse> =
@@ -152,7 +176,7 @@ async fn greet(channel: Channel) -> Result<Greeted, Error> {
         Some(Ok(hello)) => {
             // A gateway is no member.
             let to_gateway = hello.header.is_some_and(|header| header.member_id == 0);
-            Ok(Greeted { traffic, answers, to_gateway })
+            Ok(Greeted { outgoing, answers, to_gateway })
         }
         Some(Err(status)) => Err(Error::of_status(&status)),
         None => Err(Error::new(ErrorKind::Unreachable, "it closed the session at once", false)),
@@ -160,19 +184,12 @@ async fn greet(channel: Channel) -> Result<Greeted, Error> {
 }
 
 /// Hands out answers until the stream breaks or nobody needs it; whoever waits then is told so.
-async fn run(
-    shared: Arc<Shared>,
-    answers: Streaming<v1::SessionResponse>,
-    mut closed: watch::Receiver<bool>,
-) {
+async fn run(open: Open, answers: Streaming<v1::SessionResponse>, mut closed: watch::Receiver<bool>) {
     tokio::select! {
-        () = read(&shared, answers) => {}
+        () = read(&open.shared, answers) => {}
         // Told to close, or dropped.
         _ = closed.wait_for(|closing| *closing) => {}
     }
-    shared.broken.store(true, Ordering::Release);
-    shared.traffic.close();
-    shared.broke.notify_waiters();
 }
 
 /// Hands out answers as they come.

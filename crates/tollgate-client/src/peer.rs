@@ -11,6 +11,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -53,6 +54,8 @@ impl Clock for HandClock {
 /// A node that says what the test has it say.
 struct Peer {
     address: SocketAddr,
+    /// Whether it greets those who open a session.
+    greets: Arc<AtomicBool>,
     sessions: mpsc::UnboundedReceiver<Talk>,
     task: JoinHandle<()>,
 }
@@ -72,6 +75,7 @@ struct Talk {
 
 struct Door {
     sessions: mpsc::UnboundedSender<Talk>,
+    greets: Arc<AtomicBool>,
 }
 
 #[tonic::async_trait]
@@ -83,8 +87,11 @@ impl SessionService for Door {
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let (answers, told) = mpsc::channel(64);
-        let _ = answers.send(Ok(v1::SessionResponse::default())).await;
-        let _ = self.sessions.send(Talk { frames: request.into_inner(), answers, heard: VecDeque::new() });
+        let talk = Talk { frames: request.into_inner(), answers, heard: VecDeque::new() };
+        if self.greets.load(Ordering::Relaxed) {
+            talk.greet().await;
+        }
+        let _ = self.sessions.send(talk);
         Ok(Response::new(ReceiverStream::new(told)))
     }
 }
@@ -94,9 +101,10 @@ impl Peer {
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = incoming.local_addr().unwrap();
         let (told, sessions) = mpsc::unbounded_channel();
-        let service = SessionServiceServer::new(Door { sessions: told });
+        let greets = Arc::new(AtomicBool::new(true));
+        let service = SessionServiceServer::new(Door { sessions: told, greets: Arc::clone(&greets) });
         let server = Server::builder().add_service(service).serve_with_incoming(incoming);
-        Peer { address, sessions, task: tokio::spawn(async move { server.await.unwrap() }) }
+        Peer { address, greets, sessions, task: tokio::spawn(async move { server.await.unwrap() }) }
     }
 
     async fn talk(&mut self) -> Talk {
@@ -105,6 +113,10 @@ impl Peer {
 }
 
 impl Talk {
+    async fn greet(&self) {
+        let _ = self.answers.send(Ok(v1::SessionResponse::default())).await;
+    }
+
     /// The next operation.
     async fn hear(&mut self) -> (u64, Op) {
         while self.heard.is_empty() {
@@ -203,6 +215,37 @@ async fn p7_an_acknowledged_keepalive_moves_the_end_by_when_it_was_sent() {
     // The next is a third of the TTL after that one, not after its answer.
     clock.advance(Duration::from_millis(1_001));
     assert!(matches!(talk.hear().await.1, Op::LeaseKeepAlive(_)));
+}
+
+#[tokio::test]
+async fn a_stream_that_was_opened_and_not_greeted_in_time_is_closed() {
+    let mut peer = Peer::start();
+    peer.greets.store(false, Ordering::Relaxed);
+    let connecting = tokio::spawn(Client::builder().endpoints([peer.address.to_string()]).connect());
+    let mut talk = peer.talk().await;
+    // The client has the head of the answer, and nothing more follows.
+    let ended = tokio::time::timeout(Duration::from_secs(10), talk.frames.next()).await;
+    assert!(!matches!(ended, Err(_) | Ok(Some(Ok(_)))), "{ended:?}");
+    connecting.abort();
+}
+
+#[tokio::test]
+async fn the_longest_hold_counts_from_when_there_was_a_line_to_ask_by() {
+    let (mut peer, talk, clock, session) = session().await;
+    peer.greets.store(false, Ordering::Relaxed);
+    drop(talk);
+    let mut talk = peer.talk().await;
+    let acquiring = tokio::spawn(session.lock("jobs").max_hold(Duration::from_secs(2)).acquire());
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Duration::from_millis(2_500));
+    talk.greet().await;
+    talk.grant_lock(5).await;
+    let guard = acquiring.await.unwrap().unwrap();
+    assert_eq!(guard.token().unwrap().get(), 5);
+    clock.advance(Duration::from_millis(1_961));
+    assert_eq!(guard.token().unwrap_err().reason, LostReason::MaxHold);
 }
 
 #[tokio::test]

@@ -87,6 +87,19 @@ impl<T> Slots<T> {
         }
     }
 
+    /// Frees numbers if nobody wants any of their answers, which must never come then. Whether it did.
+    pub(crate) fn forget_if_all_abandoned(&mut self, numbers: &[u64]) -> bool {
+        let places = &self.places;
+        if !numbers.iter().all(|number| matches!(places[place_of(*number)], Slot::Abandoned)) {
+            return false;
+        }
+        for place in numbers.iter().map(|number| place_of(*number)) {
+            self.places[place] = Slot::Free;
+            self.free.push(place);
+        }
+        true
+    }
+
     /// How many are not answered, or have an answer that was not seen.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
@@ -126,6 +139,20 @@ mod tests {
         slots.abandon(3);
         assert_eq!(slots.add(waker.clone()), 3);
         assert!(slots.answer(0, "none").is_none() && slots.answer(9, "none").is_none());
+    }
+
+    #[test]
+    fn numbers_are_free_if_nobody_wants_any_of_their_answers() {
+        let mut slots: Slots<()> = Slots::default();
+        for _ in 0..3 {
+            slots.add(Waker::noop().clone());
+        }
+        slots.abandon(1);
+        assert!(!slots.forget_if_all_abandoned(&[1, 2]));
+        slots.abandon(2);
+        assert!(slots.forget_if_all_abandoned(&[1, 2]));
+        assert_eq!(slots.len(), 1);
+        assert_eq!((slots.add(Waker::noop().clone()), slots.add(Waker::noop().clone())), (2, 1));
     }
 
     #[test]

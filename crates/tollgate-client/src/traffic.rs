@@ -2,15 +2,15 @@
 //!
 //! Whoever asks encodes its operation straight into the frame that is sent next, and waits in a slot for the answer.
 //! Invariant: every operation is answered once, by the node or because the line broke; then the asker is told whether
-//! it may have arrived. What waits to be sent has a limit (P16); past it, whoever asks waits. Urgent operations have
-//! frames of their own, which go first. Not here: the stream itself (`line`).
+//! it may have arrived. What waits to be sent has a limit (P16); past it, whoever asks waits in line. Urgent operations
+//! have frames of their own, which go first. Not here: the stream itself (`line`).
 
 use crate::slots::Slots;
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
-use tokio::sync::Notify;
+use tokio::sync::{Semaphore, TryAcquireError};
 use tokio_stream::Stream;
 use tollgate_proto::OperationFrame;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
@@ -43,11 +43,22 @@ pub(crate) enum Urgency {
 pub(crate) type Answer = Result<OpResult, Broken>;
 
 /// See above.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Traffic {
     inner: Mutex<Inner>,
-    /// Something was sent when nothing more could be put in, or nothing can be any more.
-    room: Notify,
+    /// Operations that there is room for, besides those that wait to be sent.
+    ordinary_room: Semaphore,
+    urgent_room: Semaphore,
+}
+
+impl Default for Traffic {
+    fn default() -> Traffic {
+        Traffic {
+            inner: Mutex::default(),
+            ordinary_room: Semaphore::new(QUEUE_MAX),
+            urgent_room: Semaphore::new(URGENT_MAX),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -84,19 +95,11 @@ impl Queue {
         self.operations += 1;
     }
 
-    fn pop(&mut self) -> Option<OperationFrame> {
-        let (frame, _) = self.frames.pop_front()?;
-        self.operations -= frame.operations();
-        Some(frame)
+    fn pop(&mut self) -> Option<(OperationFrame, Vec<u64>)> {
+        let popped = self.frames.pop_front()?;
+        self.operations -= popped.0.operations();
+        Some(popped)
     }
-}
-
-/// What became of an operation that was to be sent.
-enum Put {
-    /// It will be sent, under this number.
-    Under(u64),
-    Full,
-    Closed,
 }
 
 impl Traffic {
@@ -106,40 +109,40 @@ impl Traffic {
 
     /// Has an operation sent, and waits for its final answer. Dropped before that, the operation goes its way.
     pub(crate) async fn ask(&self, op: &Op, urgency: Urgency) -> Answer {
-        let number = loop {
-            let room = self.room.notified();
-            match std::future::poll_fn(|context| Poll::Ready(self.put(op, urgency, context))).await {
-                Put::Under(number) => break number,
-                Put::Closed => return Err(Broken { sent: false }),
-                Put::Full => room.await,
-            }
+        let room = self.room(urgency);
+        let place = match room.try_acquire() {
+            Err(TryAcquireError::NoPermits) => room.acquire().await.ok(),
+            place => place.ok(),
         };
+        let Some(place) = place else { return Err(Broken { sent: false }) };
+        let put = std::future::poll_fn(|context| Poll::Ready(self.put(op, urgency, context))).await;
+        let Some(number) = put else { return Err(Broken { sent: false }) };
+        // It is free again when the operation is sent.
+        place.forget();
         Awaited { traffic: self, number, seen: false }.await
     }
 
-    fn put(&self, op: &Op, urgency: Urgency, context: &Context<'_>) -> Put {
+    fn room(&self, urgency: Urgency) -> &Semaphore {
+        match urgency {
+            Urgency::Ordinary => &self.ordinary_room,
+            Urgency::Urgent => &self.urgent_room,
+        }
+    }
+
+    /// The number of the operation, unless nothing is sent any more.
+    fn put(&self, op: &Op, urgency: Urgency, context: &Context<'_>) -> Option<u64> {
         let mut inner = self.lock();
         if inner.closed {
-            return Put::Closed;
-        }
-        let (queue, max) = match urgency {
-            Urgency::Ordinary => (&inner.ordinary, QUEUE_MAX),
-            Urgency::Urgent => (&inner.urgent, URGENT_MAX),
-        };
-        if queue.operations >= max {
-            return Put::Full;
+            return None;
         }
         let number = inner.slots.add(context.waker().clone());
-        match urgency {
-            Urgency::Ordinary => inner.ordinary.push(number, op),
-            Urgency::Urgent => inner.urgent.push(number, op),
-        }
+        inner.queue(urgency).push(number, op);
         let sender = inner.sender.take();
         drop(inner);
         if let Some(sender) = sender {
             sender.wake();
         }
-        Put::Under(number)
+        Some(number)
     }
 
     /// Hands out the answers of a frame.
@@ -173,34 +176,48 @@ impl Traffic {
         let sender = inner.sender.take();
         drop(inner);
         wakers.into_iter().chain(sender).for_each(Waker::wake);
-        self.room.notify_waiters();
+        self.ordinary_room.close();
+        self.urgent_room.close();
     }
 
     /// The next frame to be sent, all that was asked until now as far as it fits; none once the line has broken.
     fn poll_frame(&self, context: &Context<'_>) -> Poll<Option<OperationFrame>> {
-        let mut inner = self.lock();
-        if inner.closed {
-            return Poll::Ready(None);
+        loop {
+            let mut inner = self.lock();
+            if inner.closed {
+                return Poll::Ready(None);
+            }
+            let waiting = inner.urgent.operations + inner.ordinary.operations;
+            if waiting == 0 {
+                inner.sender = Some(context.waker().clone());
+                inner.rested = false;
+                return Poll::Pending;
+            }
+            if waiting < FRAME_OPERATIONS_MAX && !inner.rested {
+                // Whoever is about to ask gets into the same frame.
+                inner.rested = true;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let urgency = if inner.urgent.operations > 0 { Urgency::Urgent } else { Urgency::Ordinary };
+            let (frame, numbers) = inner.queue(urgency).pop().expect("something waits");
+            let is_wanted = !inner.slots.forget_if_all_abandoned(&numbers);
+            drop(inner);
+            self.room(urgency).add_permits(frame.operations());
+            // Of what nobody waits for, like the keepalive of a session that is over, the node need not hear.
+            if is_wanted {
+                return Poll::Ready(Some(frame));
+            }
         }
-        let waiting = inner.urgent.operations + inner.ordinary.operations;
-        if waiting == 0 {
-            inner.sender = Some(context.waker().clone());
-            inner.rested = false;
-            return Poll::Pending;
+    }
+}
+
+impl Inner {
+    fn queue(&mut self, urgency: Urgency) -> &mut Queue {
+        match urgency {
+            Urgency::Ordinary => &mut self.ordinary,
+            Urgency::Urgent => &mut self.urgent,
         }
-        if waiting < FRAME_OPERATIONS_MAX && !inner.rested {
-            // Whoever is about to ask gets into the same frame.
-            inner.rested = true;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let was_full = inner.ordinary.operations >= QUEUE_MAX || inner.urgent.operations >= URGENT_MAX;
-        let frame = inner.urgent.pop().or_else(|| inner.ordinary.pop());
-        drop(inner);
-        if was_full {
-            self.room.notify_waiters();
-        }
-        Poll::Ready(frame)
     }
 }
 
@@ -327,6 +344,69 @@ mod tests {
         let results = vec![v1::OperationResult { id: numbers[0], result }];
         traffic.deliver(v1::SessionResponse { results, header: None });
         assert_eq!(traffic.under_way(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_any_more_is_not_sent_if_nothing_else_is_in_its_frame() {
+        let (traffic, mut outgoing) = traffic();
+        let given_up = ask(&traffic, 1, Urgency::Urgent);
+        until_under_way(&traffic, 1).await;
+        given_up.abort();
+        let _ = given_up.await;
+        let asked = [2, 3].map(|id| ask(&traffic, id, Urgency::Ordinary));
+        until_under_way(&traffic, 3).await;
+        let [second, third] = asked;
+        second.abort();
+        let _ = second.await;
+        assert_eq!(read(&outgoing.next().await.unwrap()).0, [2, 3], "one of them is awaited");
+        assert_eq!(traffic.under_way(), 2, "the first has no number any more");
+        assert_eq!(traffic.urgent_room.available_permits(), URGENT_MAX);
+        third.abort();
+    }
+
+    #[tokio::test]
+    async fn a_frame_has_so_many_bytes_at_most_and_a_longer_operation_goes_alone() {
+        let (traffic, mut outgoing) = traffic();
+        let put = |bytes: usize| {
+            let put = v1::PutRequest { value: vec![7; bytes], ..v1::PutRequest::default() };
+            let traffic = Arc::clone(&traffic);
+            tokio::spawn(async move { traffic.ask(&Op::Put(put), Urgency::Ordinary).await })
+        };
+        let asked = [10, FRAME_BYTES_MAX - 100, 2 * FRAME_BYTES_MAX, 10, 10].map(put);
+        until_under_way(&traffic, asked.len()).await;
+        let mut counts = Vec::new();
+        for _ in 0..3 {
+            counts.push(outgoing.next().await.unwrap().operations());
+        }
+        assert_eq!(counts, [2, 1, 2]);
+        asked.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_room_gets_it_in_order_may_give_up_and_is_told_of_a_break() {
+        let (traffic, mut outgoing) = traffic();
+        let max = URGENT_MAX as u64;
+        let first: Vec<_> = (1..=max).map(|id| ask(&traffic, id, Urgency::Urgent)).collect();
+        until_under_way(&traffic, URGENT_MAX).await;
+        let late: Vec<_> = (1..=300).map(|id| ask(&traffic, max + id, Urgency::Urgent)).collect();
+        let ordinary = ask(&traffic, 7_777, Urgency::Ordinary);
+        until_under_way(&traffic, URGENT_MAX + 1).await;
+        // All of them stand in line by now; the first gives up.
+        late[0].abort();
+        assert_eq!(read(&outgoing.next().await.unwrap()).0.len(), FRAME_OPERATIONS_MAX);
+        until_under_way(&traffic, URGENT_MAX + 1 + FRAME_OPERATIONS_MAX).await;
+        let mut ids = Vec::new();
+        while ids.len() < URGENT_MAX {
+            ids.extend(read(&outgoing.next().await.unwrap()).0);
+        }
+        let in_order: Vec<u64> = (max + 2..).take(FRAME_OPERATIONS_MAX).collect();
+        assert_eq!(ids[URGENT_MAX - FRAME_OPERATIONS_MAX..], in_order);
+        traffic.close();
+        for asked in late.into_iter().skip(1 + FRAME_OPERATIONS_MAX) {
+            assert!(asked.await.unwrap().is_err());
+        }
+        assert!(!ordinary.await.unwrap().unwrap_err().sent);
+        drop(first);
     }
 
     #[tokio::test]
