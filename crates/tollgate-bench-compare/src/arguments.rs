@@ -31,6 +31,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1_usize, 64, 256, 1024])]
     pub(crate) clients: Vec<usize>,
 
+    /// Clients that do so with a connection of their own each: a figure for each number
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [16_usize, 256])]
+    pub(crate) apart_clients: Vec<usize>,
+
     /// Clients that wait for one key
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) waiters: usize,
@@ -39,8 +43,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) lease_clients: usize,
 
-    /// Connections that clients share; never more than there are clients
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    /// Connections that clients share otherwise, as the tasks of a program do; never more than there are clients
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) connections: usize,
 
     /// How long each figure is measured, in each round
@@ -77,8 +81,9 @@ impl Arguments {
         if self.rounds == 0 || self.seconds == 0 || self.losses == 0 || self.connections == 0 {
             bail!("--rounds, --seconds, --losses and --connections must be 1 or more");
         }
-        if self.clients.contains(&0) || self.lease_clients == 0 || self.waiters < 2 {
-            bail!("--clients and --lease-clients must be 1 or more, --waiters 2 or more");
+        let no_clients = self.clients.contains(&0) || self.apart_clients.contains(&0);
+        if no_clients || self.lease_clients == 0 || self.waiters < 2 {
+            bail!("--clients, --apart-clients and --lease-clients must be 1 or more, --waiters 2 or more");
         }
         if self.peers.contains(&Kind::Tollgate) && !self.tollgate.is_file() {
             bail!("{} is not there: build it, or name another with --tollgate", self.tollgate.display());
@@ -90,6 +95,9 @@ impl Arguments {
     pub(crate) fn all_figures(&self) -> Vec<Figure> {
         let of = |theme: &Theme| match theme {
             Theme::Pairs => self.clients.iter().map(|clients| Figure::Pairs { clients: *clients }).collect(),
+            Theme::Apart => {
+                self.apart_clients.iter().map(|clients| Figure::Apart { clients: *clients }).collect()
+            }
             Theme::Handoff => vec![Figure::Handoff { waiters: self.waiters }],
             Theme::Keepalives => vec![Figure::Keepalives { clients: self.lease_clients }],
             Theme::Grants => vec![Figure::Grants { clients: self.lease_clients }],

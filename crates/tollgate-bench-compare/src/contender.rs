@@ -82,7 +82,7 @@ impl Kind {
     pub(crate) fn has(self, figure: Figure) -> bool {
         let is_redis = matches!(self, Kind::RedisMemory | Kind::RedisAof | Kind::Redlock);
         match figure {
-            Figure::Pairs { .. } => true,
+            Figure::Pairs { .. } | Figure::Apart { .. } => true,
             Figure::Handoff { .. } | Figure::Grants { .. } => self != Kind::ZookeeperBare,
             // Its client pings by itself, and only for the session as a whole.
             Figure::Keepalives { .. } => !matches!(self, Kind::Zookeeper | Kind::ZookeeperBare),

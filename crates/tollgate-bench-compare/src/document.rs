@@ -32,12 +32,17 @@ pub(crate) fn page(arguments: &Arguments, results: &Results) -> String {
         "{} rounds; in each, every figure runs {} s after a warm-up of {} s, and leaders are lost {} times in each \
          way. A rate is the median of the rounds, with the lowest and the highest; percentiles are medians of the \
          rounds', outages are over all losses. CPU is processor time per operation, of all server processes together \
-         and of the generator. Clients share {} connections.\n\n## Figures\n\n",
+         and of the generator. Clients share {}, as the tasks of one program do, where a figure does not say that each \
+         has one.\n\n## Figures\n\n",
         arguments.rounds,
         arguments.seconds,
         arguments.warmup_seconds,
         arguments.losses,
-        arguments.connections
+        if arguments.connections == 1 {
+            "a connection".to_owned()
+        } else {
+            format!("{} connections", arguments.connections)
+        }
     );
     let _ = write!(page, "{}\n\n", table::of(arguments, results));
     page.push_str(&charts(arguments));
@@ -70,6 +75,8 @@ session. etcd: Lock and Unlock of its lock service, with a lease for each client
 sequential node, a look at who is first, a delete; bare: an ephemeral node created and deleted, which nobody can wait \
 for. Redis: `SET NX PX`, and a script that deletes if the token is still there. Redlock: the same at five servers, of \
 which three must agree.
+- *with a connection each*: the same by clients that share none, as programs don't. What an operation costs on its way \
+through sockets shows here, and is shared by many where clients share connections.
 - *hand-off*: all clients wait for one lock; counted is how often it passes on, and the latency is from the call that \
 gives it back to the next grant. Redis has no queue: a client that is refused tries again after 1 ms, where libraries \
 wait 50 to 200 ms; that the one who gave it back takes it again is not counted as a hand-off.

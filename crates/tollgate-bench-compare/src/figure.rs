@@ -9,6 +9,8 @@ use tollgate_bench::{Blow, Plan, Workload};
 pub(crate) enum Theme {
     /// Lock and unlock, each client a key of its own
     Pairs,
+    /// The same by clients that have a connection of their own each, as programs do
+    Apart,
     /// One key that all clients wait for
     Handoff,
     /// Renewals of leases
@@ -22,14 +24,22 @@ pub(crate) enum Theme {
 }
 
 impl Theme {
-    pub(crate) const ALL: [Theme; 6] =
-        [Theme::Pairs, Theme::Handoff, Theme::Keepalives, Theme::Grants, Theme::Kill, Theme::Stop];
+    pub(crate) const ALL: [Theme; 7] = [
+        Theme::Pairs,
+        Theme::Apart,
+        Theme::Handoff,
+        Theme::Keepalives,
+        Theme::Grants,
+        Theme::Kill,
+        Theme::Stop,
+    ];
 }
 
 /// One figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Figure {
     Pairs { clients: usize },
+    Apart { clients: usize },
     Handoff { waiters: usize },
     Keepalives { clients: usize },
     Grants { clients: usize },
@@ -43,6 +53,7 @@ impl Figure {
         match self {
             Figure::Pairs { clients: 1 } => "lock+unlock, 1 client".to_owned(),
             Figure::Pairs { clients } => format!("lock+unlock, {clients} clients"),
+            Figure::Apart { clients } => format!("lock+unlock, {clients} clients with a connection each"),
             Figure::Handoff { waiters } => format!("hand-off, {waiters} waiters"),
             Figure::Keepalives { clients } => format!("keepalives, {clients} clients"),
             Figure::Grants { clients } => format!("lease grant+revoke, {clients} clients"),
@@ -55,6 +66,7 @@ impl Figure {
     pub(crate) fn flags(self) -> String {
         match self {
             Figure::Pairs { clients } => format!("--figures pairs --clients {clients}"),
+            Figure::Apart { clients } => format!("--figures apart --apart-clients {clients}"),
             Figure::Handoff { waiters } => format!("--figures handoff --waiters {waiters}"),
             Figure::Keepalives { clients } => format!("--figures keepalives --lease-clients {clients}"),
             Figure::Grants { clients } => format!("--figures grants --lease-clients {clients}"),
@@ -75,14 +87,18 @@ impl Figure {
     /// What the generator is told.
     pub(crate) fn plan(self, arguments: &Arguments) -> Plan {
         let (workload, clients) = match self {
-            Figure::Pairs { clients } => (Workload::Uncontended, clients),
+            Figure::Pairs { clients } | Figure::Apart { clients } => (Workload::Uncontended, clients),
             Figure::Handoff { waiters } => (Workload::Contended, waiters),
             Figure::Keepalives { clients } => (Workload::Keepalive, clients),
             Figure::Grants { clients } => (Workload::Leases, clients),
             Figure::Kill | Figure::Stop => (Workload::Failover, 1),
         };
+        let connections = match self {
+            Figure::Apart { clients } => clients,
+            _ => arguments.connections_of(clients),
+        };
         Plan {
-            connections: arguments.connections_of(clients),
+            connections,
             duration: arguments.duration(),
             warmup: arguments.warmup(),
             rounds: arguments.losses,

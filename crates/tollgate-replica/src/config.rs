@@ -23,6 +23,9 @@ pub struct HostConfig {
     pub log_time_step_max_ms: u64,
     /// Followers are told what is committed with the entries that follow, or when none have followed for this long.
     pub commit_told_ms: u64,
+    /// What is proposed is gathered while less of it has come than is on its way, but for no longer than this: an entry
+    /// has its price in messages and fsyncs, whatever is in it. Where nothing is on its way nothing waits.
+    pub gather_ms: u64,
     /// Commands of one turn are packed into entries of about this size.
     pub entry_bytes_max: usize,
     /// Entries are packed into messages of about this size.
@@ -78,6 +81,7 @@ impl HostConfig {
             tick_ms: 250,
             log_time_step_max_ms: 500,
             commit_told_ms: 1,
+            gather_ms: 2,
             entry_bytes_max: 64 << 10,
             message_bytes_max: 1 << 20,
             messages_in_flight_max: 64,

@@ -129,6 +129,8 @@ pub(crate) struct Replica {
     last_stamp: LogTime,
     /// Boxed, for a command is big, and passes through many hands.
     queue: Vec<(Asker, Box<Command>)>,
+    /// Since when what is proposed waits for more.
+    gathered_from: Moment,
     /// How far the followers were told that entries are committed, and since when there is more to tell than that.
     told_commit: u64,
     untold_since: Moment,
@@ -250,6 +252,7 @@ impl Replica {
             clock: None,
             last_stamp: LogTime::ZERO,
             queue: Vec::new(),
+            gathered_from: Moment::NEVER,
             told_commit: 0,
             untold_since: Moment::NEVER,
             untold_behind: 0,
@@ -537,6 +540,10 @@ impl Replica {
 
     /// The end of the turn: everything that Raft has to say and do.
     pub(crate) fn end_turn(&mut self, turn: &mut Turn) -> Option<GroupWrite> {
+        if self.has_more_on_its_way() && !self.queue.is_empty() {
+            // What is committed by now is on its way no more.
+            self.drain(turn);
+        }
         if !self.removed {
             self.lead(turn);
             self.campaign_if_due(turn);
@@ -737,7 +744,8 @@ impl Replica {
         }
         let read = self.reads.next_turn(turn.config.read_retry_ms);
         let commit = self.untold_since.after_ms(turn.config.commit_told_ms);
-        read.min(self.next_stamp(turn)).min(self.failover.next_turn()).min(commit)
+        let gathered = if self.queue.is_empty() { Moment::NEVER } else { self.gathered_until(turn) };
+        read.min(self.next_stamp(turn)).min(self.failover.next_turn()).min(commit).min(gathered)
     }
 
     /// Says that nothing can be proposed here.

@@ -306,6 +306,7 @@ fn build_raft(cluster: ClusterId, node: NodeId, settings: &Settings) -> HostConf
         tick_ms: settings.number("raft.tick_ms"),
         log_time_step_max_ms: settings.number("raft.log_time_step_max_ms"),
         commit_told_ms: settings.number("raft.commit_told_ms"),
+        gather_ms: settings.number("raft.gather_ms"),
         entry_bytes_max: settings.size("raft.entry_bytes_max"),
         message_bytes_max: settings.number("raft.message_bytes_max"),
         messages_in_flight_max: settings.size("raft.messages_in_flight_max"),

@@ -51,6 +51,7 @@ impl Replica {
         self.exchange.reset();
         let lost = self.proposals.take_all();
         self.refuse_all(lost, &ProposeError::Indeterminate { group: self.group }, turn);
+        self.gathered_from = Moment::NEVER;
         let queue = std::mem::take(&mut self.queue);
         let error = self.not_leader();
         self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &error, turn);
@@ -131,11 +132,37 @@ impl Replica {
         }
     }
 
-    fn propose_queue(&mut self, turn: &mut Turn) {
-        let Some(clock) = self.clock else { return };
-        if self.queue.is_empty() {
-            return;
+    /// Whether what is proposed waits for more. An entry has its price, whatever is in it: so what comes is gathered
+    /// until there is as much as on its way already, or that is answered. One who asks alone does not wait, many who
+    /// ask at once go along in few entries, and where members are far from each other nobody waits for longer than a
+    /// moment.
+    fn gathers(&mut self, turn: &Turn) -> bool {
+        if !self.has_more_on_its_way() {
+            return false;
         }
+        self.gathered_from = self.gathered_from.min(turn.now);
+        turn.now < self.gathered_until(turn)
+    }
+
+    /// Whether more was proposed and is not applied than waits to be.
+    pub(super) fn has_more_on_its_way(&self) -> bool {
+        self.queue.len() < self.proposals.len()
+    }
+
+    /// When what is proposed waits no longer, whatever is on its way.
+    pub(super) fn gathered_until(&self, turn: &Turn) -> Moment {
+        self.gathered_from.after_ms(turn.config.gather_ms)
+    }
+
+    fn propose_queue(&mut self, turn: &mut Turn) {
+        if !self.queue.is_empty() && !self.gathers(turn) {
+            self.propose_all(turn);
+        }
+    }
+
+    fn propose_all(&mut self, turn: &mut Turn) {
+        let Some(clock) = self.clock else { return };
+        self.gathered_from = Moment::NEVER;
         let at = clock.now().max(self.last_stamp);
         let mut queue = std::mem::take(&mut self.queue);
         keepalives_first(&mut queue);
@@ -215,7 +242,8 @@ impl Replica {
     fn tick_if_due(&mut self, turn: &mut Turn) {
         let (Some(clock), Some(state)) = (self.clock, &self.state) else { return };
         let Some(deadline) = state.next_deadline() else { return };
-        if turn.planted.is(Bug::NoTicks) || turn.disk_full {
+        // What is gathered brings the time along.
+        if turn.planted.is(Bug::NoTicks) || turn.disk_full || !self.queue.is_empty() {
             return;
         }
         let now = clock.now();
@@ -296,6 +324,8 @@ impl Replica {
             return;
         }
         if let Some(to) = to.or_else(|| self.best_successor(turn)) {
+            // From now on Raft takes no proposals.
+            self.propose_all(turn);
             self.raw.transfer_leader(to.number());
             self.observe(turn);
         }

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, GROUP, grant_lease, lock, node, unlock};
 use tollgate_core::Reply;
-use tollgate_replica::{ProposalOutcome, ProposeError};
+use tollgate_replica::{ProposalId, ProposalOutcome, ProposeError};
 use tollgate_types::GroupId;
 
 #[test]
@@ -42,6 +42,72 @@ fn p4_a_follower_acknowledges_only_what_its_disk_has() {
     assert!(matches!(cluster.answer(id), Ok(ProposalOutcome::Applied(_))));
 }
 
+/// A leader that has just sent four commands in one entry, which its disk does not get yet; what comes is gathered for
+/// 50 ms.
+fn with_four_on_their_way() -> (Cluster, u64, u64) {
+    let mut cluster = Cluster::with(3, &[], 1, |config| config.gather_ms = 50);
+    cluster.grant_lease(1, 10_000);
+    let leader = cluster.leader();
+    cluster.nodes.get_mut(&node(leader)).unwrap().disk_held = true;
+    let before = cluster.status(leader).last_index;
+    cluster.act(leader, |host| {
+        for number in 1..=4 {
+            host.propose(GROUP, ProposalId(1_000 + number), lock(&format!("first-{number}"), 1));
+        }
+    });
+    assert_eq!(cluster.status(leader).last_index, before + 1, "nothing else is on its way");
+    (cluster, leader, before + 1)
+}
+
+#[test]
+fn what_is_proposed_is_gathered_until_as_much_has_come_as_is_on_its_way() {
+    let (mut cluster, leader, sent) = with_four_on_their_way();
+    for number in 1..=3 {
+        cluster.propose(leader, lock(&format!("second-{number}"), 1));
+        assert_eq!(cluster.status(leader).last_index, sent);
+    }
+    let last = cluster.propose(leader, lock("second-4", 1));
+    assert_eq!(cluster.status(leader).last_index, sent + 1, "the four of them in one entry");
+    cluster.nodes.get_mut(&node(leader)).unwrap().disk_held = false;
+    assert!(matches!(cluster.answer(last), Ok(ProposalOutcome::Applied(_))));
+}
+
+#[test]
+fn what_is_gathered_waits_no_longer_than_a_moment() {
+    let (mut cluster, leader, sent) = with_four_on_their_way();
+    cluster.propose(leader, lock("second", 1));
+    cluster.run_ms(49);
+    assert_eq!(cluster.status(leader).last_index, sent);
+    let next = cluster.host(leader).next_turn().us() - cluster.nodes[&node(leader)].clock_offset_us;
+    assert!(next <= cluster.now_us + 1_000, "the host asks for a turn in time");
+    cluster.run_ms(2);
+    assert_eq!(cluster.status(leader).last_index, sent + 1);
+}
+
+#[test]
+fn what_is_gathered_goes_when_what_was_on_its_way_is_answered() {
+    let (mut cluster, leader, sent) = with_four_on_their_way();
+    let gathered = cluster.propose(leader, lock("second", 1));
+    cluster.run_ms(5);
+    let began_us = cluster.now_us;
+    cluster.nodes.get_mut(&node(leader)).unwrap().disk_held = false;
+    assert!(matches!(cluster.answer(gathered), Ok(ProposalOutcome::Applied(_))));
+    assert!(cluster.now_us - began_us < 20_000, "{}", cluster.now_us - began_us);
+    assert_eq!(cluster.status(leader).last_index, sent + 1);
+}
+
+#[test]
+fn what_is_gathered_goes_before_leadership_is_handed_on() {
+    let (mut cluster, leader, sent) = with_four_on_their_way();
+    let gathered = cluster.propose(leader, lock("second", 1));
+    cluster.act(leader, |host| host.transfer_leadership(GROUP, None));
+    assert_eq!(cluster.status(leader).last_index, sent + 1);
+    assert!(!cluster.replies.contains_key(&gathered), "it was not refused");
+    cluster.nodes.get_mut(&node(leader)).unwrap().disk_held = false;
+    cluster.until("another leads", |cluster| cluster.leader_now().is_some_and(|now| now != leader));
+    assert!(matches!(cluster.lock("second", 1), Reply::Acquired { .. }), "it holds it, and is told so again");
+}
+
 #[test]
 fn p4_an_acknowledged_grant_survives_the_crash_of_every_node() {
     let mut cluster = Cluster::new(3, &[], 1);
@@ -70,7 +136,7 @@ fn one_write_carries_all_groups_of_a_turn() {
     cluster.nodes.get_mut(&node(1)).unwrap().disk_held = true;
     cluster.act(1, |host| {
         for group in 0..8 {
-            let id = tollgate_replica::ProposalId(1_000 + u64::from(group));
+            let id = ProposalId(1_000 + u64::from(group));
             host.propose(GroupId::new(group), id, grant_lease(1, 10_000));
         }
     });
@@ -111,7 +177,7 @@ fn outcomes_find_those_who_asked_within_a_batch() {
     cluster.grant_lease(1, 60_000);
     cluster.grant_lease(2, 60_000);
     let leader = cluster.leader();
-    let ids: Vec<_> = (0..4).map(|number| tollgate_replica::ProposalId(5_000 + number)).collect();
+    let ids: Vec<_> = (0..4).map(|number| ProposalId(5_000 + number)).collect();
     cluster.act(leader, |host| {
         host.propose(GROUP, ids[0], lock("a", 1));
         host.propose(GROUP, ids[1], lock("a", 2));
@@ -134,12 +200,12 @@ fn p16_proposals_past_the_limit_are_refused() {
     let leader = cluster.leader();
     cluster.act(leader, |host| {
         for number in 0..11 {
-            host.propose(GROUP, tollgate_replica::ProposalId(100 + number), grant_lease(1 + number, 10_000));
+            host.propose(GROUP, ProposalId(100 + number), grant_lease(1 + number, 10_000));
         }
     });
-    let refused = cluster.replies.remove(&tollgate_replica::ProposalId(110)).unwrap();
+    let refused = cluster.replies.remove(&ProposalId(110)).unwrap();
     assert_eq!(refused.unwrap_err(), ProposeError::Overloaded { group: GROUP });
-    assert!(matches!(cluster.answer(tollgate_replica::ProposalId(109)), Ok(ProposalOutcome::Applied(_))));
+    assert!(matches!(cluster.answer(ProposalId(109)), Ok(ProposalOutcome::Applied(_))));
 }
 
 #[test]
