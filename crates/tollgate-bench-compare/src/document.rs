@@ -32,8 +32,7 @@ pub(crate) fn page(arguments: &Arguments, results: &Results) -> String {
         "{} rounds; in each, every figure runs {} s after a warm-up of {} s, and leaders are lost {} times in each \
          way. A rate is the median of the rounds, with the lowest and the highest; percentiles are medians of the \
          rounds', outages are over all losses. CPU is processor time per operation, of all server processes together \
-         and of the generator. Clients share {}, as the tasks of one program do, where a figure does not say that each \
-         has one.\n\n## Figures\n\n",
+         and of the generator. Clients share {}, as a program's tasks do, where not each has one.\n\n## Figures\n\n",
         arguments.rounds,
         arguments.seconds,
         arguments.warmup_seconds,
@@ -77,7 +76,7 @@ for. Redis: `SET NX PX`, and a script that deletes if the token is still there. 
 which three must agree.
 - *with a connection each*: the same by clients that share none, as programs don't. What an operation costs on its way \
 through sockets shows here, and is shared by many where clients share connections.
-- *hand-off*: all clients wait for one lock; counted is how often it passes on, and the latency is from the call that \
+- *hand-off*: all clients wait for one lock, with a connection each; counted is how often it passes on, and the latency is from the call that \
 gives it back to the next grant. Redis has no queue: a client that is refused tries again after 1 ms, where libraries \
 wait 50 to 200 ms; that the one who gave it back takes it again is not counted as a hand-off.
 - *keepalives* and *lease grant+revoke*: leases of Tollgate and etcd; sessions of ZooKeeper, whose keepalives its \
@@ -130,10 +129,15 @@ fn commands(arguments: &Arguments) -> String {
          ```sh\n",
         peers.join(", ")
     );
-    let Arguments { seconds, warmup_seconds, rounds, losses, .. } = arguments;
-    let rest = |figure: Figure| match figure.blow() {
-        Some(_) => format!("--losses {losses} --rounds {rounds}"),
-        None => format!("--seconds {seconds} --warmup-seconds {warmup_seconds} --rounds {rounds}"),
+    let Arguments { seconds, warmup_seconds, rounds, losses, connections, .. } = arguments;
+    let rest = |figure: Figure| {
+        let shared = if figure.is_apart() { String::new() } else { format!("--connections {connections} ") };
+        match figure.blow() {
+            Some(_) => format!("{shared}--losses {losses} --rounds {rounds}"),
+            None => {
+                format!("{shared}--seconds {seconds} --warmup-seconds {warmup_seconds} --rounds {rounds}")
+            }
+        }
     };
     for figure in arguments.all_figures() {
         let _ = writeln!(text, "target/release/tollgate-bench-compare {} {}", figure.flags(), rest(figure));
@@ -179,14 +183,15 @@ mod tests {
 
     #[test]
     fn a_page_has_no_long_lines_and_a_command_for_each_figure() {
-        let arguments = Arguments::parse_from(["compare"]);
+        let arguments = Arguments::parse_from(["compare", "--connections", "3"]);
         let page = page(&arguments, &Results::default());
         for line in page.lines() {
             let may = line.starts_with(['|', '!']) || line.chars().count() <= 120;
             assert!(may && line.trim_end() == line, "{line}");
         }
         for figure in arguments.all_figures() {
-            assert!(page.contains(&figure.flags()), "{figure:?}");
+            let command = page.lines().find(|line| line.contains(&figure.flags())).expect("a command");
+            assert_eq!(command.contains("--connections 3"), !figure.is_apart(), "{command}");
         }
     }
 }

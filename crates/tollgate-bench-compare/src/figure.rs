@@ -75,6 +75,12 @@ impl Figure {
         }
     }
 
+    /// Whether each client has a connection of its own. Those who want the same lock do: what is in line on one
+    /// connection is asked in order, and then the next in line there is always the next to have the lock.
+    pub(crate) fn is_apart(self) -> bool {
+        matches!(self, Figure::Apart { .. } | Figure::Handoff { .. })
+    }
+
     /// How the leader is lost, if that is what it is about.
     pub(crate) fn blow(self) -> Option<Blow> {
         match self {
@@ -93,10 +99,7 @@ impl Figure {
             Figure::Grants { clients } => (Workload::Leases, clients),
             Figure::Kill | Figure::Stop => (Workload::Failover, 1),
         };
-        let connections = match self {
-            Figure::Apart { clients } => clients,
-            _ => arguments.connections_of(clients),
-        };
+        let connections = if self.is_apart() { clients } else { arguments.connections_of(clients) };
         Plan {
             connections,
             duration: arguments.duration(),

@@ -33,7 +33,7 @@ pub(crate) struct Call<'a> {
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) result: OpResult,
-    /// When the first attempt was sent, by the client's clock.
+    /// When the first attempt was sent that may have had an effect, by the client's clock.
     pub(crate) first_sent: Duration,
     /// When the attempt was sent that was answered.
     pub(crate) last_sent: Duration,
@@ -108,6 +108,7 @@ impl Calling<'_> {
                 }
                 Err(Broken { sent }) => {
                     self.unsure = unsure_before || sent;
+                    self.forget_if_nothing_happened();
                     if sent && !may_repeat {
                         return Err(broke());
                     }
@@ -125,7 +126,10 @@ impl Calling<'_> {
                 Verdict::Final => {
                     return Err(Error::from(error.clone()).unsure(unsure_before && knows_little(&error)));
                 }
-                Verdict::Again => self.unsure = unsure_before,
+                Verdict::Again => {
+                    self.unsure = unsure_before;
+                    self.forget_if_nothing_happened();
+                }
                 Verdict::Unsure if !may_repeat => return Err(Error::from(error)),
                 Verdict::Unsure => {}
             }
@@ -133,6 +137,13 @@ impl Calling<'_> {
             let hint = u64::try_from(error.retry_after_ms).unwrap_or(0);
             self.refused = Some(error);
             Box::pin(pause.wait(Duration::from_millis(hint))).await;
+        }
+    }
+
+    /// Attempts of which none had any effect don't count: nothing began with them.
+    fn forget_if_nothing_happened(&mut self) {
+        if !self.unsure {
+            self.first_sent = None;
         }
     }
 

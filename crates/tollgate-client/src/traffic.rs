@@ -107,7 +107,8 @@ impl Traffic {
         self.inner.lock().expect("nobody panics with it")
     }
 
-    /// Has an operation sent, and waits for its final answer. Dropped before that, the operation goes its way.
+    /// Has an operation sent, and waits for its final answer. Dropped before that, the operation goes its way, unless
+    /// it was not sent yet and nobody waits for any other of its frame.
     pub(crate) async fn ask(&self, op: &Op, urgency: Urgency) -> Answer {
         let room = self.room(urgency);
         let place = match room.try_acquire() {

@@ -26,7 +26,7 @@ pub struct HostConfig {
     /// What is proposed is gathered while less of it has come than is on its way, but for no longer than this: an entry
     /// has its price in messages and fsyncs, whatever is in it. Where nothing is on its way nothing waits.
     pub gather_ms: u64,
-    /// Commands of one turn are packed into entries of about this size.
+    /// Commands that are proposed together are packed into entries of about this size.
     pub entry_bytes_max: usize,
     /// Entries are packed into messages of about this size.
     pub message_bytes_max: u64,

@@ -138,7 +138,7 @@ impl Host {
         if let Some((group, to)) = balance::next_move(own, &led, &leads, &zones)
             && let Some(replica) = self.replicas.get_mut(&group)
         {
-            replica.balance(to, &mut self.turn);
+            replica.balance(to, &self.turn);
         }
     }
 
@@ -246,7 +246,7 @@ impl Host {
     pub fn transfer_leadership(&mut self, group: GroupId, to: Option<NodeId>) {
         self.assert_in_turn();
         if let Some(replica) = self.replicas.get_mut(&group) {
-            replica.transfer_leadership(to, &mut self.turn);
+            replica.transfer_leadership(to, &self.turn);
         }
     }
 

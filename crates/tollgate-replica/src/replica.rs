@@ -131,6 +131,8 @@ pub(crate) struct Replica {
     queue: Vec<(Asker, Box<Command>)>,
     /// Since when what is proposed waits for more.
     gathered_from: Moment,
+    /// Who is to lead from the end of this turn on.
+    hand_on_to: Option<NodeId>,
     /// How far the followers were told that entries are committed, and since when there is more to tell than that.
     told_commit: u64,
     untold_since: Moment,
@@ -253,6 +255,7 @@ impl Replica {
             last_stamp: LogTime::ZERO,
             queue: Vec::new(),
             gathered_from: Moment::NEVER,
+            hand_on_to: None,
             told_commit: 0,
             untold_since: Moment::NEVER,
             untold_behind: 0,
@@ -743,9 +746,12 @@ impl Replica {
             return Moment::NEVER;
         }
         let read = self.reads.next_turn(turn.config.read_retry_ms);
-        let commit = self.untold_since.after_ms(turn.config.commit_told_ms);
-        let gathered = if self.queue.is_empty() { Moment::NEVER } else { self.gathered_until(turn) };
-        read.min(self.next_stamp(turn)).min(self.failover.next_turn()).min(commit).min(gathered)
+        let told = if self.queue.is_empty() {
+            self.untold_since.after_ms(turn.config.commit_told_ms)
+        } else {
+            self.gathered_until(turn)
+        };
+        read.min(self.next_stamp(turn)).min(self.failover.next_turn()).min(told)
     }
 
     /// Says that nothing can be proposed here.

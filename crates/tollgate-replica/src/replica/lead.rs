@@ -1,7 +1,8 @@
 //! What a leader does: stamps and proposes, lets time pass, changes the members, hands leadership on.
 //!
-//! Each turn's proposals are packed into few entries, keepalives first: after a pause a lease must not end because
-//! its keepalive was read last. Every stamp is at least the one before it in the log, whoever made that one.
+//! What was proposed is gathered for a moment while more is on its way, and packed into few entries, keepalives first:
+//! after a pause a lease must not end because its keepalive was read last. Every stamp is at least the one before it in
+//! the log, whoever made that one.
 
 use super::{MemberProgress, Replica};
 use crate::balance::Led;
@@ -52,12 +53,13 @@ impl Replica {
         let lost = self.proposals.take_all();
         self.refuse_all(lost, &ProposeError::Indeterminate { group: self.group }, turn);
         self.gathered_from = Moment::NEVER;
+        self.hand_on_to = None;
         let queue = std::mem::take(&mut self.queue);
         let error = self.not_leader();
         self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &error, turn);
     }
 
-    /// Takes a command to propose at the end of the turn, or says at once why not.
+    /// Takes a command to propose at the end of this turn or a moment later, or says at once why not.
     pub(crate) fn propose(&mut self, proposal: ProposalId, command: Box<Command>, turn: &mut Turn) {
         match self.objection(turn, &command) {
             Some(error) => turn.refuse(self.group, proposal, error),
@@ -124,17 +126,24 @@ impl Replica {
         }
         self.ask_comparison(turn);
         self.raise_version_if_all_know_it(turn);
+        if turn.disk_full {
+            // What was gathered when there was room could not be written now.
+            self.gathered_from = Moment::NEVER;
+            let queue = std::mem::take(&mut self.queue);
+            self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &ProposeError::DiskFull, turn);
+        }
         self.propose_queue(turn);
         self.tick_if_due(turn);
         self.leave_joint(turn);
         if self.should_hand_on(turn) {
             self.transfer_leadership(None, turn);
         }
+        self.hand_on(turn);
     }
 
     /// Whether what is proposed waits for more. An entry has its price, whatever is in it: so what comes is gathered
-    /// until there is as much as on its way already, or that is answered. One who asks alone does not wait, many who
-    /// ask at once go along in few entries, and where members are far from each other nobody waits for longer than a
+    /// until there is as much as on its way already, or that is answered. Where nothing is on its way nobody waits,
+    /// many who ask at once go along in few entries, and where members are far from each other nobody waits for longer than a
     /// moment.
     fn gathers(&mut self, turn: &Turn) -> bool {
         if !self.has_more_on_its_way() {
@@ -243,7 +252,9 @@ impl Replica {
         let (Some(clock), Some(state)) = (self.clock, &self.state) else { return };
         let Some(deadline) = state.next_deadline() else { return };
         // What is gathered brings the time along.
-        if turn.planted.is(Bug::NoTicks) || turn.disk_full || !self.queue.is_empty() {
+        let none = turn.planted.is(Bug::NoTicks) || turn.disk_full || !self.queue.is_empty();
+        // While leadership is handed on, Raft takes no proposals.
+        if none || self.raw.raft.lead_transferee.is_some() {
             return;
         }
         let now = clock.now();
@@ -261,7 +272,8 @@ impl Replica {
     /// Followers learn what is committed from the next entries that they are sent. If none follow soon, they are told
     /// all the same.
     pub(super) fn tell_commit_if_due(&mut self, turn: &Turn) {
-        let due = turn.now >= self.untold_since.after_ms(turn.config.commit_told_ms);
+        // What is gathered goes soon, and tells it along.
+        let due = turn.now >= self.untold_since.after_ms(turn.config.commit_told_ms) && self.queue.is_empty();
         if self.leads() && due && !turn.planted.is(Bug::CommitNotTold) {
             self.raw.raft.bcast_append();
             // Whoever can't be sent anything now learns it with the heartbeats; and there may be nobody to tell.
@@ -291,7 +303,7 @@ impl Replica {
         }
         let silence = LogTime::from_ms(self.last_stamp.ms() + turn.config.tick_ms);
         let due = if self.last_stamp < deadline { deadline.min(silence) } else { silence };
-        // What is due already was proposed in this turn, or Raft has no room for it.
+        // What is due already was proposed in this turn, or is gathered, or Raft has no room for it.
         turn.now.after_ms(clock.ms_until(due).max(1))
     }
 
@@ -318,12 +330,16 @@ impl Replica {
         unfit && self.raw.raft.lead_transferee.is_none() && self.raw.raft.commit_to_current_term()
     }
 
-    /// Hands leadership to `to`, or to the full voter that has most of the log.
-    pub(crate) fn transfer_leadership(&mut self, to: Option<NodeId>, turn: &mut Turn) {
-        if !self.leads() {
-            return;
+    /// Hands leadership to `to`, or to the full voter that has most of the log, at the end of the turn: what is asked
+    /// for until then goes before, keepalives first.
+    pub(crate) fn transfer_leadership(&mut self, to: Option<NodeId>, turn: &Turn) {
+        if self.leads() {
+            self.hand_on_to = to.or_else(|| self.best_successor(turn));
         }
-        if let Some(to) = to.or_else(|| self.best_successor(turn)) {
+    }
+
+    fn hand_on(&mut self, turn: &mut Turn) {
+        if let Some(to) = self.hand_on_to.take() {
             // From now on Raft takes no proposals.
             self.propose_all(turn);
             self.raw.transfer_leader(to.number());
@@ -348,7 +364,7 @@ impl Replica {
     }
 
     /// Hands leadership on for the sake of balance: for that nobody has to wait as long as for a silent leader.
-    pub(crate) fn balance(&mut self, to: NodeId, turn: &mut Turn) {
+    pub(crate) fn balance(&mut self, to: NodeId, turn: &Turn) {
         self.transfer_leadership(Some(to), turn);
         self.balanced_until = turn.now.after_ms(turn.config.failover_ms);
     }
