@@ -18,11 +18,11 @@ COMPARE = --manifest-path crates/tollgate-bench-compare/Cargo.toml
 
 # The tests with real processes mostly wait: for elections, leases, deadlines. So more of them run at once than there are
 # cores; RUST_TEST_THREADS has the last word. By a runner, because a second `cargo test` for one crate would choose other
-# features and build half of everything anew.
+# features and build half of everything anew. Tests send signals that a shell's background jobs would ignore.
 PROCESS_TESTS = $(shell echo $$((2 * $$(nproc))))
 RUNNER = --config 'target."cfg(all())".runner = ["sh", "-c", "$(RUN_TEST)"]'
 RUN_TEST = if [ $$CARGO_PKG_NAME = tollgate ]; then export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(PROCESS_TESTS)}; fi; \
-	exec \"$$0\" \"$$@\"
+	exec env --default-signal=HUP,INT,QUIT \"$$0\" \"$$@\"
 
 CORE_BUGS = --features tollgate-core/planted-bugs
 SIM_BUGS = --features tollgate-sim/planted-bugs
