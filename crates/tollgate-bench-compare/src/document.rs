@@ -76,9 +76,10 @@ for. Redis: `SET NX PX`, and a script that deletes if the token is still there. 
 which three must agree.
 - *with a connection each*: the same by clients that share none, as programs don't. What an operation costs on its way \
 through sockets shows here, and is shared by many where clients share connections.
-- *hand-off*: all clients wait for one lock, with a connection each; counted is how often it passes on, and the latency is from the call that \
-gives it back to the next grant. Redis has no queue: a client that is refused tries again after 1 ms, where libraries \
-wait 50 to 200 ms; that the one who gave it back takes it again is not counted as a hand-off.
+- *hand-off*: all clients wait for one lock, with a connection each; counted is how often it passes on, and the \
+latency is from the call that gives it back to the next grant. Redis has no queue: a client that is refused tries \
+again after 1 ms, where libraries wait 50 to 200 ms; that the one who gave it back takes it again is not counted as a \
+hand-off.
 - *keepalives* and *lease grant+revoke*: leases of Tollgate and etcd; sessions of ZooKeeper, whose keepalives its \
 client sends by itself, so there is no figure; keys with a time to live at Redis.
 - *kill -9* and *SIGSTOP of the leader*: from the signal to the next lock that is granted to a client that was \

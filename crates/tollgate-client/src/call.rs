@@ -81,13 +81,12 @@ impl Calling<'_> {
         let mut pause = Pause::new();
         loop {
             let group = self.pilot.group_of(self.call.op);
-            let line = match self.pilot.line_to_now(group) {
-                Some(line) => line,
-                None => {
-                    // However long that takes, nothing is sent before.
-                    self.call.begun = None;
-                    Box::pin(self.pilot.line_to(group)).await
-                }
+            let line = if let Some(line) = self.pilot.line_to_now(group) {
+                line
+            } else {
+                // However long that takes, nothing is sent before.
+                self.call.begun = None;
+                Box::pin(self.pilot.line_to(group)).await
             };
             let acks = self.call.seqs.map(|seqs| seqs.take(group));
             identify(self.call.op, self.attempt, acks.as_ref().map_or_else(Vec::new, Acks::ranges));

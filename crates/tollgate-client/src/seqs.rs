@@ -26,7 +26,7 @@ struct Inner {
 
 impl Inner {
     /// What a group is still to be told: of everything, if it was told of nothing yet. There are few groups.
-    fn to_ack(&mut self, group: GroupId) -> &mut SeqRanges {
+    fn acks_for(&mut self, group: GroupId) -> &mut SeqRanges {
         let place = self.to_ack.iter().position(|(of, _)| *of == group).unwrap_or_else(|| {
             self.to_ack.push((group, self.answered.clone()));
             self.to_ack.len() - 1
@@ -75,7 +75,7 @@ impl Seqs {
     /// What to acknowledge with the next request to this group.
     pub(crate) fn take(&self, group: GroupId) -> Acks<'_> {
         let mut inner = self.lock();
-        let to_ack = inner.to_ack(group);
+        let to_ack = inner.acks_for(group);
         let ranges = to_ack.ranges();
         let taken = if ranges.len() <= SEQ_RANGES_MAX {
             std::mem::take(to_ack)
@@ -113,7 +113,7 @@ impl Drop for Acks<'_> {
     fn drop(&mut self) {
         if !self.taken.is_empty() {
             let mut inner = self.of.lock();
-            inner.to_ack(self.group).merge(&self.taken);
+            inner.acks_for(self.group).merge(&self.taken);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A frame of operations, encoded as they are added.
 //!
-//! On the wire it is a [`SessionRequest`](crate::v1::SessionRequest). Whoever asks keeps its operation, to send it again
-//! if it must, and nothing is copied but its bytes. Not here: frames of answers, and reading.
+//! On the wire it is a [`SessionRequest`](crate::v1::SessionRequest). Whoever asks keeps its operation, to send it
+//! again if it must, and nothing is copied but its bytes. Not here: frames of answers, and reading.
 
 use crate::v1::operation::Op;
 use prost::DecodeError;

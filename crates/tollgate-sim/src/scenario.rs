@@ -88,7 +88,7 @@ impl Scenario {
             latency,
             disk: DiskSpeed { fsync_us_min: 50, fsync_us_max, job_us_max: fsync_us_max * 4 },
             turn_us_max: rng.log_range(50, 800),
-            config: paced(config(rng), seed),
+            config: paced(&config(rng), seed),
             limits: limits(rng, slow),
             faults,
             planted: None,
@@ -157,11 +157,15 @@ fn config(rng: &mut Rng) -> HostConfig {
     config
 }
 
-/// How much is gathered, and how soon a commit is told of. From a stream of its own: what else is drawn for a seed stays
-/// what it was.
-fn paced(config: HostConfig, seed: u64) -> HostConfig {
+/// How much is gathered, and how soon a commit is told of. From a stream of its own: what else is drawn for a seed
+/// stays what it was.
+fn paced(config: &HostConfig, seed: u64) -> HostConfig {
     let rng = &mut Rng::stream(seed, "pace", 0);
-    HostConfig { gather_ms: *rng.pick(&[0, 2, 2, 20]), commit_told_ms: *rng.pick(&[0, 1, 1, 20]), ..config }
+    HostConfig {
+        gather_ms: *rng.pick(&[0, 2, 2, 20]),
+        commit_told_ms: *rng.pick(&[0, 1, 1, 20]),
+        ..config.clone()
+    }
 }
 
 /// Whether it loses a tenth or more of what nodes tell each other.

@@ -143,8 +143,8 @@ impl Replica {
 
     /// Whether what is proposed waits for more. An entry has its price, whatever is in it: so what comes is gathered
     /// until there is as much as on its way already, or that is answered. Where nothing is on its way nobody waits,
-    /// many who ask at once go along in few entries, and where members are far from each other nobody waits for longer than a
-    /// moment.
+    /// many who ask at once go along in few entries, and where members are far from each other nobody waits for longer
+    /// than a moment.
     fn gathers(&mut self, turn: &Turn) -> bool {
         if !self.has_more_on_its_way() {
             return false;

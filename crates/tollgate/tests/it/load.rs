@@ -185,9 +185,11 @@ fn unanswered(recorder: &Recorder) -> String {
     let mut open: Vec<_> = open.into_iter().collect();
     open.sort_by_key(|(_, (at, ..))| *at);
     let last = &open[open.len().saturating_sub(40)..];
-    last.iter()
-        .map(|(call, (at, client, op))| format!("    {at} client {client} {call:?} {op:?}\n"))
-        .collect()
+    let mut says = String::new();
+    for (call, (at, client, op)) in last {
+        let _ = writeln!(says, "    {at} client {client} {call:?} {op:?}");
+    }
+    says
 }
 
 /// Every lock that is held or awaited, and what whoever holds it asked for and was told.
