@@ -74,8 +74,8 @@ session. etcd: Lock and Unlock of its lock service, with a lease for each client
 sequential node, a look at who is first, a delete; bare: an ephemeral node created and deleted, which nobody can wait \
 for. Redis: `SET NX PX`, and a script that deletes if the token is still there. Redlock: the same at five servers, of \
 which three must agree.
-- *with a connection each*: the same by clients that share none, as programs don't. What an operation costs on its way \
-through sockets shows here, and is shared by many where clients share connections.
+- *with a connection each*: the same by clients that share none, like separate programs. What an operation costs on \
+its way through sockets shows here, and is shared by many where clients share connections.
 - *hand-off*: all clients wait for one lock, with a connection each; counted is how often it passes on, and the \
 latency is from the call that gives it back to the next grant. Redis has no queue: a client that is refused tries \
 again after 1 ms, where libraries wait 50 to 200 ms; that the one who gave it back takes it again is not counted as a \
