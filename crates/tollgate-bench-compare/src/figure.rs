@@ -75,8 +75,8 @@ impl Figure {
         }
     }
 
-    /// Whether each client has a connection of its own. Those who want the same lock do: what is in line on one
-    /// connection is asked in order, and then the next in line there is always the next to have the lock.
+    /// Whether each client has a connection of its own. Those who want the same lock do: they are separate programs,
+    /// and where nobody stands in line the order of one connection would decide who is next.
     pub(crate) fn is_apart(self) -> bool {
         matches!(self, Figure::Apart { .. } | Figure::Handoff { .. })
     }
