@@ -16,13 +16,19 @@ GATEWAYS = 2
 # Outside the workspace: its manifest says why.
 COMPARE = --manifest-path crates/tollgate-bench-compare/Cargo.toml
 
-# The tests with real processes mostly wait: for elections, leases, deadlines. So more of them run at once than there are
-# cores; RUST_TEST_THREADS has the last word. By a runner, because a second `cargo test` for one crate would choose other
-# features and build half of everything anew. Tests send signals that a shell's background jobs would ignore.
-PROCESS_TESTS = $(shell echo $$((2 * $$(nproc))))
+# Tests with real nodes mostly wait: for elections, leases, deadlines. So more of them run at once than there are cores
+# (RUST_TEST_THREADS has the last word), and those with real processes run beside all others, which have a lower priority.
+# Both halves are the same `cargo test`, and a runner leaves out what the other half runs: a `cargo test` of fewer crates
+# would choose other features and build half of everything anew. Tests send signals that a shell's background jobs would
+# ignore.
+WAITING_TESTS = $(shell echo $$((2 * $$(nproc))))
 RUNNER = --config 'target."cfg(all())".runner = ["sh", "-c", "$(RUN_TEST)"]'
-RUN_TEST = if [ $$CARGO_PKG_NAME = tollgate ]; then export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(PROCESS_TESTS)}; fi; \
+RUN_TEST = if [ $$CARGO_PKG_NAME = tollgate ]; then half=processes; else half=others; fi; \
+	if [ $$half != $$HALF ]; then echo run with $$half; exit 0; fi; \
+	case $$CARGO_PKG_NAME in tollgate|tollgate-server|tollgate-node) \
+		export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(WAITING_TESTS)};; esac; \
 	exec env --default-signal=HUP,INT,QUIT \"$$0\" \"$$@\"
+TEST_WORKSPACE = cargo $(RUNNER) test --workspace $(CORE_BUGS) $(FENCE_BUGS) --features tollgate-replica/planted-bugs
 
 CORE_BUGS = --features tollgate-core/planted-bugs
 SIM_BUGS = --features tollgate-sim/planted-bugs
@@ -31,8 +37,8 @@ NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run strace valgrind hot-path test test-slow lint sim chaos mutants-core mutants-sim mutants-node fuzz \
-	bench bench-core bench-replica bench-storage bench-compare bench-compare-build peers
+.PHONY: help run strace valgrind hot-path test test-processes test-others test-slow lint sim chaos mutants-core mutants-sim \
+	mutants-node fuzz bench bench-core bench-replica bench-storage bench-compare bench-compare-build peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,9 +53,16 @@ strace:
 	else echo "strace is missing: install it, or the tests of failing disks fail"; fi
 
 test: strace ## Run every test, then the core's once more with small sizes
-	cargo $(RUNNER) test --workspace $(CORE_BUGS) $(FENCE_BUGS) --features tollgate-replica/planted-bugs
-	SEQUENCES=5000 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
-	cargo test -p tollgate-replica --features planted-bugs,next-version --test it -- upgrades
+	$(TEST_WORKSPACE) --no-run
+	$(MAKE) --no-print-directory -j 2 --output-sync=line test-processes test-others
+
+test-processes:
+	HALF=processes $(TEST_WORKSPACE) --lib --bins --tests --examples
+
+test-others:
+	HALF=others nice -n 10 $(TEST_WORKSPACE)
+	SEQUENCES=5000 nice -n 10 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
+	nice -n 10 cargo test -p tollgate-replica --features planted-bugs,next-version --test it -- upgrades
 
 test-slow: strace ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
 	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties
