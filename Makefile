@@ -37,7 +37,7 @@ NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run strace valgrind hot-path test test-processes test-others test-slow lint sim chaos mutants-core mutants-sim \
+.PHONY: help run dist strace valgrind hot-path test test-processes test-others test-slow lint sim chaos mutants-core mutants-sim \
 	mutants-node fuzz bench bench-core bench-replica bench-storage bench-compare bench-compare-build peers
 
 help: ## List the targets
@@ -51,6 +51,13 @@ strace:
 	@command -v strace > /dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes strace; \
 	else echo "strace is missing: install it, or the tests of failing disks fail"; fi
+
+# A debugger and `perf` find tollgate.debug beside the binary by the name written into it.
+dist: ## Build the binary to ship in target/dist/: stripped, with its debug information in a file of its own
+	cargo build --profile dist --locked --package tollgate --bin tollgate
+	cd target/dist && objcopy --only-keep-debug tollgate tollgate.debug && \
+		objcopy --strip-all --add-gnu-debuglink=tollgate.debug tollgate tollgate-stripped && \
+		mv tollgate-stripped tollgate && ls -l tollgate tollgate.debug
 
 test: strace ## Run every test, then the core's once more with small sizes
 	$(TEST_WORKSPACE) --no-run
