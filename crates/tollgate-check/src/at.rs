@@ -36,6 +36,12 @@ impl At {
         At(self.0.saturating_add(us))
     }
 
+    /// `us` microseconds earlier, but not before the beginning.
+    #[must_use]
+    pub const fn before_us(self, us: u64) -> At {
+        At(self.0.saturating_sub(us))
+    }
+
     /// `ms` milliseconds later.
     #[must_use]
     pub const fn after_ms(self, ms: u64) -> At {

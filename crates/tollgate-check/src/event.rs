@@ -55,6 +55,9 @@ pub enum Event {
         revision: Revision,
         /// Whether the lease lives in another group and only its locks are here.
         stub: bool,
+        /// How long messages of that entry were on their way, in microseconds: to the member that completed its quorum,
+        /// and back. As the world that carried them counts it, so that no member's own slowness is in it.
+        carried_us: u64,
     },
     /// No leader of the group can commit from here on.
     Leaderless {

@@ -183,7 +183,10 @@ impl Host {
             Part::Raft { blank, message, .. } => replica.step(from, blank, message, turn),
             Part::Chunk(chunk) => replica.chunk_arrived(from, chunk, turn),
             Part::ChunkAck { transfer, status, .. } => replica.chunk_acked(from, transfer, status, turn),
-            Part::Letter { letter, .. } => replica.letter(letter, turn),
+            Part::Letter { letter, .. } => match replica.passes_on(from) {
+                Some(leader) => turn.send(leader, &Part::Letter { group, letter }),
+                None => replica.letter(letter, turn),
+            },
             Part::CompareAt { index, .. } => replica.compare_at(from, index),
             Part::StateHash { index, hash, .. } => replica.peer_hashed(from, index, hash, turn),
             Part::DiskLost { .. } if replica.is_blank() => turn.event(HostEvent::DiskLost { group }),
@@ -335,10 +338,10 @@ impl Host {
 
     fn send_letters(&mut self) {
         for (group, letter) in self.turn.take_letters() {
-            let leader = self.replicas.get(&group).and_then(Replica::leader);
-            match leader {
+            let replica = self.replicas.get(&group);
+            match replica.and_then(|replica| replica.takes_letters(self.turn.now)) {
                 Some(leader) if leader == self.turn.config.node => self.letters.push((group, letter)),
-                Some(leader) => self.turn.send(leader, &Part::Letter { group, letter }),
+                Some(other) => self.turn.send(other, &Part::Letter { group, letter }),
                 // It is written again, when there may be a leader.
                 None => {}
             }

@@ -32,13 +32,22 @@ impl tollgate_replica::Caller for Caller {
     }
 }
 
-/// A caller that stands by: for which lock, and on which wait once that was said.
+/// A caller that has asked for a lock and has not hung up.
 #[derive(Debug)]
 struct Standing {
     group: GroupId,
     lease: LeaseId,
     name: Name,
-    wait: Option<Revision>,
+    heard: Heard,
+}
+
+/// What such a caller was told last. It may be told that it waits after it was told something final: two copies of its
+/// request were on their way, and the second was answered first.
+#[derive(Debug)]
+enum Heard {
+    Nothing,
+    Waits(Revision),
+    Final,
 }
 
 /// What a read is about.
@@ -166,8 +175,11 @@ impl Front {
             received(caller.call, at, history);
         }
         if let (true, Some((lease, name))) = (caller.lane != Lane::Session, asked_for(&command)) {
-            let standing = Standing { group: caller.group, lease, name, wait: None };
-            self.standing.entry(tollgate_replica::Caller::key(&caller)).or_insert(standing);
+            let standing = Standing { group: caller.group, lease, name, heard: Heard::Nothing };
+            let known = self.standing.entry(tollgate_replica::Caller::key(&caller)).or_insert(standing);
+            if matches!(known.heard, Heard::Final) {
+                known.heard = Heard::Nothing;
+            }
         }
         self.desk.command(caller, caller.group, command, fast, host);
     }
@@ -208,22 +220,22 @@ impl Front {
 
     /// Keeps the book of who stands by.
     fn note(&mut self, caller: &Caller, answer: &tollgate_replica::Answer<Reading>) {
-        let who = tollgate_replica::Caller::key(caller);
-        match answer {
-            tollgate_replica::Answer::Queued { create_revision, .. } => {
-                if let Some(standing) = self.standing.get_mut(&who) {
-                    standing.wait = Some(*create_revision);
-                }
-            }
-            _ => drop(self.standing.remove(&who)),
+        if let Some(standing) = self.standing.get_mut(&tollgate_replica::Caller::key(caller)) {
+            standing.heard = match answer {
+                tollgate_replica::Answer::Queued { create_revision, .. } => Heard::Waits(*create_revision),
+                _ => Heard::Final,
+            };
         }
     }
 
     /// Whether anybody stands by a wait here, or may: a request that is not answered yet may be for it.
     pub fn stands_by(&self, group: GroupId, wait: &WaitView) -> bool {
-        self.standing.values().any(|standing| match standing.wait {
-            Some(on) => (standing.group, on) == (group, wait.create_revision),
-            None => (standing.group, standing.lease, &standing.name) == (group, wait.lease, &wait.name),
+        self.standing.values().any(|standing| match standing.heard {
+            Heard::Waits(on) => (standing.group, on) == (group, wait.create_revision),
+            Heard::Nothing => {
+                (standing.group, standing.lease, &standing.name) == (group, wait.lease, &wait.name)
+            }
+            Heard::Final => false,
         })
     }
 }
@@ -348,6 +360,26 @@ pub(crate) fn seen_holder(holder: tollgate_core::HolderView) -> Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_caller_stands_by_if_it_was_told_last_that_it_waits() {
+        type Told = tollgate_replica::Answer<Reading>;
+        let (group, lease) = (GroupId::new(0), LeaseId::new(9).unwrap());
+        let (name, create_revision) = (Name::new("jobs").unwrap(), Revision::new(7).unwrap());
+        let caller = Caller { client: ClientNo(1), call: CallId(1), attempt: 1, group, lane: Lane::Single };
+        let wait = WaitView { name: name.clone(), create_revision, lease, attended: true, asks: 1 };
+        let mut front = Front::new(1);
+        let standing = Standing { group, lease, name, heard: Heard::Nothing };
+        front.standing.insert(tollgate_replica::Caller::key(&caller), standing);
+        assert!(front.stands_by(group, &wait), "its request is not answered yet");
+        // The second copy of its request was refused before the first was answered.
+        front.note(&caller, &Told::NotDone(ProposeError::Overloaded { group }));
+        assert!(!front.stands_by(group, &wait));
+        front.note(&caller, &Told::Queued { create_revision, position: 1 });
+        assert!(front.stands_by(group, &wait));
+        front.note(&caller, &Told::AskAgain { group, leader: None });
+        assert!(!front.stands_by(group, &wait));
+    }
 
     #[test]
     fn a_copy_of_a_request_without_seq_is_taken_once() {

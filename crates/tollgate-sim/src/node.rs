@@ -65,8 +65,8 @@ pub(crate) struct Process {
 
 /// What a process has to look at in its next turn.
 pub(crate) enum Input {
-    /// From a peer.
-    Frame(Vec<u8>),
+    /// From a peer, and how long it was on its way.
+    Frame { from: u64, way_us: At, bytes: Vec<u8> },
     /// From a client.
     Request(ClientNo, Box<Request>),
     /// A connection broke.

@@ -44,4 +44,15 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
         16_001_572,
         "a caller was told to ask again, and an earlier attempt of its call stayed parked: nobody's wait stood in line",
     ),
+    (918_274_257, "the judge did not know for how long the network had carried the entry that ended a lease"),
+    (
+        7_000_012_643,
+        "a node that was removed from a group wrote to whoever had led it then of the ends of leases",
+    ),
+    (
+        7_000_018_906,
+        "the world took a caller for gone that was refused by one copy of its request and queued by another",
+    ),
+    (7_000_064_448, "a leader waited an election timeout for a node with a full disk to take over"),
+    (7_000_083_398, "a leader waited an election timeout for a node that it did not reach to take over"),
 ];

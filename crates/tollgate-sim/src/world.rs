@@ -6,6 +6,7 @@
 
 mod attendance;
 mod clients;
+mod commits;
 mod deadlocks;
 mod faults;
 mod healing;
@@ -28,6 +29,7 @@ use crate::trace::Trace;
 use crate::types::{At, ClientNo};
 use attendance::Attendance;
 use clients::Clients;
+use commits::Commits;
 use deadlocks::DeadlockWatch;
 use healing::Healing;
 use leadership::Leadership;
@@ -60,6 +62,7 @@ pub struct World {
     trace: Trace,
     rng: Rng,
     leadership: Leadership,
+    commits: Commits,
     attendance: Attendance,
     deadlocks: DeadlockWatch,
     stuck: Stuck,
@@ -88,7 +91,7 @@ pub struct World {
 /// Something that is going to happen.
 enum Happening {
     Turn { node: u64, ticket: u64 },
-    Frame { from: u64, to: u64, epoch: u32, bytes: Vec<u8> },
+    Frame { from: u64, to: u64, epoch: u32, sent: At, bytes: Vec<u8> },
     Request { from: ClientNo, to: u64, epoch: u32, request: Box<Request> },
     Response { from: u64, to: ClientNo, epoch: u32, response: Box<Response> },
     Wake { client: ClientNo, ticket: u64 },
@@ -155,6 +158,7 @@ impl World {
             trace: Trace::new(words),
             rng: Rng::stream(seed, "world", 0),
             leadership: Leadership::new(groups),
+            commits: Commits::new(groups),
             attendance: Attendance::default(),
             deadlocks: DeadlockWatch::default(),
             stuck: Stuck::default(),
@@ -205,7 +209,9 @@ impl World {
     fn happen(&mut self, what: Happening) {
         match what {
             Happening::Turn { node, ticket } => self.turn(node, ticket),
-            Happening::Frame { from, to, epoch, bytes } => self.frame_arrives(from, to, epoch, bytes),
+            Happening::Frame { from, to, epoch, sent, bytes } => {
+                self.frame_arrives(from, to, epoch, sent, bytes);
+            }
             Happening::Request { from, to, epoch, request } => self.request_arrives(from, to, epoch, request),
             Happening::Response { from, to, epoch, response } => {
                 self.response_arrives(from, to, epoch, *response);

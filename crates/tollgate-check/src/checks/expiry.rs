@@ -1,8 +1,9 @@
 //! P5 and P6: a lease ends neither early nor late.
 //!
 //! Early: before TTL after a leader received the last acknowledged renewal, on any trusted clock. Late: after TTL from
-//! the last renewal that can have happened, plus the slack, plus what elections and pauses add. Where no server was
-//! recorded, only what calls show is judged. Not here: whether the client knew (`belief`).
+//! the last renewal that can have happened, plus the slack, plus what elections and pauses add, plus the time for which
+//! the network carried the entry that ended it. Where no server was recorded, only what calls show is judged. Not here:
+//! whether the client knew (`belief`).
 
 use crate::at::At;
 use crate::call::{Op, Outcome};
@@ -79,10 +80,14 @@ fn not_late(evidence: &Evidence<'_>, lease: &Lease, over: Option<usize>, report:
     // Whatever ended it in the end: no other reason lets it live longer.
     for ended in &lease.ended {
         let other = ended.stub.then_some(ended.group);
-        blame_if_late(evidence, lease, (base, due), (home, other), (ended.place, "ended"), report);
+        // A stub's end waits for two entries: the one that ends the lease, and its own.
+        let at_home = lease.ended_at_home().filter(|_| ended.stub).map_or(0, |home| home.carried_us);
+        let at = evidence.timeline.at(ended.place).before_us(ended.carried_us + at_home);
+        blame_if_late(evidence, lease, (base, due), (home, other), (ended.place, at, "ended"), report);
     }
     if let Some(over) = over.filter(|_| lease.ended_at_home().is_none()) {
-        blame_if_late(evidence, lease, (base, due), (home, None), (over, "still lives"), report);
+        let at = evidence.timeline.at(over);
+        blame_if_late(evidence, lease, (base, due), (home, None), (over, at, "still lives"), report);
     }
 }
 
@@ -101,16 +106,22 @@ fn blame_if_late(
     lease: &Lease,
     (base, due): (At, At),
     (home, other): (GroupId, Option<GroupId>),
-    (place, what): (usize, &str),
+    (place, at, what): (usize, At, &str),
     report: &mut Report,
 ) {
     let slack_us = evidence.settings.late_slack_ms * 1_000;
-    let at = evidence.timeline.at(place);
     let added = |group| evidence.allowances.us(group, base.us(), at.us(), slack_us);
     let latest = due.after_us(slack_us).after_us(added(home));
     let latest = other.map_or(latest, |other| latest.after_us(slack_us).after_us(added(other)));
     if at > latest {
-        let says = format!("lease {} {what} at {at}: it had to be gone by {latest}", lease.id);
+        let carried_us = evidence.timeline.at(place).since(at);
+        let carried = if carried_us == 0 {
+            String::new()
+        } else {
+            format!(", of which messages were on their way for {} ms", carried_us.div_ceil(1_000))
+        };
+        let at = evidence.timeline.at(place);
+        let says = format!("lease {} {what} at {at}{carried}: it had to be gone by {latest}", lease.id);
         report.broken(Promise::P6, events(lease, Some(place)), says);
     }
 }
@@ -227,6 +238,42 @@ mod tests {
         run.passes();
         let mut run = Scenario::with_leases(1);
         run.leaderless_ms(100).interrupted_ms(100).interrupted_ms(100).wait_ms(11_200).lease_expired(1, 2);
+        run.breaks(P6, "had to be gone by");
+    }
+
+    #[test]
+    fn an_entry_that_the_network_carried_for_long_may_end_a_lease_that_much_later() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(11_000).lease_ended_carried(1, 2, Expired, false, 450);
+        run.passes();
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(11_000).lease_ended_carried(1, 2, Expired, false, 350);
+        run.breaks(P6, "messages were on their way for 350 ms: it had to be gone by");
+    }
+
+    #[test]
+    fn what_happened_while_the_network_carried_the_entry_excuses_no_second_time() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_900).leaderless_ms(300).lease_ended_carried(1, 2, Expired, false, 350);
+        run.breaks(P6, "had to be gone by");
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_500).leaderless_ms(300).wait_ms(350).lease_ended_carried(1, 2, Expired, false, 350);
+        run.passes();
+    }
+
+    #[test]
+    fn the_stub_of_a_lease_waits_for_two_entries() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_900)
+            .lease_ended_carried(1, 2, Expired, false, 400)
+            .wait_ms(900)
+            .lease_ended_carried(1, 9, Expired, true, 350);
+        run.passes();
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(10_900)
+            .lease_ended_carried(1, 2, Expired, false, 400)
+            .wait_ms(1_000)
+            .lease_ended_carried(1, 9, Expired, true, 300);
         run.breaks(P6, "had to be gone by");
     }
 

@@ -265,9 +265,22 @@ impl Scenario {
     }
 
     pub(crate) fn lease_ended(&mut self, of: u64, at: u64, reason: LeaseEnd, stub: bool) -> &mut Self {
+        self.lease_ended_carried(of, at, reason, stub, 0)
+    }
+
+    /// The end of a lease by an entry whose messages were on their way for so long.
+    pub(crate) fn lease_ended_carried(
+        &mut self,
+        of: u64,
+        at: u64,
+        reason: LeaseEnd,
+        stub: bool,
+        ms: u64,
+    ) -> &mut Self {
         let group = if stub { OTHER_GROUP } else { GROUP };
-        let (incarnation, at) = (revision(of), revision(at));
-        self.record(Event::LeaseEnded { group, lease: lease(of), incarnation, reason, revision: at, stub })
+        let (lease, incarnation, revision) = (lease(of), revision(of), revision(at));
+        let carried_us = ms * 1_000;
+        self.record(Event::LeaseEnded { group, lease, incarnation, reason, revision, stub, carried_us })
     }
 
     pub(crate) fn believes_ms(&mut self, of: u64, ms: u64) -> &mut Self {

@@ -36,6 +36,8 @@ pub(crate) struct Ended {
     pub(crate) reason: LeaseEnd,
     pub(crate) revision: Revision,
     pub(crate) stub: bool,
+    /// For how long messages were on their way until the entry that ended it was committed.
+    pub(crate) carried_us: u64,
 }
 
 /// One incarnation of a lease.
@@ -296,13 +298,14 @@ fn of(found: &mut BTreeMap<(LeaseId, Revision), Lease>, id: LeaseId, incarnation
 fn read_ends(timeline: Timeline<'_>, found: &mut BTreeMap<(LeaseId, Revision), Lease>) {
     for (place, event) in timeline.iter() {
         match event {
-            Event::LeaseEnded { group, lease, incarnation, reason, revision, stub } => {
+            Event::LeaseEnded { group, lease, incarnation, reason, revision, stub, carried_us } => {
                 let record = of(found, *lease, *incarnation);
                 if !stub {
                     record.group.get_or_insert(*group);
                 }
-                let (group, reason, revision, stub) = (*group, *reason, *revision, *stub);
-                record.ended.push(Ended { place, group, reason, revision, stub });
+                let (group, reason, revision) = (*group, *reason, *revision);
+                let (stub, carried_us) = (*stub, *carried_us);
+                record.ended.push(Ended { place, group, reason, revision, stub, carried_us });
             }
             Event::FinalState { group, leases, .. } => {
                 for (lease, incarnation) in leases {

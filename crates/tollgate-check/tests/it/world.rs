@@ -462,7 +462,16 @@ impl World {
             self.settle(&name);
         }
         let (incarnation, revision) = (found.incarnation, self.revision);
-        self.record(Event::LeaseEnded { group: GROUP, lease, incarnation, reason, revision, stub: false });
+        let (stub, carried_us) = (false, 0);
+        self.record(Event::LeaseEnded {
+            group: GROUP,
+            lease,
+            incarnation,
+            reason,
+            revision,
+            stub,
+            carried_us,
+        });
         for state in self.clients.values_mut().filter(|state| state.lease == Some(lease)) {
             *state = Client { waits_for: state.waits_for, ..Client::default() };
         }

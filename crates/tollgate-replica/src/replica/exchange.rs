@@ -15,7 +15,7 @@ use crate::proposals::Asker;
 use crate::turn::Turn;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{AckLeaseEnd, Command, ConfirmStub, EndStub, LeaseEnd, RegisterStub, Reply};
-use tollgate_types::{GroupId, LeaseId, Revision};
+use tollgate_types::{GroupId, LeaseId, NodeId, Revision};
 
 /// What was written and not settled within this time is written again.
 const RETELL_MS: u64 = 200;
@@ -126,6 +126,24 @@ impl Replica {
         for (home, keys) in by_home {
             turn.post(home, Letter::Audit { from: self.group, keys });
         }
+    }
+
+    /// To whom letters for this group go: its leader, as far as this node knows. One that was removed hears of no
+    /// later leader, but may lead other groups yet: it writes to the others in turn, and they pass its letters on.
+    pub(crate) fn takes_letters(&self, now: Moment) -> Option<NodeId> {
+        if !self.removed {
+            return self.leader();
+        }
+        let voters = self.members.voters.len();
+        let turn = usize::try_from(now.us() / 1_000 / RETELL_MS).ok()?.checked_rem(voters)?;
+        self.members.voters.iter().nth(turn).copied()
+    }
+
+    /// Who leads instead, if `from` could not know because it is no member. Letters of members stop here: so none
+    /// travels on and on between nodes that take each other for the leader.
+    pub(crate) fn passes_on(&self, from: NodeId) -> Option<NodeId> {
+        let lost = !self.leads() && !self.removed && !self.members.contains(from);
+        self.leader().filter(|leader| lost && *leader != self.node)
     }
 
     /// A letter to this group's leader.

@@ -331,10 +331,14 @@ impl Replica {
     }
 
     /// Hands leadership to `to`, or to the full voter that has most of the log, at the end of the turn: what is asked
-    /// for until then goes before, keepalives first.
+    /// for until then goes before, keepalives first. Not to one that could not take over: nothing would be proposed
+    /// until Raft gives up, an election timeout later.
     pub(crate) fn transfer_leadership(&mut self, to: Option<NodeId>, turn: &Turn) {
         if self.leads() {
-            self.hand_on_to = to.or_else(|| self.best_successor(turn));
+            self.hand_on_to = match to {
+                Some(to) => Some(to).filter(|to| self.is_fit(*to, turn)),
+                None => self.best_successor(turn),
+            };
         }
     }
 

@@ -1,6 +1,6 @@
 //! Elections, failover, transfers.
 
-use crate::cluster::{Cluster, GROUP, node};
+use crate::cluster::{Cluster, GROUP, grant_lease, node};
 use tollgate_replica::{Host, HostEvent, Role};
 
 fn break_connections(cluster: &mut Cluster, dead: u64) {
@@ -72,6 +72,28 @@ fn leadership_goes_to_whom_it_is_given() {
     let to = if old == 3 { 1 } else { 3 };
     cluster.act(old, |host| host.transfer_leadership(GROUP, Some(node(to))));
     cluster.until("it leads", |cluster| cluster.leader_now() == Some(to));
+}
+
+#[test]
+fn a_leader_does_not_wait_for_a_successor_that_could_not_take_over() {
+    let mut cluster = Cluster::new(5, &[5], 1);
+    let old = cluster.leader();
+    cluster.run_ms(300);
+    let full: Vec<u64> = (1..=4).filter(|number| *number != old).collect();
+    // One is silent, the disk of another is full, and the fifth would hand leadership on at once.
+    cluster.isolate(full[0]);
+    cluster.nodes.get_mut(&node(full[1])).unwrap().host.as_mut().unwrap().disk_full(true);
+    cluster.run_ms(1_100);
+    assert_eq!(cluster.leader_now(), Some(old));
+    for to in [full[0], full[1], 5] {
+        cluster.act(old, |host| host.transfer_leadership(GROUP, Some(node(to))));
+        let begun_us = cluster.now_us;
+        cluster.apply(grant_lease(1, 60_000));
+        let took_ms = (cluster.now_us - begun_us) / 1_000;
+        assert!(took_ms < 100, "nothing was proposed for {took_ms} ms, for the sake of {to}");
+    }
+    cluster.act(old, |host| host.transfer_leadership(GROUP, Some(node(full[2]))));
+    cluster.until("the one that is well leads", |cluster| cluster.leader_now() == Some(full[2]));
 }
 
 #[test]

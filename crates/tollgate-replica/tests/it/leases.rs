@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, GROUP, client_id, grant_lease, lease_id, lock, node, renew};
 use tollgate_core::{AddStub, Command, Rejection, Reply, RevokeLease};
-use tollgate_replica::ProposalOutcome;
+use tollgate_replica::{HostEvent, MemberChange, ProposalId, ProposalOutcome};
 use tollgate_types::{GroupId, Revision};
 
 const OTHER: GroupId = GroupId::new(1);
@@ -134,6 +134,48 @@ fn letters_are_written_again_until_they_arrive() {
     cluster.run_ms(700);
     cluster.heal();
     assert!(matches!(lock_elsewhere(&mut cluster, ELSEWHERE, 1), Reply::Acquired { .. }));
+}
+
+/// It still leads another, and hears no more of who leads that one.
+#[test]
+fn p6_a_node_that_was_removed_from_a_group_tells_its_later_leader_of_ends() {
+    let mut cluster = Cluster::with(3, &[], 2, |config| {
+        (config.audit_ms, config.balance_ms) = (600_000, 0);
+    });
+    let home = leader_of(&mut cluster, GROUP);
+    let others: Vec<u64> = (1..=3).filter(|number| *number != home).collect();
+    cluster.run_ms(300);
+    let hand_to = |cluster: &mut Cluster, to: u64| {
+        let from = leader_of(cluster, OTHER);
+        cluster.act(from, |host| host.transfer_leadership(OTHER, Some(node(to))));
+        cluster.until("it leads", |cluster| cluster.host(to).leads(OTHER));
+        cluster.run_ms(300);
+    };
+    if leader_of(&mut cluster, OTHER) != others[0] {
+        hand_to(&mut cluster, others[0]);
+    }
+    let incarnation = granted(&mut cluster, 1, 2_000);
+    add_stub(&mut cluster, 1, incarnation);
+    assert!(matches!(lock_elsewhere(&mut cluster, ELSEWHERE, 1), Reply::Acquired { .. }));
+    let remove = MemberChange::Remove { node: node(home) };
+    cluster.act(others[0], |host| host.change_members(OTHER, ProposalId(1_000_000), &remove));
+    assert!(matches!(cluster.answer(ProposalId(1_000_000)), Ok(ProposalOutcome::Members(_))));
+    cluster.until("it hears of it", |cluster| {
+        cluster.events.contains(&(node(home), HostEvent::Removed { group: OTHER }))
+    });
+    hand_to(&mut cluster, others[1]);
+    assert!(cluster.host(home).leads(GROUP));
+    cluster
+        .until("the lease has ended", |cluster| cluster.host(home).state(GROUP).unwrap().lease_count() == 0);
+    let ended_us = cluster.now_us;
+    cluster.until("the stub has ended", |cluster| {
+        cluster.host(others[1]).state(OTHER).unwrap().stub_count() == 0
+    });
+    let took_ms = (cluster.now_us - ended_us) / 1_000;
+    assert!(took_ms < 500, "took {took_ms} ms");
+    cluster.until("it was acknowledged", |cluster| {
+        cluster.host(home).state(GROUP).unwrap().unacked_count() == 0
+    });
 }
 
 #[test]

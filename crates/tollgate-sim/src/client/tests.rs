@@ -173,7 +173,8 @@ impl World {
             };
             let stub = crate::types::group_of(ended.lease.slot(), count) != id;
             let (lease, incarnation, revision) = (ended.lease, ended.incarnation, applied.revision);
-            let event = Event::LeaseEnded { group: id, lease, incarnation, reason, revision, stub };
+            let event =
+                Event::LeaseEnded { group: id, lease, incarnation, reason, revision, stub, carried_us: 0 };
             self.history.record(tollgate_check::At::from_us(self.at), event);
         }
         for resolution in applied.resolved.clone() {

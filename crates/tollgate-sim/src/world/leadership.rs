@@ -31,8 +31,29 @@ struct Lead {
     still: bool,
     committed: u64,
     committed_at: At,
-    /// Until then the leader may be handing its leadership on, and takes no proposals meanwhile.
-    handing_on_until: At,
+    handing_on: Option<HandingOn>,
+}
+
+/// A leader that may be handing its leadership on, and takes no proposals meanwhile.
+#[derive(Clone)]
+struct HandingOn {
+    node: u64,
+    /// When it has given up at the latest, unless its time stands still until then: it counts its own.
+    until: At,
+    /// When it was last looked at, and whether its time stood still from then on.
+    seen: At,
+    stood: bool,
+}
+
+impl HandingOn {
+    /// Whether it may go on, now that its node's process is up or not, and its time stands still or not.
+    fn look(&mut self, now: At, up: bool, stands: bool) -> bool {
+        if self.stood {
+            self.until += now - self.seen;
+        }
+        (self.seen, self.stood) = (now, stands);
+        up && now < self.until
+    }
 }
 
 impl Leadership {
@@ -79,9 +100,29 @@ impl World {
     /// The leader has been asked to hand on its leadership: until that has happened, or been given up, it is as good
     /// as none.
     pub(super) fn hands_on(&mut self, group: GroupId) {
+        let Some((node, _)) = self.leader_of(group) else { return };
         let timeout_us = 1_000 * self.scenario.config.election_timeout_ms;
-        self.leadership.groups[group.number() as usize].handing_on_until =
-            self.now + timeout_us + timeout_us / 5;
+        let (until, seen, stood) =
+            (self.now + timeout_us + timeout_us / 5, self.now, self.stands_still(node));
+        self.leadership.groups[group.number() as usize].handing_on =
+            Some(HandingOn { node, until, seen, stood });
+    }
+
+    /// Whether no time passes for a node's process.
+    fn stands_still(&self, number: u64) -> bool {
+        let node = &self.nodes[&number];
+        !node.is_lively(self.now) || node.clock.is_behind(self.now)
+    }
+
+    /// Whether a group's leader may be handing its leadership on. `leader` is who leads, if somebody does.
+    fn is_handing_on(&mut self, group: GroupId, leader: Option<u64>) -> bool {
+        let place = group.number() as usize;
+        let Some(mut handing) = self.leadership.groups[place].handing_on.take() else { return false };
+        let (up, stands) = (self.nodes[&handing.node].is_up(), self.stands_still(handing.node));
+        let goes_on =
+            handing.look(self.now, up, stands) && leader.is_none_or(|leader| leader == handing.node);
+        self.leadership.groups[place].handing_on = goes_on.then_some(handing);
+        goes_on
     }
 
     pub(super) fn look_at_leaders(&mut self) {
@@ -96,16 +137,17 @@ impl World {
         let troubled = !self.active.is_empty() || now < self.troubled_at + AFTERMATH_US;
         let reaches = found.as_ref().is_some_and(|(leader, status)| self.reaches_quorum(*leader, status));
         let still = found.as_ref().is_some_and(|(leader, _)| self.nodes[leader].clock.is_behind(now));
+        let handing_on = self.is_handing_on(group, found.as_ref().map(|(leader, _)| *leader));
         let lead = &mut self.leadership.groups[group.number() as usize];
         lead.leader = found.as_ref().map(|(leader, _)| *leader);
         let mut stuck = false;
         if let Some((_, status)) = &found {
-            let waits = status.committed < status.last_index || now < lead.handing_on_until;
+            let waits = status.committed < status.last_index || handing_on;
             if status.committed != lead.committed || !waits {
                 lead.committed = status.committed;
                 lead.committed_at = now;
             }
-            stuck = (troubled || now < lead.handing_on_until) && now > lead.committed_at + STUCK_US;
+            stuck = (troubled || handing_on) && now > lead.committed_at + STUCK_US;
         }
         let can_commit = reaches && !stuck;
         let (was_led, was_still) = (lead.led, lead.still);
@@ -141,5 +183,26 @@ impl World {
             && [&members.voters, &members.outgoing]
                 .into_iter()
                 .all(|voters| voters.is_empty() || voters.iter().filter(reached).count() > voters.len() / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_that_hands_on_counts_its_own_time() {
+        let mut handing = HandingOn { node: 1, until: 1_200, seen: 0, stood: false };
+        assert!(handing.look(1_000, true, true));
+        assert!(handing.look(1_500, true, true), "it has stood still since");
+        assert!(handing.look(4_000, true, false), "and until now");
+        assert!(handing.look(4_199, true, false));
+        assert!(!handing.look(4_200, true, false), "its time went on");
+    }
+
+    #[test]
+    fn a_leader_that_died_hands_nothing_on() {
+        let mut handing = HandingOn { node: 1, until: 1_200, seen: 0, stood: false };
+        assert!(!handing.look(300, false, true));
     }
 }

@@ -64,6 +64,7 @@ impl World {
         let moment = node.clock.moment(now);
         let inputs = process.inbox.len();
         self.trace.mix([number, now, inputs as u64]);
+        self.commits.turn(process.inbox.iter().filter_map(heard).collect());
         process.host.begin_turn(moment);
         for input in std::mem::take(&mut process.inbox) {
             take(process, input, now, &mut self.history);
@@ -122,7 +123,8 @@ impl World {
         if votes {
             self.votes(number);
         }
-        self.record_ends(&output.applied);
+        self.note_proposed(number);
+        self.record_ends(number, &output.applied);
         let node = self.nodes.get_mut(&number).expect("nodes are never forgotten");
         let process = node.process.as_mut().expect("it just took a turn");
         let mut answers = Vec::new();
@@ -148,17 +150,20 @@ impl World {
     fn send_frame(&mut self, from: u64, to: u64, bytes: Vec<u8>) {
         self.trace.mix_bytes(&bytes);
         let (arrivals, epoch) = self.network.send(self.now, End::Node(from), End::Node(to));
+        let sent = self.now;
         if let Some(at) = arrivals[1] {
-            self.plan(at, Happening::Frame { from, to, epoch, bytes: bytes.clone() });
+            self.plan(at, Happening::Frame { from, to, epoch, sent, bytes: bytes.clone() });
         }
         if let Some(at) = arrivals[0] {
-            self.plan(at, Happening::Frame { from, to, epoch, bytes });
+            self.commits.sent(sent, from, to, at - sent);
+            self.plan(at, Happening::Frame { from, to, epoch, sent, bytes });
         }
     }
 
-    pub(super) fn frame_arrives(&mut self, from: u64, to: u64, epoch: u32, bytes: Vec<u8>) {
+    pub(super) fn frame_arrives(&mut self, from: u64, to: u64, epoch: u32, sent: At, bytes: Vec<u8>) {
         if self.nodes.contains_key(&to) && self.network.is_current(End::Node(from), End::Node(to), epoch) {
-            self.give(to, Input::Frame(bytes));
+            let way_us = self.now - sent;
+            self.give(to, Input::Frame { from, way_us, bytes });
         }
     }
 
@@ -197,7 +202,7 @@ impl World {
     }
 
     /// Records the ends of leases when the first node applies them.
-    fn record_ends(&mut self, applied: &[AppliedEntry]) {
+    fn record_ends(&mut self, number: u64, applied: &[AppliedEntry]) {
         self.stats.entries_applied += applied.len() as u64;
         for entry in applied {
             let recorded = &mut self.recorded[entry.group.number() as usize];
@@ -205,6 +210,10 @@ impl World {
                 continue;
             }
             *recorded = entry.index;
+            if entry.ended_leases.is_empty() {
+                continue;
+            }
+            let carried_us = self.carried_us(number, entry.group, entry.index);
             for ended in &entry.ended_leases {
                 let stub = group_of(ended.lease.slot(), self.scenario.groups) != entry.group;
                 let event = Event::LeaseEnded {
@@ -214,6 +223,7 @@ impl World {
                     reason: lease_end(ended.reason),
                     revision: entry.revision,
                     stub,
+                    carried_us,
                 };
                 self.history.record(tollgate_check::At::from_us(self.now), event);
             }
@@ -294,11 +304,19 @@ fn is_empty(output: &Output) -> bool {
         && (applied.is_empty() && events.is_empty())
 }
 
+/// Who sent a frame, and how long it was on its way.
+fn heard(input: &Input) -> Option<(u64, At)> {
+    match input {
+        Input::Frame { from, way_us, .. } => Some((*from, *way_us)),
+        _ => None,
+    }
+}
+
 /// Hands one input to the host or the front.
 fn take(process: &mut Process, input: Input, now: At, history: &mut History) {
     let host = &mut process.host;
     match input {
-        Input::Frame(bytes) => {
+        Input::Frame { bytes, .. } => {
             host.receive(&bytes).expect("frames are whole, and nobody here speaks another language");
         }
         Input::Request(client, request) => process.front.request(client, *request, host, now, history),
