@@ -37,11 +37,12 @@ NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run dist strace valgrind hot-path test test-processes test-others test-slow lint sim chaos mutants-core mutants-sim \
-	mutants-node fuzz bench bench-core bench-replica bench-storage bench-compare bench-compare-build peers
+.PHONY: help run dist strace valgrind hot-path test test-processes test-others test-slow python-client test-python-client lint \
+	sim chaos mutants-core mutants-sim mutants-node fuzz bench bench-core bench-replica bench-storage bench-compare \
+	bench-compare-build peers
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: ## Start a three-node cluster on this machine, ready to lock (ARGS="--nodes 5" and so on)
 	cargo run --profile quick -p tollgate -- dev $(ARGS)
@@ -74,6 +75,21 @@ test-others:
 test-slow: strace ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
 	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties
 	cargo test -p tollgate --test it -- --ignored --nocapture --test-threads 1
+
+# What the program of docs/write-a-client.md needs, from PyPI: its libraries, and stubs made from the .proto files.
+PYTHON = target/python-client/venv/bin/python
+PROTO = crates/tollgate-proto/proto
+
+python-client: ## Prepare docs/examples/client.py in target/python-client: libraries from PyPI, and stubs
+	test -x $(PYTHON) || python3 -m venv target/python-client/venv
+	$(PYTHON) -m pip install --quiet --requirement docs/examples/requirements.txt
+	mkdir -p target/python-client/stubs
+	$(PYTHON) -m grpc_tools.protoc -I $(PROTO) --python_out target/python-client/stubs \
+		--grpc_python_out target/python-client/stubs $(PROTO)/tollgate/v1/*.proto
+
+test-python-client: python-client ## Run docs/examples/client.py against three processes: forced release, dead lease, ...
+	cargo build -p tollgate
+	TOLLGATE=target/debug/tollgate PYTHONPATH=target/python-client/stubs $(PYTHON) docs/examples/client_test.py
 
 # Instructions are counted by valgrind.
 valgrind:
