@@ -77,7 +77,7 @@ impl Single {
     fn request(&mut self) -> Request {
         let acked = if self.seq > 0 { vec![SeqRange { first: 1, last: self.seq }] } else { Vec::new() };
         self.seq += 1;
-        Request { seq: self.seq, acked, attempt: 0, lease_id: 0 }
+        Request { seq: self.seq, acked, ..Request::default() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use std::time::Duration;
-use tollgate_types::{ClusterId, GroupId, LeaseId, Mode, NodeId, Revision, Token};
+use tollgate_types::{ClusterId, GroupId, LeaseId, Lineage, Mode, NodeId, Revision, Token};
 
 /// How the node at one endpoint is doing, or why that could not be learned.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct EndpointStatus {
 pub struct NodeStatus {
     /// The cluster that it belongs to.
     pub cluster: ClusterId,
+    /// The history of grants that the cluster goes on; none if the node knows of none.
+    pub lineage: Option<Lineage>,
     /// Its id.
     pub node: Option<NodeId>,
     /// Its name in the settings.

@@ -23,7 +23,7 @@ use crate::consistency::Consistency;
 use crate::error::Error;
 use std::time::Duration;
 use tollgate_proto::{convert, v1};
-use tollgate_types::{LeaseId, Mode, NodeId, Revision, Token};
+use tollgate_types::{LeaseId, Lineage, Mode, NodeId, Revision, Token};
 
 /// The wire's word for how fresh a read must be.
 pub(crate) fn consistency(consistency: Consistency) -> i32 {
@@ -51,6 +51,11 @@ pub(crate) fn cursor(cursor: String) -> Option<String> {
 }
 
 /// The revision that a header tells.
+/// The lineage in an answer's header, if it has one.
+pub(crate) fn lineage(header: Option<&v1::Header>) -> Option<Lineage> {
+    header.and_then(|header| Lineage::new(header.lineage))
+}
+
 pub(crate) fn header_revision(header: Option<&v1::Header>) -> Result<Revision, Error> {
     revision(header.map_or(0, |header| header.revision))
 }

@@ -18,7 +18,7 @@ use tollgate_proto::convert::{ModeFields, write_mode};
 use tollgate_proto::v1::{
     self, CancelOutcome, EndReason, operation::Op, operation_result::Result as OpResult,
 };
-use tollgate_types::{LeaseId, Mode, Revision, Token};
+use tollgate_types::{LeaseId, Lineage, Mode, Revision, Token};
 
 /// A lock that is held.
 ///
@@ -82,6 +82,11 @@ impl Guard {
     /// The lease that it hangs on.
     pub fn lease_id(&self) -> LeaseId {
         self.grant.core().lease
+    }
+
+    /// The history of grants that its token belongs to ([`Session::lineage`](crate::Session::lineage)).
+    pub fn lineage(&self) -> Option<Lineage> {
+        self.grant.core().lineage()
     }
 
     /// The owner that holds it: the name of an [`OwnerHandle`](crate::OwnerHandle), or one made for this acquire alone.

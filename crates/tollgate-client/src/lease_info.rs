@@ -1,7 +1,7 @@
 //! A lease as it is, and what hangs on it.
 
 use std::time::Duration;
-use tollgate_types::{GroupId, LeaseId, Mode, Revision, Token};
+use tollgate_types::{GroupId, LeaseId, Mode, Revision, Seq, Token};
 
 /// A lease that was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct LeaseGranted {
     pub renewed: bool,
     /// The revision of its grant: tells it from an earlier lease with the same id.
     pub incarnation: Revision,
+    /// From here on no number was used by a request of the lease. None from a node that does not know.
+    pub next_seq: Option<Seq>,
 }
 
 /// A lease.

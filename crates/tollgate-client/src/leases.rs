@@ -108,7 +108,8 @@ pub struct GrantLease {
 }
 
 impl GrantLease {
-    /// With this id. Granting a living id again under the same client id renews it; under another it is refused.
+    /// With this id. Granting a living id again under the same client id renews it; under another, or an empty one, it
+    /// is refused.
     pub fn id(mut self, id: LeaseId) -> GrantLease {
         self.id = Some(id);
         self
@@ -120,7 +121,8 @@ impl GrantLease {
         self
     }
 
-    /// What the lease's client is called in listings; otherwise what this client is called.
+    /// What the lease's client is called in listings; otherwise what this client is called. An empty one is nobody's:
+    /// an attempt that went unanswered can't be told from another client's then, and the next one may be refused.
     pub fn client_id(mut self, client_id: &str) -> GrantLease {
         client_id.clone_into(&mut self.request.client_id);
         self

@@ -83,7 +83,7 @@ pub use registers::{
 };
 pub use semaphore::Semaphore;
 pub use session::{Session, SessionBuilder};
-pub use tollgate_types::{ClusterId, GroupId, LeaseId, Mode, NodeId, Revision, Slot, Token};
+pub use tollgate_types::{ClusterId, GroupId, LeaseId, Lineage, Mode, NodeId, Revision, Seq, Slot, Token};
 pub use watch::{Watch, WatchBuilder, WatchItem};
 
 /// The guide, whose code is compiled with the tests.

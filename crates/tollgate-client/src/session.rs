@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use tollgate_types::{LeaseId, Revision};
+use tollgate_types::{LeaseId, Lineage, Revision};
 
 /// A lease that is kept alive, and under which locks are taken. Cheap to clone.
 ///
@@ -83,6 +83,13 @@ impl Session {
     /// The revision at which the lease was granted: tells it from an earlier one with the same id.
     pub fn incarnation(&self) -> Revision {
         self.core().incarnation
+    }
+
+    /// The history of grants that the cluster goes on: kept by clusters that are restored from its backups, and another
+    /// in a cluster that is founded anew. Tokens of one lineage can be compared. None while the cluster has not told
+    /// one.
+    pub fn lineage(&self) -> Option<Lineage> {
+        self.core().lineage()
     }
 
     /// How long the client believes in the lease if no more keepalives are answered; zero once it is lost.

@@ -1,10 +1,11 @@
 //! The changes that consensus orders. Adding a variant or a field changes the log format (`format::command`).
 
 use tollgate_types::{
-    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
-    Owner, Revision, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, Lineage, LogTime, Metadata, Mode, Name,
+    Names, Owner, Revision, Seq, SeqRanges, Slot, Token, Value, WallTime,
 };
 
+use crate::format::FORMAT_1;
 use crate::reply::LeaseEnd;
 
 /// One command with the log time that the leader stamped on it.
@@ -12,8 +13,17 @@ use crate::reply::LeaseEnd;
 pub struct Entry {
     /// The group's log time. Never below that of the entry before it.
     pub at: LogTime,
+    /// What time of day the leader believed it was. Decides nothing.
+    pub wall: WallTime,
     /// What to do.
     pub command: Command,
+}
+
+impl Entry {
+    /// An entry of which nobody noted the time of day.
+    pub const fn new(at: LogTime, command: Command) -> Entry {
+        Entry { at, wall: WallTime::UNKNOWN, command }
+    }
 }
 
 /// A change that consensus has ordered.
@@ -57,6 +67,38 @@ pub enum Command {
     AckLeaseEnd(AckLeaseEnd),
     /// Ends a wait that is part of a deadlock over several groups, which no group sees by itself.
     EndDeadlock(EndDeadlock),
+    /// Says of which lineage the group is, if that was never said: what a new cluster's first leader drew.
+    SetLineage(Lineage),
+}
+
+impl Command {
+    /// Takes away what entries of a format have no place for, so that who keeps the command has what others will read.
+    pub fn fit_into(&mut self, format: u8) {
+        if format > FORMAT_1 {
+            return;
+        }
+        if let Some(request) = self.request_mut() {
+            request.scope = Scope::Unsaid;
+        }
+        if let Command::CancelWait(cancel) = self
+            && let CancelTarget::SeqOn { seq, .. } = cancel.target
+        {
+            cancel.target = CancelTarget::Seq(seq);
+        }
+    }
+
+    fn request_mut(&mut self) -> Option<&mut Request> {
+        match self {
+            Command::AcquireLock(acquire) => acquire.request.as_mut(),
+            Command::ReleaseLock(ReleaseLock { by: ReleaseBy::Holder { request, .. }, .. }) => {
+                request.as_mut()
+            }
+            Command::ConvertLock(convert) => convert.request.as_mut(),
+            Command::Proclaim(proclaim) => proclaim.request.as_mut(),
+            Command::Txn(txn) => txn.request.as_mut().map(|(_, request)| request),
+            _ => None,
+        }
+    }
 }
 
 /// The identity of a request within its lease, by which a repeat is known.
@@ -66,6 +108,19 @@ pub struct Request {
     pub seq: Seq,
     /// Requests whose answers the client has; their outcomes need not be kept, and they never run again.
     pub acked: SeqRanges,
+    /// Whether the command is all of the request.
+    pub scope: Scope,
+}
+
+/// How much of a client's request a command is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Nobody said: it is from a log that had no place for that.
+    Unsaid,
+    /// All of it.
+    Whole,
+    /// What one group has of a request for these names, which lie in several groups.
+    PartOf(Box<Names>),
 }
 
 /// See [`Command::GrantLease`].
@@ -296,6 +351,13 @@ pub struct CancelWait {
 pub enum CancelTarget {
     /// That of a request, even one that has not arrived yet: then it never takes effect.
     Seq(Seq),
+    /// Likewise, of a request on this lock and no other: another request's claim that has the seq is let be.
+    SeqOn {
+        /// The request.
+        seq: Seq,
+        /// One of its locks.
+        name: Name,
+    },
     /// That of an owner in a lock's queue.
     Waiter {
         /// The lock.
@@ -351,6 +413,21 @@ pub struct Txn {
     pub then: Vec<Op>,
     /// What to do if one does not.
     pub otherwise: Vec<Op>,
+}
+
+impl Txn {
+    /// The keys that it names one by one, in both branches: which of them it runs may depend on the state, and where it
+    /// belongs must not. A range sees what is here.
+    pub(crate) fn single_keys(&self) -> impl Iterator<Item = &Key> {
+        let compared = self.compares.iter().map(|compare| &compare.key);
+        let ops = self.then.iter().chain(&self.otherwise);
+        compared.chain(ops.filter_map(|op| match op {
+            Op::Put { key, .. }
+            | Op::Get(RangeQuery { keys: KeySelector::Key(key), .. })
+            | Op::Delete(KeySelector::Key(key)) => Some(key),
+            Op::Get(_) | Op::Delete(_) => None,
+        }))
+    }
 }
 
 /// One condition of a transaction.

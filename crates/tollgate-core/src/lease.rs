@@ -26,6 +26,8 @@ pub(crate) struct Lease {
     pub(crate) last_seen: LogTime,
     pub(crate) revoke_on_disconnect: bool,
     pub(crate) requests: Requests,
+    /// Seqs below this may have been used in groups with stubs of it, though this one has not seen them.
+    pub(crate) seqs_from: u64,
     pub(crate) residence: Residence,
 
     // Derived, rebuilt on load: its claims as a list in order of creation.

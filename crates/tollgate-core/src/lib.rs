@@ -22,7 +22,7 @@
 //! fn main() -> Result<(), Invalid> {
 //!     let mut state = State::new(Limits::DEFAULT);
 //!     let mut at_second = |second: u64, command: Command| {
-//!         state.apply(Entry { at: LogTime::from_ms(second * 1_000), command })
+//!         state.apply(Entry::new(LogTime::from_ms(second * 1_000), command))
 //!     };
 //!     let names = Names::One(Name::new("db/migrate")?);
 //!     let (first, second) = (LeaseId::new(1)?, LeaseId::new(2)?);
@@ -71,6 +71,7 @@ mod claim;
 mod command;
 mod deadlock_search;
 mod event;
+mod fingerprint;
 mod format;
 mod index;
 mod lease;
@@ -93,7 +94,7 @@ pub use command::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
     ConvertLock, EndDeadlock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, Op,
     Proclaim, RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request,
-    RevokeLease, Sort, Txn, Wait,
+    RevokeLease, Scope, Sort, Txn, Wait,
 };
 pub use deadlock_search::{BlockedBy, BlockedWait, Blocker, Victim, WaitEdges, Who, find_deadlocks};
 pub use event::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState, claim_key};
@@ -109,7 +110,7 @@ pub use reply::{
     Reply, Resolution, WaitOutcome,
 };
 pub use ring::{Compacted, EventBatch};
-pub use state::{APPLY_VERSION_SUPPORTED, ResumeError, STUB_GROUPS_MAX, State};
+pub use state::{APPLY_VERSION_SUPPORTED, ResumeError, STUB_GROUPS_MAX, State, entry_format};
 pub use view::{
     Closed, HolderView, LeaseClaim, LeaseView, LockView, RegisterView, StubView, UnackedEnd, WaitView,
     WaiterView,

@@ -50,6 +50,8 @@ pub enum Reply {
         deadline: LogTime,
         /// Whether it lived already and was renewed.
         renewed: bool,
+        /// From here on no seq was used by whoever had the lease until now.
+        next_seq: Seq,
     },
     /// One result per renewal, in order.
     LeasesRenewed(Vec<Renewed>),
@@ -337,6 +339,17 @@ pub enum Rejection {
         /// Which.
         seq: Seq,
     },
+    /// Another request was sent under this seq before.
+    #[error(
+        "seq {seq} was used before, by another request of this lease: a seq is used once; number the requests of a \
+         program that starts again from {next} on"
+    )]
+    SeqReused {
+        /// Which.
+        seq: Seq,
+        /// Where the lease's unused seqs begin.
+        next: Seq,
+    },
     /// A repeat of a request that was rejected. The first answer had the details.
     #[error("request {seq} was rejected before ({code:?}): correct it and send it with a new seq")]
     RejectedBefore {
@@ -471,6 +484,7 @@ rejection_codes! {
     StubNotFound = 21,
     TooManyGroups = 22,
     WrongGroup = 23,
+    SeqReused = 24,
 }
 
 /// What a lock is in use as, while anyone holds or awaits it.

@@ -4,6 +4,7 @@
 //! leaves only its number behind, and numbers given out in order collapse into one range.
 
 use crate::claim::Claim;
+use crate::fingerprint::Subject;
 use crate::reply::{EndReason, RejectionCode};
 use crate::slab::Id;
 use smallvec::SmallVec;
@@ -19,10 +20,12 @@ pub(crate) struct Requests {
 }
 
 /// A request seen and not acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeptFor {
     pub(crate) seq: Seq,
     pub(crate) kept: Kept,
+    /// What it was about, whatever becomes of that.
+    pub(crate) subject: Subject,
     /// Whether it had to wait, once: it counts among the waits until it is acknowledged, so that however many end at
     /// once they leave room for other requests.
     pub(crate) waited: bool,
@@ -102,17 +105,27 @@ impl Requests {
         self.place(seq).ok().map(|at| self.kept[at].kept)
     }
 
+    /// What a request that is kept was about.
+    pub(crate) fn subject(&self, seq: Seq) -> Option<&Subject> {
+        self.place(seq).ok().map(|at| &self.kept[at].subject)
+    }
+
+    /// The highest seq that was seen or acknowledged; 0 if none was.
+    pub(crate) fn highest(&self) -> u64 {
+        self.seen.ranges().last().map_or(0, |(_, to)| *to)
+    }
+
     /// Whether a request that is kept had to wait.
     pub(crate) fn has_waited(&self, seq: Seq) -> bool {
         self.place(seq).is_ok_and(|at| self.kept[at].waited)
     }
 
-    /// Remembers a request that did not wait, or changes what answers one.
+    /// Changes what answers a request. One of which nobody knows what it is about is remembered by it.
     pub(crate) fn keep(&mut self, seq: Seq, kept: Kept) {
-        self.keep_for(KeptFor { seq, kept, waited: false });
+        self.keep_for(KeptFor { seq, kept, subject: Subject::UNKNOWN, waited: false });
     }
 
-    /// Remembers a request, or changes what answers it; whether it waited stays as it was.
+    /// Remembers a request, or changes what answers it; what it was about and whether it waited stay as they were.
     pub(crate) fn keep_for(&mut self, new: KeptFor) {
         self.seen.insert(new.seq);
         match self.place(new.seq) {

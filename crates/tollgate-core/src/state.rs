@@ -35,6 +35,7 @@ pub use resume::ResumeError;
 
 use crate::claim::Claim;
 use crate::command::{Command, Entry};
+use crate::format::{ENTRY_FORMAT_VERSION, FORMAT_1};
 use crate::index::Index;
 use crate::lease::{Lease, Unacked};
 use crate::lock::{Closure, Lock};
@@ -47,14 +48,24 @@ use crate::slab::{Id, Pages, Slab};
 use placement::Placement;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tollgate_types::{GroupId, GroupMap, Key, LeaseId, Limits, LogTime, Name, Revision};
+use tollgate_types::{GroupId, GroupMap, Key, LeaseId, Limits, Lineage, LogTime, Name, Revision};
 
 /// The newest way of applying entries that this binary knows.
-pub const APPLY_VERSION_SUPPORTED: u32 = if cfg!(feature = "next-version") { REHEARSED } else { 1 };
+pub const APPLY_VERSION_SUPPORTED: u32 =
+    if cfg!(feature = "next-version") { REHEARSED } else { KNOWS_REQUESTS };
+
+/// The version from which on a state knows its requests by what they are about, and its lineage.
+const KNOWS_REQUESTS: u32 = 2;
 
 /// The version that upgrades are rehearsed with, in tests that ask for it: leases get a millisecond more than they were
 /// asked for, which is enough to tell two states apart.
-const REHEARSED: u32 = 2;
+const REHEARSED: u32 = 3;
+
+/// In which format a leader writes the entries that will be applied by a version: every member of a group that was
+/// raised to it reads that format.
+pub fn entry_format(apply_version: u32) -> u8 {
+    if apply_version >= KNOWS_REQUESTS { ENTRY_FORMAT_VERSION } else { FORMAT_1 }
+}
 
 /// Locks, leases, registers and history of one group.
 ///
@@ -71,7 +82,7 @@ const REHEARSED: u32 = 2;
 ///     address: Address::NONE,
 ///     revoke_on_disconnect: false,
 /// };
-/// state.apply(Entry { at: LogTime::ZERO, command: Command::GrantLease(grant) });
+/// state.apply(Entry::new(LogTime::ZERO, Command::GrantLease(grant)));
 ///
 /// let acquire = AcquireLock {
 ///     names: Name::new("db/migrate")?.into(),
@@ -86,7 +97,7 @@ const REHEARSED: u32 = 2;
 ///     attended: false,
 ///     request: None,
 /// };
-/// let applied = state.apply(Entry { at: LogTime::from_ms(5), command: Command::AcquireLock(acquire) });
+/// let applied = state.apply(Entry::new(LogTime::from_ms(5), Command::AcquireLock(acquire)));
 /// let Reply::Acquired { token, .. } = applied.reply else { panic!("nobody else is there") };
 /// assert_eq!(token.get(), 2);
 /// # Ok::<(), tollgate_types::Invalid>(())
@@ -96,6 +107,8 @@ pub struct State {
     revision: Revision,
     limits: Limits,
     apply_version: u32,
+    /// None until a leader of a new cluster has drawn it.
+    lineage: Option<Lineage>,
     placement: Placement,
     /// No lock is granted before this, whatever its name: the group was restored from a backup. Zero if it never was.
     closed_until: LogTime,
@@ -153,6 +166,8 @@ struct Scratch {
     ended_leases: Vec<EndedLease>,
     /// Whether anything is due and not reaped. If not, nobody is dead and nothing needs purging.
     overdue: bool,
+    /// What a request is about, as bytes: reused.
+    subject: Vec<u8>,
 }
 
 impl State {
@@ -171,6 +186,7 @@ impl State {
             revision: Revision::ZERO,
             limits,
             apply_version: 1,
+            lineage: None,
             placement: Placement::new(group, map),
             closed_until: LogTime::ZERO,
             leases: Slab::new(),
@@ -213,6 +229,9 @@ impl State {
         );
         self.trim_ring();
         self.now = entry.at;
+        if self.planted(Bug::WallTimeDecides) {
+            self.now = self.now.max(LogTime::from_ms(entry.at.ms() + entry.wall.unix_ms() % 2));
+        }
         self.scratch.moment += 1;
         self.scratch.overdue = self.is_due();
         let budget = self.work(self.limits.reaps_per_entry_max);
@@ -252,6 +271,7 @@ impl State {
             Command::RegisterStub(register) => self.register_stub(*register),
             Command::AckLeaseEnd(ack) => self.ack_lease_end(*ack),
             Command::EndDeadlock(end) => self.end_deadlock(end),
+            Command::SetLineage(lineage) => self.set_lineage(*lineage),
         }
     }
 
@@ -273,6 +293,18 @@ impl State {
         }
         self.apply_version = asked;
         Reply::Done
+    }
+
+    fn set_lineage(&mut self, lineage: Lineage) -> Reply {
+        if self.knows_requests() && (self.lineage.is_none() || self.planted(Bug::LineageReplaced)) {
+            self.lineage = Some(lineage);
+        }
+        Reply::Done
+    }
+
+    /// Whether the rules of version 2 are in force.
+    fn knows_requests(&self) -> bool {
+        self.apply_version >= KNOWS_REQUESTS
     }
 
     /// Whether the rules of the rehearsed version are in force. A rule of any version asks like this, and never what

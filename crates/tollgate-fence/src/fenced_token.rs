@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use tollgate_types::{Invalid, Mode, Token};
+use tollgate_types::{Invalid, Lineage, Mode, Token};
 
 /// What of a lock's mode matters to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,12 +55,17 @@ impl fmt::Display for FenceMode {
 /// Its text form fits a header, a variable or a column of text:
 ///
 /// ```
-/// use tollgate_fence::{FenceMode, FencedToken};
-/// use tollgate_types::Token;
+/// use tollgate_fence::FencedToken;
+/// use tollgate_types::{Lineage, Token};
 ///
-/// let token = FencedToken { token: Token::new(41)?, mode: FenceMode::Shared };
+/// let token = FencedToken::shared(Token::new(41)?);
 /// assert_eq!(token.to_string(), "41:shared");
 /// assert_eq!("41:shared".parse::<FencedToken>()?, token);
+///
+/// // With the cluster's lineage behind it, if the holder knows that.
+/// let token = token.of_lineage(Lineage::new(0x1f));
+/// assert_eq!(token.to_string(), "41:shared@000000000000001f");
+/// assert_eq!("41:shared@000000000000001f".parse::<FencedToken>()?, token);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -77,6 +82,9 @@ pub struct FencedToken {
     pub token: Token,
     /// How its holder holds the lock.
     pub mode: FenceMode,
+    /// The history of grants that the number belongs to, if its holder knows: a cluster that is restored from a backup
+    /// goes on with it, one that is founded anew has another, and begins with tokens from 1 on.
+    pub lineage: Option<Lineage>,
 }
 
 impl FencedToken {
@@ -85,28 +93,35 @@ impl FencedToken {
 
     /// The token of an exclusive grant.
     pub const fn exclusive(token: Token) -> FencedToken {
-        FencedToken { token, mode: FenceMode::Exclusive }
+        FencedToken { token, mode: FenceMode::Exclusive, lineage: None }
     }
 
     /// The token of a shared grant.
     pub const fn shared(token: Token) -> FencedToken {
-        FencedToken { token, mode: FenceMode::Shared }
+        FencedToken { token, mode: FenceMode::Shared, lineage: None }
     }
 
     /// The token of a grant of permits.
     pub const fn permit(token: Token) -> FencedToken {
-        FencedToken { token, mode: FenceMode::Permit }
+        FencedToken { token, mode: FenceMode::Permit, lineage: None }
     }
 
     /// The token of a grant; none for the intent modes, as in [`FenceMode::of`].
     pub fn of_grant(token: Token, mode: Mode) -> Option<FencedToken> {
-        Some(FencedToken { token, mode: FenceMode::of(mode)? })
+        Some(FencedToken { token, mode: FenceMode::of(mode)?, lineage: None })
+    }
+
+    /// The same token, of this lineage.
+    #[must_use]
+    pub const fn of_lineage(self, lineage: Option<Lineage>) -> FencedToken {
+        FencedToken { lineage, ..self }
     }
 }
 
 impl fmt::Display for FencedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.token, self.mode)
+        write!(f, "{}:{}", self.token, self.mode)?;
+        self.lineage.map_or(Ok(()), |lineage| write!(f, "@{lineage}"))
     }
 }
 
@@ -114,8 +129,15 @@ impl FromStr for FencedToken {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<FencedToken, ParseError> {
-        let Some((number, mode)) = text.split_once(':') else {
+        let Some((number, rest)) = text.split_once(':') else {
             return Err(ParseError::NoMode { text: shortened(text) });
+        };
+        let (mode, lineage) = match rest.split_once('@') {
+            Some((mode, lineage)) => {
+                let read = read_lineage(lineage);
+                (mode, Some(read.ok_or_else(|| ParseError::NotALineage { text: shortened(lineage) })?))
+            }
+            None => (rest, None),
         };
         // `u64::from_str` would read "+41" as well; two texts for one value invite comparing texts.
         let plain =
@@ -126,8 +148,15 @@ impl FromStr for FencedToken {
         let token = Token::new(number).map_err(ParseError::Token)?;
         let mode = FenceMode::ALL.into_iter().find(|known| known.as_str() == mode);
         let mode = mode.ok_or_else(|| ParseError::UnknownMode { text: shortened(text) })?;
-        Ok(FencedToken { token, mode })
+        Ok(FencedToken { token, mode, lineage })
     }
+}
+
+/// Sixteen hex digits, as they are written.
+fn read_lineage(text: &str) -> Option<Lineage> {
+    let lineage = Lineage::new(u64::from_str_radix(text, 16).ok()?)?;
+    // `from_str_radix` would read "+1F" as well.
+    (lineage.to_string() == text).then_some(lineage)
 }
 
 /// At most 40 characters of what somebody sent: enough to recognise it, and no more in our logs.
@@ -153,6 +182,14 @@ pub enum ParseError {
     /// The number is 0, or too great for a token.
     #[error(transparent)]
     Token(Invalid),
+    /// What stands behind the `@` is no lineage.
+    #[error(
+        "{text:?} is no lineage: give its 16 hex digits, as in 41:exclusive@0123456789abcdef, or leave it out"
+    )]
+    NotALineage {
+        /// Its beginning.
+        text: String,
+    },
     /// What stands behind the `:` is no mode.
     #[error("{text:?} has an unknown mode: it must be exclusive, shared or permit")]
     UnknownMode {
@@ -170,8 +207,10 @@ mod tests {
     fn every_token_is_read_back_from_its_text() {
         for number in [1, 7, 41, 1 << 32, REVISION_END - 1] {
             for mode in FenceMode::ALL {
-                let token = FencedToken { token: Token::new(number).unwrap(), mode };
-                assert_eq!(token.to_string().parse(), Ok(token));
+                for lineage in [None, Lineage::new(1), Lineage::new(u64::MAX)] {
+                    let token = FencedToken { token: Token::new(number).unwrap(), mode, lineage };
+                    assert_eq!(token.to_string().parse(), Ok(token));
+                }
             }
         }
     }
@@ -196,6 +235,13 @@ mod tests {
             "9007199254740992:shared",
             "99999999999999999999999:shared",
             "permit:3",
+            "41:exclusive@",
+            "41:exclusive@0000000000000000",
+            "41:exclusive@1f",
+            "41:exclusive@000000000000001F",
+            "41:exclusive@+00000000000001f",
+            "41:exclusive@000000000000001f@000000000000001f",
+            "41@000000000000001f:exclusive",
         ] {
             assert!(text.parse::<FencedToken>().is_err(), "{text:?}");
         }

@@ -566,9 +566,12 @@ impl Router {
 
     /// Where an answer comes from.
     pub fn header(&self, group: GroupId, revision: Option<Revision>) -> HeaderInfo {
-        let term = self.shared.status.borrow().groups.get(&group).map_or(0, |status| status.term);
+        let (term, lineage) = {
+            let status = self.shared.status.borrow();
+            status.groups.get(&group).map_or((0, None), |status| (status.term, status.lineage))
+        };
         let (cluster, node) = (self.shared.chart.borrow().cluster, self.own_id());
-        HeaderInfo { cluster, node, group, revision: revision.unwrap_or(Revision::ZERO), term }
+        HeaderInfo { cluster, node, group, revision: revision.unwrap_or(Revision::ZERO), term, lineage }
     }
 
     /// Notes what operators ask about later, at the leader.

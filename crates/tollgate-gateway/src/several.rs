@@ -3,8 +3,9 @@
 //! A group grants all its names at one moment; between groups there is no such moment. So locks are taken in the order
 //! of groups, which every request keeps: requests made while holding nothing can't wait for each other in a circle. All
 //! parts carry the seq of the whole, since each group numbers the requests of a lease for itself: a repeat, through
-//! whichever node, finds what was taken before and goes on. Invariant: a request that is answered without the locks
-//! has left nothing behind in any group, or the answer says that it may have. Not here: operations on one group
+//! whichever node, finds what was taken before and goes on. And all parts carry the names of the whole, so that each
+//! group tells a part of another request from a repeat of this one. Invariant: a request that is answered without the
+//! locks has left nothing behind in any group, or the answer says that it may have. Not here: operations on one group
 //! (`router`).
 
 use crate::link::Purpose;
@@ -290,7 +291,10 @@ impl Router {
         }
         let mut outcome = None;
         for names in parts {
-            let part = v1::UnlockRequest { name: String::new(), names, ..unlock.clone() };
+            let mut part = v1::UnlockRequest { name: String::new(), names, ..unlock.clone() };
+            if let Some(request) = &mut part.request {
+                request.all_names.clone_from(&unlock.names);
+            }
             let result = self.carry_out_one(&mut Op::Unlock(part), errand).await;
             let failed = matches!(result, OpResult::Error(_));
             if failed || outcome.is_none() {
@@ -447,6 +451,7 @@ fn part_of(lock: &v1::LockRequest, names: Vec<String>, began: Instant) -> v1::Lo
     let mut part = v1::LockRequest { name: String::new(), names, timeout_ms, ..lock.clone() };
     if let Some(request) = &mut part.request {
         request.attempt = request.attempt.max(1);
+        request.all_names.clone_from(&lock.names);
     }
     part
 }
@@ -543,8 +548,8 @@ mod tests {
         for (attempt, sent) in [(0, 1), (1, 1), (7, 7)] {
             let request = Some(v1::Request { seq: 3, attempt, ..Default::default() });
             let asked = v1::LockRequest { request, ..asked.clone() };
-            let part = part_of(&asked, vec![name_in(0, 0)], Instant::now());
-            assert_eq!(part.request.map(|request| (request.seq, request.attempt)), Some((3, sent)));
+            let part = part_of(&asked, vec![name_in(0, 0)], Instant::now()).request.unwrap();
+            assert_eq!((part.seq, part.attempt, part.all_names), (3, sent, asked.names.clone()));
         }
     }
 

@@ -16,11 +16,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tollgate_core::Renewed;
 use tollgate_replica::{Desk, Done, Host, HostEvent, Job, Moment, Output, ReadError, Write, WriteNumber};
-use tollgate_types::{GroupId, LeaseId, NodeId};
+use tollgate_types::{GroupId, LeaseId, NodeId, WallTime};
 
 /// What arrives at a driver.
 #[derive(Debug)]
@@ -82,6 +82,12 @@ pub(crate) struct Driver {
     counted: (u64, u64),
 }
 
+/// What time of day this machine believes it is.
+fn wall_time() -> WallTime {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    WallTime::from_unix_ms(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// Why a driver's thread ended.
 pub(crate) type Ending = Result<(), Fault>;
 
@@ -120,6 +126,7 @@ impl Driver {
             let patience = self.patience();
             let count = self.inbox.take(&mut inputs, patience);
             self.outlets.meter.turn(count);
+            self.host.wall_time(wall_time());
             self.host.begin_turn(self.moment());
             let mut stop = false;
             for input in inputs.drain(..) {

@@ -3,8 +3,9 @@
 use crate::circle::Circle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tollgate_core::State;
 use tollgate_replica::{Host, Members, Role};
-use tollgate_types::{GroupId, GroupMap, NodeId};
+use tollgate_types::{GroupId, GroupMap, Lineage, NodeId};
 
 /// One group as this node sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct GroupStatus {
     pub serves: bool,
     /// Whether this node has lock state of the group: a witness has none, nor has a node that has just joined.
     pub has_state: bool,
+    /// The cluster's lineage, by that state.
+    pub lineage: Option<Lineage>,
 }
 
 /// All groups of a node.
@@ -48,10 +51,12 @@ impl NodeStatus {
         let removed = circle.is_removed();
         let of = |group| {
             let brief = host.brief(group).expect("one of the host's groups");
-            let (serves, has_state) = (brief.serves && !disk_full && !removed, host.state(group).is_some());
+            let state = host.state(group);
+            let (serves, has_state) = (brief.serves && !disk_full && !removed, state.is_some());
+            let lineage = state.and_then(State::lineage);
             // Whom a removed node followed may lead no more, and nobody would tell it.
             let leader = brief.leader.filter(|_| !removed);
-            GroupStatus { role: brief.role, leader, term: brief.term, serves, has_state }
+            GroupStatus { role: brief.role, leader, term: brief.term, serves, has_state, lineage }
         };
         NodeStatus {
             groups: host.groups().map(|group| (group, of(group))).collect(),

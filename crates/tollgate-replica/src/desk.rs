@@ -625,9 +625,11 @@ fn about(group: GroupId, command: &Command) -> About {
         Command::ConvertLock(convert) => {
             may_wait(&convert.names, convert.lease, convert.attended, &convert.request)
         }
-        Command::CancelWait(CancelWait { lease, target: CancelTarget::Seq(seq), .. }) => {
-            About::CancelOf((group, *lease, *seq))
-        }
+        Command::CancelWait(CancelWait {
+            lease,
+            target: CancelTarget::Seq(seq) | CancelTarget::SeqOn { seq, .. },
+            ..
+        }) => About::CancelOf((group, *lease, *seq)),
         _ => About::Nothing,
     }
 }

@@ -22,7 +22,7 @@ use crate::turn::{Peer, Turn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tollgate_core::{Command, State};
-use tollgate_types::{GroupId, GroupMap, Limits, LogTime, NodeId};
+use tollgate_types::{GroupId, GroupMap, Limits, LogTime, NodeId, WallTime};
 
 /// After a pause no more than this many heartbeat intervals count: what the pause left unread must be read before
 /// anybody concludes that a leader is silent.
@@ -303,6 +303,12 @@ impl Host {
         self.turn.announce();
     }
 
+    /// The time of day, for people who read the log: entries carry it, and nothing is decided by it. A host that is
+    /// told none notes none. May be called between turns as well.
+    pub fn wall_time(&mut self, wall: WallTime) {
+        self.turn.wall = wall;
+    }
+
     /// Whether this node takes part in its groups. While it does not, it hears nobody, gives no vote and asks for none:
     /// it may not until the other first members know its disk ([`crate::PeerDisks`]). A host takes part unless it is
     /// told otherwise. May be called between turns as well.
@@ -322,6 +328,7 @@ impl Host {
         self.assert_in_turn();
         self.in_turn = false;
         let mut groups = Vec::new();
+        self.give_lineage();
         for replica in self.replicas.values_mut() {
             groups.extend(replica.end_turn(&mut self.turn));
         }
@@ -334,6 +341,15 @@ impl Host {
             output.write = Some(Write { number, groups });
         }
         output
+    }
+
+    /// All groups of a cluster are of one lineage. A leader without a replica of the map's group gives none; the next
+    /// leader may have one.
+    fn give_lineage(&mut self) {
+        let known = self.replicas.get(&GroupId::MAP).and_then(Replica::state).and_then(State::lineage);
+        for replica in self.replicas.values_mut().filter(|replica| replica.lacks_lineage()) {
+            replica.give_lineage(known, &mut self.turn);
+        }
     }
 
     fn send_letters(&mut self) {

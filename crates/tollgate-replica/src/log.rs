@@ -154,6 +154,11 @@ impl Log {
         self.bytes_since_snapshot = 0;
     }
 
+    /// The entries from an index on.
+    pub(crate) fn entries_from(&self, index: u64) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.index >= index)
+    }
+
     /// The newest stamp in the log, entries that are not committed included. `None` if no entry here has one.
     pub(crate) fn last_stamp(&self) -> Option<LogTime> {
         self.entries.iter().rev().find_map(last_stamp)

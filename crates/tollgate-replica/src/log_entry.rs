@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use raft::eraftpb;
 use tollgate_core::{Command, DecodeError, Entry, Reader, Writer, decode_entry, encode_command};
-use tollgate_types::LogTime;
+use tollgate_types::{LogTime, WallTime};
 
 /// The longest command, encoded, and the longest entry. Peers read frames of twice this, which leaves room for what
 /// else is in a frame.
@@ -69,10 +69,10 @@ pub(crate) struct BatchWriter {
 }
 
 impl BatchWriter {
-    /// Encodes a command, to be added or not. How long it is.
-    pub(crate) fn encode(&mut self, at: LogTime, command: &Command) -> usize {
+    /// Encodes a command in a format, to be added or not. How long it is.
+    pub(crate) fn encode(&mut self, format: u8, at: (LogTime, WallTime), command: &Command) -> usize {
         self.scratch.clear();
-        encode_command(at, command, &mut self.scratch);
+        encode_command(format, at, command, &mut self.scratch);
         self.scratch.len()
     }
 
@@ -128,6 +128,21 @@ pub(crate) fn last_stamp(entry: &eraftpb::Entry) -> Option<LogTime> {
         .last()
 }
 
+/// The highest apply version that an entry raises to, if it raises any.
+pub(crate) fn last_raise(entry: &eraftpb::Entry) -> Option<u32> {
+    if entry.get_entry_type() != eraftpb::EntryType::EntryNormal {
+        return None;
+    }
+    let commands = EncodedBatch::new(&entry.data);
+    let commands =
+        commands.map(|command| command.expect("an entry of a log is what a leader encoded").command);
+    commands
+        .filter_map(
+            |command| if let Command::RaiseApplyVersion(version) = command { Some(version) } else { None },
+        )
+        .max()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,7 +150,8 @@ mod tests {
     fn batch(stamps: &[u64]) -> Vec<u8> {
         let mut writer = BatchWriter::default();
         for at in stamps {
-            writer.encode(LogTime::from_ms(*at), &Command::Tick);
+            let at = (LogTime::from_ms(*at), WallTime::UNKNOWN);
+            writer.encode(tollgate_core::ENTRY_FORMAT_VERSION, at, &Command::Tick);
             writer.add();
         }
         writer.take()

@@ -8,7 +8,7 @@ use crate::moment::Moment;
 use crate::output::ProposalId;
 use std::collections::VecDeque;
 use tollgate_core::Command;
-use tollgate_types::LogTime;
+use tollgate_types::{LogTime, WallTime};
 
 /// Who waits for a proposal's outcome.
 #[derive(Debug, Clone)]
@@ -28,9 +28,10 @@ pub(crate) struct Waiting {
     /// When it was proposed.
     pub(crate) since: Moment,
     pub(crate) askers: Vec<Asker>,
-    /// What they asked for, stamped `at`.
+    /// What they asked for, stamped `at`, when the leader's clock showed `wall`.
     pub(crate) batch: Vec<Box<Command>>,
     pub(crate) at: LogTime,
+    pub(crate) wall: WallTime,
 }
 
 #[derive(Debug, Default)]
@@ -59,11 +60,11 @@ impl Proposals {
         (index, term): (u64, u64),
         since: Moment,
         askers: Vec<Asker>,
-        (at, batch): (LogTime, Vec<Box<Command>>),
+        (at, wall, batch): (LogTime, WallTime, Vec<Box<Command>>),
     ) {
         assert!(self.waiting.back().is_none_or(|last| last.index < index), "a log grows at its end");
         self.count += askers.len();
-        self.waiting.push_back(Waiting { index, term, since, askers, batch, at });
+        self.waiting.push_back(Waiting { index, term, since, askers, batch, at, wall });
     }
 
     /// The entry at (index, term) is being applied.

@@ -127,6 +127,9 @@ pub(crate) struct Replica {
     clock: Option<LogClock>,
     /// The stamp of the newest stamped entry in the log; kept while leading.
     last_stamp: LogTime,
+    /// By which version an entry would be applied behind all that are in the log: a raise may stand there that is not
+    /// applied yet. Kept while leading.
+    log_version: u32,
     /// Boxed, for a command is big, and passes through many hands.
     queue: Vec<(Asker, Box<Command>)>,
     /// Since when what is proposed waits for more.
@@ -172,6 +175,8 @@ pub(crate) struct Replica {
     balanced_until: Moment,
     /// The apply version is not raised before this.
     raise_from: Moment,
+    /// No lineage is proposed before this.
+    lineage_from: Moment,
     /// For a planted bug: the highest stamp ever seen, in entries that were truncated too.
     highest_stamp: LogTime,
     /// For a planted bug: how many entries were there to be applied when this replica started.
@@ -253,6 +258,7 @@ impl Replica {
             election_ticks: election_tick,
             clock: None,
             last_stamp: LogTime::ZERO,
+            log_version: 0,
             queue: Vec::new(),
             gathered_from: Moment::NEVER,
             hand_on_to: None,
@@ -283,6 +289,7 @@ impl Replica {
             removed: false,
             balanced_until: Moment::NEVER,
             raise_from: turn.now,
+            lineage_from: turn.now,
             highest_stamp: LogTime::ZERO,
             replays_to: last,
             cut_off_us: 0,

@@ -20,7 +20,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tollgate_core::{ResumeError, State, Writer};
-use tollgate_types::{ClusterId, DiskId, DurationMs, NodeId, Revision};
+use tollgate_types::{ClusterId, DiskId, DurationMs, Lineage, NodeId, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// What every restore adds to the highest revision in a backup: more than a group grants in an hour, for what the old
@@ -110,12 +110,20 @@ pub struct GroupSummary {
     pub registers: u64,
     /// The longest time to live that a lease has, or may be granted.
     pub ttl_longest: DurationMs,
+    /// The history of grants that it belongs to; none in a state of apply version 1.
+    pub lineage: Option<Lineage>,
 }
 
 impl Summary {
     /// The highest revision of all groups: no token in the backup is higher.
     pub fn revision_max(&self) -> Revision {
         self.groups.iter().map(|summary| summary.group.revision).max().unwrap_or_default()
+    }
+
+    /// The history of grants that the cluster goes on, and that one restored from this will; none in the backup of a
+    /// cluster that knew none: then the restored one draws its own.
+    pub fn lineage(&self) -> Option<Lineage> {
+        self.groups.iter().find_map(|summary| summary.lineage)
     }
 
     /// For how long a holder from after the backup may still believe: the longest time to live in any group.
@@ -150,6 +158,7 @@ pub fn inspect(path: &Path) -> Result<Summary, RestoreError> {
             leases: state.lease_count(),
             registers: state.register_count(),
             ttl_longest: state.ttl_longest(),
+            lineage: state.lineage(),
         });
         Ok(())
     })?;

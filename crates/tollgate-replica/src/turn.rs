@@ -10,7 +10,7 @@ use crate::planted::Planted;
 use crate::randomness::Randomness;
 use crate::storage::{TransferId, WriteNumber};
 use std::collections::BTreeMap;
-use tollgate_types::{GroupId, NodeId};
+use tollgate_types::{GroupId, NodeId, WallTime};
 
 /// A frame past this size is closed and another begun, so that one peer's backlog can't hold up its heartbeats.
 const FRAME_BYTES_MAX: usize = 2 << 20;
@@ -19,6 +19,8 @@ pub(crate) struct Turn {
     pub(crate) config: HostConfig,
     pub(crate) randomness: Box<dyn Randomness + Send>,
     pub(crate) now: Moment,
+    /// The time of day, which entries carry along and nothing is decided by.
+    pub(crate) wall: WallTime,
     pub(crate) out: Output,
     /// The number of this turn's write, if there will be one.
     pub(crate) number: WriteNumber,
@@ -52,6 +54,7 @@ impl Turn {
             config,
             randomness,
             now,
+            wall: WallTime::UNKNOWN,
             out: Output::default(),
             number: WriteNumber(1),
             peers: BTreeMap::new(),

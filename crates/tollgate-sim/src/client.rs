@@ -13,6 +13,7 @@ mod session;
 mod settings;
 mod stats;
 mod task;
+mod twin;
 mod verdict;
 mod watching;
 mod work;
@@ -31,6 +32,7 @@ use std::collections::BTreeMap;
 use task::{Task, Zombie};
 use tollgate_check::{CallId, Event, Filter, History, Op, Outcome};
 use tollgate_types::{GroupId, NodeId};
+use twin::Twin;
 use verdict::{Verdict, verdict};
 use watching::Watching;
 
@@ -44,6 +46,7 @@ pub struct Client {
     /// How many groups there are.
     groups: u32,
     session: Option<Session>,
+    twin: Twin,
     /// How many sessions it has begun.
     epoch: u32,
     /// When the next one may begin.
@@ -85,6 +88,8 @@ pub struct ClientContext<'a> {
     pub nodes: &'a [NodeId],
     /// How many groups there are.
     pub groups: u32,
+    /// Whether all groups go by the newest rules from here on.
+    pub raised: bool,
     /// What happened to it and the others.
     pub stats: &'a mut ClientStats,
     /// What it saw that must not be.
@@ -104,6 +109,7 @@ impl Client {
             true_time: TrueTime::default(),
             groups: 1,
             session: None,
+            twin: Twin::default(),
             epoch: 0,
             session_from: 0,
             calls: Calls::new(no.0),
@@ -141,6 +147,7 @@ impl Client {
             self.act(index, local_now, at, ctx);
         }
         self.write_as_zombies(local_now, at, ctx);
+        self.act_as_twin(local_now, ctx);
         self.mind_watch(local_now, at, ctx);
         self.leave_if_done(local_now, at, ctx);
         self.send_due(local_now, at, ctx);
@@ -183,6 +190,12 @@ impl Client {
 
     fn answer(&mut self, from: NodeId, response: &Response, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         let Some(call) = self.calls.get_mut(response.call) else { return };
+        if call.why == Why::Twin {
+            call.done = true;
+            ctx.stats.twins += 1;
+            ctx.violations.extend(twin::judge(call, &response.answer));
+            return;
+        }
         if call.lane != response.lane {
             // It hung up there, and hears nothing of what is said.
             return;
@@ -268,6 +281,9 @@ impl Client {
         call.done = true;
         ctx.stats.answers += 1;
         let (why, seq, group, origin) = (call.why, call.seq, call.group, (call.epoch, call.first_sent));
+        if let (Some(seq), Some(outcome), true) = (seq, &outcome, logged && origin.0 == self.epoch) {
+            self.twin.note(seq, group, outcome);
+        }
         if let (Some(outcome), true) = (&outcome, call.op.is_some()) {
             ctx.history.record(at_checked, Event::Return { call: id, outcome: outcome.clone() });
         }
@@ -288,7 +304,7 @@ impl Client {
             (Why::Stub, _) => self.stub_answered(origin.0, group, ctx),
             (Why::Task(index), outcome) => self.task_answered(index, id, outcome, now, ctx),
             (Why::Cancel { task, of }, outcome) => self.cancel_answered(task, of, outcome, now, ctx),
-            (Why::Revoke | Why::Nobody | Why::Grant | Why::KeepAlive, _) => {}
+            (Why::Revoke | Why::Nobody | Why::Twin | Why::Grant | Why::KeepAlive, _) => {}
         }
     }
 

@@ -88,7 +88,7 @@ impl Scenario {
             latency,
             disk: DiskSpeed { fsync_us_min: 50, fsync_us_max, job_us_max: fsync_us_max * 4 },
             turn_us_max: rng.log_range(50, 800),
-            config: paced(&config(rng), seed),
+            config: of_version(paced(&config(rng), seed), seed),
             limits: limits(rng, slow),
             faults,
             planted: None,
@@ -166,6 +166,14 @@ fn paced(config: &HostConfig, seed: u64) -> HostConfig {
         commit_told_ms: *rng.pick(&[0, 1, 1, 20]),
         ..config.clone()
     }
+}
+
+/// In some worlds all nodes begin with the binary before the newest, and a rolling restart brings the newest. From a
+/// stream of its own, as above.
+fn of_version(config: HostConfig, seed: u64) -> HostConfig {
+    let rng = &mut Rng::stream(seed, "version", 0);
+    let newest = config.apply_version;
+    HostConfig { apply_version: if rng.percent(25) { newest - 1 } else { newest }, ..config }
 }
 
 /// Whether it loses a tenth or more of what nodes tell each other.

@@ -85,6 +85,8 @@ pub struct World {
     said: BTreeMap<(u64, GroupId), String>,
     /// Whether a host was seen to take turns for nothing: said once.
     spun: bool,
+    /// Every group was raised to the newest version.
+    raised: bool,
     over: bool,
 }
 
@@ -173,6 +175,7 @@ impl World {
             violations: Vec::new(),
             said: BTreeMap::new(),
             spun: false,
+            raised: false,
             over: false,
             scenario,
         }

@@ -57,6 +57,39 @@ impl fmt::Debug for ClusterId {
     }
 }
 
+/// A history of grants: drawn when a cluster is founded, and kept by every cluster that is restored from one of its
+/// backups, while a cluster that is founded anew, whatever its name, has another. Tokens of one lineage can be
+/// compared.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lineage(NonZeroU64);
+
+impl Lineage {
+    /// A lineage by number; none by 0.
+    pub const fn new(number: u64) -> Option<Lineage> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Lineage(number)),
+            None => None,
+        }
+    }
+
+    /// The lineage's number.
+    pub const fn number(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// A data directory, by a number that is drawn when it is founded: a node that comes back with another one has
 /// forgotten its promises.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

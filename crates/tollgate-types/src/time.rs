@@ -1,4 +1,4 @@
-//! Log time and durations, in milliseconds.
+//! Log time, durations and the time of day, in milliseconds.
 
 use std::fmt;
 
@@ -74,5 +74,31 @@ impl fmt::Debug for DurationMs {
 impl fmt::Display for DurationMs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ms", self.0)
+    }
+}
+
+/// A time of day by somebody's wall clock, for people: milliseconds since 1970. Wall clocks are wrong now and then, so
+/// nothing is decided by one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WallTime(u64);
+
+impl WallTime {
+    /// Nobody noted it.
+    pub const UNKNOWN: WallTime = WallTime(0);
+
+    /// A time by its milliseconds since 1970; 0 is unknown.
+    pub const fn from_unix_ms(ms: u64) -> WallTime {
+        WallTime(ms)
+    }
+
+    /// The milliseconds since 1970; 0 if unknown.
+    pub const fn unix_ms(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == WallTime::UNKNOWN { f.write_str("unknown") } else { write!(f, "{}ms after 1970", self.0) }
     }
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::lost::Lost;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate_types::{LeaseId, Mode, Token};
+use tollgate_types::{LeaseId, Lineage, Mode, Token};
 
 /// A lock that is held: see [`crate::Guard`].
 ///
@@ -32,6 +32,11 @@ impl Guard {
     /// The fencing token of each name, in order.
     pub fn tokens(&self) -> Result<Vec<(String, Token)>, Lost> {
         self.inner.tokens()
+    }
+
+    /// The history of grants that its token belongs to.
+    pub fn lineage(&self) -> Option<Lineage> {
+        self.inner.lineage()
     }
 
     /// The lock's name; of several, the first in order.

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::lost::Lost;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate_types::LeaseId;
+use tollgate_types::{LeaseId, Lineage};
 
 /// A session to be opened.
 #[derive(Debug)]
@@ -86,6 +86,11 @@ impl Session {
     /// How long the lease lives after its last keepalive.
     pub fn ttl(&self) -> Duration {
         self.inner.ttl()
+    }
+
+    /// The history of grants that the cluster goes on ([`crate::Session::lineage`]).
+    pub fn lineage(&self) -> Option<Lineage> {
+        self.inner.lineage()
     }
 
     /// How long the client believes in the lease if no more keepalives are answered; zero once it is lost.

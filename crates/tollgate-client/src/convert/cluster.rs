@@ -7,12 +7,13 @@ use crate::cluster_info::{
 };
 use crate::error::Error;
 use tollgate_proto::v1;
-use tollgate_types::{ClusterId, GroupId, NodeId};
+use tollgate_types::{ClusterId, GroupId, Lineage, NodeId};
 
 pub(crate) fn node_status(wire: v1::StatusResponse) -> Result<NodeStatus, Error> {
     let header = wire.header.unwrap_or_default();
     Ok(NodeStatus {
         cluster: ClusterId::new(header.cluster_id),
+        lineage: Lineage::new(header.lineage),
         node: node(header.member_id),
         name: wire.node_name,
         zone: wire.zone,

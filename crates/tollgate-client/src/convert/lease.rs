@@ -4,7 +4,7 @@ use super::{duration, lease_id, mode, revision, token_or_none};
 use crate::error::Error;
 use crate::lease_info::{LeaseClaim, LeaseGranted, LeaseInfo};
 use tollgate_proto::v1;
-use tollgate_types::GroupId;
+use tollgate_types::{GroupId, Seq};
 
 pub(crate) fn lease_granted(wire: &v1::LeaseGrantResponse) -> Result<LeaseGranted, Error> {
     Ok(LeaseGranted {
@@ -12,6 +12,7 @@ pub(crate) fn lease_granted(wire: &v1::LeaseGrantResponse) -> Result<LeaseGrante
         ttl: duration(wire.ttl_ms),
         renewed: wire.renewed,
         incarnation: revision(wire.incarnation)?,
+        next_seq: Seq::new(wire.next_seq).ok(),
     })
 }
 

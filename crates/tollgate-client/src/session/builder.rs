@@ -130,6 +130,7 @@ impl SessionBuilder {
             joined: true,
             revoke_on_disconnect,
             id_given: false,
+            lineage: convert::lineage(kept.header.as_ref()),
             first_seq,
         }))
     }
@@ -187,6 +188,7 @@ impl SessionBuilder {
                 joined: false,
                 revoke_on_disconnect: self.revoke_on_disconnect,
                 id_given,
+                lineage: convert::lineage(granted.header.as_ref()),
                 first_seq,
             });
         }
@@ -203,7 +205,8 @@ fn ttl_of(ttl_ms: i64) -> Option<Duration> {
     u64::try_from(ttl_ms).ok().filter(|ttl_ms| *ttl_ms > 0).map(Duration::from_millis)
 }
 
-/// Where to number requests from under a lease that others use as well: far from where they do.
+/// Where to number requests from under a lease that others use as well: far from where they do. Not where the lease's
+/// next seq is (`next_seq` of the grant): other processes that joined the lease go on numbering there.
 fn seq_base() -> u64 {
     ((random::number() >> 33) + 1) << 21
 }

@@ -7,6 +7,7 @@
 use crate::belief::Belief;
 use crate::call::{Answered, Call};
 use crate::client::Client;
+use crate::convert;
 use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, LostReason};
 use crate::owner::Owners;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
-use tollgate_types::{LeaseId, Revision, Seq};
+use tollgate_types::{LeaseId, Lineage, Revision, Seq};
 
 /// Requests of a session that may wait in line at once, and others that may be under way: each below what a cluster
 /// allows a lease by default. Releases have places of their own, or those who wait for them would keep them out.
@@ -39,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) revoke_on_disconnect: bool,
     /// Whether the program chose the lease's id.
     id_given: bool,
+    /// Once the cluster has told it.
+    lineage: OnceLock<Lineage>,
     pub(crate) seqs: Seqs,
     pub(crate) owners: Owners,
     belief: Mutex<Belief>,
@@ -60,15 +63,26 @@ pub(crate) struct Granted {
     pub(crate) joined: bool,
     pub(crate) revoke_on_disconnect: bool,
     pub(crate) id_given: bool,
+    pub(crate) lineage: Option<Lineage>,
     /// Its requests are numbered from here.
     pub(crate) first_seq: u64,
 }
 
 impl Core {
     pub(crate) fn new(client: Client, granted: &Granted) -> Arc<Core> {
-        let Granted { lease, ttl, incarnation, sent, joined, revoke_on_disconnect, id_given, first_seq } =
-            *granted;
+        let Granted {
+            lease,
+            ttl,
+            incarnation,
+            sent,
+            joined,
+            revoke_on_disconnect,
+            id_given,
+            lineage,
+            first_seq,
+        } = *granted;
         Arc::new(Core {
+            lineage: lineage.map_or_else(OnceLock::new, OnceLock::from),
             client,
             lease,
             ttl,
@@ -89,6 +103,18 @@ impl Core {
 
     pub(crate) fn now(&self) -> Duration {
         self.client.clock().now()
+    }
+
+    /// The cluster's lineage, if it has one and has told it.
+    pub(crate) fn lineage(&self) -> Option<Lineage> {
+        self.lineage.get().copied()
+    }
+
+    /// A header told of a lineage; it never changes.
+    pub(crate) fn told(&self, header: Option<&v1::Header>) {
+        if let Some(lineage) = convert::lineage(header) {
+            let _ = self.lineage.set(lineage);
+        }
     }
 
     fn belief(&self) -> Belief {

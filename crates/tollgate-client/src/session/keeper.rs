@@ -103,6 +103,7 @@ async fn straight(core: &Core) -> Kept {
             Call { op: &mut op, until: None, urgency: Urgency::Urgent, seqs: Some(&core.seqs), begun: None };
         match core.client.carry_out(call).await {
             Ok(Answered { result: OpResult::LeaseKeepAlive(kept), last_sent, .. }) => {
+                core.told(kept.header.as_ref());
                 return kept_of(&kept, last_sent);
             }
             Ok(_) => return failed(core, &Error::unexpected("a keepalive")).await,

@@ -2,7 +2,7 @@
 
 use tollgate_core::{
     AcquireLock, Command, Entry, Event, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, Reply, Request,
-    State, Wait, Watch,
+    Scope, State, Wait, Watch,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner, Revision,
@@ -21,7 +21,7 @@ pub(crate) fn name(i: u64) -> Name {
 
 pub(crate) fn request(before: u64) -> Request {
     let acked = if before == 0 { Vec::new() } else { vec![(1, before)] };
-    Request { seq: Seq::new(before + 1).unwrap(), acked: SeqRanges::new(acked).unwrap() }
+    Request { seq: Seq::new(before + 1).unwrap(), acked: SeqRanges::new(acked).unwrap(), scope: Scope::Whole }
 }
 
 fn owner(i: u64) -> Owner {
@@ -60,11 +60,11 @@ pub(crate) fn release(name: Name, lease: LeaseId, task: u64, request: Request) -
 }
 
 pub(crate) fn tick(at: LogTime) -> Entry {
-    Entry { at, command: Command::Tick }
+    Entry::new(at, Command::Tick)
 }
 
 pub(crate) fn apply(state: &mut State, command: Command) -> Reply {
-    state.apply(Entry { at: state.now(), command }).reply
+    state.apply(Entry::new(state.now(), command)).reply
 }
 
 /// A lock and its unlock by the worker's lease, at names beside the `held` ones.

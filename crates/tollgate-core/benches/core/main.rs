@@ -147,7 +147,7 @@ fn hand_off() {
         let mut spent = Duration::ZERO;
         for (unlock, lock) in commands {
             let start = Instant::now();
-            let applied = state.apply(Entry { at: state.now(), command: unlock });
+            let applied = state.apply(Entry::new(state.now(), unlock));
             spent += start.elapsed();
             assert_eq!(applied.resolved.len(), 1, "one is woken, never the herd");
             load::apply(&mut state, lock);
@@ -195,7 +195,7 @@ fn one_lease_ends() {
     let (mut state, _) = with_held(MILLION);
     let revoke = RevokeLease { lease: LeaseId::new(1).unwrap(), disconnected: None };
     let start = Instant::now();
-    state.apply(Entry { at: state.now(), command: Command::RevokeLease(revoke) });
+    state.apply(Entry::new(state.now(), Command::RevokeLease(revoke)));
     let first = start.elapsed();
     let now = state.now();
     let (entries, total, longest) = reap(&mut state, now);
@@ -272,7 +272,7 @@ fn renewals() {
             at += 1;
             let command = Command::RenewLeases(RenewLeases { renewals });
             let start = Instant::now();
-            black_box(state.apply(Entry { at: LogTime::from_ms(at), command }));
+            black_box(state.apply(Entry::new(LogTime::from_ms(at), command)));
             total += start.elapsed();
         }
         total / u32::try_from(LEASES).unwrap()
@@ -284,7 +284,7 @@ fn codec() {
     const ENTRIES: u32 = 200_000;
     let lease = LeaseId::new(2).unwrap();
     let command = acquire(name(7), lease, 7, Wait::Forever, load::request(41));
-    let entry = Entry { at: LogTime::from_ms(1_234_567), command };
+    let entry = Entry::new(LogTime::from_ms(1_234_567), command);
     let mut bytes = Vec::new();
     let encode = spread(ROUNDS, || {
         let start = Instant::now();

@@ -1,8 +1,9 @@
 //! Entries of the log as bytes.
 //!
-//! An entry is the format version (one byte), the log time (varint), the command's tag (one byte) and the command's
-//! fields. All numbers below are stable: a log that was written once must decode for ever, so a tag is never given to
-//! another command and a field never changes its place. What needs either gets a new format version.
+//! An entry is the format version (one byte), the log time (varint), from version 2 on the leader's wall time (varint),
+//! the command's tag (one byte) and the command's fields. All numbers below are stable: a log that was written once
+//! must decode for ever, so a tag is never given to another command and a field never changes its place. What needs
+//! either gets a new format version.
 //!
 //! | tag | command             | fields |
 //! |-----|---------------------|---|
@@ -24,21 +25,26 @@
 //! | 16  | `RegisterStub`      | lease, incarnation, group |
 //! | 17  | `AckLeaseEnd`       | lease, incarnation, group |
 //! | 18  | `Proclaim`          | flags, name, lease, owner, token, value, \[request\] |
+//! | 20  | `SetLineage`        | lineage (8 bytes); from version 2 on |
 //!
-//! Fields in brackets are there if their flag is set. A request is seq, acked. The reason of an `EndStub` is the number
-//! of that end reason in the history. Tag 0 is never used, so that a page of zeros is no entry. Not here: whether this
-//! binary can apply the command; the fields of stubs (`format::stubs`).
+//! Fields in brackets are there if their flag is set. A request is seq, acked and, from version 2 on, an option of the
+//! names that it is a part of. A cancel by seq may have a name behind the seq, from version 2 on. The reason of an
+//! `EndStub` is the number of that end reason in the history. Tag 0 is never used, so that a page of zeros is no entry.
+//! Not here: whether this binary can apply the command; the fields of stubs (`format::stubs`).
 
-use super::{DecodeError, Reader, Writer};
+use super::{DecodeError, FORMAT_1, Reader, Writer};
 use crate::command::{
     AcquireLock, Against, CancelTarget, CancelWait, Command, Compare, ConvertLock, Entry, ForceRelease,
     GrantLease, KeySelector, LeaseChoice, Op, Proclaim, RangeQuery, Relation, ReleaseBy, ReleaseLock,
-    RenewLeases, Renewal, Request, RevokeLease, Sort, Txn, Wait,
+    RenewLeases, Renewal, Request, RevokeLease, Scope, Sort, Txn, Wait,
 };
-use tollgate_types::{Key, Limit, LogTime};
+use tollgate_types::{Key, Limit, LogTime, WallTime};
 
-/// The version of the format that [`encode_entry`] writes, and the only one that [`decode_entry`] reads.
-pub const ENTRY_FORMAT_VERSION: u8 = 1;
+/// The newest version of the format, which a group writes once all its members read it; see [`crate::entry_format`].
+pub const ENTRY_FORMAT_VERSION: u8 = 2;
+
+/// The oldest version that [`decode_entry`] reads.
+const ENTRY_FORMAT_OLDEST: u8 = FORMAT_1;
 
 /// The most renewals that an entry has room for.
 pub const RENEWALS_MAX: usize = 100_000;
@@ -53,12 +59,12 @@ const TICK: u8 = 1;
 const GRANT_LEASE: u8 = 2;
 const RENEW_LEASES: u8 = 3;
 const REVOKE_LEASE: u8 = 4;
-const ACQUIRE_LOCK: u8 = 5;
-const RELEASE_LOCK: u8 = 6;
-const CONVERT_LOCK: u8 = 7;
+pub(super) const ACQUIRE_LOCK: u8 = 5;
+pub(super) const RELEASE_LOCK: u8 = 6;
+pub(super) const CONVERT_LOCK: u8 = 7;
 const CANCEL_WAIT: u8 = 8;
 const FORCE_RELEASE: u8 = 9;
-const TXN: u8 = 10;
+pub(super) const TXN: u8 = 10;
 const SET_LIMITS: u8 = 11;
 const RAISE_APPLY_VERSION: u8 = 12;
 const ADD_STUB: u8 = 13;
@@ -66,70 +72,80 @@ const CONFIRM_STUB: u8 = 14;
 const END_STUB: u8 = 15;
 const REGISTER_STUB: u8 = 16;
 const ACK_LEASE_END: u8 = 17;
-const PROCLAIM: u8 = 18;
+pub(super) const PROCLAIM: u8 = 18;
 const END_DEADLOCK: u8 = 19;
+const SET_LINEAGE: u8 = 20;
 
-/// Appends the encoding of `entry` to `out`.
+/// Appends the encoding of `entry` to `out`, in the newest format.
 ///
 /// Panics, rather than write what no replica could read, if the entry has more than [`RENEWALS_MAX`] renewals or
-/// [`TXN_STEPS_MAX`] compares or steps, more than `SEQ_RANGES_MAX` acked ranges, or a `Names::Many` or `Mode::Permit`
-/// that their constructors did not make. Who takes requests from outside checks these first.
+/// [`TXN_STEPS_MAX`] compares or steps, more than `SEQ_RANGES_MAX` acked ranges, a `Names::Many` or `Mode::Permit` that
+/// their constructors did not make, or something for which the format has no place ([`Command::fit_into`]). Who takes
+/// requests from outside checks these first.
 ///
 /// ```
 /// use tollgate_core::{Command, Entry, decode_entry, encode_entry};
 /// use tollgate_types::LogTime;
 ///
-/// let entry = Entry { at: LogTime::from_ms(300), command: Command::Tick };
+/// let entry = Entry::new(LogTime::from_ms(300), Command::Tick);
 /// let mut bytes = Vec::new();
 /// encode_entry(&entry, &mut bytes);
-/// assert_eq!(bytes, [1, 0xac, 0x02, 1]);
+/// assert_eq!(bytes, [2, 0xac, 0x02, 0, 1]);
 /// assert_eq!(decode_entry(&bytes)?, entry);
 /// # Ok::<(), tollgate_core::DecodeError>(())
 /// ```
 pub fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
-    encode_command(entry.at, &entry.command, out);
+    encode_command(ENTRY_FORMAT_VERSION, (entry.at, entry.wall), &entry.command, out);
 }
 
-/// As [`encode_entry`], of a command that stands alone.
-pub fn encode_command(at: LogTime, command: &Command, out: &mut Vec<u8>) {
+/// As [`encode_entry`], of a command that stands alone, with its log time and the time of day, in the format given.
+pub fn encode_command(format: u8, (at, wall): (LogTime, WallTime), command: &Command, out: &mut Vec<u8>) {
+    assert!((ENTRY_FORMAT_OLDEST..=ENTRY_FORMAT_VERSION).contains(&format), "there is no format {format}");
     // Enough for nearly every command, so that a fresh buffer grows once.
     out.reserve(128);
     let mut writer = Writer::new(out);
-    writer.u8(ENTRY_FORMAT_VERSION);
+    writer.u8(format);
     writer.log_time(at);
-    writer.command(command);
+    if format > FORMAT_1 {
+        writer.wall_time(wall);
+    }
+    writer.command(command, format);
 }
 
 /// The entry that these bytes, all of them, encode.
 pub fn decode_entry(bytes: &[u8]) -> Result<Entry, DecodeError> {
     let mut reader = Reader::new(bytes);
     let found = reader.u8()?;
-    if found != ENTRY_FORMAT_VERSION {
+    if !(ENTRY_FORMAT_OLDEST..=ENTRY_FORMAT_VERSION).contains(&found) {
         return Err(DecodeError::UnsupportedVersion {
             what: "entry",
             found,
             supported: ENTRY_FORMAT_VERSION,
         });
     }
-    let entry = Entry { at: reader.log_time()?, command: reader.command()? };
+    let entry = Entry {
+        at: reader.log_time()?,
+        wall: if found > FORMAT_1 { reader.wall_time()? } else { WallTime::UNKNOWN },
+        command: reader.command(found)?,
+    };
     reader.finish()?;
     Ok(entry)
 }
 
 impl Writer<'_> {
-    fn command(&mut self, command: &Command) {
+    fn command(&mut self, command: &Command, format: u8) {
         match command {
             Command::Tick => self.u8(TICK),
             Command::GrantLease(grant) => self.grant_lease(grant),
             Command::RenewLeases(renew) => self.renew_leases(renew),
             Command::RevokeLease(revoke) => self.revoke_lease(revoke),
-            Command::AcquireLock(acquire) => self.acquire_lock(acquire),
-            Command::ReleaseLock(release) => self.release_lock(release),
-            Command::ConvertLock(convert) => self.convert_lock(convert),
-            Command::CancelWait(cancel) => self.cancel_wait(cancel),
+            Command::AcquireLock(acquire) => self.acquire_lock(acquire, format),
+            Command::ReleaseLock(release) => self.release_lock(release, format),
+            Command::ConvertLock(convert) => self.convert_lock(convert, format),
+            Command::CancelWait(cancel) => self.cancel_wait(cancel, format),
             Command::ForceRelease(force) => self.force_release(force),
-            Command::Proclaim(proclaim) => self.proclaim(proclaim),
-            Command::Txn(txn) => self.txn(txn),
+            Command::Proclaim(proclaim) => self.proclaim(proclaim, format),
+            Command::Txn(txn) => self.txn(txn, format),
             Command::SetLimits(limits) => {
                 self.u8(SET_LIMITS);
                 self.limits(limits);
@@ -162,24 +178,29 @@ impl Writer<'_> {
                 self.u8(END_DEADLOCK);
                 self.end_deadlock(end);
             }
+            Command::SetLineage(lineage) => {
+                assert!(format > FORMAT_1, "format {format} has no lineage");
+                self.u8(SET_LINEAGE);
+                self.fixed_u64(lineage.number());
+            }
         }
     }
 }
 
 impl Reader<'_> {
-    fn command(&mut self) -> Result<Command, DecodeError> {
+    fn command(&mut self, format: u8) -> Result<Command, DecodeError> {
         let at = self.at();
         Ok(match self.u8()? {
             TICK => Command::Tick,
             GRANT_LEASE => Command::GrantLease(self.grant_lease()?),
             RENEW_LEASES => Command::RenewLeases(self.renew_leases()?),
             REVOKE_LEASE => Command::RevokeLease(self.revoke_lease()?),
-            ACQUIRE_LOCK => Command::AcquireLock(self.acquire_lock()?),
-            RELEASE_LOCK => Command::ReleaseLock(self.release_lock()?),
-            CONVERT_LOCK => Command::ConvertLock(self.convert_lock()?),
-            CANCEL_WAIT => Command::CancelWait(self.cancel_wait()?),
+            ACQUIRE_LOCK => Command::AcquireLock(self.acquire_lock(format)?),
+            RELEASE_LOCK => Command::ReleaseLock(self.release_lock(format)?),
+            CONVERT_LOCK => Command::ConvertLock(self.convert_lock(format)?),
+            CANCEL_WAIT => Command::CancelWait(self.cancel_wait(format)?),
             FORCE_RELEASE => Command::ForceRelease(self.force_release()?),
-            TXN => Command::Txn(self.txn()?),
+            TXN => Command::Txn(self.txn(format)?),
             SET_LIMITS => Command::SetLimits(Box::new(self.limits()?)),
             RAISE_APPLY_VERSION => Command::RaiseApplyVersion(self.u32("apply version")?),
             ADD_STUB => Command::AddStub(self.add_stub()?),
@@ -187,8 +208,9 @@ impl Reader<'_> {
             END_STUB => Command::EndStub(self.end_stub()?),
             REGISTER_STUB => Command::RegisterStub(self.register_stub()?),
             ACK_LEASE_END => Command::AckLeaseEnd(self.ack_lease_end()?),
-            PROCLAIM => Command::Proclaim(self.proclaim()?),
+            PROCLAIM => Command::Proclaim(self.proclaim(format)?),
             END_DEADLOCK => Command::EndDeadlock(self.end_deadlock()?),
+            SET_LINEAGE if format > FORMAT_1 => Command::SetLineage(self.lineage()?),
             tag => return Err(DecodeError::UnknownTag { what: "command", tag, at }),
         })
     }
@@ -289,9 +311,10 @@ const CANCEL_RELEASE_IF_GRANTED: u8 = 1;
 const CANCEL_WAITER: u8 = 1 << 1;
 const CANCEL_ONE_WAIT: u8 = 1 << 2;
 const CANCEL_ASKS_MAX: u8 = 1 << 3;
+const CANCEL_SEQ_ON: u8 = 1 << 4;
 
 impl Writer<'_> {
-    fn acquire_lock(&mut self, acquire: &AcquireLock) {
+    fn acquire_lock(&mut self, acquire: &AcquireLock, format: u8) {
         let AcquireLock {
             names,
             lease,
@@ -324,10 +347,10 @@ impl Writer<'_> {
         if let Some(value) = value {
             self.value(value);
         }
-        self.request_if_given(request.as_ref());
+        self.request_if_given(request.as_ref(), format);
     }
 
-    fn release_lock(&mut self, release: &ReleaseLock) {
+    fn release_lock(&mut self, release: &ReleaseLock, format: u8) {
         let ReleaseLock { names, by } = release;
         self.u8(RELEASE_LOCK);
         match by {
@@ -339,7 +362,7 @@ impl Writer<'_> {
                 if let Some(token) = token {
                     self.token(*token);
                 }
-                self.request_if_given(request.as_ref());
+                self.request_if_given(request.as_ref(), format);
             }
             ReleaseBy::Token(token) => {
                 self.u8(RELEASE_BY_TOKEN);
@@ -349,7 +372,7 @@ impl Writer<'_> {
         }
     }
 
-    fn convert_lock(&mut self, convert: &ConvertLock) {
+    fn convert_lock(&mut self, convert: &ConvertLock, format: u8) {
         let ConvertLock { names, lease, owner, mode, wait, attended, request } = convert;
         self.u8(CONVERT_LOCK);
         let flags = flag(request.is_some(), LOCK_REQUEST) | flag(*attended, LOCK_ATTENDED);
@@ -359,13 +382,17 @@ impl Writer<'_> {
         self.owner(owner);
         self.mode(*mode);
         self.wait_time(*wait);
-        self.request_if_given(request.as_ref());
+        self.request_if_given(request.as_ref(), format);
     }
 
-    fn cancel_wait(&mut self, cancel: &CancelWait) {
+    fn cancel_wait(&mut self, cancel: &CancelWait, format: u8) {
         let CancelWait { lease, target, release_if_granted, asks_max, acked } = cancel;
         let kind = match target {
             CancelTarget::Seq(_) => 0,
+            CancelTarget::SeqOn { .. } => {
+                assert!(format > FORMAT_1, "format {format} has no name beside the seq of a cancel");
+                CANCEL_SEQ_ON
+            }
             CancelTarget::Waiter { .. } => CANCEL_WAITER,
             CancelTarget::Wait { .. } => CANCEL_ONE_WAIT,
         };
@@ -376,6 +403,10 @@ impl Writer<'_> {
         self.lease_id(*lease);
         match target {
             CancelTarget::Seq(seq) => self.seq(*seq),
+            CancelTarget::SeqOn { seq, name } => {
+                self.seq(*seq);
+                self.name(name);
+            }
             CancelTarget::Waiter { name, owner } => {
                 self.name(name);
                 self.owner(owner);
@@ -399,7 +430,7 @@ impl Writer<'_> {
         self.metadata(reason);
     }
 
-    fn proclaim(&mut self, proclaim: &Proclaim) {
+    fn proclaim(&mut self, proclaim: &Proclaim, format: u8) {
         let Proclaim { name, lease, owner, token, value, request } = proclaim;
         self.u8(PROCLAIM);
         self.u8(flag(request.is_some(), PROCLAIM_REQUEST));
@@ -408,7 +439,7 @@ impl Writer<'_> {
         self.owner(owner);
         self.token(*token);
         self.value(value);
-        self.request_if_given(request.as_ref());
+        self.request_if_given(request.as_ref(), format);
     }
 
     /// What the kind of wait leaves to say.
@@ -419,16 +450,28 @@ impl Writer<'_> {
     }
 
     /// A flag has said whether it is given.
-    fn request_if_given(&mut self, request: Option<&Request>) {
-        if let Some(Request { seq, acked }) = request {
-            self.seq(*seq);
-            self.seq_ranges(acked);
+    fn request_if_given(&mut self, request: Option<&Request>, format: u8) {
+        let Some(Request { seq, acked, scope }) = request else { return };
+        self.seq(*seq);
+        self.seq_ranges(acked);
+        match scope {
+            Scope::Unsaid => {
+                assert!(format == FORMAT_1, "format {format} says how much a command is of a request")
+            }
+            Scope::Whole | Scope::PartOf(_) if format == FORMAT_1 => {
+                panic!("format 1 has no scope of a request")
+            }
+            Scope::Whole => self.bool(false),
+            Scope::PartOf(names) => {
+                self.bool(true);
+                self.names(names);
+            }
         }
     }
 }
 
 impl Reader<'_> {
-    fn acquire_lock(&mut self) -> Result<AcquireLock, DecodeError> {
+    fn acquire_lock(&mut self, format: u8) -> Result<AcquireLock, DecodeError> {
         let known = LOCK_MAX_HOLD | LOCK_REQUEST | LOCK_ATTENDED | LOCK_VALUE;
         let flags = self.lock_flags("flags of an acquire", known)?;
         Ok(AcquireLock {
@@ -442,11 +485,11 @@ impl Reader<'_> {
             metadata: self.metadata()?,
             value: self.given(flags & LOCK_VALUE, Reader::value)?,
             attended: flags & LOCK_ATTENDED != 0,
-            request: self.given(flags & LOCK_REQUEST, Reader::request)?,
+            request: self.given(flags & LOCK_REQUEST, |reader| reader.request(format))?,
         })
     }
 
-    fn release_lock(&mut self) -> Result<ReleaseLock, DecodeError> {
+    fn release_lock(&mut self, format: u8) -> Result<ReleaseLock, DecodeError> {
         const WHAT: &str = "flags of a release";
         let at = self.at();
         let flags = self.flags(WHAT, RELEASE_BY_TOKEN | RELEASE_TOKEN_GIVEN | RELEASE_REQUEST)?;
@@ -462,13 +505,13 @@ impl Reader<'_> {
                 lease: self.lease_id()?,
                 owner: self.owner()?,
                 token: self.given(flags & RELEASE_TOKEN_GIVEN, Reader::token)?,
-                request: self.given(flags & RELEASE_REQUEST, Reader::request)?,
+                request: self.given(flags & RELEASE_REQUEST, |reader| reader.request(format))?,
             }
         };
         Ok(ReleaseLock { names, by })
     }
 
-    fn convert_lock(&mut self) -> Result<ConvertLock, DecodeError> {
+    fn convert_lock(&mut self, format: u8) -> Result<ConvertLock, DecodeError> {
         let flags = self.lock_flags("flags of a convert", LOCK_REQUEST | LOCK_ATTENDED)?;
         Ok(ConvertLock {
             names: self.names()?,
@@ -477,18 +520,28 @@ impl Reader<'_> {
             mode: self.mode()?,
             wait: self.wait(flags)?,
             attended: flags & LOCK_ATTENDED != 0,
-            request: self.given(flags & LOCK_REQUEST, Reader::request)?,
+            request: self.given(flags & LOCK_REQUEST, |reader| reader.request(format))?,
         })
     }
 
-    fn cancel_wait(&mut self) -> Result<CancelWait, DecodeError> {
+    fn cancel_wait(&mut self, format: u8) -> Result<CancelWait, DecodeError> {
         const WHAT: &str = "flags of a cancel";
         let at = self.at();
-        let known = CANCEL_RELEASE_IF_GRANTED | CANCEL_WAITER | CANCEL_ONE_WAIT | CANCEL_ASKS_MAX;
+        let first = CANCEL_RELEASE_IF_GRANTED | CANCEL_WAITER | CANCEL_ONE_WAIT | CANCEL_ASKS_MAX;
+        let known = if format == FORMAT_1 { first } else { first | CANCEL_SEQ_ON };
         let flags = self.flags(WHAT, known)?;
         let lease = self.lease_id()?;
         let target = match flags & (CANCEL_WAITER | CANCEL_ONE_WAIT) {
-            0 => CancelTarget::Seq(self.seq()?),
+            0 => {
+                let seq = self.seq()?;
+                match self.given(flags & CANCEL_SEQ_ON, Reader::name)? {
+                    Some(name) => CancelTarget::SeqOn { seq, name },
+                    None => CancelTarget::Seq(seq),
+                }
+            }
+            _ if flags & CANCEL_SEQ_ON != 0 => {
+                return Err(DecodeError::UnknownTag { what: WHAT, tag: flags, at });
+            }
             CANCEL_WAITER => CancelTarget::Waiter { name: self.name()?, owner: self.owner()? },
             CANCEL_ONE_WAIT => CancelTarget::Wait { name: self.name()?, create_revision: self.revision()? },
             _ => return Err(DecodeError::UnknownTag { what: WHAT, tag: flags, at }),
@@ -502,7 +555,7 @@ impl Reader<'_> {
         Ok(ForceRelease { name: self.name()?, token: self.token()?, reason: self.metadata()? })
     }
 
-    fn proclaim(&mut self) -> Result<Proclaim, DecodeError> {
+    fn proclaim(&mut self, format: u8) -> Result<Proclaim, DecodeError> {
         let flags = self.flags("flags of a proclaim", PROCLAIM_REQUEST)?;
         Ok(Proclaim {
             name: self.name()?,
@@ -510,7 +563,7 @@ impl Reader<'_> {
             owner: self.owner()?,
             token: self.token()?,
             value: self.value()?,
-            request: self.given(flags & PROCLAIM_REQUEST, Reader::request)?,
+            request: self.given(flags & PROCLAIM_REQUEST, |reader| reader.request(format))?,
         })
     }
 
@@ -531,8 +584,15 @@ impl Reader<'_> {
         })
     }
 
-    fn request(&mut self) -> Result<Request, DecodeError> {
-        Ok(Request { seq: self.seq()?, acked: self.seq_ranges()? })
+    fn request(&mut self, format: u8) -> Result<Request, DecodeError> {
+        let (seq, acked) = (self.seq()?, self.seq_ranges()?);
+        let scope = if format == FORMAT_1 {
+            Scope::Unsaid
+        } else {
+            let whole = self.option("names of the whole request", Reader::names)?;
+            whole.map_or(Scope::Whole, |names| Scope::PartOf(Box::new(names)))
+        };
+        Ok(Request { seq, acked, scope })
     }
 
     /// A field whose flag says whether it is there.
@@ -581,14 +641,18 @@ const COMPARE_BYTES_MIN: usize = 5;
 const OP_BYTES_MIN: usize = 2;
 
 impl Writer<'_> {
-    fn txn(&mut self, txn: &Txn) {
-        let Txn { request, compares, then, otherwise } = txn;
+    fn txn(&mut self, txn: &Txn, format: u8) {
         self.u8(TXN);
-        self.u8(flag(request.is_some(), TXN_REQUEST));
-        if let Some((lease, request)) = request {
+        self.u8(flag(txn.request.is_some(), TXN_REQUEST));
+        if let Some((lease, request)) = &txn.request {
             self.lease_id(*lease);
-            self.request_if_given(Some(request));
+            self.request_if_given(Some(request), format);
         }
+        self.txn_content(txn);
+    }
+
+    pub(super) fn txn_content(&mut self, txn: &Txn) {
+        let Txn { request: _, compares, then, otherwise } = txn;
         self.list("compares", TXN_STEPS_MAX, compares, Writer::compare);
         self.list("steps of then", TXN_STEPS_MAX, then, Writer::op);
         self.list("steps of otherwise", TXN_STEPS_MAX, otherwise, Writer::op);
@@ -667,10 +731,10 @@ impl Writer<'_> {
 }
 
 impl Reader<'_> {
-    fn txn(&mut self) -> Result<Txn, DecodeError> {
+    fn txn(&mut self, format: u8) -> Result<Txn, DecodeError> {
         let flags = self.flags("flags of a transaction", TXN_REQUEST)?;
         let request =
-            self.given(flags & TXN_REQUEST, |reader| Ok((reader.lease_id()?, reader.request()?)))?;
+            self.given(flags & TXN_REQUEST, |reader| Ok((reader.lease_id()?, reader.request(format)?)))?;
         Ok(Txn {
             request,
             compares: self.list("compares", TXN_STEPS_MAX, COMPARE_BYTES_MIN, Reader::compare)?,

@@ -2,20 +2,24 @@
 
 use super::events::{read_event, read_register_state, reason_from, reason_number, write_register_state};
 use super::snapshot::{Header, Snapshot, write_header};
-use super::{DecodeError, Reader, Writer, stubs};
+use super::{DecodeError, FORMAT_1, Reader, TXN_STEPS_MAX, Writer, stubs};
 use crate::claim::{Claim, Extras, Locks, Said, Upgrade};
 use crate::event::{Change, RegisterState};
+use crate::fingerprint::{Fingerprint, Slots, Subject};
 use crate::lease::{Lease, Residence, Unacked};
 use crate::lock::Closure;
 use crate::planted::Bug;
 use crate::register::Register;
 use crate::reply::RejectionCode;
-use crate::requests::{Kept, Outcome, Part, Requests};
+use crate::requests::{Kept, KeptFor, Outcome, Part, Requests};
 use crate::state::Restore;
 use tollgate_types::{GroupId, Key, LogTime, Name, Revision, Seq};
 
 /// The most seqs that the limits can leave on one claim or in one lease: those in flight, and those that waited.
 const SEQS_MAX: usize = 2 * 65_536 + 64;
+
+/// The most slots that one request can be about: each compare and step of a transaction names one.
+const SLOTS_MAX: usize = 3 * TXN_STEPS_MAX;
 
 /// On what is kept for a request that had to wait.
 const WAITED: u8 = 0x80;
@@ -110,7 +114,7 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
     match record {
         Record::Header(header) => {
             writer.u8(Tag::Header as u8);
-            write_header(header, out);
+            write_header(header, !snapshot.planted(Bug::LineageLostInSnapshot), out);
         }
         Record::Closed(until) => {
             writer.u8(Tag::Closed as u8);
@@ -121,7 +125,7 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
                 None => write_lease(&mut writer, lease),
                 Some(stub) => stubs::write_stub(&mut writer, lease, stub),
             }
-            write_requests(&mut writer, lease, !snapshot.planted(Bug::OutcomesLostInSnapshot));
+            write_requests(&mut writer, lease, snapshot);
         }
         Record::Groups(lease) => stubs::write_groups(&mut writer, lease),
         Record::Unacked(unacked) => stubs::write_unacked(&mut writer, unacked),
@@ -129,8 +133,7 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
             writer.u8(Tag::Claim as u8);
             let lease = snapshot.leases.get(claim.lease);
             writer.revision(lease.incarnation);
-            let with_value = !snapshot.planted(Bug::ValuesLostInSnapshot);
-            write_claim(&mut writer, claim, &lease.requests, with_value);
+            write_claim(&mut writer, claim, &lease.requests, snapshot);
         }
         Record::Closure(closure) => {
             writer.u8(Tag::Closure as u8);
@@ -155,8 +158,11 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
     }
 }
 
-/// What a lease keeps for a request that has no claim, and whether it had to wait.
-pub(crate) type KeptOutcome = (Seq, Outcome, bool);
+/// What a lease keeps for a request that has no claim, what that was about, and whether it had to wait.
+pub(crate) type KeptOutcome = (Seq, Outcome, Subject, bool);
+
+/// What a claim's record says of a request on it: what it was about, and whether it had to wait.
+pub(crate) type SeqOnClaim = (Seq, Subject, bool);
 
 /// A record that was read.
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
@@ -165,7 +171,7 @@ pub(super) enum Parsed {
     Lease { lease: Lease, kept: Vec<KeptOutcome> },
     Groups { incarnation: Revision, groups: Vec<GroupId> },
     Unacked(Unacked),
-    Claim { incarnation: Revision, claim: ClaimParts, waited: Vec<Seq> },
+    Claim { incarnation: Revision, claim: ClaimParts, seqs: Vec<SeqOnClaim> },
     Closure { name: Name, until: LogTime },
     Register { key: Key, lease: Option<Revision>, state: RegisterState },
     Dirty(Name),
@@ -196,7 +202,7 @@ impl Parsed {
             Parsed::Lease { lease, kept } => restore.lease(lease, kept),
             Parsed::Groups { incarnation, groups } => restore.groups(incarnation, groups),
             Parsed::Unacked(unacked) => restore.unacked(unacked),
-            Parsed::Claim { incarnation, claim, waited } => restore.claim(incarnation, claim, &waited),
+            Parsed::Claim { incarnation, claim, seqs } => restore.claim(incarnation, claim, seqs),
             Parsed::Closure { name, until } => restore.closure(&name, until),
             Parsed::Register { key, lease, state } => restore.register(key, state, lease),
             Parsed::Dirty(name) => restore.dirty(name),
@@ -205,19 +211,19 @@ impl Parsed {
     }
 }
 
-pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>) -> Result<Parsed, DecodeError> {
+pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>, format: u8) -> Result<Parsed, DecodeError> {
     Ok(match tag {
         Tag::Closed => Parsed::Closed(reader.log_time()?),
-        Tag::Lease => read_requests(reader, read_lease)?,
-        Tag::Stub => read_requests(reader, stubs::read_stub)?,
+        Tag::Lease => read_requests(reader, format, |reader| read_lease(reader, format))?,
+        Tag::Stub => read_requests(reader, format, stubs::read_stub)?,
         Tag::Groups => {
             Parsed::Groups { incarnation: reader.revision()?, groups: stubs::read_groups(reader)? }
         }
         Tag::Unacked => Parsed::Unacked(stubs::read_unacked(reader)?),
         Tag::Claim => {
             let incarnation = reader.revision()?;
-            let (claim, waited) = read_claim(reader)?;
-            Parsed::Claim { incarnation, claim, waited }
+            let (claim, seqs) = read_claim(reader, format)?;
+            Parsed::Claim { incarnation, claim, seqs }
         }
         Tag::Closure => Parsed::Closure { name: reader.name()?, until: reader.log_time()? },
         Tag::Register => Parsed::Register {
@@ -239,11 +245,7 @@ pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>) -> Result<Parsed, DecodeE
 
 /// The hash in the last record.
 pub(super) fn end(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
-    let mut hash = [0; 8];
-    for byte in &mut hash {
-        *byte = reader.u8()?;
-    }
-    Ok(u64::from_le_bytes(hash))
+    reader.fixed_u64()
 }
 
 fn write_lease(writer: &mut Writer<'_>, lease: &Lease) {
@@ -260,20 +262,52 @@ fn write_lease(writer: &mut Writer<'_>, lease: &Lease) {
 }
 
 /// What leases and stubs remember of their requests, but for what their claims carry.
-fn write_requests(writer: &mut Writer<'_>, lease: &Lease, with_kept: bool) {
+fn write_requests(writer: &mut Writer<'_>, lease: &Lease, snapshot: &Snapshot) {
+    if snapshot.format() > FORMAT_1 && lease.stub().is_none() {
+        writer.varint(lease.seqs_from);
+    }
     writer.seq_ranges_unbounded(lease.requests.seen());
+    let with_kept = !snapshot.planted(Bug::OutcomesLostInSnapshot);
     let outcomes = lease.requests.kept().iter().filter_map(|kept| match kept.kept {
-        Kept::Outcome(outcome) if with_kept => Some((kept.seq, outcome, kept.waited)),
+        Kept::Outcome(outcome) if with_kept => Some((kept, outcome)),
         _ => None,
     });
-    let outcomes: Vec<KeptOutcome> = outcomes.collect();
-    writer.list("kept outcomes", SEQS_MAX, &outcomes, |w, (seq, outcome, waited)| {
-        w.seq(*seq);
-        write_outcome(w, outcome, if *waited { WAITED } else { 0 });
+    let outcomes: Vec<(&KeptFor, Outcome)> = outcomes.collect();
+    writer.list("kept outcomes", SEQS_MAX, &outcomes, |w, (kept, outcome)| {
+        w.seq(kept.seq);
+        write_outcome(w, outcome, if kept.waited { WAITED } else { 0 });
+        write_subject(w, &kept.subject, snapshot);
     });
 }
 
-fn read_lease(reader: &mut Reader<'_>) -> Result<Lease, DecodeError> {
+/// What a request was about: from format 2 on. The fingerprint, 0 for none; then the slots.
+fn write_subject(writer: &mut Writer<'_>, subject: &Subject, snapshot: &Snapshot) {
+    if snapshot.format() == FORMAT_1 {
+        return;
+    }
+    let fingerprint = subject.fingerprint.filter(|_| !snapshot.planted(Bug::FingerprintsLostInSnapshot));
+    writer.fixed_u64(fingerprint.map_or(0, Fingerprint::number));
+    writer.list("slots", SLOTS_MAX, subject.slots.as_slice(), |w, slot| w.slot(*slot));
+}
+
+fn read_subject(reader: &mut Reader<'_>, format: u8) -> Result<Subject, DecodeError> {
+    if format == FORMAT_1 {
+        return Ok(Subject::UNKNOWN);
+    }
+    let fingerprint = Fingerprint::from_number(reader.fixed_u64()?);
+    let mut last = None;
+    let slots = reader.list("slots", SLOTS_MAX, 1, |reader| {
+        let at = reader.at();
+        let slot = reader.slot()?;
+        if last.replace(slot).is_some_and(|last| last >= slot) {
+            return Err(DecodeError::Unsorted { what: "slots", at });
+        }
+        Ok(slot)
+    })?;
+    Ok(Subject { fingerprint, slots: Slots::new(slots) })
+}
+
+fn read_lease(reader: &mut Reader<'_>, format: u8) -> Result<Lease, DecodeError> {
     Ok(Lease {
         id: reader.lease_id()?,
         incarnation: reader.revision()?,
@@ -285,6 +319,7 @@ fn read_lease(reader: &mut Reader<'_>) -> Result<Lease, DecodeError> {
         last_seen: reader.log_time()?,
         revoke_on_disconnect: reader.bool("revoke on disconnect")?,
         requests: Requests::default(),
+        seqs_from: if format > FORMAT_1 { read_seqs_from(reader)? } else { 0 },
         residence: Residence::Here,
         oldest: None,
         youngest: None,
@@ -293,8 +328,19 @@ fn read_lease(reader: &mut Reader<'_>) -> Result<Lease, DecodeError> {
     })
 }
 
+/// 0, or a seq.
+fn read_seqs_from(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
+    let at = reader.at();
+    let from = reader.varint()?;
+    if from > 0 {
+        Reader::valid(at, Seq::new(from))?;
+    }
+    Ok(from)
+}
+
 fn read_requests(
     reader: &mut Reader<'_>,
+    format: u8,
     read: impl FnOnce(&mut Reader<'_>) -> Result<Lease, DecodeError>,
 ) -> Result<Parsed, DecodeError> {
     let mut lease = read(reader)?;
@@ -302,7 +348,7 @@ fn read_requests(
     let read = |r: &mut Reader<'_>| {
         let seq = r.seq()?;
         let (outcome, waited) = read_outcome(r)?;
-        Ok((seq, outcome, waited))
+        Ok((seq, outcome, read_subject(r, format)?, waited))
     };
     let kept = reader.list("kept outcomes", SEQS_MAX, 2, read)?;
     Ok(Parsed::Lease { lease, kept })
@@ -378,7 +424,9 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests, with_value: bool) {
+fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests, snapshot: &Snapshot) {
+    let with_value = !snapshot.planted(Bug::ValuesLostInSnapshot);
+    let subject = |seq| requests.subject(seq).expect("a lease keeps what its claims answer");
     writer.lease_id(claim.lease_id);
     writer.names(&claim.names);
     writer.owner(&claim.owner);
@@ -396,6 +444,7 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests, with
         w.seq(*seq);
         let waited = if requests.has_waited(*seq) { WAITED } else { 0 };
         w.u8(waited | u8::from(*part == Part::Convert));
+        write_subject(w, subject(*seq), snapshot);
     });
     let (again, said) = (claim.asks != 1, claim.said().filter(|_| with_value));
     writer.u8(flag(claim.anonymous, ANONYMOUS)
@@ -414,14 +463,17 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests, with
         w.revision(upgrade.queued_at);
         w.log_time(upgrade.since);
         w.log_time(upgrade.wait_until);
-        w.list("seqs", SEQS_MAX, &upgrade.seqs, |w, seq| w.seq(*seq));
+        w.list("seqs", SEQS_MAX, &upgrade.seqs, |w, seq| {
+            w.seq(*seq);
+            write_subject(w, subject(*seq), snapshot);
+        });
         w.u8(flag(upgrade.anonymous, ANONYMOUS) | flag(upgrade.attended, ATTENDED));
     });
 }
 
-/// The claim, and those of its seqs that had to wait.
-fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeError> {
-    let mut waited = Vec::new();
+/// The claim, and what it says of its seqs, those of its upgrade last.
+fn read_claim(reader: &mut Reader<'_>, format: u8) -> Result<(ClaimParts, Vec<SeqOnClaim>), DecodeError> {
+    let mut seqs = Vec::new();
     let mut claim = Claim {
         lease_id: reader.lease_id()?,
         names: reader.names()?,
@@ -435,7 +487,7 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeE
         since: reader.log_time()?,
         until: reader.log_time()?,
         extras: Extras { max_hold: reader.duration()?, lock_delay: reader.duration()?, said: None }.packed(),
-        seqs: reader.list("seqs", SEQS_MAX, 2, |r| read_part(r, &mut waited))?.into(),
+        seqs: reader.list("seqs", SEQS_MAX, 2, |r| read_part(r, format, &mut seqs))?.into(),
         anonymous: false,
         attended: false,
         asks: 1,
@@ -458,30 +510,42 @@ fn read_claim(reader: &mut Reader<'_>) -> Result<(ClaimParts, Vec<Seq>), DecodeE
         let said = Said { value: reader.value()?, revision: reader.revision()? };
         claim.extras.get_or_insert_default().said = Some(said);
     }
-    claim.upgrade = reader.option("upgrade", read_upgrade)?.map(Box::new);
-    Ok((Box::new(claim), waited))
+    claim.upgrade = reader.option("upgrade", |r| read_upgrade(r, format, &mut seqs))?.map(Box::new);
+    Ok((Box::new(claim), seqs))
 }
 
-fn read_part(reader: &mut Reader<'_>, waited: &mut Vec<Seq>) -> Result<(Seq, Part), DecodeError> {
+fn read_part(
+    reader: &mut Reader<'_>,
+    format: u8,
+    seqs: &mut Vec<SeqOnClaim>,
+) -> Result<(Seq, Part), DecodeError> {
     let (seq, at) = (reader.seq()?, reader.at());
     let tag = reader.u8()?;
-    if tag & WAITED != 0 {
-        waited.push(seq);
-    }
-    match tag & !WAITED {
-        0 => Ok((seq, Part::Acquire)),
-        1 => Ok((seq, Part::Convert)),
-        _ => Err(DecodeError::UnknownTag { what: "part", tag, at }),
-    }
+    let part = match tag & !WAITED {
+        0 => Part::Acquire,
+        1 => Part::Convert,
+        _ => return Err(DecodeError::UnknownTag { what: "part", tag, at }),
+    };
+    seqs.push((seq, read_subject(reader, format)?, tag & WAITED != 0));
+    Ok((seq, part))
 }
 
-fn read_upgrade(reader: &mut Reader<'_>) -> Result<Upgrade, DecodeError> {
+fn read_upgrade(
+    reader: &mut Reader<'_>,
+    format: u8,
+    seqs: &mut Vec<SeqOnClaim>,
+) -> Result<Upgrade, DecodeError> {
+    let read_seq = |reader: &mut Reader<'_>| {
+        let seq = reader.seq()?;
+        seqs.push((seq, read_subject(reader, format)?, true));
+        Ok(seq)
+    };
     let mut upgrade = Upgrade {
         mode: reader.mode()?,
         queued_at: reader.revision()?,
         since: reader.log_time()?,
         wait_until: reader.log_time()?,
-        seqs: reader.list("seqs", SEQS_MAX, 1, Reader::seq)?.into(),
+        seqs: reader.list("seqs", SEQS_MAX, 1, read_seq)?.into(),
         anonymous: false,
         attended: false,
     };

@@ -6,7 +6,7 @@
 //! `Restore` rebuilds them.
 
 use super::record::{self, Record, Tag};
-use super::{DecodeError, Reader, Writer};
+use super::{DecodeError, FORMAT_1, Reader, Writer};
 use crate::claim::Claim;
 use crate::lease::{Lease, Unacked};
 use crate::lock::Closure;
@@ -16,11 +16,12 @@ use crate::ring::FrozenRing;
 use crate::slab::Frozen;
 use crate::state::{Restore, State};
 use std::sync::Arc;
-use tollgate_types::{GroupId, GroupMap, Limits, LogTime, Name, Revision};
+use tollgate_types::{GroupId, GroupMap, Limits, Lineage, LogTime, Name, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The format that this binary writes, and the only one that it reads.
-pub const SNAPSHOT_FORMAT_VERSION: u8 = 1;
+/// The newest format, in which states of apply version 2 or above are written. Those of version 1 are written and read
+/// in format 1, so that members of a group that can't go beyond it understand each other.
+pub const SNAPSHOT_FORMAT_VERSION: u8 = 2;
 
 const MAGIC: [u8; 4] = *b"TGSN";
 const FRAME_HEAD_BYTES: usize = 8;
@@ -38,6 +39,18 @@ pub(crate) struct Header {
     pub(crate) limits: Limits,
     pub(crate) group: GroupId,
     pub(crate) map: Arc<GroupMap>,
+    pub(crate) lineage: Option<Lineage>,
+}
+
+impl Header {
+    pub(crate) fn format(&self) -> u8 {
+        format_of(self.apply_version)
+    }
+}
+
+/// In which format states of an apply version are written.
+pub(crate) fn format_of(apply_version: u32) -> u8 {
+    if apply_version == 1 { FORMAT_1 } else { SNAPSHOT_FORMAT_VERSION }
 }
 
 /// A state as it was at one entry. Cheap to take, and free to travel to another thread.
@@ -78,6 +91,10 @@ impl Snapshot {
     /// How entries after it are applied.
     pub fn apply_version(&self) -> u32 {
         self.header.apply_version
+    }
+
+    pub(super) fn format(&self) -> u8 {
+        self.header.format()
     }
 
     /// A hash of everything that two replicas at the same entry must agree on (P12).
@@ -271,6 +288,8 @@ pub enum SnapshotError {
 #[derive(Default)]
 pub struct SnapshotReader {
     buffer: Vec<u8>,
+    /// Of the records behind the header.
+    format: u8,
     frame: u64,
     hasher: Xxh3Default,
     restore: Option<Restore>,
@@ -324,6 +343,7 @@ impl SnapshotReader {
             match (tag, &mut self.restore) {
                 (Tag::Header, None) => {
                     let header = read_header(&mut reader, frame)?;
+                    self.format = header.format();
                     self.restore = Some(Restore::new(header)?);
                     self.last = Some(record::Place::header());
                 }
@@ -338,7 +358,7 @@ impl SnapshotReader {
                     continue;
                 }
                 (tag, Some(restore)) => {
-                    let parsed = record::parse(tag, &mut reader).map_err(failed)?;
+                    let parsed = record::parse(tag, &mut reader, self.format).map_err(failed)?;
                     let place = parsed.place();
                     if self.last.as_ref().is_some_and(|last| !last.may_precede(&place)) {
                         return Err(SnapshotError::OutOfOrder { frame });
@@ -384,10 +404,10 @@ fn split_frame(bytes: &[u8], frame: u64) -> Result<Option<Frame<'_>>, SnapshotEr
     Ok(Some((payload, after)))
 }
 
-pub(super) fn write_header(header: &Header, out: &mut Vec<u8>) {
+pub(super) fn write_header(header: &Header, with_lineage: bool, out: &mut Vec<u8>) {
     out.extend(MAGIC);
     let mut writer = Writer::new(out);
-    writer.u8(SNAPSHOT_FORMAT_VERSION);
+    writer.u8(header.format());
     writer.log_time(header.now);
     writer.revision(header.revision);
     writer.varint(u64::from(header.apply_version));
@@ -395,6 +415,10 @@ pub(super) fn write_header(header: &Header, out: &mut Vec<u8>) {
     writer.limits(&header.limits);
     writer.group_id(header.group);
     writer.group_map(&header.map);
+    if header.format() > FORMAT_1 {
+        let lineage = header.lineage.filter(|_| with_lineage);
+        writer.option(lineage, |writer, lineage| writer.fixed_u64(lineage.number()));
+    }
 }
 
 fn read_header(reader: &mut Reader<'_>, frame: u64) -> Result<Header, SnapshotError> {
@@ -405,7 +429,7 @@ fn read_header(reader: &mut Reader<'_>, frame: u64) -> Result<Header, SnapshotEr
         }
     }
     let found = reader.u8().map_err(failed)?;
-    if found != SNAPSHOT_FORMAT_VERSION {
+    if !(FORMAT_1..=SNAPSHOT_FORMAT_VERSION).contains(&found) {
         let supported = SNAPSHOT_FORMAT_VERSION;
         return Err(failed(DecodeError::UnsupportedVersion { what: "snapshot", found, supported }));
     }
@@ -418,7 +442,14 @@ fn read_header(reader: &mut Reader<'_>, frame: u64) -> Result<Header, SnapshotEr
             limits: reader.limits()?,
             group: reader.group_id()?,
             map: Arc::new(reader.group_map()?),
+            lineage: if found > FORMAT_1 { reader.option("lineage", Reader::lineage)? } else { None },
         })
     };
-    read(reader).map_err(failed)
+    let header = read(reader).map_err(failed)?;
+    // Version 0 is refused with the other contradictions.
+    if header.apply_version > 0 && header.format() != found {
+        let says = format!("no state of apply version {} is written in format {found}", header.apply_version);
+        return Err(SnapshotError::Inconsistent(says));
+    }
+    Ok(header)
 }

@@ -122,6 +122,7 @@ pub(super) fn read_stub(reader: &mut Reader<'_>) -> Result<Lease, DecodeError> {
         last_seen: reader.log_time()?,
         revoke_on_disconnect: false,
         requests: Requests::default(),
+        seqs_from: 0,
         residence: Residence::Elsewhere(stub),
         oldest: None,
         youngest: None,

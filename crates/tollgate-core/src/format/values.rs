@@ -5,9 +5,9 @@
 
 use super::wire::{DecodeError, Reader, Writer};
 use tollgate_types::{
-    Address, ClientId, DurationMs, GroupId, GroupMap, Invalid, Key, LeaseId, Limit, Limits, LogTime,
+    Address, ClientId, DurationMs, GroupId, GroupMap, Invalid, Key, LeaseId, Limit, Limits, Lineage, LogTime,
     Metadata, Mode, NAMES_MAX, Name, Names, Owner, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges, Slot,
-    Token, Value,
+    Token, Value, WallTime,
 };
 
 /// How many limits version 1 of the formats has. Once it is released, a limit more is a version more: old entries must
@@ -73,6 +73,7 @@ numbers! {
     revision, Revision, get, Revision::new;
     seq, Seq, get, Seq::new;
     log_time, LogTime, ms, |ms| Ok(LogTime::from_ms(ms));
+    wall_time, WallTime, unix_ms, |ms| Ok(WallTime::from_unix_ms(ms));
     duration, DurationMs, ms, |ms| Ok(DurationMs::from_ms(ms));
 }
 
@@ -90,6 +91,11 @@ impl Writer<'_> {
 
     pub(crate) fn group_id(&mut self, group: GroupId) {
         self.varint(u64::from(group.number()));
+    }
+
+    /// Eight bytes, lowest first: for hashes and what is drawn at random, which varints would make longer.
+    pub(crate) fn fixed_u64(&mut self, number: u64) {
+        number.to_le_bytes().into_iter().for_each(|byte| self.u8(byte));
     }
 
     pub(crate) fn slot(&mut self, slot: Slot) {
@@ -169,6 +175,20 @@ impl Writer<'_> {
 }
 
 impl Reader<'_> {
+    pub(crate) fn fixed_u64(&mut self) -> Result<u64, DecodeError> {
+        let mut bytes = [0; 8];
+        for byte in &mut bytes {
+            *byte = self.u8()?;
+        }
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// One that was drawn: 0 is none.
+    pub(crate) fn lineage(&mut self) -> Result<Lineage, DecodeError> {
+        let (what, at) = ("lineage", self.at());
+        Lineage::new(self.fixed_u64()?).ok_or(DecodeError::Invalid { at, source: Invalid::Empty { what } })
+    }
+
     /// 0 for none, which is no grant's token.
     pub(crate) fn token_option(&mut self) -> Result<Option<Token>, DecodeError> {
         let at = self.at();

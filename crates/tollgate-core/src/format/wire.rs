@@ -39,7 +39,7 @@ pub enum DecodeError {
         at: usize,
     },
     /// Written by a binary that is newer than this one, or not by Tollgate.
-    #[error("the {what} has format version {found}: this binary reads version {supported}")]
+    #[error("the {what} has format version {found}: this binary reads up to version {supported}")]
     UnsupportedVersion {
         /// What was to be decoded.
         what: &'static str,

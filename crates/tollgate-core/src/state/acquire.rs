@@ -5,6 +5,7 @@ use super::identity::{Answer, over};
 use super::settle::Place;
 use crate::claim::Claim;
 use crate::command::{AcquireLock, Wait};
+use crate::fingerprint::Asks;
 use crate::lease::Lease;
 use crate::lock::Lock;
 use crate::planted::Bug;
@@ -21,13 +22,13 @@ impl State {
             Ok(lease) => lease,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        if let Err(reply) =
-            self.begin(lease, acquire.request.as_ref(), Some(&acquire.names), acquire.attended)
-        {
-            return reply;
-        }
+        let asks = Asks::Acquire(acquire);
+        let asked = match self.begin(lease, acquire.request.as_ref(), &asks, acquire.attended) {
+            Ok(asked) => asked,
+            Err(reply) => return reply,
+        };
         let result = self.acquire(acquire, lease, &places);
-        self.finish(lease, acquire.request.as_ref(), acquire.attended, result)
+        self.finish(asked, result)
     }
 
     fn acquire(

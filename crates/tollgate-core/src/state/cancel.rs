@@ -25,7 +25,8 @@ impl State {
             return Reply::Rejected(rejection);
         }
         match &cancel.target {
-            CancelTarget::Seq(seq) => self.cancel_seq(lease, *seq, cancel),
+            CancelTarget::Seq(seq) => self.cancel_seq(lease, *seq, None, cancel),
+            CancelTarget::SeqOn { seq, name } => self.cancel_seq(lease, *seq, Some(name), cancel),
             CancelTarget::Waiter { name, owner } => self.cancel_waiter(lease, name, owner, cancel),
             CancelTarget::Wait { name, create_revision } => {
                 self.cancel_one_wait(lease, name, *create_revision, cancel)
@@ -80,13 +81,18 @@ impl State {
         Reply::Cancelled
     }
 
-    fn cancel_seq(&mut self, lease: Id<Lease>, seq: Seq, cancel: &CancelWait) -> Reply {
+    /// `on` is a lock that the canceller says the request is on.
+    fn cancel_seq(&mut self, lease: Id<Lease>, seq: Seq, on: Option<&Name>, cancel: &CancelWait) -> Reply {
         let requests = &self.leases.get(lease).requests;
         if !requests.is_seen(seq) {
             return self.leave_tombstone(lease, seq);
         }
         if let Some(Kept::Claim { claim, .. }) = requests.get(seq) {
             let names = self.claims.get(claim).names.clone();
+            let another = on.is_some_and(|name| !names.contains(name)) && self.knows_requests();
+            if another && !self.planted(Bug::CancelTakesAnothersSeq) {
+                return Reply::Rejected(self.reused(lease, seq));
+            }
             self.settle_names(names.as_slice());
         }
         match self.leases.get(lease).requests.get(seq) {

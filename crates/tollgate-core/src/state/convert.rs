@@ -6,6 +6,7 @@ use super::identity::Answer;
 use super::settle::Place;
 use crate::claim::Claim;
 use crate::command::{ConvertLock, Request, Wait};
+use crate::fingerprint::Asks;
 use crate::lease::Lease;
 use crate::planted::Bug;
 use crate::reply::{Rejection, Reply};
@@ -20,13 +21,13 @@ impl State {
             Ok(lease) => lease,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        if let Err(reply) =
-            self.begin(lease, convert.request.as_ref(), Some(&convert.names), convert.attended)
-        {
-            return reply;
-        }
+        let asks = Asks::Convert(convert);
+        let asked = match self.begin(lease, convert.request.as_ref(), &asks, convert.attended) {
+            Ok(asked) => asked,
+            Err(reply) => return reply,
+        };
         let result = self.convert_held(convert, lease, &places);
-        let reply = self.finish(lease, convert.request.as_ref(), convert.attended, result);
+        let reply = self.finish(asked, result);
         if !self.planted(Bug::DowngradeWakesNobody) {
             self.settle_names(convert.names.as_slice());
         }

@@ -2,13 +2,30 @@
 
 use super::State;
 use crate::claim::Claim;
-use crate::command::Request;
+use crate::command::{Request, Scope};
+use crate::fingerprint::{Asks, Fingerprint, Subject};
+use crate::format::{Writer, write_subject};
 use crate::lease::{Lease, Residence};
 use crate::planted::Bug;
 use crate::reply::{Rejection, Reply};
 use crate::requests::{Kept, KeptFor, Outcome, Part};
 use crate::slab::Id;
-use tollgate_types::{LeaseId, Limit, Names, Seq, SeqRanges};
+use tollgate_types::{LeaseId, Limit, Names, REVISION_END, Seq, SeqRanges};
+
+/// The highest seq that there is.
+pub(super) const SEQ_MAX: u64 = REVISION_END - 1;
+
+/// A request for which a command runs.
+pub(super) struct Asked<'a> {
+    pub(super) lease: Id<Lease>,
+    /// None if its caller numbers nothing.
+    pub(super) request: Option<&'a Request>,
+    /// The names whose holders a busy answer lists.
+    names: Option<&'a Names>,
+    /// Whether its caller stands by while it waits.
+    attended: bool,
+    subject: Subject,
+}
 
 /// What a command has to say once it ran.
 pub(super) enum Answer {
@@ -56,15 +73,47 @@ impl State {
     }
 
     /// Takes in acknowledgements, then answers a repeat or lets a new request run.
-    pub(super) fn begin(
+    pub(super) fn begin<'a>(
         &mut self,
         lease: Id<Lease>,
-        request: Option<&Request>,
-        names: Option<&Names>,
+        request: Option<&'a Request>,
+        asks: &'a Asks<'a>,
         attended: bool,
-    ) -> Result<(), Reply> {
-        let Some(request) = request else { return Ok(()) };
+    ) -> Result<Asked<'a>, Reply> {
+        let names = asks.names();
+        let Some(request) = request else {
+            return Ok(Asked { lease, request: None, names, attended, subject: Subject::UNKNOWN });
+        };
+        let subject = self.subject(request, asks);
+        let asked = Asked { lease, request: Some(request), names, attended, subject };
+        self.let_run(&asked, request)?;
+        Ok(asked)
+    }
+
+    /// What a request is about, by the rules in force.
+    fn subject(&mut self, request: &Request, asks: &Asks<'_>) -> Subject {
+        let names = match &request.scope {
+            _ if !self.knows_requests() => return Subject::UNKNOWN,
+            Scope::Unsaid => return Subject::UNKNOWN,
+            Scope::PartOf(names) if !self.planted(Bug::PartsFingerprintedApart) => Some(&**names),
+            Scope::PartOf(_) | Scope::Whole => asks.names(),
+        };
+        let names = names.filter(|_| !self.planted(Bug::FingerprintForgetsNames));
+        let bytes = &mut self.scratch.subject;
+        bytes.clear();
+        write_subject(&mut Writer::new(bytes), asks, names);
+        Subject { fingerprint: Some(Fingerprint::of(bytes)), slots: asks.slots() }
+    }
+
+    fn let_run(&mut self, asked: &Asked<'_>, request: &Request) -> Result<(), Reply> {
+        let Asked { lease, names, attended, .. } = *asked;
         self.acknowledge(lease, &request.acked).map_err(Reply::Rejected)?;
+        let kept = self.leases.get(lease).requests.subject(request.seq);
+        if kept.is_some_and(|kept| kept.is_another(asked.subject.fingerprint))
+            && !self.planted(Bug::SeqAnswersAnyRequest)
+        {
+            return Err(Reply::Rejected(self.reused(lease, request.seq)));
+        }
         if let Some(Kept::Claim { claim, .. }) = self.leases.get(lease).requests.get(request.seq) {
             // A repeat that names other locks must not be told of a claim that is dead.
             let names = self.claims.get(claim).names.clone();
@@ -75,6 +124,19 @@ impl State {
             return Err(reply);
         }
         self.room_for_one(lease).map_err(Reply::Rejected)
+    }
+
+    /// Refuses another request under a seq that was used.
+    pub(super) fn reused(&self, lease: Id<Lease>, seq: Seq) -> Rejection {
+        Rejection::SeqReused { seq, next: self.next_seq(lease) }
+    }
+
+    /// From where on no seq of a lease was used, in any group.
+    pub(super) fn next_seq(&self, lease: Id<Lease>) -> Seq {
+        let lease = self.leases.get(lease);
+        let used = u64::from(!self.planted(Bug::NextSeqIsUsed));
+        let next = (lease.requests.highest() + used).max(lease.seqs_from).max(1);
+        Seq::new(next.min(SEQ_MAX)).expect("within the range of seqs")
     }
 
     pub(super) fn acknowledge(&mut self, lease: Id<Lease>, acked: &SeqRanges) -> Result<(), Rejection> {
@@ -141,19 +203,14 @@ impl State {
     }
 
     /// Keeps what answers a repeat, and answers.
-    pub(super) fn finish(
-        &mut self,
-        lease: Id<Lease>,
-        request: Option<&Request>,
-        attended: bool,
-        result: Result<Answer, Rejection>,
-    ) -> Reply {
+    pub(super) fn finish(&mut self, asked: Asked<'_>, result: Result<Answer, Rejection>) -> Reply {
+        let Asked { lease, request, attended, subject, .. } = asked;
         let seq = request.map(|request| request.seq);
         let reply = match result {
             Ok(Answer::Made(claim)) => {
                 let waits = !self.claims.get(claim).holds();
                 if let Some(seq) = seq {
-                    self.keep_claim(lease, claim, seq, Part::Acquire, waits);
+                    self.keep_claim(claim, seq, Part::Acquire, subject, waits);
                 }
                 return self.claim_reply(claim, waits);
             }
@@ -162,7 +219,7 @@ impl State {
                 if let Some(seq) = seq {
                     // As a Convert that was granted: it never waits, and a cancel of it releases nothing.
                     self.claims.get_mut(claim).seqs.push((seq, Part::Convert));
-                    self.keep_claim(lease, claim, seq, Part::Convert, false);
+                    self.keep_claim(claim, seq, Part::Convert, subject, false);
                 }
                 return self.claim_reply(claim, false);
             }
@@ -172,7 +229,7 @@ impl State {
                 let waits = !record.holds() || (record.upgrade.is_some() && part == Part::Convert);
                 record.asked(attended, waits);
                 if let Some(seq) = seq {
-                    self.keep_claim(lease, claim, seq, part, waits);
+                    self.keep_claim(claim, seq, part, subject, waits);
                 }
                 return self.claim_reply(claim, waits);
             }
@@ -180,13 +237,16 @@ impl State {
             Err(rejection) => Reply::Rejected(rejection),
         };
         if let Some(seq) = seq {
-            self.leases.get_mut(lease).requests.keep(seq, Kept::Outcome(outcome_of(&reply)));
+            let kept = Kept::Outcome(outcome_of(&reply));
+            self.leases.get_mut(lease).requests.keep_for(KeptFor { seq, kept, subject, waited: false });
         }
         reply
     }
 
-    fn keep_claim(&mut self, lease: Id<Lease>, claim: Id<Claim>, seq: Seq, part: Part, waited: bool) {
-        let kept = KeptFor { seq, kept: Kept::Claim { claim, part }, waited };
+    /// Has the claim's lease find it by a seq.
+    fn keep_claim(&mut self, claim: Id<Claim>, seq: Seq, part: Part, subject: Subject, waited: bool) {
+        let kept = KeptFor { seq, kept: Kept::Claim { claim, part }, subject, waited };
+        let lease = self.claims.get(claim).lease;
         self.leases.get_mut(lease).requests.keep_for(kept);
     }
 

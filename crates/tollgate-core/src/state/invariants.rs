@@ -4,6 +4,7 @@ use super::State;
 use super::grant::timers;
 use crate::claim::{Claim, Extras};
 use crate::event::{Change, lock_ring_bytes};
+use crate::fingerprint::Subject;
 use crate::lease::Lease;
 use crate::lock::{Held, Lock};
 use crate::owners::WALKED_MAX;
@@ -233,7 +234,8 @@ impl State {
         let waits = kept.iter().filter(|kept| kept.waited).count() as u64;
         must!(lease.requests.waits() == waits, "{:?} miscounts its waits", lease.id);
         let mut by_lease = 0;
-        for KeptFor { seq, kept, waited } in kept {
+        for KeptFor { seq, kept, waited, subject } in kept {
+            must!(self.knows_requests() || *subject == Subject::UNKNOWN, "{seq:?} is known too well");
             must!(lease.requests.is_seen(*seq), "{:?} keeps {seq:?} unseen", lease.id);
             if let Kept::Claim { claim, part } = kept {
                 let waits = self.seq_waits(*claim, *part, *seq);

@@ -1,6 +1,7 @@
 //! Leases: grant, renew, revoke. Their ends are time's business (`work`).
 
 use super::State;
+use super::identity::SEQ_MAX;
 use crate::command::{GrantLease, LeaseChoice, RenewLeases, Renewal, RevokeLease};
 use crate::index::hash_number;
 use crate::lease::{Lease, Residence};
@@ -8,7 +9,10 @@ use crate::planted::Bug;
 use crate::reply::{EndReason, EndedLease, Rejection, Renewed, Reply};
 use crate::requests::Requests;
 use crate::slab::Id;
-use tollgate_types::{Address, DurationMs, LeaseId, Limit, LogTime, REVISION_END};
+use tollgate_types::{Address, ClientId, DurationMs, LeaseId, Limit, LogTime, REVISION_END};
+
+/// More requests than a program makes without its lease's home hearing of any: keepalives acknowledge them.
+const SEQS_PASSED_OVER: u64 = 1 << 24;
 
 impl State {
     pub(super) fn grant_lease(&mut self, grant: &GrantLease) -> Reply {
@@ -48,6 +52,7 @@ impl State {
             last_seen: self.now,
             revoke_on_disconnect: grant.revoke_on_disconnect,
             requests: Requests::default(),
+            seqs_from: 0,
             residence: Residence::Here,
             oldest: None,
             youngest: None,
@@ -66,15 +71,32 @@ impl State {
 
     /// The same client grants a living id again: a renewal that may change the terms.
     fn grant_again(&mut self, id: Id<Lease>, grant: &GrantLease) -> Reply {
-        if self.leases.get(id).client_id != grant.client_id {
+        if !self.is_same_client(&self.leases.get(id).client_id, &grant.client_id) {
             return Reply::Rejected(Rejection::LeaseTaken { lease: self.leases.get(id).id });
         }
+        self.pass_over_seqs_of_other_groups(id);
         let lease = self.leases.get_mut(id);
         lease.ttl = grant.ttl;
         lease.address = grant.address.clone();
         lease.revoke_on_disconnect = grant.revoke_on_disconnect;
         self.renew(id);
         self.lease_granted(id, true)
+    }
+
+    /// Who says nothing of itself is nobody's double.
+    fn is_same_client(&self, one: &ClientId, other: &ClientId) -> bool {
+        let silent = one.is_empty() && self.knows_requests() && !self.planted(Bug::EmptyClientIdsEqual);
+        one == other && !silent
+    }
+
+    /// A program that starts again with the lease of the one before must not use a seq that only another group has
+    /// seen.
+    fn pass_over_seqs_of_other_groups(&mut self, id: Id<Lease>) {
+        let elsewhere = !self.leases.get(id).groups().is_empty() && self.knows_requests();
+        if elsewhere && !self.planted(Bug::SeqsElsewhereForgotten) {
+            let from = self.next_seq(id).get().saturating_add(SEQS_PASSED_OVER);
+            self.leases.get_mut(id).seqs_from = from.min(SEQ_MAX);
+        }
     }
 
     fn lease_granted(&self, id: Id<Lease>, renewed: bool) -> Reply {
@@ -85,6 +107,7 @@ impl State {
             incarnation: lease.incarnation,
             deadline: lease.deadline,
             renewed,
+            next_seq: self.next_seq(id),
         }
     }
 

@@ -5,7 +5,7 @@
 //! is a stub, and that says where the home is.
 
 use super::State;
-use crate::command::{CancelTarget, Command, GrantLease, KeySelector, LeaseChoice, Op, RangeQuery, Txn};
+use crate::command::{CancelTarget, Command, GrantLease, LeaseChoice};
 use crate::planted::Bug;
 use crate::reply::Rejection;
 use std::sync::Arc;
@@ -103,13 +103,15 @@ impl State {
             Command::ReleaseLock(release) => placement.check_names(release.names.as_slice()),
             Command::ConvertLock(convert) => placement.check_names(convert.names.as_slice()),
             Command::CancelWait(cancel) => match &cancel.target {
-                CancelTarget::Waiter { name, .. } | CancelTarget::Wait { name, .. } => one(name),
+                CancelTarget::Waiter { name, .. }
+                | CancelTarget::Wait { name, .. }
+                | CancelTarget::SeqOn { name, .. } => one(name),
                 CancelTarget::Seq(_) => Ok(()),
             },
             Command::ForceRelease(force) => one(&force.name),
             Command::Proclaim(proclaim) => one(&proclaim.name),
             Command::EndDeadlock(end) => one(&end.name),
-            Command::Txn(txn) => placement.check(single_keys(txn).map(Key::slot)),
+            Command::Txn(txn) => placement.check(txn.single_keys().map(Key::slot)),
             Command::Tick
             | Command::RenewLeases(_)
             | Command::RevokeLease(_)
@@ -119,20 +121,8 @@ impl State {
             | Command::ConfirmStub(_)
             | Command::EndStub(_)
             | Command::RegisterStub(_)
-            | Command::AckLeaseEnd(_) => Ok(()),
+            | Command::AckLeaseEnd(_)
+            | Command::SetLineage(_) => Ok(()),
         }
     }
-}
-
-/// The keys that a transaction names one by one, in both branches: which of them it runs may depend on the state, and
-/// where it belongs must not. A range sees what is here.
-fn single_keys(txn: &Txn) -> impl Iterator<Item = &Key> {
-    let compared = txn.compares.iter().map(|compare| &compare.key);
-    let ops = txn.then.iter().chain(&txn.otherwise);
-    compared.chain(ops.filter_map(|op| match op {
-        Op::Put { key, .. }
-        | Op::Get(RangeQuery { keys: KeySelector::Key(key), .. })
-        | Op::Delete(KeySelector::Key(key)) => Some(key),
-        Op::Get(_) | Op::Delete(_) => None,
-    }))
 }

@@ -7,6 +7,7 @@ use super::identity::Answer;
 use super::settle::Place;
 use crate::claim::Said;
 use crate::command::Proclaim;
+use crate::fingerprint::Asks;
 use crate::lease::Lease;
 use crate::planted::Bug;
 use crate::reply::{Rejection, Reply};
@@ -20,11 +21,13 @@ impl State {
             Ok(lease) => lease,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        if let Err(reply) = self.begin(lease, proclaim.request.as_ref(), None, true) {
-            return reply;
-        }
+        let asks = Asks::Proclaim(proclaim);
+        let asked = match self.begin(lease, proclaim.request.as_ref(), &asks, true) {
+            Ok(asked) => asked,
+            Err(reply) => return reply,
+        };
         let result = self.say(proclaim, lease, place);
-        self.finish(lease, proclaim.request.as_ref(), true, result.map(Answer::from))
+        self.finish(asked, result.map(Answer::from))
     }
 
     fn say(&mut self, proclaim: &Proclaim, lease: Id<Lease>, place: Place) -> Result<Reply, Rejection> {

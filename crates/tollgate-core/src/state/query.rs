@@ -10,7 +10,7 @@ use crate::ring::{Compacted, EventBatch};
 use crate::slab::Id;
 use crate::view::{LeaseClaim, LeaseView, LockView, RegisterView, WaitView};
 use crate::watch::Watch;
-use tollgate_types::{Key, LeaseId, Limits, LogTime, Name, Names, Revision};
+use tollgate_types::{Key, LeaseId, Limits, Lineage, LogTime, Name, Names, Revision};
 
 /// Where it stands, not what is in it: that can be millions of records.
 impl std::fmt::Debug for State {
@@ -43,6 +43,12 @@ impl State {
     /// How entries are applied; raised by a command only.
     pub fn apply_version(&self) -> u32 {
         self.apply_version
+    }
+
+    /// The history of grants that this one goes on; none before its cluster's first leader has drawn one, or while the
+    /// group is at apply version 1.
+    pub fn lineage(&self) -> Option<Lineage> {
+        self.lineage
     }
 
     /// How many locks are held, awaited or closed.

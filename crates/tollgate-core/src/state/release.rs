@@ -4,6 +4,7 @@ use super::State;
 use super::identity::Answer;
 use crate::claim::Claim;
 use crate::command::{ForceRelease, ReleaseBy, ReleaseLock};
+use crate::fingerprint::Asks;
 use crate::lock::Lock;
 use crate::planted::Bug;
 use crate::reply::{EndReason, Rejection, Reply};
@@ -27,15 +28,17 @@ impl State {
                     Ok(lease) => lease,
                     Err(rejection) => return Reply::Rejected(rejection),
                 };
-                if let Err(reply) = self.begin(lease, request.as_ref(), Some(&release.names), true) {
-                    return reply;
-                }
+                let asks = Asks::Release { names: &release.names, owner, token: *token };
+                let asked = match self.begin(lease, request.as_ref(), &asks, true) {
+                    Ok(asked) => asked,
+                    Err(reply) => return reply,
+                };
                 let pairs = names.iter().zip(&places);
                 let claims = pairs
                     .map(|(name, place)| self.check_holder(name, self.claim_on(*place, lease, owner), *token))
                     .collect();
                 let result = self.release_claims(names, claims).map(Answer::from);
-                self.finish(lease, request.as_ref(), true, result)
+                self.finish(asked, result)
             }
         }
     }

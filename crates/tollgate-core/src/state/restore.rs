@@ -6,8 +6,8 @@
 use super::{APPLY_VERSION_SUPPORTED, State};
 use crate::claim::{Claim, Locks};
 use crate::event::{Change, RegisterState};
-use crate::format::KeptOutcome;
 use crate::format::snapshot::{Header, Snapshot, SnapshotError};
+use crate::format::{KeptOutcome, SeqOnClaim};
 use crate::index::hash_number;
 use crate::lease::{Lease, Residence, Unacked};
 use crate::register::Register;
@@ -17,7 +17,7 @@ use crate::ring::Ring;
 use crate::slab::Id;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tollgate_types::{GroupId, Key, LogTime, Name, Revision, Seq};
+use tollgate_types::{GroupId, Key, LogTime, Name, Revision};
 
 impl State {
     /// The state as it is now, to be written or hashed on another thread while this one goes on.
@@ -34,6 +34,7 @@ impl State {
                 limits: self.limits.clone(),
                 group: self.group(),
                 map: Arc::clone(self.map()),
+                lineage: self.lineage,
             },
             closed_until: self.closed_until,
             leases: self.leases.freeze(),
@@ -74,6 +75,7 @@ impl Restore {
         state.now = header.now;
         state.revision = header.revision;
         state.apply_version = header.apply_version;
+        state.lineage = header.lineage;
         state.ring = Ring::restore(header.min_revision);
         Ok(Restore { state, incarnations: BTreeMap::new() })
     }
@@ -114,11 +116,11 @@ impl Restore {
         if !kept.is_sorted_by(|a, b| a.0 < b.0) {
             return Err(format!("lease {:?} keeps requests out of order", lease.id));
         }
-        for (seq, outcome, waited) in kept {
+        for (seq, outcome, subject, waited) in kept {
             if !lease.requests.is_seen(seq) || lease.requests.get(seq).is_some() {
                 return Err(format!("{seq:?} of lease {:?} is kept without having been seen once", lease.id));
             }
-            lease.requests.keep_for(KeptFor { seq, kept: Kept::Outcome(outcome), waited });
+            lease.requests.keep_for(KeptFor { seq, kept: Kept::Outcome(outcome), subject, waited });
         }
         let id = self.state.insert_lease(lease);
         self.incarnations.insert(incarnation, id);
@@ -148,9 +150,14 @@ impl Restore {
         Ok(())
     }
 
-    /// `claim.locks`, `claim.lease` and the neighbours are filled in here. `waited` are those of its seqs that had to
-    /// wait, in their order.
-    pub(crate) fn claim(&mut self, incarnation: Revision, claim: Box<Claim>, waited: &[Seq]) -> Restored {
+    /// `claim.locks`, `claim.lease` and the neighbours are filled in here. `seqs` are its own and those of its upgrade,
+    /// in their order.
+    pub(crate) fn claim(
+        &mut self,
+        incarnation: Revision,
+        claim: Box<Claim>,
+        seqs: Vec<SeqOnClaim>,
+    ) -> Restored {
         let mut claim = *claim;
         claim.lease = self.lease_of(incarnation)?;
         if claim.lease_id != self.state.leases.get(claim.lease).id {
@@ -188,7 +195,7 @@ impl Restore {
         }
         claim.locks = Locks::new(locks);
         let id = self.state.insert_claim(claim);
-        self.keep_claim(id, waited)
+        self.keep_claim(id, seqs)
     }
 
     fn lease_of(&self, incarnation: Revision) -> Result<Id<Lease>, String> {
@@ -222,21 +229,20 @@ impl Restore {
     }
 
     /// A claim carries its seqs; the lease finds it by them.
-    fn keep_claim(&mut self, id: Id<Claim>, waited: &[Seq]) -> Restored {
+    fn keep_claim(&mut self, id: Id<Claim>, seqs: Vec<SeqOnClaim>) -> Restored {
         let claim = self.state.claims.get(id);
-        let mut waited = waited.iter().peekable();
-        let own = claim.seqs.iter().map(|(seq, part)| (*seq, *part, waited.next_if_eq(&seq).is_some()));
+        let own = claim.seqs.iter().map(|(_, part)| *part);
         let upgrade = claim.upgrade.iter().flat_map(|upgrade| upgrade.seqs.iter());
-        let seqs: Vec<_> = own.chain(upgrade.map(|seq| (*seq, Part::Convert, true))).collect();
+        let parts = own.chain(upgrade.map(|_| Part::Convert));
         let requests = &mut self.state.leases.get_mut(claim.lease).requests;
-        for (seq, part, waited) in seqs {
+        for ((seq, subject, waited), part) in seqs.into_iter().zip(parts) {
             if !requests.is_seen(seq) || requests.get(seq).is_some() {
                 return Err(format!("{seq:?} of {:?} is kept twice or unseen", claim.lease_id));
             }
             if !claim.holds() && !waited {
                 return Err(format!("{seq:?} of {:?} waits without having waited", claim.lease_id));
             }
-            requests.keep_for(KeptFor { seq, kept: Kept::Claim { claim: id, part }, waited });
+            requests.keep_for(KeptFor { seq, kept: Kept::Claim { claim: id, part }, subject, waited });
         }
         Ok(())
     }

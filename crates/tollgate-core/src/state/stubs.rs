@@ -37,6 +37,7 @@ impl State {
             last_seen: self.now,
             revoke_on_disconnect: false,
             requests: Requests::default(),
+            seqs_from: 0,
             residence: Residence::Elsewhere(stub),
             oldest: None,
             youngest: None,

@@ -4,6 +4,7 @@ use super::State;
 use super::identity::Answer;
 use crate::command::{Against, Compare, KeySelector, Op, RangeQuery, Relation, Sort, Txn};
 use crate::event::{RegisterChange, RegisterState};
+use crate::fingerprint::Asks;
 use crate::lease::Lease;
 use crate::planted::Bug;
 use crate::register::Register;
@@ -26,11 +27,13 @@ impl State {
             Ok(lease) => lease,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        if let Err(reply) = self.begin(lease, Some(request), None, true) {
-            return reply;
-        }
+        let asks = Asks::Txn(txn);
+        let asked = match self.begin(lease, Some(request), &asks, true) {
+            Ok(asked) => asked,
+            Err(reply) => return reply,
+        };
         let result = self.run_txn(txn).map(Answer::from);
-        self.finish(lease, Some(request), true, result)
+        self.finish(asked, result)
     }
 
     fn run_txn(&mut self, txn: &Txn) -> Result<Reply, Rejection> {

@@ -8,17 +8,24 @@ use tollgate_core::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
     ConvertLock, DecodeError, ENTRY_FORMAT_VERSION, EndDeadlock, EndStub, Entry, ForceRelease, GrantLease,
     KeySelector, LeaseChoice, LeaseEnd, Op, Proclaim, RENEWALS_MAX, RangeQuery, RegisterStub, Relation,
-    ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Sort, TXN_STEPS_MAX, Txn, Wait,
-    decode_entry, encode_entry,
+    ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Scope, Sort, TXN_STEPS_MAX, Txn,
+    Wait, decode_entry, encode_command, encode_entry,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names,
-    Owner, Revision, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, Lineage, LogTime, Metadata, Mode, Name,
+    Names, Owner, Revision, Seq, SeqRanges, Slot, Token, Value, WallTime,
 };
 
 pub(crate) fn encoded(entry: &Entry) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_entry(entry, &mut bytes);
+    bytes
+}
+
+/// In the format that begins with this byte.
+pub(crate) fn encoded_in(format: u8, entry: &Entry) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_command(format, (entry.at, entry.wall), &entry.command, &mut bytes);
     bytes
 }
 
@@ -37,7 +44,7 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
 }
 
 fn at(ms: u64, command: Command) -> Entry {
-    Entry { at: LogTime::from_ms(ms), command }
+    Entry::new(LogTime::from_ms(ms), command)
 }
 
 fn names(texts: &[&str]) -> Names {
@@ -53,11 +60,15 @@ fn key(text: &str) -> Key {
 }
 
 fn request(seq: u64, acked: &[(u64, u64)]) -> Request {
-    Request { seq: Seq::new(seq).unwrap(), acked: SeqRanges::new(acked.to_vec()).unwrap() }
+    Request {
+        seq: Seq::new(seq).unwrap(),
+        acked: SeqRanges::new(acked.to_vec()).unwrap(),
+        scope: Scope::Unsaid,
+    }
 }
 
-/// A change here is a change of the log format: logs that were written before would no longer decode. Never change a
-/// line; a new format version gets lines of its own. They were computed from the layout that `format::command`
+/// Entries in format 1, which older binaries wrote: a change here would mean that their logs no longer decode. Never
+/// change a line; a new format version gets lines of its own. They were computed from the layout that `format::command`
 /// documents, not recorded from the encoder.
 fn golden() -> Vec<(&'static str, Entry)> {
     let acquire = AcquireLock {
@@ -381,12 +392,125 @@ fn golden() -> Vec<(&'static str, Entry)> {
     ]
 }
 
+/// What format 2 writes otherwise than format 1: the wall time behind the log time, the scope behind a request, a name
+/// behind the seq of a cancel; and the lineage.
+fn golden_of_format_2() -> Vec<(&'static str, Entry)> {
+    let wall = WallTime::from_unix_ms(300);
+    let entry = |command| Entry { at: LogTime::from_ms(1), wall, command };
+    let acquire = |scope| AcquireLock {
+        names: names(&["a"]),
+        lease: lease(5),
+        owner: Owner::LEASE,
+        mode: Mode::Exclusive,
+        wait: Wait::Forever,
+        lock_delay: DurationMs::ZERO,
+        max_hold: None,
+        metadata: Metadata::NONE,
+        value: None,
+        attended: false,
+        request: Some(Request { scope, ..request(7, &[(1, 6)]) }),
+    };
+    let cancel = |target| CancelWait {
+        lease: lease(5),
+        target,
+        release_if_granted: true,
+        asks_max: None,
+        acked: SeqRanges::default(),
+    };
+    let seq = Seq::new(3).unwrap();
+    let part_of = Scope::PartOf(Box::new(names(&["a", "b"])));
+    let by = ReleaseBy::Holder {
+        lease: lease(5),
+        owner: Owner::LEASE,
+        token: None,
+        request: Some(Request { scope: part_of.clone(), ..request(8, &[]) }),
+    };
+    vec![
+        ("02 01 ac02 01", entry(Command::Tick)),
+        ("02 01 00 01", at(1, Command::Tick)),
+        (
+            "02 01 ac02 05 0a 01 0161 05 00 00 00 00 07 01 00 05 00",
+            entry(Command::AcquireLock(acquire(Scope::Whole))),
+        ),
+        (
+            "02 01 ac02 05 0a 01 0161 05 00 00 00 00 07 01 00 05 01 02 0161 0162",
+            entry(Command::AcquireLock(acquire(part_of))),
+        ),
+        (
+            "02 01 ac02 06 04 01 0161 05 00 08 00 01 02 0161 0162",
+            entry(Command::ReleaseLock(ReleaseLock { names: names(&["a"]), by })),
+        ),
+        ("02 01 ac02 08 01 05 03 00", entry(Command::CancelWait(cancel(CancelTarget::Seq(seq))))),
+        (
+            "02 01 ac02 08 11 05 03 0161 00",
+            entry(Command::CancelWait(cancel(CancelTarget::SeqOn { seq, name: Name::new("a").unwrap() }))),
+        ),
+        (
+            "02 01 ac02 14 0807060504030201",
+            entry(Command::SetLineage(Lineage::new(0x0102_0304_0506_0708).unwrap())),
+        ),
+    ]
+}
+
 #[test]
 fn the_log_format_stays_as_it_is() {
+    for (golden, entry) in golden_of_format_2() {
+        let golden = unhex(golden);
+        assert_eq!(hex(&encoded(&entry)), hex(&golden), "{entry:?}");
+        assert_eq!(decode_entry(&golden), Ok(entry));
+    }
+    for (golden, entry) in golden() {
+        // What format 1 says, format 2 says in the same bytes behind the wall time, and ends with the scope of a
+        // request.
+        let (golden, mut entry) = (unhex(golden), entry);
+        let time = (1..golden.len()).find(|i| golden[*i] < 0x80).unwrap() + 1;
+        entry = with_scope(entry, &Scope::Whole);
+        let (head, body) = (&golden[1..time], &golden[time..]);
+        let newer = encoded(&entry);
+        assert!(newer.starts_with(&[&[2], head, &[0]].concat()), "{entry:?}");
+        let extra = usize::from(has_request(&entry));
+        assert_eq!(newer.len(), golden.len() + 1 + extra, "{entry:?}");
+        if extra == 0 {
+            assert_eq!(newer[time + 1..], *body, "{entry:?}");
+        }
+        assert_eq!(decode_entry(&newer), Ok(entry));
+    }
+}
+
+fn with_scope(mut entry: Entry, scope: &Scope) -> Entry {
+    if let Some((_, request)) = crate::properties::request_of_mut(&mut entry.command) {
+        request.scope = scope.clone();
+    }
+    entry
+}
+
+fn has_request(entry: &Entry) -> bool {
+    crate::properties::request_of_mut(&mut entry.clone().command).is_some()
+}
+
+#[test]
+fn what_has_no_place_in_a_format_is_taken_away_before() {
+    let mut rng = Rng::new(5);
+    for _ in 0..2_000 {
+        let mut entry = arbitrary_entry(&mut rng);
+        if matches!(entry.command, Command::SetLineage(_)) {
+            continue;
+        }
+        entry.wall = WallTime::UNKNOWN;
+        let whole = entry.clone();
+        entry.command.fit_into(2);
+        assert_eq!(entry, whole, "format 2 has a place for everything");
+        entry.command.fit_into(1);
+        assert_eq!(decode_entry(&encoded_in(1, &entry)), Ok(entry), "who kept it has what others read");
+    }
+}
+
+#[test]
+fn the_log_format_of_the_version_before_is_read() {
     let mut tags = std::collections::BTreeSet::new();
     for (golden, entry) in golden() {
         let golden = unhex(golden);
-        assert_eq!(hex(&encoded(&entry)), hex(&golden), "{entry:?}");
+        assert_eq!(hex(&encoded_in(1, &entry)), hex(&golden), "{entry:?}");
         assert_eq!(decode_entry(&golden), Ok(entry));
         let log_time_end = (1..golden.len()).find(|i| golden[*i] < 0x80).unwrap();
         tags.insert(golden[log_time_end + 1]);
@@ -457,14 +581,16 @@ fn a_flipped_bit_is_refused_or_makes_another_entry() {
 
 #[test]
 fn an_unknown_version_or_tag_is_refused() {
-    for found in (0..=255).filter(|version| *version != ENTRY_FORMAT_VERSION) {
-        let error = DecodeError::UnsupportedVersion { what: "entry", found, supported: 1 };
+    for found in (0..=255).filter(|version| !(1..=ENTRY_FORMAT_VERSION).contains(version)) {
+        let error = DecodeError::UnsupportedVersion { what: "entry", found, supported: ENTRY_FORMAT_VERSION };
         assert_eq!(decode_entry(&[found, 0, 1]), Err(error));
     }
-    for tag in (0..=255).filter(|tag| !(1..=19).contains(tag)) {
-        let error = DecodeError::UnknownTag { what: "command", tag, at: 2 };
-        assert_eq!(decode_entry(&[1, 0, tag]), Err(error));
+    for tag in (0..=255).filter(|tag| !(1..=20).contains(tag)) {
+        let error = DecodeError::UnknownTag { what: "command", tag, at: 3 };
+        assert_eq!(decode_entry(&[2, 0, 0, tag]), Err(error));
     }
+    let error = DecodeError::UnknownTag { what: "command", tag: 20, at: 2 };
+    assert_eq!(decode_entry(&[1, 0, 20, 1, 0, 0, 0, 0, 0, 0, 0]), Err(error), "format 1 has no lineage");
 }
 
 /// Each is a golden entry with one value that its constructor, or the canonical form, does not allow.
@@ -472,7 +598,11 @@ fn an_unknown_version_or_tag_is_refused() {
 fn a_refusal_says_what_is_wrong_and_where() {
     let cases = [
         ("", "byte 0: the value here is cut off by the end of the input"),
-        ("02 00 01", "the entry has format version 2: this binary reads version 1"),
+        ("03 00 01", "the entry has format version 3: this binary reads up to version 2"),
+        ("02 00 00 14 0000000000000000", "byte 4: lineage is empty: give it at least one byte"),
+        ("02 00 00 08 12 05 0161 0161 00", "byte 4: 0x12 is not a known flags of a cancel"),
+        ("01 00 08 10 05 03 0161 00", "byte 3: 0x10 is not a known flags of a cancel"),
+        ("02 00 00 06 04 01 0161 05 00 08 00 02", "byte 12: 0x02 is not a known names of the whole request"),
         ("01 8000 01", "byte 1: this number has more bytes than it needs or can have"),
         ("01 00 01 00", "byte 3: the value ends here, but 1 more bytes follow"),
         ("01 00 02 04 05 00 00 00", "byte 3: 0x04 is not a known flags of a grant"),

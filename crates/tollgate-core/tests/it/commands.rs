@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use tollgate_core::{
-    AcquireLock, AddStub, Applied, Bug, CancelTarget, CancelWait, Command, ConfirmStub, ConvertLock, EndStub,
-    Entry, Event, GrantLease, LeaseChoice, LeaseEnd, Op, Proclaim, RegisterStub, ReleaseBy, ReleaseLock,
-    RenewLeases, Renewal, Request, RevokeLease, SnapshotReader, State, Txn, Wait, Watch,
+    APPLY_VERSION_SUPPORTED, AcquireLock, AddStub, Applied, Bug, CancelTarget, CancelWait, Command,
+    ConfirmStub, ConvertLock, EndStub, Entry, Event, GrantLease, LeaseChoice, LeaseEnd, Op, Proclaim,
+    RegisterStub, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease, Scope, SnapshotReader,
+    State, Txn, Wait, Watch,
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, GroupMap, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name,
@@ -23,6 +24,18 @@ impl Replica {
     }
 
     pub(crate) fn of_group(
+        limits: &Limits,
+        group: GroupId,
+        map: &Arc<GroupMap>,
+        bug: Option<Bug>,
+    ) -> Replica {
+        let mut replica = Replica::at_version_1(limits, group, map, bug);
+        replica.at(0, Command::RaiseApplyVersion(APPLY_VERSION_SUPPORTED));
+        replica
+    }
+
+    /// As a group begins.
+    pub(crate) fn at_version_1(
         limits: &Limits,
         group: GroupId,
         map: &Arc<GroupMap>,
@@ -78,7 +91,7 @@ impl Replica {
 }
 
 pub(crate) fn at(ms: u64, command: Command) -> Entry {
-    Entry { at: LogTime::from_ms(ms), command }
+    Entry::new(LogTime::from_ms(ms), command)
 }
 
 pub(crate) fn name(text: &str) -> Name {
@@ -111,7 +124,7 @@ pub(crate) fn permits(n: u32, of: u32) -> Mode {
 
 #[allow(clippy::unnecessary_wraps, reason = "it stands where an optional request is asked for")]
 pub(crate) fn request(number: u64) -> Option<Request> {
-    Some(Request { seq: seq(number), acked: SeqRanges::default() })
+    Some(Request { seq: seq(number), acked: SeqRanges::default(), scope: Scope::Whole })
 }
 
 pub(crate) fn grant(id: u64, ttl_ms: u64) -> Command {
@@ -122,6 +135,15 @@ pub(crate) fn grant(id: u64, ttl_ms: u64) -> Command {
         address: Address::NONE,
         revoke_on_disconnect: false,
     })
+}
+
+/// By a client that says who it is, and so may grant the lease again.
+pub(crate) fn grant_by(client: &str, id: u64, ttl_ms: u64) -> Command {
+    let mut command = grant(id, ttl_ms);
+    if let Command::GrantLease(grant) = &mut command {
+        grant.client_id = ClientId::new(client).expect("a good client id");
+    }
+    command
 }
 
 pub(crate) fn revision(number: u64) -> Revision {

@@ -20,7 +20,7 @@ mod stubs;
 mod views;
 
 use deadlock::Impasse;
-use identity::Kept;
+use identity::{About, Kept};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tollgate_core::{
@@ -28,15 +28,17 @@ use tollgate_core::{
     Resolution,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, GroupId, GroupMap, Key, LeaseId, Limits, LogTime, Metadata, Mode, Name,
-    Names, Owner, Revision, SeqRanges, Token, Value,
+    Address, ClientId, DurationMs, GroupId, GroupMap, Key, LeaseId, Limits, Lineage, LogTime, Metadata, Mode,
+    Name, Names, Owner, Revision, SeqRanges, Token, Value,
 };
 
-/// The version that a new group applies, and the only one there is.
-const APPLY_VERSION: u32 = 1;
+/// The newest version of the rules on the page.
+const VERSION: u32 = 2;
 
 /// The whole state. Claims and leases stand in the order in which they were made.
 pub(crate) struct Oracle {
+    version: u32,
+    lineage: Option<Lineage>,
     limits: Limits,
     group: GroupId,
     map: Arc<GroupMap>,
@@ -79,6 +81,9 @@ struct Lease {
     revoked: Option<EndReason>,
     seen: SeqRanges,
     kept: BTreeMap<u64, Kept>,
+    /// What the requests are about that something is kept for, as far as that is known.
+    about: BTreeMap<u64, About>,
+    seqs_from: u64,
     /// Those of them that were answered `Queued`.
     waited: BTreeSet<u64>,
     /// The registered groups.
@@ -158,12 +163,10 @@ struct Purged {
 }
 
 impl Oracle {
-    pub(crate) fn new(limits: Limits) -> Oracle {
-        Oracle::of_group(limits, GroupId::MAP, Arc::new(GroupMap::single()))
-    }
-
     pub(crate) fn of_group(limits: Limits, group: GroupId, map: Arc<GroupMap>) -> Oracle {
         Oracle {
+            version: 1,
+            lineage: None,
             limits,
             group,
             map,
@@ -236,8 +239,18 @@ impl Oracle {
                 Err(invalid) => Reply::Rejected(Rejection::InvalidLimits(invalid)),
             },
             Command::RaiseApplyVersion(asked) => {
-                assert!(*asked <= APPLY_VERSION, "a version that this binary lacks is a fault");
-                Reply::Rejected(Rejection::ApplyVersionNotRaised { current: APPLY_VERSION, asked: *asked })
+                assert!(*asked <= VERSION, "a version that this binary lacks is a fault");
+                if *asked > self.version {
+                    self.version = *asked;
+                    return Reply::Done;
+                }
+                Reply::Rejected(Rejection::ApplyVersionNotRaised { current: self.version, asked: *asked })
+            }
+            Command::SetLineage(lineage) => {
+                if self.version >= 2 {
+                    self.lineage.get_or_insert(*lineage);
+                }
+                Reply::Done
             }
         }
     }

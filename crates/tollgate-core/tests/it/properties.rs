@@ -13,7 +13,7 @@ mod texts;
 
 use compare::{Failure, Pair, Step};
 use generate::Generator;
-pub(crate) use generate::repeat_of;
+pub(crate) use generate::{repeat_of, request_of_mut};
 use place::Place;
 pub(crate) use stats::Stats;
 use std::cell::Cell;
@@ -239,7 +239,7 @@ pub(crate) fn entries(seed: u64, count: u64) -> (Limits, Vec<Entry>) {
 
 /// As [`entries`], for a state that has seen `before`.
 pub(crate) fn entries_after(limits: &Limits, before: &[Entry], seed: u64, count: u64) -> Vec<Entry> {
-    let mut oracle = crate::oracle::Oracle::new(limits.clone());
+    let mut oracle = Place::alone().oracle(limits);
     for entry in before {
         oracle.apply(entry);
     }

@@ -18,8 +18,8 @@ use parse::Step;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use tollgate_core::{Applied, Bug, Command, Entry, Event, Reply, State, Watch};
-use tollgate_types::{LeaseId, Limits, Revision, Seq};
+use tollgate_core::{APPLY_VERSION_SUPPORTED, Applied, Bug, Command, Entry, Event, Reply, State, Watch};
+use tollgate_types::{LeaseId, Limits, LogTime, Revision, Seq};
 
 const DIVIDER: &str = "---";
 /// More differences than this follow from the first ones.
@@ -89,7 +89,8 @@ struct Run {
 
 impl Run {
     fn new(bug: Option<Bug>) -> Run {
-        let state = State::new(Limits::DEFAULT);
+        let mut state = State::new(Limits::DEFAULT);
+        state.apply(Entry::new(LogTime::ZERO, Command::RaiseApplyVersion(APPLY_VERSION_SUPPORTED)));
         let mut run = Run { state, aliases: Aliases::default(), bug, sent: BTreeSet::new() };
         run.plant();
         run

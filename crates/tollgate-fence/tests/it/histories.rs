@@ -40,7 +40,7 @@ impl Model {
 
 fn random_token(rng: &mut Rng) -> FencedToken {
     let mode = FenceMode::ALL[usize::try_from(rng.below(3)).unwrap()];
-    FencedToken { token: Token::new(1 + rng.below(TOKENS)).unwrap(), mode }
+    FencedToken { token: Token::new(1 + rng.below(TOKENS)).unwrap(), mode, lineage: None }
 }
 
 fn random_name(rng: &mut Rng) -> Name {
@@ -132,7 +132,7 @@ pub(crate) fn many_fences(seed: u64, plant: impl Fn(Fences) -> Fences) -> Result
         if got.is_ok() {
             model.record(&name, presented);
         }
-        let FencedToken { token, mode } = presented;
+        let FencedToken { token, mode, .. } = presented;
         let (mode, accepted) = (check_mode(mode), got.is_ok());
         if accepted || !lost {
             let event = Event::FencedWrite { store: 1, name, token, mode, strict, accepted };

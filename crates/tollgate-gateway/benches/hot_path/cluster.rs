@@ -106,6 +106,7 @@ impl Cluster {
             group: GROUP,
             revision: Revision::ZERO,
             term: 1,
+            lineage: None,
         };
         let worded = self.answers.drain(..).map(|(Asker(id), answer)| {
             let at = usize::try_from(id).expect("an index");

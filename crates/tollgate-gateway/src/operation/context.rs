@@ -10,7 +10,9 @@ use tollgate_core::{EndReason, Reply, WaitOutcome};
 use tollgate_node::Answer;
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_proto::{BadField, convert};
-use tollgate_types::{Address, ClusterId, GroupId, LeaseId, Metadata, Name, NodeId, Revision, Seq, Token};
+use tollgate_types::{
+    Address, ClusterId, GroupId, LeaseId, Lineage, Metadata, Name, NodeId, Revision, Seq, Token,
+};
 
 /// Where an answer comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +27,15 @@ pub struct HeaderInfo {
     pub revision: Revision,
     /// Its term, as far as the node knows.
     pub term: u64,
+    /// The cluster's lineage, if the node knows it.
+    pub lineage: Option<Lineage>,
 }
 
 impl HeaderInfo {
     /// The header of an answer as of `revision`.
     pub fn at(&self, revision: Revision) -> Option<v1::Header> {
-        Some(convert::write_header(self.cluster, self.node, self.group, revision, self.term))
+        let HeaderInfo { cluster, node, group, term, lineage, .. } = *self;
+        Some(convert::write_header(cluster, node, group, revision, term, lineage))
     }
 }
 
@@ -71,8 +76,12 @@ pub(super) enum About {
     },
     ForceRelease(Box<ForcedRelease>),
     GetLock(Name),
-    /// The lease's id, if the client chose it.
-    LeaseGrant(Option<LeaseId>),
+    LeaseGrant {
+        /// The lease's id, if the client chose it.
+        chosen: Option<LeaseId>,
+        /// Whether a second one by the same client would renew the lease.
+        repeats: bool,
+    },
     LeaseRevoke(LeaseId),
     KeepAlive {
         lease: LeaseId,
@@ -188,7 +197,7 @@ impl Context {
             About::Proclaim { .. } => lock_answer::proclaimed(&replied),
             About::ForceRelease(_) => lock_answer::force_released(&replied),
             About::CancelWait { .. } => lock_answer::wait_cancelled(&replied),
-            About::LeaseGrant(_) => lease::granted(&replied),
+            About::LeaseGrant { .. } => lease::granted(&replied),
             About::LeaseRevoke(_) => lease::revoked(&replied),
             About::Write { form, .. } => register::written(*form, replied),
             About::KeepAlive { .. }
@@ -208,9 +217,8 @@ impl Context {
             | About::Resign { seq, .. }
             | About::Proclaim { seq, .. }
             | About::Write { seq, .. } => seq.is_some(),
-            About::LeaseGrant(chosen) => chosen.is_some(),
             About::ForceRelease(_) => false,
-            About::CancelWait { repeats, .. } => *repeats,
+            About::LeaseGrant { repeats, .. } | About::CancelWait { repeats, .. } => *repeats,
             About::Lock(_)
             | About::GetLock(_)
             | About::LeaseRevoke(_)
@@ -273,7 +281,7 @@ impl Context {
             About::Unlock { lease, .. }
             | About::Resign { lease, .. }
             | About::Write { lease, .. }
-            | About::LeaseGrant(lease) => *lease,
+            | About::LeaseGrant { chosen: lease, .. } => *lease,
             About::ForceRelease(_) | About::GetLock(_) | About::Get | About::Range | About::Leader => None,
         }
     }

@@ -31,8 +31,10 @@ pub(super) fn prepare_grant(
     };
     let address = from.clone();
     let revoke_on_disconnect = grant.revoke_on_disconnect;
+    // Who says nothing of itself can't grant its own lease again: the second attempt would be another client's.
+    let repeats = chosen.is_some() && !client_id.is_empty();
     let command = Command::GrantLease(GrantLease { id, ttl, client_id, address, revoke_on_disconnect });
-    Ok(Prepared::command(map.group_of(slot), command, About::LeaseGrant(chosen)))
+    Ok(Prepared::command(map.group_of(slot), command, About::LeaseGrant { chosen, repeats }))
 }
 
 /// Spreads clients over the slots without rolling dice: a client's leases live together.
@@ -71,7 +73,7 @@ pub(super) fn prepare_time_to_live(
 
 pub(super) fn granted(replied: &Replied<'_>) -> Wire {
     match replied.reply {
-        Reply::LeaseGranted { lease, ttl, incarnation, renewed, .. } => {
+        Reply::LeaseGranted { lease, ttl, incarnation, renewed, next_seq, .. } => {
             Wire::LeaseGrant(v1::LeaseGrantResponse {
                 header: replied.head(),
                 id: lease.get(),
@@ -79,6 +81,7 @@ pub(super) fn granted(replied: &Replied<'_>) -> Wire {
                 ttl_ms: write_duration(ttl),
                 incarnation: incarnation.get(),
                 renewed,
+                next_seq: next_seq.get(),
             })
         }
         _ => replied.does_not_fit(),

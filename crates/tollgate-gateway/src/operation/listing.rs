@@ -178,7 +178,7 @@ mod tests {
     /// Likewise, for this reason.
     fn snapshot_with(names: &[&str], metadata: &Metadata) -> Snapshot {
         let mut state = State::new(Limits::DEFAULT);
-        let mut apply = |command| state.apply(Entry { at: LogTime::ZERO, command });
+        let mut apply = |command| state.apply(Entry::new(LogTime::ZERO, command));
         for id in 1..=3 {
             apply(Command::GrantLease(GrantLease {
                 id: LeaseChoice::Chosen(LeaseId::new(id).unwrap()),

@@ -9,7 +9,7 @@ use super::route::group_of_names;
 use super::{Kind, Prepared, read_consistency};
 use tollgate_core::{
     AcquireLock, CancelTarget, CancelWait, Command, ConvertLock, ForceRelease, ReleaseBy, ReleaseLock,
-    Request, Wait,
+    Request, Scope, Wait,
 };
 use tollgate_proto::convert::{self, RequestIdentity};
 use tollgate_proto::{BadField, v1};
@@ -26,7 +26,19 @@ pub(super) fn read_wait(timeout_ms: i64) -> Result<Wait, BadField> {
 
 /// The part of a request's identity that goes into the log.
 pub(super) fn request(identity: RequestIdentity) -> Request {
-    Request { seq: identity.seq, acked: identity.acked }
+    let scope = identity.part_of.map_or(Scope::Whole, |whole| Scope::PartOf(Box::new(whole)));
+    Request { seq: identity.seq, acked: identity.acked, scope }
+}
+
+/// Refuses a part that names what the whole does not.
+fn check_part(names: &Names, request: Option<&RequestIdentity>) -> Result<(), BadField> {
+    let whole = request.and_then(|request| request.part_of.as_ref());
+    match whole.and_then(|whole| names.as_slice().iter().find(|name| !whole.contains(name))) {
+        Some(name) => {
+            Err(BadField::new("request.all_names", format!("{name} is not among them: leave it empty")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A request that may be told that the lock is busy without an entry in the log: its first attempt, which won't wait.
@@ -47,6 +59,7 @@ pub(super) fn prepare_lock(request: &v1::LockRequest, map: &GroupMap) -> Result<
     convert::read_no_tree(request.tree)?;
     let lease = convert::read_lease_id("lease_id", request.lease_id)?;
     let identity = convert::read_request(Some(lease), request.request.as_ref())?;
+    check_part(&names, identity.as_ref())?;
     let wait = read_wait(request.timeout_ms)?;
     let fast = is_fast(wait, identity.as_ref());
     let acquire = AcquireLock {
@@ -110,6 +123,9 @@ pub(super) fn prepare_unlock(unlock: &v1::UnlockRequest, map: &GroupMap) -> Resu
     let names = convert::read_names(&unlock.name, &unlock.names)?;
     let request = unlock.request.as_ref();
     let release = convert::read_release(unlock.lease_id, &unlock.owner, unlock.fencing_token, request)?;
+    if let convert::Release::Holder { request, .. } = &release {
+        check_part(&names, request.as_ref())?;
+    }
     let group = group_of_names(&names, map)?;
     let (command, lease, seq) = release_command(names, release);
     Ok(Prepared::command(group, command, About::Unlock { lease, seq }))
@@ -140,7 +156,9 @@ pub(super) fn prepare_cancel(cancel: &v1::CancelWaitRequest, map: &GroupMap) -> 
         convert::CancelTarget::Waiter { name, owner } => {
             (map.group_of(name.slot()), CancelTarget::Waiter { name, owner })
         }
-        convert::CancelTarget::Seq(seq, Some(name)) => (map.group_of(name.slot()), CancelTarget::Seq(seq)),
+        convert::CancelTarget::Seq(seq, Some(name)) => {
+            (map.group_of(name.slot()), CancelTarget::SeqOn { seq, name })
+        }
         convert::CancelTarget::Seq(seq, None) if map.is_single() => (GroupId::MAP, CancelTarget::Seq(seq)),
         // Any group would say "cancelled" of a seq that it has not seen, while the request waits on in another.
         convert::CancelTarget::Seq(..) => {
@@ -153,7 +171,8 @@ pub(super) fn prepare_cancel(cancel: &v1::CancelWaitRequest, map: &GroupMap) -> 
     let acked = convert::read_seq_ranges("acked", &cancel.acked)?;
     let release_if_granted = cancel.release_if_granted;
     let asks_max = (cancel.asked_at_most != 0).then_some(cancel.asked_at_most);
-    let repeats = matches!(target, CancelTarget::Seq(_)) || !release_if_granted;
+    let by_seq = matches!(target, CancelTarget::Seq(_) | CancelTarget::SeqOn { .. });
+    let repeats = by_seq || !release_if_granted;
     let command = CancelWait { lease, target, release_if_granted, asks_max, acked };
     Ok(Prepared::command(group, Command::CancelWait(command), About::CancelWait { lease, repeats }))
 }

@@ -52,6 +52,7 @@ const fn reason_of(code: RejectionCode) -> ErrorReason {
         RejectionCode::StubNotFound => ErrorReason::StubNotFound,
         RejectionCode::TooManyGroups => ErrorReason::TooManyGroups,
         RejectionCode::WrongGroup => ErrorReason::WrongGroup,
+        RejectionCode::SeqReused => ErrorReason::BadField,
     }
 }
 
@@ -114,6 +115,7 @@ fn add_details(error: &mut Error, rejection: &Rejection) {
         }
         Rejection::StubPending { .. } => error.retry_after_ms = STUB_RETRY_MS,
         Rejection::NotHome { home, .. } => error.group_id = home.number(),
+        Rejection::SeqReused { .. } => "request.seq".clone_into(&mut error.field),
         Rejection::WrongGroup { epoch, group } => {
             error.group_id = group.number();
             error.map_epoch = *epoch;
@@ -198,6 +200,7 @@ mod tests {
             Rejection::StubNotFound { lease },
             Rejection::TooManyGroups { lease, max: 2 },
             Rejection::WrongGroup { epoch: 3, group: home },
+            Rejection::SeqReused { seq, next: seq },
         ]
     }
 
@@ -215,7 +218,7 @@ mod tests {
             assert!(!reasons.contains(&error.reason), "{error:?}");
             reasons.push(error.reason);
         }
-        assert_eq!(reasons.len(), 24);
+        assert_eq!(reasons.len(), 25);
     }
 
     #[test]
@@ -232,6 +235,7 @@ mod tests {
         assert_eq!((elsewhere.group_id, elsewhere.map_epoch), (6, 3));
         assert!(of(ErrorReason::StubPending).retry_after_ms > 0);
         assert_eq!(of(ErrorReason::KeyTwice).name, "k");
+        assert_eq!(of(ErrorReason::BadField).field, "request.seq");
         let before = of(ErrorReason::RejectedBefore);
         assert_eq!((before.cause(), before.code), (ErrorReason::Deadlock, 10));
         for reason in [ErrorReason::NotHeld, ErrorReason::NotWaiting, ErrorReason::Overlap] {

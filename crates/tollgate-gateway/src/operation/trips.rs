@@ -9,7 +9,7 @@ use tollgate_proto::v1::operation_result::Result as Wire;
 use tollgate_proto::v1::txn_op_result::Result as Step;
 use tollgate_proto::v1::{CancelOutcome, EndReason, ErrorReason};
 use tollgate_replica::ProposeError;
-use tollgate_types::{ClusterId, DurationMs, Limits, LogTime, NodeId, Revision};
+use tollgate_types::{ClusterId, DurationMs, Limits, Lineage, LogTime, NodeId, Revision};
 
 const HEADER: HeaderInfo = HeaderInfo {
     cluster: ClusterId::new(5),
@@ -17,6 +17,7 @@ const HEADER: HeaderInfo = HeaderInfo {
     group: GroupId::MAP,
     revision: Revision::ZERO,
     term: 9,
+    lineage: Lineage::new(8),
 };
 
 /// One group, without anything between it and its client.
@@ -38,7 +39,7 @@ impl Group {
     }
 
     fn apply(&mut self, command: Command) -> (Revision, Reply, bool) {
-        let applied = self.state.apply(Entry { at: LogTime::from_ms(self.now_ms), command });
+        let applied = self.state.apply(Entry::new(LogTime::from_ms(self.now_ms), command));
         let replied = (applied.revision, applied.reply.clone(), applied.events_from.is_some());
         self.applied = Some(applied);
         replied
@@ -161,7 +162,8 @@ fn a_free_lock_is_had_at_once_and_given_back() {
     assert!(got.acquired && got.holders.is_empty() && got.tokens.is_empty());
     assert_eq!((got.key.as_str(), got.fencing_token), ("jobs/0000000000000001", 3));
     assert_eq!((got.mode(), got.create_revision, got.waited_ms), (v1::Mode::Exclusive, 3, 0));
-    let header = v1::Header { cluster_id: 5, member_id: 2, group_id: 0, revision: 3, raft_term: 9 };
+    let header =
+        v1::Header { cluster_id: 5, member_id: 2, group_id: 0, revision: 3, raft_term: 9, lineage: 8 };
     assert_eq!(got.header, Some(header));
     let Wire::Unlock(gone) = group.run(unlock("jobs", 1, 3)) else { panic!("unlocked") };
     assert_eq!(gone.revision, 4);

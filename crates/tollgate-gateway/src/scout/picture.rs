@@ -13,7 +13,7 @@ use tollgate_node::GroupStatus;
 use tollgate_node::planted::{Bug, planted};
 use tollgate_proto::v1::{Group, GroupsResponse, MemberKind, MembersResponse};
 use tollgate_replica::Role;
-use tollgate_types::{ClusterId, GroupId, GroupMap, NodeId, Slot};
+use tollgate_types::{ClusterId, GroupId, GroupMap, Lineage, NodeId, Slot};
 
 /// Looks in a row that a node may leave unanswered before it counts as out of touch: one may be late by chance.
 const MISSES_MAX: u32 = 2;
@@ -197,7 +197,7 @@ impl Picture {
         self.take_map(groups)?;
         self.cluster = Some(cluster);
         self.hear(address, NodeId::new(header.member_id), &groups.groups);
-        let behind = self.take_groups(&groups.groups);
+        let behind = self.take_groups(&groups.groups, Lineage::new(header.lineage));
         self.unseat();
         // One that knows less than others may not have heard of the last to come or go.
         let members = told.members.as_ref().filter(|_| !behind || self.clients.is_empty());
@@ -240,16 +240,23 @@ impl Picture {
     }
 
     /// Whether the node knows less than others do that were there when last asked: not the leader of a group, or an old
-    /// one.
-    fn take_groups(&mut self, groups: &[Group]) -> bool {
+    /// one. All groups of the cluster are of one lineage.
+    fn take_groups(&mut self, groups: &[Group], lineage: Option<Lineage>) -> bool {
         let mut behind = groups.is_empty();
         for told in groups {
             let (leader, term) = (NodeId::new(told.leader_id), told.raft_term);
-            let unknown =
-                GroupStatus { role: Role::Follower, leader: None, term: 0, serves: false, has_state: false };
+            let unknown = GroupStatus {
+                role: Role::Follower,
+                leader: None,
+                term: 0,
+                serves: false,
+                has_state: false,
+                lineage,
+            };
             let group = GroupId::new(told.group_id);
             let is_named = self.is_named(group, 1);
             let known = self.groups.entry(group).or_insert(unknown);
+            known.lineage = known.lineage.or(lineage);
             let is_newer = term > known.term || (term == known.term && leader.is_some());
             behind |= is_named && !is_newer;
             if is_newer {

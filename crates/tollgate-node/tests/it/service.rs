@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tollgate_core::{
-    Command, Op, Rejection, ReleaseBy, ReleaseLock, Reply, Request, RevokeLease, Txn, Wait, WaitOutcome,
-    Watch,
+    Command, Op, Rejection, ReleaseBy, ReleaseLock, Reply, Request, RevokeLease, Scope, Txn, Wait,
+    WaitOutcome, Watch,
 };
 use tollgate_node::{Answer, Ask, Caller, Consistency, NotAnswered, NotTaken, Sink};
 use tollgate_replica::{ProposeError, ReadError};
@@ -133,7 +133,8 @@ async fn a_node_that_is_restarted_alone_is_heard_again() {
 
 /// With a number within the lease.
 fn numbered(mut command: Command, seq: u64) -> Command {
-    let given = Some(Request { seq: Seq::new(seq).unwrap(), acked: SeqRanges::default() });
+    let given =
+        Some(Request { seq: Seq::new(seq).unwrap(), acked: SeqRanges::default(), scope: Scope::Whole });
     match &mut command {
         Command::AcquireLock(acquire) => acquire.request = given,
         Command::ReleaseLock(ReleaseLock { by: ReleaseBy::Holder { request, .. }, .. }) => *request = given,

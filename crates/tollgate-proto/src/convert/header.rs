@@ -1,7 +1,7 @@
 //! The header of an answer.
 
 use crate::v1;
-use tollgate_types::{ClusterId, GroupId, NodeId, Revision};
+use tollgate_types::{ClusterId, GroupId, Lineage, NodeId, Revision};
 
 /// Where an answer comes from.
 pub const fn write_header(
@@ -10,6 +10,7 @@ pub const fn write_header(
     group: GroupId,
     revision: Revision,
     raft_term: u64,
+    lineage: Option<Lineage>,
 ) -> v1::Header {
     v1::Header {
         cluster_id: cluster.number(),
@@ -21,6 +22,10 @@ pub const fn write_header(
         group_id: group.number(),
         revision: revision.get(),
         raft_term,
+        lineage: match lineage {
+            Some(lineage) => lineage.number(),
+            None => 0,
+        },
     }
 }
 
@@ -32,8 +37,12 @@ mod tests {
     fn a_header_says_where_the_answer_comes_from() {
         let revision = Revision::new(9).unwrap();
         let node = NodeId::new(2).unwrap();
-        let header = write_header(ClusterId::new(7), Some(node), GroupId::new(1), revision, 4);
-        let expected = v1::Header { cluster_id: 7, member_id: 2, group_id: 1, revision: 9, raft_term: 4 };
+        let lineage = Lineage::new(6);
+        let header = write_header(ClusterId::new(7), Some(node), GroupId::new(1), revision, 4, lineage);
+        let expected =
+            v1::Header { cluster_id: 7, member_id: 2, group_id: 1, revision: 9, raft_term: 4, lineage: 6 };
         assert_eq!(header, expected);
+        let gateway = write_header(ClusterId::new(7), None, GroupId::new(1), revision, 4, None);
+        assert_eq!((gateway.member_id, gateway.lineage), (0, 0));
     }
 }

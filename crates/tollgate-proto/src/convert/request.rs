@@ -2,8 +2,9 @@
 
 use crate::bad_field::BadField;
 use crate::convert::number::{read_lease_id_or_none, read_seq};
+use crate::convert::text::read_name;
 use crate::v1;
-use tollgate_types::{LeaseId, SEQ_RANGES_MAX, Seq, SeqRanges};
+use tollgate_types::{LeaseId, NAMES_MAX, Names, SEQ_RANGES_MAX, Seq, SeqRanges};
 
 /// Who numbered a request, its number, and what the client has had answers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct RequestIdentity {
     pub acked: SeqRanges,
     /// 0 at first, 1 more with each repeat.
     pub attempt: u32,
+    /// All names of the request of which this is a part, if it is one.
+    pub part_of: Option<Names>,
 }
 
 /// The field `request`, of a message in which `asking` is the lease that asks, if it names one. None if the caller
@@ -42,12 +45,28 @@ pub fn read_request(
         seq: read_seq("request.seq", request.seq)?,
         acked: read_seq_ranges("request.acked", &request.acked)?,
         attempt: request.attempt,
+        part_of: read_part_of(&request.all_names)?,
     }))
+}
+
+/// None if the request is whole.
+fn read_part_of(all_names: &[String]) -> Result<Option<Names>, BadField> {
+    const FIELD: &str = "request.all_names";
+    if all_names.is_empty() {
+        return Ok(None);
+    }
+    // Before they are copied: a frame has room for millions.
+    if all_names.len() > NAMES_MAX {
+        let says = format!("{} names are too many: at most {NAMES_MAX} in one request", all_names.len());
+        return Err(BadField::new(FIELD, says));
+    }
+    let names = all_names.iter().map(|name| read_name(FIELD, name)).collect::<Result<Vec<_>, _>>()?;
+    Names::new(names).map(Some).map_err(BadField::invalid(FIELD))
 }
 
 /// The field `request`, for a message that does name the lease that asks. Elsewhere set `lease_id` as well.
 pub fn write_request(seq: Seq, acked: &SeqRanges, attempt: u32) -> v1::Request {
-    v1::Request { seq: seq.get(), acked: write_seq_ranges(acked), attempt, lease_id: 0 }
+    v1::Request { seq: seq.get(), acked: write_seq_ranges(acked), attempt, ..v1::Request::default() }
 }
 
 /// A set of seqs; may be empty.
@@ -89,7 +108,8 @@ mod tests {
         let acked = SeqRanges::new(vec![(1, 4), (6, 6)]).unwrap();
         let wire = write_request(Seq::new(7).unwrap(), &acked, 2);
         let read = read_request(Some(lease(9)), Some(&wire)).unwrap().unwrap();
-        assert_eq!(read, RequestIdentity { lease: lease(9), seq: Seq::new(7).unwrap(), acked, attempt: 2 });
+        let (seq, part_of) = (Seq::new(7).unwrap(), None);
+        assert_eq!(read, RequestIdentity { lease: lease(9), seq, acked, attempt: 2, part_of });
     }
 
     #[test]
@@ -106,6 +126,18 @@ mod tests {
         assert_eq!(other.lease, lease(8));
         assert_eq!(field_of(read_request(Some(lease(9)), Some(&request(1, 8)))), "request.lease_id");
         assert_eq!(field_of(read_request(None, Some(&request(1, 0)))), "request.lease_id");
+    }
+
+    #[test]
+    fn a_part_names_the_whole() {
+        let all_names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let part = |names: &[&str]| v1::Request { all_names: all_names(names), ..request(1, 0) };
+        let read = read_request(Some(lease(9)), Some(&part(&["b", "a"]))).unwrap().unwrap();
+        let sorted: Vec<_> = read.part_of.unwrap().as_slice().iter().map(ToString::to_string).collect();
+        assert_eq!(sorted, ["a", "b"]);
+        for bad in [&["a", "a"][..], &["a", ""], &["a"; 65]] {
+            assert_eq!(field_of(read_request(Some(lease(9)), Some(&part(bad)))), "request.all_names");
+        }
     }
 
     #[test]

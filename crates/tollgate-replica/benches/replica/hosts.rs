@@ -3,7 +3,9 @@
 use crate::memory::Memory;
 use crate::seconds;
 use std::sync::Arc;
-use tollgate_core::{AcquireLock, Command, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, Request, Wait};
+use tollgate_core::{
+    AcquireLock, Command, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, Request, Scope, Wait,
+};
 use tollgate_replica::{
     Done, Host, HostConfig, Members, Moment, ProposalId, Randomness, Storage, WriteNumber, bootstrap,
 };
@@ -188,7 +190,7 @@ impl Proposer {
         self.holds = !self.holds;
         let before = self.seq - 1;
         let acked = SeqRanges::new(if before > 0 { vec![(1, before)] } else { Vec::new() }).expect("valid");
-        let request = Some(Request { seq: Seq::new(self.seq).expect("above 0"), acked });
+        let request = Some(Request { seq: Seq::new(self.seq).expect("above 0"), acked, scope: Scope::Whole });
         let names = Names::One(self.name.clone());
         let owner = Owner::new("").expect("valid");
         let command = if self.holds {

@@ -57,7 +57,7 @@ impl<C: Caller, R> Desk<C, R> {
         match command {
             Command::CancelWait(CancelWait {
                 lease,
-                target: CancelTarget::Seq(seq),
+                target: CancelTarget::Seq(seq) | CancelTarget::SeqOn { seq, .. },
                 asks_max: Some(_),
                 ..
             }) => {

@@ -312,7 +312,7 @@ mod tests {
     type Said = Vec<((u64, u64, u32), Answer<()>)>;
 
     fn apply(state: &mut State, command: Command) {
-        state.apply(Entry { at: LogTime::from_ms(1), command });
+        state.apply(Entry::new(LogTime::from_ms(1), command));
     }
 
     fn lock(state: &mut State, name: &str) {

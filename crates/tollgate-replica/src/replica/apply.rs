@@ -36,7 +36,7 @@ impl Replica {
         let (askers, kept) = match claimed {
             Claimed::Same(waiting) => {
                 took_us = Some(turn.now.us().saturating_sub(waiting.since.us()));
-                (waiting.askers, Some((waiting.at, waiting.batch)))
+                (waiting.askers, Some(((waiting.at, waiting.wall), waiting.batch)))
             }
             Claimed::Lost(askers) => {
                 // Another leader's entry stands where these were.
@@ -67,8 +67,8 @@ impl Replica {
             took_us,
         };
         match kept {
-            Some((at, batch)) => {
-                let batch = batch.into_iter().map(|command| Stamped { at, command: *command });
+            Some(((at, wall), batch)) => {
+                let batch = batch.into_iter().map(|command| Stamped { at, wall, command: *command });
                 self.apply_batch(batch, &askers, &mut whole, turn);
             }
             None => self.apply_batch(decoded(entry), &askers, &mut whole, turn),

@@ -6,7 +6,7 @@
 
 use super::{MemberProgress, Replica};
 use crate::balance::Led;
-use crate::log_entry::{BatchWriter, COMMAND_BYTES_MAX, last_stamp};
+use crate::log_entry::{BatchWriter, COMMAND_BYTES_MAX, last_raise, last_stamp};
 use crate::log_time::LogClock;
 use crate::members::{MEMBERS_MAX, MemberChange, MemberRefusal};
 use crate::moment::Moment;
@@ -18,8 +18,8 @@ use crate::transfer::Sending;
 use crate::turn::Turn;
 use raft::eraftpb::ConfChangeV2;
 use std::collections::BTreeSet;
-use tollgate_core::{Command, Entry};
-use tollgate_types::{LogTime, NodeId};
+use tollgate_core::{Command, ENTRY_FORMAT_VERSION, Entry, entry_format};
+use tollgate_types::{GroupId, Lineage, LogTime, NodeId};
 
 /// A leader whose disk is slower than those of the others waits for it only this part of an election timeout: handing
 /// leadership on costs a few round trips.
@@ -40,8 +40,17 @@ impl Replica {
         if turn.planted.is(Bug::LogTimeFromMemory) {
             base = base.max(self.highest_stamp);
         }
+        self.log_version = self.version_in_log(state.apply_version());
         self.last_stamp = base;
         self.clock = Some(LogClock::start(base, turn.now));
+    }
+
+    /// The version in force behind the last entry of the log, if what is applied has this one.
+    fn version_in_log(&self, applied: u32) -> u32 {
+        let log = &self.raw.raft.raft_log;
+        let stored = self.log().entries_from(self.applied + 1);
+        let all = stored.chain(log.unstable_entries());
+        all.filter_map(last_raise).max().map_or(applied, |raised| raised.max(applied))
     }
 
     /// Nobody here can know any more what becomes of what was proposed.
@@ -119,6 +128,31 @@ impl Replica {
         }
     }
 
+    /// Whether this replica leads, and its state has no lineage.
+    pub(crate) fn lacks_lineage(&self) -> bool {
+        self.leads() && self.state.as_ref().is_some_and(|state| state.lineage().is_none())
+    }
+
+    /// A group without a lineage gets one, if it knows lineages. The map's group draws it, once in the life of a
+    /// cluster and all that are restored from it; the others take `known`, which is what that group has.
+    pub(crate) fn give_lineage(&mut self, known: Option<Lineage>, turn: &mut Turn) {
+        let Some(state) = self.state.as_ref().filter(|_| self.serves()) else { return };
+        if entry_format(state.apply_version()) < ENTRY_FORMAT_VERSION
+            || state.lineage().is_some()
+            || turn.now < self.lineage_from
+        {
+            return;
+        }
+        let lineage =
+            if self.group == GroupId::MAP { Lineage::new(turn.randomness.next_u64()) } else { known };
+        let Some(command) = lineage.map(Command::SetLineage) else { return };
+        if self.objection(turn, &command).is_none() {
+            self.queue.push((Asker::Nobody, Box::new(command)));
+            // It may be lost, and a second one changes nothing.
+            self.lineage_from = turn.now.after_ms(turn.config.election_timeout_ms);
+        }
+    }
+
     /// A leader's part of the end of a turn.
     pub(super) fn lead(&mut self, turn: &mut Turn) {
         if !self.leads() {
@@ -182,8 +216,12 @@ impl Replica {
         let mut writer = BatchWriter::default();
         let mut askers = Vec::with_capacity(queue.len());
         let mut batch = Vec::with_capacity(queue.len());
-        for (asker, command) in queue {
-            let bytes = writer.encode(at, &command);
+        raises_last(&mut queue);
+        let format = entry_format(self.log_version);
+        for (asker, mut command) in queue {
+            // What is kept here is what the others will read.
+            command.fit_into(format);
+            let bytes = writer.encode(format, (at, turn.wall), &command);
             if bytes > COMMAND_BYTES_MAX {
                 // No frame could carry it: it would stand in the log for ever, and all that follows behind it.
                 let error = ProposeError::TooLong { bytes, bytes_max: COMMAND_BYTES_MAX };
@@ -220,6 +258,11 @@ impl Replica {
             return self.refuse_all(askers, &ProposeError::Overloaded { group: self.group }, turn);
         }
         self.last_stamp = at;
+        for command in &batch {
+            if let Command::RaiseApplyVersion(version) = **command {
+                self.log_version = self.log_version.max(version);
+            }
+        }
         // The entry goes to all who are up to date, and what is committed by now with it.
         self.told_commit = self.raw.raft.raft_log.committed;
         let keepalives = batch.iter().all(|command| matches!(**command, Command::RenewLeases(_)));
@@ -229,7 +272,7 @@ impl Replica {
             return self.answer_early(askers, at, batch, turn);
         }
         let (index, term) = (self.raw.raft.raft_log.last_index(), self.raw.raft.term);
-        self.proposals.push((index, term), turn.now, askers, (at, batch));
+        self.proposals.push((index, term), turn.now, askers, (at, turn.wall, batch));
     }
 
     /// A planted bug: the outcome that the command would have on a copy of the state as it is.
@@ -241,7 +284,7 @@ impl Replica {
         }
         let mut copy = reader.finish().expect("a snapshot of our own");
         for (asker, command) in askers.into_iter().zip(batch) {
-            let mut applied = copy.apply(Entry { at: at.max(copy.now()), command: *command });
+            let mut applied = copy.apply(Entry::new(at.max(copy.now()), *command));
             (applied.resolved, applied.ended_leases) = (Vec::new(), Vec::new());
             self.reply(&asker, applied, turn);
         }
@@ -422,7 +465,7 @@ impl Replica {
             return turn.refuse(self.group, proposal, ProposeError::Overloaded { group: self.group });
         }
         let (index, term) = (self.raw.raft.raft_log.last_index(), self.raw.raft.term);
-        let nothing = (self.last_stamp, Vec::new());
+        let nothing = (self.last_stamp, turn.wall, Vec::new());
         self.proposals.push((index, term), turn.now, vec![Asker::Caller(proposal)], nothing);
     }
 
@@ -509,6 +552,14 @@ impl Replica {
         let active = voters.iter().filter(|&&node| self.answers(node, turn)).count();
         let enough = active > voters.len() / 2;
         (!enough).then_some(MemberRefusal::WouldLoseQuorum { active, voters: voters.len() })
+    }
+}
+
+/// Moves what raises the apply version to the end: what follows it may have the format that it allows.
+fn raises_last(queue: &mut [(Asker, Box<Command>)]) {
+    let raises = |command: &Command| matches!(command, Command::RaiseApplyVersion(_));
+    if queue.iter().any(|(_, command)| raises(command)) {
+        queue.sort_by_key(|(_, command)| raises(command));
     }
 }
 

@@ -16,7 +16,7 @@ use tollgate_replica::{
 };
 use tollgate_types::{
     Address, ClientId, ClusterId, DurationMs, GroupId, GroupMap, LeaseId, Limits, Metadata, Mode, Name,
-    Names, NodeId, Owner, SeqRanges,
+    Names, NodeId, Owner, SeqRanges, WallTime,
 };
 
 pub(crate) const GROUP: GroupId = GroupId::MAP;
@@ -70,6 +70,8 @@ pub(crate) struct Cluster {
     /// Who sent how many frames and bytes.
     pub(crate) frames: u64,
     pub(crate) trace: u64,
+    /// What time of day each node believes it is, if they are told one.
+    pub(crate) wall: Option<fn(u64) -> u64>,
     next_id: u64,
 }
 
@@ -93,6 +95,7 @@ impl Cluster {
             events: Vec::new(),
             frames: 0,
             trace: 0,
+            wall: None,
             next_id: 0,
         };
         let members = Members::first((1..=voters).map(node), witnesses.iter().copied().map(node));
@@ -190,6 +193,9 @@ impl Cluster {
             return None;
         }
         let host = this.host.as_mut()?;
+        if let Some(wall) = self.wall {
+            host.wall_time(WallTime::from_unix_ms(wall(id.number()) + self.now_us / 1_000));
+        }
         host.begin_turn(Moment::from_us(self.now_us + this.clock_offset_us));
         for frame in std::mem::take(&mut this.inbox) {
             host.receive(&frame).unwrap();

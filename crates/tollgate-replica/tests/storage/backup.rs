@@ -10,8 +10,8 @@ use tollgate_replica::backup::{BackupError, BackupHead, BackupReader, BackupWrit
 use tollgate_replica::restore::{Restoration, RestoreError, inspect};
 use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Members, PeerDisks, Storage};
 use tollgate_types::{
-    Address, ClientId, ClusterId, DiskId, DurationMs, GroupId, Key, LeaseId, Limits, LogTime, Metadata, Mode,
-    Name, NodeId, Owner, Revision, Value,
+    Address, ClientId, ClusterId, DiskId, DurationMs, GroupId, Key, LeaseId, Limits, Lineage, LogTime,
+    Metadata, Mode, Name, NodeId, Owner, Revision, Value,
 };
 
 const TAKEN_UNIX_MS: u64 = 1_700_000_000_000;
@@ -64,7 +64,7 @@ fn grant(lease: u64) -> Command {
 /// A lease that holds, one that waits, and registers.
 fn state(registers: u64) -> State {
     let mut state = State::new(Limits::DEFAULT);
-    let mut apply = |command| drop(state.apply(Entry { at: LogTime::from_ms(5), command }));
+    let mut apply = |command| drop(state.apply(Entry::new(LogTime::from_ms(5), command)));
     for command in [grant(1), grant(2), lock(1, "jobs"), lock(2, "jobs")] {
         apply(command);
     }
@@ -289,12 +289,31 @@ fn a_restored_group_goes_on_above_the_token_and_grants_after_the_grace() {
     let mut state = loaded.into_iter().next().unwrap().state.unwrap();
     let opens = state.closed_until().unwrap();
     assert_eq!(opens, state.now().after(DurationMs::from_secs(600)));
-    let mut apply = |at, command| state.apply(Entry { at, command });
+    let mut apply = |at, command| state.apply(Entry::new(at, command));
     apply(LogTime::from_ms(9), Command::Tick);
     apply(opens, grant(5));
     let reply = apply(opens, lock(5, "jobs")).reply;
     assert!(matches!(reply, Reply::Acquired { token, .. } if token.get() > 1_000), "{reply:?}");
     assert!(state.register(&Key::new("k/19").unwrap()).is_some());
+}
+
+/// So that a store can tell it from one that was founded anew.
+#[test]
+fn a_restored_cluster_is_of_the_lineage_of_its_backup_and_of_no_other() {
+    let lineage = Lineage::new(77);
+    let mut newer = state(1);
+    newer.apply(Entry::new(newer.now(), Command::RaiseApplyVersion(APPLY_VERSION_SUPPORTED)));
+    newer.apply(Entry::new(newer.now(), Command::SetLineage(lineage.unwrap())));
+    // A group that had not heard of it yet, and one that knows none.
+    for (states, kept) in [([newer, state(0)], lineage), ([state(1), state(0)], None)] {
+        let saved = Saved::new();
+        let [first, second] = states;
+        fs::write(saved.dir.path().join("b"), backup(&[(0, first), (3, second)])).unwrap();
+        assert_eq!(inspect(&saved.dir.path().join("b")).unwrap().lineage(), kept);
+        saved.restore(&saved.restoration(1)).unwrap();
+        let loaded = Engine::open(&saved.data_dir(1), EngineConfig::default()).unwrap().load().unwrap();
+        assert_eq!(loaded.into_iter().next().unwrap().state.unwrap().lineage(), kept);
+    }
 }
 
 /// Else they could elect each other's leaders and hand out one token twice.

@@ -67,7 +67,7 @@ pub(crate) fn state_of(leases: u64) -> Snapshot {
             address: Address::new("10.1.2.3:45678").unwrap(),
             revoke_on_disconnect: false,
         });
-        state.apply(Entry { at: LogTime::from_ms(1), command });
+        state.apply(Entry::new(LogTime::from_ms(1), command));
     }
     state.snapshot()
 }

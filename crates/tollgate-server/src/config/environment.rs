@@ -12,10 +12,11 @@ use super::spelling::nearest;
 use std::ffi::OsString;
 
 /// Variables that clients read, or that `run` sets for its child.
-pub const CLIENT_VARIABLES: [&str; 8] = [
+pub const CLIENT_VARIABLES: [&str; 9] = [
     "TOLLGATE_ENDPOINTS",
     "TOLLGATE_LOCK_NAME",
     "TOLLGATE_FENCING_TOKEN",
+    "TOLLGATE_LINEAGE",
     "TOLLGATE_LEASE_ID",
     "TOLLGATE_OWNER",
     "TOLLGATE_DEADLINE_UNIX_MS",

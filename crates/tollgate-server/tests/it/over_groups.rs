@@ -39,15 +39,74 @@ async fn p10_a_try_over_groups_that_found_a_name_busy_found_it_busy_for_every_re
     }
     let last = names().pop().unwrap();
     assert!(acquired(&ask(router, lock(&last, 1, 0)).await));
-    let try_lock = |names: Vec<String>, attempt| {
-        let request = Some(v1::Request { seq: 4, attempt, ..Default::default() });
+    let try_lock = |names: Vec<String>, all_names, attempt| {
+        let request = Some(v1::Request { seq: 4, attempt, all_names, ..Default::default() });
         Op::TryLock(v1::LockRequest { names, lease_id: 2, request, ..Default::default() })
     };
-    assert!(!acquired(&ask(router, try_lock(names(), 0)).await));
+    assert!(!acquired(&ask(router, try_lock(names(), Vec::new(), 0)).await));
     ask(router, unlock(&last, 1)).await;
-    let repeated = ask(cluster.servers[1].router(), try_lock(vec![last.clone()], 1)).await;
+    let repeated = ask(cluster.servers[1].router(), try_lock(vec![last.clone()], names(), 1)).await;
     assert!(!acquired(&repeated) && is_free(router, &last).await, "{repeated:?}");
     cluster.stop().await;
+}
+
+/// A program that starts again numbers from 1, and asks for something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p10_a_number_of_a_request_over_groups_is_that_of_the_whole_request() {
+    let cluster = cluster().await;
+    let router = cluster.servers[0].router();
+    grant(router, 1, 600_000).await;
+    let all = names();
+    let (first, last) = (all[0].clone(), all[all.len() - 1].clone());
+    for name in &all {
+        until_known(router, name).await;
+    }
+    assert!(acquired(&ask(router, lock_all(1, 1, 0)).await));
+    let asked = |names: Vec<String>| {
+        let request = Some(v1::Request { seq: 1, attempt: 1, ..Default::default() });
+        Op::Lock(v1::LockRequest { names, lease_id: 1, request, ..Default::default() })
+    };
+    let refused = |result: OpResult| match result {
+        OpResult::Error(error) => (error.reason() == v1::ErrorReason::BadField, error.field),
+        other => panic!("told of success: {other:?}"),
+    };
+    // What a part of it named, alone; fewer names; other names beside.
+    for names in
+        [vec![first.clone()], vec![first.clone(), last.clone()], vec![first.clone(), "other".to_owned()]]
+    {
+        let told = refused(ask(cluster.servers[1].router(), asked(names.clone())).await);
+        assert_eq!(told, (true, "request.seq".to_owned()), "{names:?}");
+    }
+    // Nor does the end of the mistaken request take anything from the first.
+    let cancel = v1::CancelWaitRequest {
+        lease_id: 1,
+        seq: 1,
+        name: "other".into(),
+        release_if_granted: true,
+        ..Default::default()
+    };
+    ask(router, Op::CancelWait(cancel)).await;
+    for name in &all {
+        assert!(!is_free(router, name).await, "{name}");
+    }
+    // The request itself is known still, by whichever node, in whichever order it names them.
+    let reversed = asked(all.iter().rev().cloned().collect());
+    assert!(acquired(&ask(&gateway(&cluster).1, reversed).await));
+    cluster.stop().await;
+}
+
+/// Waits until the group of a lock knows requests by what they are about: it begins with older rules.
+async fn until_known(router: &Router, name: &str) {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let get = v1::GetLockRequest { name: name.into(), ..Default::default() };
+        let OpResult::GetLock(seen) = ask(router, Op::GetLock(get)).await else { continue };
+        if seen.header.is_some_and(|header| header.lineage != 0) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < until, "no lineage");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// A client that was at another gateway before asks at once.

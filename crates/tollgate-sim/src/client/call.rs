@@ -42,6 +42,8 @@ pub(super) enum Why {
         /// Which call.
         of: CallId,
     },
+    /// Of a program that took the lease over, and knows nothing of what was done under it.
+    Twin,
     /// Nobody waits for it any more, but it must be answered.
     Nobody,
 }
@@ -238,7 +240,7 @@ impl Calls {
         for call in self.calls.values_mut().filter(|call| call.epoch == epoch) {
             match call.why {
                 Why::Task(_) | Why::Cancel { .. } => call.why = Why::Nobody,
-                Why::Stub => call.next_try = u64::MAX,
+                Why::Stub | Why::Twin => call.next_try = u64::MAX,
                 Why::Grant | Why::KeepAlive | Why::Revoke | Why::Nobody => {}
             }
         }

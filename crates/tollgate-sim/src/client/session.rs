@@ -10,7 +10,7 @@ use crate::front::Ask;
 use crate::types::{At, group_of};
 use std::collections::BTreeMap;
 use tollgate_check::{Event, Op, Outcome};
-use tollgate_core::{AddStub, Command, GrantLease, LeaseChoice, Renewal, Request, RevokeLease};
+use tollgate_core::{AddStub, Command, GrantLease, LeaseChoice, Renewal, Request, RevokeLease, Scope};
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, LeaseId, Revision, SLOTS, Seq, SeqRanges, Slot,
 };
@@ -56,7 +56,7 @@ impl Session {
     pub(super) fn next_request(&mut self) -> Request {
         self.next_seq += 1;
         let seq = Seq::new(self.next_seq).expect("fewer than 2^53 requests");
-        Request { seq, acked: SeqRanges::default() }
+        Request { seq, acked: SeqRanges::default(), scope: Scope::Whole }
     }
 
     /// The client has the answer to this one.

@@ -7,6 +7,8 @@ pub struct ClientStats {
     pub calls: u64,
     /// Calls answered for good.
     pub answers: u64,
+    /// Answers to programs that used a number again.
+    pub twins: u64,
     /// Attempts sent again.
     pub retries: u64,
     /// Answers of a call beyond its first.

@@ -102,6 +102,7 @@ impl World {
             out: &mut out,
             nodes: &nodes,
             groups: u32::try_from(self.groups.len()).unwrap(),
+            raised: false,
             stats: &mut self.stats,
             // There is no desk here that would know who stands by.
             violations: &mut Vec::new(),
@@ -162,7 +163,7 @@ impl World {
 
     fn apply(&mut self, group: usize, command: Command) -> Applied {
         let now = LogTime::from_ms(self.at / 1_000);
-        let applied = self.groups[group].apply(Entry { at: now, command });
+        let applied = self.groups[group].apply(Entry::new(now, command));
         let id = GroupId::new(u32::try_from(group).unwrap());
         let count = u32::try_from(self.groups.len()).unwrap();
         for ended in &applied.ended_leases {

@@ -113,6 +113,7 @@ impl World {
         let now = self.now;
         let nodes: Vec<NodeId> =
             self.nodes.values().filter(|node| !node.retired).map(|node| node.id).collect();
+        let raised = self.is_raised();
         let Some(slot) = self.clients.slots.get_mut(&no) else { return };
         let local = slot.clock.read(now);
         self.trace.mix([u64::from(no.0) << 32, now, local]);
@@ -123,6 +124,7 @@ impl World {
             out: &mut out,
             nodes: &nodes,
             groups: self.scenario.groups,
+            raised,
             stats: &mut self.client_stats,
             violations: &mut self.violations,
         };
@@ -132,6 +134,21 @@ impl World {
         for (to, request) in out {
             self.send_request(no, to.number(), request);
         }
+    }
+
+    /// Whether every group was raised to the newest version: then all that is proposed from here on stands behind that
+    /// in its log. Once so, it stays so.
+    fn is_raised(&mut self) -> bool {
+        let newest = tollgate_core::APPLY_VERSION_SUPPORTED;
+        if !self.raised {
+            let hosts: Vec<_> = self.nodes.values().filter_map(|node| node.process.as_ref()).collect();
+            let is_raised = |group| {
+                let states = hosts.iter().filter_map(|process| process.host.state(group));
+                states.map(tollgate_core::State::apply_version).max() == Some(newest)
+            };
+            self.raised = self.groups().all(is_raised);
+        }
+        self.raised
     }
 
     fn plan_wake(&mut self, no: ClientNo, at: At) {

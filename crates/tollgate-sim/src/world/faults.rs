@@ -553,6 +553,8 @@ impl World {
             self.plan(self.now + 400_000, Happening::RollOn(step + 1));
         } else {
             self.kill(number);
+            let node = self.node(number);
+            node.apply_version = node.apply_version.max(tollgate_core::APPLY_VERSION_SUPPORTED);
             self.plan(self.now + 300_000, Happening::Boot(number));
             self.plan(self.now + 1_200_000, Happening::RollOn(step + 1));
         }

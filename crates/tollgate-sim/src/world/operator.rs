@@ -186,6 +186,10 @@ impl World {
         let number = self.operator.next_node;
         self.operator.next_node += 1;
         let mut node = Node::new(id(number), witness, &self.scenario, self.now);
+        // Who is added later has no older binary than those who are there.
+        let newest = tollgate_core::APPLY_VERSION_SUPPORTED;
+        let known = self.nodes.values().map(|other| other.apply_version).max().unwrap_or(newest);
+        node.apply_version = known.min(newest);
         join_all(&mut node, self.groups());
         self.nodes.insert(number, node);
         self.operator.wanted.insert(number, Wanted { witness, voter });
@@ -261,7 +265,8 @@ impl World {
             return;
         }
         self.operator.raise_at = At::MAX;
-        let known = self.scenario.config.apply_version;
+        let known = self.nodes.values().filter(|node| !node.retired).map(|node| node.apply_version).min();
+        let Some(known) = known else { return };
         let group = GroupId::MAP;
         let Some((leader, status)) = self.leader_of(group) else { return };
         let is_old = |node: &NodeId| self.nodes[&node.number()].apply_version == known;

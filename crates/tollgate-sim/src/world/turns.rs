@@ -10,8 +10,8 @@ use crate::node::{Input, Process};
 use crate::types::{At, ClientNo, group_of};
 use tollgate_check::{Event, History, LeaseEnd};
 use tollgate_core::EndReason;
-use tollgate_replica::{AppliedEntry, HostEvent, Output};
-use tollgate_types::{GroupId, NodeId};
+use tollgate_replica::{AppliedEntry, HostEvent, Moment, Output};
+use tollgate_types::{GroupId, NodeId, WallTime};
 
 /// States are hashed whenever the applied index crosses a multiple of this.
 const HASH_EVERY: u64 = 32;
@@ -65,6 +65,7 @@ impl World {
         let inputs = process.inbox.len();
         self.trace.mix([number, now, inputs as u64]);
         self.commits.turn(process.inbox.iter().filter_map(heard).collect());
+        process.host.wall_time(wall_time(number, moment));
         process.host.begin_turn(moment);
         for input in std::mem::take(&mut process.inbox) {
             take(process, input, now, &mut self.history);
@@ -294,6 +295,12 @@ impl World {
             | HostEvent::Removed { .. } => {}
         }
     }
+}
+
+/// What time of day a node believes it is: each something else, and some of them nothing at all.
+fn wall_time(node: u64, moment: Moment) -> WallTime {
+    let off_ms = (node % 4) * 86_400_000 * 365;
+    if node % 4 == 3 { WallTime::UNKNOWN } else { WallTime::from_unix_ms(off_ms + moment.us() / 700) }
 }
 
 fn is_empty(output: &Output) -> bool {

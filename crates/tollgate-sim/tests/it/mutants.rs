@@ -50,6 +50,22 @@ const INVISIBLE: &[(&str, &str)] = &[
     ("StubEndIgnoresIncarnation", "as above"),
     ("StubConfirmedByOldAnswer", "needs a stub that is added again within one exchange of letters"),
     ("UnackedEndsLostInSnapshot", "the audit of stubs makes up for it, nearly always in time"),
+    (
+        "FingerprintForgetsNames",
+        "a program that uses a number again has an owner of its own; caught by the core's own tests",
+    ),
+    (
+        "PartsFingerprintedApart",
+        "requests over several groups are not in the workload; caught by the core's own tests",
+    ),
+    (
+        "CancelTakesAnothersSeq",
+        "clients that go by a seq mean their own request; caught by the core's own tests",
+    ),
+    ("NextSeqIsUsed", "a client counts for itself; caught by the core's own tests"),
+    ("SeqsElsewhereForgotten", "as above"),
+    ("EmptyClientIdsEqual", "every client says who it is; caught by the core's own tests"),
+    ("LineageReplaced", "nobody proposes another; caught by the core's own tests"),
     ("StubEndForgetsWaiters", "a waiter asks again, and is told that its lease is gone"),
 ];
 

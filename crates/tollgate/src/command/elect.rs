@@ -195,7 +195,15 @@ async fn lead_with(
     let token = leadership.token().map_err(|why| lost(&why))?;
     let order = Order {
         command: &arguments.command,
-        environment: nesting::environment(globals, None, name, token, lease, owner, leadership.remaining()),
+        environment: nesting::environment(
+            globals,
+            None,
+            name,
+            (token, session.lineage()),
+            lease,
+            owner,
+            leadership.remaining(),
+        ),
         schedule: Schedule::new(arguments.ttl, None).expect("without a grace any TTL will do"),
         on_lost: OnLost::Term,
         reach: if arguments.leave_daemons { Reach::Group } else { Reach::All },

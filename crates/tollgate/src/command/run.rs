@@ -60,6 +60,8 @@ setuid programs).
 The command finds in its environment:
   TOLLGATE_LOCK_NAME         the lock
   TOLLGATE_FENCING_TOKEN     a number that grows with every grant: have stores refuse writes with a lower one
+  TOLLGATE_LINEAGE           the history of grants that the token belongs to: clusters restored from one backup share \
+it; empty while a cluster has none
   TOLLGATE_LEASE_ID          the lease, in hex
   TOLLGATE_OWNER             the owner within the lease
   TOLLGATE_DEADLINE_UNIX_MS  when the lease would have ended if it was never renewed after the start
@@ -206,7 +208,7 @@ async fn under(
             globals,
             outer,
             name,
-            token,
+            (token, guard.lineage()),
             lease,
             guard.owner(),
             guard.remaining(),

@@ -290,6 +290,7 @@ fn node_json(asked: &Asked) -> Value {
             "answers": true,
             "node_id": status.node.map(|node| text(node.number())),
             "cluster_id": text(status.cluster.number()),
+            "lineage": status.lineage.map(text),
             "name": status.name,
             "zone": status.zone,
             "version": status.version,

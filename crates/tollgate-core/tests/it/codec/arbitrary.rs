@@ -4,11 +4,12 @@ use tollgate_core::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
     ConvertLock, EndDeadlock, EndStub, Entry, ForceRelease, GrantLease, KeySelector, LeaseChoice, LeaseEnd,
     Op, Proclaim, RangeQuery, RegisterStub, Relation, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request,
-    RevokeLease, Sort, Txn, Wait,
+    RevokeLease, Scope, Sort, Txn, Wait,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limit, Limits, LogTime, Metadata, Mode, Name,
-    Names, Owner, REVISION_END, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limit, Limits, Lineage, LogTime, Metadata, Mode,
+    Name, Names, Owner, REVISION_END, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges, Slot, Token, Value,
+    WallTime,
 };
 
 /// splitmix64: small, and good enough to pick test data.
@@ -142,7 +143,8 @@ fn arbitrary_acked(rng: &mut Rng) -> SeqRanges {
 }
 
 fn arbitrary_request(rng: &mut Rng) -> Request {
-    Request { seq: arbitrary_seq(rng), acked: arbitrary_acked(rng) }
+    let scope = if rng.one_in(4) { Scope::PartOf(Box::new(arbitrary_names(rng))) } else { Scope::Whole };
+    Request { seq: arbitrary_seq(rng), acked: arbitrary_acked(rng), scope }
 }
 
 fn arbitrary_mode(rng: &mut Rng) -> Mode {
@@ -230,8 +232,9 @@ fn arbitrary_convert_lock(rng: &mut Rng) -> ConvertLock {
 }
 
 fn arbitrary_cancel_wait(rng: &mut Rng) -> CancelWait {
-    let target = match rng.number(0, 2) {
+    let target = match rng.number(0, 3) {
         0 => CancelTarget::Seq(arbitrary_seq(rng)),
+        3 => CancelTarget::SeqOn { seq: arbitrary_seq(rng), name: arbitrary_name(rng) },
         1 => CancelTarget::Waiter { name: arbitrary_name(rng), owner: arbitrary_owner(rng) },
         _ => CancelTarget::Wait { name: arbitrary_name(rng), create_revision: arbitrary_revision(rng) },
     };
@@ -314,7 +317,7 @@ fn arbitrary_limits(rng: &mut Rng) -> Limits {
 
 /// An entry of any kind, with any of its optional fields.
 pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
-    let command = match rng.below(19) {
+    let command = match rng.below(20) {
         0 => Command::Tick,
         1 => Command::GrantLease(arbitrary_grant_lease(rng)),
         2 => {
@@ -375,7 +378,9 @@ pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
             create_revision: arbitrary_revision(rng),
             blocker: arbitrary_token(rng),
         }),
+        18 => Command::SetLineage(Lineage::new(rng.number(1, u64::MAX)).expect("above 0")),
         _ => Command::RaiseApplyVersion(arbitrary_u32(rng)),
     };
-    Entry { at: LogTime::from_ms(rng.number(0, u64::MAX)), command }
+    let (at, wall) = (rng.number(0, u64::MAX), rng.number(0, u64::MAX));
+    Entry { at: LogTime::from_ms(at), wall: WallTime::from_unix_ms(wall), command }
 }

@@ -1,7 +1,7 @@
 //! Request identity: which requests a lease has seen, and what a repeat is answered.
 
 use super::{Oracle, Place};
-use tollgate_core::{EndReason, Rejection, RejectionCode, Reply, Request};
+use tollgate_core::{EndReason, Rejection, RejectionCode, Reply, Request, Scope};
 use tollgate_types::{LeaseId, Limit, Names, Revision, Seq, SeqRanges};
 
 /// Ranges that `seen` and `acked` may have beyond one per request in flight.
@@ -16,6 +16,22 @@ pub(super) enum Kept {
     Convert { claim: Revision, queued_at: Option<Revision> },
     /// What it was answered.
     Outcome(Outcome),
+}
+
+/// What a request is about, in words: two are one request if these are the same. None if nobody knows.
+pub(super) type About = String;
+
+/// The words of a command with a request; `names` are its own.
+pub(super) fn about(
+    names: Option<&Names>,
+    request: Option<&Request>,
+    rest: &dyn std::fmt::Debug,
+) -> Option<About> {
+    match &request?.scope {
+        Scope::Unsaid => None,
+        Scope::Whole => Some(format!("{names:?} {rest:?}")),
+        Scope::PartOf(whole) => Some(format!("{:?} {rest:?}", Some(&**whole))),
+    }
 }
 
 /// An answer that does not change any more, but for the holders in the way.
@@ -76,7 +92,7 @@ impl Oracle {
         &mut self,
         lease: LeaseId,
         request: Option<&Request>,
-        names: Option<&Names>,
+        (names, about): (Option<&Names>, Option<About>),
         attended: bool,
         run: impl FnOnce(&mut Oracle, Revision) -> Result<Answer, Rejection>,
     ) -> Reply {
@@ -84,10 +100,18 @@ impl Oracle {
             Ok(incarnation) => incarnation,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        if let Some(request) = request
-            && let Some(reply) = self.answer_without_running(incarnation, request, names, attended)
-        {
-            return reply;
+        let about = about.filter(|_| self.version >= 2);
+        if let Some(request) = request {
+            if let Err(rejection) = self.take_acks(incarnation, &request.acked) {
+                return Reply::Rejected(rejection);
+            }
+            let known = self.lease_of(incarnation).about.get(&request.seq.get());
+            if known.is_some_and(|known| about.as_ref().is_some_and(|about| about != known)) {
+                return Reply::Rejected(self.reused(incarnation, request.seq));
+            }
+            if let Some(reply) = self.answer_without_running(incarnation, request, names, attended) {
+                return reply;
+            }
         }
         let answer = run(self, incarnation).unwrap_or_else(|rejection| Answer {
             kept: Kept::Outcome(Outcome::Rejected(rejection.code())),
@@ -98,6 +122,9 @@ impl Oracle {
         }
         if let Some(request) = request {
             self.keep(incarnation, request.seq, answer.kept);
+            if let Some(about) = about {
+                self.lease_of_mut(incarnation).about.insert(request.seq.get(), about);
+            }
             if matches!(answer.reply, Reply::Queued { .. }) {
                 self.lease_of_mut(incarnation).waited.insert(request.seq.get());
             }
@@ -114,7 +141,18 @@ impl Oracle {
         }
     }
 
-    /// Rules 1 to 4.
+    /// The refusal of a seq that another request had.
+    pub(super) fn reused(&self, incarnation: Revision, seq: Seq) -> Rejection {
+        Rejection::SeqReused { seq, next: self.next_seq(incarnation) }
+    }
+
+    pub(super) fn next_seq(&self, incarnation: Revision) -> Seq {
+        let lease = self.lease_of(incarnation);
+        let highest = lease.seen.ranges().iter().map(|(_, last)| *last).max().unwrap_or(0);
+        Seq::new((highest + 1).max(lease.seqs_from).min((1 << 53) - 1)).expect("a seq")
+    }
+
+    /// Rules 3 and 4.
     fn answer_without_running(
         &mut self,
         incarnation: Revision,
@@ -122,9 +160,6 @@ impl Oracle {
         names: Option<&Names>,
         attended: bool,
     ) -> Option<Reply> {
-        if let Err(rejection) = self.take_acks(incarnation, &request.acked) {
-            return Some(Reply::Rejected(rejection));
-        }
         let kept = self.lease_of(incarnation).kept.get(&request.seq.get());
         if let Some(Kept::Acquire(claim) | Kept::Convert { claim, .. }) = kept {
             let of_claim = self.claim(*claim).names.clone();
@@ -154,6 +189,7 @@ impl Oracle {
         }
         lease.kept.retain(|seq, _| !acked.contains(Seq::new(*seq).expect("it was a seq")));
         lease.waited.retain(|seq| lease.kept.contains_key(seq));
+        lease.about.retain(|seq, _| lease.kept.contains_key(seq));
         lease.seen.merge(acked);
         Ok(())
     }

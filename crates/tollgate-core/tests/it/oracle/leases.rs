@@ -48,6 +48,8 @@ impl Oracle {
             revoked: None,
             seen: SeqRanges::default(),
             kept: BTreeMap::new(),
+            about: BTreeMap::new(),
+            seqs_from: 0,
             waited: BTreeSet::new(),
             groups: BTreeSet::new(),
             stub: None,
@@ -62,10 +64,16 @@ impl Oracle {
         grant: &GrantLease,
     ) -> Result<Reply, Rejection> {
         let now = self.now;
-        let lease = self.lease_of_mut(incarnation);
-        if lease.client_id != grant.client_id {
+        let lease = self.lease_of(incarnation);
+        let silent = self.version >= 2 && grant.client_id.is_empty();
+        if lease.client_id != grant.client_id || silent {
             return Err(Rejection::LeaseTaken { lease: id });
         }
+        if self.version >= 2 && !lease.groups.is_empty() {
+            let next = self.next_seq(incarnation).get();
+            self.lease_of_mut(incarnation).seqs_from = (next + (1 << 24)).min((1 << 53) - 1);
+        }
+        let lease = self.lease_of_mut(incarnation);
         lease.ttl = grant.ttl;
         lease.deadline = now.after(grant.ttl);
         lease.last_seen = now;
@@ -82,6 +90,7 @@ impl Oracle {
             incarnation,
             deadline: lease.deadline,
             renewed,
+            next_seq: self.next_seq(incarnation),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The commands on locks: acquire, convert, release, cancel, force.
 
 use super::deadlock::Wish;
-use super::identity::{Answer, Kept, Outcome};
+use super::identity::{About, Answer, Kept, Outcome, about};
 use super::{Claim, Oracle, Place, Upgrade};
 use std::collections::BTreeSet;
 use tollgate_core::{
@@ -12,6 +12,16 @@ use tollgate_types::{
     DurationMs, LeaseId, Limit, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq, Token, Value,
 };
 
+fn about_acquire(acquire: &AcquireLock) -> Option<About> {
+    let AcquireLock { owner, mode, lock_delay, max_hold, value, .. } = acquire;
+    let max_hold = max_hold.unwrap_or_default();
+    about(
+        Some(&acquire.names),
+        acquire.request.as_ref(),
+        &("acquire", owner, mode, lock_delay, max_hold, value),
+    )
+}
+
 impl Oracle {
     pub(super) fn acquire_lock(&mut self, acquire: &AcquireLock) -> Reply {
         let names = acquire.names.as_slice();
@@ -20,7 +30,7 @@ impl Oracle {
         let reply = self.identified(
             acquire.lease,
             acquire.request.as_ref(),
-            Some(&acquire.names),
+            (Some(&acquire.names), about_acquire(acquire)),
             acquire.attended,
             |oracle, incarnation| oracle.acquire(acquire, incarnation),
         );
@@ -298,7 +308,14 @@ impl Oracle {
         let reply = self.identified(
             convert.lease,
             convert.request.as_ref(),
-            Some(&convert.names),
+            (
+                Some(&convert.names),
+                about(
+                    Some(&convert.names),
+                    convert.request.as_ref(),
+                    &("convert", &convert.owner, convert.mode),
+                ),
+            ),
             convert.attended,
             |oracle, incarnation| {
                 let held = oracle.held_by(incarnation, &convert.owner, names)?;
@@ -340,7 +357,10 @@ impl Oracle {
             ReleaseBy::Holder { lease, owner, token, request } => self.identified(
                 *lease,
                 request.as_ref(),
-                Some(&release.names),
+                (
+                    Some(&release.names),
+                    about(Some(&release.names), request.as_ref(), &("release", owner, token)),
+                ),
                 true,
                 |oracle, incarnation| {
                     let ids = oracle.find_held(incarnation, owner, names, *token)?;
@@ -435,7 +455,9 @@ impl Oracle {
     pub(super) fn proclaim(&mut self, proclaim: &Proclaim) -> Reply {
         let names = std::slice::from_ref(&proclaim.name);
         self.settle_all(names);
-        self.identified(proclaim.lease, proclaim.request.as_ref(), None, true, |oracle, incarnation| {
+        let Proclaim { name, owner, token, value, request, .. } = proclaim;
+        let about = about(None, request.as_ref(), &("proclaim", name, owner, token, value));
+        self.identified(proclaim.lease, request.as_ref(), (None, about), true, |oracle, incarnation| {
             oracle.check_limit(Limit::ValueBytes, proclaim.value.len() as u64)?;
             let id = oracle.find_held(incarnation, &proclaim.owner, names, Some(proclaim.token))?[0];
             if oracle.claim(id).value.is_none() {
@@ -458,6 +480,15 @@ impl Oracle {
         self.take_acks(incarnation, &cancel.acked)?;
         match &cancel.target {
             CancelTarget::Seq(seq) => self.cancel_seq(incarnation, *seq, cancel),
+            CancelTarget::SeqOn { seq, name } => {
+                if let Some(Kept::Acquire(claim) | Kept::Convert { claim, .. }) = self.kept(incarnation, *seq)
+                    && self.version >= 2
+                    && !self.claim(*claim).names.contains(name)
+                {
+                    return Err(self.reused(incarnation, *seq));
+                }
+                self.cancel_seq(incarnation, *seq, cancel)
+            }
             CancelTarget::Wait { name, create_revision } => {
                 let mut queue = self.queue(name).into_iter();
                 let place = queue.find(|place| self.wait_number(*place) == *create_revision);

@@ -41,9 +41,9 @@ fn named_slots(command: &Command) -> Vec<Slot> {
         Command::EndDeadlock(end) => of(std::slice::from_ref(&end.name)),
         Command::CancelWait(cancel) => match &cancel.target {
             CancelTarget::Seq(_) => Vec::new(),
-            CancelTarget::Waiter { name, .. } | CancelTarget::Wait { name, .. } => {
-                of(std::slice::from_ref(name))
-            }
+            CancelTarget::Waiter { name, .. }
+            | CancelTarget::Wait { name, .. }
+            | CancelTarget::SeqOn { name, .. } => of(std::slice::from_ref(name)),
         },
         Command::Txn(txn) => slots_of_txn(txn),
         _ => Vec::new(),

@@ -1,7 +1,7 @@
 //! Registers: transactions over them.
 
 use super::claims::register_state;
-use super::identity::Answer;
+use super::identity::{Answer, about};
 use super::{Oracle, Register};
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{
@@ -14,7 +14,8 @@ impl Oracle {
     pub(super) fn txn(&mut self, txn: &Txn) -> Reply {
         match &txn.request {
             Some((lease, request)) => {
-                self.identified(*lease, Some(request), None, true, |oracle, _| oracle.run_txn(txn))
+                let about = about(None, Some(request), &("txn", &txn.compares, &txn.then, &txn.otherwise));
+                self.identified(*lease, Some(request), (None, about), true, |oracle, _| oracle.run_txn(txn))
             }
             None => self.run_txn(txn).map_or_else(Reply::Rejected, |answer| answer.reply),
         }

@@ -49,6 +49,8 @@ impl Oracle {
             revoked: None,
             seen: SeqRanges::default(),
             kept: BTreeMap::new(),
+            about: BTreeMap::new(),
+            seqs_from: 0,
             waited: BTreeSet::new(),
             groups: BTreeSet::new(),
             stub: Some(Stub { home: add.home, incarnation: add.incarnation, pending: true }),

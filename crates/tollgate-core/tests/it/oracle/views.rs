@@ -13,6 +13,10 @@ impl Oracle {
         self.revision
     }
 
+    pub(crate) fn lineage(&self) -> Option<tollgate_types::Lineage> {
+        self.lineage
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }

@@ -3,7 +3,7 @@
 
 use super::{ensure, lock_changes, must_fail, must_hold};
 use crate::codec::Rng;
-use crate::commands::{Replica, acquire, at, grant, lease, lock, name, put, renew, txn};
+use crate::commands::{Replica, acquire, at, grant, grant_by, lease, lock, name, put, renew, txn};
 use std::collections::BTreeMap;
 use tollgate_core::{AcquireLock, Applied, Bug, Command, EndReason, Reply, Wait};
 use tollgate_types::{LeaseId, Limits, Revision};
@@ -49,7 +49,7 @@ impl Run {
                 if !self.lives(id) {
                     self.ttls.insert(lease(id), ttl);
                 }
-                grant(id, self.ttls[&lease(id)])
+                grant_by("worker", id, self.ttls[&lease(id)])
             }
             1 | 2 => renew([id, self.id()]),
             3..8 => {

@@ -130,6 +130,10 @@ fn first_attempt(replica: &Replica, command: &Command, reply: Reply) -> Option<S
     if matches!(&reply, Reply::Rejected(Rejection::StubPending { lease: pending, .. }) if *pending == lease) {
         return None;
     }
+    // Another request had the seq before.
+    if matches!(reply, Reply::Rejected(Rejection::SeqReused { .. })) {
+        return None;
+    }
     Some(Sent { seq, again, incarnation: incarnation(replica, lease)?, lease, reply })
 }
 

@@ -51,11 +51,11 @@ fn every_waiter_ends_exactly_once(bug: Option<Bug>) -> Result<(), String> {
         }
         for StubView { lease, incarnation, .. } in replica.state.stubs(None, usize::MAX) {
             let end = Command::EndStub(EndStub { lease, incarnation, reason: LeaseEnd::Expired });
-            let entry = Entry { at: replica.state.now(), command: end };
+            let entry = Entry::new(replica.state.now(), end);
             waits.note(&replica.apply(&entry)).map_err(told)?;
         }
         while let Some(next) = replica.state.next_deadline().filter(|next| *next < LogTime::NEVER) {
-            waits.note(&replica.apply(&Entry { at: next, command: Command::Tick })).map_err(told)?;
+            waits.note(&replica.apply(&Entry::new(next, Command::Tick))).map_err(told)?;
         }
         ensure!(replica.state.lock_count() == 0, "seed {}: locks without leases", history.seed);
         waits.all_ended().map_err(told)?;

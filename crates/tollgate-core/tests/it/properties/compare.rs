@@ -170,6 +170,7 @@ impl Pair {
         same("the log time", &oracle.now(), &core.now())?;
         same("the revision", &oracle.revision(), &core.revision())?;
         same("the limits", oracle.limits(), core.limits())?;
+        same("the lineage", &oracle.lineage(), &core.lineage())?;
         for name in &self.names {
             same("a lock", &oracle.lock(name), &core.lock(name))?;
         }

@@ -16,12 +16,12 @@ use super::texts;
 use crate::oracle::Oracle;
 use std::collections::BTreeMap;
 use tollgate_core::{
-    Applied, Command, Entry, GrantLease, LeaseChoice, ReleaseBy, RenewLeases, Renewal, Reply, Request,
-    RevokeLease, WaitOutcome,
+    APPLY_VERSION_SUPPORTED, Applied, Command, Entry, GrantLease, LeaseChoice, ReleaseBy, RenewLeases,
+    Renewal, Reply, Request, RevokeLease, Scope, WaitOutcome,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, Key, LeaseId, Limit, Limits, LogTime, Metadata, Name, Owner,
-    SEQ_RANGES_MAX, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, Key, LeaseId, Limit, Limits, Lineage, LogTime, Metadata, Name, Names,
+    Owner, SEQ_RANGES_MAX, Seq, SeqRanges, Slot, Token, Value, WallTime,
 };
 
 /// Where acked seqs lie that no request ever had: many gaps, to meet the bound on ranges.
@@ -39,6 +39,10 @@ pub(super) struct Generator {
     stub_chance: u64,
     /// How often the state goes on as one from a backup does, in percent. Never in most sequences, as above.
     resume_chance: u64,
+    /// How often a repeat carries the seq of another request, in percent. Never in most sequences, as above.
+    reuse_chance: u64,
+    /// The group begins with the rules of version 1.
+    old: bool,
     /// The limits in force are small ones.
     narrow: bool,
     entries_left: u64,
@@ -83,6 +87,8 @@ impl Generator {
             sparse: rng.percent(5),
             stub_chance: if matches!(seed % 5, 2 | 4) { 25 } else { 0 },
             resume_chance: if seed % 10 == 8 { 3 } else { 0 },
+            reuse_chance: if seed % 3 == 1 { 25 } else { 0 },
+            old: Place::is_old(seed),
             narrow: false,
             entries_left: rng.between(30, 120),
             at: LogTime::ZERO,
@@ -129,16 +135,21 @@ impl Generator {
         self.pass_time(oracle);
         let grant_chance = [90, 40, 0, 0][oracle.home_lease_ids().len().min(3)];
         let repeat = !self.past.is_empty() && self.rng.percent(9);
-        let command = if repeat {
+        let command = if self.old && self.rng.percent(3) {
+            Command::RaiseApplyVersion(APPLY_VERSION_SUPPORTED)
+        } else if repeat {
             self.repeat()
         } else if self.rng.percent(grant_chance) {
             self.grant_lease()
         } else {
-            self.command(oracle)
+            let command = self.command(oracle);
+            self.part(command)
         };
         let restore = [self.restore(), self.restore()];
         let resume = self.resume();
-        Some(Step { entry: Entry { at: self.at, command }, repeat, restore, resume })
+        // Any number: nothing may depend on it.
+        let wall = WallTime::from_unix_ms(self.entries_left.wrapping_mul(7_919) % 1_000);
+        Some(Step { entry: Entry { at: self.at, wall, command }, repeat, restore, resume })
     }
 
     /// Takes in what an entry answered.
@@ -211,6 +222,9 @@ impl Generator {
             9 => Command::Tick,
             10 => self.set_limits(),
             11 => self.proclaim(oracle),
+            _ if self.reuse_chance > 0 && self.rng.percent(60) => {
+                Command::SetLineage(Lineage::new(self.rng.between(1, 3)).expect("above 0"))
+            }
             _ => Command::RaiseApplyVersion(u32::try_from(self.rng.below(2)).expect("below 2")),
         }
     }
@@ -225,6 +239,36 @@ impl Generator {
             && let Some((lease, request)) = request_of_mut(&mut command)
         {
             request.acked = self.acked(lease);
+        }
+        if self.reuse_chance > 0 && self.rng.percent(self.reuse_chance) {
+            self.reuse(&mut command);
+        }
+        command
+    }
+
+    /// Gives a command the seq of another, or says that it is a part of something, or no part.
+    fn reuse(&mut self, command: &mut Command) {
+        let at = self.rng.below(self.past.len() as u64);
+        let other = &mut self.past[usize::try_from(at).expect("below a length")];
+        let other = request_of_mut(other).map(|(lease, request)| (lease, request.seq));
+        let names = few_names(&mut self.rng);
+        let Some((lease, request)) = request_of_mut(command) else { return };
+        match other {
+            Some((other, seq)) if other == lease && seq != request.seq => request.seq = seq,
+            _ if request.scope == Scope::Whole => {
+                request.scope = Scope::PartOf(Box::new(Names::new(names).expect("each once")));
+            }
+            _ => request.scope = Scope::Whole,
+        }
+    }
+
+    /// Now and then, what one group has of a request over several.
+    fn part(&mut self, mut command: Command) -> Command {
+        if self.reuse_chance > 0 && self.rng.percent(8) {
+            let names = few_names(&mut self.rng);
+            if let Some((_, request)) = request_of_mut(&mut command) {
+                request.scope = Scope::PartOf(Box::new(Names::new(names).expect("each once")));
+            }
         }
         command
     }
@@ -255,7 +299,7 @@ impl Generator {
         if self.rng.percent(1) {
             acked.insert(seq);
         }
-        Some(Request { seq, acked })
+        Some(Request { seq, acked, scope: Scope::Whole })
     }
 
     /// Mostly nothing, else a part of the seqs given out.
@@ -299,7 +343,10 @@ impl Generator {
         Command::GrantLease(GrantLease {
             id,
             ttl: DurationMs::from_ms(ttl),
-            client_id: self.client_ids[self.rng.weighted(&[80, 20])].clone(),
+            client_id: {
+                let silent = if self.reuse_chance > 0 { 20 } else { 0 };
+                self.client_ids[self.rng.weighted(&[80 - silent, 20, silent])].clone()
+            },
             address: self.rng.pick(&self.addresses).clone(),
             revoke_on_disconnect: self.rng.percent(50),
         })
@@ -376,7 +423,7 @@ fn request_of(command: &Command) -> Option<&Request> {
     }
 }
 
-fn request_of_mut(command: &mut Command) -> Option<(LeaseId, &mut Request)> {
+pub(crate) fn request_of_mut(command: &mut Command) -> Option<(LeaseId, &mut Request)> {
     match command {
         Command::AcquireLock(acquire) => Some((acquire.lease, acquire.request.as_mut()?)),
         Command::ConvertLock(convert) => Some((convert.lease, convert.request.as_mut()?)),

@@ -4,29 +4,37 @@
 use super::texts;
 use crate::oracle::Oracle;
 use std::sync::Arc;
-use tollgate_core::State;
-use tollgate_types::{GroupId, GroupMap, Key, LeaseId, Limits, Name, SLOTS, Slot};
+use tollgate_core::{APPLY_VERSION_SUPPORTED, Command, Entry, State};
+use tollgate_types::{GroupId, GroupMap, Key, LeaseId, Limits, LogTime, Name, SLOTS, Slot};
 
 /// A group, and the map that says what is its.
 #[derive(Clone)]
 pub(super) struct Place {
     group: GroupId,
     map: Arc<GroupMap>,
+    /// The rules that the group begins with.
+    version: u32,
 }
 
 impl Place {
     /// The only group.
     pub(super) fn alone() -> Place {
-        Place { group: GroupId::MAP, map: Arc::new(GroupMap::single()) }
+        Place { group: GroupId::MAP, map: Arc::new(GroupMap::single()), version: APPLY_VERSION_SUPPORTED }
+    }
+
+    /// Whether a seed's group begins as every group does, and is raised some time later.
+    pub(super) fn is_old(seed: u64) -> bool {
+        seed % 11 == 5
     }
 
     /// Alone in most sequences, so that those of their seeds stay as they were.
     pub(super) fn of_seed(seed: u64) -> Place {
+        let version = if Place::is_old(seed) { 1 } else { APPLY_VERSION_SUPPORTED };
         if seed % 7 != 3 {
-            return Place::alone();
+            return Place { version, ..Place::alone() };
         }
         let group = GroupId::new(u32::from(seed / 7 % 2 == 1));
-        Place { group, map: Arc::new(GroupMap::even(2).expect("two are allowed")) }
+        Place { group, map: Arc::new(GroupMap::even(2).expect("two are allowed")), version }
     }
 
     pub(super) fn is_alone(&self) -> bool {
@@ -34,11 +42,15 @@ impl Place {
     }
 
     pub(super) fn state(&self, limits: &Limits) -> State {
-        State::of_group(limits.clone(), self.group, Arc::clone(&self.map))
+        let mut state = State::of_group(limits.clone(), self.group, Arc::clone(&self.map));
+        state.apply(Entry::new(LogTime::ZERO, Command::RaiseApplyVersion(self.version)));
+        state
     }
 
     pub(super) fn oracle(&self, limits: &Limits) -> Oracle {
-        Oracle::of_group(limits.clone(), self.group, Arc::clone(&self.map))
+        let mut oracle = Oracle::of_group(limits.clone(), self.group, Arc::clone(&self.map));
+        oracle.apply(&Entry::new(LogTime::ZERO, Command::RaiseApplyVersion(self.version)));
+        oracle
     }
 
     /// The usual names and one more. In one of two groups the usual ones get an ending if they need one to be served

@@ -163,7 +163,7 @@ impl Stats {
     }
 }
 
-const CODES: [RejectionCode; 22] = [
+const CODES: [RejectionCode; 23] = [
     RejectionCode::LeaseNotFound,
     RejectionCode::LeaseTaken,
     RejectionCode::TtlOutOfRange,
@@ -186,6 +186,7 @@ const CODES: [RejectionCode; 22] = [
     RejectionCode::OtherIncarnation,
     RejectionCode::StubNotFound,
     RejectionCode::WrongGroup,
+    RejectionCode::SeqReused,
 ];
 
 const ENDS: [EndReason; 9] = [

@@ -33,7 +33,7 @@ pub(super) fn stub_lease_ids() -> Vec<LeaseId> {
 }
 
 pub(super) fn client_ids() -> Vec<ClientId> {
-    ["x", "y"].iter().map(|id| ClientId::new(id).expect("a good client id")).collect()
+    ["x", "y", ""].iter().map(|id| ClientId::new(id).expect("a good client id")).collect()
 }
 
 pub(super) fn addresses() -> Vec<Address> {

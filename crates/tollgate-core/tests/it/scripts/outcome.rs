@@ -112,8 +112,9 @@ impl Outcome<'_> {
         let names = names_of(command);
         match &self.applied.reply {
             Reply::Done => "done".into(),
-            Reply::LeaseGranted { lease, deadline, .. } => {
-                format!("{lease} lives already: renewed until {}", time(deadline.ms()))
+            Reply::LeaseGranted { lease, deadline, next_seq, .. } => {
+                let until = time(deadline.ms());
+                format!("{lease} lives already: renewed until {until}, seqs from {next_seq}")
             }
             Reply::LeasesRenewed(renewed) => renewals(renewed),
             Reply::LeaseRevoked => "lease revoked".into(),
@@ -232,7 +233,9 @@ fn names_of(command: &Command) -> String {
         Command::AcquireLock(acquire) => acquire.names.as_slice(),
         Command::ConvertLock(convert) => convert.names.as_slice(),
         Command::CancelWait(cancel) => match &cancel.target {
-            CancelTarget::Waiter { name, .. } | CancelTarget::Wait { name, .. } => std::slice::from_ref(name),
+            CancelTarget::Waiter { name, .. }
+            | CancelTarget::Wait { name, .. }
+            | CancelTarget::SeqOn { name, .. } => std::slice::from_ref(name),
             CancelTarget::Seq(_) => &[],
         },
         _ => &[],

@@ -8,11 +8,11 @@ use super::words::{Words, milliseconds};
 use tollgate_core::{
     AcquireLock, CancelTarget, CancelWait, Command, ConvertLock, EndDeadlock, Entry, ForceRelease,
     GrantLease, LeaseChoice, Proclaim, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Request, RevokeLease,
-    Wait,
+    Scope, Wait,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, Invalid, LeaseId, Limit, Limits, Metadata, Mode, Name, Names, Owner,
-    Revision, Seq, SeqRanges, Slot, Token, Value,
+    Address, ClientId, DurationMs, Invalid, LeaseId, Limit, Limits, Lineage, Metadata, Mode, Name, Names,
+    Owner, Revision, Seq, SeqRanges, Slot, Token, Value,
 };
 
 /// What a line asks for.
@@ -42,7 +42,7 @@ pub(super) fn line(text: &str, aliases: &mut Aliases, limits: &Limits) -> Result
         _ => command(&verb, &mut words, aliases)?,
     };
     words.finish()?;
-    Ok(Step::Apply { entry: Entry { at, command }, binds })
+    Ok(Step::Apply { entry: Entry::new(at, command), binds })
 }
 
 fn command(verb: &str, words: &mut Words, aliases: &mut Aliases) -> Result<Command, String> {
@@ -60,6 +60,7 @@ fn command(verb: &str, words: &mut Words, aliases: &mut Aliases) -> Result<Comma
         "end-deadlock" => end_deadlock(words),
         "put" | "get" | "delete" | "txn" => txn::parse(verb, words, aliases).map(Command::Txn),
         "version" => version(words),
+        "lineage" => lineage(words),
         "stub" | "confirm" | "end" | "register" | "ack" => stubs::parse(verb, words, aliases),
         _ => Err(format!("{verb} is no verb")),
     }
@@ -184,7 +185,11 @@ fn cancel(words: &mut Words, aliases: &mut Aliases) -> Result<Command, String> {
     let acked = acked(words)?;
     let asks_max = words.number("asks-max")?;
     let target = if let Some(seq) = words.number("seq")? {
-        CancelTarget::Seq(valid(Seq::new(seq))?)
+        let seq = valid(Seq::new(seq))?;
+        match words.next_plain() {
+            Some(name) => CancelTarget::SeqOn { seq, name: valid(Name::new(name))? },
+            None => CancelTarget::Seq(seq),
+        }
     } else {
         let (wait, owner) = (words.number("queued-at")?, owner(words)?);
         let name = valid(Name::new(words.next("a name or seq=")?))?;
@@ -227,8 +232,17 @@ fn version(words: &mut Words) -> Result<Command, String> {
     Ok(Command::RaiseApplyVersion(number.parse().map_err(|_| format!("{number} is no number"))?))
 }
 
+fn lineage(words: &mut Words) -> Result<Command, String> {
+    let number = words.next("the lineage")?;
+    let lineage = number.parse().ok().and_then(Lineage::new);
+    Ok(Command::SetLineage(lineage.ok_or_else(|| format!("{number} is no lineage"))?))
+}
+
 fn names(words: &mut Words) -> Result<Names, String> {
-    let names = words.next("the name")?;
+    several(&words.next("the name")?)
+}
+
+fn several(names: &str) -> Result<Names, String> {
     let names: Result<Vec<Name>, String> = names.split(',').map(|name| valid(Name::new(name))).collect();
     valid(Names::new(names?))
 }
@@ -264,8 +278,12 @@ fn mode(words: &mut Words) -> Result<Option<Mode>, String> {
 pub(super) fn request(words: &mut Words) -> Result<Option<Request>, String> {
     let seq = words.number("seq")?;
     let acked = acked(words)?;
+    let scope = match words.flag("part-of") {
+        Some(names) => Scope::PartOf(Box::new(several(&names)?)),
+        None => Scope::Whole,
+    };
     match seq {
-        Some(seq) => Ok(Some(Request { seq: valid(Seq::new(seq))?, acked })),
+        Some(seq) => Ok(Some(Request { seq: valid(Seq::new(seq))?, acked, scope })),
         None if acked.is_empty() => Ok(None),
         None => Err("acked= goes with seq=".into()),
     }

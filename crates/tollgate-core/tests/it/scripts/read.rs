@@ -7,7 +7,9 @@ use super::stubs;
 use super::txn;
 use super::words::{Words, time};
 use std::sync::Arc;
-use tollgate_core::{KeySelector, RangeQuery, SnapshotReader, State, Watch};
+use tollgate_core::{
+    APPLY_VERSION_SUPPORTED, Command, Entry, KeySelector, RangeQuery, SnapshotReader, State, Watch,
+};
 use tollgate_types::{DurationMs, GroupId, GroupMap, Key, LeaseId, LogTime, Name, Revision};
 
 /// Small, so that a snapshot of a few leases has several chunks.
@@ -37,6 +39,10 @@ pub(super) enum Read {
     Snapshot,
     /// Not a look either: goes on with an empty state of this group, where slots are evenly spread over so many.
     Group { group: u32, of: u32 },
+    /// Not a look either: goes on with an empty state of this apply version.
+    Founded { version: u32 },
+    /// The history of grants that this one goes on.
+    Lineage,
     /// Not a look either: goes on as the first state of a cluster that was restored from a backup.
     Resume { above: u64, grace: DurationMs },
 }
@@ -76,6 +82,8 @@ impl Read {
                 let group = group.parse().map_err(|_| format!("{group} is no group"))?;
                 Read::Group { group, of: words.number("of")?.ok_or("of= is missing")? }
             }
+            "founded" => Read::Founded { version: words.number("version")?.ok_or("version= is missing")? },
+            "show-lineage" => Read::Lineage,
             "resume" => Read::Resume {
                 above: words.number("above")?.ok_or("above= is missing")?,
                 grace: words.duration("grace")?.unwrap_or_default(),
@@ -122,6 +130,8 @@ impl Read {
             Read::Deadline => state.next_deadline().map_or("none".into(), |at| time(at.ms())),
             Read::Snapshot => restore(state),
             Read::Group { group, of } => found(state, group, of),
+            Read::Founded { version } => founded(state, version),
+            Read::Lineage => state.lineage().map_or("none".into(), |lineage| lineage.number().to_string()),
             Read::Resume { above, grace } => resume(state, above, grace),
         }
     }
@@ -156,10 +166,18 @@ fn range(state: &State, query: &RangeQuery) -> String {
     print::registers(&registers, count)
 }
 
+fn founded(state: &mut State, version: u32) -> String {
+    assert_eq!(state.now(), LogTime::ZERO, "a script says first what it begins with");
+    *state = State::of_group(state.limits().clone(), state.group(), Arc::clone(state.map()));
+    state.apply(Entry::new(LogTime::ZERO, Command::RaiseApplyVersion(version)));
+    format!("apply version {}", state.apply_version())
+}
+
 fn found(state: &mut State, group: u32, of: u32) -> String {
     assert_eq!(state.now(), LogTime::ZERO, "a script says first which group it is about");
     let map = GroupMap::even(of).expect("a good number of groups");
     *state = State::of_group(state.limits().clone(), GroupId::new(group), Arc::new(map));
+    state.apply(Entry::new(LogTime::ZERO, Command::RaiseApplyVersion(APPLY_VERSION_SUPPORTED)));
     format!("group {} of {of}, epoch {}", state.group(), state.map().epoch())
 }
 

@@ -5,13 +5,28 @@ use crate::codec::{hex, unhex};
 use crate::commands::{
     Replica, acquire, confirm, end_stub, grant, lock, name, owner, put, register, request, revoke, stub, txn,
 };
+use std::sync::Arc;
 use tollgate_core::{AcquireLock, Command, ForceRelease, State, Wait};
-use tollgate_types::{DurationMs, Limits, Metadata, Token, Value};
+use tollgate_types::{DurationMs, GroupId, GroupMap, Limits, Lineage, Metadata, Token, Value};
 
 /// A little of everything: every kind of record is there.
 pub(super) fn state() -> State {
+    filled(|limits| {
+        let mut replica = Replica::new(limits, None);
+        replica.at(0, Command::SetLineage(Lineage::new(7).expect("above 0")));
+        replica
+    })
+}
+
+/// The same at version 1, as binaries wrote it that knew no other.
+fn old_state() -> State {
+    let map = Arc::new(GroupMap::single());
+    filled(|limits| Replica::at_version_1(limits, GroupId::MAP, &map, None))
+}
+
+fn filled(replica: impl FnOnce(&Limits) -> Replica) -> State {
     let limits = Limits { ttl_ms_min: 1, reaps_per_entry_max: 1, ..Limits::DEFAULT };
-    let mut replica = Replica::new(&limits, None);
+    let mut replica = replica(&limits);
     replica.at(5, grant(300, 10_000));
     let value = Value::new("me").ok();
     replica
@@ -34,8 +49,8 @@ pub(super) fn state() -> State {
     replica.state
 }
 
-/// A change here is a change of the snapshot format: snapshots that were written before would no longer load. From the
-/// first release on, never change a line; a new format version gets lines of its own.
+/// Format 1: a change here would mean that snapshots of older binaries no longer load. Never change a line; a new
+/// format version gets lines of its own.
 const GOLDEN: [&str; 23] = [
     // The mark, versions, log time 8, revision 12, and the limits.
     "01 5447534e 01 08 0c 01 01 16 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 01 c0cf24",
@@ -88,16 +103,89 @@ fn golden_records() -> Vec<u8> {
     unhex(&GOLDEN.concat())
 }
 
+/// What format 2 writes otherwise: versions 2 in the head, and the lineage behind it; behind a lease where its seqs
+/// begin; behind each seq that something is kept for, its fingerprint and slots (here as `SS`: they stand below). The
+/// marks are replaced by [`golden_of_format_2`].
+const GOLDEN_2: [&str; 23] = [
+    "01 5447534e 02 08 0c 02 01 16 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 01 c0cf24",
+    "e0d403 904e c0843d 808004 8001 904e 80808020 01 a09c01 904e a08d06",
+    // Lineage 7.
+    "00 01 01 00 00 01 0700000000000000",
+    // Its seqs begin at 0.
+    "02 ac02 01 904e 954e 01 00 00 05 00 00 01 00 02 01 02 02 BUSY",
+    "02 02 06 01 08 01 00 00 07 00 00 00 00",
+    "03 01 ac02 01 046a6f6273 00 00 00 02 02 02 01 06 ffffffffffffffffff01 00 00 01 01 00 JOBS 08 026d65 02 00",
+    "03 01 ac02 01 0165 00 00 00 00 09 09 01 07 ffffffffffffffffff01 00 00 01 03 80 E 00 00",
+    GOLDEN[7],
+    GOLDEN[8],
+    GOLDEN[9],
+    GOLDEN[10],
+    GOLDEN[11],
+    GOLDEN[12],
+    GOLDEN[13],
+    GOLDEN[14],
+    GOLDEN[15],
+    GOLDEN[16],
+    GOLDEN[17],
+    GOLDEN[18],
+    GOLDEN[19],
+    GOLDEN[20],
+    GOLDEN[21],
+    GOLDEN[22],
+];
+
+/// A fingerprint as the page makes it, and one slot.
+fn subject(bytes: &str, name: &str) -> String {
+    let fingerprint = xxhash_rust::xxh3::xxh3_64(&unhex(bytes));
+    let slot = crate::commands::name(name).slot().number();
+    let slot =
+        [0x80 | u8::try_from(slot & 0x7f).expect("seven bits"), u8::try_from(slot >> 7).expect("seven bits")];
+    format!("{}01{}", hex(&fingerprint.to_le_bytes()), hex(&slot))
+}
+
+fn golden_of_format_2() -> Vec<u8> {
+    // Tag, names, owner, mode, lock-delay, max hold, option of a value.
+    let busy = subject("05 01 046a6f6273 0177 00 00 00 00", "jobs");
+    let jobs = subject("05 01 046a6f6273 00 00 00 00 01 026d65", "jobs");
+    let e = subject("05 01 0165 00 00 00 00 00", "e");
+    let text = GOLDEN_2.concat().replace("BUSY", &busy).replace("JOBS", &jobs);
+    unhex(&text.replace(" 80 E 00", &format!(" 80 {e} 00")))
+}
+
+#[test]
+fn golden_bytes_of_format_2_hold_and_load() {
+    let golden = golden_of_format_2();
+    assert_eq!(hex(&records_of(&bytes_of(&state()))), hex(&golden));
+    let loaded = load(&framed(&golden)).expect("the golden snapshot loads");
+    assert_eq!(bytes_of(&loaded), framed(&golden));
+}
+
+/// What a group keeps was made by other binaries: fingerprints never change. Computed from the page by xxhsum.
+#[test]
+fn fingerprints_stay_as_they_are() {
+    let of = |text: &str| xxhash_rust::xxh3::xxh3_64(&unhex(text));
+    assert_eq!(of(""), 0x2d06_8005_38d3_94c2, "it is the usual xxh3");
+    let golden = golden_of_format_2();
+    for bytes in ["05 01 046a6f6273 0177 00 00 00 00", "05 01 0165 00 00 00 00 00"] {
+        let fingerprint = of(bytes).to_le_bytes();
+        assert!(golden.windows(8).any(|window| window == fingerprint), "{bytes}");
+    }
+}
+
 #[test]
 fn golden_bytes_hold() {
-    assert_eq!(hex(&records_of(&bytes_of(&state()))), hex(&golden_records()));
-    assert_eq!(state().snapshot().hash(), GOLDEN_HASH);
+    assert_eq!(hex(&records_of(&bytes_of(&old_state()))), hex(&golden_records()));
+    assert_eq!(old_state().snapshot().hash(), GOLDEN_HASH);
 }
 
 #[test]
 fn golden_bytes_load() {
     let whole = framed(&golden_records());
-    assert_eq!(whole, bytes_of(&state()), "one frame: its length, its checksum, the records, and their hash");
+    assert_eq!(
+        whole,
+        bytes_of(&old_state()),
+        "one frame: its length, its checksum, the records, and their hash"
+    );
     let loaded = load(&whole).expect("the golden snapshot loads");
     assert_eq!(loaded.snapshot().hash(), GOLDEN_HASH);
 }
@@ -105,7 +193,7 @@ fn golden_bytes_load() {
 /// Leases over groups: every kind of record that the state above has none of.
 fn state_over_groups() -> State {
     let limits = Limits { reaps_per_entry_max: 1, ..Limits::DEFAULT };
-    let mut replica = Replica::new(&limits, None);
+    let mut replica = Replica::at_version_1(&limits, GroupId::MAP, &Arc::new(GroupMap::single()), None);
     replica.at(1, stub(300, 9));
     replica.at(1, stub(2, 7));
     replica.at(2, confirm(2, 7, 2));

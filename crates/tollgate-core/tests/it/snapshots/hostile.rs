@@ -5,12 +5,13 @@ use super::frames::{bytes_of, framed, load, records_of};
 use super::rich::Rich;
 use crate::codec::Rng;
 use crate::commands::{
-    Replica, acquire, confirm, convert, end_stub, grant, lock, lock_as, permits, put, register, request,
-    revoke, stub, txn, unlock,
+    Replica, acquire, confirm, convert, end_stub, grant, lock, lock_as, name, names, permits, put, register,
+    request, revoke, stub, txn, unlock,
 };
 use crate::{fuzz, properties};
+use std::sync::Arc;
 use tollgate_core::{AcquireLock, Command, ConvertLock, Entry, State};
-use tollgate_types::{Limits, Mode, REVISION_END, Value};
+use tollgate_types::{GroupId, GroupMap, Limits, Mode, REVISION_END, Slot, Value};
 
 const MUTATIONS: u64 = 40_000;
 
@@ -45,15 +46,15 @@ fn live_on(mut state: State) {
         return;
     }
     for command in [lock(1, "a"), lock_as(2, "sem", permits(1, 3)), lock(3, "c"), unlock(1, "a")] {
-        state.apply(Entry { at: state.now(), command });
+        state.apply(Entry::new(state.now(), command));
     }
     for command in [stub(4, 2), end_stub(5, 1), register(1, 1, 1), revoke(1), revoke(2)] {
-        state.apply(Entry { at: state.now(), command });
+        state.apply(Entry::new(state.now(), command));
         state.assert_invariants();
     }
     for _ in 0..20 {
         let Some(next) = state.next_deadline() else { break };
-        state.apply(Entry { at: next, command: Command::Tick });
+        state.apply(Entry::new(next, Command::Tick));
     }
 }
 
@@ -80,7 +81,7 @@ fn with(records: &[u8], piece: &[u8], other: &[u8]) -> Vec<u8> {
 /// There would be two encodings of one state, with two hashes.
 #[test]
 fn kept_outcomes_in_another_order_are_refused() {
-    let mut replica = Replica::new(&Limits::DEFAULT, None);
+    let mut replica = old();
     replica.at(0, grant(1, 1_000));
     for number in 1..=2 {
         let not_held = ConvertLock { request: request(number), ..convert(1, "jobs", Mode::Shared) };
@@ -92,13 +93,51 @@ fn kept_outcomes_in_another_order_are_refused() {
     assert!(load(&framed(&swapped)).is_err());
 }
 
+/// At version 1, whose records are short.
+fn old() -> Replica {
+    Replica::at_version_1(&Limits::DEFAULT, GroupId::MAP, &Arc::new(GroupMap::single()), None)
+}
+
+/// What format 2 adds, as no state has it.
+#[test]
+fn subjects_and_seqs_that_no_state_has_are_refused() {
+    let mut replica = Replica::new(&Limits::DEFAULT, None);
+    replica.at(0, grant(1, 1_000));
+    // One in slot 13450, one in 11155 (computed elsewhere): a range of slots would be [11155, 13450].
+    let not_held =
+        ConvertLock { request: request(9), names: names(&["a", "b"]), ..convert(1, "a", Mode::Shared) };
+    replica.at(0, Command::ConvertLock(not_held));
+    let records = records_of(&bytes_of(&replica.state));
+    let slots: Vec<_> = ["a", "b"].iter().map(|text| name(text).slot()).collect();
+    let (low, high) = (slots[0].min(slots[1]), slots[0].max(slots[1]));
+    let bytes = |slot: Slot| {
+        let number = slot.number();
+        [0x80 | u8::try_from(number & 0x7f).unwrap(), u8::try_from(number >> 7).unwrap()]
+    };
+    let (low, high) = (bytes(low), bytes(high));
+    let listed = |pair: [[u8; 2]; 2]| [&[2][..], &pair[0], &pair[1]].concat();
+    for pair in [[high, low], [low, low]] {
+        assert!(load(&framed(&with(&records, &listed([low, high]), &listed(pair)))).is_err());
+    }
+    // Seqs from 0; seq 9 was seen.
+    let seqs = |from: &[u8]| [from, &[1, 8, 0, 1, 9, 6, 4]].concat();
+    assert!(load(&framed(&with(&records, &seqs(&[0]), &seqs(&[7])))).is_ok());
+    let too_high = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10];
+    assert!(load(&framed(&with(&records, &seqs(&[0]), &seqs(&too_high)))).is_err());
+    // Group 0 has all slots of the map of epoch 1; no lineage; then the lease.
+    let head = |lineage: &[u8]| [&[0, 1, 1, 0, 0], lineage, &[2, 1, 1]].concat();
+    let drawn = |number: u8| [&[1, number][..], &[0; 7]].concat();
+    assert!(load(&framed(&with(&records, &head(&[0]), &head(&drawn(7))))).is_ok());
+    assert!(load(&framed(&with(&records, &head(&[0]), &head(&drawn(0))))).is_err());
+}
+
 /// The upgrade of the rich state: to exclusive, queued at revision 8 and time 0, without a deadline, for seq 510.
 const UPGRADE: [u8; 18] = [1, 0, 8, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 1, 254, 3, 0];
 
 /// Once granted, the lock would be of two kinds.
 #[test]
 fn an_upgrade_to_permits_is_refused() {
-    let records = records_of(&bytes_of(&Rich::new().replica.state));
+    let records = records_of(&bytes_of(&Rich::at_version_1().replica.state));
     let permits = [&[1, 5, 2, 3], &UPGRADE[2..]].concat();
     assert!(load(&framed(&with(&records, &UPGRADE, &permits))).is_err());
 }
@@ -106,7 +145,7 @@ fn an_upgrade_to_permits_is_refused() {
 /// The one that is queued at that revision would take its place.
 #[test]
 fn an_upgrade_from_the_future_is_refused() {
-    let records = records_of(&bytes_of(&Rich::new().replica.state));
+    let records = records_of(&bytes_of(&Rich::at_version_1().replica.state));
     let future = [&[1, 0, 127], &UPGRADE[3..]].concat();
     assert!(load(&framed(&with(&records, &UPGRADE, &future))).is_err());
     // As long as it has waited would be less than nothing.
@@ -125,7 +164,7 @@ fn a_waiter_that_waits_for_nobody_is_refused() {
 /// A repeat of the request would be told of a grant that is not there.
 #[test]
 fn a_waiter_that_was_converted_is_refused() {
-    let mut replica = Replica::new(&Limits::DEFAULT, None);
+    let mut replica = old();
     replica.at(0, grant(1, 1_000));
     replica.at(0, grant(2, 1_000));
     replica.at(0, lock(1, "jobs"));

@@ -5,11 +5,12 @@ use crate::commands::{
     permits, put, register, request, revoke, seq, stub,
 };
 use crate::properties;
+use std::sync::Arc;
 use tollgate_core::{
     AcquireLock, Command, ConvertLock, EndReason, Entry, ForceRelease, Op, Proclaim, Rejection,
     RejectionCode, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Reply, Txn, Wait,
 };
-use tollgate_types::{DurationMs, Limits, Metadata, Mode, Owner, SeqRanges, Token, Value};
+use tollgate_types::{DurationMs, GroupId, GroupMap, Limits, Metadata, Mode, Owner, SeqRanges, Token, Value};
 
 pub(super) struct Rich {
     pub(super) limits: Limits,
@@ -29,9 +30,19 @@ const DUE_MS: u64 = 100;
 
 impl Rich {
     pub(super) fn new() -> Rich {
+        Rich::of(|limits| Replica::new(limits, None))
+    }
+
+    /// In a group as it begins.
+    pub(super) fn at_version_1() -> Rich {
+        let map = Arc::new(GroupMap::single());
+        Rich::of(|limits| Replica::at_version_1(limits, GroupId::MAP, &map, None))
+    }
+
+    fn of(replica: impl FnOnce(&Limits) -> Replica) -> Rich {
         // One step of work an entry, so that what falls due together is not reaped together.
         let limits = Limits { reaps_per_entry_max: 1, ttl_ms_min: 1, ..Limits::DEFAULT };
-        let mut rich = Rich { replica: Replica::new(&limits, None), limits, entries: Vec::new() };
+        let mut rich = Rich { replica: replica(&limits), limits, entries: Vec::new() };
         for (id, ttl_ms) in [(1, 60_000), (2, 60_000), (3, 60_000), (4, DUE_MS), (5, DUE_MS)] {
             rich.apply(grant(id, ttl_ms));
         }

@@ -8,11 +8,12 @@ use crate::globals::{ENDPOINTS_VARIABLE, Globals};
 use crate::lease_id;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tollgate_client::{LeaseId, Token};
+use tollgate_client::{LeaseId, Lineage, Token};
 
 const LOCK_NAME: &str = "TOLLGATE_LOCK_NAME";
 const FENCING_TOKEN: &str = "TOLLGATE_FENCING_TOKEN";
 const LEASE_ID: &str = "TOLLGATE_LEASE_ID";
+const LINEAGE: &str = "TOLLGATE_LINEAGE";
 const OWNER: &str = "TOLLGATE_OWNER";
 const DEADLINE: &str = "TOLLGATE_DEADLINE_UNIX_MS";
 const HELD: &str = "TOLLGATE_HELD";
@@ -74,7 +75,7 @@ pub(crate) fn environment(
     globals: &Globals,
     outer: Option<&Outer>,
     name: &str,
-    token: Token,
+    (token, lineage): (Token, Option<Lineage>),
     lease: LeaseId,
     owner: &str,
     remaining: Duration,
@@ -86,6 +87,8 @@ pub(crate) fn environment(
     vec![
         (LOCK_NAME, name.to_owned()),
         (FENCING_TOKEN, token.to_string()),
+        // Empty rather than what a run around this one had.
+        (LINEAGE, lineage.map_or_else(String::new, |lineage| lineage.to_string())),
         (LEASE_ID, lease.to_string()),
         (OWNER, owner.to_owned()),
         (HELD, write_held(lease, &held)),
@@ -117,8 +120,16 @@ mod tests {
     /// Or a server would refuse to start under a `run`.
     #[test]
     fn a_server_knows_all_that_a_command_finds_in_its_environment() {
-        let ours =
-            [LOCK_NAME, FENCING_TOKEN, LEASE_ID, OWNER, DEADLINE, HELD, super::super::run_id::VARIABLE];
+        let ours = [
+            LOCK_NAME,
+            FENCING_TOKEN,
+            LINEAGE,
+            LEASE_ID,
+            OWNER,
+            DEADLINE,
+            HELD,
+            super::super::run_id::VARIABLE,
+        ];
         for name in ours.iter().chain(&[ENDPOINTS_VARIABLE]) {
             assert!(tollgate_server::config::CLIENT_VARIABLES.contains(name), "{name}");
         }

@@ -48,8 +48,9 @@ pub(super) fn run(globals: &Globals, arguments: &Status) -> anyhow::Result<Exit>
     }
     let head = &summary.head;
     let members: Vec<String> = head.members.all().iter().map(NodeId::to_string).collect();
+    let lineage = summary.lineage().map_or_else(String::new, |lineage| format!(", lineage {lineage}"));
     let for_people = format!(
-        "{} is whole: cluster {} (id {}), saved {} by version {}, members {}\n{}",
+        "{} is whole: cluster {} (id {}{lineage}), saved {} by version {}, members {}\n{}",
         arguments.file.display(),
         head.cluster_name,
         head.cluster,
@@ -67,6 +68,7 @@ pub(super) fn summary_json(summary: &Summary) -> Value {
     json!({
         "cluster_id": text(head.cluster),
         "cluster_name": head.cluster_name,
+        "lineage": summary.lineage().map(text),
         "taken": utc::text(head.taken_unix_ms),
         "taken_unix_ms": head.taken_unix_ms,
         "version": head.version,

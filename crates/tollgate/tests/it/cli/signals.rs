@@ -23,6 +23,8 @@ fn the_command_finds_its_lock_in_the_environment() {
     let told = |name: &str| running.until_tells(&format!("TOLLGATE_{name}="));
     assert_eq!(told("FENCING_TOKEN"), holder["fencing_token"].as_str().unwrap());
     assert_eq!(told("LEASE_ID"), holder["lease_id"].as_str().unwrap());
+    let status = cli.call(&["status", "-o", "json"]).with(0).json();
+    assert_eq!(told("LINEAGE"), status["nodes"][0]["lineage"].as_str().unwrap());
     assert_eq!(told("OWNER"), holder["owner"].as_str().unwrap());
     assert_eq!(holder["why"].as_str(), Some("sh"), "the program, and not its arguments");
     let now_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();

@@ -205,7 +205,11 @@ impl Generator {
             1 => self.rng.between(1, last.max(1)),
             _ => last + self.rng.between(1, 2),
         };
-        (lease, CancelTarget::Seq(seq(number)))
+        let seq = seq(number);
+        if self.reuse_chance > 0 && self.rng.percent(50) {
+            return (lease, CancelTarget::SeqOn { seq, name: self.rng.pick(&self.names).clone() });
+        }
+        (lease, CancelTarget::Seq(seq))
     }
 
     fn cancel_waiter(&mut self, oracle: &Oracle) -> (LeaseId, CancelTarget) {
