@@ -440,7 +440,7 @@ mod tests {
         assert!(!may_be_held_by(&lock, 7, "~2") && !may_be_held_by(&lock, 8, "~1"));
         lock.holder_count = 2;
         assert!(may_be_held_by(&lock, 7, "~2") && may_be_held_by(&lock, 8, "~1"));
-        let read = convert::lock_info(v1::LockState::default(), tollgate_types::Revision::ZERO).unwrap();
+        let read = convert::lock_info(v1::LockState::default(), &[], tollgate_types::Revision::ZERO).unwrap();
         let cut = crate::LockInfo { holder_count: 1001, ..read.clone() };
         let lease = tollgate_types::LeaseId::new(7).unwrap();
         assert!(cut.may_be_held_by(lease, "~1") && !read.may_be_held_by(lease, "~1"));

@@ -161,9 +161,9 @@ impl Admin {
         Ok(convert::limits(self.client.unary(Repeat::Harmless, ask).await?.limits))
     }
 
-    /// The deadlocks that the node asked has found since it started: the last `limit` of them, 0 for its choice.
+    /// The deadlocks that the nodes have found since they started: the last `limit` of them, 0 for the server's choice.
     pub async fn deadlocks(&self, limit: u32) -> Result<Deadlocks, Error> {
-        let request = v1::DeadlocksRequest { limit };
+        let request = v1::DeadlocksRequest { limit, own_only: false };
         let ask = |channel| async move { service(channel).deadlocks(request).await };
         convert::deadlocks(self.client.unary(Repeat::Harmless, ask).await?)
     }

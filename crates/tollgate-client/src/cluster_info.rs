@@ -1,6 +1,7 @@
 //! A cluster from an operator's side: nodes, groups, limits, settings.
 
 use crate::error::Error;
+use crate::missing::Missing;
 use std::time::Duration;
 use tollgate_types::{ClusterId, GroupId, LeaseId, Lineage, Mode, NodeId, Revision, Token};
 
@@ -246,7 +247,7 @@ pub struct LimitInfo {
     pub default: u64,
 }
 
-/// Deadlocks that were found since a node started; it keeps the last of them only.
+/// Deadlocks that were found since the nodes started; each keeps the last of those that it found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deadlocks {
@@ -254,6 +255,8 @@ pub struct Deadlocks {
     pub deadlocks: Vec<DeadlockFound>,
     /// How many were found in all.
     pub found: u64,
+    /// Nodes that could not be asked, and may have found some as well.
+    pub missing: Vec<Missing>,
 }
 
 /// A deadlock that was found, and broken by refusing one of the requests.

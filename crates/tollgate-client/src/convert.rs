@@ -21,9 +21,10 @@ pub(crate) use register::{compare, register, sort, txn_op, txn_outcome};
 
 use crate::consistency::Consistency;
 use crate::error::Error;
+use crate::missing::{Missing, Silent};
 use std::time::Duration;
 use tollgate_proto::{convert, v1};
-use tollgate_types::{LeaseId, Lineage, Mode, NodeId, Revision, Token};
+use tollgate_types::{GroupId, LeaseId, Lineage, Mode, NodeId, Revision, Token};
 
 /// The wire's word for how fresh a read must be.
 pub(crate) fn consistency(consistency: Consistency) -> i32 {
@@ -58,6 +59,18 @@ pub(crate) fn lineage(header: Option<&v1::Header>) -> Option<Lineage> {
 
 pub(crate) fn header_revision(header: Option<&v1::Header>) -> Result<Revision, Error> {
     revision(header.map_or(0, |header| header.revision))
+}
+
+/// Who could not be asked. One that this client does not know of is left out.
+pub(crate) fn missing(wire: &[v1::Missing]) -> Vec<Missing> {
+    let missing = wire.iter().filter_map(|missing| {
+        let who = match missing.who? {
+            v1::missing::Who::GroupId(group) => Silent::Group(GroupId::new(group)),
+            v1::missing::Who::NodeId(node) => Silent::Node(NodeId::new(node)?),
+        };
+        Some(Missing { who, message: missing.message.clone() })
+    });
+    missing.collect()
 }
 
 fn strange<E>(_: E) -> Error {

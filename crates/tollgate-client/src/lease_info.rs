@@ -1,5 +1,6 @@
 //! A lease as it is, and what hangs on it.
 
+use crate::missing::Missing;
 use std::time::Duration;
 use tollgate_types::{GroupId, LeaseId, Mode, Revision, Seq, Token};
 
@@ -37,12 +38,16 @@ pub struct LeaseInfo {
     pub last_seen: Duration,
     /// Whether the server ends it when its client's last connection closes.
     pub revoke_on_disconnect: bool,
-    /// How many locks it holds or awaits, in the group where it lives.
+    /// How many locks it holds or awaits, in all groups but those that are `missing`.
     pub claims: u64,
     /// The revision of its grant: tells it from an earlier lease with the same id.
     pub incarnation: Revision,
     /// The group where it lives.
     pub group: GroupId,
+    /// The other groups in which it has had locks.
+    pub other_groups: Vec<GroupId>,
+    /// Those of them that could not be asked.
+    pub missing: Vec<Missing>,
 }
 
 /// One lock that a lease holds or awaits.
@@ -65,7 +70,8 @@ pub struct LeaseClaim {
 pub struct LeaseDetail {
     /// The lease.
     pub lease: LeaseInfo,
-    /// What hangs on it, by name: the first 1,000. `lease.claims` says how many there are.
+    /// What hangs on it, by name: the first 1,000. `lease.claims` says how many there are, and `lease.missing` in which
+    /// groups there may be more.
     pub claims: Vec<LeaseClaim>,
 }
 

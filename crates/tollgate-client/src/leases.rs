@@ -86,7 +86,7 @@ impl Leases {
             return Err(Error::unexpected("LeaseTimeToLive"));
         };
         Ok(LeaseDetail {
-            lease: convert::lease_info(response.lease.unwrap_or_default())?,
+            lease: convert::lease_info(response.lease.unwrap_or_default(), &response.missing)?,
             claims: response.keys.into_iter().map(convert::lease_claim).collect::<Result<_, _>>()?,
         })
     }
@@ -201,7 +201,8 @@ impl ListLeases {
             async move { lock_service(channel).lease_list(request).await }
         };
         let response = self.client.unary(Repeat::Harmless, ask).await?;
-        let leases = response.leases.into_iter().map(convert::lease_info).collect::<Result<_, _>>()?;
+        let (leases, missing) = (response.leases.into_iter(), response.missing);
+        let leases = leases.map(|lease| convert::lease_info(lease, &missing)).collect::<Result<_, _>>()?;
         Ok(LeasesPage { leases, next: convert::cursor(response.cursor) })
     }
 

@@ -35,6 +35,7 @@ mod leases;
 mod line;
 mod lock_info;
 mod lost;
+mod missing;
 mod owner;
 #[cfg(test)]
 mod peer;
@@ -75,6 +76,7 @@ pub use lease_info::{LeaseClaim, LeaseDetail, LeaseGranted, LeaseInfo, LeasesPag
 pub use leases::{GrantLease, Leases, ListLeases};
 pub use lock_info::{Explanation, Holder, LockInfo, LocksPage, Waiter};
 pub use lost::{Lost, LostReason};
+pub use missing::{Missing, Silent};
 pub use owner::OwnerHandle;
 pub use reads::ListLocks;
 pub use register::Register;

@@ -1,5 +1,6 @@
 //! A lock as it is: who holds it, who waits, why.
 
+use crate::missing::Missing;
 use std::fmt;
 use std::time::Duration;
 use tollgate_types::{GroupId, LeaseId, Mode, NodeId, Revision, Slot, Token};
@@ -24,6 +25,9 @@ pub struct LockInfo {
     pub restored: bool,
     /// The revision at which it was read.
     pub revision: Revision,
+    /// Groups that could not be asked about leases that live there: of their holders and waiters it is not known when
+    /// they end, nor where they are.
+    pub missing: Vec<Missing>,
 }
 
 impl LockInfo {
@@ -62,7 +66,8 @@ pub struct Holder {
     pub why: String,
     /// For how long it has held the lock, if that is known.
     pub held: Option<Duration>,
-    /// What is left until the grant ends by itself, if that is known.
+    /// What is left until the grant ends by itself, if that is known. It is not in an answer to one who would not wait,
+    /// and where the group of its lease could not be asked ([`LockInfo::missing`]).
     pub remaining: Option<Duration>,
     /// The revision at which it began to wait, or was granted at once.
     pub create_revision: Revision,

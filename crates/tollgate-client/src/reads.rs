@@ -43,7 +43,7 @@ impl Client {
         let asked = self.call(Op::GetLock(v1::GetLockRequest { name: name.to_owned(), consistency })).await?;
         let OpResult::GetLock(response) = asked else { return Err(Error::unexpected("GetLock")) };
         let at = convert::header_revision(response.header.as_ref())?;
-        convert::lock_info(response.lock.unwrap_or_default(), at)
+        convert::lock_info(response.lock.unwrap_or_default(), &response.missing, at)
     }
 
     /// The locks that somebody holds or awaits and whose name begins with `prefix`; empty for all.
@@ -157,8 +157,9 @@ impl ListLocks {
         };
         let response = self.client.unary(Repeat::Harmless, ask).await?;
         let at = convert::header_revision(response.header.as_ref())?;
-        let locks = response.locks.into_iter().map(|lock| convert::lock_info(lock, at));
-        Ok(LocksPage { locks: locks.collect::<Result<_, _>>()?, next: convert::cursor(response.cursor) })
+        let (locks, missing) = (response.locks.into_iter(), response.missing);
+        let locks = locks.map(|lock| convert::lock_info(lock, &missing, at)).collect::<Result<_, _>>()?;
+        Ok(LocksPage { locks, next: convert::cursor(response.cursor) })
     }
 
     /// All of them, page by page. An error of kind [`ErrorKind::Limit`] beyond 100,000: go by pages then.

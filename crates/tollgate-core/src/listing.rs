@@ -9,8 +9,8 @@ use crate::event::claim_key;
 use crate::format::snapshot::Snapshot;
 use crate::lease::Lease;
 use crate::view::{HolderView, LeaseView, LockView, WaiterView};
-use std::collections::BTreeMap;
-use tollgate_types::{DurationMs, LeaseId, LogTime, Name};
+use std::collections::{BTreeMap, BTreeSet};
+use tollgate_types::{Address, DurationMs, LeaseId, LogTime, Name};
 
 /// A claim with its lease.
 pub(crate) type Member<'a> = (&'a Claim, &'a Lease);
@@ -94,6 +94,7 @@ pub(crate) fn lease_view(lease: &Lease, now: LogTime) -> LeaseView {
         last_seen: lease.last_seen,
         revoke_on_disconnect: lease.revoke_on_disconnect,
         claims: u64::from(lease.claims),
+        groups: lease.groups().to_vec(),
         stub: lease.stub_view(),
     }
 }
@@ -129,6 +130,17 @@ impl Snapshot {
             members.view(name, self.header.now)
         });
         views.collect()
+    }
+
+    /// Where the clients of these leases were last seen, as far as that is known here. One pass over all leases.
+    pub fn addresses(&self, of: &BTreeSet<LeaseId>) -> BTreeMap<LeaseId, Address> {
+        if of.is_empty() {
+            return BTreeMap::new();
+        }
+        let living =
+            self.leases.iter().map(|(_, lease)| lease).filter(|lease| lease.deadline > self.header.now);
+        let wanted = living.filter(|lease| !lease.address.is_empty() && of.contains(&lease.id));
+        wanted.map(|lease| (lease.id, lease.address.clone())).collect()
     }
 
     /// Leases by id, stubs included, from the first after `after`: at most `limit`.

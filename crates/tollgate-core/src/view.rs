@@ -129,8 +129,10 @@ pub struct LeaseView {
     pub last_seen: LogTime,
     /// Whether the server ends it when the client's last connection closes.
     pub revoke_on_disconnect: bool,
-    /// How many holders and waiters hang on it.
+    /// How many holders and waiters hang on it, in this group.
     pub claims: u64,
+    /// The other groups that must be told of its end, in order: where it may have more of them. None of a stub.
+    pub groups: Vec<GroupId>,
     /// What it is, if it lives in another group.
     pub stub: Option<StubView>,
 }

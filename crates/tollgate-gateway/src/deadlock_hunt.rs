@@ -10,12 +10,10 @@ use crate::operation;
 use crate::router::Router;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tollgate_core::{Command, EndDeadlock, Rejection, Reply, Victim, WaitEdges, find_deadlocks};
+use tollgate_core::{Command, CycleStep, EndDeadlock, Rejection, Reply, Victim, WaitEdges, find_deadlocks};
 use tollgate_node::{Answer, Ask, Consistency, Sight};
 use tollgate_proto::v1;
-use tollgate_proto::v1::admin_service_client::AdminServiceClient;
-use tollgate_types::GroupId;
-use tonic::transport::Endpoint;
+use tollgate_types::{GroupId, escaped};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -75,45 +73,64 @@ async fn pass(router: &Router, consistency: Consistency) -> Option<BTreeMap<Grou
 /// Has the wait of a victim ended, wherever its group is led.
 async fn end(router: &Router, victim: Victim) {
     let Victim { group, end, cycle } = victim;
-    let name = end.name.clone();
+    let (name, steps) = (end.name.clone(), cycle.len());
+    let found = operation::error_of_rejection(&Rejection::Deadlock { cycle: cycle.clone() }, group);
     let ended = if router.serves(group) {
-        router.end_deadlock(group, end).await
+        router.end_deadlock(group, end, cycle).await
     } else {
-        end_elsewhere(router, group, &end).await
+        end_elsewhere(router, group, &end, &found).await
     };
     match ended {
         Ok(()) => {
-            tracing::warn!(%group, %name, steps = cycle.len(), "a deadlock over several groups was broken");
-            router.note_deadlock(&operation::error_of_rejection(&Rejection::Deadlock { cycle }, group));
+            let name = escaped(name.as_bytes());
+            tracing::warn!(%group, %name, steps, "a deadlock over several groups was broken");
+            router.note_deadlock(&found);
         }
         // It has dissolved, or is found again.
-        Err(error) => tracing::debug!(%group, %name, error = %error.message, "a deadlock was not broken"),
+        Err(error) => {
+            let name = escaped(name.as_bytes());
+            tracing::debug!(%group, %name, error = %error.message, "a deadlock was not broken");
+        }
     }
 }
 
-async fn end_elsewhere(router: &Router, group: GroupId, end: &EndDeadlock) -> Result<(), v1::Error> {
+async fn end_elsewhere(
+    router: &Router,
+    group: GroupId,
+    end: &EndDeadlock,
+    found: &v1::Error,
+) -> Result<(), v1::Error> {
     let leader = router.status().borrow().leader(group);
-    let address = leader.and_then(|leader| router.client_address(leader));
-    let address = address.ok_or_else(|| router.not_leader(group, leader))?;
+    let leader = leader.ok_or_else(|| router.not_leader(group, None))?;
     let unreachable = |says: String| v1::Error::new(v1::ErrorReason::NoLeader, says);
-    let endpoint = Endpoint::from_shared(format!("http://{address}"));
-    let endpoint = endpoint.map_err(|error| unreachable(error.to_string()))?;
-    let channel = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE).connect().await;
-    let channel = channel.map_err(|error| unreachable(error.to_string()))?;
     let request = v1::EndDeadlockRequest {
         group_id: group.number(),
         name: end.name.to_string(),
         create_revision: end.create_revision.get(),
         blocker_token: end.blocker.get(),
+        cycle: found.cycle.clone(),
     };
-    let asked = AdminServiceClient::new(channel).end_deadlock(request).await;
-    asked.map(|_| ()).map_err(|status| unreachable(status.message().to_owned()))
+    let asked = async {
+        let mut leader = router.admin_of(leader).await?;
+        leader.end_deadlock(request).await.map_err(|status| status.message().to_owned())
+    };
+    match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(asked) => asked.map(drop).map_err(unreachable),
+        Err(_) => Err(unreachable(format!("node {leader} did not answer within {PATIENCE:?}"))),
+    }
 }
 
 impl Router {
-    /// Ends a wait in a group that the node beside leads, if it is part of a deadlock as it was found.
-    pub async fn end_deadlock(&self, group: GroupId, end: EndDeadlock) -> Result<(), v1::Error> {
+    /// Ends a wait in a group that the node beside leads, if it is part of a deadlock as it was found. Its caller is
+    /// told of the circle.
+    pub async fn end_deadlock(
+        &self,
+        group: GroupId,
+        end: EndDeadlock,
+        circle: Vec<CycleStep>,
+    ) -> Result<(), v1::Error> {
         let node = self.node().ok_or_else(|| self.not_leader(group, None))?;
+        self.keep_circle(circle);
         let command = Box::new(Command::EndDeadlock(end));
         let called = node.call(Ask::Command { group, command, fast: false }).await;
         match called.map_err(|error| operation::error_of_not_answered(error, group))?.answer {

@@ -16,6 +16,7 @@ mod election;
 mod error;
 mod event;
 mod explain;
+mod homes;
 mod lease;
 mod listing;
 mod lock;
@@ -37,10 +38,13 @@ pub use error::{
 };
 pub use event::event;
 pub use explain::{Explain, explain_lines};
+pub use homes::{AtHome, Homes};
 pub use listing::{LeaseList, ListLocks};
+pub(crate) use query::LEASE_KEYS_MAX;
 pub use query::{Query, Seen};
 pub use register::groups_of_range;
-pub use rejection::error_of_rejection;
+pub use rejection::{error_of_rejection, read_step};
+pub(crate) use view::lease_claim;
 pub use view::{Addresses, Counts, Cut, end_reason, holder, lease, lock_state, register};
 pub use watch::{WatchOpen, WatchOrder, read_watch, write_cursor};
 
@@ -134,7 +138,7 @@ impl Prepared {
 }
 
 /// The field `consistency`, as a node understands it.
-fn read_consistency(number: i32) -> Result<Consistency, BadField> {
+pub fn read_consistency(number: i32) -> Result<Consistency, BadField> {
     Ok(match convert::read_consistency("consistency", number)? {
         v1::Consistency::Unspecified | v1::Consistency::Linearizable => Consistency::Linearizable,
         v1::Consistency::Leader => Consistency::Leader,

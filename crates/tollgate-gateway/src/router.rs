@@ -29,11 +29,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::sync::watch::{self, error::RecvError};
+use tollgate_core::CycleStep;
 use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Answer, Ask, Called, Consistency, NodeHandle, NodeStatus, NotAnswered, Sight};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_replica::{CallerKey, ProposeError, ReadError};
-use tollgate_types::{Address, ClusterId, GroupId, GroupMap, HostPort, LeaseId, NodeId, Revision};
+use tollgate_types::{Address, ClusterId, GroupId, GroupMap, HostPort, LeaseId, NodeId, Revision, escaped};
 
 /// How long another node has to take over from a leader whose disk is full, before callers are told that it is.
 const DISK_FULL_PATIENCE: Duration = Duration::from_secs(2);
@@ -545,7 +546,13 @@ impl Router {
         context: &Context,
     ) -> Attempt {
         match self.look(group, consistency, move |sight| query.look(sight)).await {
-            Ok((header, seen)) => Attempt::Done(seen.result(context, &header)),
+            Ok((header, seen)) => {
+                let mut result = seen.result(context, &header);
+                if is_incomplete(false, &result) {
+                    self.complete(group, context, false, &mut result).await;
+                }
+                Attempt::Done(result)
+            }
             Err(ReadError::TimedOut { .. }) => Attempt::Elsewhere(None),
             Err(error) => Attempt::Done(OpResult::Error(operation::error_of_read(&error))),
         }
@@ -581,6 +588,7 @@ impl Router {
             (OpResult::ForceRelease(done), Some(forced)) => {
                 let ForcedRelease { name, token, reason, from } = forced;
                 let (group, revision) = (context.group(), done.revision);
+                let (name, reason) = (escaped(name.as_bytes()), escaped(reason.as_bytes()));
                 tracing::warn!(%group, %name, %token, %reason, %from, revision, "a lock was released by force");
             }
             _ => {}
@@ -592,9 +600,14 @@ impl Router {
         self.shared.deadlocks.note(error);
     }
 
-    /// How many deadlocks this node refused since it started, and the last of them, newest first.
-    pub fn deadlocks(&self, limit: usize) -> (u64, Vec<v1::Deadlock>) {
+    /// How many deadlocks this node found since it started, and the last of them, newest first.
+    pub(crate) fn found_deadlocks(&self, limit: usize) -> (u64, Vec<v1::Deadlock>) {
         self.shared.deadlocks.list(limit)
+    }
+
+    /// Keeps a circle over several groups for the caller whose wait is about to be ended.
+    pub(crate) fn keep_circle(&self, circle: Vec<CycleStep>) {
+        self.shared.deadlocks.keep_circle(circle);
     }
 
     /// The error of one who asked a node that does not lead.

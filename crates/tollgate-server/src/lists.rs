@@ -33,6 +33,8 @@ pub async fn locks(router: &Router, request: ListLocksRequest) -> Result<ListLoc
         })
         .await?;
     }
+    let consistency = operation::read_consistency(request.consistency)?;
+    response.missing = router.complete_locks(&mut response.locks, consistency).await;
     Ok(response)
 }
 
@@ -53,6 +55,8 @@ pub async fn leases(router: &Router, request: LeaseListRequest) -> Result<LeaseL
         })
         .await?;
     }
+    let consistency = operation::read_consistency(request.consistency)?;
+    response.missing = router.complete_leases(&mut response.leases, consistency).await;
     Ok(response)
 }
 
@@ -67,8 +71,9 @@ pub async fn explain(router: &Router, request: ExplainRequest) -> Result<Explain
     let look = move |sight: Sight<'_>| query.look(sight);
     let read = router.look(explain.group, Consistency::Linearizable, look).await;
     let (header, seen) = read.map_err(|error| operation::error_of_read(&error))?;
+    let homes = router.homes(explain.leases(&seen), Consistency::Linearizable).await;
     let leader = router.status().borrow().leader(explain.group);
-    Ok(explain.response(&seen, &header, leader))
+    Ok(explain.response(&seen, &homes, &header, leader))
 }
 
 /// Has a node read it: a gateway has no state.
@@ -89,10 +94,7 @@ async fn snapshot(
     group: GroupId,
     consistency: Consistency,
 ) -> Result<(Option<tollgate_proto::v1::Header>, Snapshot), Error> {
-    // What only the leader may answer is not passed on to it: a list can be long, and this node can ask a quorum
-    // itself.
-    let elsewhere = consistency == Consistency::Leader && !router.leads(group);
-    let consistency = if elsewhere { Consistency::Linearizable } else { consistency };
+    let consistency = router.consistency_here(group, consistency);
     let read = router.look(group, consistency, |sight| sight.state.snapshot()).await;
     let (header, snapshot) = read.map_err(|error| operation::error_of_read(&error))?;
     Ok((header.at(snapshot.revision()), snapshot))

@@ -5,9 +5,10 @@
 
 use crate::span;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::time::Duration;
-use tollgate_client::{DeadlockStep, Holder, Leader, LeaseInfo, LockInfo, Mode, Waiter};
+use tollgate_client::{DeadlockStep, Holder, Leader, LeaseInfo, LockInfo, Missing, Mode, Silent, Waiter};
 
 /// A number that JSON must not make a double.
 pub(crate) fn text(number: impl Display) -> Value {
@@ -84,6 +85,25 @@ pub(crate) fn mode_json(mode: Mode) -> Value {
     }
 }
 
+/// Who could not be asked, for programs.
+pub(crate) fn missing_json(missing: &[Missing]) -> Value {
+    let missing = missing.iter().map(|missing| {
+        let (group, node) = match missing.who {
+            Silent::Group(group) => (Some(group.number()), None),
+            Silent::Node(node) => (None, Some(text(node.number()))),
+            _ => (None, None),
+        };
+        json!({"group_id": group, "node_id": node, "message": missing.message})
+    });
+    Value::Array(missing.collect())
+}
+
+/// Who could not be asked and what is not known for that, each once, a line each.
+pub(crate) fn missing_text<'a>(missing: impl Iterator<Item = &'a Missing>, unknown: &str) -> Vec<String> {
+    let lines: BTreeSet<String> = missing.map(|missing| format!("{unknown}: {missing}")).collect();
+    lines.into_iter().collect()
+}
+
 pub(crate) fn lock_json(lock: &LockInfo) -> Value {
     json!({
         "name": lock.name,
@@ -94,6 +114,7 @@ pub(crate) fn lock_json(lock: &LockInfo) -> Value {
         "closed_ms": ms(lock.closed_for),
         "restored": lock.restored,
         "revision": text(lock.revision),
+        "missing": missing_json(&lock.missing),
     })
 }
 
@@ -150,6 +171,8 @@ pub(crate) fn lease_json(lease: &LeaseInfo) -> Value {
         "claims": lease.claims,
         "incarnation": text(lease.incarnation),
         "group_id": lease.group.number(),
+        "other_group_ids": lease.other_groups.iter().map(|group| group.number()).collect::<Vec<_>>(),
+        "missing": missing_json(&lease.missing),
     })
 }
 

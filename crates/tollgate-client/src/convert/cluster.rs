@@ -138,7 +138,7 @@ pub(crate) fn deadlocks(wire: v1::DeadlocksResponse) -> Result<Deadlocks, Error>
         Ok(DeadlockFound { cycle: deadlock_cycle(wire.cycle)?, ago, group })
     };
     let deadlocks = wire.deadlocks.into_iter().map(found).collect::<Result<_, Error>>()?;
-    Ok(Deadlocks { deadlocks, found: wire.found })
+    Ok(Deadlocks { deadlocks, found: wire.found, missing: super::missing(&wire.missing) })
 }
 
 pub(crate) fn deadlock_cycle(wire: Vec<v1::DeadlockStep>) -> Result<Vec<DeadlockStep>, Error> {

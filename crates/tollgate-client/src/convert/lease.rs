@@ -3,6 +3,7 @@
 use super::{duration, lease_id, mode, revision, token_or_none};
 use crate::error::Error;
 use crate::lease_info::{LeaseClaim, LeaseGranted, LeaseInfo};
+use crate::missing::Silent;
 use tollgate_proto::v1;
 use tollgate_types::{GroupId, Seq};
 
@@ -16,7 +17,11 @@ pub(crate) fn lease_granted(wire: &v1::LeaseGrantResponse) -> Result<LeaseGrante
     })
 }
 
-pub(crate) fn lease_info(wire: v1::Lease) -> Result<LeaseInfo, Error> {
+pub(crate) fn lease_info(wire: v1::Lease, missing: &[v1::Missing]) -> Result<LeaseInfo, Error> {
+    let mut missing = super::missing(missing);
+    missing.retain(|missing| {
+        matches!(missing.who, Silent::Group(group) if wire.other_group_ids.contains(&group.number()))
+    });
     Ok(LeaseInfo {
         id: lease_id(wire.id)?,
         ttl: duration(wire.granted_ttl_ms),
@@ -28,6 +33,8 @@ pub(crate) fn lease_info(wire: v1::Lease) -> Result<LeaseInfo, Error> {
         claims: wire.claims,
         incarnation: revision(wire.incarnation)?,
         group: GroupId::new(wire.group_id),
+        other_groups: wire.other_group_ids.into_iter().map(GroupId::new).collect(),
+        missing,
     })
 }
 

@@ -6,8 +6,16 @@ use crate::lock_info::{Explanation, Holder, LockInfo, Waiter};
 use tollgate_proto::v1;
 use tollgate_types::{GroupId, Revision, Slot};
 
-pub(crate) fn lock_info(wire: v1::LockState, revision: Revision) -> Result<LockInfo, Error> {
+pub(crate) fn lock_info(
+    wire: v1::LockState,
+    missing: &[v1::Missing],
+    revision: Revision,
+) -> Result<LockInfo, Error> {
+    // Of a list, those that this lock lacks something of.
+    let lacks = wire.holders.iter().any(|holder| holder.remaining_ms < 0)
+        || wire.waiters.iter().any(|waiter| waiter.address.is_empty());
     Ok(LockInfo {
+        missing: super::missing(if lacks { missing } else { &[] }),
         name: wire.name,
         holders: holders(wire.holders)?,
         waiters: wire.waiters.into_iter().map(waiter).collect::<Result<_, _>>()?,
@@ -62,7 +70,7 @@ pub(crate) fn explanation(wire: v1::ExplainResponse) -> Result<Explanation, Erro
     let at = super::header_revision(wire.header.as_ref())?;
     let slot = u16::try_from(wire.slot).map_err(strange)?;
     Ok(Explanation {
-        lock: lock_info(wire.lock.unwrap_or_default(), at)?,
+        lock: lock_info(wire.lock.unwrap_or_default(), &wire.missing, at)?,
         slot: Slot::new(slot).map_err(strange)?,
         group: GroupId::new(wire.group_id),
         leader: node(wire.leader_id),

@@ -7,11 +7,11 @@ use super::lock_answer::Asked;
 use super::rejection::error_of_rejection;
 use super::{lease, lock_answer, register};
 use tollgate_core::{EndReason, Reply, WaitOutcome};
-use tollgate_node::Answer;
+use tollgate_node::{Answer, Consistency};
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_proto::{BadField, convert};
 use tollgate_types::{
-    Address, ClusterId, GroupId, LeaseId, Lineage, Metadata, Name, NodeId, Revision, Seq, Token,
+    Address, ClusterId, GroupId, LeaseId, Lineage, Metadata, Name, Names, NodeId, Owner, Revision, Seq, Token,
 };
 
 /// Where an answer comes from.
@@ -75,7 +75,10 @@ pub(super) enum About {
         repeats: bool,
     },
     ForceRelease(Box<ForcedRelease>),
-    GetLock(Name),
+    GetLock {
+        name: Name,
+        consistency: Consistency,
+    },
     LeaseGrant {
         /// The lease's id, if the client chose it.
         chosen: Option<LeaseId>,
@@ -87,7 +90,11 @@ pub(super) enum About {
         lease: LeaseId,
         seq: u64,
     },
-    LeaseTimeToLive(LeaseId),
+    LeaseTimeToLive {
+        lease: LeaseId,
+        /// Whether what hangs on it is to be listed.
+        keys: bool,
+    },
     /// A put, delete or transaction.
     Write {
         form: register::Form,
@@ -201,8 +208,8 @@ impl Context {
             About::LeaseRevoke(_) => lease::revoked(&replied),
             About::Write { form, .. } => register::written(*form, replied),
             About::KeepAlive { .. }
-            | About::GetLock(_)
-            | About::LeaseTimeToLive(_)
+            | About::GetLock { .. }
+            | About::LeaseTimeToLive { .. }
             | About::Get
             | About::Range
             | About::Leader => replied.does_not_fit(),
@@ -220,10 +227,10 @@ impl Context {
             About::ForceRelease(_) => false,
             About::LeaseGrant { repeats, .. } | About::CancelWait { repeats, .. } => *repeats,
             About::Lock(_)
-            | About::GetLock(_)
+            | About::GetLock { .. }
             | About::LeaseRevoke(_)
             | About::KeepAlive { .. }
-            | About::LeaseTimeToLive(_)
+            | About::LeaseTimeToLive { .. }
             | About::Get
             | About::Range
             | About::Leader => true,
@@ -261,12 +268,33 @@ impl Context {
         locks && matches!(answer, Answer::Replied { changed: false, reply: Reply::Acquired { .. }, .. })
     }
 
+    /// For what can wait for a lock: who waits, and for which names.
+    pub(crate) fn waits_for(&self) -> Option<(LeaseId, &Owner, &Names)> {
+        match &self.about {
+            About::Lock(asked) => Some((asked.lease, &asked.owner, &asked.names)),
+            _ => None,
+        }
+    }
+
     /// For what can wait for a lock: what to look at to see who is in the way.
     pub fn holders_query(&self) -> Option<super::Query> {
         match &self.about {
             About::Lock(asked) => Some(super::Query::Lock(asked.first_name().clone())),
             _ => None,
         }
+    }
+
+    /// For a read of one lock: how fresh it must be.
+    pub(crate) fn consistency(&self) -> Consistency {
+        match &self.about {
+            About::GetLock { consistency, .. } => *consistency,
+            _ => Consistency::Linearizable,
+        }
+    }
+
+    /// Whether all that hangs on a lease is asked for.
+    pub(crate) fn wants_keys(&self) -> bool {
+        matches!(&self.about, About::LeaseTimeToLive { keys: true, .. })
     }
 
     /// The lease that asks, or that is asked about.
@@ -277,12 +305,14 @@ impl Context {
             | About::LeaseRevoke(lease)
             | About::KeepAlive { lease, .. }
             | About::Proclaim { lease, .. }
-            | About::LeaseTimeToLive(lease) => Some(*lease),
+            | About::LeaseTimeToLive { lease, .. } => Some(*lease),
             About::Unlock { lease, .. }
             | About::Resign { lease, .. }
             | About::Write { lease, .. }
             | About::LeaseGrant { chosen: lease, .. } => *lease,
-            About::ForceRelease(_) | About::GetLock(_) | About::Get | About::Range | About::Leader => None,
+            About::ForceRelease(_) | About::GetLock { .. } | About::Get | About::Range | About::Leader => {
+                None
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! For people; nothing takes the sentences apart. Not here: the same in fields (`view`).
 
 use super::context::HeaderInfo;
+use super::homes::Homes;
 use super::query::{Query, Seen};
 use super::view::Counts;
 use tollgate_core::{HolderView, LockView, WaiterView};
@@ -34,22 +35,39 @@ impl Explain {
         Query::Lock(self.name.clone())
     }
 
-    /// The answer. `leader` is who leads the group.
-    pub fn response(&self, seen: &Seen, header: &HeaderInfo, leader: Option<NodeId>) -> v1::ExplainResponse {
+    /// Leases on which it hangs who holds the lock and who waits for it, each with the lock's group.
+    pub fn leases(&self, seen: &Seen) -> Vec<(GroupId, LeaseId)> {
+        let Some(view) = seen.lock() else { return Vec::new() };
+        let holders = view.holders.iter().map(|holder| holder.lease);
+        let leases = holders.chain(view.waiters.iter().map(|waiter| waiter.lease));
+        leases.map(|lease| (self.group, lease)).collect()
+    }
+
+    /// The answer. `homes` knows those of the leases that live in other groups, `leader` is who leads the group.
+    pub fn response(
+        &self,
+        seen: &Seen,
+        homes: &Homes,
+        header: &HeaderInfo,
+        leader: Option<NodeId>,
+    ) -> v1::ExplainResponse {
+        let mut lock = seen.lock_state(&self.name);
+        homes.complete(&mut lock);
         v1::ExplainResponse {
             header: header.at(seen.revision()),
-            lock: Some(seen.lock_state(&self.name)),
+            lock: Some(lock),
             slot: self.name.slot().number().into(),
             group_id: self.group.number(),
             leader_id: leader.map_or(0, NodeId::number),
-            lines: self.lines(seen),
+            lines: self.lines(seen, homes),
+            missing: homes.missing(),
         }
     }
 }
 
 impl Explain {
-    fn lines(&self, seen: &Seen) -> Vec<String> {
-        let mut lines = explain_lines(&self.name, seen.counted_lock(), seen.now());
+    fn lines(&self, seen: &Seen, homes: &Homes) -> Vec<String> {
+        let mut lines = explain_lines(&self.name, seen.counted_lock(), seen.now(), homes);
         if let Some(until) = seen.closed_until() {
             if seen.lock().is_none() {
                 lines = vec![format!("Nobody holds {} and nobody waits for it.", self.name)];
@@ -65,7 +83,12 @@ impl Explain {
 }
 
 /// Sentences about the lock of this name; without a view, it is free.
-pub fn explain_lines(name: &Name, view: Option<(&LockView, Counts)>, now: LogTime) -> Vec<String> {
+pub fn explain_lines(
+    name: &Name,
+    view: Option<(&LockView, Counts)>,
+    now: LogTime,
+    homes: &Homes,
+) -> Vec<String> {
     let Some((view, counts)) = view else {
         return vec![format!("{name} is free: nobody holds it and nobody waits for it.")];
     };
@@ -73,7 +96,7 @@ pub fn explain_lines(name: &Name, view: Option<(&LockView, Counts)>, now: LogTim
     if view.holders.is_empty() {
         lines.push(format!("Nobody holds {name}."));
     }
-    lines.extend(view.holders.iter().take(SENTENCES_MAX).map(|holder| held(name, holder, now)));
+    lines.extend(view.holders.iter().take(SENTENCES_MAX).map(|holder| held(name, holder, now, homes)));
     lines.extend(more(counts.holders, "hold it"));
     if let Some(until) = view.closed_until {
         lines.push(format!(
@@ -90,15 +113,33 @@ pub fn explain_lines(name: &Name, view: Option<(&LockView, Counts)>, now: LogTim
     lines
 }
 
-fn held(name: &Name, holder: &HolderView, now: LogTime) -> String {
+fn held(name: &Name, holder: &HolderView, now: LogTime, homes: &Homes) -> String {
     let who = who(&holder.client_id, holder.lease, &holder.owner);
-    let end = match holder.expiration {
-        LogTime::NEVER => "ends when its lease does, which lives in another group".to_owned(),
-        until => format!("ends in {} unless its lease is renewed", span(now.until(until).ms())),
-    };
+    let end = end(holder, now, homes);
     let (mode, token, why) = (holder.mode, holder.token, why(&holder.metadata));
     let held = span(holder.since.until(now).ms());
     format!("{name} has been held ({mode}) for {held} by {who} with token {token}{why}; the grant {end}.")
+}
+
+/// How the grant ends if nothing happens.
+fn end(holder: &HolderView, now: LogTime, homes: &Homes) -> String {
+    let ends_in = |left_ms| format!("ends in {} unless its lease is renewed", span(left_ms));
+    let left_ms = (holder.expiration != LogTime::NEVER).then(|| now.until(holder.expiration).ms());
+    if let Some(home) = homes.of(holder.lease) {
+        return match u64::try_from(home.remaining_ms).unwrap_or(0) {
+            0 => "ends now: its lease has ended".to_owned(),
+            of_lease_ms => ends_in(left_ms.map_or(of_lease_ms, |left_ms| left_ms.min(of_lease_ms))),
+        };
+    }
+    match (left_ms, homes.silent(holder.lease)) {
+        (Some(left_ms), (_, None)) => ends_in(left_ms),
+        (left_ms, (home, why)) => {
+            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+            let latest =
+                left_ms.map_or_else(String::new, |left| format!(", in {} at the latest", span(left)));
+            format!("ends when its lease does, which lives in group {home}{why}{latest}")
+        }
+    }
 }
 
 fn waits(waiter: &WaiterView, now: LogTime) -> String {
@@ -156,6 +197,7 @@ fn span(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::homes::AtHome;
     use super::*;
     use tollgate_types::{Mode, Revision, Token};
 
@@ -200,9 +242,45 @@ mod tests {
         }
     }
 
+    /// What groups know of leases that live there: how long lease 1 has left, or why its home is silent.
+    fn homes(left_ms: &[i64], why: Option<&str>) -> Homes {
+        let lease = LeaseId::new(1).unwrap();
+        let known = |ms: &i64| (lease, AtHome { remaining_ms: *ms, ..AtHome::default() });
+        let missing = why.map(|why| (GroupId::new(0), why.to_owned()));
+        let map = std::sync::Arc::new(GroupMap::single());
+        Homes::new(map, left_ms.iter().map(known).collect(), missing.into_iter().collect())
+    }
+
+    #[test]
+    fn a_grant_whose_lease_lives_in_another_group_ends_as_its_home_says_or_says_why_nobody_knows() {
+        let elsewhere = HolderView { expiration: LogTime::NEVER, ..holder() };
+        let max_hold = holder();
+        let silent = Some("group 0 has no leader that this node knows of");
+        let cases = [
+            (&elsewhere, homes(&[4_200], None), "ends in 4.2 s unless its lease is renewed"),
+            (&max_hold, homes(&[4_200], None), "ends in 4.2 s unless its lease is renewed"),
+            (&max_hold, homes(&[12_000], None), "ends in 9.5 s unless its lease is renewed"),
+            (&elsewhere, homes(&[0], None), "ends now: its lease has ended"),
+            (
+                &elsewhere,
+                homes(&[], silent),
+                "ends when its lease does, which lives in group 0 (group 0 has no leader that this node knows of)",
+            ),
+            (
+                &max_hold,
+                homes(&[], silent),
+                "ends when its lease does, which lives in group 0 (group 0 has no leader that this node knows of), in \
+                 9.5 s at the latest",
+            ),
+        ];
+        for (holder, homes, expected) in cases {
+            assert_eq!(end(holder, LogTime::ZERO, &homes), expected);
+        }
+    }
+
     #[test]
     fn a_free_lock_takes_one_sentence() {
-        let lines = explain_lines(&name(), None, LogTime::ZERO);
+        let lines = explain_lines(&name(), None, LogTime::ZERO, &homes(&[], None));
         assert_eq!(lines, ["jobs is free: nobody holds it and nobody waits for it."]);
     }
 
@@ -218,7 +296,10 @@ mod tests {
             "When those in its way release it, or their leases end, a client without a name (lease 0000000000000002, \
              owner t) is next.",
         ];
-        assert_eq!(explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO), expected);
+        assert_eq!(
+            explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO, &homes(&[], None)),
+            expected
+        );
     }
 
     #[test]
@@ -226,7 +307,9 @@ mod tests {
         let waiter = WaiterView { predecessor_key: None, deadline: None, ..waiter() };
         let closed_until = Some(LogTime::from_ms(3_000));
         let view = LockView { name: name(), holders: vec![], waiters: vec![waiter], closed_until };
-        let lines = explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO).join("\n");
+        let lines =
+            explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO, &homes(&[], None))
+                .join("\n");
         for part in
             ["Nobody holds jobs.", "closed for 3.0 s more", "as long as its lease lives", "has passed"]
         {
@@ -238,7 +321,8 @@ mod tests {
     fn a_crowd_is_cut_short() {
         let view =
             LockView { name: name(), holders: vec![holder(); 25], waiters: vec![], closed_until: None };
-        let lines = explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO);
+        let lines =
+            explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO, &homes(&[], None));
         assert_eq!(lines.len(), SENTENCES_MAX + 2);
         assert!(lines.contains(&"5 more hold it.".to_owned()));
     }

@@ -68,7 +68,12 @@ pub(super) fn prepare_time_to_live(
     let lease = convert::read_lease_id("id", asked.id)?;
     let query = Query::Lease { lease, keys: asked.keys };
     let group = map.group_of(lease.slot());
-    Ok(Prepared::read(group, Consistency::Linearizable, query, About::LeaseTimeToLive(lease)))
+    Ok(Prepared::read(
+        group,
+        Consistency::Linearizable,
+        query,
+        About::LeaseTimeToLive { lease, keys: asked.keys },
+    ))
 }
 
 pub(super) fn granted(replied: &Replied<'_>) -> Wire {

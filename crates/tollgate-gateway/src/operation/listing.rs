@@ -6,7 +6,7 @@
 
 use super::read_consistency;
 use super::route::groups_of_prefix;
-use super::view::{self, Addresses, Cut};
+use super::view::{self, Counts, Cut};
 use prost::Message;
 use tollgate_core::Snapshot;
 use tollgate_node::Consistency;
@@ -71,9 +71,11 @@ impl ListLocks {
         let mut more = locks.len() > limit;
         locks.truncate(limit);
         let (mut bytes, mut last) = (response.encoded_len(), self.from.after.clone());
-        for mut lock in locks {
-            let counts = Cut::LISTED.apply(&mut lock);
-            let shown = view::lock_state(&lock, counts, snapshot.now(), &Addresses::new());
+        let counts: Vec<Counts> = locks.iter_mut().map(|lock| Cut::LISTED.apply(lock)).collect();
+        let holders = locks.iter().flat_map(|lock| &lock.holders);
+        let addresses = snapshot.addresses(&holders.map(|holder| holder.lease).collect());
+        for (lock, counts) in locks.into_iter().zip(counts) {
+            let shown = view::lock_state(&lock, counts, snapshot.now(), &addresses);
             bytes += shown.encoded_len() + 8;
             if bytes > PAGE_BYTES_MAX && !response.locks.is_empty() {
                 more = true;

@@ -216,7 +216,7 @@ pub(super) fn prepare_get(get: &v1::GetLockRequest, map: &GroupMap) -> Result<Pr
     let name = convert::read_name("name", &get.name)?;
     let consistency = read_consistency(get.consistency)?;
     let group = map.group_of(name.slot());
-    Ok(Prepared::read(group, consistency, Query::Lock(name.clone()), About::GetLock(name)))
+    Ok(Prepared::read(group, consistency, Query::Lock(name.clone()), About::GetLock { name, consistency }))
 }
 
 #[cfg(test)]

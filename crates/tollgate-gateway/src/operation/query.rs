@@ -16,7 +16,7 @@ use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_types::{Key, LeaseId, LogTime, Name, Revision};
 
 /// The most claims of a lease that are listed.
-const LEASE_KEYS_MAX: usize = 1_000;
+pub(crate) const LEASE_KEYS_MAX: usize = 1_000;
 
 /// What to look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,15 +179,15 @@ impl Seen {
         }
         let head = header.at(self.revision);
         match (context.about(), self.found) {
-            (About::GetLock(name), found @ Found::Lock(..)) => {
+            (About::GetLock { name, .. }, found @ Found::Lock(..)) => {
                 let lock = Some(Seen { found, ..self }.lock_state(name));
-                Wire::GetLock(v1::GetLockResponse { header: head, lock })
+                Wire::GetLock(v1::GetLockResponse { header: head, lock, missing: Vec::new() })
             }
             (About::Leader, Found::Lock(view, _)) => {
                 let leader = view.as_ref().and_then(|(view, _)| leader_of_lock(view));
                 Wire::Leader(v1::LeaderResponse { header: head, leader })
             }
-            (About::LeaseTimeToLive(_), Found::Lease(lease, found)) => {
+            (About::LeaseTimeToLive { .. }, Found::Lease(lease, found)) => {
                 time_to_live(lease, found, self.now, head, header)
             }
             (About::Get, Found::Register(found)) => {
@@ -231,5 +231,6 @@ fn time_to_live(
         granted_ttl_ms: write_duration(view.ttl),
         keys: claims.iter().map(|claim| view::lease_claim(claim, lease)).collect(),
         lease: Some(view::lease(&view, now, header.group)),
+        missing: Vec::new(),
     })
 }

@@ -4,7 +4,8 @@
 //! changes. Not here: which of them a kind of operation takes for an answer (`lock_answer`).
 
 use tollgate_core::{CycleStep, Rejection, RejectionCode};
-use tollgate_proto::convert::{ModeFields, write_mode, write_token};
+use tollgate_proto::BadField;
+use tollgate_proto::convert::{self, ModeFields, write_mode, write_token};
 use tollgate_proto::v1::{DeadlockStep, Error, ErrorReason};
 use tollgate_types::{GroupId, Limit};
 
@@ -134,6 +135,26 @@ fn add_details(error: &mut Error, rejection: &Rejection) {
     }
 }
 
+/// The way back: one step of a circle that another node has found.
+pub fn read_step(step: &DeadlockStep) -> Result<CycleStep, BadField> {
+    Ok(CycleStep {
+        waiter: (
+            convert::read_lease_id("cycle.lease_id", step.lease_id)?,
+            convert::read_owner("cycle.owner", &step.owner)?,
+        ),
+        wants: convert::read_name("cycle.name", &step.name)?,
+        mode: convert::read_mode(step.mode, step.permits, step.of)?,
+        blocker: (
+            convert::read_lease_id("cycle.blocker_lease_id", step.blocker_lease_id)?,
+            convert::read_owner("cycle.blocker_owner", &step.blocker_owner)?,
+        ),
+        blocker_token: convert::read_token_or_none(
+            "cycle.blocker_fencing_token",
+            step.blocker_fencing_token,
+        )?,
+    })
+}
+
 fn step(step: &CycleStep) -> DeadlockStep {
     let ModeFields { mode, permits, of } = write_mode(step.mode);
     DeadlockStep {
@@ -248,6 +269,7 @@ mod tests {
         let all = all();
         let deadlock = all.iter().map(error).find(|error| error.reason() == ErrorReason::Deadlock).unwrap();
         let [step] = deadlock.cycle.as_slice() else { panic!("one step: {deadlock:?}") };
+        assert!(all.contains(&Rejection::Deadlock { cycle: vec![read_step(step).unwrap()] }), "and back");
         assert_eq!((step.owner.as_str(), step.name.as_str(), step.permits, step.of), ("a", "jobs", 2, 3));
         assert_eq!((step.blocker_owner.as_str(), step.blocker_fencing_token), ("b", 4));
     }

@@ -150,7 +150,7 @@ fn address(lease: LeaseId, addresses: &Addresses) -> String {
     addresses.get(&lease).map(ToString::to_string).unwrap_or_default()
 }
 
-/// A lease, in the group where it lives.
+/// A lease, in the group where it lives, with what hangs on it in that group.
 pub fn lease(view: &LeaseView, now: LogTime, group: GroupId) -> v1::Lease {
     v1::Lease {
         id: view.lease.get(),
@@ -167,11 +167,12 @@ pub fn lease(view: &LeaseView, now: LogTime, group: GroupId) -> v1::Lease {
         claims: view.claims,
         incarnation: view.incarnation.get(),
         group_id: view.stub.map_or(group, |stub| stub.home).number(),
+        other_group_ids: view.groups.iter().map(|group| group.number()).collect(),
     }
 }
 
 /// A lock that a lease holds or awaits.
-pub(super) fn lease_claim(claim: &LeaseClaim, lease: LeaseId) -> v1::LeaseClaim {
+pub(crate) fn lease_claim(claim: &LeaseClaim, lease: LeaseId) -> v1::LeaseClaim {
     let ModeFields { mode, permits, of } = write_mode(claim.mode);
     v1::LeaseClaim {
         key: claim_key(&claim.name, lease, &claim.owner),

@@ -1,9 +1,11 @@
-//! What an answer of the driver lacks, and another read or a keepalive adds: who is in the way, who leads, and that the
-//! lease of one who asked again was renewed.
+//! What an answer of the driver lacks, and another read or a keepalive adds: who is in the way, who leads, what other
+//! groups know of a lease (`elsewhere`), the circle of a deadlock over groups, and that the lease of one who asked again
+//! was renewed.
 
 use super::{Errand, Router};
 use crate::link::Purpose;
 use crate::operation::{self, Context};
+use tollgate_core::Rejection;
 use tollgate_node::{Consistency, Sight};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{Address, GroupId, LeaseId};
@@ -27,6 +29,12 @@ impl Router {
                 }
             }
             OpResult::Campaign(response) => self.add_leader(group, context, response).await,
+            OpResult::GetLock(response) => {
+                let locks = response.lock.as_mut().map_or(&mut [][..], std::slice::from_mut);
+                response.missing = self.complete_locks(locks, context.consistency()).await;
+            }
+            OpResult::Error(error) => self.add_circle(group, context, error),
+            OpResult::LeaseTimeToLive(response) => self.complete_lease(response, context.wants_keys()).await,
             _ => {}
         }
     }
@@ -49,6 +57,19 @@ impl Router {
         let look = move |sight: Sight<'_>| query.look(sight);
         if let Ok(seen) = self.here().read(group, Consistency::Stale, look).await {
             response.holders = seen.holders();
+            let leases = response.holders.iter().filter_map(|holder| LeaseId::new(holder.lease_id).ok());
+            let met: Vec<_> = leases.map(|lease| (group, lease)).collect();
+            self.homes(met, Consistency::Stale).await.complete_holders(&mut response.holders);
+        }
+    }
+
+    /// The circle of a deadlock over several groups, of which the group that ended the wait knows nothing.
+    fn add_circle(&self, group: GroupId, context: &Context, error: &mut v1::Error) {
+        let found = context
+            .waits_for()
+            .and_then(|(lease, owner, names)| self.shared.deadlocks.circle_of(lease, owner, names));
+        if let Some(cycle) = found {
+            *error = operation::error_of_rejection(&Rejection::Deadlock { cycle }, group);
         }
     }
 
@@ -72,6 +93,15 @@ pub fn is_incomplete(held_already: bool, result: &OpResult) -> bool {
     match result {
         OpResult::Lock(response) => held_already || (!response.acquired && response.holders.is_empty()),
         OpResult::Campaign(response) => response.elected || response.leader.is_none(),
+        // Only its home knows where the client of a lease is.
+        OpResult::GetLock(v1::GetLockResponse { lock: Some(lock), .. }) => {
+            lock.holders.iter().any(|holder| holder.address.is_empty())
+                || lock.waiters.iter().any(|waiter| waiter.address.is_empty())
+        }
+        OpResult::Error(error) => error.reason() == v1::ErrorReason::Deadlock && error.cycle.is_empty(),
+        OpResult::LeaseTimeToLive(response) => {
+            response.lease.as_ref().is_some_and(|lease| !lease.other_group_ids.is_empty())
+        }
         _ => false,
     }
 }

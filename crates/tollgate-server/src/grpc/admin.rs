@@ -295,11 +295,12 @@ impl AdminService for Admin {
         &self,
         request: Request<DeadlocksRequest>,
     ) -> Result<Response<DeadlocksResponse>, Status> {
-        let limit = usize::try_from(request.into_inner().limit).unwrap_or(usize::MAX);
+        let DeadlocksRequest { limit, own_only } = request.into_inner();
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let limit = if limit == 0 { DEADLOCKS_DEFAULT } else { limit };
-        let (found, deadlocks) = self.router.deadlocks(limit);
-        let header = self.header(GroupId::new(0));
-        Ok(Response::new(DeadlocksResponse { header, deadlocks, found }))
+        let found =
+            if own_only { self.router.deadlocks(limit) } else { self.router.deadlocks_of_all(limit).await };
+        Ok(Response::new(DeadlocksResponse { header: self.header(GroupId::new(0)), ..found }))
     }
 
     async fn end_deadlock(
@@ -314,7 +315,8 @@ impl AdminService for Admin {
             create_revision: convert::read_revision("create_revision", request.create_revision)?,
             blocker: convert::read_token("blocker_token", request.blocker_token)?,
         };
-        self.router.end_deadlock(group, end).await?;
+        let circle = request.cycle.iter().map(operation::read_step).collect::<Result<_, _>>()?;
+        self.router.end_deadlock(group, end, circle).await?;
         Ok(Response::new(EndDeadlockResponse { header: self.header(group) }))
     }
 

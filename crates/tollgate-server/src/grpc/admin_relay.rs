@@ -120,8 +120,8 @@ impl AdminService for AdminRelay {
         &self,
         request: Request<DeadlocksRequest>,
     ) -> Result<Response<DeadlocksResponse>, Status> {
-        // Who leads has refused them, and remembers.
-        relayed!(self, deadlocks, request.into_inner(), Whom::Leader(GroupId::MAP), Repeat::Look)
+        // Any node asks all others.
+        relayed!(self, deadlocks, request.into_inner(), Whom::Any, Repeat::Look)
     }
 
     async fn end_deadlock(

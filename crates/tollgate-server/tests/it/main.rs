@@ -13,3 +13,4 @@ mod over_groups;
 mod sessions;
 mod stopping;
 mod watches;
+mod whole_answers;

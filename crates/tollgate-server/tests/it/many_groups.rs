@@ -266,7 +266,7 @@ async fn a_deadlock_over_groups_is_found_and_one_of_its_waits_ended() {
     // The other goes on waiting: only what stands in its way was told to give up.
     assert!(one.is_finished() != other.is_finished());
     // Who found it says so a moment after it was broken.
-    let told = |server: &tollgate_server::Server| server.router().deadlocks(10).1;
+    let told = |server: &tollgate_server::Server| server.router().deadlocks(10).deadlocks;
     let found = || cluster.servers.iter().flat_map(told).any(|deadlock| deadlock.cycle.len() == 2);
     let known = async {
         while !found() {

@@ -5,7 +5,7 @@ use crate::failure::failed;
 use crate::globals::Globals;
 use crate::output;
 use crate::span;
-use crate::view::{cycle_json, cycle_text, ms};
+use crate::view::{cycle_json, cycle_text, missing_text, ms};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Value, json};
 use tollgate_client::DeadlockFound;
@@ -13,7 +13,8 @@ use tollgate_client::DeadlockFound;
 const HELP: &str = "\
 A deadlock is found when it arises (over several groups, within seconds), and broken by refusing one request: its \
 caller was told, and the others went on. \
-So what is listed here is over. Locks that are always taken in the same order can't deadlock.
+So what is listed here is over. Each node remembers what it found as a leader since it started; all are asked, and one \
+that can't be is named. Locks that are always taken in the same order can't deadlock.
 
 Examples:
   tollgate deadlocks
@@ -40,9 +41,13 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
         if !output.is_table() {
             output.list(&output::Table::new(&[]), items)?;
         } else if found.deadlocks.is_empty() {
-            globals.remark("tollgate: no deadlock was found since the leader started");
+            let by = if found.missing.is_empty() { "the nodes" } else { "the nodes that answer" };
+            globals.remark(&format!("tollgate: {by} have found no deadlock since they started"));
         } else {
             found.deadlocks.iter().try_for_each(|deadlock| output::line(&for_people(deadlock)))?;
+        }
+        for line in missing_text(found.missing.iter(), "tollgate: there may have been more") {
+            globals.remark(&line);
         }
         Ok(Exit::Done)
     })

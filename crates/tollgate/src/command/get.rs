@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::output::{Look, Output, Table, cell};
-use crate::view::{client_text, closed_text, lock_json, or_dash, span_or_dash};
+use crate::view::{client_text, closed_text, lock_json, missing_text, or_dash, span_or_dash};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use std::fmt::Write;
@@ -63,6 +63,9 @@ fn text(lock: &LockInfo, output: Output) -> String {
     for table in [holders(lock), waiters(lock)].iter().filter(|table| !table.is_empty()) {
         text.push('\n');
         text.push_str(&table.render(output.paint));
+    }
+    for line in missing_text(lock.missing.iter(), "not all is known of them") {
+        let _ = writeln!(text, "\n{line}");
     }
     text
 }

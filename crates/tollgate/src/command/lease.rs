@@ -6,12 +6,12 @@ use crate::globals::Globals;
 use crate::lease_id;
 use crate::output::{Look, Table, cell};
 use crate::span;
-use crate::view::{lease_json, mode_json, ms, or_dash, permits_json, text};
+use crate::view::{lease_json, missing_text, mode_json, ms, or_dash, permits_json, text};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::time::error::Elapsed;
-use tollgate_client::{Error, ErrorKind, LeaseClaim, LeaseDetail, LeaseId};
+use tollgate_client::{Error, ErrorKind, LeaseClaim, LeaseDetail, LeaseId, LeaseInfo};
 
 /// How long an answer to a keepalive is waited for at least, and what lies between two while none comes.
 const RENEW_PATIENCE_MIN: Duration = Duration::from_secs(1);
@@ -192,8 +192,17 @@ fn ttl(globals: &Globals, arguments: &Ttl) -> anyhow::Result<Exit> {
             says = format!("{says}\n\n{}", claims(&detail).render(paint));
         }
         globals.output.one(says.trim_end(), &item)?;
+        remark_missing(globals, std::slice::from_ref(lease));
         Ok(Exit::Done)
     })
+}
+
+/// Says whose locks are neither listed nor counted.
+fn remark_missing(globals: &Globals, leases: &[LeaseInfo]) {
+    let missing = leases.iter().flat_map(|lease| &lease.missing);
+    for line in missing_text(missing, "tollgate: there may be more locks") {
+        globals.remark(&line);
+    }
 }
 
 fn claims(detail: &LeaseDetail) -> Table {
@@ -227,7 +236,11 @@ fn ls(globals: &Globals) -> anyhow::Result<Exit> {
                 cell(or_dash(&lease.client_id)),
                 cell(span::text(lease.ttl)),
                 cell(span::text(lease.remaining)),
-                cell(lease.claims),
+                cell(if lease.missing.is_empty() {
+                    lease.claims.to_string()
+                } else {
+                    format!("{}+", lease.claims)
+                }),
                 cell(or_dash(&lease.address)),
             ]);
         }
@@ -235,6 +248,7 @@ fn ls(globals: &Globals) -> anyhow::Result<Exit> {
             globals.remark("tollgate: no lease lives");
         }
         globals.output.list(&table, leases.iter().map(lease_json).collect())?;
+        remark_missing(globals, &leases);
         Ok(Exit::Done)
     })
 }

@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::output::{Look, Output, Table, cell};
-use crate::view::{client_text, lock_json, or_dash, span_or_dash};
+use crate::view::{client_text, lock_json, missing_text, or_dash, span_or_dash};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use tollgate_client::{Client, LockInfo};
@@ -89,7 +89,12 @@ fn print(globals: &Globals, output: Output, locks: &[LockInfo]) -> anyhow::Resul
     if output.is_table() && table.is_empty() {
         globals.remark("tollgate: nobody holds or awaits a lock");
     }
-    output.list(&table, locks.iter().map(lock_json).collect())
+    output.list(&table, locks.iter().map(lock_json).collect())?;
+    let missing = locks.iter().flat_map(|lock| &lock.missing);
+    for line in missing_text(missing, "tollgate: when some of them end is not known") {
+        globals.remark(&line);
+    }
+    Ok(())
 }
 
 fn row(lock: &LockInfo) -> Vec<(String, Look)> {

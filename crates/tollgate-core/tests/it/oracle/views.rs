@@ -134,6 +134,7 @@ impl Oracle {
             last_seen: lease.last_seen,
             revoke_on_disconnect: lease.revoke_on_disconnect,
             claims: claims as u64,
+            groups: lease.groups.iter().copied().collect(),
             stub: lease.stub_view(),
         })
     }
