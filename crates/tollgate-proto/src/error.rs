@@ -8,8 +8,8 @@ use std::fmt;
 use tonic::Code;
 
 impl ErrorReason {
-    /// The gRPC code that goes with the reason. Only `Unavailable` may be retried without looking at anything else, as
-    /// generic clients do: with it nothing has happened.
+    /// The gRPC code that goes with the reason. A server that says `Unavailable` has done nothing, so generic clients
+    /// may retry it. (A status without our details can have that code too: a connection that broke under a request.)
     pub const fn code(self) -> Code {
         use ErrorReason as R;
         match self {
