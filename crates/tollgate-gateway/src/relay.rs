@@ -388,7 +388,14 @@ mod tests {
         let chart = Chart { clients: [(node, "127.0.0.1:1".to_owned())].into(), ..Chart::blank() };
         let chart = Chart { in_touch: [node].into(), ..chart };
         let (role, leader) = (tollgate_replica::Role::Follower, Some(node));
-        let known = tollgate_node::GroupStatus { role, leader, term: 1, serves: false, has_state: false };
+        let known = tollgate_node::GroupStatus {
+            role,
+            leader,
+            term: 1,
+            serves: false,
+            stuck: false,
+            has_state: false,
+        };
         let groups = [(GroupId::MAP, known)].into();
         let (_, status) = watch::channel(NodeStatus { groups, ..NodeStatus::default() });
         let (_, chart) = watch::channel(Arc::new(chart));

@@ -245,8 +245,14 @@ impl Picture {
         let mut behind = groups.is_empty();
         for told in groups {
             let (leader, term) = (NodeId::new(told.leader_id), told.raft_term);
-            let unknown =
-                GroupStatus { role: Role::Follower, leader: None, term: 0, serves: false, has_state: false };
+            let unknown = GroupStatus {
+                role: Role::Follower,
+                leader: None,
+                term: 0,
+                serves: false,
+                stuck: false,
+                has_state: false,
+            };
             let group = GroupId::new(told.group_id);
             let is_named = self.is_named(group, 1);
             let known = self.groups.entry(group).or_insert(unknown);
