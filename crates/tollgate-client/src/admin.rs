@@ -116,7 +116,11 @@ impl Admin {
     /// Hands the leadership of a group to another node; its present leader chooses one if none is given. Returns who
     /// leads now. Clients notice a pause of some milliseconds.
     pub async fn transfer(&self, group: GroupId, to: Option<NodeId>) -> Result<Option<NodeId>, Error> {
-        let request = v1::TransferRequest { group_id: group.number(), node_id: to.map_or(0, NodeId::number) };
+        let request = v1::TransferRequest {
+            group_id: group.number(),
+            node_id: to.map_or(0, NodeId::number),
+            passed_on: false,
+        };
         let ask = |channel| async move { service(channel).transfer(request).await };
         // A second hand-over to nobody in particular would move it once more.
         let repeat = if to.is_some() { Repeat::Harmless } else { Repeat::Never };
@@ -133,13 +137,20 @@ impl Admin {
 
     /// The limits in force in a group.
     pub async fn limits(&self, group: GroupId) -> Result<Vec<LimitInfo>, Error> {
-        let request = v1::GetLimitsRequest { group_id: group.number() };
+        let request = v1::GetLimitsRequest { group_id: group.number(), all_groups: false };
+        let ask = |channel| async move { service(channel).get_limits(request).await };
+        Ok(convert::limits(self.client.unary(Repeat::Harmless, ask).await?.limits))
+    }
+
+    /// The limits in force in all groups, and where these differ.
+    pub async fn all_limits(&self) -> Result<Vec<LimitInfo>, Error> {
+        let request = v1::GetLimitsRequest { group_id: GroupId::MAP.number(), all_groups: true };
         let ask = |channel| async move { service(channel).get_limits(request).await };
         Ok(convert::limits(self.client.unary(Repeat::Harmless, ask).await?.limits))
     }
 
     /// Changes limits by name, in the groups given or in all, and returns all limits as they are then. What is over a
-    /// new limit stays; nothing is added to it.
+    /// new limit stays; nothing is added to it. An error says in which groups they have changed and in which not.
     pub async fn set_limits(
         &self,
         limits: &[(&str, u64)],
@@ -153,6 +164,7 @@ impl Admin {
         let request = v1::SetLimitsRequest {
             limits: limits.iter().map(limit).collect(),
             group_ids: groups.iter().map(|group| group.number()).collect(),
+            passed_on: false,
         };
         let ask = |channel| {
             let request = request.clone();

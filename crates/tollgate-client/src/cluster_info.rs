@@ -245,6 +245,8 @@ pub struct LimitInfo {
     pub max: u64,
     /// What a new group starts with.
     pub default: u64,
+    /// The value in each group, if the groups that were asked about differ.
+    pub by_group: Vec<(GroupId, u64)>,
 }
 
 /// Deadlocks that were found since the nodes started; each keeps the last of those that it found.

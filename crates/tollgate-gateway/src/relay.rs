@@ -393,6 +393,7 @@ mod tests {
             leader,
             term: 1,
             serves: false,
+            stuck: false,
             has_state: false,
             lineage: None,
         };

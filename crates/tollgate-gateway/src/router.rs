@@ -234,6 +234,11 @@ impl Router {
         self.shared.status.borrow().groups.get(&group).is_some_and(|known| known.has_state)
     }
 
+    /// Whether this node can follow the leaders of its groups: with a full disk it falls behind.
+    fn keeps_up(&self) -> bool {
+        !self.shared.status.borrow().disk_full
+    }
+
     /// Whether this node stops, has stopped, or is a member no more.
     pub fn is_stopping(&self) -> bool {
         let status = &self.shared.status;
@@ -334,8 +339,11 @@ impl Router {
                 return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
             }
             let over = Instant::now() >= until;
-            if (over || began.elapsed() >= DISK_FULL_PATIENCE) && self.leads_with_full_disk(group) {
-                let full = operation::error_of_propose(&ProposeError::DiskFull, may_repeat);
+            let in_vain = over || began.elapsed() >= DISK_FULL_PATIENCE || self.is_stuck(group);
+            if in_vain && self.leads_with_full_disk(group) {
+                let stuck = self.is_stuck(group);
+                let full = if stuck { ProposeError::NoRoom { group } } else { ProposeError::DiskFull };
+                let full = operation::error_of_propose(&full, may_repeat);
                 return OpResult::Error(unsure.unwrap_or(full));
             }
             if over {
@@ -403,9 +411,10 @@ impl Router {
             // A leader that can't write can read.
             Kind::Read { consistency: Consistency::Leader, .. } => leads,
             // One that has nothing to read from asks the leader, unless there is none: then it says why.
-            Kind::Read { consistency: Consistency::Linearizable | Consistency::Stale, .. } => {
+            Kind::Read { consistency, .. } => {
                 let elsewhere = leader.is_some_and(|leader| Some(leader) != self.own_id());
-                self.node().is_some() && (self.has_state(group) || !elsewhere)
+                let reads_here = *consistency == Consistency::Stale || self.keeps_up();
+                self.node().is_some() && ((self.has_state(group) && reads_here) || !elsewhere)
             }
             Kind::Command { .. } | Kind::KeepAlive(_) => false,
         };
@@ -623,7 +632,12 @@ impl Router {
         error
     }
 
-    /// Whether nobody can take over from this node, which can't write.
+    /// Whether this node leads, nothing can be written, and nobody else could do better.
+    fn is_stuck(&self, group: GroupId) -> bool {
+        self.shared.status.borrow().groups.get(&group).is_some_and(|known| known.stuck)
+    }
+
+    /// Whether this node can't write, and nobody has taken over from it.
     fn leads_with_full_disk(&self, group: GroupId) -> bool {
         self.leads(group) && self.shared.status.borrow().disk_full
     }

@@ -4,7 +4,7 @@ use crate::circle::Circle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tollgate_core::State;
-use tollgate_replica::{Host, Members, Role};
+use tollgate_replica::{Brief, Host, Members, Role};
 use tollgate_types::{GroupId, GroupMap, Lineage, NodeId};
 
 /// One group as this node sees it.
@@ -18,6 +18,8 @@ pub struct GroupStatus {
     pub term: u64,
     /// Whether this node leads and may serve clients.
     pub serves: bool,
+    /// Whether this node leads, and neither it nor another could have anything written, for lack of room on disks.
+    pub stuck: bool,
     /// Whether this node has lock state of the group: a witness has none, nor has a node that has just joined.
     pub has_state: bool,
     /// The cluster's lineage, by that state.
@@ -56,7 +58,8 @@ impl NodeStatus {
             let lineage = state.and_then(State::lineage);
             // Whom a removed node followed may lead no more, and nobody would tell it.
             let leader = brief.leader.filter(|_| !removed);
-            GroupStatus { role: brief.role, leader, term: brief.term, serves, has_state, lineage }
+            let Brief { role, term, stuck, .. } = brief;
+            GroupStatus { role, leader, term, serves, stuck, has_state, lineage }
         };
         NodeStatus {
             groups: host.groups().map(|group| (group, of(group))).collect(),

@@ -231,6 +231,9 @@ pub struct Desk<C, R> {
     left_alone: Vec<(C, GroupId)>,
     /// Who hung up in this turn, and whose wait goes on without it.
     hung_up: Vec<C>,
+    /// Groups of which the log has requests whose callers were told that nobody knows, and where the last one stands:
+    /// once that is applied, one of them may wait, and nobody stand by.
+    unheard: BTreeMap<GroupId, u64>,
     /// Who hung up, and whose wait is to end for that: a grant may be on its way, and must not go to nobody.
     leaving: BTreeMap<WaitKey, Vec<C>>,
     watchers: Watchers<C>,
@@ -254,6 +257,7 @@ impl<C: Caller, R> Desk<C, R> {
             abandoned: Vec::new(),
             left_alone: Vec::new(),
             hung_up: Vec::new(),
+            unheard: BTreeMap::new(),
             leaving: BTreeMap::new(),
             watchers: Watchers::default(),
             counts: DeskCounts::default(),
@@ -423,12 +427,14 @@ impl<C: Caller, R> Desk<C, R> {
                 self.attendance.begin_search(*group);
             }
             let Some(group) = left_group(event) else { continue };
+            self.unheard.remove(&group);
             self.attendance.leave(group);
             let leaving = self.leaving.extract_if(.., |(of, _), _| *of == group).flat_map(|(_, gone)| gone);
             for caller in self.parked.leave(group).into_iter().chain(leaving) {
                 answers.push((caller, ask_again(host, group)));
             }
         }
+        self.look_for_unheard(host);
         self.answer_held(host, answers);
         let events_lost = self.planted.is(Bug::WatchSkipsBatch);
         self.watchers.serve(output, host, events_lost, answers);
@@ -481,6 +487,9 @@ impl<C: Caller, R> Desk<C, R> {
             }
             (result, Proposed::End(wait, name)) => self.end_answered(result, wait, name, host, answers),
             (Err(error), Proposed::Command(caller, about)) => {
+                if matches!(error, ProposeError::NoRoomMidway { .. }) {
+                    self.note_unheard(group, host);
+                }
                 self.answered(&caller, &about);
                 // It is told to ask again, so it does not stand by what an earlier attempt of the same call waits for.
                 if let Some((_, (wait, attended))) = self.parked.remove(caller.key()) {

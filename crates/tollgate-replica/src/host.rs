@@ -7,7 +7,7 @@ use crate::balance;
 use crate::config::{HostConfig, InvalidConfig};
 use crate::frame::{self, FrameError, Part};
 use crate::letter::Letter;
-use crate::members::{MemberChange, Members};
+use crate::members::{MemberChange, MemberRefusal, Members};
 use crate::moment::Moment;
 use crate::output::{HostEvent, Output, ProposalId, ProposeError, ReadError, ReadId, ReadReply};
 #[cfg(feature = "planted-bugs")]
@@ -253,6 +253,17 @@ impl Host {
         }
     }
 
+    /// Why leadership of the group can't be handed to `to`, or to anybody if nobody is named; none if it can, and none
+    /// on a replica that does not lead.
+    pub fn transfer_refusal(&self, group: GroupId, to: Option<NodeId>) -> Option<MemberRefusal> {
+        self.replicas.get(&group)?.transfer_refusal(to, &self.turn)
+    }
+
+    /// Whether this node leads the group, and is handing that on.
+    pub fn hands_on(&self, group: GroupId) -> bool {
+        self.replicas.get(&group).is_some_and(Replica::hands_on)
+    }
+
     /// Takes a snapshot soon, whatever the log's size.
     pub fn take_snapshot(&mut self, group: GroupId) {
         self.assert_in_turn();
@@ -296,9 +307,13 @@ impl Host {
         }
     }
 
-    /// Writes fail for lack of space, or work again. While they fail, nothing is proposed and leadership is handed on.
+    /// Writes fail for lack of space, or work again. While they fail, nothing is proposed, and leadership is handed on if
+    /// another node can be elected.
     /// May be called between turns as well.
     pub fn disk_full(&mut self, full: bool) {
+        if full != self.turn.disk_full {
+            self.turn.full_since = if full { self.turn.now } else { Moment::NEVER };
+        }
         self.turn.disk_full = full;
         self.turn.announce();
     }

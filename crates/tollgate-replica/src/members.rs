@@ -117,6 +117,24 @@ pub enum MemberRefusal {
         "no voter that keeps locks would be left: add a full member, promote it once it has caught up, and try again"
     )]
     NobodyKeepsLocks,
+    /// It can't be handed leadership.
+    #[error("node {node} can't lead: {why}")]
+    CantLead {
+        /// The node.
+        node: NodeId,
+        /// Why.
+        why: &'static str,
+    },
+    /// Nobody can be handed leadership.
+    #[error(
+        "no other node can lead: each one that votes and keeps locks is away, about to stop, or has a full disk"
+    )]
+    NoSuccessor,
+    /// Whoever was handed leadership would not be elected.
+    #[error(
+        "too few voters could elect another leader: bring back those that are away, and make room on full disks"
+    )]
+    TooFewCanVote,
     /// A change is under way.
     #[error("another change of membership is under way: wait until it is done")]
     Busy,

@@ -99,6 +99,24 @@ pub enum ProposeError {
     /// Not applied, and never will be. Try again later or on another node.
     #[error("the disk of this node is full: ask another node, or free some space; it goes on by itself then")]
     DiskFull,
+    /// Not applied, and never will be. Too few nodes have room on their disks.
+    #[error(
+        "too few disks of group {group} have room to write anything: free some space; it goes on by itself then"
+    )]
+    NoRoom {
+        /// The group.
+        group: GroupId,
+    },
+    /// Unknown: it met disks that were full already, and may still be applied when there is room. Send it again with the
+    /// same seq; never report failure.
+    #[error(
+        "the disks of group {group} are full, and it may or may not be carried out once there is room: free some \
+         space, and send it again with the same seq"
+    )]
+    NoRoomMidway {
+        /// The group.
+        group: GroupId,
+    },
     /// Not applied, and never will be.
     #[error("this node has no replica of group {group}: check the group map, and ask a node that has one")]
     NoSuchGroup {

@@ -82,6 +82,20 @@ impl Proposals {
         if first.term == term { Claimed::Same(first) } else { Claimed::Lost(first.askers) }
     }
 
+    /// The callers who wait, told by now that nobody knows. What they asked for stays in the log, and is applied for
+    /// nobody if it is.
+    pub(crate) fn take_callers(&mut self) -> Vec<ProposalId> {
+        let askers = self.waiting.iter_mut().flat_map(|waiting| &mut waiting.askers);
+        let caller = |asker: &mut Asker| match *asker {
+            Asker::Caller(proposal) => {
+                *asker = Asker::Nobody;
+                Some(proposal)
+            }
+            Asker::Nobody | Asker::Letter(_) => None,
+        };
+        askers.filter_map(caller).collect()
+    }
+
     /// Leadership is gone: all who wait.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Asker> + use<> {
         self.count = 0;

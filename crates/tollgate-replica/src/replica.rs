@@ -5,13 +5,14 @@
 //! what a leader says goes out at once, if its disk knows the term in which it leads; what anybody else says waits
 //! until the disk has what it says; entries are applied only when they are committed and on this disk.
 //!
-//! Its parts: `lead` (stamping, proposing, membership), `apply`, `snapshots`, `failover`, `comparison`.
+//! Its parts: `lead` (stamping, proposing, membership), `room`, `apply`, `snapshots`, `failover`, `comparison`.
 
 mod apply;
 mod comparison;
 mod exchange;
 mod failover;
 mod lead;
+mod room;
 mod snapshots;
 
 use crate::frame::{Part, travels};
@@ -32,6 +33,7 @@ use exchange::Exchange;
 use failover::Failover;
 use raft::eraftpb::{HardState, Message, MessageType};
 use raft::{RawNode, ReadState, StateRole};
+use room::Room;
 use snapshots::Pin;
 use std::collections::{BTreeMap, VecDeque};
 use tollgate_core::{Command, State};
@@ -89,6 +91,8 @@ pub struct Brief {
     pub leader: Option<NodeId>,
     /// See [`Status::serves`].
     pub serves: bool,
+    /// Whether it leads, can have nothing written for lack of room on disks, and nobody else could do better.
+    pub stuck: bool,
 }
 
 /// How far a member has come, as the leader knows it.
@@ -168,6 +172,7 @@ pub(crate) struct Replica {
     /// Snapshots below this index were to go already.
     removed_below: u64,
     failover: Failover,
+    room: Room,
     exchange: Exchange,
     comparison: Comparison,
     removed: bool,
@@ -284,6 +289,7 @@ impl Replica {
             remove_after: None,
             removed_below: 0,
             failover: Failover::default(),
+            room: Room::default(),
             exchange: Exchange::default(),
             comparison: Comparison::default(),
             removed: false,
@@ -306,12 +312,13 @@ impl Replica {
             StateRole::PreCandidate | StateRole::Candidate => Role::Candidate,
             StateRole::Leader => Role::Leader,
         };
-        Brief { role, term: raft.term, leader: NodeId::new(raft.leader_id), serves: self.serves() }
+        let (leader, serves, stuck) = (NodeId::new(raft.leader_id), self.serves(), self.room.stuck);
+        Brief { role, term: raft.term, leader, serves, stuck }
     }
 
     pub(crate) fn status(&self) -> Status {
         let raft = &self.raw.raft;
-        let Brief { role, term, leader, serves } = self.brief();
+        let Brief { role, term, leader, serves, .. } = self.brief();
         Status {
             role,
             term,
@@ -381,9 +388,9 @@ impl Replica {
     /// Log time moves once a turn, before anything is stamped.
     pub(crate) fn begin_turn(&mut self, turn: &mut Turn) {
         self.give_up_balancing(turn);
-        let Some(clock) = &mut self.clock else { return };
         // Nobody can renew while nothing can be written: such an outage must not eat leases either.
-        let step_max_ms = if turn.disk_full { 0 } else { turn.config.log_time_step_max_ms };
+        let step_max_ms = if self.lacks_room(turn) { 0 } else { turn.config.log_time_step_max_ms };
+        let Some(clock) = &mut self.clock else { return };
         if turn.planted.is(Bug::ClampCaughtUp) {
             clock.catch_up(&mut self.cut_off_us, turn.now, step_max_ms);
         }
@@ -433,8 +440,7 @@ impl Replica {
         if kind == MessageType::MsgTimeoutNow && !self.may_campaign() {
             return false;
         }
-        // What could not be written must not pile up.
-        !(turn.disk_full && kind == MessageType::MsgAppend && !message.entries.is_empty())
+        !(turn.disk_full && self.asks_for_room(message))
     }
 
     /// A voter can't be blank: it got its vote when it had caught up. One that is has lost its disk, and with it its
@@ -646,6 +652,11 @@ impl Replica {
             self.durable_term = self.vote.term;
             return;
         };
+        let (at_once, messages): (Vec<_>, Vec<_>) =
+            messages.into_iter().partition(|message| turn.disk_full && self.needs_no_disk(message));
+        for message in at_once {
+            self.send(message, turn);
+        }
         let mut parts: Vec<_> = messages.into_iter().filter_map(|message| self.part(message, turn)).collect();
         // Behind a disk that hangs they would pile up; one that is dropped is one that was lost.
         let held: usize = self.outstanding.iter().map(|outstanding| outstanding.parts.len()).sum();

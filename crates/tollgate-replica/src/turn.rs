@@ -26,6 +26,8 @@ pub(crate) struct Turn {
     pub(crate) number: WriteNumber,
     pub(crate) peers: BTreeMap<NodeId, Peer>,
     pub(crate) disk_full: bool,
+    /// Since when it is.
+    pub(crate) full_since: Moment,
     pub(crate) shutting_down: bool,
     /// Whether the replicas speak and listen at all.
     pub(crate) takes_part: bool,
@@ -59,6 +61,7 @@ impl Turn {
             number: WriteNumber(1),
             peers: BTreeMap::new(),
             disk_full: false,
+            full_since: Moment::NEVER,
             shutting_down: false,
             takes_part: true,
             planted: Planted::default(),

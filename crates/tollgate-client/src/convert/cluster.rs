@@ -128,7 +128,11 @@ pub(crate) fn snapshots(wire: &v1::SnapshotResponse) -> Result<Vec<SnapshotTaken
 }
 
 pub(crate) fn limits(wire: Vec<v1::Limit>) -> Vec<LimitInfo> {
-    let limit = |v1::Limit { name, value, min, max, default }| LimitInfo { name, value, min, max, default };
+    let limit = |v1::Limit { name, value, min, max, default, by_group }| {
+        let of = |of: v1::GroupLimit| (GroupId::new(of.group_id), of.value);
+        let by_group = by_group.into_iter().map(of).collect();
+        LimitInfo { name, value, min, max, default, by_group }
+    };
     wire.into_iter().map(limit).collect()
 }
 

@@ -56,12 +56,19 @@ pub fn error_of_propose(error: &ProposeError, may_repeat: bool) -> Error {
         ProposeError::DiskFull => {
             Error { retry_after_ms: DISK_FULL_RETRY_MS, ..Error::new(ErrorReason::DiskFull, says) }
         }
+        ProposeError::NoRoom { group } => no_room(*group, says),
+        ProposeError::NoRoomMidway { group } => Error { may_have_happened: true, ..no_room(*group, says) },
         ProposeError::NoSuchGroup { group } => {
             Error { group_id: group.number(), ..Error::new(ErrorReason::NoSuchGroup, says) }
         }
         ProposeError::VersionUnsupported { .. } => Error::new(ErrorReason::VersionUnsupported, says),
         ProposeError::Refused(_) => Error::new(ErrorReason::MemberRefused, says),
     }
+}
+
+fn no_room(group: GroupId, says: String) -> Error {
+    let error = Error::new(ErrorReason::DiskFull, says);
+    Error { group_id: group.number(), retry_after_ms: DISK_FULL_RETRY_MS, ..error }
 }
 
 fn not_leader(group: GroupId, leader: Option<NodeId>, says: String) -> Error {
@@ -158,7 +165,7 @@ mod tests {
     const GROUP: GroupId = GroupId::new(3);
 
     #[test]
-    fn only_an_indeterminate_proposal_may_have_happened() {
+    fn only_a_proposal_that_is_in_some_log_may_have_happened() {
         let node = NodeId::new(2).unwrap();
         let all = [
             (ProposeError::NotLeader { group: GROUP, leader: Some(node) }, ErrorReason::NotLeader),
@@ -166,6 +173,8 @@ mod tests {
             (ProposeError::Indeterminate { group: GROUP }, ErrorReason::Indeterminate),
             (ProposeError::Overloaded { group: GROUP }, ErrorReason::Overloaded),
             (ProposeError::DiskFull, ErrorReason::DiskFull),
+            (ProposeError::NoRoom { group: GROUP }, ErrorReason::DiskFull),
+            (ProposeError::NoRoomMidway { group: GROUP }, ErrorReason::DiskFull),
             (ProposeError::TooLong { bytes: 2, bytes_max: 1 }, ErrorReason::LimitExceeded),
             (ProposeError::NoSuchGroup { group: GROUP }, ErrorReason::NoSuchGroup),
             (ProposeError::VersionUnsupported { node, version: 2 }, ErrorReason::VersionUnsupported),
@@ -174,7 +183,9 @@ mod tests {
         for (error, reason) in all {
             let wire = error_of_propose(&error, true);
             assert_eq!(wire.reason(), reason);
-            assert_eq!(wire.may_have_happened, reason == ErrorReason::Indeterminate, "{wire:?}");
+            let unsure =
+                matches!(error, ProposeError::Indeterminate { .. } | ProposeError::NoRoomMidway { .. });
+            assert_eq!(wire.may_have_happened, unsure, "{wire:?}");
             assert_eq!(wire.code, reason.code() as i32);
         }
     }

@@ -250,6 +250,7 @@ impl Picture {
                 leader: None,
                 term: 0,
                 serves: false,
+                stuck: false,
                 has_state: false,
                 lineage,
             };

@@ -2,7 +2,7 @@
 
 use crate::bad_field::BadField;
 use crate::v1;
-use tollgate_types::{Limit, Limits};
+use tollgate_types::{GroupId, Limit, Limits};
 
 /// `base` with the limits given changed. A name that is unknown or given twice is refused, and so is a set that no
 /// group can have.
@@ -11,7 +11,8 @@ pub fn read_limits(field: &'static str, given: &[v1::Limit], base: &Limits) -> R
     let mut seen = [false; Limit::ALL.len()];
     for given in given {
         let Some(place) = Limit::ALL.iter().position(|limit| limit.name() == given.name) else {
-            let says = format!("there is no limit {:?}: read the limits for their names", given.name);
+            let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.name()).collect();
+            let says = format!("there is no limit {:?}: there are {}", given.name, names.join(", "));
             return Err(BadField::new(field, says));
         };
         if std::mem::replace(&mut seen[place], true) {
@@ -23,12 +24,19 @@ pub fn read_limits(field: &'static str, given: &[v1::Limit], base: &Limits) -> R
     Ok(limits)
 }
 
-/// All limits, with the range and default of each.
-pub fn write_limits(limits: &Limits) -> Vec<v1::Limit> {
+/// All limits of some groups, at least one, with the range and default of each, and the groups where they differ.
+pub fn write_limits(groups: &[(GroupId, Limits)]) -> Vec<v1::Limit> {
+    let (_, first) = groups.first().expect("somebody's limits");
     let write = |limit: &Limit| {
         let (min, max) = limit.range();
-        let default = Limits::DEFAULT.get(*limit);
-        v1::Limit { name: limit.name().to_owned(), value: limits.get(*limit), min, max, default }
+        let (value, default) = (first.get(*limit), Limits::DEFAULT.get(*limit));
+        let differs = groups.iter().any(|(_, limits)| limits.get(*limit) != value);
+        let of = |(group, limits): &(GroupId, Limits)| v1::GroupLimit {
+            group_id: group.number(),
+            value: limits.get(*limit),
+        };
+        let by_group = groups.iter().filter(|_| differs).map(of).collect();
+        v1::Limit { name: limit.name().to_owned(), value, min, max, default, by_group }
     };
     Limit::ALL.iter().map(write).collect()
 }
@@ -48,7 +56,22 @@ mod tests {
     #[test]
     fn all_limits_survive_the_wire() {
         let limits = Limits { ttl_ms_max: 1_000, waiters_per_lock_max: 0, ..Limits::DEFAULT };
-        assert_eq!(read_limits("limits", &write_limits(&limits), &Limits::DEFAULT), Ok(limits));
+        let written = write_limits(&[(GroupId::new(3), limits.clone())]);
+        assert_eq!(read_limits("limits", &written, &Limits::DEFAULT), Ok(limits));
+        assert!(written.iter().all(|limit| limit.by_group.is_empty()));
+    }
+
+    #[test]
+    fn where_groups_differ_each_value_is_told() {
+        let limits = |locks_max| Limits { locks_max, ..Limits::DEFAULT };
+        let groups =
+            [5, 5, 7].map(limits).into_iter().zip(0..).map(|(limits, group)| (GroupId::new(group), limits));
+        let written = write_limits(&groups.collect::<Vec<_>>());
+        let differing: Vec<_> = written.iter().filter(|limit| !limit.by_group.is_empty()).collect();
+        let [locks] = differing[..] else { panic!("{differing:?}") };
+        let told: Vec<_> = locks.by_group.iter().map(|of| (of.group_id, of.value)).collect();
+        assert_eq!((locks.name.as_str(), locks.value), ("locks_max", 5));
+        assert_eq!(told, [(0, 5), (1, 5), (2, 7)]);
     }
 
     #[test]
@@ -61,7 +84,9 @@ mod tests {
 
     #[test]
     fn an_unknown_repeated_or_impossible_limit_is_refused() {
-        assert!(refused(&[limit("lock_max", 1)]).contains(r#"there is no limit "lock_max""#));
+        let unknown = refused(&[limit("lock_max", 1)]);
+        assert!(unknown.contains(r#"there is no limit "lock_max": there are "#), "{unknown}");
+        assert!(Limit::ALL.iter().all(|known| unknown.contains(known.name())), "{unknown}");
         assert!(
             refused(&[limit("locks_max", 1), limit("locks_max", 2)]).contains("locks_max is given twice")
         );

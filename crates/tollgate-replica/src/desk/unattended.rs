@@ -101,6 +101,21 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
+    /// A caller was told that nobody knows, and its request is in this leader's log.
+    pub(super) fn note_unheard(&mut self, group: GroupId, host: &Host) {
+        if let Some(status) = host.status(group) {
+            self.unheard.insert(group, status.last_index);
+        }
+    }
+
+    /// Looks for waits of such requests, once they are applied.
+    pub(super) fn look_for_unheard(&mut self, host: &Host) {
+        let applied = |group: GroupId| host.status(group).map_or(u64::MAX, |status| status.applied);
+        for (group, _) in self.unheard.extract_if(.., |group, last| applied(*group) >= *last) {
+            self.attendance.begin_search(group);
+        }
+    }
+
     /// Somebody has left a wait: if it was the last one, the time begins after which it ends.
     pub(super) fn left(&mut self, wait: WaitKey, attended: Option<Name>) {
         if let Some(name) = attended.filter(|_| !self.parked.any_on(wait)) {

@@ -149,7 +149,7 @@ impl Replica {
     /// A letter to this group's leader.
     pub(crate) fn letter(&mut self, letter: Letter, turn: &mut Turn) {
         let serves = self.clock.is_some() && self.raw.raft.apply_to_current_term() && !self.removed;
-        if !serves || turn.disk_full || turn.shutting_down {
+        if !serves || self.lacks_room(turn) || turn.shutting_down {
             return; // It comes again, to whoever leads then.
         }
         match letter {

@@ -4,6 +4,7 @@
 //! after a pause a lease must not end because its keepalive was read last. Every stamp is at least the one before it in
 //! the log, whoever made that one.
 
+use super::room::Room;
 use super::{MemberProgress, Replica};
 use crate::balance::Led;
 use crate::log_entry::{BatchWriter, COMMAND_BYTES_MAX, last_raise, last_stamp};
@@ -63,6 +64,7 @@ impl Replica {
         self.refuse_all(lost, &ProposeError::Indeterminate { group: self.group }, turn);
         self.gathered_from = Moment::NEVER;
         self.hand_on_to = None;
+        self.room = Room::default();
         let queue = std::mem::take(&mut self.queue);
         let error = self.not_leader();
         self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &error, turn);
@@ -87,8 +89,8 @@ impl Replica {
         if turn.shutting_down {
             return Some(ProposeError::NotLeader { group, leader: None });
         }
-        if turn.disk_full {
-            return Some(ProposeError::DiskFull);
+        if self.lacks_room(turn) {
+            return Some(self.no_room(turn));
         }
         if self.proposals.len() + self.queue.len() >= turn.config.proposals_max {
             return Some(ProposeError::Overloaded { group });
@@ -160,12 +162,7 @@ impl Replica {
         }
         self.ask_comparison(turn);
         self.raise_version_if_all_know_it(turn);
-        if turn.disk_full {
-            // What was gathered when there was room could not be written now.
-            self.gathered_from = Moment::NEVER;
-            let queue = std::mem::take(&mut self.queue);
-            self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &ProposeError::DiskFull, turn);
-        }
+        self.look_for_room(turn);
         self.propose_queue(turn);
         self.tick_if_due(turn);
         self.leave_joint(turn);
@@ -295,7 +292,7 @@ impl Replica {
         let (Some(clock), Some(state)) = (self.clock, &self.state) else { return };
         let Some(deadline) = state.next_deadline() else { return };
         // What is gathered brings the time along.
-        let none = turn.planted.is(Bug::NoTicks) || turn.disk_full || !self.queue.is_empty();
+        let none = turn.planted.is(Bug::NoTicks) || self.lacks_room(turn) || !self.queue.is_empty();
         // While leadership is handed on, Raft takes no proposals.
         if none || self.raw.raft.lead_transferee.is_some() {
             return;
@@ -338,7 +335,7 @@ impl Replica {
     pub(super) fn next_stamp(&self, turn: &Turn) -> Moment {
         let (Some(clock), Some(state)) = (self.clock, &self.state) else { return Moment::NEVER };
         let Some(deadline) = state.next_deadline() else { return Moment::NEVER };
-        if turn.disk_full || self.raw.raft.lead_transferee.is_some() {
+        if self.lacks_room(turn) || self.raw.raft.lead_transferee.is_some() {
             return Moment::NEVER; // Nothing can be proposed; Raft's ticks come round in any case.
         }
         if deadline <= state.now() && self.applied == self.raw.raft.raft_log.last_index() {
@@ -363,14 +360,30 @@ impl Replica {
 
     /// A witness leads only until somebody else can, and so does a node that can't write or is about to stop.
     fn should_hand_on(&self, turn: &Turn) -> bool {
+        let unfit = self.kind == ReplicaKind::Witness
+            || turn.disk_full
+            || turn.shutting_down
+            || self.disk_hangs(turn);
+        // Disks that are filled by the same entries are full at the same time: the others may be about to say so.
+        let too_soon = turn.disk_full && turn.now < turn.full_since.after_ms(turn.config.heartbeat_ms);
+        let in_vain = too_soon || (turn.disk_full && !self.could_elect_another(turn));
+        let raft = &self.raw.raft;
+        unfit && !in_vain && raft.lead_transferee.is_none() && raft.commit_to_current_term()
+    }
+
+    /// Whether this node's disk is so slow that another leads better.
+    fn disk_hangs(&self, turn: &Turn) -> bool {
         // What it can't write it can't apply, though others may commit it.
         let oldest = self.outstanding.front().map_or(Moment::NEVER, |outstanding| outstanding.since);
         // While the others have what it waits for, its disk is all that keeps callers waiting.
         let log = &self.raw.raft.raft_log;
         let patience = if log.committed > log.persisted { SLOWER_THAN_OTHERS } else { 1 };
-        let hangs = turn.now >= oldest.after_ms(turn.config.election_timeout_ms / patience);
-        let unfit = self.kind == ReplicaKind::Witness || turn.disk_full || turn.shutting_down || hangs;
-        unfit && self.raw.raft.lead_transferee.is_none() && self.raw.raft.commit_to_current_term()
+        turn.now >= oldest.after_ms(turn.config.election_timeout_ms / patience)
+    }
+
+    /// Whether leadership is on its way to another node.
+    pub(crate) fn hands_on(&self) -> bool {
+        self.hand_on_to.is_some() || (self.leads() && self.raw.raft.lead_transferee.is_some())
     }
 
     /// Hands leadership to `to`, or to the full voter that has most of the log, at the end of the turn: what is asked
@@ -432,11 +445,11 @@ impl Replica {
     /// Whether another node could lead. One that has just died, or is about to stop, leads nothing: it would be
     /// everybody's choice.
     fn is_fit(&self, node: NodeId, turn: &Turn) -> bool {
-        let may = node != self.node && !self.members.witnesses.contains(&node) && !turn.is_unfit(node);
+        let may = node != self.node && !self.members.witnesses.contains(&node);
         may && self.answers(node, turn)
     }
 
-    fn best_successor(&self, turn: &Turn) -> Option<NodeId> {
+    pub(super) fn best_successor(&self, turn: &Turn) -> Option<NodeId> {
         let prs = self.raw.raft.prs();
         let fit = |node: &&NodeId| self.is_fit(**node, turn);
         let matched = |node: &&NodeId| prs.get(node.number()).map_or(0, |progress| progress.matched);
@@ -448,8 +461,8 @@ impl Replica {
         // A witness may change the members too: it may be the only one left to lead.
         let error = if !self.leads() || self.removed || self.raw.raft.lead_transferee.is_some() {
             Some(self.not_leader())
-        } else if turn.disk_full {
-            Some(ProposeError::DiskFull)
+        } else if self.lacks_room(turn) {
+            Some(self.no_room(turn))
         } else if let Some(refusal) = self.refusal(change, turn) {
             Some(ProposeError::Refused(refusal))
         } else if change.removes(self.node) {
@@ -532,10 +545,11 @@ impl Replica {
         }
     }
 
-    /// Whether a member can be counted on: it has spoken in this group lately, and its connection has not broken since.
-    fn answers(&self, node: NodeId, turn: &Turn) -> bool {
+    /// Whether a member can be counted on: it has spoken in this group lately, its connection has not broken since, and
+    /// it is not about to stop, or without room on its disk.
+    pub(super) fn answers(&self, node: NodeId, turn: &Turn) -> bool {
         let connected = turn.is_active(node) || turn.planted.is(Bug::BrokenConnectionAnswers);
-        self.is_active(node, turn) && connected
+        self.is_active(node, turn) && connected && !turn.is_unfit(node)
     }
 
     /// A change must leave a quorum of those who answer now.

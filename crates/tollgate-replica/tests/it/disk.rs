@@ -1,7 +1,7 @@
 //! Disks that are full, slow or hang.
 
 use crate::cluster::{Cluster, GROUP, grant_lease, node};
-use tollgate_replica::{ProposeError, Role};
+use tollgate_replica::{Host, ProposeError, Role};
 
 #[test]
 fn a_leader_with_a_full_disk_hands_on_and_recovers() {
@@ -27,12 +27,76 @@ fn a_single_node_with_a_full_disk_says_so_and_goes_on_when_there_is_room() {
     cluster.nodes.get_mut(&node(1)).unwrap().disk.full = true;
     let first = cluster.propose(1, grant_lease(2, 10_000));
     cluster.run_ms(10);
+    let told = cluster.replies.remove(&first).expect("nobody is kept waiting for room").unwrap_err();
+    assert_eq!(told, ProposeError::NoRoomMidway { group: GROUP }, "it is in the log");
     let second = cluster.propose(1, grant_lease(3, 10_000));
-    assert_eq!(cluster.replies.remove(&second).unwrap().unwrap_err(), ProposeError::DiskFull);
+    let told = cluster.replies.remove(&second).unwrap().unwrap_err();
+    assert_eq!(told, ProposeError::NoRoom { group: GROUP });
     cluster.nodes.get_mut(&node(1)).unwrap().disk.full = false;
-    cluster.answer(first).unwrap();
+    cluster.until("all goes on", |cluster| !cluster.host(1).brief(GROUP).unwrap().stuck);
     cluster.grant_lease(3, 10_000);
-    assert_eq!(cluster.host(1).state(GROUP).unwrap().lease_count(), 3);
+    assert_eq!(cluster.host(1).state(GROUP).unwrap().lease_count(), 3, "and what was in the log was applied");
+}
+
+/// Whether a linearizable read on this node is answered within a second.
+fn can_read(cluster: &mut Cluster, number: u64) -> bool {
+    let read = cluster.read(number);
+    cluster.run_ms(1_000);
+    cluster.reads.remove(&read).is_some_and(|reply| reply.result.is_ok())
+}
+
+#[test]
+fn full_disks_of_a_majority_cost_writes_and_neither_leader_nor_reads() {
+    // Those that are full, counted from the leader on.
+    for full in [&[1, 2][..], &[0, 1], &[0, 1, 2]] {
+        let mut cluster = Cluster::new(3, &[], 1);
+        let leader = cluster.leader();
+        let nth = |place: u64| (leader - 1 + place) % 3 + 1;
+        cluster.grant_lease(1, 5_000);
+        cluster.run_ms(300);
+        for place in full {
+            cluster.nodes.get_mut(&node(nth(*place))).unwrap().disk.full = true;
+        }
+        let midway = cluster.propose(leader, grant_lease(2, 600_000));
+        cluster.run_ms(500);
+        let told = cluster.replies.remove(&midway).expect("nobody is kept waiting for room").unwrap_err();
+        assert_eq!(told, ProposeError::NoRoomMidway { group: GROUP }, "{full:?}");
+        for _ in 0..10 {
+            cluster.run_ms(2_000);
+            let late = cluster.propose(leader, grant_lease(3, 600_000));
+            let told = cluster.replies.remove(&late).expect("it is told at once").unwrap_err();
+            assert_eq!(told, ProposeError::NoRoom { group: GROUP }, "{full:?}");
+            assert_eq!(cluster.leader_now(), Some(leader), "{full:?}");
+            assert!((1..=3).all(|number| can_read(&mut cluster, number)), "{full:?}");
+        }
+        for place in full {
+            cluster.nodes.get_mut(&node(nth(*place))).unwrap().disk.full = false;
+        }
+        cluster.until("all goes on", |cluster| !cluster.host(leader).brief(GROUP).unwrap().stuck);
+        assert_eq!(cluster.leader_now(), Some(leader), "{full:?}");
+        cluster.grant_lease(3, 600_000);
+        let leases = cluster.host(leader).state(GROUP).unwrap().lease_count();
+        assert_eq!(leases, 3, "{full:?}: nobody could renew the first, so its time stood still");
+    }
+}
+
+#[test]
+fn while_a_minority_is_full_or_members_stop_nobody_speaks_of_full_disks() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let leader = cluster.leader();
+    let (second, third) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    cluster.nodes.get_mut(&node(second)).unwrap().disk.full = true;
+    cluster.grant_lease(1, 600_000);
+    cluster.run_ms(2_000);
+    cluster.grant_lease(2, 600_000);
+    cluster.nodes.get_mut(&node(second)).unwrap().disk.full = false;
+    cluster.until("it has caught up", |cluster| cluster.agree());
+    // Those that are about to stop say the same of themselves as those whose disks are full.
+    for number in [second, third] {
+        cluster.act(number, Host::begin_shutdown);
+    }
+    cluster.run_ms(2_000);
+    cluster.grant_lease(3, 600_000);
 }
 
 #[test]

@@ -1,20 +1,23 @@
 //! `AdminService`: what an operator asks one node.
 //!
-//! Changes are made by the leader of their group; another node refuses them and says whom to ask. Not here: changes of
-//! members (`members`), which any node sees to.
+//! What changes a group is done by the leader of that group; another node passes it on (`leaders`). Not here: changes of
+//! members (`members`) and of limits (`limits`), which go through all groups.
 
 mod backup;
+mod leaders;
+mod limits;
 mod members;
+mod transfer;
 
 use crate::config::{Config, Origin, Settings};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
-use tollgate_core::{Command, EndDeadlock};
+use tollgate_core::EndDeadlock;
 use tollgate_gateway::Router;
 use tollgate_gateway::operation;
-use tollgate_node::{Answer, Ask, Consistency, NodeHandle, NotAnswered, NotTaken, Sight};
+use tollgate_node::{Ask, NodeHandle, NotAnswered, NotTaken};
 use tollgate_proto::convert;
+use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::admin_service_server::AdminService;
 use tollgate_proto::v1::{
     AddMemberRequest, AddMemberResponse, BackupRequest, ConfigRequest, ConfigResponse, DeadlocksRequest,
@@ -48,16 +51,19 @@ pub(crate) struct Admin {
     data_dir: PathBuf,
     settings: Settings,
     started: Instant,
-    /// Whoever changes limits: what one changes must not be undone by another that has read them before.
-    limits: Mutex<()>,
+    leaders: leaders::Leaders,
+    limits: limits::LimitChanges,
     backups: backup::Backups,
     changes: members::Changes,
 }
 
 impl Admin {
     pub(crate) fn new(router: Router, node: NodeHandle, config: &Config, settings: Settings) -> Admin {
+        let leaders = leaders::Leaders::new(router.clone(), node.clone());
         Admin {
             changes: members::Changes::new(router.clone(), node.clone()),
+            limits: limits::LimitChanges::new(router.clone(), node.clone(), leaders.clone()),
+            leaders,
             router,
             node,
             configured: config.cluster.members.clone(),
@@ -66,7 +72,6 @@ impl Admin {
             data_dir: config.node.data_dir.clone(),
             settings,
             started: Instant::now(),
-            limits: Mutex::new(()),
             backups: backup::Backups::new(config.cluster.name.clone()),
         }
     }
@@ -141,6 +146,11 @@ impl AdminService for Admin {
         for (group, _) in status.groups.iter().filter(|(_, status)| status.leader.is_none()) {
             warnings.push(format!("group {group} has no leader that this node knows of"));
         }
+        for (group, _) in status.groups.iter().filter(|(_, status)| status.stuck) {
+            warnings.push(format!(
+                "group {group} can't write: too few disks have room; free some space, and it goes on by itself"
+            ));
+        }
         Ok(Response::new(StatusResponse {
             header: self.header(GroupId::new(0)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -190,28 +200,7 @@ impl AdminService for Admin {
         &self,
         request: Request<TransferRequest>,
     ) -> Result<Response<TransferResponse>, Status> {
-        let request = request.into_inner();
-        let group = self.group(request.group_id)?;
-        self.must_lead(group)?;
-        let to = convert::read_node_id_or_none(request.node_id);
-        let own = self.node.node();
-        if to == Some(own) {
-            let header = self.header(group);
-            return Ok(Response::new(TransferResponse { header, leader_id: own.number() }));
-        }
-        self.node.tell(Ask::TransferLeadership { group, to });
-        let mut status = self.node.status().clone();
-        let moved = status.wait_for(|status| status.leader(group).is_some_and(|leader| leader != own));
-        let leader = match tokio::time::timeout(PATIENCE, moved).await {
-            Ok(Ok(status)) => status.leader(group),
-            _ => None,
-        };
-        let Some(leader) = leader else {
-            let says = "nobody took over: is the node a voter, up, and caught up?";
-            return Err(Error::new(ErrorReason::MemberRefused, says).into());
-        };
-        let header = self.header(group);
-        Ok(Response::new(TransferResponse { header, leader_id: leader.number() }))
+        self.hand_on(&request.into_inner()).await.map(Response::new)
     }
 
     async fn snapshot(
@@ -249,46 +238,31 @@ impl AdminService for Admin {
         &self,
         request: Request<GetLimitsRequest>,
     ) -> Result<Response<GetLimitsResponse>, Status> {
-        let group = self.group(request.into_inner().group_id)?;
-        let look = |sight: Sight<'_>| convert::write_limits(sight.state.limits());
-        let read = self.router.look(group, Consistency::Linearizable, look).await;
-        let (header, limits) = read.map_err(|error| Status::from(operation::error_of_read(&error)))?;
-        Ok(Response::new(GetLimitsResponse { header: header.at(header.revision), limits }))
+        let request = request.into_inner();
+        let groups = if request.all_groups { self.groups(&[])? } else { vec![self.group(request.group_id)?] };
+        let limits = convert::write_limits(&self.limits.read(&groups).await?);
+        Ok(Response::new(GetLimitsResponse { header: self.header(groups[0]), limits }))
     }
 
     async fn set_limits(
         &self,
         request: Request<SetLimitsRequest>,
     ) -> Result<Response<SetLimitsResponse>, Status> {
-        let request = request.into_inner();
-        let groups = self.groups(&request.group_ids)?;
-        for group in &groups {
-            self.must_lead(*group)?;
-        }
-        let mut last = None;
-        // Only the leader changes limits, and this is it.
-        let _alone = self.limits.lock().await;
-        for group in groups {
-            let look = |sight: Sight<'_>| sight.state.limits().clone();
-            let read = self.router.look(group, Consistency::Linearizable, look).await;
-            let (header, base) = read.map_err(|error| Status::from(operation::error_of_read(&error)))?;
-            let limits = convert::read_limits("limits", &request.limits, &base)?;
-            let command = Box::new(Command::SetLimits(Box::new(limits.clone())));
-            let called = self.node.call(Ask::Command { group, command, fast: false }).await;
-            let called =
-                called.map_err(|error| Status::from(operation::error_of_not_answered(error, group)))?;
-            match called.answer {
-                Answer::Replied { reply: tollgate_core::Reply::Rejected(rejection), .. } => {
-                    return Err(operation::error_of_rejection(&rejection, group).into());
-                }
-                Answer::Replied { .. } => {}
-                Answer::NotDone(error) => return Err(operation::error_of_propose(&error, true).into()),
-                _ => return Err(operation::unexpected("SetLimits").into()),
+        let SetLimitsRequest { limits, group_ids, passed_on } = request.into_inner();
+        let mut groups = self.groups(&group_ids)?;
+        groups.sort();
+        groups.dedup();
+        let changed = if passed_on {
+            let mut changed = Vec::with_capacity(groups.len());
+            for group in groups {
+                changed.push((group, self.limits.change_as_leader(group, &limits).await?));
             }
-            last = Some((header, convert::write_limits(&limits)));
-        }
-        let (header, limits) = last.ok_or_else(|| Status::from(operation::unexpected("SetLimits")))?;
-        Ok(Response::new(SetLimitsResponse { header: header.at(header.revision), limits }))
+            changed
+        } else {
+            self.limits.change(&groups, limits).await?
+        };
+        let (header, limits) = (self.header(changed[0].0), convert::write_limits(&changed));
+        Ok(Response::new(SetLimitsResponse { header, limits }))
     }
 
     async fn deadlocks(

@@ -1,7 +1,8 @@
 //! `AdminService` of a gateway: what it is asked about the cluster, a node answers.
 //!
-//! Questions go to any node that is in touch with the others, changes to the leader of their group. The settings are
-//! the gateway's own. Not here: what the answers are (`admin`).
+//! Questions go to any node that is in touch with the others, and so does what a node passes on to the leaders of all
+//! groups; what concerns one group goes to its leader. The settings are the gateway's own. Not here: what the answers
+//! are (`admin`).
 
 use super::admin::settings_of;
 use crate::config::Settings;
@@ -111,9 +112,7 @@ impl AdminService for AdminRelay {
         &self,
         request: Request<SetLimitsRequest>,
     ) -> Result<Response<SetLimitsResponse>, Status> {
-        let request = request.into_inner();
-        let group = request.group_ids.first().map_or(GroupId::MAP, |group| GroupId::new(*group));
-        relayed!(self, set_limits, request, Whom::Leader(group), Repeat::Harmless)
+        relayed!(self, set_limits, request.into_inner(), Whom::Any, Repeat::Harmless)
     }
 
     async fn deadlocks(

@@ -59,6 +59,10 @@ async fn doubt(router: &Router, group: GroupId, leader: Option<NodeId>) -> Optio
     }
     // What a gateway knows a node has told it, which asks no quorum for each that looks.
     router.node()?;
+    let stuck = router.status().borrow().groups.get(&group).is_some_and(|known| known.stuck);
+    if stuck {
+        return Some("too few disks have room to write anything: free some space".to_owned());
+    }
     let confirmed = router.look(group, Consistency::Linearizable, |_| ());
     match tokio::time::timeout(PATIENCE, confirmed).await {
         Ok(Ok(_)) => None,

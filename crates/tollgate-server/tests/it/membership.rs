@@ -24,7 +24,8 @@ async fn spread() -> Cluster {
         let led = async {
             while !cluster.servers[wanted].router().serves(GroupId::new(group)) {
                 for server in 0..3 {
-                    let request = v1::TransferRequest { group_id: group, node_id: wanted as u64 + 1 };
+                    let request =
+                        v1::TransferRequest { group_id: group, node_id: wanted as u64 + 1, passed_on: false };
                     // Whoever does not lead refuses.
                     let _ = admin(&cluster, server).await.transfer(request).await;
                 }

@@ -1,6 +1,9 @@
 //! What operators and those who observe ask a node.
 
+use crate::many_groups;
 use crate::sessions::{Cluster, PATIENCE};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 use tollgate_proto::error_of_status;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::election_service_client::ElectionServiceClient;
@@ -39,5 +42,79 @@ async fn one_who_observes_where_there_is_nothing_to_see_is_told_why() {
     let ended = tokio::time::timeout(PATIENCE, leaders.message()).await.unwrap();
     let status = ended.expect_err("a witness keeps no locks, and says so");
     assert_eq!(error_of_status(&status).unwrap().reason(), ErrorReason::NoSuchGroup, "{status:?}");
+    cluster.stop().await;
+}
+
+fn limit(name: &str, value: u64) -> Vec<v1::Limit> {
+    vec![v1::Limit { name: name.to_owned(), value, ..Default::default() }]
+}
+
+/// Has another node lead each group, as far as there are nodes.
+async fn spread_leaders(cluster: &Cluster) {
+    for group_id in 0..many_groups::GROUPS {
+        let mut admin = AdminServiceClient::new(cluster.channel(0).await);
+        let node_id = u64::from(group_id % 3) + 1;
+        let request = v1::TransferRequest { group_id, node_id, passed_on: false };
+        assert_eq!(admin.transfer(request).await.unwrap().into_inner().leader_id, node_id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_are_read_and_changed_in_all_groups_by_any_node_wherever_their_leaders_are() {
+    let cluster = many_groups::cluster().await;
+    spread_leaders(&cluster).await;
+    let (name, all_groups) = ("waiters_per_lock_max", true);
+    for (server, value) in (0..3).zip(700..) {
+        let mut admin = AdminServiceClient::new(cluster.channel(server).await);
+        let request = v1::SetLimitsRequest { limits: limit(name, value), ..Default::default() };
+        let changed = admin.set_limits(request).await.unwrap().into_inner();
+        assert!(changed.limits.iter().all(|limit| limit.by_group.is_empty()), "{changed:?}");
+        for group_id in 0..many_groups::GROUPS {
+            let request = v1::GetLimitsRequest { group_id, all_groups: false };
+            let limits = admin.get_limits(request).await.unwrap().into_inner().limits;
+            assert_eq!(limits.iter().find(|limit| limit.name == name).unwrap().value, value, "{group_id}");
+        }
+        // In one group only: the others stay, and a look at all says so.
+        let request = v1::SetLimitsRequest { limits: limit(name, 9), group_ids: vec![2], passed_on: false };
+        admin.set_limits(request).await.unwrap();
+        let request = v1::GetLimitsRequest { group_id: 0, all_groups };
+        let limits = admin.get_limits(request).await.unwrap().into_inner().limits;
+        let differ: Vec<_> = limits.iter().filter(|limit| !limit.by_group.is_empty()).collect();
+        let told: Vec<_> = differ[0].by_group.iter().map(|of| (of.group_id, of.value)).collect();
+        assert_eq!((differ.len(), differ[0].name.as_str()), (1, name));
+        assert_eq!(told, [(0, value), (1, value), (2, 9), (3, value)]);
+        // What can't be is refused before any group has changed, with the names that there are.
+        let unknown = v1::SetLimitsRequest { limits: limit("waiters_max", 1), ..Default::default() };
+        let error = error_of_status(&admin.set_limits(unknown).await.unwrap_err()).unwrap();
+        assert_eq!((error.reason(), error.field.as_str()), (ErrorReason::BadField, "limits"));
+        assert!(error.message.contains(name) && !error.may_have_happened, "{error:?}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_is_handed_on_by_any_node_and_what_can_not_be_is_refused_at_once() {
+    let cluster = Cluster::start_with(&[false, false, false, true], &[]).await;
+    let mut led = BTreeSet::new();
+    for server in 0..3 {
+        let mut admin = AdminServiceClient::new(cluster.channel(server).await);
+        // Nodes 1 to 3 are full, 4 is a witness.
+        for node_id in [1, 2, 3] {
+            let request = v1::TransferRequest { group_id: 0, node_id, passed_on: false };
+            led.insert(admin.transfer(request).await.unwrap().into_inner().leader_id);
+        }
+        let began = Instant::now();
+        let refuse = async |admin: &mut AdminServiceClient<_>, node_id| {
+            let request = v1::TransferRequest { group_id: 0, node_id, passed_on: false };
+            error_of_status(&admin.transfer(request).await.unwrap_err()).unwrap()
+        };
+        let stranger = refuse(&mut admin, 77).await;
+        assert_eq!(stranger.reason(), ErrorReason::MemberRefused);
+        assert!(stranger.message.contains("these nodes: 1, 2, 3, 4"), "{stranger:?}");
+        let witness = refuse(&mut admin, 4).await;
+        assert!(witness.message.contains("keeps no locks"), "{witness:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+    assert_eq!(led, [1, 2, 3].into());
     cluster.stop().await;
 }

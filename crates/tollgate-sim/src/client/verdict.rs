@@ -64,10 +64,11 @@ pub(super) fn verdict(op: Option<&Op>, answer: &Answer) -> Verdict {
 fn of_error(error: &ProposeError) -> Verdict {
     match error {
         ProposeError::NotLeader { leader, .. } => Verdict::AskLeader(*leader),
-        ProposeError::Indeterminate { .. } => Verdict::Indeterminate,
-        ProposeError::Overloaded { .. } | ProposeError::DiskFull | ProposeError::NoSuchGroup { .. } => {
-            Verdict::AskLater
-        }
+        ProposeError::Indeterminate { .. } | ProposeError::NoRoomMidway { .. } => Verdict::Indeterminate,
+        ProposeError::Overloaded { .. }
+        | ProposeError::DiskFull
+        | ProposeError::NoRoom { .. }
+        | ProposeError::NoSuchGroup { .. } => Verdict::AskLater,
         ProposeError::Refused(_) | ProposeError::VersionUnsupported { .. } | ProposeError::TooLong { .. } => {
             unreachable!("clients change neither members nor versions, and ask for little: {error}")
         }

@@ -12,11 +12,17 @@ use tollgate_client::{GroupId, LimitInfo};
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Show the limits in force, or one of them
-    #[command(after_help = "Examples:\n  tollgate limits get\n  tollgate limits get waiters_per_lock_max")]
-    Get(Get),
-    /// Change limits, at once and on all nodes
     #[command(after_help = "\
-What is over a new limit stays; nothing is added to it.
+Where groups differ, each value is shown with its group.
+
+Examples:
+  tollgate limits get
+  tollgate limits get waiters_per_lock_max")]
+    Get(Get),
+    /// Change limits, in all groups
+    #[command(after_help = "\
+What is over a new limit stays; nothing is added to it. Should some groups not be
+reached, the error says which have changed; run it again then.
 
 Examples:
   tollgate limits set waiters_per_lock_max=5000
@@ -30,9 +36,9 @@ struct Get {
     #[arg(value_name = "LIMIT")]
     name: Option<String>,
 
-    /// Of this group
-    #[arg(long, value_name = "GROUP", default_value = "0")]
-    group: u32,
+    /// Of this group [default: of all groups]
+    #[arg(long, value_name = "GROUP")]
+    group: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -62,7 +68,12 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
 
 fn get(globals: &Globals, arguments: &Get) -> anyhow::Result<Exit> {
     globals.with_client(async |client| {
-        let mut limits = client.admin().limits(GroupId::new(arguments.group)).await.map_err(failed)?;
+        let admin = client.admin();
+        let read = match arguments.group {
+            Some(group) => admin.limits(GroupId::new(group)).await,
+            None => admin.all_limits().await,
+        };
+        let mut limits = read.map_err(failed)?;
         if let Some(name) = &arguments.name {
             limits.retain(|limit| limit.name == *name);
             if limits.is_empty() {
@@ -88,10 +99,11 @@ fn set(globals: &Globals, arguments: &Set) -> anyhow::Result<Exit> {
 fn print(output: Output, limits: &[LimitInfo]) -> anyhow::Result<()> {
     let mut table = Table::new(&["LIMIT", "VALUE", "DEFAULT", "MIN", "MAX"]);
     for limit in limits {
-        let look = if limit.value == limit.default { Look::Plain } else { Look::Warning };
+        let usual = limit.value == limit.default && limit.by_group.is_empty();
+        let look = if usual { Look::Plain } else { Look::Warning };
         table.row(vec![
             cell(&limit.name),
-            (limit.value.to_string(), look),
+            (values(limit), look),
             cell(limit.default),
             cell(limit.min),
             cell(limit.max),
@@ -100,12 +112,23 @@ fn print(output: Output, limits: &[LimitInfo]) -> anyhow::Result<()> {
     output.list(&table, limits.iter().map(limit_json).collect())
 }
 
+/// The value, or that of each group where they differ.
+fn values(limit: &LimitInfo) -> String {
+    if limit.by_group.is_empty() {
+        return limit.value.to_string();
+    }
+    let of = |(group, value): &(GroupId, u64)| format!("{value} (group {group})");
+    limit.by_group.iter().map(of).collect::<Vec<_>>().join(", ")
+}
+
 fn limit_json(limit: &LimitInfo) -> Value {
+    let of = |(group, value): &(GroupId, u64)| json!({"group_id": group.number(), "value": text(*value)});
     json!({
         "name": limit.name,
         "value": text(limit.value),
         "default": text(limit.default),
         "min": text(limit.min),
         "max": text(limit.max),
+        "by_group": limit.by_group.iter().map(of).collect::<Vec<_>>(),
     })
 }

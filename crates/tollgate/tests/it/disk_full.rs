@@ -13,6 +13,9 @@ use tollgate_proto::v1::register_service_client::RegisterServiceClient;
 use tollgate_proto::v1::{ErrorReason, GetRequest, PutRequest, TransferRequest};
 use tonic::Code;
 
+/// How long a caller may be kept waiting where nothing can be written.
+const PROMPT: Duration = Duration::from_secs(3);
+
 /// A small file system, gone when it is dropped.
 struct SmallDisk(TempDir);
 
@@ -65,7 +68,7 @@ async fn a_full_disk_is_told_or_another_leads_and_room_brings_the_node_back() {
     let channel = |node: usize| cluster.nodes[node].channel(Duration::from_secs(20));
     let leader = cluster.leader().await;
     if leader != 0 {
-        let transfer = TransferRequest { group_id: 0, node_id: 1 };
+        let transfer = TransferRequest { group_id: 0, node_id: 1, passed_on: false };
         AdminServiceClient::new(channel(leader)).transfer(transfer).await.unwrap();
     }
     cluster::until("node 0 leads", || async { cluster.leader().await == 0 }).await;
@@ -146,13 +149,17 @@ async fn a_full_disk_that_nobody_can_stand_in_for_is_told_and_reads_go_on() {
         number += 1;
         match registers.put(put(number)).await {
             Ok(_) => written += 1,
-            // The write that met the full disk is under way still, and nobody knows yet what becomes of it.
-            Err(status) if error_of_status(&status).is_none() => println!("put {number}: {status:?}"),
             Err(status) => break status,
         }
     };
-    let error = error_of_status(&status).unwrap();
     println!("after {written} writes: {:?} {}", status.code(), status.message());
+    // The write that met the full disk is in the log, and nobody is kept waiting to learn what becomes of it.
+    let error = error_of_status(&status).unwrap();
+    assert_eq!((error.reason(), error.may_have_happened), (ErrorReason::DiskFull, true), "{error:?}");
+    let began = Instant::now();
+    let status = registers.put(put(1)).await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let error = error_of_status(&status).unwrap();
     assert_eq!((status.code(), error.reason()), (Code::ResourceExhausted, ErrorReason::DiskFull));
     assert!(!error.may_have_happened && error.retry_after_ms > 0, "{error:?}");
     assert!(status.message().contains("free some space"), "{status:?}");
@@ -170,4 +177,65 @@ async fn a_full_disk_that_nobody_can_stand_in_for_is_told_and_reads_go_on() {
     registers.put(put(1)).await.unwrap();
     let (code, answer) = node.http("POST", "/v1/lease/grant", lease).await.unwrap();
     assert_eq!(code, 200, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disks_of_a_majority_are_told_at_every_node_and_reads_go_on() {
+    let mut disks = Vec::new();
+    for _ in 0..3 {
+        match SmallDisk::mount(48) {
+            Ok(disk) => disks.push(disk),
+            Err(why) => {
+                println!("skipped: no file system to fill: {why}");
+                return;
+            }
+        }
+    }
+    let mut making = Making::nodes(3).flags(&["--storage-log-file-bytes", "1048576"]);
+    making.data_dirs =
+        disks.iter().enumerate().map(|(node, disk)| (node, disk.path().join("data"))).collect();
+    let cluster = Cluster::start(making).await;
+    let leader = cluster.leader().await;
+    let mut registers = [0, 1, 2]
+        .map(|node| RegisterServiceClient::new(cluster.nodes[node].channel(Duration::from_secs(20))));
+    let put =
+        |value: usize| PutRequest { key: b"k".to_vec(), value: vec![b'x'; value], ..PutRequest::default() };
+    registers[leader].put(put(1)).await.unwrap();
+    // The leader's and the next one's.
+    let full = [leader, (leader + 1) % 3];
+    let ballast = full.map(|node| disks[node].fill());
+    // Until both have noticed: what they write into room that they had already still succeeds.
+    let until = Instant::now() + Duration::from_mins(1);
+    for number in 0.. {
+        let noticed = |node: &usize| cluster.nodes[*node].log().contains("the disk is full");
+        if full.iter().all(noticed) {
+            break;
+        }
+        assert!(Instant::now() < until, "nobody noticed");
+        let began = Instant::now();
+        if let Err(status) = registers[number % 3].put(put(60_000)).await {
+            println!("put {number} after {:?}: {}", began.elapsed(), status.message());
+        }
+    }
+    // Whoever leads by now goes on, and everybody is told the same by every node.
+    let leads = cluster.leader().await;
+    for _ in 0..3 {
+        for (node, service) in registers.iter_mut().enumerate() {
+            let began = Instant::now();
+            let status = service.put(put(60_000)).await.unwrap_err();
+            let reason = error_of_status(&status).unwrap_or_else(|| panic!("{status:?}")).reason();
+            assert_eq!(reason, ErrorReason::DiskFull, "node {node}: {status:?}");
+            let got = service.get(GetRequest { key: b"k".to_vec(), ..GetRequest::default() }).await;
+            assert!(got.unwrap().into_inner().register.is_some(), "node {node}");
+            assert!(began.elapsed() < PROMPT, "node {node} took {:?}", began.elapsed());
+        }
+    }
+    assert_eq!(cluster.leader().await, leads);
+    for file in ballast {
+        std::fs::remove_file(file).unwrap();
+    }
+    cluster.until_ready().await;
+    for service in &mut registers {
+        service.put(put(2)).await.unwrap();
+    }
 }

@@ -124,7 +124,7 @@ async fn operators_see_the_cluster(cluster: &Cluster) {
     let groups = admin.groups(GroupsRequest::default()).await.unwrap().into_inner();
     assert!(groups.via_gateway && groups.groups[0].raft_term > 0, "{groups:?}");
     let next = (cluster.leader().await + 1) % 3;
-    let transfer = TransferRequest { group_id: 0, node_id: next as u64 + 1 };
+    let transfer = TransferRequest { group_id: 0, node_id: next as u64 + 1, passed_on: false };
     assert_eq!(admin.transfer(transfer).await.unwrap().into_inner().leader_id, next as u64 + 1);
     // The gateways follow.
     grant(&cluster.gateways[1], 71).await;
@@ -138,7 +138,7 @@ async fn operators_see_how_far_members_are_without_dialling_a_node() {
     cluster.add_gateway(0, &["--cluster-name", "it"]).await;
     let admin = AdminServiceClient::new(cluster.gateways[0].channel(PATIENCE));
     for group_id in 0..3 {
-        let request = TransferRequest { group_id, node_id: u64::from(group_id) + 1 };
+        let request = TransferRequest { group_id, node_id: u64::from(group_id) + 1, passed_on: false };
         until("each node leads one group", || async { admin.clone().transfer(request).await.is_ok() }).await;
     }
     let mut command = Command::new("strace");

@@ -372,7 +372,7 @@ async fn a_change_that_was_interrupted_is_seen_in_the_list_and_goes_on() {
 
 /// Has a node lead a group.
 async fn led_by(cluster: &Cluster, group_id: u32, node: usize) {
-    let request = TransferRequest { group_id, node_id: node as u64 + 1 };
+    let request = TransferRequest { group_id, node_id: node as u64 + 1, passed_on: false };
     until("it leads the group", || async {
         for asked in &cluster.nodes {
             // Whoever does not lead refuses.

@@ -175,7 +175,7 @@ async fn leadership_lease_ends_and_forced_releases_have_one_log_line_each_with_t
     }
 
     let gained = said(&cluster.nodes[follower], "this node leads").len();
-    let transfer = TransferRequest { group_id: 0, node_id: follower as u64 + 1 };
+    let transfer = TransferRequest { group_id: 0, node_id: follower as u64 + 1, passed_on: false };
     AdminServiceClient::new(cluster.nodes[old].channel(PATIENCE)).transfer(transfer).await.unwrap();
     cluster::until("the follower leads", || async { cluster.leader().await == follower }).await;
     let told = || async { said(&cluster.nodes[follower], "this node leads").len() == gained + 1 };

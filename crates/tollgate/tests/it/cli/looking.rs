@@ -279,6 +279,8 @@ fn limits_are_shown_and_changed() {
     cli.call(&["limits", "set", &format!("names_per_request_max={before}")]).with(0);
     cli.call(&["limits", "get", "no_such_limit"]).with(64);
     cli.call(&["limits", "set", "locks_max"]).with(64);
+    let unknown = cli.call(&["limits", "set", "lock_max=5"]).with(64);
+    assert!(unknown.stderr.contains("locks_max"), "it names those that there are: {}", unknown.stderr);
 }
 
 #[test]

@@ -86,7 +86,10 @@ async fn a_follower_that_stands_still_under_a_client_costs_it_no_lease() {
     let guard = session.lock("held").acquire().await.unwrap();
     let other = (old + 1) % 3;
     let mut admin = AdminServiceClient::new(cluster.nodes[old].channel(PATIENCE));
-    admin.transfer(TransferRequest { group_id: 0, node_id: other as u64 + 1 }).await.unwrap();
+    admin
+        .transfer(TransferRequest { group_id: 0, node_id: other as u64 + 1, passed_on: false })
+        .await
+        .unwrap();
     cluster.leader_but(Some(old)).await;
     cluster.nodes[old].signal("STOP");
     for _ in 0..30 {
@@ -111,7 +114,10 @@ async fn a_change_of_leader_costs_no_session_that_ends_with_its_connection() {
     for _ in 0..2 {
         let other = (leader + 1) % 3;
         let mut admin = AdminServiceClient::new(cluster.nodes[leader].channel(PATIENCE));
-        admin.transfer(TransferRequest { group_id: 0, node_id: other as u64 + 1 }).await.unwrap();
+        admin
+            .transfer(TransferRequest { group_id: 0, node_id: other as u64 + 1, passed_on: false })
+            .await
+            .unwrap();
         leader = cluster.leader_but(Some(leader)).await;
         // A line that the client has left would be closed as soon as nothing is under way on it.
         for _ in 0..10 {

@@ -16,7 +16,7 @@ pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
     let says = format!("transfer group {group} from node {} to node {}", arena.id(leader), arena.id(to));
     let number = arena.begin(draw.kind, &says);
     let channel = arena.ports(leader).channel(Duration::from_secs(3));
-    let asked = TransferRequest { group_id: group, node_id: arena.id(to) };
+    let asked = TransferRequest { group_id: group, node_id: arena.id(to), passed_on: false };
     let _ = AdminServiceClient::new(channel).transfer(asked).await;
     arena.end(number);
     Ok(())

@@ -1,0 +1,198 @@
+//! Limits, read and changed over all groups.
+//!
+//! Limits are part of a group's state, so to change them takes an entry in each group. Whichever node is asked has the
+//! leader of each group make that group's. Invariant: what can't be is refused before any group has changed, and an
+//! error says which groups have changed and which have not. Not here: names and ranges (`tollgate_proto::convert`).
+
+use super::leaders::Leaders;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tollgate_core::{Command, Reply};
+use tollgate_gateway::{Repeat, Router, operation};
+use tollgate_node::{Answer, Ask, Consistency, NodeHandle, Sight};
+use tollgate_proto::convert;
+use tollgate_proto::v1::{self, Error};
+use tollgate_types::{GroupId, Limits};
+
+/// How long the leaders may take: less than clients do.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Groups that are asked at a time.
+const AT_ONCE: usize = 16;
+
+/// Reads and changes limits. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct LimitChanges {
+    router: Router,
+    node: NodeHandle,
+    leaders: Leaders,
+    /// Whoever changes limits here, as their leader: what one changes must not be undone by another that has read them
+    /// before.
+    alone: Arc<Mutex<()>>,
+}
+
+impl LimitChanges {
+    pub(super) fn new(router: Router, node: NodeHandle, leaders: Leaders) -> LimitChanges {
+        LimitChanges { router, node, leaders, alone: Arc::default() }
+    }
+
+    /// The limits of these groups, in their order.
+    pub(super) async fn read(&self, groups: &[GroupId]) -> Result<Vec<(GroupId, Limits)>, Error> {
+        let read = |changes: LimitChanges, group| async move { changes.look(group).await };
+        let read = self.of_each(groups, read).await;
+        read.into_iter().map(|(group, limits)| Ok((group, limits?))).collect()
+    }
+
+    /// Changes limits in these groups, which any nodes lead; the limits as they are then.
+    pub(super) async fn change(
+        &self,
+        groups: &[GroupId],
+        given: Vec<v1::Limit>,
+    ) -> Result<Vec<(GroupId, Limits)>, Error> {
+        // A limit's range may depend on other limits of its group.
+        for (group, base) in self.read(groups).await? {
+            convert::read_limits("limits", &given, &base)
+                .map_err(|error| Error { group_id: group.number(), ..error.into() })?;
+        }
+        let until = Instant::now() + PATIENCE;
+        let change = move |changes: LimitChanges, group| {
+            let given = given.clone();
+            async move { changes.change_at_leader(group, given, until).await }
+        };
+        let (mut changed, mut failed) = (Vec::new(), Vec::new());
+        for (group, outcome) in self.of_each(groups, change).await {
+            match outcome {
+                Ok(limits) => changed.push((group, limits)),
+                Err(error) => failed.push((group, error)),
+            }
+        }
+        if failed.is_empty() { Ok(changed) } else { Err(not_in_all(&changed, failed)) }
+    }
+
+    async fn change_at_leader(
+        &self,
+        group: GroupId,
+        given: Vec<v1::Limit>,
+        until: Instant,
+    ) -> Result<Limits, Error> {
+        let here = || self.change_as_leader(group, &given);
+        let there = |mut admin: super::AdminServiceClient<_>| {
+            let (limits, group_ids) = (given.clone(), vec![group.number()]);
+            let request = v1::SetLimitsRequest { limits, group_ids, passed_on: true };
+            async move {
+                let changed = admin.set_limits(request).await?.into_inner();
+                Ok(convert::read_limits("limits", &changed.limits, &Limits::DEFAULT)?)
+            }
+        };
+        self.leaders.ask(group, Repeat::Harmless, until, here, there).await
+    }
+
+    /// Changes the limits of a group, if this node leads it.
+    pub(super) async fn change_as_leader(
+        &self,
+        group: GroupId,
+        given: &[v1::Limit],
+    ) -> Result<Limits, Error> {
+        if !self.node.status().borrow().serves(group) {
+            return Err(self.leaders.not_leader(group));
+        }
+        let _alone = self.alone.lock().await;
+        let base = self.look(group).await?;
+        let limits = convert::read_limits("limits", given, &base)?;
+        if limits == base {
+            return Ok(limits);
+        }
+        let command = Box::new(Command::SetLimits(Box::new(limits.clone())));
+        let called = self.node.call(Ask::Command { group, command, fast: false }).await;
+        let called = called.map_err(|error| operation::error_of_not_answered(error, group))?;
+        match called.answer {
+            Answer::Replied { reply: Reply::Rejected(rejection), .. } => {
+                Err(operation::error_of_rejection(&rejection, group))
+            }
+            Answer::Replied { .. } => Ok(limits),
+            Answer::NotDone(error) => {
+                Err(self.router.with_address(operation::error_of_propose(&error, true)))
+            }
+            _ => Err(operation::unexpected("SetLimits")),
+        }
+    }
+
+    async fn look(&self, group: GroupId) -> Result<Limits, Error> {
+        let look = |sight: Sight<'_>| sight.state.limits().clone();
+        let read = self.router.look(group, Consistency::Linearizable, look).await;
+        read.map(|(_, limits)| limits).map_err(|error| operation::error_of_read(&error))
+    }
+
+    /// Does something about each group, a few at a time; the outcomes in the order of the groups.
+    async fn of_each<T, F>(
+        &self,
+        groups: &[GroupId],
+        each: impl Fn(LimitChanges, GroupId) -> F,
+    ) -> Vec<(GroupId, Result<T, Error>)>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let (mut under_way, mut outcomes) = (JoinSet::new(), Vec::with_capacity(groups.len()));
+        for group in groups {
+            if under_way.len() >= AT_ONCE {
+                outcomes.extend(under_way.join_next().await);
+            }
+            let (group, done) = (*group, each(self.clone(), *group));
+            under_way.spawn(async move { (group, done.await) });
+        }
+        while let Some(outcome) = under_way.join_next().await {
+            outcomes.push(outcome);
+        }
+        let unwound = "a task ends by itself, and nobody aborts it";
+        let mut outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.expect(unwound)).collect();
+        outcomes.sort_by_key(|(group, _)| *group);
+        outcomes
+    }
+}
+
+/// What to tell whose limits were not changed in all groups that they were to be changed in.
+fn not_in_all(changed: &[(GroupId, Limits)], mut failed: Vec<(GroupId, Error)>) -> Error {
+    let list = |groups: &mut dyn Iterator<Item = GroupId>| {
+        groups.map(|group| group.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let unchanged = list(&mut failed.iter().map(|(group, _)| *group));
+    let unsure = !changed.is_empty() || failed.iter().any(|(_, error)| error.may_have_happened);
+    let (group, error) = failed.swap_remove(0);
+    if changed.is_empty() && failed.is_empty() {
+        return error;
+    }
+    let so_far = match list(&mut changed.iter().map(|(group, _)| *group)) {
+        none if none.is_empty() => "the limits are changed in no group for sure".to_owned(),
+        groups => format!("the limits are changed in these groups: {groups}"),
+    };
+    let says = &error.message;
+    let message = format!(
+        "{so_far}; not in these, or not for sure: {unchanged} (group {group}: {says}); set them again"
+    );
+    Error { message, may_have_happened: unsure, ..error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_proto::v1::ErrorReason;
+
+    #[test]
+    fn who_changes_limits_in_some_groups_only_is_told_in_which() {
+        let group = GroupId::new;
+        let error = |reason| Error::new(reason, "it is so");
+        let changed = [0, 3].map(|number| (group(number), Limits::DEFAULT));
+        let nobody =
+            || vec![(group(1), error(ErrorReason::NoLeader)), (group(2), error(ErrorReason::NoLeader))];
+        let told = not_in_all(&changed, nobody());
+        assert_eq!((told.reason(), told.may_have_happened), (ErrorReason::NoLeader, true));
+        assert!(told.message.contains("changed in these groups: 0, 3;"), "{}", told.message);
+        assert!(told.message.contains(": 1, 2 (group 1: it is so)"), "{}", told.message);
+        assert!(!not_in_all(&[], nobody()).may_have_happened);
+        let alone = not_in_all(&[], vec![(group(0), error(ErrorReason::DiskFull))]);
+        assert_eq!(alone.message, "it is so", "where there is one group there is nothing to tell apart");
+    }
+}

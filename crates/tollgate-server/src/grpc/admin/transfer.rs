@@ -1,0 +1,106 @@
+//! Handing the leadership of a group on.
+//!
+//! Its leader sees to it. Invariant: what can't succeed is refused at once, with the reason; what fails on the way says
+//! so as soon as the leader has given up. Not here: how leadership is handed on (`tollgate_replica`).
+
+use super::{Admin, LOOK_EVERY, PATIENCE};
+use std::time::{Duration, Instant};
+use tollgate_gateway::{Repeat, operation};
+use tollgate_node::Ask;
+use tollgate_proto::convert;
+use tollgate_proto::v1::{Error, ErrorReason, TransferRequest, TransferResponse};
+use tollgate_replica::{Host, MemberRefusal, ProposeError};
+use tollgate_types::{GroupId, NodeId};
+use tonic::Status;
+
+/// A leader that has just taken over has not heard of everybody yet: only after so long it means it when it says that
+/// somebody does not answer.
+const FRESH_LEADER: Duration = Duration::from_secs(1);
+
+impl Admin {
+    pub(super) async fn hand_on(&self, request: &TransferRequest) -> Result<TransferResponse, Status> {
+        let group = self.group(request.group_id)?;
+        let to = convert::read_node_id_or_none(request.node_id);
+        let leader = if request.passed_on {
+            self.hand_on_as_leader(group, to).await?
+        } else {
+            // A second hand-over to nobody in particular would move it once more.
+            let repeat = if to.is_some() { Repeat::Harmless } else { Repeat::Never };
+            let until = Instant::now() + PATIENCE;
+            let here = || self.hand_on_as_leader(group, to);
+            let there = |mut admin: super::AdminServiceClient<_>| async move {
+                let request = TransferRequest { passed_on: true, ..*request };
+                let handed_on = admin.transfer(request).await?.into_inner();
+                Ok(NodeId::new(handed_on.leader_id))
+            };
+            self.leaders.ask(group, repeat, until, here, there).await?
+        };
+        let leader_id = leader.map_or(0, NodeId::number);
+        Ok(TransferResponse { header: self.header(group), leader_id })
+    }
+
+    /// Hands leadership on, if this node has it; who leads then.
+    async fn hand_on_as_leader(&self, group: GroupId, to: Option<NodeId>) -> Result<Option<NodeId>, Error> {
+        let own = self.node.node();
+        let leads = self.node.status().borrow().leader(group) == Some(own);
+        if !leads {
+            return Err(self.leaders.not_leader(group));
+        }
+        if to == Some(own) {
+            return Ok(to);
+        }
+        self.object(group, to).await?;
+        self.node.tell(Ask::TransferLeadership { group, to });
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let look = move |host: &Host| (host.leader(group), host.hands_on(group));
+            let (leader, hands_on) = self.seen(group, look).await?;
+            match leader {
+                Some(leader) if leader != own => return Ok(Some(leader)),
+                // It stood still, or lacked too much.
+                Some(_) if !hands_on => return Err(nobody_took_over()),
+                _ if Instant::now() >= until => return Err(nobody_took_over()),
+                _ => tokio::time::sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    /// Refuses what can't succeed.
+    async fn object(&self, group: GroupId, to: Option<NodeId>) -> Result<(), Error> {
+        let began = Instant::now();
+        loop {
+            let look = move |host: &Host| {
+                let members = host.members(group).map(|members| members.all()).unwrap_or_default();
+                (host.transfer_refusal(group, to), members)
+            };
+            let (refusal, members) = self.seen(group, look).await?;
+            match refusal {
+                None => return Ok(()),
+                Some(MemberRefusal::NotMember { node }) => {
+                    let members = members.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                    let says = format!("node {node} is not a member: the members are these nodes: {members}");
+                    return Err(Error::new(ErrorReason::MemberRefused, says));
+                }
+                Some(refusal) if began.elapsed() >= FRESH_LEADER => {
+                    return Err(operation::error_of_propose(&ProposeError::Refused(refusal), true));
+                }
+                Some(_) => tokio::time::sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    async fn seen<T: Send + 'static>(
+        &self,
+        group: GroupId,
+        look: impl FnOnce(&Host) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let seen = self.node.inspect(look).await;
+        seen.map_err(|error| operation::error_of_not_answered(error, group))
+    }
+}
+
+fn nobody_took_over() -> Error {
+    let says = "nobody took over: the node that was to lead stood still, or lacked too much; look at `tollgate member \
+                ls`, and try again";
+    Error::new(ErrorReason::MemberRefused, says)
+}
