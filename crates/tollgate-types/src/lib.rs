@@ -15,6 +15,7 @@
 //! ```
 
 mod bytes;
+mod escaped;
 mod group;
 mod group_map;
 mod invalid;
@@ -30,6 +31,7 @@ mod slot;
 mod text;
 mod time;
 
+pub use escaped::{Escaped, escaped};
 pub use group::GroupId;
 pub use group_map::{GROUPS_MAX, GroupMap, SlotRange};
 pub use invalid::Invalid;
