@@ -116,7 +116,7 @@ impl LockChange {
 
 /// The key of a holder or waiter: name "/" lease in hex ["/" owner].
 pub fn claim_key(name: &Name, lease: LeaseId, owner: &Owner) -> String {
-    if owner.is_empty() { format!("{name}/{lease}") } else { format!("{name}/{lease}/{owner}") }
+    if owner.is_empty() { format!("{name}/{lease:016x}") } else { format!("{name}/{lease:016x}/{owner}") }
 }
 
 /// What a change counts against the bound of the history: a fixed rule, so that all replicas drop it alike.

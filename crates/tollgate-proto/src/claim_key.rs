@@ -18,7 +18,7 @@ use tollgate_types::{LeaseId, Name, Owner};
 /// ```
 pub fn claim_key(name: &Name, lease: LeaseId, owner: &Owner) -> String {
     let mut key = String::with_capacity(name.len() + owner.len() + 18);
-    write!(key, "{name}/{lease}").expect("a string takes all text");
+    write!(key, "{name}/{lease:016x}").expect("a string takes all text");
     if !owner.is_empty() {
         write!(key, "/{owner}").expect("a string takes all text");
     }

@@ -43,6 +43,12 @@ pub enum Invalid {
         /// Which value.
         what: &'static str,
     },
+    /// A text that is no lease id.
+    #[error("a lease id is written as L- and 16 hex digits: write {instead}")]
+    NotLeaseId {
+        /// The ids that may have been meant.
+        instead: String,
+    },
     /// A number outside its range.
     #[error("{what} is {value}: it must be from {min} to {max}")]
     OutOfRange {

@@ -1,13 +1,22 @@
 //! Lease ids, whose top bits name the slot where the lease lives.
+//!
+//! Written as `L-` and sixteen hex digits, for people and command lines. Bare digits could be hex, as in the keys of
+//! holders, or decimal, as in JSON, and no length tells which: they are not read as an id.
 
 use crate::invalid::{Invalid, in_range};
 use crate::slot::{SLOTS, Slot};
 use std::fmt;
 use std::num::NonZeroU64;
+use std::str::FromStr;
 
 /// Bits below the slot: a counter in assigned ids, anything in chosen ones.
 const COUNTER_BITS: u32 = 49;
 const ID_END: u64 = 1 << 63;
+
+/// What every written id begins with.
+const PREFIX: &str = "L-";
+/// Hex digits of a written id, leading zeros included.
+const DIGITS: usize = 16;
 
 /// A lease's id: 1 to 2^63 - 1, so that it fits a signed 64-bit integer. Bits 49 to 62 are its slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,11 +49,59 @@ impl LeaseId {
     }
 }
 
-/// Sixteen hex digits, as in the keys of holders and waiters.
+/// `L-` and sixteen hex digits.
+///
+/// ```
+/// use tollgate_types::LeaseId;
+/// let id = LeaseId::new(0x666_6c05_6fc0_de30)?;
+/// assert_eq!(id.to_string(), "L-06666c056fc0de30");
+/// assert_eq!("L-06666c056fc0de30".parse::<LeaseId>()?, id);
+/// # Ok::<(), tollgate_types::Invalid>(())
+/// ```
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.get())
+        write!(f, "{PREFIX}{self:016x}")
     }
+}
+
+/// The number alone: `{:016x}` is the form in the keys of holders and waiters.
+impl fmt::LowerHex for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.get(), f)
+    }
+}
+
+/// Reads the form that `Display` writes, and no other. The error for bare digits has the ids that they may stand for.
+impl FromStr for LeaseId {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<LeaseId, Invalid> {
+        let digits = text.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS);
+        match digits.and_then(|digits| number(digits, 16)) {
+            Some(id) => LeaseId::new(id),
+            None => Err(Invalid::NotLeaseId { instead: instead(text) }),
+        }
+    }
+}
+
+/// What may have been meant by a text that is no id.
+fn instead(text: &str) -> String {
+    let marked = text.strip_prefix("0x");
+    let id = |digits, radix| number(digits, radix).and_then(|id| LeaseId::new(id).ok());
+    let decimal = if marked.is_none() { id(text, 10) } else { None };
+    match (id(marked.unwrap_or(text), 16), decimal) {
+        (Some(hex), Some(decimal)) if hex != decimal => {
+            format!("{hex} if these are hex digits, {decimal} if they are decimal, as in JSON")
+        }
+        (Some(id), _) | (None, Some(id)) => id.to_string(),
+        (None, None) => format!("it as `tollgate lease ls` shows it, such as {PREFIX}06666c056fc0de30"),
+    }
+}
+
+/// The number that consists of these digits, without a sign.
+fn number(digits: &str, radix: u32) -> Option<u64> {
+    let all_digits = digits.chars().all(|digit| digit.is_digit(radix));
+    u64::from_str_radix(digits, radix).ok().filter(|_| all_digits)
 }
 
 impl fmt::Debug for LeaseId {
@@ -74,5 +131,50 @@ mod tests {
         assert!(LeaseId::new(0).is_err());
         assert!(LeaseId::new(ID_END).is_err());
         assert_eq!(LeaseId::new(ID_END - 1).unwrap().slot().number(), SLOTS - 1);
+    }
+
+    #[test]
+    fn an_id_is_read_as_it_is_written() {
+        for number in [1, 0x1234, 0x1234_5678_9012_3456, ID_END - 1] {
+            let id = LeaseId::new(number).unwrap();
+            assert_eq!(id.to_string().parse(), Ok(id));
+            assert_eq!(id.to_string().len(), PREFIX.len() + DIGITS);
+        }
+        assert_eq!("L-000000000000ABCD".parse(), LeaseId::new(0xabcd));
+        assert_eq!(format!("{:016x}", LeaseId::new(0x2a).unwrap()), "000000000000002a");
+    }
+
+    #[test]
+    fn digits_that_may_mean_two_ids_are_refused_with_both() {
+        let says = |text: &str| text.parse::<LeaseId>().unwrap_err().to_string();
+        assert_eq!(
+            says("0000000000001234"),
+            "a lease id is written as L- and 16 hex digits: write L-0000000000001234 if these are hex digits, \
+             L-00000000000004d2 if they are decimal, as in JSON"
+        );
+        for (text, instead) in [
+            ("06666c056fc0de30", "write L-06666c056fc0de30"),
+            ("0x1f", "write L-000000000000001f"),
+            ("461211709160782384", "write L-06668d9b1ac77a30"),
+            ("7", "write L-0000000000000007"),
+        ] {
+            assert!(says(text).ends_with(instead), "{text}: {}", says(text));
+        }
+        for text in [
+            "",
+            "L-",
+            "L-06666c05",
+            "jobs",
+            "-1",
+            "+7",
+            "L-+000000000000007",
+            "L-06666c056fc0de300",
+            "\u{661}",
+        ] {
+            assert!(says(text).contains("tollgate lease ls"), "{text}: {}", says(text));
+        }
+        for number in ["L-0000000000000000", "L-8000000000000000"] {
+            assert!(says(number).contains("must be from 1"), "{number}: {}", says(number));
+        }
     }
 }

@@ -1,20 +1,22 @@
-//! Lease ids as the command line writes and reads them: sixteen hex digits, as in the keys of holders.
+//! Lease ids as the command line writes and reads them: `L-` and sixteen hex digits.
 //!
-//! The JSON API writes them in decimal, and a decimal number may have sixteen digits too. Ids that the cluster or a
-//! client draws have nineteen or so in decimal, hardly ever sixteen; so sixteen digits are hex, always, and a decimal
-//! number is read as one only if it has another length: a 0 in front gives it one.
+//! Bare digits are read as well. The JSON API writes ids in decimal, and a decimal number may have sixteen digits too.
+//! Ids that the cluster or a client draws have nineteen or so in decimal, hardly ever sixteen; so sixteen digits are
+//! hex, always, and a decimal number is read as one only if it has another length: a 0 in front gives it one.
 
 use tollgate_client::LeaseId;
 
-/// Reads an id: sixteen hex digits, hex digits after `0x`, or a decimal number of any other length.
+/// Reads an id: as it is written, sixteen hex digits, hex digits after `0x`, or a decimal number of any other length.
 pub(crate) fn parse(text: &str) -> Result<LeaseId, String> {
+    if text.starts_with("L-") {
+        return text.parse::<LeaseId>().map_err(|invalid| invalid.to_string());
+    }
     let number = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
         None if text.len() == 16 => u64::from_str_radix(text, 16),
         None => text.parse(),
     };
-    let number = number
-        .map_err(|_| "is no lease id: copy its sixteen hex digits from `tollgate lease ls`".to_owned())?;
+    let number = number.map_err(|_| "is no lease id: copy it from `tollgate lease ls`".to_owned())?;
     LeaseId::new(number).map_err(|invalid| invalid.to_string())
 }
 

@@ -162,14 +162,14 @@ mod tests {
     fn a_lost_lease_is_a_violation() {
         let mut run = Scenario::with_leases(2);
         run.final_state(12, &[1], &[]);
-        run.breaks(P4, "the final state lacks lease 0000000000000002");
+        run.breaks(P4, "the final state lacks lease L-0000000000000002");
     }
 
     #[test]
     fn a_lease_that_is_not_found_though_it_was_renewed_is_a_violation() {
         let mut run = Scenario::with_leases(1);
         run.wait_ms(8_000).keep_alive(1).wait_ms(5_000).keep_alive_not_found(1);
-        run.breaks(P4, "lease 0000000000000001 was not found");
+        run.breaks(P4, "lease L-0000000000000001 was not found");
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         let mut run = Scenario::with_leases(1);
         let call = run.lock("a", 1, 10).last_call();
         run.again(call, Outcome::LeaseNotFound);
-        run.breaks(P4, "lease 0000000000000001 was not found");
+        run.breaks(P4, "lease L-0000000000000001 was not found");
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
     fn a_grant_to_a_lease_that_was_revoked_is_a_violation() {
         let mut run = Scenario::with_leases(1);
         run.revoke(1).lock("a", 1, 10);
-        run.breaks(P4, "a was granted to 0000000000000001/");
+        run.breaks(P4, "a was granted to L-0000000000000001/");
         let mut run = Scenario::with_leases(1);
         run.revoke(1).grant_anew(1, 8).lock("a", 1, 10).read("a", 10, &[(1, 10)]);
         run.passes();

@@ -211,12 +211,12 @@ mod tests {
         let view =
             LockView { name: name(), holders: vec![holder()], waiters: vec![waiter()], closed_until: None };
         let expected = [
-            "jobs has been held (exclusive) for 0 ms by w1 (lease 0000000000000001) with token 3, because \
+            "jobs has been held (exclusive) for 0 ms by w1 (lease L-0000000000000001) with token 3, because \
              \"schema v42\"; the grant ends in 9.5 s unless its lease is renewed.",
-            "Number 1 in line is a client without a name (lease 0000000000000002, owner t), which wants it (shared); \
-             it has waited for 0 ms behind jobs/0000000000000001 and gives up in 700 ms.",
-            "When those in its way release it, or their leases end, a client without a name (lease 0000000000000002, \
-             owner t) is next.",
+            "Number 1 in line is a client without a name (lease L-0000000000000002, owner t), which wants it \
+             (shared); it has waited for 0 ms behind jobs/0000000000000001 and gives up in 700 ms.",
+            "When those in its way release it, or their leases end, a client without a name (lease \
+             L-0000000000000002, owner t) is next.",
         ];
         assert_eq!(explain_lines(&name(), Some((&view, Counts::of(&view))), LogTime::ZERO), expected);
     }

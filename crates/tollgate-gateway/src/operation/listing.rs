@@ -82,6 +82,7 @@ impl ListLocks {
             response.locks.push(shown);
             last = Some(lock.name);
         }
+        let last = last.map(|name| name.to_string());
         let next = self.from.next(more, last, response.locks.len());
         next.map(|from| ListLocks { from, ..self }).map_err(|cursor| response.cursor = cursor).ok()
     }
@@ -115,13 +116,13 @@ impl LeaseList {
         // A lease is listed where it lives, and nowhere else.
         let homes = leases.iter().filter(|lease| lease.stub.is_none());
         response.leases.extend(homes.map(|lease| view::lease(lease, snapshot.now(), group)));
-        let last = leases.pop().map(|lease| lease.lease);
+        let last = leases.pop().map(|lease| format!("{:016x}", lease.lease));
         let next = self.from.next(more, last, response.leases.len());
         next.map(|from| LeaseList { from }).map_err(|cursor| response.cursor = cursor).ok()
     }
 }
 
-impl<T: std::fmt::Display> Place<T> {
+impl<T> Place<T> {
     fn read(
         cursor: &str,
         groups: &[GroupId],
@@ -149,10 +150,10 @@ impl<T: std::fmt::Display> Place<T> {
     }
 
     /// Where to go on: for the same answer, or, as a cursor, for the next one. `more`: whether the group has more,
-    /// behind the `last` one told; `have` is how many the answer has.
-    fn next(&self, more: bool, last: Option<T>, have: usize) -> Result<Place<T>, String> {
+    /// behind the `last` one told, as `read` knows it; `have` is how many the answer has.
+    fn next(&self, more: bool, last: Option<String>, have: usize) -> Result<Place<T>, String> {
         if more {
-            let last = last.map_or_else(String::new, |last| last.to_string());
+            let last = last.unwrap_or_default();
             return Err(format!("{}/{last}", self.group));
         }
         let Some((group, rest)) = self.rest.split_first() else { return Err(String::new()) };

@@ -26,8 +26,10 @@ impl Aliases {
         Ok(lease)
     }
 
-    /// Writes aliases in place of the ids in a text.
+    /// Writes aliases in place of the ids in a text, in both forms: by themselves, and in keys.
     pub(super) fn put_into(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (alias, lease)| text.replace(&lease.to_string(), alias))
+        self.0.iter().fold(text.to_owned(), |text, (alias, lease)| {
+            text.replace(&lease.to_string(), alias).replace(&format!("{lease:016x}"), alias)
+        })
     }
 }

@@ -15,7 +15,7 @@ fn busy(cli: &Cli, name: &str) -> (super::Running, super::Running) {
     (holder, waiter)
 }
 
-/// Ids, tokens and revisions are strings, and leases sixteen hex digits.
+/// Ids, tokens and revisions are strings, and leases `L-` and sixteen hex digits.
 fn check_strings(value: &Value) {
     match value {
         Value::Array(items) => items.iter().for_each(check_strings),
@@ -27,7 +27,8 @@ fn check_strings(value: &Value) {
                         .any(|end| name.ends_with(end));
                 assert!(!is_id || field.is_string() || field.is_null(), "{name} is {field}");
                 if let (true, Some(id)) = (name.ends_with("lease_id"), field.as_str()) {
-                    assert!(id.len() == 16 && u64::from_str_radix(id, 16).is_ok(), "{id}");
+                    let digits = id.strip_prefix("L-").unwrap_or_default();
+                    assert!(digits.len() == 16 && u64::from_str_radix(digits, 16).is_ok(), "{id}");
                 }
                 check_strings(field);
             }

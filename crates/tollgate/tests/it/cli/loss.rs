@@ -8,6 +8,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 use tollgate_proto::v1::LeaseTimeToLiveRequest;
+use tollgate_types::LeaseId;
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -351,7 +352,7 @@ async fn p7_sigstop_of_all_nodes_the_command_is_gone_before_the_lease_can_end_on
     let (running, pid) = start(&cli, "loss/nodes-stopped", &[], STUBBORN);
     let child: u32 = running.until_tells("child ").parse().unwrap();
     let lock = cli.call(&["get", "loss/nodes-stopped", "-o", "json"]).with(0).json();
-    let lease = u64::from_str_radix(lock["holders"][0]["lease_id"].as_str().unwrap(), 16).unwrap();
+    let lease = lock["holders"][0]["lease_id"].as_str().unwrap().parse::<LeaseId>().unwrap().get();
 
     let renewal = renewed(&cluster, lease).await;
     for node in &cluster.nodes {
