@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::unary::Repeat;
 use std::time::Duration;
 use tollgate_proto::v1;
-use tonic::Streaming;
+use tonic::{Status, Streaming};
 
 /// How long a node may send nothing.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -39,12 +39,24 @@ impl Admin {
     }
 }
 
+/// Why a backup ended before it was complete. Nothing was changed, so it may always be asked for again.
+fn broke_off(status: &Status) -> Error {
+    match tollgate_proto::error_of_status(status) {
+        Some(_) => Error::of_status(status),
+        None => {
+            let says =
+                format!("the node that made the backup went away ({}): ask for it again", status.message());
+            Error::new(ErrorKind::Unreachable, says, false)
+        }
+    }
+}
+
 impl Backup {
     /// The next piece; none at the end. After an error what came so far is no backup.
     pub async fn next(&mut self) -> Result<Option<BackupPiece>, Error> {
         let piece = match tokio::time::timeout(PATIENCE, self.stream.message()).await {
             Ok(Ok(piece)) => piece,
-            Ok(Err(status)) => return Err(Error::of_status(&status)),
+            Ok(Err(status)) => return Err(broke_off(&status)),
             Err(_) => {
                 let says = format!("the node sent nothing of the backup for {PATIENCE:?}: ask for it again");
                 return Err(Error::new(ErrorKind::TimedOut, says, false));
@@ -56,5 +68,19 @@ impl Backup {
             groups_done: piece.groups_done,
         };
         Ok(piece.map(of))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_that_breaks_off_changed_nothing_and_may_be_asked_for_again() {
+        let broken = broke_off(&Status::internal("h2 protocol error: error reading a body from connection"));
+        assert_eq!((broken.kind(), broken.may_have_happened()), (ErrorKind::Unreachable, false));
+        assert!(broken.message().contains("ask for it again"), "{broken}");
+        let refused = v1::Error::new(v1::ErrorReason::Overloaded, "one is made already");
+        assert_eq!(broke_off(&refused.into()).reason(), Some("OVERLOADED"));
     }
 }

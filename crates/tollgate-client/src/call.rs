@@ -180,6 +180,8 @@ fn broke() -> Error {
 fn verdict(op: &Op, error: &v1::Error) -> Verdict {
     use ErrorReason as R;
     match error.reason() {
+        // It was under way when the disks filled up.
+        R::DiskFull if error.may_have_happened => Verdict::Unsure,
         R::NotLeader
         | R::NoLeader
         | R::ShuttingDown
@@ -329,5 +331,7 @@ mod tests {
             assert!(matches!(verdict(&op, &disk), Verdict::Again), "{op:?}");
         }
         assert!(matches!(verdict(&cancel(0), &full), Verdict::Final));
+        let midway = v1::Error { may_have_happened: true, ..disk };
+        assert!(matches!(verdict(&cancel(0), &midway), Verdict::Unsure));
     }
 }

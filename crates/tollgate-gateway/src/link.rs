@@ -4,7 +4,7 @@
 //! every call is answered once, by the other node or because the stream broke, and then nobody knows what became of it;
 //! when its caller goes before that, the other node is told. Not here: whether to try again (`router`).
 
-use crate::admission::Place;
+use crate::line::Line;
 use crate::operation::{Kind, Prepared};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -150,7 +150,7 @@ impl Links {
         address: &str,
         op: Op,
         from: &Address,
-        place: Option<Arc<Place>>,
+        line: Line,
     ) -> Result<Awaited, Lost> {
         let link = self.link(whom, address);
         let id = link.next.fetch_add(1, Ordering::Relaxed) + 1;
@@ -158,7 +158,7 @@ impl Links {
         let gone = Arc::new(AtomicBool::new(false));
         let from = if tells_where(&op) { from.to_string() } else { String::new() };
         let queue = if is_urgent(&op) { &link.urgent } else { &link.calls };
-        let call = Call { id, op, from, answer: sender, gone: Arc::clone(&gone), place };
+        let call = Call { id, op, from, answer: sender, gone: Arc::clone(&gone), line };
         queue.send(call).await.map_err(|_| Lost::UNSENT)?;
         Ok(Awaited { id, gone, hang_ups: link.hang_ups, answer })
     }
@@ -225,8 +225,8 @@ struct Call {
     answer: oneshot::Sender<Result<OpResult, Lost>>,
     /// Nobody wants it any more.
     gone: Arc<AtomicBool>,
-    /// What lets it count as under way here.
-    place: Option<Arc<Place>>,
+    /// What to do when it joins a queue there.
+    line: Line,
 }
 
 impl Call {
@@ -261,7 +261,7 @@ struct Pending {
 #[derive(Debug)]
 struct Waiting {
     answer: oneshot::Sender<Result<OpResult, Lost>>,
-    place: Option<Arc<Place>>,
+    line: Line,
     /// Whether it was sent in a frame of its own that may have been too long.
     suspect: bool,
 }
@@ -271,8 +271,8 @@ impl Pending {
         self.waiting.lock().expect("nobody panics with it")
     }
 
-    fn add(&self, Call { id, mut op, from, answer, place, .. }: Call) -> v1::Operation {
-        self.lock().insert(id, Waiting { answer, place, suspect: false });
+    fn add(&self, Call { id, mut op, from, answer, line, .. }: Call) -> v1::Operation {
+        self.lock().insert(id, Waiting { answer, line, suspect: false });
         if planted(Bug::SeqNotForwarded)
             && let Op::Unlock(v1::UnlockRequest { request, .. }) | Op::Lock(v1::LockRequest { request, .. }) =
                 &mut op
@@ -285,9 +285,10 @@ impl Pending {
     fn answered(&self, result: v1::OperationResult) {
         let Some(outcome) = result.result else { return };
         let mut all = self.lock();
-        if matches!(outcome, OpResult::Queued(_)) {
-            let waiting = all.get(&result.id);
-            waiting.and_then(|waiting| waiting.place.as_ref()).iter().for_each(|place| place.leave());
+        if let OpResult::Queued(queued) = outcome {
+            let line = all.get(&result.id).map(|waiting| waiting.line.clone());
+            drop(all);
+            line.iter().for_each(|line| line.joined(queued));
         } else if let Some(waiting) = all.remove(&result.id) {
             // Its caller may be gone.
             let _ = waiting.answer.send(Ok(outcome));
@@ -466,6 +467,7 @@ async fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::OnQueue;
 
     type Answered = oneshot::Receiver<Result<OpResult, Lost>>;
 
@@ -473,7 +475,7 @@ mod tests {
         let (answer, answered) = oneshot::channel();
         let put = v1::PutRequest { value: vec![7; bytes], ..Default::default() };
         let (from, gone) = (String::new(), Arc::default());
-        (Call { id, op: Op::Put(put), from, answer, gone, place: None }, answered)
+        (Call { id, op: Op::Put(put), from, answer, gone, line: Line::default() }, answered)
     }
 
     /// Room for so many calls.
@@ -568,17 +570,23 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_a_queue_elsewhere_gives_its_place_to_the_next() {
+    fn what_waits_in_a_queue_elsewhere_tells_so_and_gives_its_place_to_the_next() {
         let admission = crate::admission::Admission::new(1);
         let asked = crate::asked::Asked { kind: 0, fencing_token: 0 };
         let pending = Pending::default();
         let (waits, _answered) = call(1, 1);
         let place = Arc::new(admission.admit(asked).unwrap());
-        pending.add(Call { place: Some(Arc::clone(&place)), ..waits });
+        let (tell, told) = std::sync::mpsc::channel();
+        let on_queue = Some(OnQueue::new(move |queued: v1::Queued| tell.send(queued.position).unwrap()));
+        let line = Line { place: Some(Arc::clone(&place)), on_queue };
+        pending.add(Call { line, ..waits });
         assert!(admission.admit(asked).is_err());
-        let queued = Some(OpResult::Queued(v1::Queued::default()));
-        pending.answered(v1::OperationResult { id: 1, result: queued });
+        for position in [7, 2] {
+            let queued = Some(OpResult::Queued(v1::Queued { position, create_revision: 3 }));
+            pending.answered(v1::OperationResult { id: 1, result: queued });
+        }
         assert!(admission.admit(asked).is_ok() && pending.has(1));
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [7, 2]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::chart::Chart;
 use crate::deadlocks::Deadlocks;
 use crate::introduction::{INTRODUCTIONS_MAX, Introductions, unknown_lease};
 use crate::keepers::Keepers;
+use crate::line::{Line, OnQueue};
 use crate::link::{Links, Lost, Purpose};
 use crate::operation::{self, Context, ForcedRelease, HeaderInfo, Kind, Prepared, Query};
 use crate::relay::{Relay, nobody};
@@ -38,6 +39,10 @@ use tollgate_types::{Address, ClusterId, GroupId, GroupMap, HostPort, LeaseId, N
 
 /// How long another node has to take over from a leader whose disk is full, before callers are told that it is.
 const DISK_FULL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the answer of a leader that was replaced may be on its way still. What may be asked for again does not wait
+/// for it.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Between two attempts: doubles from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -92,11 +97,17 @@ pub(crate) struct Errand<'a> {
     standing: Option<&'a Standing>,
     /// What lets it count as under way, until it waits in line.
     place: Option<&'a Arc<Place>>,
+    /// Whom to tell then.
+    on_queue: Option<&'a OnQueue>,
 }
 
 impl<'a> Errand<'a> {
     pub(crate) fn new(from: &'a Address, purpose: Purpose) -> Errand<'a> {
-        Errand { from, purpose, standing: None, place: None }
+        Errand { from, purpose, standing: None, place: None, on_queue: None }
+    }
+
+    fn line(&self) -> Line {
+        Line { place: self.place.cloned(), on_queue: self.on_queue.cloned() }
     }
 }
 
@@ -301,7 +312,7 @@ impl Router {
 
     async fn until_done(&self, op: &mut Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
         let began = Instant::now();
-        let until = began + patience_of(op) + wait_of(op);
+        let until = began + patience_of(op, errand.purpose) + wait_of(op);
         let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
         let (epoch, mut next, mut hint) = (prepared.map_epoch(), Some(prepared), None);
         let (mut pause, mut unsure, mut introduced, mut breaks) = (PAUSE_MIN, None, 0, 0);
@@ -429,22 +440,29 @@ impl Router {
             return Attempt::Elsewhere(None);
         };
         let may_repeat = prepared.context.may_repeat();
-        let (whom, place) = ((leader, errand.purpose), errand.place.cloned());
+        let whom = (leader, errand.purpose);
         let op = if self.node().is_some() { op.clone() } else { passed_on(op) };
         let sent = tokio::select! {
             biased;
-            sent = self.shared.links.call(whom, &address, op, errand.from, place) => sent.ok(),
-            () = self.replaced(group, leader, term), if may_repeat => None,
+            sent = self.shared.links.call(whom, &address, op, errand.from, errand.line()) => sent.ok(),
+            () = self.replaced(group, leader, term) => None,
         };
         // Nothing happened, which must not hide that an earlier attempt may have.
         let Some(mut call) = sent else { return Attempt::Elsewhere(None) };
         let mut told = false;
+        // One that stands still does not answer, and its connection may look well for seconds. One that handed on in
+        // good order has answered by then what it was asked before.
+        let mut silent = std::pin::pin!(async {
+            self.replaced(group, leader, term).await;
+            if !may_repeat {
+                tokio::time::sleep(LAST_WORDS).await;
+            }
+        });
         let called = loop {
             tokio::select! {
                 biased;
                 called = call.answer() => break called,
-                // One that stands still does not answer, and its connection may look well for seconds.
-                () = self.replaced(group, leader, term), if may_repeat => break Err(Lost::SENT),
+                () = &mut silent => break Err(Lost::SENT),
                 () = gone(errand.standing), if !told => {
                     call.hang_up();
                     told = true;
@@ -498,8 +516,10 @@ impl Router {
     /// Asks this node. When the caller goes before the answer, the desk is told, and answers at once.
     async fn call_here(&self, ask: Ask, errand: Errand<'_>) -> Result<Called, NotAnswered> {
         let node = self.here();
-        let place = errand.place.cloned();
-        let queued = move || place.iter().for_each(|place| place.leave());
+        let line = errand.line();
+        let queued = move |create_revision: Revision, position| {
+            line.joined(v1::Queued { position, create_revision: create_revision.get() });
+        };
         let Some(standing) = errand.standing else {
             return node.call_by(node.fresh_stream(), ask, queued).await;
         };
@@ -659,7 +679,8 @@ impl Router {
         let mut op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
         let errand = Errand::new(from, Purpose::Disconnected);
         // It ends by itself if this fails.
-        if self.seen_map(Instant::now() + patience_of(&op)).await.is_err() || self.shared.kept.any(lease) {
+        let until = Instant::now() + patience_of(&op, errand.purpose);
+        if self.seen_map(until).await.is_err() || self.shared.kept.any(lease) {
             return;
         }
         if let Ok(prepared) = self.prepare(&op, errand) {

@@ -384,16 +384,16 @@ impl NodeHandle {
 
     /// Asks, and waits for the final answer. Dropped before, nobody hears it.
     pub async fn call(&self, ask: Ask) -> Result<Called, NotAnswered> {
-        self.call_by(self.fresh_stream(), ask, || ()).await
+        self.call_by(self.fresh_stream(), ask, |_, _| ()).await
     }
 
     /// Likewise, as the one caller of a stream, so that it can hang up: [`Ask::HangUp`] with the call 0 of the stream.
-    /// `on_queue`: what to do, quickly, when it joins a queue.
+    /// `on_queue`: what to do, quickly, when it joins a queue, at which revision and at which place.
     pub async fn call_by(
         &self,
         stream: u64,
         ask: Ask,
-        on_queue: impl Fn() + Send + Sync + 'static,
+        on_queue: impl Fn(Revision, u64) + Send + Sync + 'static,
     ) -> Result<Called, NotAnswered> {
         let (sender, receiver) = oneshot::channel();
         let (sender, queued) = (Mutex::new(Some(sender)), Mutex::new(None));
@@ -447,12 +447,12 @@ struct Once<F> {
     queued: Mutex<Option<(Revision, u64)>>,
 }
 
-impl<F: Fn() + Send + Sync> Sink for Once<F> {
+impl<F: Fn(Revision, u64) + Send + Sync> Sink for Once<F> {
     fn answer(&self, _: u64, answer: Answer) -> bool {
         let mut queued = self.queued.lock().expect("nobody panics with it");
         if let Answer::Queued { create_revision, position } = answer {
             *queued = Some((create_revision, position));
-            (self.on_queue)();
+            (self.on_queue)(create_revision, position);
         } else if let Some(sender) = self.sender.lock().expect("nobody panics with it").take() {
             let _ = sender.send((answer, queued.take()));
         }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tollgate_gateway::operation::{self, Kind, Prepared};
-use tollgate_gateway::{Asked, Purpose, Router, is_over_groups, is_strange};
+use tollgate_gateway::{Asked, OnQueue, Purpose, Router, is_over_groups, is_strange};
 use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Ask, Caller, Consistency, Sight, Sink};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
@@ -296,8 +296,8 @@ impl Intake {
         let goes_with_session = waits || measured.renews.is_some() || matches!(op, Op::Range(_));
         match self.mailbox.begin(id, GroupId::MAP, measured, None, None, None) {
             Ok(()) => {
-                let (router, from) = (self.router.clone(), self.from.clone());
-                let carried_out = async move { router.execute_for_session(op, &from).await };
+                let (router, from, on_queue) = (self.router.clone(), self.from.clone(), self.on_queue(id));
+                let carried_out = async move { router.execute_for_session(op, &from, on_queue).await };
                 self.forward(id, carried_out, goes_with_session);
             }
             Err(error) => self.refuse(id, measured.asked, error),
@@ -310,14 +310,25 @@ impl Intake {
         let goes_with_session = prepared.context.may_wait() || measured.renews.is_some();
         match self.mailbox.begin(id, prepared.group, measured, None, None, None) {
             Ok(()) => {
-                let (router, from) = (self.router.clone(), self.from.clone());
+                let (router, from, on_queue) = (self.router.clone(), self.from.clone(), self.on_queue(id));
                 let carried_out =
-                    async move { router.execute_prepared_for_session(op, prepared, &from).await };
+                    async move { router.execute_prepared_for_session(op, prepared, &from, on_queue).await };
                 self.forward(id, carried_out, goes_with_session);
             }
             Err(error) => self.refuse(id, measured.asked, error),
         }
         None
+    }
+
+    /// Tells the client its place, when an operation that another node has joins a queue there.
+    fn on_queue(&self, id: u64) -> OnQueue {
+        // An operation may outlive its session.
+        let mailbox = Arc::downgrade(&self.mailbox);
+        OnQueue::new(move |queued| {
+            if let Some(mailbox) = mailbox.upgrade() {
+                mailbox.queued(id, queued);
+            }
+        })
     }
 
     /// Makes the lease of an operation known in the operation's group, and asks for the operation again.

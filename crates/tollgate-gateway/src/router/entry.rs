@@ -7,6 +7,7 @@ use super::repeats::{count_attempt, patience_of, settle};
 use super::{Errand, Router, stopped};
 use crate::admission::Place;
 use crate::asked::Asked;
+use crate::line::OnQueue;
 use crate::link::{Lost, Purpose};
 use crate::operation::Prepared;
 use crate::relay::without_address;
@@ -25,14 +26,23 @@ impl Router {
         self.carry_out(op, None, Errand::new(from, Purpose::Attended)).await
     }
 
-    /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere.
-    pub async fn execute_for_session(&self, op: Op, from: &Address) -> OpResult {
-        self.carry_out(op, None, Errand::new(from, Purpose::Session)).await
+    /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere, and
+    /// is told its place there.
+    pub async fn execute_for_session(&self, op: Op, from: &Address, on_queue: OnQueue) -> OpResult {
+        let errand = Errand { on_queue: Some(&on_queue), ..Errand::new(from, Purpose::Session) };
+        self.carry_out(op, None, errand).await
     }
 
     /// Likewise, of an operation on one group that was prepared already.
-    pub async fn execute_prepared_for_session(&self, op: Op, prepared: Prepared, from: &Address) -> OpResult {
-        self.carry_out(op, Some(prepared), Errand::new(from, Purpose::Session)).await
+    pub async fn execute_prepared_for_session(
+        &self,
+        op: Op,
+        prepared: Prepared,
+        from: &Address,
+        on_queue: OnQueue,
+    ) -> OpResult {
+        let errand = Errand { on_queue: Some(&on_queue), ..Errand::new(from, Purpose::Session) };
+        self.carry_out(op, Some(prepared), errand).await
     }
 
     async fn carry_out(&self, op: Op, prepared: Option<Prepared>, errand: Errand<'_>) -> OpResult {
@@ -56,7 +66,7 @@ impl Router {
         mut prepared: Option<Prepared>,
         errand: Errand<'_>,
     ) -> OpResult {
-        let until = Instant::now() + patience_of(&op);
+        let until = Instant::now() + patience_of(&op, errand.purpose);
         let mut unsure = None;
         loop {
             let (epoch, result) = if let Some(prepared) = prepared.take() {

@@ -1,6 +1,7 @@
 //! When an operation is sent again, for how long, and what the last answer says of the attempts before it.
 
 use super::Attempt;
+use crate::link::Purpose;
 use std::time::Duration;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::NodeId;
@@ -8,7 +9,8 @@ use tollgate_types::NodeId;
 /// How long an operation is tried while nobody leads, beside the time that it wants to wait in line.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a keepalive is tried: its client sends the next one soon, and must hear in time that this one failed.
+/// How long a session's keepalive is tried: its client sends the next one soon, and must hear in time that this one
+/// failed. Others may have nobody who sends it again, and a stream of keepalives would end with it.
 const KEEPALIVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long an operation wants to wait in line.
@@ -24,8 +26,9 @@ pub(super) fn wait_of(op: &Op) -> Duration {
 }
 
 /// How long an operation is tried beside that.
-pub(super) fn patience_of(op: &Op) -> Duration {
-    if matches!(op, Op::LeaseKeepAlive(_)) { KEEPALIVE_PATIENCE } else { PATIENCE }
+pub(super) fn patience_of(op: &Op, purpose: Purpose) -> Duration {
+    let comes_again = matches!(op, Op::LeaseKeepAlive(_)) && purpose == Purpose::Session;
+    if comes_again { KEEPALIVE_PATIENCE } else { PATIENCE }
 }
 
 /// The next attempt of an operation says that it is one.
@@ -94,6 +97,14 @@ mod tests {
     fn lock(seq: u64) -> v1::LockRequest {
         let request = (seq != 0).then(|| v1::Request { seq, ..Default::default() });
         v1::LockRequest { name: "jobs".into(), lease_id: 1, timeout_ms: -1, request, ..Default::default() }
+    }
+
+    #[test]
+    fn only_keepalives_that_come_again_by_themselves_are_given_up_soon() {
+        let keep = Op::LeaseKeepAlive(v1::LeaseKeepAliveRequest::default());
+        assert_eq!(patience_of(&keep, Purpose::Session), KEEPALIVE_PATIENCE);
+        assert_eq!(patience_of(&keep, Purpose::Attended), PATIENCE);
+        assert_eq!(patience_of(&Op::Lock(lock(1)), Purpose::Session), PATIENCE);
     }
 
     #[test]

@@ -255,6 +255,16 @@ impl Mailbox {
         self.filled.notify_one();
     }
 
+    /// An operation that another node has waits in line there.
+    pub(super) fn queued(&self, id: u64, queued: v1::Queued) {
+        let mut inner = self.lock();
+        if inner.under_way.contains_key(&id) && !inner.is_full() {
+            inner.push(id, OpResult::Queued(queued));
+        }
+        drop(inner);
+        self.filled.notify_one();
+    }
+
     /// The result of an operation that never was under way: one with the same id may be.
     pub(super) fn refuse(&self, id: u64, error: v1::Error) {
         self.lock().push(id, OpResult::Error(error));

@@ -412,3 +412,37 @@ impl Watching {
         tokio::time::timeout(PATIENCE, self.answers.next()).await.unwrap().unwrap().unwrap()
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_in_line_is_told_its_place_by_every_node() {
+    let cluster = Cluster::start().await;
+    for server in 0..3 {
+        let mut session = cluster.session(server).await;
+        let lease_id = session.grant(false).await;
+        let lock = |owner: &str| {
+            let (name, owner) = (format!("line/{server}"), owner.to_owned());
+            Some(Op::Lock(v1::LockRequest { name, owner, lease_id, timeout_ms: -1, ..Default::default() }))
+        };
+        let held = session.ask(lock("first").unwrap()).await;
+        assert!(matches!(held, OpResult::Lock(response) if response.acquired));
+        for (id, owner, position) in [(101, "second", 1), (102, "third", 2)] {
+            session.send(id, lock(owner)).await;
+            let told = session.results().await.unwrap();
+            let [v1::OperationResult { id: of, result: Some(OpResult::Queued(queued)) }] = &told[..] else {
+                panic!("node {server}: {told:?}")
+            };
+            assert_eq!((*of, queued.position), (id, position), "node {server}");
+            assert!(queued.create_revision > 0);
+        }
+        let unlock = v1::UnlockRequest { name: format!("line/{server}"), lease_id, ..Default::default() };
+        session.send(103, Some(Op::Unlock(v1::UnlockRequest { owner: "first".into(), ..unlock }))).await;
+        let (mut granted, mut released) = (false, false);
+        while !(granted && released) {
+            for told in session.results().await.unwrap() {
+                granted |= matches!((told.id, told.result), (101, Some(OpResult::Lock(got))) if got.acquired);
+                released |= told.id == 103;
+            }
+        }
+    }
+    cluster.stop().await;
+}

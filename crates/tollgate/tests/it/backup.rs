@@ -406,6 +406,33 @@ async fn an_interrupted_save_leaves_nothing_or_all_of_it() {
     }
 }
 
+/// A save is made to wait in the middle, so that its node can go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_save_whose_node_dies_begins_anew_at_another() {
+    let mut cluster = Cluster::start(Making::nodes(3)).await;
+    for number in 0..300 {
+        put(&cluster, &format!("k/{number}"), &"v".repeat(60_000), 0).await;
+    }
+    let dir = TempDir::with_prefix("tollgate-it-").unwrap();
+    let mut command = Command::new(BINARY);
+    command.env("TOLLGATE_ENDPOINTS", cluster.endpoints().join(","));
+    command.args(["snapshot", "save"]).arg(dir.path().join("b"));
+    let mut save = Stray::spawn(command);
+    let mut begun = || !names(dir.path()).is_empty() || save.child.try_wait().unwrap().is_some();
+    while !begun() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let pid = save.child.id().to_string();
+    let signal = |name: &str| Command::new("kill").args([name, &pid]).stderr(Stdio::null()).status();
+    signal("-STOP").unwrap();
+    let leader = cluster.leader().await;
+    cluster.nodes[leader].kill();
+    signal("-CONT").unwrap();
+    let code = save.until_exited().await;
+    assert_eq!((code, names(dir.path())), (Some(0), vec!["b".to_owned()]), "{}", save.log());
+    println!("{}", save.log());
+}
+
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use tokio_stream::StreamExt;
 use tollgate_client::{Change, Client, Watch, WatchItem};
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
+use tollgate_proto::v1::operation_result::Result as OpResult;
+use tollgate_proto::v1::session_service_client::SessionServiceClient;
 use tollgate_proto::v1::{
-    GroupsRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseTimeToLiveRequest, LockRequest, Request,
-    TransferRequest, UnlockRequest, WatchRequest, WatchResponse, operation::Op,
+    GroupsRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseTimeToLiveRequest, LockRequest, Operation,
+    Request, SessionRequest, TransferRequest, UnlockRequest, WatchRequest, WatchResponse, operation::Op,
 };
 use tonic::{Code, Streaming};
 
@@ -297,6 +299,31 @@ async fn one_who_hangs_up_at_a_gateway_leaves_the_queue() {
     crate::waits::until_waiting(&cluster, 0, 1).await;
     waiting.abort();
     crate::waits::until_waiting(&cluster, 0, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_in_line_behind_a_gateway_is_told_its_place() {
+    let cluster = two_gateways().await;
+    let gateway = &cluster.gateways[0];
+    for id in [1, 2] {
+        grant(gateway, id).await;
+    }
+    assert!(gateway.locks().lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
+    let wait = Operation { id: 7, op: Some(Op::Lock(jobs(2, -1))), ..Operation::default() };
+    let frame = SessionRequest { operations: vec![wait], ..SessionRequest::default() };
+    // Its client asks for no more, and has yet to be answered.
+    let frames = tokio_stream::iter([frame]).chain(tokio_stream::pending());
+    let session = SessionServiceClient::new(gateway.channel(PATIENCE)).session(frames).await;
+    let mut answers = session.unwrap().into_inner();
+    let queued = loop {
+        let frame = tokio::time::timeout(PATIENCE, answers.message()).await.expect("nothing was told");
+        if let Some(told) = frame.unwrap().unwrap().results.pop() {
+            break told;
+        }
+    };
+    let expected =
+        |result: &Option<OpResult>| matches!(result, Some(OpResult::Queued(it)) if it.position == 1);
+    assert!(queued.id == 7 && expected(&queued.result), "{queued:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,9 +6,13 @@ use crate::load::{Load, Weight};
 use crate::record::Recorder;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio_stream::wrappers::ReceiverStream;
+use tollgate_proto::error_of_status;
 use tollgate_proto::v1::lock_service_client::LockServiceClient;
+use tollgate_proto::v1::register_service_client::RegisterServiceClient;
 use tollgate_proto::v1::{
-    GetLockRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LockRequest, UnlockRequest,
+    ErrorReason, GetLockRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LockRequest, PutRequest,
+    UnlockRequest,
 };
 use tonic::transport::Channel;
 
@@ -57,6 +61,43 @@ async fn open_to(cluster: &Cluster, node: usize) -> LockServiceClient<Channel> {
     service
 }
 
+/// How long those may be kept waiting whose calls the old leader has, once another node leads.
+const PROMPT: Duration = Duration::from_millis(1_500);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_silent_leader_has_is_answered_as_soon_as_another_leads() {
+    let cluster = cluster::three().await;
+    let old = cluster.leader().await;
+    let other = &cluster.nodes[(old + 1) % 3];
+    let mut registers = RegisterServiceClient::new(other.channel(PATIENCE));
+    let put = || PutRequest { key: b"k".to_vec(), value: b"v".to_vec(), ..PutRequest::default() };
+    // Its stream to the leader is there, and so is that of keepalives.
+    registers.put(put()).await.unwrap();
+    let grant = LeaseGrantRequest { id: 1, ttl_ms: 600_000, ..LeaseGrantRequest::default() };
+    other.locks().lease_grant(grant).await.unwrap();
+    let keep = LeaseKeepAliveRequest { id: 1, ..LeaseKeepAliveRequest::default() };
+    let (keepalives, outgoing) = tokio::sync::mpsc::channel(4);
+    let kept = other.locks().lease_keep_alive(ReceiverStream::new(outgoing)).await;
+    let mut kept = kept.unwrap().into_inner();
+    keepalives.send(keep.clone()).await.unwrap();
+    assert!(kept.message().await.unwrap().unwrap().ttl_ms > 0);
+
+    cluster.nodes[old].signal("STOP");
+    // Without a seq it is not asked for again; with a lease it could be.
+    let caught = tokio::spawn(async move { registers.put(put()).await });
+    keepalives.send(keep.clone()).await.unwrap();
+    cluster.leader_but(Some(old)).await;
+    let told = tokio::time::timeout(PROMPT, caught).await.expect("another node leads").unwrap();
+    let error = error_of_status(&told.expect_err("nobody knows")).unwrap();
+    assert_eq!((error.reason(), error.may_have_happened), (ErrorReason::Indeterminate, true), "{error:?}");
+    for _ in 0..2 {
+        let renewed = tokio::time::timeout(PATIENCE, kept.message()).await.expect("another node leads");
+        assert!(renewed.expect("the stream goes on").unwrap().ttl_ms > 0);
+        keepalives.send(keep.clone()).await.unwrap();
+    }
+    cluster.nodes[old].signal("CONT");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn p13_a_leader_that_wakes_answers_nothing_from_memory() {
     let cluster = cluster::three().await;
@@ -93,7 +134,7 @@ async fn p13_a_leader_that_wakes_answers_nothing_from_memory() {
         let keepalive = LeaseKeepAliveRequest { id: 3, seq: 1, ..LeaseKeepAliveRequest::default() };
         let (requests, outgoing) = tokio::sync::mpsc::channel(1);
         requests.send(keepalive).await.unwrap();
-        let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
+        let outgoing = ReceiverStream::new(outgoing);
         let mut answers = keeper.lease_keep_alive(outgoing).await.unwrap().into_inner();
         answers.message().await
     });

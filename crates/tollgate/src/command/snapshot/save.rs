@@ -6,16 +6,23 @@ use crate::command::status::bytes_text;
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::{Globals, stderr_is_terminal};
+use crate::output::say;
 use crate::signals::Signals;
 use anyhow::Context;
 use clap::Args;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
-use tollgate_client::{BackupPiece, Client};
+use tollgate_client::{BackupPiece, Client, Error, ErrorKind};
 use tollgate_replica::restore::{Summary, inspect};
+
+/// Nodes that may go away before a backup of theirs is complete.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// Between two attempts: about as long as it takes until another node leads.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// How often a person is told how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(200);
@@ -75,14 +82,49 @@ fn directory(file: &Path) -> PathBuf {
 async fn receive(globals: &Globals, client: &Client, dir: &Path) -> anyhow::Result<NamedTempFile> {
     let unfinished = tempfile::Builder::new().prefix(".tollgate-").suffix(".unfinished").tempfile_in(dir);
     let mut unfinished = unfinished.with_context(|| format!("can't write to {}", dir.display()))?;
+    for attempt in 1.. {
+        let error = match receive_from_one(globals, client, &mut unfinished, dir).await? {
+            None => break,
+            Some(error) => error,
+        };
+        let passes = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::TimedOut);
+        if !passes || attempt >= ATTEMPTS_MAX {
+            return Err(failed(error));
+        }
+        if !globals.quiet {
+            say(&format!("{error}: beginning anew"));
+        }
+        tokio::time::sleep(PAUSE).await;
+        // What another node makes is another file.
+        let file = unfinished.as_file_mut();
+        let begun = file.set_len(0).and_then(|()| file.rewind());
+        begun.with_context(|| format!("can't write to {}", dir.display()))?;
+    }
+    Ok(unfinished)
+}
+
+/// What one node makes, or why that broke off.
+async fn receive_from_one(
+    globals: &Globals,
+    client: &Client,
+    unfinished: &mut NamedTempFile,
+    dir: &Path,
+) -> anyhow::Result<Option<Error>> {
     let mut backup = client.admin().backup().await.map_err(failed)?;
     let mut progress = Progress::new(globals);
-    while let Some(piece) = backup.next().await.map_err(failed)? {
-        unfinished.write_all(&piece.bytes).with_context(|| format!("can't write to {}", dir.display()))?;
-        progress.tell(&piece);
+    loop {
+        match backup.next().await {
+            Ok(Some(piece)) => {
+                let written = unfinished.write_all(&piece.bytes);
+                written.with_context(|| format!("can't write to {}", dir.display()))?;
+                progress.tell(&piece);
+            }
+            ended => {
+                progress.end();
+                return Ok(ended.err());
+            }
+        }
     }
-    progress.end();
-    Ok(unfinished)
 }
 
 /// Checks the file as a restore would, and gives it its name once it is durable.
