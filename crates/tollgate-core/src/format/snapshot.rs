@@ -14,7 +14,7 @@ use crate::planted::{Bug, Planted};
 use crate::register::Register;
 use crate::ring::FrozenRing;
 use crate::slab::Frozen;
-use crate::state::{Restore, State};
+use crate::state::{APPLY_VERSION_SUPPORTED, Restore, State};
 use std::sync::Arc;
 use tollgate_types::{GroupId, GroupMap, Limits, Lineage, LogTime, Name, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
@@ -446,8 +446,9 @@ fn read_header(reader: &mut Reader<'_>, frame: u64) -> Result<Header, SnapshotEr
         })
     };
     let header = read(reader).map_err(failed)?;
-    // Version 0 is refused with the other contradictions.
-    if header.apply_version > 0 && header.format() != found {
+    // What is no version, or one that is not known, is refused as such.
+    let known = (1..=APPLY_VERSION_SUPPORTED).contains(&header.apply_version);
+    if known && header.format() != found {
         let says = format!("no state of apply version {} is written in format {found}", header.apply_version);
         return Err(SnapshotError::Inconsistent(says));
     }

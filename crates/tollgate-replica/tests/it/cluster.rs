@@ -329,6 +329,16 @@ impl Cluster {
         }
     }
 
+    /// Runs until the group has what its first leader gives it: the newest version that all know, and a lineage.
+    pub(crate) fn until_founded(&mut self) {
+        self.until("the group has a version and a lineage", |cluster| {
+            let hosts = cluster.nodes.values().filter_map(|node| node.host.as_ref());
+            let mut states = hosts.filter_map(|host| host.state(GROUP));
+            states.all(|state| state.lineage().is_some())
+        });
+        self.run_ms(5);
+    }
+
     pub(crate) fn grant_lease(&mut self, lease: u64, ttl_ms: u64) {
         let reply = self.apply(grant_lease(lease, ttl_ms)).reply;
         assert!(matches!(reply, Reply::LeaseGranted { .. }), "{reply:?}");

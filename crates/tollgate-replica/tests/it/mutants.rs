@@ -63,6 +63,7 @@ fn a_proposal_that_is_put_into_the_log_twice_shows_without_a_seq() {
     let renewed = |bug: Option<Bug>| {
         let mut cluster = Cluster::new(1, &[], 1);
         cluster.leader();
+        cluster.until_founded();
         if let Some(bug) = bug {
             plant(&mut cluster, 1, bug);
         }

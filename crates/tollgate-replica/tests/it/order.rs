@@ -47,6 +47,7 @@ fn p4_a_follower_acknowledges_only_what_its_disk_has() {
 fn with_four_on_their_way() -> (Cluster, u64, u64) {
     let mut cluster = Cluster::with(3, &[], 1, |config| config.gather_ms = 50);
     cluster.grant_lease(1, 10_000);
+    cluster.until_founded();
     let leader = cluster.leader();
     cluster.nodes.get_mut(&node(leader)).unwrap().disk_held = true;
     let before = cluster.status(leader).last_index;
@@ -202,6 +203,7 @@ fn outcomes_find_those_who_asked_within_a_batch() {
 fn p16_proposals_past_the_limit_are_refused() {
     let mut cluster = Cluster::with(3, &[], 1, |config| config.proposals_max = 10);
     let leader = cluster.leader();
+    cluster.until_founded();
     cluster.act(leader, |host| {
         for number in 0..11 {
             host.propose(GROUP, ProposalId(100 + number), grant_lease(1 + number, 10_000));
