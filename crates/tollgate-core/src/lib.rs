@@ -76,6 +76,7 @@ mod index;
 mod lease;
 mod listing;
 mod lock;
+mod note;
 mod owners;
 mod planted;
 mod register;
@@ -102,6 +103,7 @@ pub use format::{
     DecodeError, ENTRY_FORMAT_VERSION, RENEWALS_MAX, Reader, TXN_STEPS_MAX, Writer, decode_entry,
     encode_command, encode_entry,
 };
+pub use note::{Note, Noted, Noting};
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
 pub use reply::{

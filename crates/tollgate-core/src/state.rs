@@ -17,6 +17,7 @@ mod homes;
 mod identity;
 mod invariants;
 mod leases;
+mod notes;
 mod ownership;
 mod placement;
 mod proclaim;
@@ -44,6 +45,7 @@ use crate::register::Register;
 use crate::reply::{Applied, EndedLease, Rejection, Reply, Resolution};
 use crate::ring::Ring;
 use crate::slab::{Id, Pages, Slab};
+use notes::Notes;
 use placement::Placement;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -135,6 +137,8 @@ pub struct State {
 
     /// Of the entry being applied.
     scratch: Scratch,
+    /// For people.
+    notes: Notes,
     planted: Planted,
 }
 
@@ -195,6 +199,7 @@ impl State {
             keys: BTreeMap::new(),
             lease_registers: BTreeSet::new(),
             scratch: Scratch { cost_max: u64::MAX, ..Scratch::default() },
+            notes: Notes::default(),
             planted: Planted::default(),
         }
     }
@@ -217,6 +222,7 @@ impl State {
         self.scratch.overdue = self.is_due();
         let budget = self.work(self.limits.reaps_per_entry_max);
         let reply = self.run(&entry.command);
+        self.note_refusal(&reply);
         self.work(budget);
         Applied {
             revision: self.revision,

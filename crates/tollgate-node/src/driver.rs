@@ -8,6 +8,7 @@ use crate::caller::{Answer, Caller, Sink};
 use crate::circle::Circle;
 use crate::fault::Fault;
 use crate::inbox::Inbox;
+use crate::lock_log::LockLog;
 use crate::meter::Meter;
 use crate::peers::Peers;
 use crate::planted::{Bug, planted};
@@ -63,6 +64,8 @@ pub(crate) struct Outlets {
     pub(crate) jobs: Sender<Job>,
     pub(crate) status: watch::Sender<NodeStatus>,
     pub(crate) meter: Arc<dyn Meter>,
+    /// None if nothing is noted.
+    pub(crate) lock_log: Option<LockLog>,
 }
 
 pub(crate) struct Driver {
@@ -250,7 +253,7 @@ impl Driver {
         for sink in self.touched.drain(..) {
             sink.flush();
         }
-        self.tell_of(&output);
+        self.tell_of(output);
     }
 
     fn answer(&mut self, caller: Caller, answer: Answer) {
@@ -293,7 +296,7 @@ impl Driver {
         self.outlets.peers.renew(self.circle.renew(&self.host));
     }
 
-    fn tell_of(&mut self, output: &Output) {
+    fn tell_of(&mut self, mut output: Output) {
         let mut members_changed = false;
         for event in &output.events {
             self.outlets.meter.event(event);
@@ -306,14 +309,16 @@ impl Driver {
         if self.host.is_removed() {
             self.removed(None);
         }
-        for entry in &output.applied {
+        for entry in &mut output.applied {
             if let Some(took_us) = entry.took_us {
                 self.outlets.meter.committed(entry.commands, Duration::from_micros(took_us));
             }
             let leads = !entry.ended_leases.is_empty() && self.host.leads(entry.group);
             for ended in entry.ended_leases.iter().filter(|_| leads) {
                 self.outlets.meter.lease_ended(ended.reason);
-                tracing::info!(group = %entry.group, lease = %ended.lease, reason = ?ended.reason, "lease ended");
+            }
+            if let Some(log) = self.outlets.lock_log.as_ref().filter(|_| !entry.notes.is_empty()) {
+                log.add(entry.group, std::mem::take(&mut entry.notes));
             }
         }
         let counts = self.desk.counts();

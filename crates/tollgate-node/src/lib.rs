@@ -12,6 +12,7 @@ mod disk;
 mod driver;
 mod fault;
 mod inbox;
+mod lock_log;
 mod meter;
 mod node;
 mod peers;

@@ -10,6 +10,7 @@ use crate::disk;
 use crate::driver::{Asking, Driver, Ending, Input, Outlets};
 use crate::fault::Fault;
 use crate::inbox::{Inbox, NotTaken};
+use crate::lock_log::LockLog;
 use crate::meter::Meter;
 use crate::peers::Peers;
 use crate::planted::{Bug, planted};
@@ -23,6 +24,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
+use tollgate_core::Noting;
 use tollgate_replica::{
     Acquaintances, DataDir, DataDirError, Engine, Host, InvalidConfig, Moment, PeerDisks, Randomness,
     ReadError, ReplicaKind, Role, Storage, StorageError, WatchNumber,
@@ -116,7 +118,15 @@ impl Node {
         let snapshots = spawn("snapshot", Arc::clone(&inbox), move || {
             disk::run_jobs(snapshots, &jobs_out, &jobs_inbox);
         })?;
-        let outlets = Outlets { peers, writes, jobs, status, meter };
+        let mut threads = vec![log, snapshots];
+        let lock_log = if settings.host.noting == Noting::Nothing {
+            None
+        } else {
+            let (lock_log, write) = LockLog::new();
+            threads.push(spawn("lock-log", Arc::clone(&inbox), write)?);
+            Some(lock_log)
+        };
+        let outlets = Outlets { peers, writes, jobs, status, meter, lock_log };
         let driver = Driver::new(host, Arc::clone(&inbox), outlets, circle, started);
         let ending = Ended(ended, Arc::clone(&inbox));
         let driver = std::thread::Builder::new().name(format!("driver-{node}")).spawn(move || {
@@ -126,7 +136,8 @@ impl Node {
         let driver = driver.map_err(|source| StartError::System { what: "starting a thread", source })?;
         let next_number = Arc::new(AtomicU64::new(1));
         let handle = NodeHandle { cluster, node, inbox, status: status_out, next_number };
-        let threads = vec![driver, log, snapshots];
+        // First: the others end when it has gone.
+        threads.insert(0, driver);
         Ok(Node { handle, threads, ended: ended_out, _tasks: tasks, _data_dir: data_dir })
     }
 

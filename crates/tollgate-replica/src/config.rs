@@ -1,6 +1,7 @@
 //! The settings of a host. Plain numbers; `validate` says what is wrong with them, one sentence a rule.
 
 use crate::log_entry::COMMAND_BYTES_MAX;
+use tollgate_core::Noting;
 use tollgate_types::{ClusterId, NodeId};
 
 /// How a host behaves. All groups of a host share it.
@@ -67,6 +68,8 @@ pub struct HostConfig {
     pub promote_behind_max: u64,
     /// The newest apply version that this binary announces. In production always the core's.
     pub apply_version: u32,
+    /// What is noted, where this node leads, of what happens to locks.
+    pub noting: Noting,
 }
 
 impl HostConfig {
@@ -102,6 +105,7 @@ impl HostConfig {
             unattended_ms: 10_000,
             promote_behind_max: 1_000,
             apply_version: tollgate_core::APPLY_VERSION_SUPPORTED,
+            noting: Noting::Losses,
         }
     }
 

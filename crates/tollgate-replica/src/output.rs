@@ -2,7 +2,7 @@
 
 use crate::members::{MemberRefusal, Members};
 use crate::storage::{Job, Write};
-use tollgate_core::{Reply, Resolution};
+use tollgate_core::{Note, Reply, Resolution};
 use tollgate_types::{GroupId, NodeId, Revision};
 
 /// The caller's name for a proposal; the host gives it back with the answer.
@@ -189,6 +189,8 @@ pub struct AppliedEntry {
     pub resolved: Vec<Resolution>,
     /// Leases that it ended.
     pub ended_leases: Vec<tollgate_core::EndedLease>,
+    /// What happened to locks and leases, for people; only where this replica led, and as the host was told to note.
+    pub notes: Vec<Note>,
     /// How many commands it has.
     pub commands: usize,
     /// How long ago it was proposed, if this node did that.

@@ -55,6 +55,7 @@ use layers::Layers;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use tollgate_core::Noting;
 use tollgate_replica::{EngineConfig, HostConfig, Members};
 use tollgate_types::{ClusterId, GroupMap, Limit, Limits, NodeId, Zone};
 use xxhash_rust::xxh3::xxh3_64;
@@ -327,6 +328,11 @@ fn build_raft(cluster: ClusterId, node: NodeId, settings: &Settings) -> HostConf
         unattended_ms: settings.number("raft.unattended_ms"),
         promote_behind_max: settings.number("raft.promote_behind_max"),
         apply_version: HostConfig::new(cluster, node).apply_version,
+        noting: match settings.text("log.locks") {
+            "off" => Noting::Nothing,
+            "all" => Noting::All,
+            _ => Noting::Losses,
+        },
     }
 }
 

@@ -21,6 +21,7 @@ impl State {
         note: &Metadata,
     ) -> (Names, Locks) {
         self.scratch.cost += 1;
+        self.note_end(id, reason, note);
         let revision = self.bump();
         let claim = self.claims.get(id);
         let (wait_revision, queued) = (claim.wait_revision(), claim.is_queued());
@@ -62,6 +63,7 @@ impl State {
             self.end_upgrade(id, reason);
         }
         self.scratch.cost += 1;
+        self.note_given_back(id, given, reason, note);
         let revision = self.bump();
         let now = self.now;
         for name in given {
@@ -85,6 +87,7 @@ impl State {
     /// Ends a holder's wait for a stronger mode; it holds what it held.
     pub(super) fn end_upgrade(&mut self, id: Id<Claim>, reason: EndReason) {
         self.scratch.cost += 1;
+        self.note_upgrade_end(id, reason);
         self.leave_queues(id);
         let prev = self.claims.get(id).state();
         let upgrade = self.take_upgrade(id);

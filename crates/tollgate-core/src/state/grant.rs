@@ -58,6 +58,7 @@ impl State {
         }
         let state = self.claims.get(id).state();
         self.emit_claim(id, Some(state), None, None);
+        self.note_made(id);
         id
     }
 
@@ -174,7 +175,7 @@ impl State {
         let now = self.now;
         let claim = self.claims.get_mut(id);
         claim.token = Some(Token::of_grant(revision));
-        claim.since = now;
+        let waited_since = std::mem::replace(&mut claim.since, now);
         if let Some(said) = claim.extras.as_mut().and_then(|extras| extras.said.as_mut()) {
             said.revision = revision;
         }
@@ -189,6 +190,7 @@ impl State {
         let state = claim.state();
         self.count_hold(id);
         self.emit_claim(id, Some(state), Some(prev), None);
+        self.note_granted(id, waited_since);
     }
 
     /// Gives a holder another mode: with a new token, or with the one it has. `prev` is what it was, for the event.
@@ -210,6 +212,7 @@ impl State {
         claim.version += 1;
         let state = claim.state();
         self.emit_claim(id, Some(state), Some(prev), None);
+        self.note_mode(id);
     }
 
     /// Lets a holder wait for a stronger mode, ahead of the queue.
@@ -241,6 +244,7 @@ impl State {
         self.close_with_all(id);
         self.count_wait(id);
         self.emit_claim(id, Some(state), Some(prev), None);
+        self.note_mode(id);
     }
 
     /// While all names are closed, those that somebody waits for are closed each by itself as well: so each is settled

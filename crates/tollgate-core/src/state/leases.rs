@@ -104,6 +104,7 @@ impl State {
 
     /// Takes an ended lease with nothing left on it out of every table.
     pub(super) fn forget_lease(&mut self, id: Id<Lease>) {
+        self.note_lease_end(id);
         let lease = self.leases.remove(id);
         assert!(lease.claims == 0 && lease.groups().is_empty(), "a lease goes last");
         self.lease_deadlines.remove(&(lease.deadline, lease.incarnation));

@@ -9,6 +9,7 @@ mod deadlocks;
 mod faults;
 mod fuzz;
 mod mutants;
+mod notes;
 mod oracle;
 mod promises;
 mod properties;

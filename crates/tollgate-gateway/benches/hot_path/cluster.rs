@@ -3,6 +3,7 @@
 use crate::memory::Memory;
 use prost::Message;
 use std::sync::Arc;
+use tollgate_core::Noting;
 use tollgate_gateway::operation::{self, Context, HeaderInfo, Kind, Prepared};
 use tollgate_gateway::revision_of;
 use tollgate_node::Answer;
@@ -53,14 +54,14 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// The first node leads.
-    pub(crate) fn new() -> Cluster {
+    pub(crate) fn new(noting: Noting) -> Cluster {
         let ids = || (1..=3).map(|number| NodeId::new(number).expect("not 0"));
         let members = Members::first(ids(), []);
         let map = Arc::new(GroupMap::even(1).expect("few"));
         let nodes = ids().map(|id| {
             let mut disk = Memory::default();
             bootstrap(&mut disk, id, GROUP, &map, &members, Limits::DEFAULT).expect("memory");
-            let mut config = HostConfig::new(ClusterId::new(1), id);
+            let mut config = HostConfig { noting, ..HostConfig::new(ClusterId::new(1), id) };
             // Snapshots are no part of any operation.
             (config.snapshot_age_ms, config.snapshot_log_bytes) = (u64::MAX / 2_000, u64::MAX / 1_024);
             let loaded = disk.load().expect("memory");

@@ -10,7 +10,7 @@ use crate::turn::Turn;
 use crate::{MemberRefusal, ReplicaKind};
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChangeV2, Entry, EntryType};
-use tollgate_core::{Applied, Command, Entry as Stamped};
+use tollgate_core::{Applied, Command, Entry as Stamped, Noting};
 
 impl Replica {
     pub(super) fn apply(&mut self, entries: &[Entry], turn: &mut Turn) {
@@ -63,9 +63,14 @@ impl Replica {
             events_from: None,
             resolved: Vec::new(),
             ended_leases: Vec::new(),
+            notes: Vec::new(),
             commands: 0,
             took_us,
         };
+        // Once in a group: by its leader, and not again of what the log of before has.
+        let noting =
+            if self.leads() && entry.index > self.replays_to { turn.config.noting } else { Noting::Nothing };
+        self.state.as_mut().expect("as above").take_notes_of(noting);
         match kept {
             Some((at, batch)) => {
                 let batch = batch.into_iter().map(|command| Stamped { at, command: *command });
@@ -77,6 +82,9 @@ impl Replica {
             for command in decoded(entry) {
                 self.state.as_mut().expect("as above").apply(command);
             }
+        }
+        if noting != Noting::Nothing {
+            whole.notes = self.state.as_mut().expect("as above").notes();
         }
         turn.out.applied.push(whole);
     }

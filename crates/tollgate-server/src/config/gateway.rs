@@ -76,7 +76,8 @@ fn is_shared(key: &Key) -> bool {
         "listen" => key.name != "peer",
         // It has no driver, and no inbox.
         "server" => key.name != "operations_in_flight_max",
-        section => section == "log",
+        // It has no locks.
+        section => section == "log" && key.name != "locks",
     }
 }
 

@@ -521,6 +521,13 @@ pub static KEYS: &[Key] = &[
     ),
     key(
         "log",
+        "locks",
+        Kind::Choice(&["off", "losses", "all"]),
+        Preset::Text("losses"),
+        "Which lines tell of locks, by the leader of each: those lost against the holder's will, or every grant too",
+    ),
+    key(
+        "log",
         "level",
         Kind::Filter,
         Preset::Text("info"),
@@ -621,6 +628,8 @@ mod tests {
             unattended_ms,
             promote_behind_max,
             apply_version: _,
+            // A key of the log.
+            noting: _,
         } = HostConfig::new(ClusterId::new(1), NodeId::new(1).unwrap());
         let expected = [
             ("heartbeat_ms", heartbeat_ms),

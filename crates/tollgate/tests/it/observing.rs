@@ -163,15 +163,11 @@ async fn leadership_lease_ends_and_forced_releases_have_one_log_line_each_with_t
     let short = LeaseGrantRequest { id: 3, ttl_ms: 100, ..LeaseGrantRequest::default() };
     service.lease_grant(short).await.unwrap();
     service.lease_revoke(LeaseRevokeRequest { id: 1 }).await.unwrap();
-    let ended = || async { said(&cluster.nodes[old], "lease ended").len() == 2 };
-    cluster::until("both ends are told", ended).await;
-    let mut reasons: Vec<String> = Vec::new();
-    for line in said(&cluster.nodes[old], "lease ended") {
-        assert!(!line["lease"].is_null() && !line["group"].is_null(), "{line}");
-        reasons.push(line["reason"].as_str().unwrap().to_owned());
-    }
-    reasons.sort();
-    assert_eq!(reasons, ["LeaseExpired", "LeaseRevoked"]);
+    let ended = || async { !said(&cluster.nodes[old], "lease ended").is_empty() };
+    cluster::until("the end is told", ended).await;
+    let line = &said(&cluster.nodes[old], "lease ended")[0];
+    assert_eq!((&line["reason"], &line["lease"]), (&"lease expired".into(), &lease_text(3).into()), "{line}");
+    assert!(!line["group"].is_null(), "{line}");
     // Told where it was decided, and nowhere else.
     for node in [follower, (old + 2) % 3] {
         assert!(said(&cluster.nodes[node], "lease ended").is_empty());
@@ -188,6 +184,85 @@ async fn leadership_lease_ends_and_forced_releases_have_one_log_line_each_with_t
     assert!(leads.last().unwrap()["term"].is_u64() && !leads.last().unwrap()["group"].is_null(), "{leads:?}");
     let lost = || async { said(&cluster.nodes[old], "this node leads no more").len() == 1 };
     cluster::until("the old one says so", lost).await;
+}
+
+fn lease_text(id: u64) -> String {
+    tollgate_types::LeaseId::new(id).unwrap().to_string()
+}
+
+/// Has one client hold the lock and another wait, the first release it and the second lose it with its lease.
+async fn change_hands(cluster: &Cluster, leader: usize) {
+    let follower = (leader + 1) % 3;
+    let mut service = cluster.nodes[follower].locks();
+    for (id, ttl_ms, client_id) in [(1, 600_000, "ada"), (2, 2_000, "b\u{202e}ob")] {
+        let client_id = client_id.to_owned();
+        service.lease_grant(LeaseGrantRequest { id, ttl_ms, client_id, ..Default::default() }).await.unwrap();
+    }
+    let held = service.lock(jobs(1, 0)).await.unwrap().into_inner();
+    let waits = tokio::spawn({
+        let mut service = cluster.nodes[follower].locks();
+        async move { service.lock(jobs(2, -1)).await.unwrap().into_inner() }
+    });
+    until_waiting(cluster, leader, 1).await;
+    service.unlock(unlock(1, held.fencing_token)).await.unwrap();
+    assert!(waits.await.unwrap().acquired);
+    let ended = || async { !said(&cluster.nodes[leader], "lease ended").is_empty() };
+    cluster::until("the lease has ended", ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_grant_wait_and_end_has_one_line_at_the_leader_if_all_are_asked_for() {
+    let flags = ["--log-format", "json", "--log-locks", "all"];
+    let cluster = Cluster::start(Making::nodes(3).flags(&flags)).await;
+    let leader = cluster.leader().await;
+    change_hands(&cluster, leader).await;
+    let one = |message: &str, lease: u64| {
+        let mut lines = said(&cluster.nodes[leader], message);
+        lines.retain(|line| line["lease"] == lease_text(lease));
+        assert_eq!(lines.len(), 1, "{message} {lease}: {lines:?}");
+        lines.remove(0)
+    };
+    let granted = one("lock granted", 1);
+    assert_eq!((&granted["lock"], &granted["client"]), (&"jobs".into(), &"ada".into()), "{granted}");
+    assert_eq!((&granted["mode"], &granted["waited_ms"]), (&"exclusive".into(), &0.into()), "{granted}");
+    let waits = one("waits for a lock", 2);
+    assert_eq!(waits["client"], "b\\u{202e}ob", "what would turn the line round is spelled out");
+    assert!(waits["token"].is_null(), "{waits}");
+    let released = one("lock released", 1);
+    assert_eq!((&released["token"], &released["reason"]), (&granted["token"], &"released".into()));
+    let passed_on = one("lock granted", 2);
+    let lost = one("lock lost", 2);
+    assert!(passed_on["waited_ms"].is_u64() && released["held_ms"].is_u64() && lost["held_ms"].is_u64());
+    assert_eq!((&lost["token"], &lost["reason"]), (&passed_on["token"], &"lease expired".into()));
+    one("lease ended", 2);
+    for node in (0..3).filter(|node| *node != leader) {
+        assert!(said(&cluster.nodes[node], "lock granted").is_empty(), "a follower told of it as well");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_as_it_should_is_not_told_unless_it_is_asked_for_and_losses_are_unless_they_are_not() {
+    for (setting, lost) in [("losses", 1), ("off", 0)] {
+        let flags = ["--log-format", "json", "--log-locks", setting];
+        let cluster = Cluster::start(Making::nodes(3).flags(&flags)).await;
+        let leader = cluster.leader().await;
+        leases(&cluster, &[1, 2]).await;
+        let held = cluster.nodes[leader].locks().lock(jobs(1, 0)).await.unwrap().into_inner();
+        cluster.nodes[leader].locks().unlock(unlock(1, held.fencing_token)).await.unwrap();
+        let held = cluster.nodes[leader].locks().lock(jobs(2, 0)).await.unwrap().into_inner();
+        let (name, fencing_token, reason) = ("jobs".into(), held.fencing_token, "the host burns".into());
+        let force = ForceReleaseRequest { name, fencing_token, reason };
+        cluster.nodes[leader].locks().force_release(force).await.unwrap();
+        let told = || async { said(&cluster.nodes[leader], "a lock was released by force").len() == 1 };
+        cluster::until("the release is told", told).await;
+        cluster::until("the loss is told", || async {
+            said(&cluster.nodes[leader], "lock lost").len() == lost
+        })
+        .await;
+        for message in ["lock granted", "lock released", "waits for a lock"] {
+            assert!(said(&cluster.nodes[leader], message).is_empty(), "{setting}: {message}");
+        }
+    }
 }
 
 async fn health(node: &Node) -> Option<i32> {
