@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use tollgate_core::{EndReason, Note, Noted};
-use tollgate_types::{GroupId, Token, escaped};
+use tollgate_types::{DurationMs, GroupId, Token, escaped};
 
 /// Lines that may wait to be written.
 const WAITING_MAX: usize = 65_536;
@@ -80,8 +80,8 @@ fn write(group: GroupId, note: &Note) {
         client = shown(note.client_id.as_bytes()),
         token = note.token.map(Token::get),
         mode = note.mode.map(|mode| mode.to_string()),
-        waited_ms = note.waited.map(|waited| waited.ms()),
-        held_ms = note.held.map(|held| held.ms()),
+        waited_ms = note.waited.map(DurationMs::ms),
+        held_ms = note.held.map(DurationMs::ms),
         reason = note.reason.map(word),
         note = shown(note.note.as_bytes()),
         "{}",

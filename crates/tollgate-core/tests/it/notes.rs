@@ -136,9 +136,9 @@ fn only_losses_are_noted_where_only_those_are_asked_for() {
     let Some(held) = story.state.lock(&name("jobs")) else { panic!("bob holds it") };
     let (token, reason) = (held.holders[0].token, Metadata::new("stuck").unwrap());
     story.at(3_000, Command::ForceRelease(ForceRelease { name: name("jobs"), token, reason }));
-    assert_eq!(story.told(), ["Ended bob jobs token=5 waited=- held=1000 Forced"]);
+    assert_eq!(story.told(), ["Ended bob jobs token=6 waited=- held=1000 Forced"]);
     story.at(3_000, Command::RevokeLease(RevokeLease { lease: lease(1), disconnected: None }));
-    assert_eq!(story.told(), ["Ended ada jobs token=8 waited=- held=0 LeaseRevoked"]);
+    assert_eq!(story.told(), ["Ended ada jobs token=9 waited=- held=0 LeaseRevoked"]);
     story.at(10_000, Command::Tick);
     assert_eq!(story.told(), ["LeaseEnded bob  token=0 waited=- held=- LeaseExpired"]);
 }

@@ -2,8 +2,8 @@
 //!
 //! Everything that is done for an operation by the code of this project, and nothing else: no disk, no socket, no other
 //! thread, no clock. So it takes the same instructions each time, and `cargo xtask hot-path` can tell whether a change
-//! made them more. The first argument is how many operations, the second how many clients ask at once, the third what is
-//! noted of what happens to locks: 0 nothing, 1 losses (if it is left out), 2 everything.
+//! made them more. The first argument is how many operations, the second how many clients ask at once, the third what
+//! is noted of what happens to locks: 0 nothing, 1 losses (if it is left out), 2 everything.
 
 mod clients;
 mod cluster;

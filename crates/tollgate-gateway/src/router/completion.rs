@@ -1,6 +1,6 @@
 //! What an answer of the driver lacks, and another read or a keepalive adds: who is in the way, who leads, what other
-//! groups know of a lease (`elsewhere`), the circle of a deadlock over groups, and that the lease of one who asked again
-//! was renewed.
+//! groups know of a lease (`elsewhere`), the circle of a deadlock over groups, and that the lease of one who asked
+//! again was renewed.
 
 use super::{Errand, Router};
 use crate::link::Purpose;
