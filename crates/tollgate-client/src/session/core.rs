@@ -12,6 +12,7 @@ use crate::lost::{Lost, LostReason};
 use crate::owner::Owners;
 use crate::seqs::Seqs;
 use crate::traffic::Urgency;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
@@ -32,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) client: Client,
     pub(crate) lease: LeaseId,
     pub(crate) ttl: Duration,
+    /// Between two keepalives.
+    pub(crate) keepalive_interval: Duration,
     /// The revision of its grant.
     pub(crate) incarnation: Revision,
     /// Whether another session granted the lease, and ends it.
@@ -42,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) seqs: Seqs,
     pub(crate) owners: Owners,
     belief: Mutex<Belief>,
+    /// Whether a keepalive is under way that was sent when it was due: if the belief ends now, the cluster was silent.
+    asked_in_time: AtomicBool,
     lost: OnceLock<Lost>,
     /// It is lost.
     was_lost: Notify,
@@ -55,6 +60,7 @@ pub(crate) struct Core {
 pub(crate) struct Granted {
     pub(crate) lease: LeaseId,
     pub(crate) ttl: Duration,
+    pub(crate) keepalive_interval: Duration,
     pub(crate) incarnation: Revision,
     pub(crate) sent: Duration,
     pub(crate) joined: bool,
@@ -66,12 +72,13 @@ pub(crate) struct Granted {
 
 impl Core {
     pub(crate) fn new(client: Client, granted: &Granted) -> Arc<Core> {
-        let Granted { lease, ttl, incarnation, sent, joined, revoke_on_disconnect, id_given, first_seq } =
-            *granted;
+        let &Granted { lease, ttl, incarnation, sent, joined, revoke_on_disconnect, .. } = granted;
+        let &Granted { keepalive_interval, id_given, first_seq, .. } = granted;
         Arc::new(Core {
             client,
             lease,
             ttl,
+            keepalive_interval,
             incarnation,
             joined,
             revoke_on_disconnect,
@@ -79,6 +86,7 @@ impl Core {
             seqs: Seqs::from(first_seq),
             owners: Owners::default(),
             belief: Mutex::new(Belief::new(sent, ttl)),
+            asked_in_time: AtomicBool::new(false),
             lost: OnceLock::new(),
             was_lost: Notify::new(),
             waiting: Semaphore::new(WAITING_MAX),
@@ -118,7 +126,7 @@ impl Core {
         }
         let now = self.now();
         if !self.belief().holds(now) {
-            self.lose(LostReason::Unreachable);
+            self.lose(self.disbelieved());
             return Err(self.why());
         }
         Ok(now)
@@ -136,7 +144,19 @@ impl Core {
     }
 
     fn why(&self) -> Lost {
-        self.lost.get().cloned().unwrap_or(Lost::new(LostReason::Unreachable))
+        self.lost.get().cloned().unwrap_or(Lost::new(self.disbelieved()))
+    }
+
+    /// Why the belief in the lease ends by the clock: a keepalive was not answered, or this program sent none in time.
+    pub(crate) fn disbelieved(&self) -> LostReason {
+        let asked = self.asked_in_time.load(Ordering::Relaxed);
+        if asked { LostReason::Unreachable } else { LostReason::Paused }
+    }
+
+    /// A keepalive is under way from now on that was due at `due`, or none is.
+    pub(crate) fn asks(&self, due: Option<Duration>) {
+        let in_time = due.is_some_and(|due| self.now() < due + self.ttl / 3);
+        self.asked_in_time.store(in_time, Ordering::Relaxed);
     }
 
     /// Completes once the session is lost.
