@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tollgate_core::Renewed;
+use tollgate_core::{EndReason, Renewed};
 use tollgate_replica::{Desk, Done, Host, HostEvent, Job, Moment, Output, ReadError, Write, WriteNumber};
 use tollgate_types::{GroupId, LeaseId, NodeId};
 
@@ -313,7 +313,13 @@ impl Driver {
             let leads = !entry.ended_leases.is_empty() && self.host.leads(entry.group);
             for ended in entry.ended_leases.iter().filter(|_| leads) {
                 self.outlets.meter.lease_ended(ended.reason);
-                tracing::info!(group = %entry.group, lease = %ended.lease, reason = ?ended.reason, "lease ended");
+                let (group, lease, reason) = (entry.group, ended.lease, ended.reason);
+                // Every command and every session that is done ends its own: only the others are news.
+                if reason == EndReason::LeaseRevoked {
+                    tracing::debug!(%group, %lease, %reason, "lease ended");
+                } else {
+                    tracing::info!(%group, %lease, %reason, "lease ended");
+                }
             }
         }
         let counts = self.desk.counts();
