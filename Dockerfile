@@ -31,5 +31,7 @@ USER nonroot:nonroot
 EXPOSE 7400 7401 7402
 # SIGTERM hands leadership on. Give it longer than server.shutdown_grace_ms: docker stop --time 30.
 STOPSIGNAL SIGTERM
+# No HEALTHCHECK: where HTTP is served is for the configuration to say. A probe is `tollgate health`, or `tollgate health
+# --live` for one that has the container started again.
 ENTRYPOINT ["/usr/bin/tollgate"]
 CMD ["server", "--config", "/etc/tollgate/tollgate.toml"]

@@ -3,12 +3,17 @@
 use crate::error::{Error, ErrorKind};
 use std::fmt;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint as Transport};
 
 /// How often a connection is asked whether it still lives, and how long it may take to say so. A node that stands still
 /// keeps its connections open, so only silence tells.
 const PING_EVERY: Duration = Duration::from_millis(500);
 const PING_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a look at what else listens on a port may take.
+const LOOK_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Bytes that may be under way on one stream and on one connection.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -54,6 +59,33 @@ impl Endpoint {
             Ok(Err(error)) => Err(failed(cause_of(&error))),
             Err(_) => Err(failed(format!("no connection within {} ms", patience.as_millis()))),
         }
+    }
+}
+
+impl Endpoint {
+    /// What answers here instead of a client port, if that can be told: a port that speaks HTTP/1 is the one for
+    /// browsers and monitoring, and one that hangs up without a word likely that of the other nodes.
+    pub(crate) async fn what_else_it_is(&self) -> Option<Error> {
+        let authority = self.0.strip_prefix("http://").unwrap_or(&self.0);
+        let asked = async {
+            let mut stream = TcpStream::connect(authority).await.ok()?;
+            stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n").await.ok()?;
+            let mut answer = [0; 7];
+            let heard = stream.read_exact(&mut answer).await;
+            Some(heard.is_ok().then_some(answer))
+        };
+        let heard = tokio::time::timeout(LOOK_PATIENCE, asked).await.ok()??;
+        let says = match heard {
+            Some(answer) if answer == *b"HTTP/1." => {
+                "this looks like the HTTP port (7402 by default): clients use the client port, 7400 by default"
+            }
+            Some(_) => return None,
+            None => {
+                "it hangs up without a word: if this is the port for the other nodes (7401 by default), clients use \
+                 the client port, 7400 by default"
+            }
+        };
+        Some(Error::new(ErrorKind::Unreachable, says, false))
     }
 }
 

@@ -88,7 +88,10 @@ impl Endpoints {
                 format!("{}: {trouble}", known.endpoint)
             })
             .collect();
-        let says = format!("no node could be reached ({})", told.join("; "));
+        let says = match &told[..] {
+            [one] => format!("no node could be reached: {one}"),
+            all => format!("no node could be reached:\n  {}", all.join("\n  ")),
+        };
         Error::new(ErrorKind::Unreachable, says, may_have_happened)
     }
 }

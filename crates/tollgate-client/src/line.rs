@@ -4,9 +4,10 @@
 //! once, for no timer is involved. Not here: what is on its way (`traffic`), which node (`pilot`), and whether to ask
 //! again (`call`).
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{self, Endpoint};
 use crate::error::{Error, ErrorKind};
 use crate::traffic::{Answer, Outgoing, Traffic, Urgency};
+use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use tollgate_proto::v1::{self, operation::Op};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
-use tonic::{Request, Streaming};
+use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 /// The longest frame of answers.
@@ -58,13 +59,19 @@ impl Line {
     pub(crate) async fn open(endpoint: Endpoint, patience: Duration) -> Result<Arc<Line>, Error> {
         let until = tokio::time::Instant::now() + patience;
         let channel = endpoint.dial(patience).await?;
-        let greeted = tokio::time::timeout_at(until, greet(channel.clone())).await;
-        let greeted = greeted.unwrap_or_else(|_| {
-            let says =
-                format!("it accepts connections but does not answer within {} ms", patience.as_millis());
-            Err(Error::new(ErrorKind::Unreachable, says, false))
-        })?;
-        Ok(Line::start(endpoint, channel, greeted))
+        match tokio::time::timeout_at(until, greet(channel.clone())).await {
+            Ok(Ok(greeted)) => Ok(Line::start(endpoint, channel, greeted)),
+            // It has said nothing of itself: it may be no client port.
+            Ok(Err(error)) if error.wire().is_none() => {
+                Err(endpoint.what_else_it_is().await.unwrap_or(error))
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                let says =
+                    format!("it accepts connections but does not answer within {} ms", patience.as_millis());
+                Err(Error::new(ErrorKind::Unreachable, says, false))
+            }
+        }
     }
 
     fn start(endpoint: Endpoint, channel: Channel, greeted: Greeted) -> Arc<Line> {
@@ -171,16 +178,25 @@ async fn greet(channel: Channel) -> Result<Greeted, Error> {
     let path = PathAndQuery::from_static(SESSION);
     let opened = client.streaming(request, path, ProstCodec::default()).await;
     let mut answers: Streaming<v1::SessionResponse> =
-        opened.map_err(|status| Error::of_status(&status))?.into_inner();
+        opened.map_err(|status| not_opened(&status))?.into_inner();
     match answers.next().await {
         Some(Ok(hello)) => {
             // A gateway is no member.
             let to_gateway = hello.header.is_some_and(|header| header.member_id == 0);
             Ok(Greeted { outgoing, answers, to_gateway })
         }
-        Some(Err(status)) => Err(Error::of_status(&status)),
+        Some(Err(status)) => Err(not_opened(&status)),
         None => Err(Error::new(ErrorKind::Unreachable, "it closed the session at once", false)),
     }
+}
+
+/// Why no session was opened: the words of the node, or the innermost cause.
+fn not_opened(status: &Status) -> Error {
+    let error = Error::of_status(status);
+    if error.wire().is_some() || status.source().is_none() {
+        return error;
+    }
+    Error::new(ErrorKind::Unreachable, endpoint::cause_of(status), false)
 }
 
 /// Hands out answers until the stream breaks or nobody needs it; whoever waits then is told so.

@@ -18,6 +18,9 @@ pub enum LostReason {
     /// No keepalive was answered until the time from which on the lease might have ended. It may still live on the
     /// cluster for a moment; the client no longer counts on it, and never will again.
     Unreachable,
+    /// This program stood still (stopped, starved of processor time, on a machine that slept) until the lease might
+    /// have ended: it asked for no keepalive in time. Otherwise as [`LostReason::Unreachable`].
+    Paused,
     /// The server ended the lease because the client's connection was gone (`revoke_on_disconnect`).
     Disconnected,
     /// This program closed the session or released the lock.
@@ -45,6 +48,9 @@ impl LostReason {
             LostReason::Forced => "an operator released the lock by force",
             LostReason::MaxHold => "the lock was held for its longest permitted time",
             LostReason::Unreachable => "the cluster did not answer a keepalive in time",
+            LostReason::Paused => {
+                "this program stood still for too long to renew the lease (stopped, starved, or the machine slept)"
+            }
             LostReason::Disconnected => "the server ended the lease when the connection closed",
             LostReason::SessionClosed => "it was given back by this program",
             LostReason::Released => "somebody released it",

@@ -187,9 +187,9 @@ async fn p7_a_token_is_refused_from_the_moment_on_at_which_the_lease_may_end_and
     let (keepalive, op) = talk.hear().await;
     assert!(matches!(op, Op::LeaseKeepAlive(_)), "{op:?}");
     clock.advance(Duration::from_millis(1));
-    assert_eq!(guard.token().unwrap_err().reason, LostReason::Unreachable);
-    assert_eq!(guard.lost().await.reason, LostReason::Unreachable);
-    assert_eq!(session.lost().await.reason, LostReason::Unreachable);
+    assert_eq!(guard.token().unwrap_err().reason, LostReason::Paused);
+    assert_eq!(guard.lost().await.reason, LostReason::Paused);
+    assert_eq!(session.lost().await.reason, LostReason::Paused);
     // An answer now is too late: the lease may have ended and begun to be somebody else's.
     let kept = v1::LeaseKeepAliveResponse { ttl_ms: 9_001, ..Default::default() };
     talk.answer(keepalive, OpResult::LeaseKeepAlive(kept)).await;
@@ -197,6 +197,53 @@ async fn p7_a_token_is_refused_from_the_moment_on_at_which_the_lease_may_end_and
     assert!(matches!(op, Op::LeaseRevoke(_)), "{op:?}");
     assert!(guard.token().is_err() && session.check().is_err());
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_loss_is_blamed_on_the_cluster_only_if_a_keepalive_was_sent_in_time() {
+    let (_peer, mut talk, clock, session) = session().await;
+    clock.advance(Duration::from_millis(3_001));
+    assert!(matches!(talk.hear().await.1, Op::LeaseKeepAlive(_)));
+    clock.advance(Duration::from_millis(5_819));
+    assert_eq!(session.check().unwrap_err().reason, LostReason::Unreachable);
+
+    let (_peer, _talk, clock, session) = self::session().await;
+    clock.advance(Duration::from_millis(8_820));
+    assert_eq!(session.check().unwrap_err().reason, LostReason::Paused);
+}
+
+#[tokio::test]
+async fn keepalives_go_out_as_often_as_was_asked_for() {
+    let (mut peer, clock) = (Peer::start(), HandClock::new());
+    let client = Client::builder().endpoints([peer.address.to_string()]).clock(clock.clone());
+    let client: Client = client.connect().await.unwrap();
+    let mut talk = peer.talk().await;
+    let asked = client.session().ttl(TTL).keepalive_interval(Duration::from_secs(1));
+    let opening = tokio::spawn(asked.open());
+    talk.grant_lease().await;
+    let session = opening.await.unwrap().unwrap();
+    for renewal in 1..=3 {
+        clock.advance(Duration::from_secs(1));
+        let (id, op) = talk.hear().await;
+        assert!(matches!(op, Op::LeaseKeepAlive(_)), "{op:?}");
+        let kept = v1::LeaseKeepAliveResponse { ttl_ms: 9_001, ..Default::default() };
+        talk.answer(id, OpResult::LeaseKeepAlive(kept)).await;
+        while session.remaining() != Duration::from_millis(8_820) {
+            tokio::task::yield_now().await;
+        }
+        assert!(session.check().is_ok(), "{renewal}");
+    }
+}
+
+#[tokio::test]
+async fn p7_an_interval_that_could_not_lose_a_keepalive_is_refused_before_anything_is_asked() {
+    let peer = Peer::start();
+    let client = Client::connect([peer.address.to_string()]).await.unwrap();
+    for interval_ms in [0, 49, 4_501, 60_000] {
+        let asked = client.session().ttl(TTL).keepalive_interval(Duration::from_millis(interval_ms));
+        let refused = asked.open().await.unwrap_err();
+        assert_eq!((refused.kind(), refused.field()), (ErrorKind::Invalid, Some("keepalive_interval")));
+    }
 }
 
 #[tokio::test]

@@ -201,6 +201,23 @@ pub enum EndReason {
     Deadlock,
 }
 
+/// In a word or two, for logs.
+impl std::fmt::Display for EndReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            EndReason::Released => "released",
+            EndReason::LeaseExpired => "lease expired",
+            EndReason::LeaseRevoked => "lease revoked",
+            EndReason::Disconnected => "disconnected",
+            EndReason::Forced => "forced",
+            EndReason::MaxHold => "max hold",
+            EndReason::TimedOut => "timed out",
+            EndReason::Cancelled => "cancelled",
+            EndReason::Deadlock => "deadlock",
+        })
+    }
+}
+
 impl EndReason {
     /// Whether a holder may still believe that it holds: then a lock-delay applies.
     pub const fn is_involuntary(self) -> bool {
@@ -258,7 +275,7 @@ pub enum Rejection {
         lease: LeaseId,
     },
     /// The lease's time to live is out of range.
-    #[error("ttl of {asked} is out of range: it must be from {min} to {max}")]
+    #[error("ttl of {} is out of range: it must be from {} to {}", asked.in_units(), min.in_units(), max.in_units())]
     TtlOutOfRange {
         /// What was asked for.
         asked: DurationMs,

@@ -26,6 +26,6 @@ pub use caller::{Answer, Caller, Sink};
 pub use fault::Fault;
 pub use inbox::NotTaken;
 pub use meter::{Meter, NoMeter};
-pub use node::{Called, Node, NodeHandle, NotAllTaken, NotAnswered, StartError, has_data};
+pub use node::{Called, Node, NodeHandle, NotAllTaken, NotAnswered, StartError, found, has_data};
 pub use settings::{Bootstrap, Join, NodeSettings};
 pub use status::{GroupStatus, NodeStatus};

@@ -90,7 +90,8 @@ impl Node {
         let mut host =
             Host::open(settings.host.clone(), groups, Box::new(SystemRandomness), Moment::from_us(0))?;
         if !disks.awaited().is_empty() {
-            tracing::info!(nodes = ?disks.awaited(), "waiting until every first member knows this node's disk");
+            let nodes = disks.awaited().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            tracing::info!(nodes, "waiting until every first member knows this node's disk");
             host.take_part(planted(Bug::TakesPartAtOnce));
         }
         let inbox = Arc::new(Inbox::new(settings.operations_waiting_max));
@@ -246,7 +247,7 @@ fn open(settings: &NodeSettings, randomness: &mut dyn Randomness) -> Result<(Dat
     let data_dir = match (DataDir::open(path, Some((cluster, node))), &settings.bootstrap, &settings.join) {
         (Err(DataDirError::Empty { .. } | DataDirError::Unfinished { .. }), Some(bootstrap), None) => {
             tracing::info!(path = %path.display(), %cluster, %node, "founding a new data directory");
-            found(settings, bootstrap, DiskId::new(randomness.next_u64()))?
+            found_new(settings, bootstrap, DiskId::new(randomness.next_u64()))?
         }
         (Err(DataDirError::Empty { .. } | DataDirError::Unfinished { .. }), None, Some(join)) => {
             tracing::info!(path = %path.display(), %cluster, %node, "founding a data directory to join the cluster");
@@ -258,7 +259,20 @@ fn open(settings: &NodeSettings, randomness: &mut dyn Randomness) -> Result<(Dat
     Ok((data_dir, engine))
 }
 
-fn found(settings: &NodeSettings, bootstrap: &Bootstrap, disk: DiskId) -> Result<DataDir, StartError> {
+/// Founds a node that was told to bootstrap, and does not start it. False if it was founded before, whether or not it
+/// runs.
+pub fn found(settings: &NodeSettings) -> Result<bool, StartError> {
+    if has_data(&settings.data_dir)? {
+        let owner = (settings.host.cluster, settings.host.node);
+        return match DataDir::open(&settings.data_dir, Some(owner)) {
+            Ok(_) | Err(DataDirError::InUse { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        };
+    }
+    open(settings, &mut SystemRandomness).map(|_| true)
+}
+
+fn found_new(settings: &NodeSettings, bootstrap: &Bootstrap, disk: DiskId) -> Result<DataDir, StartError> {
     let (cluster, node) = (settings.host.cluster, settings.host.node);
     let founding = DataDir::create(&settings.data_dir, cluster, node, disk)?;
     let mut engine = Engine::create(founding.path(), settings.engine.clone())?;

@@ -20,7 +20,7 @@ mod session;
 
 pub use gateway_server::{GatewayAddresses, GatewayListeners, GatewayServer};
 pub use join::{JoinError, join};
-pub use server::{Addresses, Listeners, ServeError, Server};
+pub use server::{Addresses, Listeners, ServeError, Server, found};
 pub use tollgate_gateway::{Router, operation};
 pub use tollgate_node::NodeStatus;
 #[doc(hidden)]

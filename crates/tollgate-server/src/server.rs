@@ -216,6 +216,12 @@ impl Server {
     }
 }
 
+/// Makes the data directory of a first member, without starting it. Whether there was none: another start, of a server
+/// too, changes nothing.
+pub fn found(config: &Config) -> Result<bool, ServeError> {
+    Ok(tollgate_node::found(&node_settings(config, None))?)
+}
+
 fn node_settings(config: &Config, join: Option<Join>) -> NodeSettings {
     let members = &config.cluster.members;
     let first = || Bootstrap {

@@ -63,6 +63,27 @@ impl DurationMs {
     pub const fn ms(self) -> u64 {
         self.0
     }
+
+    /// As people write it: `100ms`, `90s`, `10m`, `1h`.
+    pub fn in_units(self) -> impl fmt::Display {
+        InUnits(self)
+    }
+}
+
+/// A duration in the largest unit that leaves no rest: `100ms`, `90s`, `10m`, `1h`.
+struct InUnits(DurationMs);
+
+impl fmt::Display for InUnits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0.0;
+        let whole = |unit_ms: u64| ms > 0 && ms.is_multiple_of(unit_ms);
+        match ms {
+            ms if whole(3_600_000) => write!(f, "{}h", ms / 3_600_000),
+            ms if whole(60_000) => write!(f, "{}m", ms / 60_000),
+            ms if whole(1_000) => write!(f, "{}s", ms / 1_000),
+            ms => write!(f, "{ms}ms"),
+        }
+    }
 }
 
 impl fmt::Debug for DurationMs {
@@ -100,5 +121,24 @@ impl WallTime {
 impl fmt::Debug for WallTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == WallTime::UNKNOWN { f.write_str("unknown") } else { write!(f, "{}ms after 1970", self.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_written_in_the_largest_unit_that_leaves_no_rest() {
+        for (ms, text) in [
+            (0, "0ms"),
+            (1_500, "1500ms"),
+            (90_000, "90s"),
+            (600_000, "10m"),
+            (3_600_000, "1h"),
+            (86_400_000, "24h"),
+        ] {
+            assert_eq!(DurationMs::from_ms(ms).in_units().to_string(), text);
+        }
     }
 }

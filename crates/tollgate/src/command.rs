@@ -16,6 +16,7 @@ mod explain;
 mod gateway;
 mod get;
 mod group;
+mod health;
 mod lease;
 mod limits;
 mod lock;
@@ -41,12 +42,18 @@ const ABOUT: &str = "Distributed locks with leases, fair queues and fencing toke
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate dev                                      a three-node cluster on this machine, ready to lock
-  tollgate demo                                     short plays that show what locks are good for
-  tollgate run db/migrate -- ./migrate.sh           run a command while holding a lock
-  tollgate ls                                       who holds what
-  tollgate explain db/migrate                       why is this blocked?
-  tollgate server --config tollgate.toml            one node of a real cluster
+  # a three-node cluster on this machine, ready to lock
+  tollgate dev
+  # short plays that show what locks are good for
+  tollgate demo
+  # run a command while holding a lock
+  tollgate run db/migrate -- ./migrate.sh
+  # who holds what
+  tollgate ls
+  # why is this blocked?
+  tollgate explain db/migrate
+  # one node of a real cluster
+  tollgate server --config tollgate.toml
 
 Exit codes: 0 done, 1 failed, 64 wrong usage, 69 cluster unreachable, 75 busy or timed out, 77 denied, 79 lock lost. \
 `tollgate COMMAND --help` has examples of each command.";
@@ -63,7 +70,7 @@ enum Run {
 use Run::{Alone, Client};
 
 /// Every command, in the order of the help.
-const COMMANDS: [(fn() -> Command, Run); 24] = [
+const COMMANDS: [(fn() -> Command, Run); 25] = [
     (run::command, Client(run::run)),
     (lock::command, Client(lock::run)),
     (unlock::command, Client(unlock::run)),
@@ -85,6 +92,7 @@ const COMMANDS: [(fn() -> Command, Run); 24] = [
     (demo::command, Alone(demo::run)),
     (server::command, Alone(server::run)),
     (gateway::command, Alone(gateway::run)),
+    (health::command, Alone(health::run)),
     (config::command, Alone(config::run)),
     (completions::command, Alone(completions::run)),
     (reference::command, Alone(reference::run)),
@@ -100,13 +108,37 @@ pub(crate) fn tree() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(Globals::arguments());
-    COMMANDS.iter().fold(root, |root, (command, run)| {
+    let root = COMMANDS.iter().fold(root, |root, (command, run)| {
         let command = command();
         root.subcommand(match run {
             Alone(_) => command,
             Client(_) => command.args(Globals::arguments().map(|argument| argument.global(true))),
         })
-    })
+    });
+    with_whole_examples(root)
+}
+
+/// Stands for a space at which a line is not to be broken; a line of a command is not, or it could not be pasted.
+const UNBROKEN: char = '\u{a0}';
+
+/// Has the lines of examples stay whole, however narrow the terminal.
+fn with_whole_examples(command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let command =
+        names.iter().fold(command, |command, name| command.mut_subcommand(name, with_whole_examples));
+    let Some(help) = command.get_after_help().map(ToString::to_string) else { return command };
+    let (mut lines, mut examples) = (Vec::new(), false);
+    for line in help.lines() {
+        examples = examples && line.starts_with("  ") || line.starts_with("Example");
+        let whole = examples && line.starts_with("  ");
+        lines.push(if whole { line.replace(' ', &UNBROKEN.to_string()) } else { line.to_owned() });
+    }
+    command.after_help(lines.join("\n"))
+}
+
+/// A help text as it is to be seen.
+pub(crate) fn help_text(help: &impl ToString) -> String {
+    help.to_string().replace(UNBROKEN, " ")
 }
 
 /// Carries a command out.
@@ -134,6 +166,7 @@ pub(crate) fn run_internal() -> Option<Exit> {
 }
 
 pub(crate) use completions::complete_and_exit_if_asked;
+pub(crate) use run::forwarding::is_ignored;
 
 #[cfg(test)]
 mod tests {
@@ -147,11 +180,35 @@ mod tests {
         tree().debug_assert();
     }
 
+    /// A command that was broken could not be pasted.
+    #[test]
+    fn examples_are_whole_on_terminals_of_any_width() {
+        fn check(command: &Command) {
+            let help = command.get_after_help().map(help_text).unwrap_or_default();
+            let examples = help.split_once("Examples:\n").map_or("", |(_, examples)| examples);
+            for width in [40, 80, 100] {
+                let shown = help_text(&command.clone().term_width(width).render_help());
+                for line in examples.lines().take_while(|line| line.starts_with("  ")) {
+                    assert!(shown.lines().any(|shown| shown == line), "{line:?} at {width}:\n{shown}");
+                    let what = line.trim_start();
+                    assert!(
+                        ["# ", "tollgate ", "source "].iter().any(|begin| what.starts_with(begin)),
+                        "{line}"
+                    );
+                }
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let mut root = tree();
+        root.build();
+        check(&root);
+    }
+
     #[test]
     fn every_command_teaches_by_example() {
         fn check(command: &Command, path: &str) {
             let path = format!("{path} {}", command.get_name());
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let help = command.get_after_help().map(help_text).unwrap_or_default();
             if command.has_subcommands() {
                 command.get_subcommands().for_each(|below| check(below, &path));
             } else if !command.is_hide_set() {

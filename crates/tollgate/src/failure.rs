@@ -37,6 +37,9 @@ fn advice(error: &Error) -> &'static str {
         (_, Some("MEMBER_REFUSED")) => {
             "hint: `tollgate member ls` shows who votes, who answers and how far each is"
         }
+        (_, Some("TTL_OUT_OF_RANGE")) => {
+            "hint: `tollgate limits get` shows what this cluster allows, as ttl_ms_min and ttl_ms_max"
+        }
         (ErrorKind::Limit, Some("LIMIT_EXCEEDED")) => "hint: `tollgate limits` shows and changes the limits",
         _ => "",
     }

@@ -17,7 +17,12 @@ pub(crate) const ENDPOINT: &str = "http://127.0.0.1:7400";
 /// Where the addresses are looked for if no flag gives them; `run` sets it for its command.
 pub(crate) const ENDPOINTS_VARIABLE: &str = "TOLLGATE_ENDPOINTS";
 
-const HEADING: &str = "Cluster and output";
+/// Over the flags of all these commands in their help.
+pub(crate) const HEADING: &str = "Cluster and output";
+
+/// How long a first connection and a call may take, however long the user would wait.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CALL_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Background work that is not done by then is given up when a command ends.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(200);
@@ -115,8 +120,18 @@ impl Globals {
     }
 
     pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
-        let client = Client::builder().endpoints(&self.endpoints).client_id(own_name()).connect().await;
-        client.map_err(failed)
+        self.connect_within(None).await
+    }
+
+    /// A client whose calls, and the first connection, take no longer than this.
+    pub(crate) async fn connect_within(&self, patience: Option<Duration>) -> anyhow::Result<Client> {
+        let mut client = Client::builder().endpoints(&self.endpoints).client_id(own_name());
+        if let Some(patience) = patience {
+            client = client
+                .connect_timeout(patience.min(CONNECT_PATIENCE))
+                .call_timeout(patience.min(CALL_PATIENCE));
+        }
+        client.connect().await.map_err(failed)
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is what a command line does")]
 
+mod arguments;
 mod command;
 mod exit;
 mod failure;
@@ -9,9 +10,12 @@ mod globals;
 mod lease_id;
 mod logging;
 mod output;
+mod screen;
 mod signals;
 mod span;
+mod utc;
 mod view;
+mod words;
 
 use exit::Exit;
 use std::process::ExitCode;
@@ -32,13 +36,18 @@ fn execute() -> ExitCode {
         return exit.into();
     }
     command::complete_and_exit_if_asked();
-    let matches = match command::tree().try_get_matches() {
+    let matches = match command::tree().try_get_matches_from(arguments::arguments()) {
         Ok(matches) => matches,
         Err(error) => {
             // Help and version are no mistakes.
             let code = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-            // Nobody may be there to read it.
-            let _ = error.print();
+            let text = command::help_text(&error.render());
+            if error.use_stderr() {
+                output::say_as_it_is(text);
+            } else {
+                // Nobody may be there to read it.
+                let _ = output::text(&text);
+            }
             return code.into();
         }
     };

@@ -3,12 +3,28 @@
 //! In JSON ids, tokens and revisions are strings, since a double holds no 64-bit number; times are in milliseconds
 //! where the name says so, and null where they are not known. Names are added, never renamed.
 
+use crate::globals::Globals;
 use crate::span;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::time::Duration;
-use tollgate_client::{DeadlockStep, Holder, Leader, LeaseInfo, LockInfo, Missing, Mode, Silent, Waiter};
+use tollgate_client::{
+    Consistency, DeadlockStep, Holder, Leader, LeaseInfo, LockInfo, Missing, Mode, Silent, Waiter,
+};
+use tollgate_types::escaped;
+
+/// How fresh a read is to be.
+pub(crate) fn freshness(stale: bool) -> Consistency {
+    if stale { Consistency::Stale } else { Consistency::Linearizable }
+}
+
+/// Says of what follows that it may be old, if that was asked for.
+pub(crate) fn warn_of_age(globals: &Globals, stale: bool) {
+    if stale {
+        globals.remark("tollgate: as one node knows it, which asked no other: it may be old");
+    }
+}
 
 /// A number that JSON must not make a double.
 pub(crate) fn text(number: impl Display) -> Value {
@@ -41,13 +57,14 @@ pub(crate) fn or_dash(text: &str) -> &str {
 
 /// A client by the name it has, or by its lease.
 pub(crate) fn client_text(client_id: &str, lease: impl Display) -> String {
-    if client_id.is_empty() { format!("lease {lease}") } else { client_id.to_owned() }
+    if client_id.is_empty() { format!("lease {lease}") } else { escaped(client_id).to_string() }
 }
 
 /// A holder in a few words: `w1 for 12s (token 7, because "schema v42")`.
 pub(crate) fn holder_text(holder: &Holder) -> String {
     let since = holder.held.map_or_else(String::new, |held| format!(" for {}", span::text(held)));
-    let why = if holder.why.is_empty() { String::new() } else { format!(", because \"{}\"", holder.why) };
+    let why =
+        if holder.why.is_empty() { String::new() } else { format!(", because \"{}\"", escaped(&holder.why)) };
     let who = client_text(&holder.client_id, holder.lease);
     format!("{who}{since} (token {}{why})", holder.token)
 }
@@ -55,6 +72,7 @@ pub(crate) fn holder_text(holder: &Holder) -> String {
 /// A circle of waits, a line each.
 pub(crate) fn cycle_text(cycle: &[DeadlockStep]) -> String {
     let who = |lease: &dyn Display, owner: &str| {
+        let owner = escaped(owner).to_string();
         if owner.is_empty() { format!("lease {lease}") } else { format!("{owner} (lease {lease})") }
     };
     let lines = cycle.iter().map(|step| {
@@ -64,7 +82,7 @@ pub(crate) fn cycle_text(cycle: &[DeadlockStep]) -> String {
             Some(token) => format!("held by {blocker} with token {token}"),
             None => format!("for which {blocker} waits ahead"),
         };
-        format!("  {waiter} waits for {} ({}), {how}", step.name, step.mode)
+        format!("  {waiter} waits for {} ({}), {how}", escaped(&step.name), step.mode)
     });
     lines.collect::<Vec<_>>().join("\n")
 }

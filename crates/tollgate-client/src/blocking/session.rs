@@ -51,6 +51,11 @@ impl SessionBuilder {
         self.map(|inner| inner.near(name))
     }
 
+    /// The time between two keepalives: see [`crate::SessionBuilder::keepalive_interval`].
+    pub fn keepalive_interval(self, interval: Duration) -> SessionBuilder {
+        self.map(|inner| inner.keepalive_interval(interval))
+    }
+
     /// Opens the session: see [`crate::SessionBuilder::open`].
     pub fn open(self) -> Result<Session, Error> {
         let inner = self.engine.wait(self.inner.open())?;

@@ -17,6 +17,9 @@ use tollgate_types::{ClientId, LeaseId, Name};
 /// The time to live of a lease if nobody says otherwise.
 const TTL: Duration = Duration::from_secs(30);
 
+/// How long the shortest time between two keepalives may be, if it is chosen.
+const KEEPALIVE_INTERVAL_MIN: Duration = Duration::from_millis(50);
+
 /// How often another id is chosen if one is taken.
 const IDS_MAX: u32 = 4;
 
@@ -40,6 +43,7 @@ pub struct SessionBuilder {
     revoke_on_disconnect: bool,
     lease_id: Option<LeaseId>,
     near: Option<String>,
+    keepalive_interval: Option<Duration>,
 }
 
 impl SessionBuilder {
@@ -51,6 +55,7 @@ impl SessionBuilder {
             revoke_on_disconnect: false,
             lease_id: None,
             near: None,
+            keepalive_interval: None,
         }
     }
 
@@ -86,10 +91,29 @@ impl SessionBuilder {
         self
     }
 
+    /// The time between two keepalives; a third of the TTL by default. More often, and a lost keepalive matters less;
+    /// more seldom, and the cluster has less to do. From 50 ms to half of the TTL: then two are due before the client
+    /// stops believing in the lease, and one of them may be lost.
+    pub fn keepalive_interval(mut self, interval: Duration) -> SessionBuilder {
+        self.keepalive_interval = Some(interval);
+        self
+    }
+
+    /// The time between two keepalives of a lease with this TTL.
+    fn interval_for(&self, ttl: Duration) -> Result<Duration, Error> {
+        let Some(interval) = self.keepalive_interval else { return Ok(ttl / 3) };
+        if (KEEPALIVE_INTERVAL_MIN..=ttl / 2).contains(&interval) {
+            return Ok(interval);
+        }
+        let says = format!("{interval:?} does not fit a TTL of {ttl:?}: choose from 50ms to half of the TTL");
+        Err(Error::invalid("keepalive_interval", says))
+    }
+
     /// Grants the lease, and keeps it alive from now on.
     pub async fn open(self) -> Result<Session, Error> {
         let client_id = self.client_id.clone().unwrap_or_else(|| self.client.client_id().to_owned());
         ClientId::new(&client_id).map_err(|invalid| Error::invalid("client_id", invalid))?;
+        self.interval_for(self.ttl)?;
         let until = Instant::now() + self.client.call_timeout();
         for _ in 0..IDS_MAX {
             let lease = self.draw_id()?;
@@ -125,6 +149,7 @@ impl SessionBuilder {
         Ok(self.start(&Granted {
             lease,
             ttl,
+            keepalive_interval: self.interval_for(ttl)?,
             incarnation,
             sent,
             joined: true,
@@ -183,6 +208,7 @@ impl SessionBuilder {
             return Ok(Granted {
                 lease,
                 ttl,
+                keepalive_interval: self.interval_for(ttl)?,
                 incarnation: convert::revision(granted.incarnation)?,
                 sent,
                 joined: false,

@@ -13,6 +13,7 @@ use crate::lost::{Lost, LostReason};
 use crate::owner::Owners;
 use crate::seqs::Seqs;
 use crate::traffic::Urgency;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
@@ -33,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) client: Client,
     pub(crate) lease: LeaseId,
     pub(crate) ttl: Duration,
+    /// Between two keepalives.
+    pub(crate) keepalive_interval: Duration,
     /// The revision of its grant.
     pub(crate) incarnation: Revision,
     /// Whether another session granted the lease, and ends it.
@@ -45,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) seqs: Seqs,
     pub(crate) owners: Owners,
     belief: Mutex<Belief>,
+    /// Whether a keepalive is under way that was sent when it was due: if the belief ends now, the cluster was silent.
+    asked_in_time: AtomicBool,
     lost: OnceLock<Lost>,
     /// It is lost.
     was_lost: Notify,
@@ -58,6 +63,7 @@ pub(crate) struct Core {
 pub(crate) struct Granted {
     pub(crate) lease: LeaseId,
     pub(crate) ttl: Duration,
+    pub(crate) keepalive_interval: Duration,
     pub(crate) incarnation: Revision,
     pub(crate) sent: Duration,
     pub(crate) joined: bool,
@@ -70,22 +76,14 @@ pub(crate) struct Granted {
 
 impl Core {
     pub(crate) fn new(client: Client, granted: &Granted) -> Arc<Core> {
-        let Granted {
-            lease,
-            ttl,
-            incarnation,
-            sent,
-            joined,
-            revoke_on_disconnect,
-            id_given,
-            lineage,
-            first_seq,
-        } = *granted;
+        let &Granted { lease, ttl, incarnation, sent, joined, revoke_on_disconnect, .. } = granted;
+        let &Granted { keepalive_interval, id_given, lineage, first_seq, .. } = granted;
         Arc::new(Core {
             lineage: lineage.map_or_else(OnceLock::new, OnceLock::from),
             client,
             lease,
             ttl,
+            keepalive_interval,
             incarnation,
             joined,
             revoke_on_disconnect,
@@ -93,6 +91,7 @@ impl Core {
             seqs: Seqs::from(first_seq),
             owners: Owners::default(),
             belief: Mutex::new(Belief::new(sent, ttl)),
+            asked_in_time: AtomicBool::new(false),
             lost: OnceLock::new(),
             was_lost: Notify::new(),
             waiting: Semaphore::new(WAITING_MAX),
@@ -144,7 +143,7 @@ impl Core {
         }
         let now = self.now();
         if !self.belief().holds(now) {
-            self.lose(LostReason::Unreachable);
+            self.lose(self.disbelieved());
             return Err(self.why());
         }
         Ok(now)
@@ -162,7 +161,19 @@ impl Core {
     }
 
     fn why(&self) -> Lost {
-        self.lost.get().cloned().unwrap_or(Lost::new(LostReason::Unreachable))
+        self.lost.get().cloned().unwrap_or(Lost::new(self.disbelieved()))
+    }
+
+    /// Why the belief in the lease ends by the clock: a keepalive was not answered, or this program sent none in time.
+    pub(crate) fn disbelieved(&self) -> LostReason {
+        let asked = self.asked_in_time.load(Ordering::Relaxed);
+        if asked { LostReason::Unreachable } else { LostReason::Paused }
+    }
+
+    /// A keepalive is under way from now on that was due at `due`, or none is.
+    pub(crate) fn asks(&self, due: Option<Duration>) {
+        let in_time = due.is_some_and(|due| self.now() < due + self.ttl / 3);
+        self.asked_in_time.store(in_time, Ordering::Relaxed);
     }
 
     /// Completes once the session is lost.

@@ -1,14 +1,13 @@
 //! Keeps a lease alive, and says when it can no longer be believed in.
 //!
-//! A keepalive goes out every third of the TTL, before all other traffic. If it is not answered soon, others follow
-//! over other nodes, until one is or the belief ends: a node that stands still must not cost the lease. Invariant:
-//! nothing is renewed once the belief has ended; the lease is revoked then, unless it is another session's. Not here:
-//! when the belief ends (`belief`).
+//! A keepalive goes out every third of the TTL, or as often as was asked for, before all other traffic. If it is not
+//! answered soon, others follow over other nodes, until one is or the belief ends: a node that stands still must not
+//! cost the lease. Invariant: nothing is renewed once the belief has ended; the lease is revoked then, unless it is
+//! another session's. Not here: when the belief ends (`belief`).
 
 use super::core::Core;
 use crate::call::{Answered, Call};
 use crate::error::Error;
-use crate::lost::LostReason;
 use crate::traffic::Urgency;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +30,7 @@ enum Kept {
 pub(super) async fn keep(core: Arc<Core>) -> Result<(), Error> {
     tokio::select! {
         () = renew_for_ever(&core) => {}
-        () = until_disbelieved(&core) => core.lose(LostReason::Unreachable),
+        () = until_disbelieved(&core) => core.lose(core.disbelieved()),
         _ = core.until_lost() => {}
     }
     // One in which the client no longer believes may live on at the cluster: its locks need not wait for its end.
@@ -60,17 +59,19 @@ async fn until_disbelieved(core: &Core) {
 
 /// Completes when the lease is gone.
 async fn renew_for_ever(core: &Core) {
-    let mut next = core.now() + core.ttl / 3;
+    let mut next = core.now() + core.keepalive_interval;
     loop {
         core.client.clock().sleep_until(next).await;
         // After a sleep of the whole machine, for example.
         if core.check().is_err() {
             return;
         }
+        core.asks(Some(next));
         match renew(core).await {
             Kept::Alive { sent, ttl } => {
                 core.renewed(sent, ttl);
-                next = sent + core.ttl / 3;
+                core.asks(None);
+                next = sent + core.keepalive_interval;
             }
             Kept::Gone => {
                 core.lose(core.ended_early());

@@ -175,7 +175,7 @@ impl Ear {
         }
         if from.is_none_or(|from| refused.insert(from, refusal) != Some(refusal)) {
             let node = from.map_or(0, NodeId::number);
-            tracing::warn!(node, reason = ?refusal, "a connection to the peer port was refused");
+            tracing::warn!(node, reason = %refusal, "a connection to the peer port was refused");
         }
     }
 
@@ -208,8 +208,9 @@ impl Ear {
             stream.read_exact(&mut frame).await?;
             let says = tollgate_replica::sender(&frame);
             if says != Ok(from) && !planted(Bug::FrameSenderUnchecked) {
+                let says = says.map_or_else(|error| error.to_string(), |node| node.to_string());
                 tracing::error!(
-                    %from, ?says,
+                    %from, says,
                     "a peer's frame says that it is from another node: its connection is cut; check that no two nodes \
                      share an address or a proxy"
                 );

@@ -8,16 +8,30 @@ use crate::failure::{exit_of, failed};
 use crate::globals::Globals;
 use crate::span;
 use crate::view;
+use crate::words::quoted;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use std::time::Duration;
-use tollgate_client::{Acquire, AcquireError, Client, Guard, Holder, Session};
+use std::time::{Duration, Instant};
+use tollgate_client::{Acquire, AcquireError, Client, Guard, Holder, Session, SessionBuilder};
+use tollgate_types::Name;
+
+/// How long a request that waits for no lock waits for the cluster: longer than electing a leader takes.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long the cluster may take to answer at least, however short the wait.
+const ANSWER_PATIENCE_MIN: Duration = Duration::from_millis(500);
+
+/// After its end, in which a call tells why it was in vain.
+const AFTERTHOUGHT: Duration = Duration::from_millis(200);
+
+/// The shortest time between two keepalives that a session takes.
+const KEEPALIVE_MIN: Duration = Duration::from_millis(50);
 
 /// What lock, how, and for how long to wait.
 #[derive(Debug, Args)]
 pub(crate) struct Acquisition {
     /// The lock: any text up to 512 bytes
-    #[arg(value_name = "NAME", add = ArgValueCompleter::new(lock_names))]
+    #[arg(value_name = "NAME", value_parser = lock_name, add = ArgValueCompleter::new(lock_names))]
     pub(crate) name: String,
 
     /// Share the lock with others that ask for it shared
@@ -28,17 +42,21 @@ pub(crate) struct Acquisition {
     #[arg(long, value_name = "N/M", value_parser = permits)]
     permits: Option<(u32, u32)>,
 
-    /// Don't wait if the lock is busy
+    /// Don't wait if the lock is busy, nor longer than 3s for the cluster
     #[arg(long = "try", conflicts_with = "wait")]
     at_once: bool,
 
-    /// Wait at most this long [default: as long as it takes]
+    /// Wait at most this long, whatever for: the lock or the cluster [default: for the lock as long as it takes]
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     wait: Option<Duration>,
 
     /// How long the lease outlives us should we vanish; it is renewed all the time
     #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "30s")]
     pub(crate) ttl: Duration,
+
+    /// The time between two renewals, from 50ms to half of the TTL [default: a third of the TTL]
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    keepalive: Option<Duration>,
 
     /// Why the lock is wanted, for people who look at it
     #[arg(long, value_name = "TEXT")]
@@ -59,8 +77,76 @@ fn permits(text: &str) -> Result<(u32, u32), String> {
     Ok((n, of))
 }
 
+/// Reads the name of a lock; what is wrong is told before anything is asked of a cluster.
+pub(crate) fn lock_name(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("the lock's name is empty".to_owned());
+    }
+    Name::new(text).map(|_| text.to_owned()).map_err(|invalid| invalid.to_string())
+}
+
+/// How long a command waits for the cluster before it has a place in line, and until when it waits at all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    began: Instant,
+    /// None for as long as calls take by default.
+    span: Option<Duration>,
+}
+
+impl Patience {
+    /// From now on. A wait of nothing is one for the cluster's answer all the same.
+    pub(crate) fn new(wait: Option<Duration>, at_once: bool) -> Patience {
+        let span = match wait {
+            _ if at_once => Some(ANSWER_PATIENCE),
+            Some(wait) if wait.is_zero() => Some(ANSWER_PATIENCE),
+            wait => wait.map(|wait| wait.max(ANSWER_PATIENCE_MIN)),
+        };
+        Patience { began: Instant::now(), span }
+    }
+
+    /// A client whose calls take no longer than that.
+    pub(crate) async fn connect(self, globals: &Globals) -> anyhow::Result<Client> {
+        globals.connect_within(self.span).await
+    }
+
+    /// Does something with the cluster unless that takes longer.
+    pub(crate) async fn bounds<T>(self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        let Some(span) = self.span else { return work.await };
+        // Calls end by themselves, and know why: this is for several of which each took its time.
+        tokio::time::timeout(span + AFTERTHOUGHT, work).await.unwrap_or_else(|_| {
+            let says = format!("the cluster has not answered within {}", span::text(span));
+            Err(WithExit(Exit::Unreachable, says).into())
+        })
+    }
+
+    /// What is left of a wait.
+    pub(crate) fn left_of(self, wait: Duration) -> Duration {
+        wait.saturating_sub(self.began.elapsed())
+    }
+}
+
 impl Acquisition {
-    fn busy(&self, says: String) -> anyhow::Error {
+    /// Refuses what no cluster would take.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        check_keepalive(self.keepalive, self.ttl)
+    }
+
+    /// How long to wait for the cluster, from now on.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::new(self.wait, self.at_once)
+    }
+
+    /// A session as was asked for.
+    pub(crate) fn session(&self, client: &Client) -> SessionBuilder {
+        kept_alive(client.session().ttl(self.ttl), self.keepalive)
+    }
+
+    /// A busy lock, as the end of the command: an error unless it is to be none.
+    fn busy(&self, globals: &Globals, says: String) -> anyhow::Error {
+        if self.busy_exit == Some(0) {
+            globals.remark(&format!("tollgate: {says}"));
+            return WithExit(Exit::Done, String::new()).into();
+        }
         let exit = self.busy_exit.map_or(Exit::Busy, Exit::Code);
         WithExit(exit, says).into()
     }
@@ -72,6 +158,7 @@ impl Acquisition {
         client: &Client,
         session: &Session,
         owner: Option<&str>,
+        patience: Patience,
         signals: &mut Forwarding,
     ) -> anyhow::Result<Guard> {
         let acquire = match owner {
@@ -79,7 +166,7 @@ impl Acquisition {
             None => session.lock(&self.name),
         };
         let mut waiting = Waiting::new(globals, client, &self.name, session.lease_id());
-        let acquiring = self.shaped(acquire.tell_owner(waiting.owner()));
+        let acquiring = self.shaped(acquire.tell_owner(waiting.owner()), patience);
         let acquired = tokio::select! {
             acquired = acquiring => acquired,
             signal = signals.next() => {
@@ -89,10 +176,10 @@ impl Acquisition {
             never = waiting.tell() => match never {},
         };
         waiting.finish();
-        acquired.map_err(|error| self.refused(error))
+        acquired.map_err(|error| self.refused(globals, error))
     }
 
-    async fn shaped(&self, mut acquire: Acquire) -> Result<Guard, AcquireError> {
+    async fn shaped(&self, mut acquire: Acquire, patience: Patience) -> Result<Guard, AcquireError> {
         if self.shared {
             acquire = acquire.shared();
         }
@@ -106,25 +193,27 @@ impl Acquisition {
             return acquire.try_acquire().await;
         }
         match self.wait {
-            Some(wait) => acquire.wait(wait).acquire().await,
+            // What is left of it may be nothing, and then a busy lock is not waited for.
+            Some(wait) => acquire.wait(patience.left_of(wait)).acquire().await,
             None => acquire.acquire().await,
         }
     }
 
-    fn refused(&self, error: AcquireError) -> anyhow::Error {
+    fn refused(&self, globals: &Globals, error: AcquireError) -> anyhow::Error {
         let name = &self.name;
-        let hint = format!("hint: `tollgate explain {name}` says more");
+        let hint = format!("hint: `tollgate explain {}` says more", quoted(name));
         match error {
             AcquireError::Busy { holders, closed, .. } => {
                 let closed = closed.map(|closed| view::closed_text(closed.left, closed.restored));
                 let why = closed.unwrap_or_else(|| held_by(&holders));
-                self.busy(format!("{name} is busy: {why}, and --try does not wait\n{hint}"))
+                let says = if self.at_once { ", and --try does not wait" } else { "" };
+                self.busy(globals, format!("{name} is busy: {why}{says}\n{hint}"))
             }
             AcquireError::TimedOut { holders, .. } => {
                 let waited = self.wait.map(span::text).unwrap_or_default();
-                self.busy(format!("{name} was not to be had within {waited}: {}\n{hint}", held_by(&holders)))
+                self.busy(globals, format!("{name} was not to be had within {waited}: {}\n{hint}", held_by(&holders)))
             }
-            AcquireError::Deadlock { cycle } => self.busy(format!(
+            AcquireError::Deadlock { cycle } => self.busy(globals, format!(
                 "waiting for {name} would never end, for there is a circle:\n{}\nhint: always take locks in the same \
                  order, or give up what you hold and start again",
                 view::cycle_text(&cycle)
@@ -132,10 +221,36 @@ impl Acquisition {
             AcquireError::Lost(lost) => {
                 WithExit(Exit::Lost, format!("the lease was lost while waiting for {name}: {lost}")).into()
             }
-            AcquireError::Failed(error) if exit_of(&error) == Exit::Busy => self.busy(error.to_string()),
+            AcquireError::Failed(error) if exit_of(&error) == Exit::Busy => self.busy(globals, error.to_string()),
             AcquireError::Failed(error) => failed(error),
             other => WithExit(Exit::Failed, other.to_string()).into(),
         }
+    }
+}
+
+/// Refuses a time between two keepalives that does not fit the TTL.
+pub(crate) fn check_keepalive(every: Option<Duration>, ttl: Duration) -> anyhow::Result<()> {
+    check_interval("--keepalive", every, ttl)
+}
+
+/// Likewise, as given by this flag.
+pub(crate) fn check_interval(flag: &str, every: Option<Duration>, ttl: Duration) -> anyhow::Result<()> {
+    let Some(every) = every.filter(|every| !(KEEPALIVE_MIN..=ttl / 2).contains(every)) else { return Ok(()) };
+    let says = format!(
+        "{flag} {} does not fit a TTL of {}: give from {} to {}, or another TTL",
+        span::text(every),
+        span::text(ttl),
+        span::text(KEEPALIVE_MIN),
+        span::text(ttl / 2),
+    );
+    Err(WithExit(Exit::Usage, says).into())
+}
+
+/// With a keepalive every so often, if that was said.
+pub(crate) fn kept_alive(session: SessionBuilder, every: Option<Duration>) -> SessionBuilder {
+    match every {
+        Some(every) => session.keepalive_interval(every),
+        None => session,
     }
 }
 
@@ -151,6 +266,24 @@ pub(crate) fn held_by(holders: &[Holder]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_is_also_one_for_the_cluster_which_gets_a_moment_at_least() {
+        let span = |wait_ms: u64| Patience::new(Some(Duration::from_millis(wait_ms)), false).span;
+        assert_eq!(span(3_000), Some(Duration::from_secs(3)));
+        assert_eq!((span(20), span(0)), (Some(ANSWER_PATIENCE_MIN), Some(ANSWER_PATIENCE)));
+        assert_eq!(Patience::new(None, true).span, Some(ANSWER_PATIENCE));
+        assert_eq!(Patience::new(None, false).span, None);
+    }
+
+    #[test]
+    fn a_time_between_keepalives_fits_its_ttl() {
+        let ttl = Duration::from_secs(30);
+        assert!(check_keepalive(None, ttl).is_ok() && check_keepalive(Some(ttl / 2), ttl).is_ok());
+        let says = check_keepalive(Some(ttl), ttl).unwrap_err().to_string();
+        assert_eq!(says, "--keepalive 30s does not fit a TTL of 30s: give from 50ms to 15s, or another TTL");
+        assert!(check_keepalive(Some(Duration::from_millis(49)), ttl).is_err());
+    }
 
     #[test]
     fn permits_are_read_as_a_fraction() {

@@ -33,13 +33,19 @@ process, and of all servers together if they run on this machine. Locks are name
 use can be measured; the load is real, though.
 
 Examples:
-  tollgate bench uncontended --own-cluster 3                        three nodes, started for this and removed
-  tollgate bench uncontended --clients 1,64,256,1024 --svg plots    a run for each, and plots
-  tollgate bench contended --clients 16                             how fast a lock is handed on
-  tollgate bench uncontended --clients 64 --unary                   what the session stream saves
-  tollgate bench keepalive --leases 100000 --paced --ttl 30s        many idle clients
+  # three nodes, started for this and removed
+  tollgate bench uncontended --own-cluster 3
+  # a run for each, and plots
+  tollgate bench uncontended --clients 1,64,256,1024 --svg plots
+  # how fast a lock is handed on
+  tollgate bench contended --clients 16
+  # what the session stream saves
+  tollgate bench uncontended --clients 64 --unary
+  # many idle clients
+  tollgate bench keepalive --leases 100000 --paced --ttl 30s
   tollgate bench watch --clients 1000 --connections 4
-  tollgate bench failover --own-cluster 3 --rounds 10               kill -9 and SIGSTOP of the leader
+  # kill -9 and SIGSTOP of the leader
+  tollgate bench failover --own-cluster 3 --rounds 10
   tollgate bench mix --reads 95 --keys 100 -o json | jq '.[0].operations_per_second'";
 
 /// Background work that is not done by then is given up at the end.

@@ -25,8 +25,10 @@ const HELP: &str = "\
 Names of locks are asked of the cluster in TOLLGATE_ENDPOINTS, or of the one on this machine.
 
 Examples:
-  source <(tollgate completions bash)                                    # ~/.bashrc
-  source <(tollgate completions zsh)                                     # ~/.zshrc
+  # ~/.bashrc
+  source <(tollgate completions bash)
+  # ~/.zshrc
+  source <(tollgate completions zsh)
   tollgate completions fish > ~/.config/fish/completions/tollgate.fish";
 
 pub(crate) fn command() -> Command {

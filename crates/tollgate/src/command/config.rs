@@ -120,7 +120,13 @@ fn value_name(kind: &Kind) -> &'static str {
 
 /// The configuration that flags, environment and file make together.
 pub(crate) fn load(matches: &ArgMatches) -> anyhow::Result<Loaded> {
-    let sources = sources(matches, KEYS, SHORT)?;
+    load_with(matches, &[])
+}
+
+/// Likewise, with flags that were not given as such.
+pub(crate) fn load_with(matches: &ArgMatches, more: &[(&str, &str)]) -> anyhow::Result<Loaded> {
+    let mut sources = sources(matches, KEYS, SHORT)?;
+    sources.flags.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     Ok(Config::load(&sources).map_err(wrong)?)
 }
 

@@ -30,8 +30,10 @@ removed at the end. Nothing else on this machine is touched. It takes less than 
 times, and ends with 0 only if it saw what it claims.
 
 Examples:
-  tollgate demo                 list them
-  tollgate demo split-brain     a holder that was paused writes too late, with and without fencing";
+  # list them
+  tollgate demo
+  # a holder that was paused writes too late, with and without fencing
+  tollgate demo split-brain";
 
 /// Background work that is not done by then is given up when a demo ends.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(200);

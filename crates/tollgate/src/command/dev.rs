@@ -3,31 +3,94 @@
 use crate::exit::{Exit, WithExit};
 use crate::globals::{ENDPOINT, ENDPOINTS_VARIABLE};
 use crate::logging::{self, log_arguments};
+use crate::output;
 use crate::signals::Signals;
 use anyhow::{Context, bail};
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tollgate_server::config::{Config, ListenConfig, LogFormat, Sources};
-use tollgate_server::{Addresses, Listeners, Server};
+use tollgate_server::{Addresses, Listeners, ServeError, Server};
 
-const HELP: &str = "Node k serves clients at port base + 10 (k - 1), peers one above, HTTP two above. With \
---port-base 0 any free ports are taken. Without --data-dir everything is kept in a temporary \
-directory that is removed at the end.
+const HELP: &str = "\
+Node k serves clients at port base + 10 (k - 1), peers one above, HTTP two above. With --port-base 0 any free ports \
+are taken. Without --data-dir everything is kept in a temporary directory that is removed at the end, which SIGINT, \
+SIGTERM or SIGHUP bring.
+
+In a container others must reach the ports: --listen 0.0.0.0 --insecure, and publish them under the same numbers. \
+Clients are told to come to 127.0.0.1 then, or to --advertise.
 
 Examples:
   tollgate dev
   tollgate dev --nodes 5 --port-base 9000 --data-dir ./dev-data
-  tollgate dev --groups 4";
+  tollgate dev --groups 4
+  # in a container: docker run -p 7400-7402:7400-7402 ...
+  tollgate dev --nodes 1 --listen 0.0.0.0 --insecure";
 
-/// How large a cluster is.
-#[derive(Clone, Copy)]
-struct Size {
+/// What kind of cluster it is to be.
+struct Shape {
     nodes: u16,
     /// None for what the data has, or one.
     groups: Option<u32>,
+    port_base: u16,
+    /// Where all ports are opened.
+    listen: IpAddr,
+    /// Where clients are told to come to.
+    advertise: String,
+    insecure: bool,
+}
+
+impl Shape {
+    fn read(matches: &ArgMatches) -> anyhow::Result<Shape> {
+        let listen = *matches.get_one::<IpAddr>("listen").expect("it has a default");
+        let insecure = matches.get_flag("insecure");
+        if !listen.is_loopback() && !insecure {
+            let says = format!(
+                "--listen {listen} lets everybody in who can reach this machine, for nobody is asked who he is: add \
+                 --insecure if that is what you want"
+            );
+            return Err(WithExit(Exit::Usage, says).into());
+        }
+        let advertise = matches.get_one::<String>("advertise").cloned();
+        Ok(Shape {
+            nodes: *matches.get_one("nodes").expect("it has a default"),
+            groups: matches.get_one("groups").copied(),
+            port_base: *matches.get_one("port-base").expect("it has a default"),
+            listen,
+            advertise: advertise.unwrap_or_else(|| host(dialled(listen))),
+            insecure,
+        })
+    }
+
+    /// Where clients of a node come to.
+    fn client(&self, addresses: Addresses) -> String {
+        format!("{}:{}", self.advertise, addresses.client.port())
+    }
+
+    fn http(&self, addresses: Addresses) -> String {
+        format!("{}:{}", self.advertise, addresses.http.port())
+    }
+}
+
+/// Where what listens here is reached from this machine.
+fn dialled(listen: IpAddr) -> IpAddr {
+    match listen {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+/// An address as it stands before a port.
+fn host(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
 }
 
 /// How long nodes that were cut short may hold up the end.
@@ -69,6 +132,27 @@ pub(crate) fn command() -> Command {
                 .value_parser(value_parser!(u32).range(1..=1_024))
                 .help("Raft groups that names are spread over, if this is the first time; 1 by default"),
         )
+        .arg(
+            Arg::new("listen")
+                .long("listen")
+                .value_name("ADDRESS")
+                .value_parser(value_parser!(IpAddr))
+                .default_value("127.0.0.1")
+                .help("Where to open all ports; beyond this machine only with --insecure"),
+        )
+        .arg(
+            Arg::new("insecure")
+                .long("insecure")
+                .action(ArgAction::SetTrue)
+                .help("Let in everybody who can reach the ports: there is no TLS and no login"),
+        )
+        .arg(
+            Arg::new("advertise")
+                .long("advertise")
+                .value_name("HOST")
+                .value_parser(NonEmptyStringValueParser::new())
+                .help("Where clients are told to come to [default: the address of --listen, or 127.0.0.1]"),
+        )
         .args(log_arguments())
         .after_help(HELP)
 }
@@ -77,9 +161,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     let json = matches.get_one::<String>("log-format").is_some_and(|format| format == "json");
     let level = matches.get_one::<String>("log-level").map_or("warn", String::as_str);
     logging::start(if json { LogFormat::Json } else { LogFormat::Pretty }, level)?;
-    let nodes = *matches.get_one::<u16>("nodes").expect("it has a default");
-    let port_base = *matches.get_one::<u16>("port-base").expect("it has a default");
-    let groups = matches.get_one::<u32>("groups").copied();
+    let shape = Shape::read(matches)?;
     let temporary = match matches.get_one::<PathBuf>("data-dir") {
         Some(_) => None,
         None => Some(tempfile::TempDir::with_prefix("tollgate-dev-").context("no temporary directory")?),
@@ -89,31 +171,32 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     std::fs::create_dir_all(dir).with_context(|| format!("can't make the directory {}", dir.display()))?;
     tollgate_server::open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let exit = runtime.block_on(serve(Size { nodes, groups }, port_base, dir));
+    let exit = runtime.block_on(serve(&shape, dir));
     // Before the temporary directory is: nodes that are cut short would write on.
     runtime.shutdown_timeout(SHUTDOWN_PATIENCE);
     exit
 }
 
-async fn serve(size: Size, port_base: u16, dir: &Path) -> anyhow::Result<Exit> {
+async fn serve(shape: &Shape, dir: &Path) -> anyhow::Result<Exit> {
     let began = Instant::now();
     let mut signals = Signals::new()?;
-    let mut servers = start(size, port_base, dir)?;
+    let mut servers = start(shape, dir)?;
     tokio::select! {
         biased;
         fault = first_fault(&servers) => return Err(WithExit(Exit::Fault, fault).into()),
         ready = until_ready(&servers) => ready?,
         number = signals.next() => return Ok(Exit::signal(number)),
     }
-    println!("{}", greeting(&servers, dir, began.elapsed()));
+    output::line(&greeting(shape, &servers, dir, began.elapsed()))?;
     let exit = tokio::select! {
         _ = signals.next() => Exit::Done,
         fault = first_fault(&servers) => {
-            eprintln!("error: {fault}");
+            output::say(&format!("error: {fault}"));
             Exit::Fault
         }
     };
-    eprintln!("stopping");
+    // On a terminal that is gone there is nobody to read it.
+    output::say("stopping");
     let stopped = signals
         .while_stopping(async {
             // One after another, so that leadership has somewhere to go for as long as it can.
@@ -136,41 +219,54 @@ async fn first_fault(servers: &[Server]) -> String {
     .await
 }
 
-fn start(size: Size, port_base: u16, dir: &Path) -> anyhow::Result<Vec<Server>> {
+fn start(shape: &Shape, dir: &Path) -> anyhow::Result<Vec<Server>> {
     let mut bound = Vec::new();
-    for number in 0..size.nodes {
-        let listen = listen(number, port_base)?;
-        let listeners = Listeners::bind(&listen)
-            .with_context(|| format!("node {} can't start; --port-base 0 takes free ports", number + 1))?;
+    for number in 0..shape.nodes {
+        let listeners =
+            Listeners::bind(&listen(number, shape)?).map_err(|error| not_opened(shape, &error))?;
         bound.push((listeners.addresses()?, listeners));
     }
     let addresses: Vec<Addresses> = bound.iter().map(|(addresses, _)| *addresses).collect();
     let mut servers = Vec::new();
     for (number, (_, listeners)) in bound.into_iter().enumerate() {
-        let loaded = Config::load(&sources(number, size.groups, &addresses, dir))
+        let loaded = Config::load(&sources(number, shape, &addresses, dir))
             .map_err(|problems| anyhow::anyhow!("{problems}"))?;
         servers.push(Server::start(&loaded.config, loaded.settings, listeners)?);
     }
     Ok(servers)
 }
 
-fn listen(number: u16, port_base: u16) -> anyhow::Result<ListenConfig> {
+/// A port that could not be opened, in the words of this command's flags.
+fn not_opened(shape: &Shape, error: &ServeError) -> anyhow::Error {
+    let ServeError::Listen(error) = error else { return anyhow::anyhow!("{error}") };
+    if error.kind() != std::io::ErrorKind::AddrInUse {
+        return anyhow::anyhow!("{error}");
+    }
+    let other = shape.port_base.checked_add(100).unwrap_or(10_000);
+    anyhow::anyhow!(
+        "{error}\nhint: does another `tollgate dev` run? --port-base {other} takes other ports, --port-base 0 any that \
+        are free"
+    )
+}
+
+fn listen(number: u16, shape: &Shape) -> anyhow::Result<ListenConfig> {
+    let port_base = shape.port_base;
     let port = |above: u16| {
         if port_base == 0 { Some(0) } else { port_base.checked_add(10 * number)?.checked_add(above) }
     };
     let (Some(client), Some(peer), Some(http)) = (port(0), port(1), port(2)) else {
         bail!("--port-base {port_base} leaves no room for so many nodes: take a lower one");
     };
-    let local = |port| ([127, 0, 0, 1], port).into();
-    Ok(ListenConfig { client: local(client), peer: local(peer), http: local(http), insecure: false })
+    let at = |port| SocketAddr::new(shape.listen, port);
+    Ok(ListenConfig { client: at(client), peer: at(peer), http: at(http), insecure: shape.insecure })
 }
 
 /// What a configuration file would say, as flags.
-fn sources(number: usize, groups: Option<u32>, addresses: &[Addresses], dir: &Path) -> Sources {
+fn sources(number: usize, shape: &Shape, addresses: &[Addresses], dir: &Path) -> Sources {
     let members = addresses.iter().enumerate().fold(String::new(), |mut text, (index, its)| {
+        let (peer, client) = (SocketAddr::new(dialled(its.peer.ip()), its.peer.port()), shape.client(*its));
         // Writing to a string can't fail.
-        let _ =
-            write!(text, "{{id = {}, peer = \"{}\", client = \"{}\"}}, ", index + 1, its.peer, its.client);
+        let _ = write!(text, "{{id = {}, peer = \"{peer}\", client = \"{client}\"}}, ", index + 1);
         text
     });
     let own = addresses[number];
@@ -184,8 +280,9 @@ fn sources(number: usize, groups: Option<u32>, addresses: &[Addresses], dir: &Pa
         flag("listen.client", own.client.to_string()),
         flag("listen.peer", own.peer.to_string()),
         flag("listen.http", own.http.to_string()),
+        flag("listen.insecure", shape.insecure.to_string()),
     ];
-    flags.extend(groups.map(|groups| flag("cluster.groups", groups.to_string())));
+    flags.extend(shape.groups.map(|groups| flag("cluster.groups", groups.to_string())));
     Sources { file: None, env: Vec::new(), flags }
 }
 
@@ -214,14 +311,14 @@ async fn until_ready(servers: &[Server]) -> anyhow::Result<()> {
     }
 }
 
-fn greeting(servers: &[Server], dir: &Path, took: Duration) -> String {
+fn greeting(shape: &Shape, servers: &[Server], dir: &Path, took: Duration) -> String {
     let mut text = format!("{} nodes are ready after {} ms.\n\n", servers.len(), took.as_millis());
     for (index, server) in servers.iter().enumerate() {
-        let Addresses { client, http, .. } = server.addresses();
+        let (client, http) = (shape.client(server.addresses()), shape.http(server.addresses()));
         let _ = writeln!(text, "  node {}   gRPC {client}   HTTP http://{http}", index + 1);
     }
-    let Addresses { client, http, .. } = servers[0].addresses();
-    let endpoint = format!("http://{client}");
+    let http = shape.http(servers[0].addresses());
+    let endpoint = format!("http://{}", shape.client(servers[0].addresses()));
     let export = match endpoint.as_str() {
         ENDPOINT => String::new(),
         other => format!("  export {ENDPOINTS_VARIABLE}={other}\n\n"),

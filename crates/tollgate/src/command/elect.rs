@@ -1,6 +1,7 @@
 //! `tollgate elect`: stands for election, leads until the end, and meanwhile runs a command if one is given.
 
-use super::parting::{self, GivenBack, Stays};
+use super::acquisition::{Patience, check_keepalive, kept_alive, lock_name};
+use super::parting::{GivenBack, Parting, Stays};
 use super::run::exit_of;
 use super::run::family::Reach;
 use super::run::forwarding::Forwarding;
@@ -12,8 +13,10 @@ use super::run::supervisor::{Held, Loss, Order, look_every, supervise};
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
+use crate::output;
 use crate::span;
-use crate::view::{leader_json, text};
+use crate::view::{client_text, leader_json, text};
+use crate::words::quoted;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde_json::json;
 use std::ffi::OsString;
@@ -21,6 +24,7 @@ use std::fmt::Display;
 use std::time::Duration;
 use tokio_stream::StreamExt;
 use tollgate_client::{AcquireError, Client, Leader, Leadership, Session};
+use tollgate_types::escaped;
 
 const HELP: &str = "\
 Waits in line until elected. With a command, runs it as long as the election holds, exactly as `tollgate run` does, \
@@ -32,27 +36,32 @@ Exit codes are those of `tollgate run`: 75 if not elected in time, 79 if the lea
 
 Examples:
   tollgate elect scheduler --value \"$(hostname)\" -- ./scheduler
-  tollgate elect scheduler --wait 10s                   lead until Ctrl-C
+  # lead until Ctrl-C
+  tollgate elect scheduler --wait 10s
   tollgate elect scheduler --leader -o json
   tollgate elect scheduler --observe";
 
 #[derive(Debug, Args)]
 struct Arguments {
     /// The election
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = lock_name)]
     name: String,
 
     /// What the leader says of itself, such as its address
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     value: String,
 
-    /// Wait in line at most this long [default: as long as it takes]
+    /// Wait at most this long, in line or for the cluster [default: in line as long as it takes]
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     wait: Option<Duration>,
 
     /// How long the leadership outlives us should we vanish
     #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "30s")]
     ttl: Duration,
+
+    /// The time between two renewals, from 50ms to half of the TTL [default: a third of the TTL]
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    keepalive: Option<Duration>,
 
     /// Don't stand: print who leads
     #[arg(long, conflicts_with_all = ["value", "wait", "command"])]
@@ -83,8 +92,10 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     }
     if arguments.leader || arguments.observe {
         // Nothing is held, so a signal may end the process where it stands.
-        return globals.with_client(async |client| look(globals, &client, &arguments).await);
+        return globals
+            .with_client(async |client| output::while_read(look(globals, &client, &arguments)).await);
     }
+    check_keepalive(arguments.keepalive, arguments.ttl)?;
     Globals::block_on(stand(globals, &arguments))
 }
 
@@ -99,11 +110,12 @@ async fn look(globals: &Globals, client: &Client, arguments: &Arguments) -> anyh
 
 fn print_leader(globals: &Globals, election: &str, leader: Option<&Leader>) -> anyhow::Result<()> {
     let says = leader.map_or_else(
-        || format!("nobody leads {election}"),
+        || format!("nobody leads {}", escaped(election)),
         |leader| {
-            let value = String::from_utf8_lossy(&leader.value);
-            let value = if value.is_empty() { String::new() } else { format!(", says \"{value}\"") };
-            format!("{election} is led by {} with token {}{value}", leader.client_id, leader.token)
+            let value = escaped(&leader.value);
+            let value = if leader.value.is_empty() { String::new() } else { format!(", says \"{value}\"") };
+            let who = client_text(&leader.client_id, leader.lease);
+            format!("{} is led by {who} with token {}{value}", escaped(election), leader.token)
         },
     );
     globals.output.next(&says, &leader_json(election, leader))
@@ -120,30 +132,44 @@ async fn observe(globals: &Globals, client: &Client, election: &str) -> anyhow::
 async fn stand(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut signals = Forwarding::start()?;
     let name = &arguments.name;
+    let patience = Patience::new(arguments.wait, false);
     let opening = async {
-        let client = globals.connect().await?;
-        client.session().ttl(arguments.ttl).near(name).open().await.map_err(failed)
+        let client = patience.connect(globals).await?;
+        let session = kept_alive(client.session().ttl(arguments.ttl), arguments.keepalive);
+        session.near(name).open().await.map_err(failed)
     };
-    let session = signals.unless(opening).await?;
+    let session = signals.unless(patience.bounds(opening)).await?;
     let mut campaign = session.campaign(name).value(arguments.value.as_bytes());
     if let Some(wait) = arguments.wait {
-        campaign = campaign.wait(wait);
+        campaign = campaign.wait(patience.left_of(wait));
     }
+    let mut parting = Parting::new(globals);
     let elected = async { campaign.stand().await.map_err(|error| refused(name, error)) };
-    let went = match signals.unless(elected).await {
-        Ok(leadership) if arguments.command.is_empty() => {
-            lead(globals, &session, leadership, &mut signals).await
+    let went = if arguments.command.is_empty() {
+        let leads = async {
+            let leadership = signals.unless(elected).await?;
+            lead(globals, &session, leadership, &mut parting, &mut signals).await
+        };
+        // Dropped, it steps down with its session.
+        Box::pin(output::while_read(leads)).await
+    } else {
+        match signals.unless(elected).await {
+            Ok(leadership) => {
+                lead_with(globals, arguments, &session, leadership, &mut parting, &mut signals).await
+            }
+            Err(error) => Err(error),
         }
-        Ok(leadership) => lead_with(globals, arguments, &session, leadership, &mut signals).await,
-        Err(error) => Err(error),
     };
-    Ok(parting::close(session, went, &mut signals).await)
+    Ok(parting.close(session, went, &mut signals).await)
 }
 
 fn refused(name: &str, error: AcquireError) -> anyhow::Error {
     match error {
         AcquireError::Busy { .. } | AcquireError::TimedOut { .. } => {
-            let says = format!("not elected in time\nhint: `tollgate elect {name} --leader` says who leads");
+            let says = format!(
+                "not elected in time\nhint: `tollgate elect {} --leader` says who leads",
+                quoted(name)
+            );
             WithExit(Exit::Busy, says).into()
         }
         AcquireError::Lost(lost) => {
@@ -163,6 +189,7 @@ async fn lead(
     globals: &Globals,
     session: &Session,
     leadership: Leadership,
+    parting: &mut Parting<'_>,
     signals: &mut Forwarding,
 ) -> anyhow::Result<Exit> {
     let (name, lease) = (leadership.election().to_owned(), session.lease_id());
@@ -175,7 +202,7 @@ async fn lead(
         _ = signals.next() => {}
     }
     let stays = Stays::UntilLeaseEnds(leadership.remaining());
-    let resigning = parting::give_back(globals, &name, stays, leadership.resign());
+    let resigning = parting.give_back(&name, stays, leadership.resign());
     match signals.unless_insisted(resigning).await? {
         GivenBack::Done => Ok(Exit::Done),
         GivenBack::Unknown => Ok(Exit::Unreachable),
@@ -189,6 +216,7 @@ async fn lead_with(
     arguments: &Arguments,
     session: &Session,
     leadership: Leadership,
+    parting: &mut Parting<'_>,
     signals: &mut Forwarding,
 ) -> anyhow::Result<Exit> {
     let (name, lease, owner) = (&arguments.name, session.lease_id(), leadership.owner());
@@ -208,12 +236,13 @@ async fn lead_with(
         on_lost: OnLost::Term,
         reach: if arguments.leave_daemons { Reach::Group } else { Reach::All },
         look_every: look_every(arguments.ttl),
+        stopped_max: arguments.ttl,
     };
     let ended = supervise(&leadership, order, signals).await?;
     let stays = Stays::UntilLeaseEnds(leadership.remaining());
     let given_back = match leadership.token() {
         Err(lost) => GivenBack::WasLost(lost.to_string()),
-        Ok(_) => parting::give_back(globals, name, stays, leadership.resign()).await,
+        Ok(_) => parting.give_back(name, stays, leadership.resign()).await,
     };
     exit_of(&ended, given_back, &format!("the leadership of {name}"), OnLost::Term)
 }

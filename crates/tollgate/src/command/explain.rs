@@ -1,14 +1,17 @@
 //! `tollgate explain`: why is this blocked, in sentences, and what can be done.
 
+use super::acquisition::lock_name;
 use super::completions::lock_names;
 use crate::exit::Exit;
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::view::lock_json;
+use crate::words::quoted;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tollgate_client::Explanation;
+use tollgate_types::escaped;
 
 const HELP: &str = "\
 Examples:
@@ -18,7 +21,7 @@ Examples:
 #[derive(Debug, Args)]
 struct Arguments {
     /// The lock
-    #[arg(value_name = "NAME", add = ArgValueCompleter::new(lock_names))]
+    #[arg(value_name = "NAME", value_parser = lock_name, add = ArgValueCompleter::new(lock_names))]
     name: String,
 }
 
@@ -31,64 +34,55 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     let Arguments { name } = Arguments::from_arg_matches(matches)?;
     globals.with_client(async |client| {
         let explanation = client.explain(&name).await.map_err(failed)?;
-        let advice = advice(&explanation);
+        let (output, advice) = (globals.output, advice(&explanation));
         let item = json!({
             "lock": lock_json(&explanation.lock),
             "slot": explanation.slot.number(),
             "group_id": explanation.group.number(),
             "leader_id": explanation.leader.map(|node| node.number().to_string()),
             "lines": explanation.lines,
-            "advice": advice,
+            "advice": advice.iter().map(Advice::line).collect::<Vec<_>>(),
         });
-        let mut text = explanation.lines.join("\n");
-        if !advice.is_empty() {
-            text.push_str("\n\n");
-            text.push_str(&globals.output.paint.faint("What you can do:"));
-            text.push_str("\n  ");
-            text.push_str(&advice.join("\n  "));
-        }
-        globals.output.one(&text, &item)?;
+        let mut lines: Vec<String> =
+            explanation.lines.iter().map(|line| output.wrap(&escaped(line).to_string(), "  ")).collect();
+        lines.push(format!("\n{}", output.paint.faint("What you can do:")));
+        lines.extend(advice.iter().map(|Advice { command, does }| {
+            format!("  {}\n  {}", output.paint.faint(&format!("# {does}")), escaped(command))
+        }));
+        output.one(&lines.join("\n"), &item)?;
         Ok(Exit::Done)
     })
 }
 
-/// Commands that help here, each with what it does.
-fn advice(explanation: &Explanation) -> Vec<String> {
+/// A command that helps here, as it can be pasted, and what it does.
+struct Advice {
+    command: String,
+    does: &'static str,
+}
+
+impl Advice {
+    fn line(&self) -> String {
+        format!("{}    # {}", self.command, self.does)
+    }
+}
+
+fn advice(explanation: &Explanation) -> Vec<Advice> {
     let lock = &explanation.lock;
     let name = quoted(&lock.name);
     if lock.is_free() {
-        return vec![format!("tollgate run {name} -- COMMAND    take it")];
+        return vec![Advice { command: format!("tollgate run {name} -- COMMAND"), does: "take it" }];
     }
-    let mut lines = vec![format!("tollgate watch {name}    see when it changes hands")];
+    let mut advice =
+        vec![Advice { command: format!("tollgate watch {name}"), does: "see when it changes hands" }];
     if let Some(holder) = lock.holders.first() {
-        let lease = holder.lease;
-        lines.push(format!("tollgate lease ttl {lease} --keys    what else its holder holds or waits for"));
-        lines.push(format!(
-            "tollgate release --force {name} --token {} --reason TEXT    take it away, if its holder is stuck",
-            holder.token
-        ));
+        advice.push(Advice {
+            command: format!("tollgate lease ttl {} --keys", holder.lease),
+            does: "what else its holder holds or waits for",
+        });
+        advice.push(Advice {
+            command: format!("tollgate release --force {name} --token {} --reason TEXT", holder.token),
+            does: "take it away, if its holder is stuck",
+        });
     }
-    lines
-}
-
-/// As a shell takes it.
-fn quoted(name: &str) -> String {
-    let plain = |letter: char| letter.is_alphanumeric() || "/._-:@%+=,".contains(letter);
-    if !name.is_empty() && name.chars().all(plain) {
-        name.to_owned()
-    } else {
-        format!("'{}'", name.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_quoted_where_a_shell_would_take_them_apart() {
-        assert_eq!(quoted("db/migrate-v2"), "db/migrate-v2");
-        assert_eq!(quoted("two words"), "'two words'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-    }
+    advice
 }

@@ -8,14 +8,16 @@ use clap::{ArgMatches, Command};
 use tollgate_server::config::{GATEWAY, GatewayConfig, LoadedGateway};
 use tollgate_server::{GatewayListeners, GatewayServer};
 
-const HELP: &str =
-    "It keeps nothing, so any number of gateways can stand behind a load balancer, and each can be stopped
-at any time. Clients are given the gateways' addresses only; they learn of no node, and need to reach none.
-It serves what a node serves, at the same ports unless told otherwise, and finds the leaders by itself.
-SIGTERM or SIGINT stop it: what is under way is answered first, within server.shutdown_grace_ms, and
-sessions go on by another gateway. A second signal stops it at once.
-Ends with 0 after a signal, 1 if it could not start, 64 for a wrong command line, 78 for a wrong
-configuration. A cluster that can't be reached does not end it: see /readyz, and the log.
+const HELP: &str = "\
+It keeps nothing, so any number of gateways can stand behind a load balancer, and each can be stopped at any time. \
+Clients are given the gateways' addresses only; they learn of no node, and need to reach none. It serves what a node \
+serves, at the same ports unless told otherwise, and finds the leaders by itself.
+
+SIGTERM or SIGINT stop it: what is under way is answered first, within server.shutdown_grace_ms, and sessions go on by \
+another gateway. A second signal stops it at once. SIGHUP does nothing but say so in the log.
+
+Ends with 0 after a signal, 1 if it could not start, 64 for a wrong command line, 78 for a wrong configuration. A \
+cluster that can't be reached does not end it: see /readyz, and the log.
 
 Examples:
   tollgate gateway --nodes http://10.0.0.1:7400,http://10.0.0.2:7400,http://10.0.0.3:7400
@@ -42,7 +44,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     tollgate_server::open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut signals = Signals::new()?;
+        let mut signals = Signals::of_server()?;
         let listeners = GatewayListeners::bind(&config)?;
         let server = GatewayServer::start(&config, settings, listeners)?;
         let number = signals.next().await;

@@ -1,31 +1,40 @@
 //! `tollgate get`: one lock, with all who hold it and all who wait.
 
+use super::acquisition::lock_name;
 use super::completions::lock_names;
 use super::redraw::Redraw;
 use crate::exit::Exit;
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::output::{Look, Output, Table, cell};
-use crate::view::{client_text, closed_text, lock_json, missing_text, or_dash, span_or_dash};
+use crate::view::{
+    client_text, closed_text, freshness, lock_json, missing_text, or_dash, span_or_dash, warn_of_age,
+};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use std::fmt::Write;
 use std::time::Duration;
 use tollgate_client::LockInfo;
+use tollgate_types::escaped;
 
 const HELP: &str = "\
 A lock that nobody holds or awaits is free; there is no other way not to exist.
 
 Examples:
   tollgate get db/migrate
-  tollgate get --watch db/migrate                       the queue as it moves
+  # the queue as it moves
+  tollgate get --watch db/migrate
   tollgate get -o json db/migrate | jq -r '.holders[].fencing_token'";
 
 #[derive(Debug, Args)]
 struct Arguments {
     /// The lock
-    #[arg(value_name = "NAME", add = ArgValueCompleter::new(lock_names))]
+    #[arg(value_name = "NAME", value_parser = lock_name, add = ArgValueCompleter::new(lock_names))]
     name: String,
+
+    /// Take what the node at hand knows, however old: also while the cluster has no majority
+    #[arg(long)]
+    stale: bool,
 
     #[command(flatten)]
     redraw: Redraw,
@@ -38,11 +47,12 @@ pub(crate) fn command() -> Command {
 }
 
 pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
-    let Arguments { name, redraw } = Arguments::from_arg_matches(matches)?;
+    let Arguments { name, stale, redraw } = Arguments::from_arg_matches(matches)?;
     globals.with_client(async |client| {
         redraw
             .show(globals, async |output| {
-                let lock = client.get_lock(&name).await.map_err(failed)?;
+                let lock = client.get_lock_with(&name, freshness(stale)).await.map_err(failed)?;
+                warn_of_age(globals, stale);
                 output.one(text(&lock, output).trim_end(), &lock_json(&lock))
             })
             .await?;
@@ -51,7 +61,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
 }
 
 fn text(lock: &LockInfo, output: Output) -> String {
-    let name = output.paint.strong(&lock.name);
+    let name = output.paint.strong(&escaped(&lock.name).to_string());
     if lock.is_free() {
         return format!("{name} is free");
     }
@@ -62,7 +72,7 @@ fn text(lock: &LockInfo, output: Output) -> String {
     }
     for table in [holders(lock), waiters(lock)].iter().filter(|table| !table.is_empty()) {
         text.push('\n');
-        text.push_str(&table.render(output.paint));
+        text.push_str(&output.render(table));
     }
     for line in missing_text(lock.missing.iter(), "not all is known of them") {
         let _ = writeln!(text, "\n{line}");

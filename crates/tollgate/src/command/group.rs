@@ -19,7 +19,8 @@ enum Action {
 Clients notice a pause of some milliseconds. No lock and no place in a queue is lost.
 
 Examples:
-  tollgate group transfer 0              to whichever node the leader chooses
+  # to whichever node the leader chooses
+  tollgate group transfer 0
   tollgate group transfer 0 --to 3")]
     Transfer(Transfer),
 }

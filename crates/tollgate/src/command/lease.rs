@@ -1,17 +1,19 @@
 //! `tollgate lease`: leases by hand, for tools that keep them alive themselves.
 
+use super::acquisition::check_interval;
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::lease_id;
-use crate::output::{Look, Table, cell};
+use crate::output::{self, Look, Table, cell};
 use crate::span;
 use crate::view::{lease_json, missing_text, mode_json, ms, or_dash, permits_json, text};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::time::error::Elapsed;
-use tollgate_client::{Error, ErrorKind, LeaseClaim, LeaseDetail, LeaseId, LeaseInfo};
+use tollgate_client::{Client, Error, ErrorKind, LeaseClaim, LeaseDetail, LeaseId, LeaseInfo};
+use tollgate_types::escaped;
 
 /// How long an answer to a keepalive is waited for at least, and what lies between two while none comes.
 const RENEW_PATIENCE_MIN: Duration = Duration::from_secs(1);
@@ -23,10 +25,10 @@ enum Action {
     #[command(after_help = "\
 Examples:
   tollgate lease grant --ttl 60s
-  tollgate lease grant --ttl 5m --id 0000000000000001")]
+  tollgate lease grant --ttl 5m --id L-0000000000000001")]
     Grant(Grant),
     /// End a lease now, and all locks that hang on it
-    #[command(after_help = "Examples:\n  tollgate lease revoke 0000000000000001")]
+    #[command(after_help = "Examples:\n  tollgate lease revoke L-0000000000000001")]
     Revoke(Which),
     /// Renew a lease: once, or until a signal ends it
     #[command(after_help = "\
@@ -34,16 +36,17 @@ While the cluster does not answer it tries again, until the TTL has passed. Ends
 69 if it may have.
 
 Examples:
-  tollgate lease keep-alive 0000000000000001           every third of its TTL, until Ctrl-C
-  tollgate lease keep-alive --once 0000000000000001")]
+  # every third of its TTL, until Ctrl-C
+  tollgate lease keep-alive L-0000000000000001
+  tollgate lease keep-alive --once L-0000000000000001")]
     KeepAlive(KeepAlive),
     /// What is left of a lease, and what hangs on it
     #[command(after_help = "\
 Ends with 1 if there is no such lease.
 
 Examples:
-  tollgate lease ttl 0000000000000001
-  tollgate lease ttl --keys 0000000000000001")]
+  tollgate lease ttl L-0000000000000001
+  tollgate lease ttl --keys L-0000000000000001")]
     Ttl(Ttl),
     /// The leases that live
     #[command(after_help = "Examples:\n  tollgate lease ls\n  tollgate lease ls -o jsonl | jq -r .lease_id")]
@@ -52,7 +55,7 @@ Examples:
 
 #[derive(Debug, Args)]
 struct Which {
-    /// The lease: sixteen hex digits, hex after 0x, or a decimal number (with a 0 in front if it has sixteen digits)
+    /// The lease, as `lease ls` shows it: L- and sixteen hex digits
     #[arg(value_name = "ID", value_parser = lease_id::parse)]
     id: LeaseId,
 }
@@ -74,8 +77,12 @@ struct KeepAlive {
     which: Which,
 
     /// Renew it once
-    #[arg(long)]
+    #[arg(long, conflicts_with = "every")]
     once: bool,
+
+    /// The time between two renewals, from 50ms to half of the TTL [default: a third of the TTL]
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    every: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -131,38 +138,44 @@ fn revoke(globals: &Globals, id: LeaseId) -> anyhow::Result<Exit> {
 }
 
 fn keep_alive(globals: &Globals, arguments: &KeepAlive) -> anyhow::Result<Exit> {
+    globals.with_client(async |client| output::while_read(renew(globals, &client, arguments)).await)
+}
+
+/// Renews it until its end, or that of whoever reads this.
+async fn renew(globals: &Globals, client: &Client, arguments: &KeepAlive) -> anyhow::Result<Exit> {
     let id = arguments.which.id;
-    globals.with_client(async |client| {
-        let mut known: Option<Renewed> = None;
-        loop {
-            let sent = Instant::now();
-            let patience = known.map_or(Duration::MAX, |known| (known.ttl / 6).max(RENEW_PATIENCE_MIN));
-            let ttl = match tokio::time::timeout(patience, client.leases().keep_alive(id)).await {
-                Ok(Ok(ttl)) => ttl,
-                Ok(Err(error)) if error.kind() == ErrorKind::NotFound => {
-                    return Err(WithExit(Exit::Lost, format!("the lease {id} has ended")).into());
-                }
-                // It may live on for what is left of its TTL, and is given up only then.
-                late if known.is_some_and(|known| sent < known.sent + known.ttl) && may_pass(&late) => {
-                    globals.remark(&format!("tollgate: {id} was not renewed in time, trying again"));
-                    tokio::time::sleep(RENEW_PAUSE).await;
-                    continue;
-                }
-                Ok(Err(error)) => return Err(failed(error)),
-                Err(_) => {
-                    let says = format!("the lease {id} was not renewed for its TTL, and may have ended");
-                    return Err(WithExit(Exit::Unreachable, says).into());
-                }
-            };
-            known = Some(Renewed { sent, ttl });
-            let item = json!({"lease_id": text(id), "ttl_ms": ms(ttl)});
-            globals.output.next(&format!("{id} lives for {}", span::text(ttl)), &item)?;
-            if arguments.once {
-                return Ok(Exit::Done);
+    let mut known: Option<Renewed> = None;
+    loop {
+        let sent = Instant::now();
+        let patience = known.map_or(Duration::MAX, |known| (known.ttl / 6).max(RENEW_PATIENCE_MIN));
+        let ttl = match tokio::time::timeout(patience, client.leases().keep_alive(id)).await {
+            Ok(Ok(ttl)) => ttl,
+            Ok(Err(error)) if error.kind() == ErrorKind::NotFound => {
+                // One that was never renewed here may be a slip of the pen.
+                let never = if known.is_some() { "" } else { ", or never was" };
+                return Err(WithExit(Exit::Lost, format!("the lease {id} has ended{never}")).into());
             }
-            tokio::time::sleep(ttl / 3).await;
+            // It may live on for what is left of its TTL, and is given up only then.
+            late if known.is_some_and(|known| sent < known.sent + known.ttl) && may_pass(&late) => {
+                globals.remark(&format!("tollgate: {id} was not renewed in time, trying again"));
+                tokio::time::sleep(RENEW_PAUSE).await;
+                continue;
+            }
+            Ok(Err(error)) => return Err(failed(error)),
+            Err(_) => {
+                let says = format!("the lease {id} was not renewed for its TTL, and may have ended");
+                return Err(WithExit(Exit::Unreachable, says).into());
+            }
+        };
+        known = Some(Renewed { sent, ttl });
+        check_interval("--every", arguments.every, ttl)?;
+        let item = json!({"lease_id": text(id), "ttl_ms": ms(ttl)});
+        globals.output.next(&format!("{id} lives for {}", span::text(ttl)), &item)?;
+        if arguments.once {
+            return Ok(Exit::Done);
         }
-    })
+        tokio::time::sleep(arguments.every.unwrap_or(ttl / 3)).await;
+    }
 }
 
 /// A keepalive that was answered.
@@ -183,15 +196,16 @@ fn may_pass(failed: &Result<Result<Duration, Error>, Elapsed>) -> bool {
 fn ttl(globals: &Globals, arguments: &Ttl) -> anyhow::Result<Exit> {
     globals.with_client(async |client| {
         let detail = client.leases().time_to_live(arguments.which.id).await.map_err(failed)?;
-        let (paint, lease) = (globals.output.paint, &detail.lease);
+        let (output, lease) = (globals.output, &detail.lease);
         let mut item = lease_json(lease);
         let (left, of) = (span::text(lease.remaining), span::text(lease.ttl));
-        let mut says = format!("{} ends in {left} of {of}, client {}", lease.id, or_dash(&lease.client_id));
+        let client = escaped(or_dash(&lease.client_id));
+        let mut says = format!("{} ends in {left} of {of}, client {client}", lease.id);
         if arguments.keys {
             item["keys"] = detail.claims.iter().map(claim_json).collect();
-            says = format!("{says}\n\n{}", claims(&detail).render(paint));
+            says = format!("{says}\n\n{}", output.render(&claims(&detail)));
         }
-        globals.output.one(says.trim_end(), &item)?;
+        output.one(says.trim_end(), &item)?;
         remark_missing(globals, std::slice::from_ref(lease));
         Ok(Exit::Done)
     })

@@ -1,11 +1,12 @@
 //! `tollgate lock`: holds a lock until a signal comes, for scripts and for people who look around.
 
 use super::acquisition::Acquisition;
-use super::parting::{self, GivenBack, Stays};
+use super::parting::{GivenBack, Parting, Stays};
 use super::run::forwarding::Forwarding;
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
+use crate::output;
 use crate::span;
 use crate::view::{mode_json, ms, permits_json, text};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -13,15 +14,19 @@ use serde_json::json;
 use tollgate_client::Guard;
 
 const HELP: &str = "\
-Prints the fencing token once the lock is held, then holds it until SIGINT, SIGTERM or SIGHUP, and gives it back. To \
-run a command under a lock, `tollgate run` is better: it ends the command should the lock be lost.
+Prints the fencing token once the lock is held, then holds it until SIGINT, SIGTERM or SIGHUP comes or nobody reads \
+its output any more, and gives it back. To run a command under a lock, `tollgate run` is better: it ends the command \
+should the lock be lost.
 
 Ends with 0 after a signal, 75 if the lock is busy or the wait is over (-E N makes it N), 79 if the lock was lost.
 
 Examples:
-  tollgate lock db/migrate                      hold it until Ctrl-C
-  tollgate lock --try --why 'looking' db        fail at once if it is busy
-  tollgate lock -o jsonl jobs | head -1 | jq -r .fencing_token";
+  # hold it until Ctrl-C
+  tollgate lock db/migrate
+  # fail at once if it is busy
+  tollgate lock --try --why 'looking' db
+  # hold it as long as the loop reads
+  tollgate lock -o jsonl jobs | while read -r held; do ./work.sh \"$held\"; done";
 
 #[derive(Debug, Args)]
 struct Arguments {
@@ -35,21 +40,25 @@ pub(crate) fn command() -> Command {
 
 pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let Arguments { lock } = Arguments::from_arg_matches(matches)?;
+    lock.check()?;
     Globals::block_on(async {
         let mut signals = Forwarding::start()?;
+        let patience = lock.patience();
         let opening = async {
-            let client = globals.connect().await?;
-            let session = client.session().ttl(lock.ttl).near(&lock.name).open().await.map_err(failed)?;
+            let client = patience.connect(globals).await?;
+            let session = lock.session(&client).near(&lock.name).open().await.map_err(failed)?;
             Ok((client, session))
         };
-        let (client, session) = signals.unless(opening).await?;
+        let (client, session) = signals.unless(patience.bounds(opening)).await?;
+        let mut parting = Parting::new(globals);
         let held = async {
-            let guard = lock.acquire(globals, &client, &session, None, &mut signals).await?;
+            let guard = lock.acquire(globals, &client, &session, None, patience, &mut signals).await?;
             print(globals, &guard, &session)?;
-            hold(globals, guard, &mut signals).await
+            hold(&mut parting, guard, &mut signals).await
         };
-        let went = held.await;
-        Ok(parting::close(session, went, &mut signals).await)
+        // Dropped, the lock is given back with its session.
+        let went = output::while_read(held).await;
+        Ok(parting.close(session, went, &mut signals).await)
     })
 }
 
@@ -77,20 +86,23 @@ fn print(globals: &Globals, guard: &Guard, session: &tollgate_client::Session) -
     Ok(())
 }
 
-async fn hold(globals: &Globals, guard: Guard, signals: &mut Forwarding) -> anyhow::Result<Exit> {
+async fn hold(parting: &mut Parting<'_>, guard: Guard, signals: &mut Forwarding) -> anyhow::Result<Exit> {
     tokio::select! {
         lost = guard.lost() => Err(WithExit(Exit::Lost, format!("lock lost: {lost}")).into()),
-        _ = signals.next() => give_back(globals, guard, signals).await,
+        _ = signals.next() => give_back(parting, guard, signals).await,
     }
 }
 
 /// A second signal ends the wait for the cluster's answer.
-async fn give_back(globals: &Globals, guard: Guard, signals: &mut Forwarding) -> anyhow::Result<Exit> {
+async fn give_back(
+    parting: &mut Parting<'_>,
+    guard: Guard,
+    signals: &mut Forwarding,
+) -> anyhow::Result<Exit> {
     let (name, stays) = (guard.name().to_owned(), Stays::UntilLeaseEnds(guard.remaining()));
-    let giving = parting::give_back(globals, &name, stays, guard.release());
-    match signals.unless_insisted(giving).await? {
+    match signals.unless_insisted(parting.give_back(&name, stays, guard.release())).await? {
         GivenBack::Done => {
-            globals.remark(&format!("tollgate: gave {name} back"));
+            parting.remark(&format!("tollgate: gave {name} back"));
             Ok(Exit::Done)
         }
         GivenBack::Unknown => Ok(Exit::Unreachable),

@@ -6,7 +6,9 @@ use crate::exit::Exit;
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::output::{Look, Output, Table, cell};
-use crate::view::{client_text, lock_json, missing_text, or_dash, span_or_dash};
+use crate::view::{
+    client_text, freshness, lock_json, missing_text, or_dash, span_or_dash, warn_of_age,
+};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use tollgate_client::{Client, LockInfo};
@@ -16,8 +18,10 @@ Only locks that somebody holds or awaits are there to be listed: a free lock tak
 
 Examples:
   tollgate ls
-  tollgate ls db/                                   those whose name begins with db/
-  tollgate ls --watch=500ms                         again and again
+  # those whose name begins with db/
+  tollgate ls db/
+  # again and again
+  tollgate ls --watch 500ms
   tollgate ls -o jsonl | jq -r 'select(.waiter_count > 0) | .name'";
 
 #[derive(Debug, Args)]
@@ -29,6 +33,10 @@ struct Arguments {
     /// At most so many
     #[arg(long, value_name = "N", default_value = "1000")]
     limit: usize,
+
+    /// Take what the node at hand knows, however old: also while the cluster has no majority
+    #[arg(long)]
+    stale: bool,
 
     #[command(flatten)]
     redraw: Redraw,
@@ -42,12 +50,12 @@ pub(crate) fn command() -> Command {
 
 pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let arguments = Arguments::from_arg_matches(matches)?;
-    let prefix = arguments.prefix.as_deref().unwrap_or_default();
     globals.with_client(async |client| {
         arguments
             .redraw
             .show(globals, async |output| {
-                let (locks, more) = list(&client, prefix, arguments.limit).await?;
+                let (locks, more) = list(&client, &arguments).await?;
+                warn_of_age(globals, arguments.stale);
                 print(globals, output, &locks)?;
                 if more {
                     let limit = arguments.limit;
@@ -63,9 +71,10 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
 }
 
 /// By name, at most so many; and whether there are more.
-async fn list(client: &Client, prefix: &str, limit: usize) -> anyhow::Result<(Vec<LockInfo>, bool)> {
+async fn list(client: &Client, arguments: &Arguments) -> anyhow::Result<(Vec<LockInfo>, bool)> {
+    let (prefix, limit) = (arguments.prefix.as_deref().unwrap_or_default(), arguments.limit);
     let page_size = u32::try_from(limit.saturating_add(1).min(1_000)).unwrap_or(1_000);
-    let listing = client.list_locks(prefix).limit(page_size);
+    let listing = client.list_locks(prefix).limit(page_size).consistency(freshness(arguments.stale));
     let (mut locks, mut after) = (Vec::new(), None);
     loop {
         let page = listing.page(after.as_deref()).await.map_err(failed)?;

@@ -12,7 +12,13 @@ use adding::Add;
 use catching_up::Patience;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::{Value, json};
-use tollgate_client::{Group, Member, MemberKind, NodeId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tollgate_client::{Client, Group, Member, MemberKind, NodeId};
+
+/// How long a node may take to say which version it is.
+const VERSION_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Subcommand)]
 enum Action {
@@ -137,6 +143,7 @@ fn ls(globals: &Globals) -> anyhow::Result<Exit> {
         let members = client.admin().members().await.map_err(failed)?;
         // Who leads may be asked in vain; the rest is worth showing all the same.
         let groups = client.admin().progress().await.unwrap_or_default();
+        let versions = versions(&client, &members).await;
         let mut table = Table::new(&[
             "NODE",
             "NAME",
@@ -145,6 +152,7 @@ fn ls(globals: &Globals) -> anyhow::Result<Exit> {
             "CONNECTED",
             "LEADS",
             "BEHIND",
+            "VERSION",
             "CLIENTS",
             "PEERS",
             "ZONE",
@@ -161,15 +169,30 @@ fn ls(globals: &Globals) -> anyhow::Result<Exit> {
                 (connected.0.to_owned(), connected.1),
                 cell(member.groups_led),
                 cell(behind.map_or_else(|| "-".to_owned(), |behind| behind.to_string())),
+                cell(versions.get(&member.node).map_or("-", String::as_str)),
                 cell(or_dash(&member.client_address)),
                 cell(or_dash(&member.peer_address)),
                 cell(or_dash(&member.zone)),
             ]);
         }
-        let items = members.iter().map(|member| member_json(member, &groups)).collect();
+        let version = |member: &Member| versions.get(&member.node).cloned().unwrap_or_default();
+        let items = members.iter().map(|member| member_json(member, &groups, &version(member))).collect();
         globals.output.list(&table, items)?;
         Ok(Exit::Done)
     })
+}
+
+/// What each node says that it is, if it answers soon: nobody else knows.
+async fn versions(client: &Client, members: &[Member]) -> BTreeMap<NodeId, String> {
+    let mut asked = JoinSet::new();
+    for member in members.iter().filter(|member| !member.client_address.is_empty()) {
+        let (client, node, address) = (client.clone(), member.node, member.client_address.clone());
+        asked.spawn(async move {
+            let status = tokio::time::timeout(VERSION_PATIENCE, client.admin().status_of(&address)).await;
+            Some((node, status.ok()?.ok()?.version))
+        });
+    }
+    asked.join_all().await.into_iter().flatten().collect()
 }
 
 /// Followers hear little of each other: what the leaders say counts, if they say something.
@@ -222,7 +245,7 @@ pub(crate) fn kind_text(kind: MemberKind) -> &'static str {
     }
 }
 
-fn member_json(member: &Member, groups: &[Group]) -> Value {
+fn member_json(member: &Member, groups: &[Group], version: &str) -> Value {
     let of_group = |group: &Group| {
         let told = group.progress.iter().find(|progress| progress.node == member.node)?;
         let (behind, index) = (text(told.behind), text(told.match_index));
@@ -246,7 +269,7 @@ fn member_json(member: &Member, groups: &[Group]) -> Value {
         "peer_address": member.peer_address,
         "connected": is_connected(member, groups),
         "groups_led": member.groups_led,
-        "version": member.version,
+        "version": version,
         "progress": groups.iter().filter_map(of_group).collect::<Vec<_>>(),
     })
 }

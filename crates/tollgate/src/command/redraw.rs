@@ -7,6 +7,9 @@ use clap::Args;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+/// However soon it is to be shown again.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
 /// The flag.
 #[derive(Debug, Args)]
 pub(crate) struct Redraw {
@@ -30,14 +33,22 @@ impl Redraw {
         globals: &Globals,
         mut once: impl AsyncFnMut(Output) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        loop {
-            let Some(pause) = self.watch else { return once(globals.output).await };
-            if globals.output.is_table() && std::io::stdout().is_terminal() {
-                // From the top left corner, over what was there.
-                output::text("\u{1b}[H\u{1b}[2J")?;
+        let Some(pause) = self.watch else { return once(globals.output).await };
+        output::while_read(async {
+            loop {
+                clear(globals)?;
+                once(globals.output).await?;
+                tokio::time::sleep(pause.max(PAUSE_MIN)).await;
             }
-            once(globals.output).await?;
-            tokio::time::sleep(pause.max(Duration::from_millis(100))).await;
-        }
+        })
+        .await
     }
+}
+
+fn clear(globals: &Globals) -> anyhow::Result<()> {
+    if globals.output.is_table() && std::io::stdout().is_terminal() {
+        // From the top left corner, over what was there.
+        output::text("\u{1b}[H\u{1b}[2J")?;
+    }
+    Ok(())
 }

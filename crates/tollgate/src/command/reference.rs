@@ -1,6 +1,7 @@
 //! `tollgate __reference`: the page `docs/cli.md`, made from what the commands say of themselves.
 
 use crate::exit::Exit;
+use crate::globals;
 use crate::output;
 use clap::{Arg, ArgMatches, Command};
 use std::fmt::Write;
@@ -11,7 +12,11 @@ const WIDTH: usize = 100;
 const OPENING: &str = "\
 # Command line
 
-Made by `tollgate __reference > docs/cli.md` from the help of the commands; a test compares the two.
+Made by `tollgate __reference > docs/cli.md` from the help of the commands; a test compares the two. Commands that talk
+to a cluster take the flags under \"Cluster and output\" of [`tollgate`](#tollgate), before their name or after it.
+
+Lease ids are written and typed as `L-` and sixteen hex digits, in tables and in `-o json` alike. The JSON API has the
+same ids as decimal strings, and takes this form as well.
 
 ";
 
@@ -25,29 +30,34 @@ pub(crate) fn run(_matches: &ArgMatches) -> anyhow::Result<Exit> {
 }
 
 fn page() -> String {
-    let mut page = OPENING.to_owned();
     let mut root = super::tree().term_width(WIDTH);
     root.build();
-    add(&mut page, &root, &[]);
-    page
+    let (mut contents, mut pages) = (String::new(), String::new());
+    add(&mut contents, &mut pages, &root, &[]);
+    format!("{OPENING}{contents}\n{}\n", pages.trim_end())
 }
 
-fn add(page: &mut String, command: &Command, above: &[&str]) {
+fn add(contents: &mut String, pages: &mut String, command: &Command, above: &[&str]) {
     if command.is_hide_set() || command.get_name() == "help" {
         return;
     }
     let path = [above, &[command.get_name()]].concat();
-    // Every key of the configuration is a flag of three commands: once is enough.
-    let repeats = above.last() == Some(&"config");
+    // Every key of the configuration is a flag of three commands, and where the cluster is one of most: once is enough.
+    let keys_are_told = above.last() == Some(&"config");
     let once = |flag: Arg| {
-        let hide = repeats && flag.get_help_heading().is_some();
+        let heading = flag.get_help_heading();
+        let hide =
+            heading == Some(globals::HEADING) && !above.is_empty() || keys_are_told && heading.is_some();
         if hide { flag.hide(true) } else { flag }
     };
-    let help = command.clone().mut_args(once).term_width(WIDTH).render_help();
-    let help: Vec<String> = help.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+    let help = super::help_text(&command.clone().mut_args(once).term_width(WIDTH).render_help());
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let title = path.join(" ");
     // Writing to a string can't fail.
-    let _ = write!(page, "## `{}`\n\n```text\n{}\n```\n\n", path.join(" "), help.join("\n").trim_end());
+    let (indent, anchor) = ("  ".repeat(above.len()), path.join("-"));
+    let _ = writeln!(contents, "{indent}- [`{title}`](#{anchor})");
+    let _ = write!(pages, "## `{title}`\n\n```text\n{}\n```\n\n", help.join("\n").trim_end());
     for below in command.get_subcommands() {
-        add(page, below, &path);
+        add(contents, pages, below, &path);
     }
 }

@@ -1,15 +1,18 @@
 //! `tollgate release --force`: takes a lock away from a holder that does not give it back.
 
+use super::acquisition::lock_name;
 use super::completions::lock_names;
 use super::unlock::token;
-use crate::exit::Exit;
+use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::view::text;
+use crate::words::quoted;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
-use tollgate_client::Token;
+use tollgate_client::{Error, Token};
+use tollgate_types::escaped;
 
 const HELP: &str = "\
 The holder may not notice before its next call, and works on meanwhile: only stores that check fencing tokens keep its \
@@ -22,7 +25,7 @@ Examples:
 #[derive(Debug, Args)]
 struct Arguments {
     /// The lock
-    #[arg(value_name = "NAME", add = ArgValueCompleter::new(lock_names))]
+    #[arg(value_name = "NAME", value_parser = lock_name, add = ArgValueCompleter::new(lock_names))]
     name: String,
 
     /// Yes, take it away
@@ -47,9 +50,29 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let Arguments { name, token, reason, .. } = Arguments::from_arg_matches(matches)?;
     globals.with_client(async |client| {
-        client.force_release(&name, token, &reason).await.map_err(failed)?;
+        client
+            .force_release(&name, token, &reason)
+            .await
+            .map_err(|error| not_released(&name, token, error))?;
         let item = json!({"name": name, "fencing_token": text(token), "released": true});
-        globals.output.one(&format!("took {name} away from the holder of token {token}"), &item)?;
+        let says = format!("took {} away from the holder of token {token}", escaped(&name));
+        globals.output.one(&says, &item)?;
         Ok(Exit::Done)
     })
+}
+
+/// A release that was refused, as the end of the command. That nobody holds the lock is told in those words, and not in
+/// the ones that are meant for a holder.
+pub(super) fn not_released(name: &str, token: Token, error: Error) -> anyhow::Error {
+    match error.reason() {
+        Some("NOT_HELD") => {
+            let says = format!("nobody holds {name} with token {token}: there is nothing to release");
+            WithExit(
+                Exit::Failed,
+                format!("{says}\nhint: `tollgate get {}` shows who holds it now", quoted(name)),
+            )
+            .into()
+        }
+        _ => failed(error),
+    }
 }

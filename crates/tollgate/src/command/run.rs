@@ -21,7 +21,7 @@ pub(crate) mod supervisor;
 mod terminal;
 
 use super::acquisition::Acquisition;
-use super::parting::{self, GivenBack, Stays};
+use super::parting::{GivenBack, Parting, Stays};
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
@@ -50,7 +50,8 @@ If no keepalive has been answered for so long that the lease might end soon, the
 the server: SIGTERM, --grace later SIGKILL. This holds too if tollgate is killed, stopped or starved meanwhile: a \
 small guardian process sees to it. A lock that is taken away (release --force, lease revoke, unlock) is free at once: \
 the command is ended in the same way, but others may have the lock before it is gone. A job that Ctrl-Z stops for \
-longer than its TTL loses the lock, and is ended.
+longer than its TTL loses the lock, and is ended. So is, without a terminal, a command that SIGTSTP or SIGSTOP stops \
+for longer than the TTL: until then the lock is renewed, and SIGCONT takes it up again.
 
 Out of reach are processes that others start for the command (systemd-run, docker, cron, a remote shell) and those of \
 another user: put sudo in front of tollgate, not behind it. Should tollgate itself be killed, stopped or starved, \
@@ -62,7 +63,7 @@ The command finds in its environment:
   TOLLGATE_FENCING_TOKEN     a number that grows with every grant: have stores refuse writes with a lower one
   TOLLGATE_LINEAGE           the history of grants that the token belongs to: clusters restored from one backup share \
 it; empty while a cluster has none
-  TOLLGATE_LEASE_ID          the lease, in hex
+  TOLLGATE_LEASE_ID          the lease, as the command line takes it
   TOLLGATE_OWNER             the owner within the lease
   TOLLGATE_DEADLINE_UNIX_MS  when the lease would have ended if it was never renewed after the start
   TOLLGATE_ENDPOINTS         where the cluster is
@@ -81,12 +82,17 @@ Exit codes:
   79 lock lost, 126 the command can't be run, 127 there is no such command
 
 Examples:
-  tollgate run db/migrate -- ./migrate.sh           wait for the lock, run, give it back
-  tollgate run --try nightly -- ./report.sh         on every machine: one runs it, the others get 75
-  tollgate run --try -E 0 nightly -- ./report.sh    the same, and a busy lock is no failure
+  # wait for the lock, run, give it back
+  tollgate run db/migrate -- ./migrate.sh
+  # on every machine: one runs it, the others get 75
+  tollgate run --try nightly -- ./report.sh
+  # the same, and a busy lock is no failure
+  tollgate run --try -E 0 nightly -- ./report.sh
   tollgate run --wait 30s --why 'schema v42' db/migrate -- ./migrate.sh
-  tollgate run --permits 1/3 builders -- make       at most three at a time
-  tollgate run --shared dataset -- ./read.sh        together with other readers
+  # at most three at a time
+  tollgate run --permits 1/3 builders -- make
+  # together with other readers
+  tollgate run --shared dataset -- ./read.sh
   tollgate run db -- sh -c './write.sh --token $TOLLGATE_FENCING_TOKEN'";
 
 #[derive(Debug, Args)]
@@ -124,6 +130,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     let mut arguments = Arguments::from_arg_matches(matches)?;
     let program = &arguments.command[0];
     launcher::check_program(program).map_err(|(exit, says)| WithExit(exit, says))?;
+    arguments.lock.check()?;
     schedule_of(arguments.lock.ttl, arguments.grace)?;
     if arguments.lock.why.is_none() {
         // The name of the program and not its arguments, which may hold secrets.
@@ -140,24 +147,28 @@ fn schedule_of(ttl: Duration, grace: Option<Duration>) -> anyhow::Result<Schedul
 async fn execute(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut signals = Forwarding::start()?;
     let outer = if arguments.own_lease { None } else { Outer::find(globals)? };
+    let patience = arguments.lock.patience();
     let opening = async {
-        let client = globals.connect().await?;
+        let client = patience.connect(globals).await?;
         let session = open(&client, &arguments.lock, outer.as_ref()).await?;
-        Ok((client, session))
+        let owner = held_around(&client, &arguments.lock.name, outer.as_ref()).await?;
+        Ok((client, session, owner))
     };
-    let (client, session) = signals.unless(opening).await?;
-    let owner = signals.unless(held_around(&client, &arguments.lock.name, outer.as_ref())).await?;
-    let acquired = arguments.lock.acquire(globals, &client, &session, owner, &mut signals).await;
+    let (client, session, owner) = signals.unless(patience.bounds(opening)).await?;
+    let mut parting = Parting::new(globals);
+    let acquired = arguments.lock.acquire(globals, &client, &session, owner, patience, &mut signals).await;
     let went = match acquired {
-        Ok(guard) => under(globals, arguments, outer.as_ref(), &session, guard, &mut signals).await,
+        Ok(guard) => {
+            under(globals, arguments, outer.as_ref(), &session, guard, &mut parting, &mut signals).await
+        }
         Err(error) => Err(error),
     };
-    Ok(parting::close(session, went, &mut signals).await)
+    Ok(parting.close(session, went, &mut signals).await)
 }
 
 /// A lease for the lock: one of its own, or that of the `run` around this one.
 async fn open(client: &Client, lock: &Acquisition, outer: Option<&Outer>) -> anyhow::Result<Session> {
-    let session = client.session().ttl(lock.ttl);
+    let session = lock.session(client);
     let Some(outer) = outer else { return session.near(&lock.name).open().await.map_err(failed) };
     session.join(outer.lease).await.map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::Lost => {
@@ -193,6 +204,7 @@ async fn under(
     outer: Option<&Outer>,
     session: &Session,
     guard: Guard,
+    parting: &mut Parting<'_>,
     signals: &mut Forwarding,
 ) -> anyhow::Result<Exit> {
     let token = match guard.token() {
@@ -217,6 +229,7 @@ async fn under(
         on_lost: arguments.on_lost,
         reach: if arguments.leave_daemons { Reach::Group } else { Reach::All },
         look_every: supervisor::look_every(ttl),
+        stopped_max: ttl,
     };
     let ended = supervisor::supervise(&guard, order, signals).await?;
     let of_own_lease = Stays::UntilLeaseEnds(guard.remaining());
@@ -224,7 +237,7 @@ async fn under(
     let given_back = match guard.token() {
         Err(lost) => GivenBack::WasLost(lost.to_string()),
         // One that a `run` around this one holds stays its own.
-        Ok(_) => parting::give_back(globals, name, stays, guard.release()).await,
+        Ok(_) => parting.give_back(name, stays, guard.release()).await,
     };
     exit_of(&ended, given_back, &format!("the lock {name}"), arguments.on_lost)
 }
@@ -248,7 +261,10 @@ pub(crate) fn exit_of(
 
 impl From<Lost> for Loss {
     fn from(lost: Lost) -> Loss {
-        Loss { why: lost.to_string(), by_time: lost.reason == LostReason::Unreachable }
+        Loss {
+            why: lost.to_string(),
+            by_time: matches!(lost.reason, LostReason::Unreachable | LostReason::Paused),
+        }
     }
 }
 

@@ -5,7 +5,6 @@
 mod restore;
 mod save;
 mod status;
-mod utc;
 
 use crate::exit::{Exit, WithExit};
 use crate::globals::Globals;

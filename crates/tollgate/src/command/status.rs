@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tollgate_client::{Client, Error, GroupId, Member, NodeId, NodeStatus, ReplicaStatus, Role};
+use tollgate_types::escaped;
 
 const HELP: &str = "\
 Asks every node itself, so that one that does not answer is seen.
@@ -176,13 +177,18 @@ impl ClusterStatus {
             .map_or_else(String::new, |(_, status)| format!(" {:016x}", status.cluster.number()));
         let (up, all) = (self.answered().count(), self.nodes.len());
         let mut text = format!("cluster{cluster}: {health}; {up} of {all} nodes answer\n\n");
-        text.push_str(&self.node_table().render(paint));
+        text.push_str(&output.render(&self.node_table()));
         text.push('\n');
-        text.push_str(&self.group_table().render(paint));
+        text.push_str(&output.render(&self.group_table()));
         if !self.warnings.is_empty() {
-            let warnings = self.warnings.join("\n  ");
+            let warnings = self.warnings.iter().map(|warning| {
+                // An error may have lines of its own.
+                let lines = warning.lines().map(|line| output.wrap(&format!("  {}", escaped(line)), "    "));
+                lines.collect::<Vec<_>>().join("\n")
+            });
+            let warnings = warnings.collect::<Vec<_>>().join("\n");
             // Writing to a string can't fail.
-            let _ = writeln!(text, "\n{}\n  {warnings}", paint.warning("Warnings:"));
+            let _ = writeln!(text, "\n{}\n{warnings}", paint.warning("Warnings:"));
         }
         text
     }
@@ -197,18 +203,8 @@ impl ClusterStatus {
     }
 
     fn group_table(&self) -> Table {
-        let headings = [
-            "GROUP",
-            "LEADER",
-            "TERM",
-            "REVISION",
-            "LOCKS",
-            "CLAIMS",
-            "LEASES",
-            "REGISTERS",
-            "REPLICAS",
-            "BEHIND",
-        ];
+        let headings =
+            ["GROUP", "LEADER", "TERM", "REVISION", "LOCKS", "CLAIMS", "LEASES", "REGISTERS", "BEHIND"];
         let mut table = Table::new(&headings);
         for (group, replicas) in self.groups() {
             // What the leader says counts; without one, what the furthest says.
@@ -229,7 +225,6 @@ impl ClusterStatus {
                 cell(best.claims),
                 cell(best.leases),
                 cell(best.registers),
-                cell(replicas.len()),
                 cell(behind.unwrap_or(0)),
             ]);
         }

@@ -1,6 +1,8 @@
 //! `tollgate unlock`: gives back a lock that some lease holds.
 
+use super::acquisition::lock_name;
 use super::completions::lock_names;
+use super::release::not_released;
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
@@ -10,6 +12,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tollgate_client::{Client, LeaseId, Token};
+use tollgate_types::escaped;
 
 const HELP: &str = "\
 For locks taken with a lease of one's own (`tollgate lease grant`, the JSON API). It takes the lock from whoever works \
@@ -17,14 +20,14 @@ under it: with --token only from the grant that is meant, however late the comma
 lease, owner and token of each holder. Quote owners: a shell may make something else of `~1`.
 
 Examples:
-  tollgate unlock db/migrate --lease 0000000000000001
-  tollgate unlock db/migrate --lease 0000000000000001 --owner '~1'
+  tollgate unlock db/migrate --lease L-0000000000000001
+  tollgate unlock db/migrate --lease L-0000000000000001 --owner '~1'
   tollgate unlock db/migrate --token 42";
 
 #[derive(Debug, Args)]
 struct Arguments {
     /// The lock
-    #[arg(value_name = "NAME", add = ArgValueCompleter::new(lock_names))]
+    #[arg(value_name = "NAME", value_parser = lock_name, add = ArgValueCompleter::new(lock_names))]
     name: String,
 
     /// The lease that holds it; not needed with --token
@@ -66,7 +69,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
             (None, ..) => unreachable!("clap asks for a lease or a token"),
         }
         let item = json!({"name": name, "lease_id": lease.map(text), "released": true});
-        globals.output.one(&format!("released {name}"), &item)?;
+        globals.output.one(&format!("released {}", escaped(&name)), &item)?;
         Ok(Exit::Done)
     })
 }
@@ -84,5 +87,5 @@ async fn unlock_by_token(
         let says = format!("{name} is held with token {token}, but by lease {}, not {lease}", holder.lease);
         return Err(WithExit(Exit::Failed, says).into());
     }
-    client.unlock_by_token(name, token).await.map_err(failed)
+    client.unlock_by_token(name, token).await.map_err(|error| not_released(name, token, error))
 }

@@ -2,12 +2,15 @@
 
 use crate::globals::{Globals, stderr_is_terminal};
 use crate::output;
+use crate::screen;
 use crate::span;
 use crate::view;
+use crate::words::cut;
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tollgate_client::{Client, LeaseId, LockInfo};
+use tollgate_types::escaped;
 
 /// A wait shorter than this is not worth a word.
 const FIRST_AFTER: Duration = Duration::from_millis(700);
@@ -55,15 +58,18 @@ impl<'a> Waiting<'a> {
     }
 
     fn show(&mut self, lock: &LockInfo) {
-        let text = progress(self.name, self.lease, self.owner.get(), lock);
+        let (text, place_text) = progress(self.name, self.lease, self.owner.get(), lock);
         // Elsewhere than on a terminal, only a change of who is in the way is news, and that it has a place in line.
         let tokens: Vec<_> = lock.holders.iter().map(|holder| holder.token).collect();
         let news = format!("{tokens:?} {}", place(self.lease, self.owner.get(), lock).is_some());
         if self.terminal {
-            let waited = span::text(self.began.elapsed());
-            output::say_as_it_is(format!("\r\u{1b}[K{text} ({waited})"));
+            let end = format!("{place_text} ({})", span::text(self.began.elapsed()));
+            output::say_as_it_is(format!(
+                "\r\u{1b}[K{}",
+                fitted(&text, &end, screen::width(&std::io::stderr()))
+            ));
         } else if news != self.said {
-            output::say(&text);
+            output::say(&format!("{text}{place_text}"));
         }
         self.said = news;
     }
@@ -84,8 +90,16 @@ fn place(lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> Option<u64>
     own.map(|own| own.position)
 }
 
-/// `waiting for jobs: held by ..., position 2 of 3`.
-fn progress(name: &str, lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> String {
+/// One line: one that goes over two is not wiped out when it changes. What moves stands at its end, and stays whole.
+fn fitted(text: &str, end: &str, width: Option<usize>) -> String {
+    let text = escaped(text).to_string();
+    // The last column is left free: with it, some terminals begin the next line.
+    let width = width.map_or(usize::MAX, |width| (width - 1).saturating_sub(end.chars().count()));
+    format!("{}{end}", cut(&text, width))
+}
+
+/// `waiting for jobs: held by ...`, and `, position 2 of 3`.
+fn progress(name: &str, lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> (String, String) {
     let holders = match &lock.holders[..] {
         [] if lock.closed_for.is_zero() => "free".to_owned(),
         [] => view::closed_text(lock.closed_for, lock.restored),
@@ -94,5 +108,19 @@ fn progress(name: &str, lease: LeaseId, owner: Option<&String>, lock: &LockInfo)
     let position = place(lease, owner, lock).map_or_else(String::new, |position| {
         format!(", position {position} of {}", lock.waiter_count.max(position))
     });
-    format!("tollgate: waiting for {name}: {holders}{position}")
+    (format!("tollgate: waiting for {name}: {holders}"), position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_fits_its_terminal_and_keeps_what_moves() {
+        let text = format!("tollgate: waiting for {}: held by w1", "x".repeat(100));
+        let line = fitted(&text, ", position 2 of 3 (12s)", Some(80));
+        assert_eq!(line.chars().count(), 79);
+        assert!(line.ends_with("…, position 2 of 3 (12s)"), "{line}");
+        assert_eq!(fitted("a\u{202e}b", " (1s)", None), "a\\u{202e}b (1s)");
+    }
 }

@@ -1,32 +1,46 @@
 //! `tollgate watch`: changes of locks, one line each, as they happen.
 
+use super::acquisition::lock_name;
 use super::completions::lock_names;
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
-use crate::output::Paint;
-use crate::view::{mode_json, permits_json, text};
+use crate::output::{self, Output};
+use crate::utc;
+use crate::view::{client_text, mode_json, permits_json, text};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio_stream::StreamExt;
-use tollgate_client::{Change, Claim, Event, Revision, WatchItem};
+use tollgate_client::{Change, Claim, Client, Event, LeaseId, Mode, Revision, WatchBuilder, WatchItem};
+use tollgate_types::escaped;
+
+/// How long the cluster may take to say what a client is called, and how many names are kept.
+const NAME_PATIENCE: Duration = Duration::from_millis(500);
+const NAMES_MAX: usize = 1_000;
 
 const HELP: &str = "\
+Each line has the time (UTC, when it was told here), the revision, what happened, to which lock and by whom. It ends \
+with the line of a terminal; `-o jsonl` has everything.
+
 Goes on until a signal ends it, over failures of nodes without a gap and without a repetition. If the history that \
 --from asks for is gone, it says so and ends with 1: read the state with `tollgate get`, and watch from there.
 
 Examples:
   tollgate watch db/migrate
-  tollgate watch --prefix db/                       all locks below db/
-  tollgate watch --prefix '' --from 1042            everything since revision 1042
+  # all locks below db/
+  tollgate watch --prefix db/
+  # everything since revision 1042
+  tollgate watch --prefix '' --from 1042
   tollgate watch -o jsonl jobs | jq -r 'select(.event == \"granted\") | .fencing_token'";
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 struct Arguments {
     /// The lock
-    #[arg(value_name = "NAME", group = "what", add = ArgValueCompleter::new(lock_names))]
+    #[arg(value_name = "NAME", group = "what", value_parser = lock_name, add = ArgValueCompleter::new(lock_names))]
     name: Option<String>,
 
     /// All locks whose name begins with this; '' for all
@@ -54,32 +68,59 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
         if let Some(from) = from {
             watch = watch.from_revision(from);
         }
-        let mut items = watch.open().await.map_err(failed)?;
-        while let Some(item) = items.next().await {
-            let event = match item.map_err(failed)? {
-                WatchItem::Event(event) => event,
-                WatchItem::Compacted { oldest } => {
-                    let says = format!(
-                        "the history before revision {oldest} is gone: watch --from {oldest}, or from now on"
-                    );
-                    return Err(WithExit(Exit::Failed, says).into());
-                }
-                _ => continue,
-            };
-            if let Some(told) = Told::of(&event) {
-                globals.output.next(&told.text(globals.output.paint), &told.json())?;
-            }
-        }
-        Ok(Exit::Done)
+        output::while_read(follow(globals, &client, watch)).await
     })
+}
+
+/// Tells every change until the watch ends.
+async fn follow(globals: &Globals, client: &Client, watch: WatchBuilder) -> anyhow::Result<Exit> {
+    let mut items = watch.open().await.map_err(failed)?;
+    let mut clients = Clients::default();
+    while let Some(item) = items.next().await {
+        let event = match item.map_err(failed)? {
+            WatchItem::Event(event) => event,
+            WatchItem::Compacted { oldest } => {
+                let says = format!(
+                    "the history before revision {oldest} is gone: watch --from {oldest}, or from now on"
+                );
+                return Err(WithExit(Exit::Failed, says).into());
+            }
+            _ => continue,
+        };
+        if let Some(mut told) = Told::of(&event) {
+            told.client = clients.name_of(client, told.lease).await;
+            globals.output.next(&told.text(globals.output), &told.json())?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// What the clients of leases are called, as far as that was asked: events name leases only.
+#[derive(Default)]
+struct Clients(BTreeMap<LeaseId, String>);
+
+impl Clients {
+    /// None of one that has ended before it was asked for.
+    async fn name_of(&mut self, client: &Client, lease: LeaseId) -> Option<String> {
+        if !self.0.contains_key(&lease) {
+            let asked = tokio::time::timeout(NAME_PATIENCE, client.leases().time_to_live(lease)).await;
+            if self.0.len() >= NAMES_MAX {
+                self.0.clear();
+            }
+            self.0.insert(lease, asked.ok()?.ok()?.lease.client_id);
+        }
+        self.0.get(&lease).filter(|name| !name.is_empty()).cloned()
+    }
 }
 
 /// What happened to whom.
 struct Told<'a> {
+    at_unix_ms: u64,
     revision: Revision,
     event: &'static str,
     name: &'a str,
-    lease: String,
+    lease: LeaseId,
+    client: Option<String>,
     owner: &'a str,
     claim: Option<&'a Claim>,
     reason: Option<String>,
@@ -88,7 +129,9 @@ struct Told<'a> {
 
 impl<'a> Told<'a> {
     fn of(event: &'a Event) -> Option<Told<'a>> {
-        let revision = event.revision;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let (revision, client) = (event.revision, None);
         match &event.change {
             Change::Claim { claim, wait_ended, .. } => {
                 let event = match (event.change.granted(), claim.token, claim.wants) {
@@ -98,40 +141,52 @@ impl<'a> Told<'a> {
                     (None, None, _) => "waiting",
                 };
                 let reason = wait_ended.map(|reason| reason.to_string());
-                let (name, lease, owner) = (&claim.name, claim.lease.to_string(), &claim.owner);
-                Some(Told { revision, event, name, lease, owner, claim: Some(claim), reason, vacant: false })
+                let (name, lease, owner) = (&claim.name, claim.lease, &claim.owner);
+                let (claim, vacant) = (Some(claim), false);
+                Some(Told { at_unix_ms, revision, event, name, lease, client, owner, claim, reason, vacant })
             }
             Change::ClaimEnded { name, lease, owner, before, reason, note, vacant, .. } => {
                 let held = before.as_ref().is_none_or(|before| before.token.is_some());
                 let event = if held { "ended" } else { "left" };
                 let note = note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
                 let reason = Some(format!("{reason}{note}"));
-                let (lease, claim, vacant) = (lease.to_string(), before.as_ref(), *vacant);
-                Some(Told { revision, event, name, lease, owner, claim, reason, vacant })
+                let (lease, claim, vacant) = (*lease, before.as_ref(), *vacant);
+                Some(Told { at_unix_ms, revision, event, name, lease, client, owner, claim, reason, vacant })
             }
             _ => None,
         }
     }
 
-    fn text(&self, paint: Paint) -> String {
+    /// The time, the revision, what happened, and the rest, of which the end may not fit.
+    fn text(&self, output: Output) -> String {
         let event = format!("{:<9}", self.event);
-        let event = match self.event {
-            "granted" => paint.good(&event),
-            "ended" => paint.warning(&event),
-            _ => event,
+        let painted = match self.event {
+            "granted" => output.paint.good(&event),
+            "ended" => output.paint.warning(&event),
+            _ => event.clone(),
         };
+        let head = format!("{}  {:>6}  ", utc::time_of_day(self.at_unix_ms), self.revision);
+        let line = output.fit(&format!("{head}{event}  {}", self.what()));
+        match line.strip_prefix(&head).and_then(|rest| rest.strip_prefix(&event)) {
+            Some(rest) => format!("{head}{painted}{rest}"),
+            None => line,
+        }
+    }
+
+    fn what(&self) -> String {
+        let name = escaped(self.name);
+        let who = client_text(self.client.as_deref().unwrap_or_default(), self.lease);
         let token = self
             .claim
             .and_then(|claim| claim.token)
-            .map_or_else(String::new, |token| format!(" token {token}"));
-        let mode = self.claim.map_or_else(String::new, |claim| format!(" {}", claim.mode));
-        let owner = if self.owner.is_empty() { String::new() } else { format!(" owner {}", self.owner) };
-        let why = self.claim.map(|claim| claim.why.as_str()).filter(|why| !why.is_empty());
-        let why = why.map_or_else(String::new, |why| format!(" because \"{why}\""));
-        let reason = self.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+            .map_or_else(String::new, |token| format!(", token {token}"));
+        let mode = self.claim.map(|claim| claim.mode).filter(|mode| *mode != Mode::Exclusive);
+        let mode = mode.map_or_else(String::new, |mode| format!(", {mode}"));
+        let reason = self.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", escaped(reason)));
         let vacant = if self.vacant { ", now free" } else { "" };
-        let (revision, name, lease) = (self.revision, paint.strong(self.name), &self.lease);
-        format!("{revision:>8}  {event}  {name}{mode}{token}  lease {lease}{owner}{why}{reason}{vacant}")
+        let why = self.claim.map(|claim| claim.why.as_str()).filter(|why| !why.is_empty());
+        let why = why.map_or_else(String::new, |why| format!(", because \"{}\"", escaped(why)));
+        format!("{name}  {who}{token}{mode}{reason}{vacant}{why}")
     }
 
     fn json(&self) -> Value {
@@ -140,7 +195,9 @@ impl<'a> Told<'a> {
             "revision": text(self.revision),
             "event": self.event,
             "name": self.name,
-            "lease_id": self.lease,
+            "lease_id": text(self.lease),
+            "client_id": self.client,
+            "told_unix_ms": self.at_unix_ms,
             "owner": self.owner,
             "mode": self.claim.map(|claim| mode_json(claim.mode)),
             "permits": permits,

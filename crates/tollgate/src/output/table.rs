@@ -1,9 +1,14 @@
 //! Columns without borders, as wide as what is in them.
 
 use super::paint::Paint;
+use crate::words::cut;
+use tollgate_types::escaped;
 
 /// Between two columns.
 const GAP: &str = "  ";
+
+/// No column is cut to less.
+const NARROW: usize = 10;
 
 /// A cell: its text, and how it is painted.
 type Cell = (String, Look);
@@ -38,24 +43,46 @@ impl Table {
     /// Adds a row; each cell is text, or text with a look.
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         assert_eq!(cells.len(), self.headings.len(), "a cell for each heading");
-        self.rows.push(cells);
+        self.rows.push(cells.into_iter().map(|(text, look)| (escaped(&text).to_string(), look)).collect());
     }
 
-    /// The lines of the table; empty without rows.
-    pub(crate) fn render(&self, paint: Paint) -> String {
+    /// The lines of the table, at most so wide if that can be; empty without rows. What is too wide loses columns that
+    /// say nothing, and then the ends of long cells, those on the right first.
+    pub(crate) fn render(&self, paint: Paint, width: Option<usize>) -> String {
         if self.rows.is_empty() {
             return String::new();
         }
-        let widths: Vec<usize> = (0..self.headings.len()).map(|column| self.width(column)).collect();
+        let columns = self.columns(width);
         let headings = self.headings.iter().map(|heading| ((*heading).to_owned(), Look::Faint)).collect();
         let mut text = String::new();
         for row in std::iter::once(&headings).chain(&self.rows) {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| painted(cell, *width, paint));
+            let cells = columns.iter().map(|(column, width)| painted(&row[*column], *width, paint));
             let line = cells.collect::<Vec<_>>().join(GAP);
             text.push_str(line.trim_end());
             text.push('\n');
         }
         text
+    }
+
+    /// Which columns are shown, and how wide each is.
+    fn columns(&self, width: Option<usize>) -> Vec<(usize, usize)> {
+        let mut columns: Vec<(usize, usize)> =
+            (0..self.headings.len()).map(|column| (column, self.width(column))).collect();
+        let Some(width) = width else { return columns };
+        let all = |columns: &[(usize, usize)]| {
+            columns.iter().map(|(_, width)| width).sum::<usize>()
+                + GAP.len() * columns.len().saturating_sub(1)
+        };
+        if all(&columns) > width {
+            columns.retain(|(column, _)| self.rows.iter().any(|row| row[*column].0 != "-"));
+        }
+        // What is told first matters most.
+        for column in (0..columns.len()).rev() {
+            let too_wide = all(&columns).saturating_sub(width);
+            let own = &mut columns[column].1;
+            *own = own.saturating_sub(too_wide).max(NARROW.min(*own));
+        }
+        columns
     }
 
     fn width(&self, column: usize) -> usize {
@@ -66,14 +93,15 @@ impl Table {
 
 /// Text first, spaces outside the paint.
 fn painted((text, look): &Cell, width: usize, paint: Paint) -> String {
-    let spaces = " ".repeat(width - text.chars().count());
+    let text = cut(text, width);
+    let spaces = " ".repeat(width.saturating_sub(text.chars().count()));
     let text = match look {
-        Look::Plain => text.clone(),
-        Look::Strong => paint.strong(text),
-        Look::Faint => paint.faint(text),
-        Look::Good => paint.good(text),
-        Look::Warning => paint.warning(text),
-        Look::Bad => paint.bad(text),
+        Look::Plain => text,
+        Look::Strong => paint.strong(&text),
+        Look::Faint => paint.faint(&text),
+        Look::Good => paint.good(&text),
+        Look::Warning => paint.warning(&text),
+        Look::Bad => paint.bad(&text),
     };
     format!("{text}{spaces}")
 }
@@ -93,11 +121,33 @@ mod tests {
         let mut table = Table::new(&["NAME", "TOKEN"]);
         table.row(vec![cell("db/migrate"), cell(42)]);
         table.row(vec![cell("ä"), (String::from("7"), Look::Bad)]);
-        assert_eq!(table.render(Paint::PLAIN), "NAME        TOKEN\ndb/migrate  42\nä           7\n");
+        assert_eq!(table.render(Paint::PLAIN, None), "NAME        TOKEN\ndb/migrate  42\nä           7\n");
+    }
+
+    #[test]
+    fn what_would_garble_the_table_is_spelled_out() {
+        let mut table = Table::new(&["NAME", "TOKEN"]);
+        table.row(vec![cell("a\u{202e}b\u{1b}[2J\n"), cell(1)]);
+        assert_eq!(
+            table.render(Paint::PLAIN, None),
+            "NAME                        TOKEN\na\\u{202e}b\\u{1b}[2J\\u{a}  1\n"
+        );
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_loses_columns_without_a_word_and_then_the_ends_of_long_cells() {
+        let mut table = Table::new(&["NAME", "ZONE", "WHY"]);
+        table.row(vec![cell("db/migrate"), cell("-"), cell("because of a long story")]);
+        let whole = "NAME        ZONE  WHY\ndb/migrate  -     because of a long story\n";
+        assert_eq!(table.render(Paint::PLAIN, Some(80)), whole);
+        let dropped = "NAME        WHY\ndb/migrate  because of a long story\n";
+        assert_eq!(table.render(Paint::PLAIN, Some(36)), dropped);
+        let cut = "NAME        WHY\ndb/migrate  because of a lo…\n";
+        assert_eq!(table.render(Paint::PLAIN, Some(28)), cut);
     }
 
     #[test]
     fn a_table_without_rows_says_nothing() {
-        assert_eq!(Table::new(&["NAME"]).render(Paint::PLAIN), "");
+        assert_eq!(Table::new(&["NAME"]).render(Paint::PLAIN, None), "");
     }
 }

@@ -13,9 +13,12 @@ mod looking;
 mod loss;
 mod nesting;
 mod order;
+mod pipes;
 mod running;
 mod signals;
+mod silence;
 mod terminal;
+mod wording;
 
 use crate::cluster::{BINARY, Cluster, Making, PATIENCE};
 use running::Running;

@@ -4,7 +4,7 @@ use crate::cluster::{self, BINARY, Cluster, Making, PATIENCE, until};
 use crate::load::{Load, Weight};
 use crate::record::Recorder;
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -487,4 +487,39 @@ async fn a_removed_node_that_comes_back_disturbs_nobody() {
     }
     cluster.nodes[gone].kill();
     load.finish(&cluster).await;
+}
+
+/// A process that ends with its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What is printed can be pasted as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_that_is_printed_starts_the_node() {
+    let cluster = Cluster::start(Making::nodes(1)).await;
+    let data_dir = cluster.dir.path().join("a newcomer").display().to_string();
+    // Its HTTP port is two above.
+    let client = loop {
+        let client = crate::ports::take();
+        if std::net::TcpListener::bind(("127.0.0.1", client + 2)).is_ok() {
+            break client;
+        }
+    };
+    let local = |port: u16| format!("127.0.0.1:{port}");
+    let (peer, client) = (local(crate::ports::take()), local(client));
+    let add = ["member", "add", "--peer", &peer, "--client", &client, "--data-dir", &data_dir, "-o", "json"];
+    let added: Value = serde_json::from_str(&done(&cluster, &add).await).unwrap();
+    let command = added["command"].as_str().unwrap().strip_prefix("tollgate").unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec {BINARY}{command}")]);
+    let _node = Killed(shell.stderr(Stdio::null()).spawn().unwrap());
+    done(&cluster, &["member", "promote", "2", "--wait", "30s"]).await;
+    let versions = done(&cluster, &["member", "ls"]).await;
+    assert!(versions.contains("VERSION") && versions.contains(env!("CARGO_PKG_VERSION")), "{versions}");
 }

@@ -161,3 +161,41 @@ async fn a_directory_of_another_node_cluster_or_program_is_refused() {
     cluster.restart(1);
     cluster.until_ready().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_founded_without_being_started_and_only_once() {
+    let mut cluster = Cluster::prepare(&Making::nodes(2)).await;
+    let found = |node: &cluster::Node| {
+        let arguments = [&["server".to_owned()], node.arguments(), &["--bootstrap-only".to_owned()]].concat();
+        let Output { status, stdout, stderr } = Command::new(BINARY).args(arguments).output().unwrap();
+        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).unwrap()
+    };
+    for node in &cluster.nodes {
+        assert!(found(node).contains("is founded"));
+        assert!(found(node).contains("nothing was changed"));
+    }
+    cluster.restart(0);
+    cluster.restart(1);
+    cluster.until_ready().await;
+    assert!(found(&cluster.nodes[0]).contains("nothing was changed"), "also while it runs");
+    let other = with(cluster.nodes[0].arguments(), &[("--cluster-name", "other".to_owned())]);
+    cluster.nodes[0].kill();
+    let says = refused(&other, &["--bootstrap-only"]);
+    assert!(says.contains("belongs to cluster"), "{says}");
+}
+
+/// It has nothing to reload, and no terminal to lose.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_is_logged_and_ends_no_server() {
+    let mut cluster = Cluster::start(Making::nodes(1)).await;
+    cluster.add_gateway(0, &[]).await;
+    cluster.nodes[0].signal("HUP");
+    cluster.gateways[0].signal("HUP");
+    cluster::until("both have said so", || async {
+        [&cluster.nodes[0], &cluster.gateways[0]].iter().all(|node| node.log().contains("SIGHUP"))
+    })
+    .await;
+    assert!(cluster.nodes[0].exited().is_none() && cluster.gateways[0].exited().is_none());
+    cluster.until_ready().await;
+}

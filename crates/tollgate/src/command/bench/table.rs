@@ -83,7 +83,7 @@ mod tests {
             first_failure: None,
             spent: Some(Spent { client: second / 10, servers: Vec::new() }),
         };
-        let text = of(&[report]).render(Paint::PLAIN);
+        let text = of(&[report]).render(Paint::PLAIN, None);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert_eq!(lines[1][..5], ["uncontended", "64", "1000", "pair", "1.50"]);

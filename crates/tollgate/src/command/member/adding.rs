@@ -6,9 +6,10 @@ use crate::exit::Exit;
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::view::text;
+use crate::words::quoted;
 use clap::Args;
 use serde_json::json;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use tollgate_client::{AddedMember, Member, MemberKind, NewMember, NodeId};
 use tollgate_server::config::cluster_id_of;
 
@@ -31,6 +32,10 @@ pub(super) struct Add {
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     zone: String,
 
+    /// Where it will keep its data: for the command that starts it
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/tollgate")]
+    data_dir: String,
+
     /// It is to vote without keeping locks
     #[arg(long)]
     witness: bool,
@@ -51,7 +56,7 @@ pub(super) fn run(globals: &Globals, add: &Add) -> anyhow::Result<Exit> {
         let added = client.admin().add_member(&member).await.map_err(failed)?;
         let members = client.admin().members().await.map_err(failed)?;
         let join = addresses(&members, added.node);
-        let command = server_command(&added, &member, &join);
+        let command = server_command(&added, &member, &add.data_dir, &join);
         let node = added.node;
         let item = json!({
             "node_id": text(node.number()),
@@ -81,11 +86,13 @@ fn addresses(members: &[Member], new: NodeId) -> Vec<String> {
     others.map(|member| member.client_address.clone()).filter(|address| !address.is_empty()).collect()
 }
 
-/// What starts the node. It listens where others reach it, as far as that is an address and not a name.
-fn server_command(added: &AddedMember, member: &NewMember, join: &[String]) -> String {
+/// What starts the node: all of it, so that it can be pasted. It listens where others reach it if that is an address,
+/// and everywhere if it is a name, which is for those who dial.
+fn server_command(added: &AddedMember, member: &NewMember, data_dir: &str, join: &[String]) -> String {
     let AddedMember { node, cluster, cluster_name, .. } = added;
-    let mut words = vec![format!("tollgate server --node-id {node} --node-data-dir DIR")];
+    let mut words = vec![format!("tollgate server --node-id {node}")];
     let mut flag = |name: &str, value: &str| words.push(format!("{name} {}", quoted(value)));
+    flag("--node-data-dir", data_dir);
     if !member.zone.is_empty() {
         flag("--node-zone", &member.zone);
     }
@@ -94,19 +101,14 @@ fn server_command(added: &AddedMember, member: &NewMember, join: &[String]) -> S
         flag("--cluster-id", &format!("{:016x}", cluster.number()));
     }
     flag("--cluster-join", &join.join(","));
+    let (client, peer) = (listen(&member.client_address), listen(&member.peer_address));
+    // As far from the port for clients as by default.
+    let http = client.and_then(|client| Some(SocketAddr::new(client.ip(), client.port().checked_add(2)?)));
+    let ports = [("--listen-client", client), ("--listen-peer", peer), ("--listen-http", http)];
     let mut beyond_loopback = false;
-    for (name, address) in
-        [("--listen-client", &member.client_address), ("--listen-peer", &member.peer_address)]
-    {
-        let address = address.strip_prefix("http://").unwrap_or(address);
-        match address.parse::<SocketAddr>() {
-            Ok(parsed) => {
-                flag(name, address);
-                beyond_loopback |= !parsed.ip().is_loopback();
-            }
-            // A name is for those who dial; what to listen on is for the machine to know.
-            Err(_) => flag(name, &format!("IP:{}", address.rsplit(':').next().unwrap_or_default())),
-        }
+    for (name, address) in ports.iter().filter_map(|(name, address)| Some((name, (*address)?))) {
+        flag(name, &address.to_string());
+        beyond_loopback |= !address.ip().is_loopback();
     }
     if beyond_loopback {
         words.push("--insecure".to_owned());
@@ -114,13 +116,14 @@ fn server_command(added: &AddedMember, member: &NewMember, join: &[String]) -> S
     words.join(" ")
 }
 
-/// For a shell.
-fn quoted(text: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,[]".contains(letter);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
+/// Where a node listens that is reached here.
+fn listen(address: &str) -> Option<SocketAddr> {
+    let address = address.strip_prefix("http://").unwrap_or(address);
+    let everywhere = || {
+        let port = address.rsplit_once(':')?.1.parse().ok()?;
+        Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
+    };
+    address.parse().ok().or_else(everywhere)
 }
 
 #[cfg(test)]
@@ -128,8 +131,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_for_a_shell_where_they_need_it() {
-        assert_eq!((quoted("10.0.0.1:7400,b:1").as_str(), quoted("").as_str()), ("10.0.0.1:7400,b:1", "''"));
-        assert_eq!(quoted("it's a cluster"), "'it'\\''s a cluster'");
+    fn a_node_listens_where_it_is_reached_and_everywhere_if_that_is_a_name() {
+        let listens = |address| listen(address).map(|address| address.to_string());
+        assert_eq!(listens("http://10.0.0.4:7400").as_deref(), Some("10.0.0.4:7400"));
+        assert_eq!(listens("[::1]:7400").as_deref(), Some("[::1]:7400"));
+        assert_eq!(listens("db4.example:7400").as_deref(), Some("0.0.0.0:7400"));
+        assert_eq!(listens("nowhere"), None);
     }
 }

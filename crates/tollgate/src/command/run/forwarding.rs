@@ -117,6 +117,11 @@ fn is_in(signal: Signal, mask: u64) -> bool {
     mask & (1 << (signal as i32 - 1)) != 0
 }
 
+/// Whether this process ignores a signal: it does so from its beginning if whoever started it wanted that (`nohup`).
+pub(crate) fn is_ignored(signal: Signal) -> bool {
+    is_in(signal, ignored())
+}
+
 /// The signals that this process ignores, as a mask; none if that can't be read here.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -139,9 +139,11 @@ mod tests {
     fn without_a_list_of_this_lease_the_one_lock_counts() {
         let other = write_held(LeaseId::new(9).unwrap(), &[("x".to_owned(), "~9".to_owned())]);
         for held in ["nonsense", &other] {
-            let outer = read(&[(LEASE_ID, "7"), (OWNER, "~1"), (LOCK_NAME, "c"), (HELD, held)]).unwrap();
+            let outer =
+                read(&[(LEASE_ID, "L-0000000000000007"), (OWNER, "~1"), (LOCK_NAME, "c"), (HELD, held)])
+                    .unwrap();
             assert_eq!((outer.owner_of("c"), outer.owner_of("x")), (Some("~1"), None), "{held}");
         }
-        assert_eq!(read(&[(LEASE_ID, "7")]), None);
+        assert_eq!(read(&[(LEASE_ID, "L-0000000000000007")]), None);
     }
 }

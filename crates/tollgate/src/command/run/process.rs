@@ -79,6 +79,11 @@ impl Process {
         matches!(self.state, 'Z' | 'X') && self.threads <= 1
     }
 
+    /// Whether a signal has stopped it, and none has had it go on.
+    pub(crate) fn is_stopped(self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+
     /// What tells it from a later one with its number.
     pub(crate) fn identity(self) -> (Pid, u64) {
         (self.pid, self.started)

@@ -36,6 +36,9 @@ const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// How often those are looked for who have to be asked to end because their parents have.
 const ASKED_LOOK: Duration = Duration::from_millis(50);
 
+/// By how much we must have been late to have stood still, and not only to have waited for a processor.
+const STANDSTILL_MIN: Duration = Duration::from_secs(1);
+
 /// How often it is looked whether the terminal can be had for which the command stands still.
 const TERMINAL_LOOK: Duration = Duration::from_millis(100);
 
@@ -50,11 +53,21 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    fn by_deadline() -> Loss {
-        Loss {
-            why: "the cluster does not answer keepalives, and the lease is about to end".into(),
-            by_time: true,
-        }
+    fn by_deadline(stood_still: Option<Duration>) -> Loss {
+        let why = match stood_still {
+            Some(span) => format!(
+                "tollgate stood still for {} (stopped, starved, or the machine slept), and the lease is about to end",
+                crate::span::text(span)
+            ),
+            None => "the cluster does not answer keepalives, and the lease is about to end".to_owned(),
+        };
+        Loss { why, by_time: true }
+    }
+
+    /// The command itself stands still, and keeps others from the lock for nothing.
+    fn by_stop(longest: Duration) -> Loss {
+        let longest = crate::span::text(longest);
+        Loss { why: format!("the command was stopped for longer than its TTL of {longest}"), by_time: false }
     }
 }
 
@@ -80,6 +93,9 @@ pub(crate) struct Order<'a> {
     pub(crate) reach: Reach,
     /// How often to look at the deadline.
     pub(crate) look_every: Duration,
+    /// How long the command may stand still where no shell could take it up again: the TTL, as for a job of a shell,
+    /// which stands still together with us.
+    pub(crate) stopped_max: Duration,
 }
 
 /// How a command ended.
@@ -140,6 +156,11 @@ struct Supervisor<'a, H> {
     schedule: Schedule,
     on_lost: OnLost,
     look_every: Duration,
+    /// When it was looked last, by the boot clock: more than that and a little ago, and we stood still.
+    looked: Duration,
+    stopped_max: Duration,
+    /// Since when the command stands still without a terminal, as far as is known.
+    stopped_since: Option<Duration>,
     family: Family,
     guardian: Guardian,
     terminal: Option<Terminal>,
@@ -187,6 +208,9 @@ pub(crate) async fn supervise<H: Held>(
         schedule: order.schedule,
         on_lost: order.on_lost,
         look_every: order.look_every,
+        looked: boot_time(),
+        stopped_max: order.stopped_max,
+        stopped_since: None,
         family: Family::below_us(group, order.reach, besides, guardian.pid(), &id),
         guardian,
         terminal,
@@ -210,7 +234,7 @@ fn deadline(held: &impl Held) -> (Duration, Duration) {
 /// Why a command is not to be begun with.
 fn loss_by_now(held: &impl Held, schedule: Schedule) -> Option<Loss> {
     let is_near = schedule.step(held.remaining()) != Step::Run;
-    held.lost_now().or_else(|| is_near.then(Loss::by_deadline))
+    held.lost_now().or_else(|| is_near.then(|| Loss::by_deadline(None)))
 }
 
 /// Ends what was to become the command, and has not.
@@ -286,6 +310,8 @@ impl<H: Held> Supervisor<'_, H> {
     fn look(&mut self) -> Duration {
         let (until, remaining) = deadline(self.held);
         let loss = self.held.lost_now();
+        let stood_still = self.stood_still();
+        let stopped_too_long = self.was_stopped_too_long();
         if loss.is_none() {
             self.guardian.until(until);
         }
@@ -296,9 +322,13 @@ impl<H: Held> Supervisor<'_, H> {
         match (&self.phase, loss) {
             (Phase::Running, Some(loss)) if self.on_lost == OnLost::Kill || loss.by_time => self.kill(loss),
             (Phase::Running, Some(loss)) => self.ask(loss),
-            (Phase::Running, None) if step == Step::Kill => self.kill(Loss::by_deadline()),
+            (Phase::Running, None) if step == Step::Kill => self.kill(Loss::by_deadline(stood_still)),
             (Phase::Running, None) if step == Step::Ask && self.on_lost != OnLost::Kill => {
-                self.ask(Loss::by_deadline());
+                self.ask(Loss::by_deadline(stood_still));
+            }
+            (Phase::Running, None) if stopped_too_long => {
+                let loss = Loss::by_stop(self.stopped_max);
+                if self.on_lost == OnLost::Kill { self.kill(loss) } else { self.ask(loss) }
             }
             (Phase::Asked(asked, until), loss) => {
                 let deadline = step == Step::Kill && loss.is_none_or(|loss| loss.by_time);
@@ -323,6 +353,25 @@ impl<H: Held> Supervisor<'_, H> {
         let awaits_terminal = self.awaits == Some(Awaited::Terminal);
         let until_terminal = if awaits_terminal { TERMINAL_LOOK } else { Duration::MAX };
         self.look_every.min(until_step).min(until_kill).min(until_terminal).max(Duration::from_millis(1))
+    }
+
+    /// For how long nothing was looked at, if that is much longer than it should have been.
+    fn stood_still(&mut self) -> Option<Duration> {
+        let looked = std::mem::replace(&mut self.looked, boot_time());
+        Some(self.looked.saturating_sub(looked)).filter(|span| *span > self.look_every * 2 + STANDSTILL_MIN)
+    }
+
+    fn was_stopped_too_long(&mut self) -> bool {
+        let Some(since) = self.stopped_since else { return false };
+        if boot_time().saturating_sub(since) < self.stopped_max {
+            return false;
+        }
+        // Somebody may have had it go on without a word to us.
+        let stands = Process::of(self.family.group().pid()).is_some_and(Process::is_stopped);
+        if !stands {
+            self.stopped_since = None;
+        }
+        stands
     }
 
     fn ask(&mut self, loss: Loss) {
@@ -420,7 +469,10 @@ impl<H: Held> Supervisor<'_, H> {
     fn stopped(&mut self, signal: Signal) {
         // It counts for this stop only, whatever comes of it.
         let asked = std::mem::take(&mut self.to_stop);
-        let Some(terminal) = &mut self.terminal else { return };
+        let Some(terminal) = &mut self.terminal else {
+            self.stopped_since = Some(boot_time());
+            return;
+        };
         let group = self.family.group();
         self.awaits = None;
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
@@ -476,14 +528,14 @@ impl<H: Held> Supervisor<'_, H> {
         }
         let is_to_be_told = self.on_lost == OnLost::Notify && self.phase == Phase::Running;
         if is_to_be_told && (loss.is_some() || step != Step::Run) {
-            return self.ask(loss.unwrap_or_else(Loss::by_deadline));
+            return self.ask(loss.unwrap_or_else(|| Loss::by_deadline(None)));
         }
         self.wake();
     }
 
     /// Wakes the command, with the terminal if that is ours.
     fn wake(&mut self) {
-        self.awaits = None;
+        (self.awaits, self.stopped_since) = (None, None);
         let group = self.family.group();
         if let Some(terminal) =
             self.terminal.as_mut().filter(|terminal| terminal.is_ours() && !in_a_pipeline())
@@ -505,7 +557,10 @@ impl<H: Held> Supervisor<'_, H> {
         let status = child.wait()?;
         Ok(match self.phase {
             Phase::Running if by_guardian => {
-                say("tollgate: lock lost: tollgate stood still too long; the command was ended meanwhile");
+                say(
+                    "tollgate: lock lost: tollgate stood still for too long (stopped, starved, or the machine slept); \
+                    the command was ended meanwhile",
+                );
                 Ended::Lost
             }
             Phase::Running | Phase::Notified => Ended::ByItself(status),

@@ -1,11 +1,11 @@
 //! `tollgate snapshot status`: what is in a backup, once every byte of it is checked.
 
 use super::refused;
-use super::utc;
 use crate::command::status::bytes_text;
 use crate::exit::Exit;
 use crate::globals::Globals;
 use crate::output::{Table, cell};
+use crate::utc;
 use crate::view::text;
 use clap::Args;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ pub(super) fn run(globals: &Globals, arguments: &Status) -> anyhow::Result<Exit>
         utc::text(head.taken_unix_ms),
         head.version,
         members.join(", "),
-        table.render(globals.output.paint).trim_end()
+        globals.output.render(&table).trim_end()
     );
     globals.output.one(&for_people, &summary_json(&summary))?;
     Ok(Exit::Done)

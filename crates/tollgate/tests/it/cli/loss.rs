@@ -91,6 +91,58 @@ fn a_command_is_killed_after_the_grace_even_if_nobody_reads_what_is_said() {
     assert_eq!(run.wait().unwrap().code(), Some(79), "it ends too");
 }
 
+/// A run on no terminal, as cron and services start it, whoever runs the tests.
+fn start_without_a_terminal(cli: &Cli, name: &str, script: &str) -> (Running, u32) {
+    let plain = cli.command(&["run", name, "--ttl", "3s", "--", "sh", "-c", script]);
+    let mut command = std::process::Command::new("setsid");
+    command.arg(plain.get_program()).args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let running = Running::start(command);
+    let pid = running.until_tells("pid ").parse().unwrap();
+    (running, pid)
+}
+
+fn until_stopped(pid: u32) {
+    until("it stands still", || {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") T ")
+    });
+}
+
+/// It would keep others from the lock for ever, and do nothing with it.
+#[test]
+fn a_command_that_is_stopped_without_a_terminal_keeps_its_lock_for_its_ttl_and_no_longer() {
+    let cli = shared();
+    let (running, pid) = start_without_a_terminal(&cli, "loss/stopped", STUBBORN);
+    running.signal("TSTP");
+    until_stopped(pid);
+    assert_eq!(cli.counts("loss/stopped"), (1, 0));
+    let ended = running.end().with(79);
+    assert!(!lives(pid));
+    assert!(ended.stderr.contains("was stopped for longer than its TTL of 3s"), "{}", ended.stderr);
+    assert_eq!(cli.counts("loss/stopped"), (0, 0));
+}
+
+#[test]
+fn a_command_that_goes_on_in_time_keeps_its_lock() {
+    let cli = shared();
+    let script = "echo pid $$; read x; sleep 4; exit 6";
+    let (mut running, pid) = start_without_a_terminal(&cli, "loss/continued", script);
+    running.signal("TSTP");
+    until_stopped(pid);
+    // By its own number, and then by that of `run`: of the first it hears nothing.
+    super::signal("CONT", pid);
+    running.signal("TSTP");
+    until_stopped(pid);
+    running.signal("CONT");
+    running.write("go\n");
+    running.end().with(6);
+}
+
 #[test]
 fn with_on_lost_kill_it_is_not_asked() {
     let cli = shared();

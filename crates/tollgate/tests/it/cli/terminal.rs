@@ -146,7 +146,11 @@ fn a_job_that_lost_its_lock_while_it_stood_still_is_ended_when_it_goes_on() {
         cli.until_counts(&name, (0, 0));
         terminal.write("go\n");
         terminal.until_says("ended 79");
-        terminal.end().with(0);
+        let said = terminal.end().with(0).stdout;
+        assert!(
+            said.contains("stood still") && !said.contains("answer"),
+            "the cluster is not to blame: {said}"
+        );
     }
 }
 
@@ -267,4 +271,50 @@ fn colours_are_for_terminals() {
     assert!(!cli.call(&["ls", "terminal/colour"]).with(0).stdout.contains('\u{1b}'));
     assert!(cli.call(&["ls", "terminal/colour", "--color", "always"]).with(0).stdout.contains('\u{1b}'));
     holder.end().with(0);
+}
+
+/// On a terminal of 80 columns.
+#[test]
+fn what_people_read_fits_their_terminal() {
+    let cli = shared();
+    let name = "terminal/a-lock-with-a-name-that-is-rather-long";
+    let why = "a reason that takes more room than there is on the line of a terminal";
+    let holder = cli.start(&["run", name, "--why", why, "--", "sh", "-c", "echo up; read _; exit 0"]);
+    holder.until_says("up");
+    let waiter = cli.start(&["run", name, "--", "true"]);
+    cli.until_counts(name, (1, 1));
+    let watch = format!("timeout 3 {BINARY} watch {name} --from 1");
+    let wait = format!("{BINARY} run {name} --wait 3s -- true");
+    for command in [
+        &format!("{BINARY} explain {name}"),
+        &format!("{BINARY} status"),
+        &format!("{BINARY} get {name}"),
+        &format!("{BINARY} ls terminal/"),
+        &watch,
+        &wait,
+    ] {
+        let ended = on_a_terminal(&cli, &format!("stty cols 80; {command}")).end();
+        let plain = without_colours(&ended.stdout);
+        assert!(plain.contains("terminal/a-lock") || command.ends_with("status"), "{command}: {plain}");
+        for line in plain.split(['\r', '\n']) {
+            // Commands to be pasted and hints stay whole.
+            let whole =
+                line.starts_with("  tollgate ") || line.starts_with("hint: ") || line.starts_with("error: ");
+            assert!(whole || line.chars().count() <= 80, "{command}: {line:?} has {}", line.chars().count());
+        }
+    }
+    holder.end().with(0);
+    waiter.end().with(0);
+}
+
+fn without_colours(text: &str) -> String {
+    let mut plain = String::new();
+    let mut parts = text.split("\u{1b}[");
+    plain.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        plain.push_str(
+            part.split_once(|letter: char| letter.is_ascii_alphabetic()).map_or("", |(_, rest)| rest),
+        );
+    }
+    plain
 }

@@ -120,7 +120,7 @@ fn gave_up(common: &Common, client: u32, session: &Session, at: At, reason: Lost
     let recorder = &common.recorder;
     let lease = session.lease_id();
     match reason {
-        LostReason::Unreachable => count(&recorder.counts.lapses),
+        LostReason::Unreachable | LostReason::Paused => count(&recorder.counts.lapses),
         _ => count(&recorder.counts.lost_leases),
     }
     let (call, group) = (common.next_call(), recorder.group_of_lease(lease));

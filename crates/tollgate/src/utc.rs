@@ -4,12 +4,17 @@
 const ERA_DAYS: u64 = 146_097;
 
 /// The moment so many milliseconds after the beginning of 1970.
-pub(super) fn text(unix_ms: u64) -> String {
+pub(crate) fn text(unix_ms: u64) -> String {
     let seconds = unix_ms / 1_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
     let (hour, minute) = (second / 3_600, second % 3_600 / 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+}
+
+/// The time of day alone: `06:27:31Z`.
+pub(crate) fn time_of_day(unix_ms: u64) -> String {
+    text(unix_ms).split_off("1970-01-01T".len())
 }
 
 /// Counted in years that begin with March, so that a leap day is the last of its year.
@@ -39,6 +44,7 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(text(seconds * 1_000 + 999), expected);
+            assert!(expected.ends_with(&format!("T{}", time_of_day(seconds * 1_000))));
         }
     }
 }
