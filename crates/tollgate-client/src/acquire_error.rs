@@ -132,7 +132,7 @@ mod tests {
         let error = AcquireError::Busy { name: "db/migrate".into(), holders, closed: None };
         assert_eq!(
             error.to_string(),
-            "db/migrate is busy: held by db1:77 of lease 0000000000000007 (schema v42) and 1 more"
+            "db/migrate is busy: held by db1:77 of lease L-0000000000000007 (schema v42) and 1 more"
         );
     }
 

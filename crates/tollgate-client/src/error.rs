@@ -39,14 +39,18 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    fn of(reason: v1::ErrorReason, code: Code) -> ErrorKind {
+    fn of(wire: &v1::Error) -> ErrorKind {
         use v1::ErrorReason as R;
-        match reason {
+        match wire.cause() {
             R::Deadlock => ErrorKind::Deadlock,
             R::Compacted => ErrorKind::Compacted,
             R::NotLeader | R::NoLeader | R::ShuttingDown | R::WrongGroup => ErrorKind::Unreachable,
             R::Indeterminate => ErrorKind::TimedOut,
-            _ => ErrorKind::of_code(code),
+            // Not found is what a release was about; to a program that holds a guard it is a lost lock.
+            R::NotHeld => ErrorKind::Conflict,
+            // A field that is larger than any limit allows: as wrong as one of the wrong form.
+            R::LimitExceeded if !wire.field.is_empty() => ErrorKind::Invalid,
+            _ => ErrorKind::of_code(Code::from(wire.code)),
         }
     }
 
@@ -171,7 +175,7 @@ impl Error {
 
 impl From<v1::Error> for Error {
     fn from(wire: v1::Error) -> Error {
-        let kind = ErrorKind::of(wire.cause(), Code::from(wire.code));
+        let kind = ErrorKind::of(&wire);
         let (message, may_have_happened) = (wire.message.clone(), wire.may_have_happened);
         Error { inner: Box::new(Inner { kind, message, may_have_happened, wire: Some(wire) }) }
     }
@@ -220,6 +224,16 @@ mod tests {
         assert_eq!(error.field(), Some("fencing_token"));
         assert!(!error.may_have_happened());
         assert_eq!(error.to_string(), "the token is stale");
+    }
+
+    #[test]
+    fn a_field_that_no_limit_allows_is_wrong_and_a_limit_in_force_is_a_limit() {
+        let in_force = v1::Error::limit_exceeded("locks_max", 7, "too many");
+        assert_eq!(Error::from(in_force.clone()).kind(), ErrorKind::Limit);
+        let field = v1::Error { field: "name".into(), ..in_force };
+        assert_eq!(Error::from(field).kind(), ErrorKind::Invalid);
+        let lost = v1::Error::new(v1::ErrorReason::NotHeld, "nothing was held");
+        assert_eq!(Error::from(lost).kind(), ErrorKind::Conflict, "whatever its code");
     }
 
     #[test]

@@ -10,16 +10,37 @@ pub struct BadField {
     pub field: &'static str,
     /// The rule that it breaks, and what to do instead.
     pub says: String,
+    /// The limit that it is above, if it is only too large.
+    pub above: Option<SizeLimit>,
+}
+
+/// A limit on how large a field may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeLimit {
+    /// Its name: that of a limit of the cluster if it can be set.
+    pub name: &'static str,
+    /// The greatest value that it can have.
+    pub max: usize,
 }
 
 impl BadField {
     /// The field breaks a rule of the wire.
     pub fn new(field: &'static str, says: impl Into<String>) -> BadField {
-        BadField { field, says: says.into() }
+        BadField { field, says: says.into(), above: None }
+    }
+
+    /// The field is longer, or has more elements, than a limit can allow.
+    pub fn too_large(field: &'static str, limit: SizeLimit, says: impl Into<String>) -> BadField {
+        BadField { above: Some(limit), ..BadField::new(field, says) }
     }
 
     /// The field breaks a rule of the type that it is to become.
     pub fn invalid(field: &'static str) -> impl Fn(Invalid) -> BadField {
-        move |invalid| BadField::new(field, invalid.to_string())
+        move |invalid| match invalid {
+            Invalid::TooLong { limit: name, max, .. } => {
+                BadField::too_large(field, SizeLimit { name, max }, invalid.to_string())
+            }
+            _ => BadField::new(field, invalid.to_string()),
+        }
     }
 }

@@ -7,17 +7,19 @@ use crate::v1::{Error, ErrorReason};
 use std::fmt;
 use tonic::Code;
 
+/// Above the number of every reason.
+const NUMBERS_END: i32 = 128;
+
 impl ErrorReason {
     /// The gRPC code that goes with the reason. A server that says `Unavailable` has done nothing, so generic clients
     /// may retry it. (A status without our details can have that code too: a connection that broke under a request.)
     pub const fn code(self) -> Code {
         use ErrorReason as R;
         match self {
-            R::LeaseNotFound | R::NoSuchGroup => Code::NotFound,
+            R::LeaseNotFound | R::NotHeld | R::NoSuchGroup => Code::NotFound,
             R::LeaseTaken => Code::AlreadyExists,
             R::TtlOutOfRange | R::KeyTwice | R::InvalidLimits | R::BadField => Code::InvalidArgument,
-            R::NotHeld
-            | R::StaleToken
+            R::StaleToken
             | R::NotWaiting
             | R::OtherKind
             | R::PermitsFixed
@@ -48,6 +50,11 @@ impl ErrorReason {
         }
     }
 
+    /// Every reason that this version knows, by number.
+    pub fn all() -> impl Iterator<Item = ErrorReason> {
+        (0..NUMBERS_END).filter_map(|number| ErrorReason::try_from(number).ok())
+    }
+
     /// Whether a request that failed for this reason may have taken effect, or still may.
     pub const fn may_have_happened(self) -> bool {
         use ErrorReason as R;
@@ -76,6 +83,12 @@ impl Error {
         }
     }
 
+    /// The refusal of what is above a limit.
+    pub fn limit_exceeded(limit: &str, max: usize, message: impl Into<String>) -> Error {
+        let (limit, limit_value) = (limit.to_owned(), max as u64);
+        Error { limit, limit_value, ..Error::new(ErrorReason::LimitExceeded, message) }
+    }
+
     /// What to match on: the reason, or that of the first answer if this one is to a repeat.
     pub fn cause(&self) -> ErrorReason {
         match self.reason() {
@@ -95,7 +108,11 @@ impl std::error::Error for Error {}
 
 impl From<BadField> for Error {
     fn from(bad: BadField) -> Error {
-        Error { field: bad.field.to_owned(), ..Error::new(ErrorReason::BadField, bad.to_string()) }
+        let error = match bad.above {
+            Some(limit) => Error::limit_exceeded(limit.name, limit.max, bad.to_string()),
+            None => Error::new(ErrorReason::BadField, bad.to_string()),
+        };
+        Error { field: bad.field.to_owned(), ..error }
     }
 }
 
@@ -103,25 +120,43 @@ impl From<BadField> for Error {
 mod tests {
     use super::*;
 
-    /// Every reason, by trying all numbers.
-    fn reasons() -> impl Iterator<Item = ErrorReason> {
-        (0..1_000).filter_map(|number| ErrorReason::try_from(number).ok())
+    #[test]
+    fn no_reason_has_a_higher_number() {
+        let known = (0..1_000).filter_map(|number| ErrorReason::try_from(number).ok());
+        assert!(known.eq(ErrorReason::all()));
     }
 
     #[test]
     fn every_reason_but_none_has_a_failing_code() {
-        assert!(reasons().count() > 40);
-        for reason in reasons() {
+        assert!(ErrorReason::all().count() > 40);
+        for reason in ErrorReason::all() {
             assert_ne!(reason.code(), Code::Ok, "{reason:?}");
         }
     }
 
     #[test]
     fn what_invites_a_blind_repeat_has_not_happened() {
-        for reason in reasons().filter(|reason| reason.code() == Code::Unavailable) {
+        for reason in ErrorReason::all().filter(|reason| reason.code() == Code::Unavailable) {
             assert!(!reason.may_have_happened(), "{reason:?}");
         }
         assert!(ErrorReason::Indeterminate.may_have_happened());
+    }
+
+    #[test]
+    fn a_field_that_is_too_large_names_the_limit_and_another_wrong_one_does_not() {
+        let long = tollgate_types::Name::new("x".repeat(513)).unwrap_err();
+        let error = Error::from(BadField::invalid("near")(long));
+        assert_eq!(
+            (error.reason(), Code::from(error.code)),
+            (ErrorReason::LimitExceeded, Code::ResourceExhausted)
+        );
+        assert_eq!(
+            (error.field.as_str(), error.limit.as_str(), error.limit_value),
+            ("near", "name_bytes_max", 512)
+        );
+        let odd = tollgate_types::Name::new("a\nb").unwrap_err();
+        let error = Error::from(BadField::invalid("near")(odd));
+        assert_eq!((error.reason(), error.limit.as_str()), (ErrorReason::BadField, ""));
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod operation_frame;
 mod status;
 pub mod v1;
 
-pub use bad_field::BadField;
+pub use bad_field::{BadField, SizeLimit};
 pub use claim_key::claim_key;
 pub use operation_frame::OperationFrame;
 pub use status::error_of_status;

@@ -93,6 +93,8 @@ pub struct NodeConfig {
     pub data_dir: PathBuf,
     /// A label; empty if nobody gave one.
     pub zone: String,
+    /// Further names by which it is asked over HTTP, in lower case.
+    pub hosts: Vec<String>,
 }
 
 /// Who belongs to a cluster.
@@ -231,6 +233,7 @@ impl Config {
                 id: node,
                 data_dir: PathBuf::from(settings.text("node.data_dir")),
                 zone: settings.text("node.zone").to_owned(),
+                hosts: settings.hosts("node.hosts"),
             },
             listen: ListenConfig {
                 client: settings.address("listen.client"),
@@ -349,6 +352,11 @@ pub fn cluster_id_of(name: &str) -> ClusterId {
     ClusterId::new(xxh3_64(name.as_bytes()))
 }
 
+/// The parts of a list with commas.
+fn listed(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
 /// Values by path, for [`Config::build`]: the table says that they are there, and of which kind.
 impl Settings {
     fn value(&self, path: &str) -> &Value {
@@ -376,6 +384,11 @@ impl Settings {
     fn text(&self, path: &str) -> &str {
         let Value::Text(text) = self.value(path) else { panic!("{path} is no text") };
         text
+    }
+
+    /// Names with commas between them, in lower case.
+    fn hosts(&self, path: &str) -> Vec<String> {
+        listed(self.text(path)).map(str::to_ascii_lowercase).collect()
     }
 
     fn address(&self, path: &str) -> SocketAddr {

@@ -10,6 +10,7 @@ mod lock;
 mod register;
 mod relayed;
 mod session;
+mod undelivered;
 mod watch;
 
 pub(crate) use admin::Admin;
@@ -18,6 +19,7 @@ pub(crate) use election::Election;
 pub(crate) use lock::Locks;
 pub(crate) use register::Registers;
 pub(crate) use session::Sessions;
+pub(crate) use undelivered::{FRAME_LIMIT, UndeliveredLayer, undelivered};
 pub(crate) use watch::Watchers;
 
 use tollgate_gateway::Router;

@@ -11,6 +11,7 @@ mod error;
 mod json;
 mod openapi;
 mod page;
+mod query;
 mod ready;
 
 pub(crate) use connections::serve;
@@ -23,7 +24,7 @@ use axum::routing::{MethodFilter, get, on};
 use endpoint::{ENDPOINTS, Verb};
 use http::header::HOST;
 use http::uri::Authority;
-use http::{StatusCode, Uri};
+use http::{HeaderMap, StatusCode, Uri};
 use page::PAGES;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -78,12 +79,13 @@ impl HttpState {
 /// All routes. Serve them with a `ConnectInfo<SocketAddr>` in each request: otherwise nobody knows where the clients of
 /// leases are.
 pub fn routes(state: HttpState) -> axum::Router {
-    let mut routes = axum::Router::new();
+    let (mut for_probes, mut routes) = (axum::Router::new(), axum::Router::new());
     for page in &PAGES {
-        let serve = async move |State(state): State<HttpState>, uri: Uri| {
-            page.serve(&state, uri.query().unwrap_or_default()).await
+        let serve = async move |State(state): State<HttpState>, uri: Uri, headers: HeaderMap| {
+            page.serve(&state, uri.query().unwrap_or_default(), &headers).await
         };
-        routes = routes.route(page.path, get(serve));
+        let to = if page.is_for_probes() { &mut for_probes } else { &mut routes };
+        *to = std::mem::take(to).route(page.path, get(serve));
     }
     for endpoint in &ENDPOINTS {
         let filter = match endpoint.verb {
@@ -96,18 +98,19 @@ pub fn routes(state: HttpState) -> axum::Router {
         routes = routes.route(endpoint.path, on(filter, serve));
     }
     let routes = routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method);
-    routes.layer(from_fn_with_state(state.clone(), of_our_host)).with_state(state)
+    let routes = routes.layer(from_fn_with_state(state.clone(), of_our_host));
+    routes.merge(for_probes.method_not_allowed_fallback(no_such_method)).with_state(state)
 }
 
-/// Lets only those pass who ask for this cluster. A web page could have the name of its own site point to this node,
-/// and its readers' browsers would let it see and do everything here.
+/// Lets only those pass who ask for this cluster; what is for probes does not come by here. A web page could have the
+/// name of its own site point to this node, and its readers' browsers would let it see and do everything here.
 async fn of_our_host(State(state): State<HttpState>, request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
     // Only browsers matter, and all of them say it.
     match host.or(request.uri().authority().map(Authority::as_str)) {
         Some(host) if !is_our_host(host, &state.hosts) && !is_our_host(host, &members_hosts(&state)) => {
-            let says = "no member of the cluster has the name in Host: ask by an IP address, or by a name that \
-                        `tollgate member ls` shows";
+            let says = "no member of the cluster has the name in Host: ask by an IP address or by a name that \
+                        `tollgate member ls` shows, or name it in node.hosts (of a gateway, gateway.hosts)";
             error::response(&Error::new(ErrorReason::Denied, says))
         }
         _ => next.run(request).await,

@@ -5,18 +5,22 @@
 //! the program, whatever clients send: no lock name, lease or address is ever a label. Not here: logs, and who serves
 //! the text (`http`).
 
+mod exposition;
 mod groups;
 mod grpc;
 mod held;
+mod limits;
 mod open;
 mod process;
 
+pub use exposition::Exposition;
 pub use grpc::{GrpcMetricsLayer, GrpcMetricsService, MeasuredBody};
 pub use open::Open;
 
 use groups::Groups;
 use grpc::Calls;
 use held::Held;
+use limits::LimitsInForce;
 use process::Process;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -26,6 +30,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -35,9 +41,6 @@ use tollgate_gateway::{Asked, KINDS, OperationMeter};
 use tollgate_node::{Meter, NodeHandle};
 use tollgate_proto::v1::{self, ErrorReason, operation_result::Result as OpResult};
 use tollgate_replica::HostEvent;
-
-/// What an answer of [`Metrics::render`] is, for the header that says so.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Grants whose begin is remembered, to tell at their release how long they were held.
 const GRANTS_REMEMBERED_MAX: usize = 131_072;
@@ -77,6 +80,7 @@ pub struct Metrics {
     connections: Family<Door, Gauge>,
     sessions: Gauge,
     groups: Groups,
+    limits: LimitsInForce,
     calls: Arc<Calls>,
 }
 
@@ -150,17 +154,24 @@ impl Metrics {
             counter("leader_changes", "Times that this node learnt of another leader, or none");
         let says = "Replicas found with another state at the same index: a bug, or broken memory";
         let state_hash_mismatches = counter("state_hash_mismatches", says);
-        let failures =
-            add(ours, "failures", "Operations that failed, by the reason given", Family::default());
+        let says = "Operations that failed, by the reason given";
+        let reasons = ErrorReason::all().map(|reason| Reason { reason: name_of_failure(reason) });
+        let failures = counters(ours, "failures", says, reasons);
         let says = "Leases that ended in groups that this node leads";
-        let lease_ends = add(ours, "lease_ends", says, Family::default());
-        let snapshots = add(ours, "snapshots", "What happened to snapshots on this node", Family::default());
+        let ends = LEASE_ENDS.map(|end| Reason { reason: name_of_end(end) });
+        let lease_ends = counters(ours, "lease_ends", says, ends);
+        let says = "What happened to snapshots on this node";
+        let snapshots = counters(ours, "snapshots", says, SNAPSHOT_EVENTS.map(|event| Event { event }));
         let mut gauge = |name: &str, help: &str| add(ours, name, help, Gauge::default());
         let inbox = gauge("inbox_depth", "Inputs that wait for the driver's next turn");
         let parked = gauge("parked_callers", "Callers that wait in a queue for a lock");
         let watches = gauge("watches", "Watches that are open");
         let sessions = gauge("sessions", "Session streams that are open");
-        let connections = add(ours, "connections", "Connections of clients that are open", Family::default());
+        let says = "Connections of clients that are open";
+        let connections: Family<Door, Gauge> = add(ours, "connections", says, Family::default());
+        for door in DOORS {
+            drop(connections.get_or_create(&Door { door }));
+        }
         let mut histogram = |name: &str, help: &str, buckets: &[f64]| {
             add(ours, name, help, Histogram::new(buckets.iter().copied()))
         };
@@ -177,6 +188,7 @@ impl Metrics {
         let inputs: Vec<f64> = exponential_buckets(1.0, 4.0, 9).collect();
         let turn_inputs = histogram("driver_turn_inputs", "Inputs dealt with in one turn", &inputs);
         let groups = Groups::register(ours);
+        let limits = LimitsInForce::register(ours);
         Metrics {
             registry,
             operations,
@@ -206,15 +218,24 @@ impl Metrics {
             connections,
             sessions,
             groups,
+            limits,
             calls,
         }
     }
 
-    /// All of it, as text in the `OpenMetrics` format.
-    pub fn render(&self) -> String {
+    /// All of it, as text.
+    pub fn render(&self, exposition: Exposition) -> String {
         let mut text = String::with_capacity(64 * 1024);
         encode(&mut text, &self.registry).expect("a string takes all text");
-        text
+        match exposition {
+            Exposition::OpenMetrics => text,
+            Exposition::Text => exposition::plain(&text),
+        }
+    }
+
+    /// What this process takes at most, by the name of the setting; said once, when it is known.
+    pub fn limit(&self, name: &'static str, max: usize) {
+        self.limits.set(name, max as u64);
     }
 
     /// An operation is over, `took` after it arrived. Results that are not final don't count.
@@ -226,8 +247,7 @@ impl Metrics {
             Some(Outcome::Done) => kind.done.inc(),
             Some(Outcome::Missed) => kind.missed.inc(),
             Some(Outcome::Failed(reason)) => {
-                let reason = reason.as_str_name().trim_start_matches("ERROR_REASON_");
-                self.failures.get_or_create(&Reason { reason }).inc();
+                self.failures.get_or_create(&Reason { reason: name_of_failure(reason) }).inc();
                 kind.failed.inc()
             }
         };
@@ -314,6 +334,7 @@ impl Metrics {
         self.inbox.set(i64::try_from(node.waiting()).unwrap_or(i64::MAX));
         if let Ok(Ok(seen)) = tokio::time::timeout(SAMPLE_EVERY, node.inspect(groups::look)).await {
             self.groups.set(&seen);
+            self.limits.set_lowest(seen.iter().filter_map(groups::Seen::limits));
         }
     }
 }
@@ -359,9 +380,9 @@ impl Meter for Metrics {
             HostEvent::LeadershipGained { .. } => self.elections_won.inc(),
             HostEvent::LeadershipLost { .. } => self.leadership_lost.inc(),
             HostEvent::LeaderChanged { .. } => self.leader_changes.inc(),
-            HostEvent::SnapshotSaved { .. } => snapshot("saved"),
-            HostEvent::SnapshotInstalled { .. } => snapshot("installed"),
-            HostEvent::SnapshotDamaged { .. } => snapshot("damaged"),
+            HostEvent::SnapshotSaved { .. } => snapshot(SAVED),
+            HostEvent::SnapshotInstalled { .. } => snapshot(INSTALLED),
+            HostEvent::SnapshotDamaged { .. } => snapshot(DAMAGED),
             HostEvent::StateDiverged { .. } => self.state_hash_mismatches.inc(),
             HostEvent::StateAgrees { .. }
             | HostEvent::MembersChanged { .. }
@@ -382,6 +403,21 @@ impl Meter for Metrics {
     }
 }
 
+/// What can happen to a snapshot.
+const SAVED: &str = "saved";
+const INSTALLED: &str = "installed";
+const DAMAGED: &str = "damaged";
+const SNAPSHOT_EVENTS: [&str; 3] = [SAVED, INSTALLED, DAMAGED];
+
+/// How a lease can end.
+const LEASE_ENDS: [EndReason; 3] =
+    [EndReason::LeaseExpired, EndReason::LeaseRevoked, EndReason::Disconnected];
+
+/// Where clients connect.
+pub(crate) const GRPC_DOOR: &str = "grpc";
+pub(crate) const HTTP_DOOR: &str = "http";
+const DOORS: [&str; 2] = [GRPC_DOOR, HTTP_DOOR];
+
 /// From what a busy lock takes to what a forgotten one does.
 const LONG_SECONDS: [f64; 14] =
     [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0];
@@ -393,6 +429,21 @@ const OPERATION_SECONDS: [f64; 13] =
 fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     registry.register(name, help, metric.clone());
     metric
+}
+
+/// Counters that are all there before they count: a rate knows nothing of one that begins at 1.
+fn counters<L>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    members: impl IntoIterator<Item = L>,
+) -> Family<L, Counter>
+where
+    L: EncodeLabelSet + Clone + Eq + Hash + Debug + Send + Sync + 'static,
+{
+    let family: Family<L, Counter> = add(registry, name, help, Family::default());
+    members.into_iter().for_each(|member| drop(family.get_or_create(&member)));
+    family
 }
 
 fn operations(registry: &mut Registry) -> Vec<OfKind> {
@@ -423,15 +474,27 @@ fn shed(registry: &mut Registry) -> Vec<Counter> {
 
 /// None for a result that is not final.
 fn outcome_of(result: &OpResult) -> Option<Outcome> {
-    let missed = match result {
-        OpResult::Queued(_) => return None,
-        OpResult::Error(error) => return Some(Outcome::Failed(error.cause())),
+    match result {
+        OpResult::Queued(_) => None,
+        OpResult::Error(error) => Some(Outcome::Failed(error.cause())),
+        result if is_missed(result) => Some(Outcome::Missed),
+        _ => Some(Outcome::Done),
+    }
+}
+
+/// True for an answer that is not what was asked for: the lock is another's, or the lease has ended. A transaction
+/// whose compares do not hold has done what it was told to do then.
+pub(crate) fn is_missed(result: &OpResult) -> bool {
+    match result {
         OpResult::Lock(it) => !it.acquired,
         OpResult::Campaign(it) => !it.elected,
         OpResult::LeaseKeepAlive(it) => it.ttl_ms == 0,
         _ => false,
-    };
-    Some(if missed { Outcome::Missed } else { Outcome::Done })
+    }
+}
+
+fn name_of_failure(reason: ErrorReason) -> &'static str {
+    reason.as_str_name().trim_start_matches("ERROR_REASON_")
 }
 
 const fn name_of_end(reason: EndReason) -> &'static str {

@@ -6,10 +6,10 @@
 
 use crate::config::{Config, ListenConfig, Origin, ServerConfig, Settings};
 use crate::connections::{self, Door};
-use crate::grpc::{Admin, Election, Following, Locks, Registers, Sessions, Watchers};
+use crate::grpc::{Admin, Election, Following, Locks, Registers, Sessions, UndeliveredLayer, Watchers};
 use crate::http::{self, HttpState};
 use crate::join::JoinError;
-use crate::metrics::Metrics;
+use crate::metrics::{GRPC_DOOR, HTTP_DOOR, Metrics};
 use crate::open_files;
 use crate::session::Unread;
 use std::io;
@@ -155,6 +155,7 @@ impl Server {
         let (closing, closed) = watch::channel(false);
         let admin = Arc::new(Admin::new(router.clone(), node.handle().clone(), config, settings));
         let hosts = config.cluster.members.iter().flat_map(|member| [&member.client.host, &member.peer.host]);
+        let hosts = hosts.chain(&config.node.hosts);
         let state = HttpState::new(router.clone(), Arc::clone(&metrics))
             .with_admin(Arc::clone(&admin) as _)
             .with_hosts(hosts.cloned());
@@ -249,7 +250,7 @@ pub(crate) fn serve_http(
     closed: watch::Receiver<bool>,
 ) -> Result<JoinHandle<()>, ServeError> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Listen)?;
-    let door = Door { name: "http", connections_max, first_words: None, metrics: Arc::clone(metrics) };
+    let door = Door { name: HTTP_DOOR, connections_max, first_words: None, metrics: Arc::clone(metrics) };
     let patience = Duration::from_millis(server.handshake_timeout_ms);
     Ok(tokio::spawn(http::serve(listener, door, patience, http::routes(state), closed)))
 }
@@ -271,11 +272,16 @@ pub(crate) fn serve_grpc<A: AdminService>(
 ) -> Result<JoinHandle<()>, ServeError> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Listen)?;
     let bytes_max = server.frame_bytes_max;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .map_err(|error| ServeError::Services(error.to_string()))?;
+    tell_limits(metrics, server, connections_max);
+    let described = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let failed = |error: tonic_reflection::server::Error| ServeError::Services(error.to_string());
+    let reflection = described().build_v1().map_err(failed)?;
+    // Many tools know nothing newer.
+    let reflection_alpha = described().build_v1alpha().map_err(failed)?;
     let (reporter, health) = tonic_health::server::health_reporter();
     tokio::spawn(report_health(reporter, router.status().clone()));
     let watchers = Watchers::new(server.watchers_max);
@@ -286,6 +292,7 @@ pub(crate) fn serve_grpc<A: AdminService>(
         following: following.clone(),
         watchers: watchers.clone(),
         unread: Arc::clone(&unread),
+        bytes_max,
     };
     let election = Election {
         router: router.clone(),
@@ -303,6 +310,7 @@ pub(crate) fn serve_grpc<A: AdminService>(
         .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
         .http2_max_local_error_reset_streams(Some(RESETS_MAX))
         .layer(metrics.grpc_layer())
+        .layer(UndeliveredLayer::new(server))
         .add_service(LockServiceServer::new(locks).max_decoding_message_size(bytes_max))
         .add_service(
             RegisterServiceServer::new(Registers { router: router.clone() })
@@ -321,15 +329,25 @@ pub(crate) fn serve_grpc<A: AdminService>(
             .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),
         )
         .add_service(health)
-        .add_service(reflection);
+        .add_service(reflection)
+        .add_service(reflection_alpha);
     let first_words = Some((PREFACE_BYTES, Duration::from_millis(server.handshake_timeout_ms)));
-    let door = Door { name: "grpc", connections_max, first_words, metrics: Arc::clone(metrics) };
+    let door = Door { name: GRPC_DOOR, connections_max, first_words, metrics: Arc::clone(metrics) };
     let incoming = connections::accept(listener, door);
     Ok(tokio::spawn(async move {
         if let Err(error) = services.serve_with_incoming_shutdown(incoming, until(closed)).await {
             tracing::error!(%error, "gRPC is no longer served");
         }
     }))
+}
+
+/// For those who watch how near they come.
+fn tell_limits(metrics: &Metrics, server: &ServerConfig, connections_max: usize) {
+    metrics.limit("connections_max", connections_max);
+    metrics.limit("operations_admitted_max", server.operations_admitted_max);
+    metrics.limit("watchers_max", server.watchers_max);
+    metrics.limit("unread_bytes_max", server.unread_bytes_max);
+    metrics.limit("frame_bytes_max", server.frame_bytes_max);
 }
 
 /// Keeps `grpc.health.v1` in step with what the node knows.

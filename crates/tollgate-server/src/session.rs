@@ -15,6 +15,7 @@ mod unread;
 pub(crate) use frames::{FrameSender, FrameStream, Gone, frames as frames_queue};
 pub(crate) use unread::{Account, Charge, OpenAccount, Unread};
 
+use crate::grpc::{FRAME_LIMIT, undelivered};
 use mailbox::{Asking, Awaiting, Input, Mailbox, Strange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,8 +50,7 @@ fn too_long(length: usize, bytes_max: usize) -> v1::Error {
         "the operation has {length} bytes, and at most {bytes_max} are taken (server.frame_bytes_max): nothing was \
          done; do it in smaller steps"
     );
-    let error = v1::Error::new(v1::ErrorReason::LimitExceeded, says);
-    v1::Error { limit_value: bytes_max as u64, ..error }
+    v1::Error::limit_exceeded(FRAME_LIMIT, bytes_max, says)
 }
 
 /// Serves a session until either side ends it. `purpose`: of a stream of another node, which has looked for the leader
@@ -73,7 +73,11 @@ pub(crate) async fn serve(
     let (own, seen) = (Arc::clone(&mailbox), from.clone());
     let intake = Intake { router: router.clone(), from: seen, purpose, bytes_max, mailbox: own };
     tokio::select! {
-        () = intake.run(incoming) => {}
+        undelivered = intake.run(incoming) => {
+            if let Some(error) = undelivered {
+                outgoing.cut(error.into());
+            }
+        }
         () = telling::write(&intake, &outgoing, opened.account()) => {}
         // Its clients go on at another node; what they asked for here and have no answer to, they ask again there.
         () = router.removed() => outgoing.cut(router.closed().unwrap_or_default().into()),
@@ -145,8 +149,9 @@ struct Intake {
 }
 
 impl Intake {
-    /// Ends when the stream breaks. A client that only asks for nothing more still wants its answers.
-    async fn run(&self, mut incoming: Streaming<v1::SessionRequest>) {
+    /// Ends when the stream breaks, with an error if that is for what its client sent. A client that only asks for
+    /// nothing more still wants its answers.
+    async fn run(&self, mut incoming: Streaming<v1::SessionRequest>) -> Option<v1::Error> {
         loop {
             self.mailbox.until_read().await;
             let Some(frame) = incoming.next().await else { break };
@@ -154,12 +159,12 @@ impl Intake {
                 Ok(frame) => self.take(frame),
                 Err(status) => {
                     tracing::debug!(%status, "a session ended");
-                    return;
+                    return undelivered(&status, self.bytes_max);
                 }
             }
         }
         self.mailbox.end_input();
-        std::future::pending::<()>().await;
+        std::future::pending().await
     }
 
     fn take(&self, frame: v1::SessionRequest) {

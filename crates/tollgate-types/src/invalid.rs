@@ -16,6 +16,8 @@ pub enum Invalid {
         what: &'static str,
         /// Its length.
         bytes: usize,
+        /// The name of the limit.
+        limit: &'static str,
         /// The greatest length that any limit can allow.
         max: usize,
     },

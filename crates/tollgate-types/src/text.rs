@@ -7,12 +7,16 @@ use crate::invalid::Invalid;
 use crate::slot::Slot;
 use std::fmt;
 
-fn check_len(what: &'static str, bytes: &[u8], min: usize, max: usize) -> Result<(), Invalid> {
+fn check_len(
+    what: &'static str,
+    bytes: &[u8],
+    (limit, min, max): (&'static str, usize, usize),
+) -> Result<(), Invalid> {
     if bytes.len() < min {
         return Err(Invalid::Empty { what });
     }
     if bytes.len() > max {
-        return Err(Invalid::TooLong { what, bytes: bytes.len(), max });
+        return Err(Invalid::TooLong { what, bytes: bytes.len(), limit, max });
     }
     Ok(())
 }
@@ -49,7 +53,7 @@ fn check_host_port(what: &'static str, bytes: &[u8]) -> Result<(), Invalid> {
 }
 
 macro_rules! string_type {
-    ($(#[$doc:meta])* $type:ident, $what:literal, $min:literal..=$max:literal, $check:expr) => {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $limit:literal, $min:literal..=$max:literal, $check:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $type(ShortBytes);
@@ -58,10 +62,13 @@ macro_rules! string_type {
             /// The greatest length in bytes that any limit can allow.
             pub const BYTES_MAX: usize = $max;
 
+            /// The name of the limit on its length.
+            pub const LIMIT: &'static str = $limit;
+
             /// Checks the rules above and keeps the bytes.
             pub fn new(from: impl AsRef<[u8]>) -> Result<Self, Invalid> {
                 let bytes = from.as_ref();
-                check_len($what, bytes, $min, $max)?;
+                check_len($what, bytes, ($limit, $min, $max))?;
                 let check: fn(&'static str, &[u8]) -> Result<(), Invalid> = $check;
                 check($what, bytes)?;
                 Ok(Self(ShortBytes::new(bytes)))
@@ -116,48 +123,48 @@ string_type! {
     /// assert_eq!(a.slot(), b.slot());
     /// # Ok::<(), tollgate_types::Invalid>(())
     /// ```
-    Name, "name", 1..=512, check_text
+    Name, "name", "name_bytes_max", 1..=512, check_text
 }
 
 string_type! {
     /// A register's key: 1 to 512 bytes, any bytes.
-    Key, "key", 1..=512, any_bytes
+    Key, "key", "key_bytes_max", 1..=512, any_bytes
 }
 
 string_type! {
     /// The logical thread of control inside a lease: up to 64 bytes of UTF-8 without control characters.
     /// The empty owner is the lease itself.
-    Owner, "owner", 0..=64, check_text
+    Owner, "owner", "owner_bytes_max", 0..=64, check_text
 }
 
 string_type! {
     /// What a client calls itself: up to 128 bytes of UTF-8 without control characters.
-    ClientId, "client id", 0..=128, check_text
+    ClientId, "client id", "client_id_bytes_max", 0..=128, check_text
 }
 
 string_type! {
     /// Where a lease's client was last seen, as text: up to 64 bytes of UTF-8 without control characters.
-    Address, "address", 0..=64, check_text
+    Address, "address", "address_bytes_max", 0..=64, check_text
 }
 
 string_type! {
     /// Why a lock is held or was taken away, for people: up to 4 KiB of UTF-8 without control characters.
-    Metadata, "metadata", 0..=4096, check_text
+    Metadata, "metadata", "metadata_bytes_max", 0..=4096, check_text
 }
 
 string_type! {
     /// A register's value: up to 64 KiB, any bytes.
-    Value, "value", 0..=65536, any_bytes
+    Value, "value", "value_bytes_max", 0..=65536, any_bytes
 }
 
 string_type! {
     /// Where a node can be dialled: a host, by name or address, and a port, up to 259 bytes; empty if not known.
-    HostPort, "address of a node", 0..=259, check_host_port
+    HostPort, "address of a node", "node_address_bytes_max", 0..=259, check_host_port
 }
 
 string_type! {
     /// Where a node stands, as a label (rack, building, region): up to 64 bytes of UTF-8 without control characters.
-    Zone, "zone", 0..=64, check_text
+    Zone, "zone", "zone_bytes_max", 0..=64, check_text
 }
 
 impl Name {
@@ -212,6 +219,7 @@ impl Metadata {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limit;
 
     #[test]
     fn a_refused_string_says_which_rule_broke() {
@@ -261,6 +269,16 @@ mod tests {
         assert!(HostPort::new(format!("{}:65535", "h".repeat(254))).is_err());
         assert_eq!((HostPort::new("").unwrap(), Zone::new("").unwrap()), (HostPort::NONE, Zone::NONE));
         assert!(Zone::new("z".repeat(64)).is_ok() && Zone::new("z".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn a_string_that_is_too_long_names_its_limit() {
+        let limits = [Name::LIMIT, Metadata::LIMIT, Value::LIMIT];
+        for limit in limits {
+            assert!(Limit::ALL.iter().any(|known| known.name() == limit), "{limit}");
+        }
+        let refused = Owner::new("x".repeat(65)).unwrap_err();
+        assert_eq!(refused, Invalid::TooLong { what: "owner", bytes: 65, limit: "owner_bytes_max", max: 64 });
     }
 
     #[test]

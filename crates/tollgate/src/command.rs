@@ -188,14 +188,15 @@ mod tests {
             let examples = help.split_once("Examples:\n").map_or("", |(_, examples)| examples);
             for width in [40, 80, 100] {
                 let shown = help_text(&command.clone().term_width(width).render_help());
+                let mut continued = false;
                 for line in examples.lines().take_while(|line| line.starts_with("  ")) {
                     assert!(shown.lines().any(|shown| shown == line), "{line:?} at {width}:\n{shown}");
                     let what = line.trim_start();
-                    assert!(
-                        ["# ", "tollgate ", "source "].iter().any(|begin| what.starts_with(begin)),
-                        "{line}"
-                    );
+                    let begins = ["# ", "tollgate ", "source "].iter().any(|begin| what.starts_with(begin));
+                    assert!(continued != begins, "{line}");
+                    continued = what.ends_with('\\');
                 }
+                assert!(!continued, "{examples}");
             }
             command.get_subcommands().for_each(check);
         }

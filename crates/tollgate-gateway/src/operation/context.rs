@@ -4,9 +4,9 @@
 
 use super::error::{crowded, error_of_propose, error_of_read, hung_up, left_waiting, unexpected};
 use super::lock_answer::Asked;
-use super::rejection::error_of_rejection;
+use super::rejection::{error_of_rejection, nothing_was_held};
 use super::{lease, lock_answer, register};
-use tollgate_core::{EndReason, Reply, WaitOutcome};
+use tollgate_core::{EndReason, Rejection, Reply, WaitOutcome};
 use tollgate_node::{Answer, Consistency};
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_proto::{BadField, convert};
@@ -353,7 +353,11 @@ fn resolved(create_revision: Revision, outcome: WaitOutcome) -> Reply {
 fn refusal(about: &About, replied: &Replied<'_>) -> Option<v1::Error> {
     match (&replied.reply, about) {
         // What a cancel says of a request that was refused: `lock_answer`.
-        (Reply::Rejected(tollgate_core::Rejection::RejectedBefore { .. }), About::CancelWait { .. }) => None,
+        (Reply::Rejected(Rejection::RejectedBefore { .. }), About::CancelWait { .. }) => None,
+        (
+            Reply::Rejected(rejection @ Rejection::NotHeld { .. }),
+            About::Unlock { .. } | About::Resign { .. } | About::ForceRelease(_),
+        ) => Some(nothing_was_held(rejection, replied.group)),
         (Reply::Rejected(rejection), _) => Some(error_of_rejection(rejection, replied.group)),
         (
             Reply::Ended { token: None, reason: EndReason::Cancelled },

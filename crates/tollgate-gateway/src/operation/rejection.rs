@@ -27,6 +27,15 @@ pub fn error_of_rejection(rejection: &Rejection, group: GroupId) -> Error {
     error
 }
 
+/// The refusal of a release of what is not held: harmless, if it repeats one.
+pub(super) fn nothing_was_held(rejection: &Rejection, group: GroupId) -> Error {
+    let message = format!(
+        "{rejection}; nothing was held, so nothing was released: if this repeats a release all is well, else stop \
+         what the lock protects"
+    );
+    Error { message, ..error_of_rejection(rejection, group) }
+}
+
 /// What to match on.
 const fn reason_of(code: RejectionCode) -> ErrorReason {
     match code {

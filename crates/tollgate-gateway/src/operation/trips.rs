@@ -169,6 +169,14 @@ fn a_free_lock_is_had_at_once_and_given_back() {
     assert_eq!(gone.revision, 4);
     let again = group.error(unlock("jobs", 1, 3));
     assert_eq!((again.reason(), again.name.as_str()), (ErrorReason::NotHeld, "jobs"));
+    assert_eq!(again.code, tonic::Code::NotFound as i32, "a repeated release is harmless");
+    assert!(again.message.contains("nothing was held"), "{}", again.message);
+    group.run(lock("jobs", 1, 0));
+    let stale = group.error(unlock("jobs", 1, 3));
+    assert_eq!(
+        (stale.reason(), stale.code),
+        (ErrorReason::StaleToken, tonic::Code::FailedPrecondition as i32)
+    );
 }
 
 #[test]

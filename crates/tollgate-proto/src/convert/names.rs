@@ -1,8 +1,8 @@
 //! The locks of one request: `name`, or `names`.
 
-use crate::bad_field::BadField;
+use crate::bad_field::{BadField, SizeLimit};
 use crate::convert::text::read_name;
-use tollgate_types::{NAMES_MAX, Names};
+use tollgate_types::{Limit, NAMES_MAX, Names};
 
 /// What a request for locks is about. Exactly one of the two fields must be set.
 pub fn read_names(name: &str, names: &[String]) -> Result<Names, BadField> {
@@ -18,7 +18,8 @@ fn read_several(names: &[String]) -> Result<Names, BadField> {
     // Before any of them is looked at: a frame has room for millions.
     if names.len() > NAMES_MAX {
         let says = format!("{} names are too many: at most {NAMES_MAX} in one request", names.len());
-        return Err(BadField::new("names", says));
+        let limit = SizeLimit { name: Limit::NamesPerRequest.name(), max: NAMES_MAX };
+        return Err(BadField::too_large("names", limit, says));
     }
     let names = names.iter().map(|name| read_name("names", name)).collect::<Result<Vec<_>, _>>()?;
     Names::new(names).map_err(BadField::invalid("names"))

@@ -1,6 +1,6 @@
 //! The identity of a request, by which a repeat is known.
 
-use crate::bad_field::BadField;
+use crate::bad_field::{BadField, SizeLimit};
 use crate::convert::number::{read_lease_id_or_none, read_seq};
 use crate::convert::text::read_name;
 use crate::v1;
@@ -75,7 +75,8 @@ pub fn read_seq_ranges(field: &'static str, ranges: &[v1::SeqRange]) -> Result<S
     if ranges.len() > SEQ_RANGES_MAX {
         let says =
             format!("{} ranges are too many: at most {SEQ_RANGES_MAX}, the lowest first", ranges.len());
-        return Err(BadField::new(field, says));
+        let limit = SizeLimit { name: "seq_ranges_max", max: SEQ_RANGES_MAX };
+        return Err(BadField::too_large(field, limit, says));
     }
     let ranges = ranges.iter().map(|range| (range.first, range.last)).collect();
     SeqRanges::new(ranges).map_err(BadField::invalid(field))

@@ -1,6 +1,6 @@
 //! The strings that clients choose.
 
-use crate::bad_field::BadField;
+use crate::bad_field::{BadField, SizeLimit};
 use tollgate_types::{Address, ClientId, Invalid, Key, Metadata, Name, Owner, Value};
 
 /// A lock's name.
@@ -10,16 +10,16 @@ pub fn read_name(field: &'static str, text: &str) -> Result<Name, BadField> {
 
 /// The beginning of names; empty for all.
 pub fn read_name_prefix<'a>(field: &'static str, text: &'a str) -> Result<&'a str, BadField> {
-    check_prefix(field, text.as_bytes(), Name::BYTES_MAX).map(|()| text)
+    check_prefix(field, text.as_bytes(), SizeLimit { name: Name::LIMIT, max: Name::BYTES_MAX }).map(|()| text)
 }
 
 /// Refuses a prefix that is longer than anything it could begin.
-pub(super) fn check_prefix(field: &'static str, prefix: &[u8], bytes_max: usize) -> Result<(), BadField> {
-    if prefix.len() <= bytes_max {
+pub(super) fn check_prefix(field: &'static str, prefix: &[u8], limit: SizeLimit) -> Result<(), BadField> {
+    if prefix.len() <= limit.max {
         return Ok(());
     }
-    let says = format!("it has {} bytes: nothing it could begin has more than {bytes_max}", prefix.len());
-    Err(BadField::new(field, says))
+    let says = format!("it has {} bytes: nothing it could begin has more than {}", prefix.len(), limit.max);
+    Err(BadField::too_large(field, limit, says))
 }
 
 /// An owner; empty is the lease itself.

@@ -1,6 +1,6 @@
 //! What a watch follows, and what it leaves out.
 
-use crate::bad_field::BadField;
+use crate::bad_field::{BadField, SizeLimit};
 use crate::convert::choice::known;
 use crate::convert::text::{check_prefix, read_key, read_name, read_name_prefix};
 use crate::v1::WatchFilter;
@@ -32,7 +32,7 @@ pub fn read_watch_target(target: Option<&Target>) -> Result<WatchTarget, BadFiel
         }
         Some(Target::RegisterKey(key)) => WatchTarget::Register(read_key("register_key", key)?),
         Some(Target::RegisterPrefix(prefix)) => {
-            check_prefix("register_prefix", prefix, Key::BYTES_MAX)?;
+            check_prefix("register_prefix", prefix, SizeLimit { name: Key::LIMIT, max: Key::BYTES_MAX })?;
             WatchTarget::RegisterPrefix(prefix.clone())
         }
     })

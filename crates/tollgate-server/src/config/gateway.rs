@@ -8,7 +8,7 @@ use super::kind::Kind;
 use super::layers::Layers;
 use super::member::Endpoint;
 use super::rules::{Broken, BrokenRule, OPERATIONS_ADMITTED, broke, check_addresses};
-use super::{LogConfig, Origin, Problems, ServerConfig, Settings, Sources};
+use super::{LogConfig, Origin, Problems, ServerConfig, Settings, Sources, listed};
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 use tollgate_types::ClusterId;
@@ -130,7 +130,7 @@ impl GatewayConfig {
         };
         GatewayConfig {
             nodes: listed(settings.text("gateway.nodes")).map(address_of).map(node).collect(),
-            hosts: listed(settings.text("gateway.hosts")).map(str::to_ascii_lowercase).collect(),
+            hosts: settings.hosts("gateway.hosts"),
             cluster: named.then(|| ClusterId::new(number)),
             client: settings.address("listen.client"),
             http: settings.address("listen.http"),
@@ -158,11 +158,6 @@ impl GatewayConfig {
         check_addresses(&all, self.insecure, &mut broken);
         if broken.is_empty() { Ok(()) } else { Err(broken) }
     }
-}
-
-/// The parts of a list with commas.
-fn listed(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
 /// An endpoint without what people write around it.

@@ -201,6 +201,14 @@ pub static KEYS: &[Key] = &[
         "Where the node stands, as a label: a rack, a building, a region",
     ),
     key(
+        "node",
+        "hosts",
+        Kind::Text,
+        Preset::Text(""),
+        "Further names by which this node is asked over HTTP, by commas; addresses, localhost and the names of members \
+         need not be named",
+    ),
+    key(
         "cluster",
         "name",
         Kind::Name,

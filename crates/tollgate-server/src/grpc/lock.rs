@@ -1,6 +1,6 @@
 //! `LockService`: locks and leases; watches are in `watch`.
 
-use crate::grpc::{Following, Watchers, address_of, relayed, rpc, watch};
+use crate::grpc::{Following, Watchers, address_of, relayed, rpc, undelivered, watch};
 use crate::lists;
 use crate::session::{FrameStream, Unread};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tollgate_gateway::Router;
 use tollgate_proto::v1::lock_service_server::LockService;
 use tollgate_proto::v1::{
-    CancelWaitRequest, CancelWaitResponse, ConvertRequest, ExplainRequest, ExplainResponse,
-    ForceReleaseRequest, ForceReleaseResponse, GetLockRequest, GetLockResponse, LeaseGrantRequest,
-    LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseListRequest, LeaseListResponse,
-    LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
-    ListLocksRequest, ListLocksResponse, LockRequest, LockResponse, UnlockRequest, UnlockResponse,
-    WatchRequest, WatchResponse, operation::Op, operation_result::Result as OpResult,
+    CancelWaitRequest, CancelWaitResponse, ConvertRequest, Error, ErrorReason, ExplainRequest,
+    ExplainResponse, ForceReleaseRequest, ForceReleaseResponse, GetLockRequest, GetLockResponse,
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseListRequest,
+    LeaseListResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest,
+    LeaseTimeToLiveResponse, ListLocksRequest, ListLocksResponse, LockRequest, LockResponse, UnlockRequest,
+    UnlockResponse, WatchRequest, WatchResponse, operation::Op, operation_result::Result as OpResult,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -27,6 +27,8 @@ pub(crate) struct Locks {
     pub(crate) following: Following,
     pub(crate) watchers: Watchers,
     pub(crate) unread: Arc<Unread>,
+    /// The longest message of a client.
+    pub(crate) bytes_max: usize,
 }
 
 #[tonic::async_trait]
@@ -52,7 +54,7 @@ impl LockService for Locks {
         &self,
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let (router, from) = (self.router.clone(), address_of(&request));
+        let (router, from, bytes_max) = (self.router.clone(), address_of(&request), self.bytes_max);
         let mut incoming = request.into_inner();
         let (outgoing, answers) = mpsc::channel(KEEPALIVES_MAX);
         tokio::spawn(async move {
@@ -62,7 +64,17 @@ impl LockService for Locks {
                     // What is under way is answered yet.
                     () = router.until_draining() => return,
                 };
-                let Some(Ok(keepalive)) = keepalive else { return };
+                let keepalive = match keepalive {
+                    Some(Ok(keepalive)) => keepalive,
+                    Some(Err(status)) => {
+                        if let Some(error) = undelivered(&status, bytes_max) {
+                            // Whoever does not read it is not told.
+                            let _ = outgoing.send(Err(error.into())).await;
+                        }
+                        return;
+                    }
+                    None => return,
+                };
                 // A place for the answer first: a client that reads none is read from no further.
                 let Ok(place) = outgoing.clone().reserve_owned().await else { return };
                 let (router, from) = (router.clone(), from.clone());
@@ -70,7 +82,10 @@ impl LockService for Locks {
                     let answer = match router.execute(Op::LeaseKeepAlive(keepalive), &from).await {
                         OpResult::LeaseKeepAlive(answer) => Ok(answer),
                         OpResult::Error(error) => Err(error.into()),
-                        _ => Err(Status::internal("a keepalive had another operation's result")),
+                        _ => {
+                            let says = "a keepalive had another operation's result: report it";
+                            Err(Error::new(ErrorReason::Internal, says).into())
+                        }
                     };
                     place.send(answer);
                 });

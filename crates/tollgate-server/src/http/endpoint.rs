@@ -1,10 +1,14 @@
 //! The JSON API: a path for each call, whose message comes in a body or a query.
 //!
-//! Invariant: an endpoint is nothing but the gRPC call that it names, with the same fields, checks and answers. Not
-//! here: how messages look in JSON (`json`), what calls do (`operation`, `lists`).
+//! Invariant: an endpoint is nothing but the gRPC call that it names, with the same fields, checks and answers. An
+//! answer that is not what was asked for (a lock that is another's, a lease that has ended) has a status that says so,
+//! for those who look at nothing else: what follows must not run unprotected. Not here: how messages look in JSON
+//! (`json`), what calls do (`operation`, `lists`).
 
+use super::query::pairs;
 use super::{HttpState, error, json};
 use crate::lists;
+use crate::metrics::is_missed;
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, Request};
 use axum::response::Response;
@@ -40,29 +44,36 @@ pub(super) struct Endpoint {
     pub(super) path: &'static str,
     service: &'static str,
     rpc: &'static str,
+    /// The status of an answer that is not what was asked for, if there is such an answer.
+    pub(super) missed: Option<StatusCode>,
 }
 
+/// The parameter that gives such answers the status 200, as all others have.
+pub(super) const MISSED: &str = "missed";
+/// The one value that it takes.
+pub(super) const MISSED_AS: &str = "200";
+
 const fn post(path: &'static str, rpc: &'static str) -> Endpoint {
-    Endpoint { verb: Verb::Post, path, service: "LockService", rpc }
+    Endpoint { verb: Verb::Post, path, service: "LockService", rpc, missed: None }
 }
 
 const fn get(path: &'static str, service: &'static str, rpc: &'static str) -> Endpoint {
-    Endpoint { verb: Verb::Get, path, service, rpc }
+    Endpoint { verb: Verb::Get, path, service, rpc, missed: None }
 }
 
 /// All of them. Names stand in the body or the query, never in the path: they may have slashes.
 pub(super) static ENDPOINTS: [Endpoint; 14] = [
-    post("/v1/lock", "Lock"),
-    post("/v1/try-lock", "TryLock"),
+    post("/v1/lock", "Lock").missed_as(StatusCode::LOCKED),
+    post("/v1/try-lock", "TryLock").missed_as(StatusCode::LOCKED),
     post("/v1/unlock", "Unlock"),
-    post("/v1/convert", "Convert"),
+    post("/v1/convert", "Convert").missed_as(StatusCode::LOCKED),
     post("/v1/cancel-wait", "CancelWait"),
     post("/v1/force-release", "ForceRelease"),
     get("/v1/lock", "LockService", "GetLock"),
     get("/v1/locks", "LockService", "ListLocks"),
     post("/v1/lease/grant", "LeaseGrant"),
     post("/v1/lease/revoke", "LeaseRevoke"),
-    post("/v1/lease/keep-alive", "LeaseKeepAlive"),
+    post("/v1/lease/keep-alive", "LeaseKeepAlive").missed_as(StatusCode::NOT_FOUND),
     get("/v1/lease", "LockService", "LeaseTimeToLive"),
     get("/v1/leases", "LockService", "LeaseList"),
     get("/v1/status", "AdminService", "Status"),
@@ -71,7 +82,18 @@ pub(super) static ENDPOINTS: [Endpoint; 14] = [
 /// Why a request has no answer, and the status if no gRPC code has it.
 type Refusal = (Option<StatusCode>, Error);
 
+/// What a request says.
+struct Asked {
+    message: DynamicMessage,
+    /// The status of an answer that is not what was asked for.
+    missed: StatusCode,
+}
+
 impl Endpoint {
+    const fn missed_as(self, status: StatusCode) -> Endpoint {
+        Endpoint { missed: Some(status), ..self }
+    }
+
     /// The call that it is.
     pub(super) fn method(&self) -> MethodDescriptor {
         let service = json::POOL.get_service_by_name(&format!("tollgate.v1.{}", self.service));
@@ -83,57 +105,90 @@ impl Endpoint {
     /// Answers a request.
     pub(super) async fn serve(&self, state: &HttpState, request: Request) -> Response {
         let (parts, body) = request.into_parts();
-        let message = match self.read(&parts, body).await {
-            Ok(message) => message,
+        let asked = match self.read(&parts, body).await {
+            Ok(asked) => asked,
             Err((Some(status), error)) => return error::response_with(status, &error),
             Err((None, error)) => return error::response(&error),
         };
-        match self.call(state, &message, &address_of(&parts)).await {
-            Ok(answer) => error::answer(StatusCode::OK, &json::write(&answer)),
+        match self.call(state, &asked.message, &address_of(&parts)).await {
+            Ok((answer, missed)) => {
+                let status = if missed { asked.missed } else { StatusCode::OK };
+                error::answer(status, &json::write(&answer))
+            }
             Err(error) => error::response(&error),
         }
     }
 
-    async fn read(&self, parts: &Parts, body: Body) -> Result<DynamicMessage, Refusal> {
-        let kind = self.method().input();
+    async fn read(&self, parts: &Parts, body: Body) -> Result<Asked, Refusal> {
+        let (kind, query) = (self.method().input(), parts.uri.query().unwrap_or_default());
         if self.verb == Verb::Get {
-            let query = parts.uri.query().unwrap_or_default();
-            return json::read_query(kind, query).map_err(|error| (None, error));
+            let message = json::read_query(kind, query).map_err(|error| (None, error))?;
+            return Ok(Asked { message, missed: StatusCode::OK });
         }
         if is_foreign(&parts.headers) {
             let says = "a web page of another site may not do this: send the request without an Origin";
             return Err((None, Error::new(ErrorReason::Denied, says)));
         }
-        json::read_body(kind, &read_bytes(body).await?).map_err(|error| (None, error))
+        let missed = self.read_missed(query).map_err(|error| (None, error))?;
+        let message = json::read_body(kind, &read_bytes(body).await?).map_err(|error| (None, error))?;
+        Ok(Asked { message, missed })
     }
 
-    /// Most calls are operations of the same name; the others are read in ways of their own.
+    /// From the query of a request whose message comes in its body.
+    fn read_missed(&self, query: &str) -> Result<StatusCode, Error> {
+        let mut status = self.missed.unwrap_or(StatusCode::OK);
+        for (name, text) in pairs(query)? {
+            if name != MISSED || self.missed.is_none() {
+                return Err(error::bad_field(
+                    &name,
+                    "no such parameter: fields are sent in the body, as JSON",
+                ));
+            }
+            if text != MISSED_AS {
+                let says = format!("say {MISSED_AS}, and all answers have that status, or leave it out");
+                return Err(error::bad_field(MISSED, &says));
+            }
+            status = StatusCode::OK;
+        }
+        Ok(status)
+    }
+
+    /// The answer, and whether it is another than was wanted. Most calls are operations of the same name; the others
+    /// are read in ways of their own.
     async fn call(
         &self,
         state: &HttpState,
         message: &DynamicMessage,
         from: &Address,
-    ) -> Result<DynamicMessage, Error> {
+    ) -> Result<(DynamicMessage, bool), Error> {
         let router = &state.router;
-        match self.rpc {
+        let read = match self.rpc {
             "ListLocks" => self.twin(&lists::locks(router, json::typed(message)?).await?),
             "LeaseList" => self.twin(&lists::leases(router, json::typed(message)?).await?),
             "Status" => self.twin(&status(state).await?),
-            _ => {
-                let op = self.operation(message)?;
-                let result = match router.execute(op, from).await {
-                    OpResult::Error(error) => return Err(error),
-                    result => v1::OperationResult { id: 0, result: Some(result) },
-                };
-                let mut twin = DynamicMessage::new(json::message("OperationResult"));
-                twin.transcode_from(&result).map_err(|_| no_answer())?;
-                let answer = twin.take_fields().find_map(|(_, value)| match value {
-                    Value::Message(answer) => Some(answer),
-                    _ => None,
-                });
-                answer.ok_or_else(no_answer)
-            }
-        }
+            _ => return self.carry_out(state, message, from).await,
+        };
+        Ok((read?, false))
+    }
+
+    async fn carry_out(
+        &self,
+        state: &HttpState,
+        message: &DynamicMessage,
+        from: &Address,
+    ) -> Result<(DynamicMessage, bool), Error> {
+        let result = match state.router.execute(self.operation(message)?, from).await {
+            OpResult::Error(error) => return Err(error),
+            result => result,
+        };
+        let missed = is_missed(&result);
+        let mut twin = DynamicMessage::new(json::message("OperationResult"));
+        twin.transcode_from(&v1::OperationResult { id: 0, result: Some(result) }).map_err(|_| no_answer())?;
+        let answer = twin.take_fields().find_map(|(_, value)| match value {
+            Value::Message(answer) => Some(answer),
+            _ => None,
+        });
+        Ok((answer.ok_or_else(no_answer)?, missed))
     }
 
     fn operation(&self, message: &DynamicMessage) -> Result<v1::operation::Op, Error> {
@@ -173,9 +228,7 @@ async fn read_bytes(body: Body) -> Result<bytes::Bytes, Refusal> {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => {
             let says = format!("the body broke off, or is longer than {BODY_BYTES_MAX} bytes: send less");
-            let error =
-                Error { limit_value: BODY_BYTES_MAX as u64, ..Error::new(ErrorReason::LimitExceeded, says) };
-            Err((Some(StatusCode::PAYLOAD_TOO_LARGE), error))
+            Err((None, Error::limit_exceeded("body_bytes_max", BODY_BYTES_MAX, says)))
         }
         Err(_) => {
             let says =
@@ -226,6 +279,23 @@ mod tests {
             }
             let op = endpoint.operation(&DynamicMessage::new(method.input()));
             assert!(op.is_ok(), "{endpoint:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_may_miss_has_the_parameter_that_hides_it() {
+        for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.verb == Verb::Post) {
+            let may_miss = matches!(endpoint.rpc, "Lock" | "TryLock" | "Convert" | "LeaseKeepAlive");
+            assert_eq!(endpoint.missed.is_some(), may_miss, "{endpoint:?}");
+            assert_eq!(endpoint.read_missed("").unwrap(), endpoint.missed.unwrap_or(StatusCode::OK));
+            let plain = endpoint.read_missed("missed=200");
+            assert_eq!(
+                plain.map_err(|error| error.field),
+                if may_miss { Ok(StatusCode::OK) } else { Err("missed".into()) }
+            );
+            for query in ["missed", "missed=409", "name=jobs", "missed=%ff"] {
+                assert!(endpoint.read_missed(query).is_err(), "{query}");
+            }
         }
     }
 

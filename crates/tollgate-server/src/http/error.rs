@@ -1,5 +1,8 @@
 //! Errors as HTTP shows them: the status that gRPC's own gateway would give, and all details in the body.
 //!
+//! One is told apart by more than its code: a request that is too large is never right, so it has another status than
+//! one that may be tried again later.
+//!
 //! Not here: what went wrong (`tollgate_proto::v1::Error` says it).
 
 use super::json;
@@ -32,7 +35,7 @@ const CODES: [&str; 17] = [
 ];
 
 /// What every error says, even if it is nothing special.
-const ALWAYS: [&str; 4] = ["code", "reason", "message", "may_have_happened"];
+pub(super) const ALWAYS: [&str; 4] = ["code", "reason", "message", "may_have_happened"];
 
 /// An error that only HTTP knows. Nothing has happened.
 pub(super) fn plain(code: Code, message: impl Into<String>) -> Error {
@@ -48,7 +51,9 @@ pub(super) fn bad_field(field: &str, says: &str) -> Error {
 
 /// The answer to a request that failed.
 pub(super) fn response(error: &Error) -> Response {
-    response_with(status_of(Code::from(error.code)), error)
+    let too_large = error.cause() == ErrorReason::LimitExceeded && error.retry_after_ms == 0;
+    let status = if too_large { StatusCode::PAYLOAD_TOO_LARGE } else { status_of(Code::from(error.code)) };
+    response_with(status, error)
 }
 
 /// As [`response`], with a status that no gRPC code has.
@@ -136,6 +141,20 @@ mod tests {
         assert_eq!(response.headers()[RETRY_AFTER], "2");
         assert_eq!(body(&error)["leader_id"], "18446744073709551615");
         assert_eq!(body(&error)["retry_after_ms"], 1_200);
+    }
+
+    #[test]
+    fn what_is_too_large_is_told_from_what_may_fit_later() {
+        let large = Error::limit_exceeded("name_bytes_max", 512, "send less");
+        assert_eq!(response(&large).status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(
+            (&body(&large)["limit"], &body(&large)["limit_value"]),
+            (&json!("name_bytes_max"), &json!("512"))
+        );
+        let many = Error { retry_after_ms: 1_000, ..large };
+        assert_eq!(response(&many).status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response(&Error::new(ErrorReason::NotHeld, "")).status(), StatusCode::NOT_FOUND);
+        assert_eq!(response(&Error::new(ErrorReason::StaleToken, "")).status(), StatusCode::BAD_REQUEST);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Messages of the wire as JSON and back, by their descriptors: no message is spelled out twice.
 //!
 //! Names are those of the proto files. 64-bit ids, tokens, revisions and counts (`uint64`) are written as strings,
-//! which no JSON library rounds; times (`int64`) as numbers. Both are read as either. Of an enum the name is written
-//! without its prefix (`SHARED`), and read with or without it, in any case, or as its number. Invariant: a field that
-//! the message does not have is refused by name, so that a slip of the pen never does less than was meant. Not here:
-//! bytes and maps, which no message has that is served here.
+//! which no JSON library rounds; times (`int64`) as numbers. Both are read as either. A lease's id is read as `L-` and
+//! sixteen hex digits too, as people see it elsewhere; digits that may be meant so are not taken for another number. Of
+//! an enum the name is written without its prefix (`SHARED`), and read with or without it, in any case, or as its
+//! number. Invariant: a field that the message does not have is refused by name, so that a slip of the pen never does
+//! less than was meant. Not here: bytes and maps, which no message has that is served here.
 
 use super::error::bad_field;
+use super::query::pairs;
 use prost::Message;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage,
@@ -16,6 +18,7 @@ use serde_json::{Map, Value};
 use std::sync::LazyLock;
 use tollgate_proto::FILE_DESCRIPTOR_SET;
 use tollgate_proto::v1::{Error, ErrorReason};
+use tollgate_types::LeaseId;
 
 /// The descriptors of all messages.
 pub(super) static POOL: LazyLock<DescriptorPool> =
@@ -39,10 +42,7 @@ pub(super) fn read_body(kind: MessageDescriptor, bytes: &[u8]) -> Result<Dynamic
         return Ok(DynamicMessage::new(kind));
     }
     let value: Value = serde_json::from_slice(bytes).map_err(|error| {
-        Error::new(
-            ErrorReason::BadField,
-            format!("the body is not JSON: {error}; send one object with its fields"),
-        )
+        bad_field("body", &format!("it is not JSON: {error}; send one object with its fields"))
     })?;
     read_message(kind, &value, "")
 }
@@ -50,7 +50,7 @@ pub(super) fn read_body(kind: MessageDescriptor, bytes: &[u8]) -> Result<Dynamic
 /// Reads the query of a request: what stands behind the `?`.
 pub(super) fn read_query(kind: MessageDescriptor, query: &str) -> Result<DynamicMessage, Error> {
     let mut message = DynamicMessage::new(kind);
-    for (name, text) in form_urlencoded::parse(query.as_bytes()) {
+    for (name, text) in pairs(query)? {
         let field = field_of(&message.descriptor(), &name, &name)?;
         if field.is_list() {
             return Err(bad_field(&name, "it can't be given in a query"));
@@ -58,12 +58,12 @@ pub(super) fn read_query(kind: MessageDescriptor, query: &str) -> Result<Dynamic
         if message.has_field(&field) {
             return Err(bad_field(&name, "it is given twice: give it once"));
         }
-        let value = match (field.kind(), text.as_ref()) {
+        let value = match (field.kind(), text.as_str()) {
             (Kind::Bool, "" | "true" | "1") => Value::Bool(true),
             (Kind::Bool, "false" | "0") => Value::Bool(false),
-            _ => Value::String(text.into_owned()),
+            _ => Value::String(text),
         };
-        message.set_field(&field, read_one(&field.kind(), &value, &name)?);
+        message.set_field(&field, read_one(&field, &value, &name)?);
     }
     Ok(message)
 }
@@ -87,11 +87,8 @@ fn read_message(kind: MessageDescriptor, value: &Value, path: &str) -> Result<Dy
         if value.is_null() {
             continue;
         }
-        let read = if field.is_list() {
-            read_list(&field, value, &path)?
-        } else {
-            read_one(&field.kind(), value, &path)?
-        };
+        let read =
+            if field.is_list() { read_list(&field, value, &path)? } else { read_one(&field, value, &path)? };
         message.set_field(&field, read);
     }
     Ok(message)
@@ -99,15 +96,18 @@ fn read_message(kind: MessageDescriptor, value: &Value, path: &str) -> Result<Dy
 
 fn read_list(field: &FieldDescriptor, value: &Value, path: &str) -> Result<Field, Error> {
     let Value::Array(items) = value else { return Err(bad_field(path, "send a list, in brackets")) };
-    items.iter().map(|item| read_one(&field.kind(), item, path)).collect::<Result<_, _>>().map(Field::List)
+    items.iter().map(|item| read_one(field, item, path)).collect::<Result<_, _>>().map(Field::List)
 }
 
-fn read_one(kind: &Kind, value: &Value, path: &str) -> Result<Field, Error> {
-    match (kind, value) {
+fn read_one(field: &FieldDescriptor, value: &Value, path: &str) -> Result<Field, Error> {
+    match (&field.kind(), value) {
         (Kind::String, Value::String(text)) => Ok(Field::String(text.clone())),
         (Kind::String, _) => Err(bad_field(path, "send a text, in quotes")),
         (Kind::Bool, Value::Bool(set)) => Ok(Field::Bool(*set)),
         (Kind::Bool, _) => Err(bad_field(path, "send true or false")),
+        (Kind::Uint64, Value::String(text)) if is_lease_id(field) && !is_decimal(text) => {
+            read_lease_id(text, path).map(Field::U64)
+        }
         (Kind::Uint64, _) => read_number(value, path).map(Field::U64),
         (Kind::Int64, _) => read_number(value, path).map(Field::I64),
         (Kind::Uint32, _) => read_number(value, path).map(Field::U32),
@@ -118,8 +118,26 @@ fn read_one(kind: &Kind, value: &Value, path: &str) -> Result<Field, Error> {
     }
 }
 
+/// Whether a field has the id of a lease.
+pub(super) fn is_lease_id(field: &FieldDescriptor) -> bool {
+    field.name().ends_with("lease_id")
+        || (field.name() == "id" && field.parent_message().name().starts_with("Lease"))
+}
+
+/// Whether a text is a number that can't be meant in hex, as protobuf writes it: digits, and no zero before others.
+fn is_decimal(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && (text == "0" || !text.starts_with('0'))
+}
+
+fn read_lease_id(text: &str, path: &str) -> Result<u64, Error> {
+    text.parse().map(LeaseId::get).map_err(|invalid| bad_field(path, &invalid.to_string()))
+}
+
 fn read_number<T: TryFrom<i128>>(value: &Value, path: &str) -> Result<T, Error> {
     let number = match value {
+        Value::String(text) if text.starts_with('+') => None,
         Value::String(text) => text.parse::<i128>().ok(),
         Value::Number(number) => number.as_u64().map(i128::from).or_else(|| number.as_i64().map(i128::from)),
         _ => None,
@@ -180,14 +198,18 @@ pub(super) fn write_message(kind: MessageDescriptor, message: &impl Message) -> 
 pub(super) fn write(message: &DynamicMessage) -> Value {
     let mut fields = Map::new();
     for field in message.descriptor().fields() {
-        let may_be_left_out = field.supports_presence() || matches!(field.kind(), Kind::Enum(_));
-        if may_be_left_out && !field.is_list() && !message.has_field(&field) {
+        if !is_always_written(&field) && !message.has_field(&field) {
             continue;
         }
         let value = write_one(&field.kind(), &message.get_field(&field));
         fields.insert(field.name().to_owned(), value);
     }
     Value::Object(fields)
+}
+
+/// True for a field that is written whatever it is.
+pub(super) fn is_always_written(field: &FieldDescriptor) -> bool {
+    field.is_list() || !(field.supports_presence() || matches!(field.kind(), Kind::Enum(_)))
 }
 
 fn write_one(kind: &Kind, value: &Field) -> Value {
@@ -233,6 +255,56 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_is_named_in_decimal_or_as_people_see_it_and_not_in_digits_that_may_be_either() {
+        let read = |id: Value| read::<v1::UnlockRequest>("UnlockRequest", &json!({ "lease_id": id }));
+        for id in [json!(31), json!("31"), json!("L-000000000000001f"), json!("L-000000000000001F")] {
+            assert_eq!(read(id.clone()).unwrap().lease_id, 31, "{id}");
+        }
+        let id = 1_234_567_890_123_456_u64;
+        assert_eq!(read(json!(id.to_string())).unwrap().lease_id, id, "sixteen digits are decimal here");
+        for id in
+            ["0000000000001234", "06666c056fc0de30", "6666c056fc0de300", "007", "L-1f", "l-000000000000001f"]
+        {
+            let error = read(json!(id)).unwrap_err();
+            assert_eq!((error.reason(), error.field.as_str()), (ErrorReason::BadField, "lease_id"), "{id}");
+            assert!(error.message.contains("L-"), "{}", error.message);
+        }
+        let says = read(json!("0000000000001234")).unwrap_err().message;
+        assert!(says.contains("L-0000000000001234 if these are hex digits"), "{says}");
+        let token = read_body(message("UnlockRequest"), br#"{"fencing_token": "L-0000000000000007"}"#);
+        assert_eq!(token.unwrap_err().field, "fencing_token", "only leases are named so");
+    }
+
+    #[test]
+    fn the_fields_that_name_leases_are_known() {
+        let of_requests = |field: &FieldDescriptor| {
+            ["Operation", "Request"].iter().any(|end| field.parent_message().name().ends_with(end))
+        };
+        let fields = POOL.all_messages().flat_map(|message| message.fields().collect::<Vec<_>>());
+        let leases =
+            fields.filter(|field| field.kind() == Kind::Uint64 && of_requests(field)).filter(is_lease_id);
+        let mut leases: Vec<String> =
+            leases.map(|field| format!("{}.{}", field.parent_message().name(), field.name())).collect();
+        leases.sort();
+        let expected = [
+            "CampaignRequest.lease_id",
+            "CancelWaitRequest.lease_id",
+            "ConvertRequest.lease_id",
+            "LeaseGrantRequest.id",
+            "LeaseKeepAliveRequest.id",
+            "LeaseRevokeRequest.id",
+            "LeaseTimeToLiveRequest.id",
+            "LockRequest.lease_id",
+            "ProclaimRequest.lease_id",
+            "PutRequest.lease_id",
+            "Request.lease_id",
+            "ResignRequest.lease_id",
+            "UnlockRequest.lease_id",
+        ];
+        assert_eq!(leases, expected);
+    }
+
+    #[test]
     fn an_enum_is_read_in_all_its_spellings() {
         for mode in [json!("INTENT_SHARED"), json!("MODE_INTENT_SHARED"), json!("intent_shared"), json!(3)] {
             let request: v1::LockRequest = read("LockRequest", &json!({ "mode": mode })).unwrap();
@@ -274,9 +346,12 @@ mod tests {
             typed(&read_query(message("ListLocksRequest"), query).unwrap()).unwrap();
         assert_eq!((request.prefix.as_str(), request.limit), ("db/", 5));
         assert_eq!(request.consistency(), v1::Consistency::Stale);
-        let lease = |query| read_query(message("LeaseTimeToLiveRequest"), query);
-        let request: v1::LeaseTimeToLiveRequest = typed(&lease("id=7&keys").unwrap()).unwrap();
-        assert_eq!((request.id, request.keys), (7, true));
+        let lease = |query: &str| read_query(message("LeaseTimeToLiveRequest"), query);
+        for form in ["7", "L-0000000000000007"] {
+            let request: v1::LeaseTimeToLiveRequest =
+                typed(&lease(&format!("id={form}&keys")).unwrap()).unwrap();
+            assert_eq!((request.id, request.keys), (7, true));
+        }
         for (query, field) in
             [("id=7&id=8", "id"), ("ids=7", "ids"), ("id=%ff", "id"), ("keys=maybe", "keys")]
         {

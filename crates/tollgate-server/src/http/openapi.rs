@@ -2,17 +2,23 @@
 //! serve them.
 //!
 //! What it says of fields is what the comments in the proto files say. Invariant: nothing is described by hand that is
-//! known from elsewhere. Not here: the routes (`endpoint`, `page`).
+//! known from elsewhere; what a request must have is not (`NEEDS`), and a test asks without it. Not here: the routes
+//! (`endpoint`, `page`).
 
-use super::endpoint::{ENDPOINTS, Endpoint, Verb};
-use super::json::{message, names_of};
+use super::endpoint::{ENDPOINTS, Endpoint, MISSED, MISSED_AS, Verb};
+use super::error::ALWAYS;
+use super::json::{is_always_written, is_lease_id, message, names_of};
 use super::page::PAGES;
 use prost_reflect::{FieldDescriptor, FileDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
+use tollgate_types::{ClientId, Metadata, NAMES_MAX, Name, Owner, SEQ_RANGES_MAX};
 
 /// The description.
 pub(super) static TEXT: LazyLock<String> = LazyLock::new(|| document().to_string());
+
+/// The highest id that a lease can have.
+const LEASE_ID_MAX: u64 = (1 << 63) - 1;
 
 /// Which way a message goes: 64-bit numbers are read in two forms and written in one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,13 +27,56 @@ enum Way {
     Out,
 }
 
+/// What a request must have. Zero or nothing is as good as missing.
+struct Needs {
+    message: &'static str,
+    all: &'static [&'static str],
+    /// Exactly one of these.
+    one: &'static [&'static str],
+    /// One or more of these.
+    any: &'static [&'static str],
+}
+
+impl Needs {
+    const fn all(message: &'static str, all: &'static [&'static str]) -> Needs {
+        Needs { message, all, one: &[], any: &[] }
+    }
+}
+
+/// A request for locks names one or several.
+const LOCKS: &[&str] = &["name", "names"];
+
+static NEEDS: [Needs; 11] = [
+    Needs { one: LOCKS, ..Needs::all("LockRequest", &["lease_id"]) },
+    Needs { one: LOCKS, ..Needs::all("ConvertRequest", &["lease_id"]) },
+    Needs { one: LOCKS, any: &["lease_id", "fencing_token"], ..Needs::all("UnlockRequest", &[]) },
+    Needs { any: &["seq", "name"], ..Needs::all("CancelWaitRequest", &["lease_id"]) },
+    Needs::all("ForceReleaseRequest", &["name", "fencing_token", "reason"]),
+    Needs::all("GetLockRequest", &["name"]),
+    Needs { any: &["ttl", "ttl_ms"], ..Needs::all("LeaseGrantRequest", &[]) },
+    Needs::all("LeaseRevokeRequest", &["id"]),
+    Needs::all("LeaseKeepAliveRequest", &["id"]),
+    Needs::all("LeaseTimeToLiveRequest", &["id"]),
+    Needs::all("SeqRange", &["first", "last"]),
+];
+
+impl Needs {
+    fn of(message: &MessageDescriptor) -> Option<&'static Needs> {
+        NEEDS.iter().find(|needs| needs.message == message.name())
+    }
+}
+
 fn document() -> Value {
     let mut schemas = Map::new();
     let mut paths = Map::new();
     for page in &PAGES {
-        let mut answers = json!({ "200": { "description": "As asked.", "content": { page.kind: {} } } });
+        let kinds: Map<String, Value> =
+            page.kinds.iter().map(|kind| ((*kind).to_owned(), json!({}))).collect();
+        let mut answers = json!({ "200": { "description": "As asked.", "content": kinds } });
         if page.path == "/readyz" {
-            answers["503"] = json!({ "description": "Not ready.", "content": { page.kind: {} } });
+            answers["503"] = json!({ "description": "Not ready.", "content": kinds });
+            let error = content(&error_schema());
+            answers["default"] = json!({ "description": "It failed.", "content": error });
         }
         paths.insert(page.path.to_owned(), json!({ "get": { "summary": page.says, "responses": answers } }));
     }
@@ -40,8 +89,10 @@ fn document() -> Value {
         path[verb] = operation(endpoint, &mut schemas);
     }
     add_schema(&message("Error"), Way::Out, &mut schemas);
-    // Errors say their code by name here.
-    schemas["Error"]["properties"]["code"]["type"] = "string".into();
+    // Errors say their code by name here, and leave out what says nothing.
+    schemas["Error"]["properties"]["code"] =
+        json!({ "type": "string", "description": "The gRPC code, by name." });
+    schemas["Error"]["required"] = json!(ALWAYS);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -59,17 +110,12 @@ fn operation(endpoint: &Endpoint, schemas: &mut Map<String, Value>) -> Value {
     let method = endpoint.method();
     let (input, output) = (method.input(), method.output());
     add_schema(&output, Way::Out, schemas);
-    let error = json!({
-        "type": "object",
-        "required": ["error"],
-        "properties": { "error": reference(&message("Error")) },
-    });
     let mut operation = json!({
         "operationId": method.name(),
         "summary": comment(&method.parent_service().parent_file(), method.path()),
         "responses": {
             "200": { "description": "The answer.", "content": content(&reference(&output)) },
-            "default": { "description": "It failed.", "content": content(&error) },
+            "default": { "description": "It failed.", "content": content(&error_schema()) },
         },
     });
     if endpoint.verb == Verb::Get {
@@ -78,7 +124,27 @@ fn operation(endpoint: &Endpoint, schemas: &mut Map<String, Value>) -> Value {
         add_schema(&input, Way::In, schemas);
         operation["requestBody"] = json!({ "required": true, "content": content(&reference(&input)) });
     }
+    if let Some(status) = endpoint.missed {
+        operation["responses"][status.as_str()] = json!({
+            "description": "Another answer than what was asked for: the lock is not held, or the lease has ended.",
+            "content": content(&reference(&output)),
+        });
+        operation["parameters"] = json!([{
+            "name": MISSED,
+            "in": "query",
+            "description": format!("Has such an answer sent with the status {MISSED_AS}, as all others are."),
+            "schema": { "type": "string", "enum": [MISSED_AS] },
+        }]);
+    }
     operation
+}
+
+fn error_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": { "error": reference(&message("Error")) },
+    })
 }
 
 fn content(schema: &Value) -> Value {
@@ -86,11 +152,17 @@ fn content(schema: &Value) -> Value {
 }
 
 fn parameter(field: &FieldDescriptor, schemas: &mut Map<String, Value>) -> Value {
+    let needed = Needs::of(field.parent_message()).is_some_and(|needs| needs.all.contains(&field.name()));
+    let mut schema = one(field, Way::In, schemas);
+    if needed {
+        must_say_something(field, &mut schema);
+    }
     json!({
         "name": field.name(),
         "in": "query",
+        "required": needed,
         "description": comment(&field.parent_file(), field.path()),
-        "schema": one(&field.kind(), Way::In, schemas),
+        "schema": schema,
     })
 }
 
@@ -107,9 +179,12 @@ fn add_schema(message: &MessageDescriptor, way: Way, schemas: &mut Map<String, V
     schemas.insert(message.name().to_owned(), Value::Null);
     let mut properties = Map::new();
     for field in message.fields() {
-        let mut schema = one(&field.kind(), way, schemas);
+        let mut schema = one(&field, way, schemas);
         if field.is_list() {
             schema = json!({ "type": "array", "items": schema });
+            if let (Way::In, Some(max)) = (way, elements_max(&field)) {
+                schema["maxItems"] = max.into();
+            }
         }
         schema["description"] = comment(&field.parent_file(), field.path()).into();
         properties.insert(field.name().to_owned(), schema);
@@ -119,23 +194,101 @@ fn add_schema(message: &MessageDescriptor, way: Way, schemas: &mut Map<String, V
         "description": comment(&message.parent_file(), message.path()),
         "properties": properties,
     });
-    if way == Way::In {
-        schema["additionalProperties"] = false.into();
+    match way {
+        Way::In => {
+            schema["additionalProperties"] = false.into();
+            if let Some(needs) = Needs::of(message) {
+                add_needs(&mut schema, message, needs);
+            }
+        }
+        Way::Out => {
+            let always = message.fields().filter(is_always_written);
+            schema["required"] = always.map(|field| field.name().to_owned()).collect();
+        }
     }
     schemas.insert(message.name().to_owned(), schema);
 }
 
-fn one(kind: &Kind, way: Way, schemas: &mut Map<String, Value>) -> Value {
-    match (kind, way) {
+fn add_needs(schema: &mut Value, message: &MessageDescriptor, needs: &Needs) {
+    let field = |name: &str| message.get_field_by_name(name).expect("a test knows");
+    if !needs.all.is_empty() {
+        schema["required"] = json!(needs.all);
+    }
+    for name in needs.all {
+        must_say_something(&field(name), &mut schema["properties"][name]);
+    }
+    let alone = |name: &&str| {
+        let mut says = json!({});
+        must_say_something(&field(name), &mut says);
+        json!({ "required": [name], "properties": { *name: says } })
+    };
+    if !needs.one.is_empty() {
+        schema["oneOf"] = needs.one.iter().map(alone).collect();
+    }
+    if !needs.any.is_empty() {
+        schema["anyOf"] = needs.any.iter().map(alone).collect();
+    }
+}
+
+/// Zero and nothing are no value of a field that must be there.
+fn must_say_something(field: &FieldDescriptor, schema: &mut Value) {
+    let (rule, value) = match field.kind() {
+        _ if field.is_list() => ("minItems", json!(1)),
+        Kind::String => ("minLength", json!(1)),
+        _ => ("not", json!({ "enum": [0, "0"] })),
+    };
+    schema[rule] = value;
+}
+
+/// How many letters a text may have at most; its limit is one on bytes, of which a letter has one or more.
+fn letters_max(field: &FieldDescriptor) -> Option<usize> {
+    match field.name() {
+        "name" | "names" | "near" | "prefix" => Some(Name::BYTES_MAX),
+        "owner" => Some(Owner::BYTES_MAX),
+        "client_id" => Some(ClientId::BYTES_MAX),
+        "metadata" | "reason" => Some(Metadata::BYTES_MAX),
+        _ => None,
+    }
+}
+
+fn elements_max(field: &FieldDescriptor) -> Option<usize> {
+    match field.name() {
+        "names" => Some(NAMES_MAX),
+        "acked" => Some(SEQ_RANGES_MAX),
+        _ => None,
+    }
+}
+
+/// A field, or an element of one that is a list.
+fn one(field: &FieldDescriptor, way: Way, schemas: &mut Map<String, Value>) -> Value {
+    match (&field.kind(), way) {
         (Kind::Bool, _) => json!({ "type": "boolean" }),
+        (Kind::Uint64, Way::In) if is_lease_id(field) => json!({
+            "type": ["string", "integer"],
+            "pattern": "^(0|[1-9][0-9]{0,18}|L-[0-9A-Fa-f]{16})$",
+            "minimum": 0,
+            "maximum": LEASE_ID_MAX,
+        }),
         (Kind::Uint64, Way::In) => {
-            json!({ "type": ["string", "integer"], "pattern": "^[0-9]+$", "minimum": 0 })
+            let (pattern, max) = ("^[0-9]{1,20}$", u64::MAX);
+            json!({ "type": ["string", "integer"], "pattern": pattern, "minimum": 0, "maximum": max })
         }
+        (Kind::String, Way::In) => match letters_max(field) {
+            Some(max) => json!({ "type": "string", "maxLength": max }),
+            None => json!({ "type": "string" }),
+        },
         (Kind::Uint64, Way::Out) => json!({ "type": "string", "pattern": "^[0-9]+$" }),
-        (Kind::Int64, Way::In) => json!({ "type": ["integer", "string"], "pattern": "^-?[0-9]+$" }),
+        (Kind::Int64, Way::In) => json!({
+            "type": ["integer", "string"],
+            "pattern": "^-?[0-9]{1,19}$",
+            "minimum": i64::MIN,
+            "maximum": i64::MAX,
+        }),
         (Kind::Int64, Way::Out) => json!({ "type": "integer", "format": "int64" }),
         (Kind::Uint32, _) => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
-        (Kind::Int32, _) => json!({ "type": "integer", "format": "int32" }),
+        (Kind::Int32, _) => {
+            json!({ "type": "integer", "format": "int32", "minimum": i32::MIN, "maximum": i32::MAX })
+        }
         (Kind::Enum(of), _) => json!({ "type": "string", "enum": names_of(of) }),
         (Kind::Message(of), _) => {
             add_schema(of, way, schemas);
@@ -213,5 +366,34 @@ mod tests {
         assert_eq!(schemas["LockRequest"]["properties"]["lease_id"]["type"], json!(["string", "integer"]));
         assert_eq!(schemas["LockResponse"]["properties"]["fencing_token"]["type"], "string");
         assert_eq!(schemas["LockRequest"]["additionalProperties"], false);
+    }
+
+    #[test]
+    fn lengths_and_what_must_be_there_are_described() {
+        let document = document();
+        let schemas = &document["components"]["schemas"];
+        let lock = &schemas["LockRequest"];
+        assert_eq!(lock["required"], json!(["lease_id"]));
+        let one = [("name", "minLength"), ("names", "minItems")]
+            .map(|(field, rule)| json!({ "required": [field], "properties": { field: { rule: 1 } } }));
+        assert_eq!(lock["oneOf"], json!(one));
+        assert_eq!(lock["properties"]["lease_id"]["not"], json!({ "enum": [0, "0"] }));
+        assert_eq!(lock["properties"]["name"]["maxLength"], 512);
+        assert_eq!(
+            (&lock["properties"]["names"]["maxItems"], &lock["properties"]["names"]["items"]["maxLength"]),
+            (&json!(64), &json!(512))
+        );
+        assert!(schemas["LockResponse"]["required"].as_array().unwrap().contains(&json!("acquired")));
+        assert_eq!(schemas["Error"]["required"], json!(ALWAYS));
+        let get = &document["paths"]["/v1/lock"]["get"]["parameters"][0];
+        assert_eq!((&get["name"], &get["required"]), (&json!("name"), &json!(true)));
+        let statuses = document["paths"]["/v1/lock"]["post"]["responses"].as_object().unwrap();
+        assert_eq!(statuses.keys().collect::<Vec<_>>(), ["200", "423", "default"]);
+        for needs in &NEEDS {
+            let message = message(needs.message);
+            for field in needs.all.iter().chain(needs.one).chain(needs.any) {
+                assert!(message.get_field_by_name(field).is_some(), "{}.{field}", needs.message);
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tollgate_replica::Host;
+use tollgate_types::Limits;
 
 /// One group, as it was seen.
 #[cfg_attr(test, derive(Default))]
@@ -18,6 +19,15 @@ pub(super) struct Seen {
     applied: u64,
     locks: u64,
     leases: u64,
+    /// None of a witness.
+    limits: Option<Limits>,
+}
+
+impl Seen {
+    /// The limits in force in the group.
+    pub(super) fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,6 +58,7 @@ pub(super) fn look(host: &Host) -> Vec<Seen> {
             // A witness keeps no state: it has none of either.
             locks: state.map_or(0, tollgate_core::State::lock_count),
             leases: state.map_or(0, tollgate_core::State::lease_count),
+            limits: state.map(|state| state.limits().clone()),
         })
     };
     host.groups().filter_map(seen).collect()

@@ -49,6 +49,7 @@ const CODES: [&str; 17] = [
 
 const UNARY: &str = "unary";
 
+const OK: usize = 0;
 const CANCELED: usize = 1;
 const UNKNOWN: usize = 2;
 
@@ -97,7 +98,7 @@ struct Method {
     started: Counter,
     seconds: Histogram,
     handled: Handled,
-    /// By code. A code that never came has no series.
+    /// By code. A failure that never came has no series.
     by_code: [OnceLock<Counter>; CODES.len()],
 }
 
@@ -112,13 +113,16 @@ impl Calls {
         let says = "How long calls took on this server; a stream, from its begin to its end";
         let seconds = add(registry, "grpc_server_handling_seconds", says, seconds);
         let method = |labels: MethodLabels| {
-            Arc::new(Method {
+            let method = Method {
                 started: started.get_or_create_owned(&labels),
                 seconds: seconds.get_or_create_owned(&labels),
                 handled: handled.clone(),
                 by_code: Default::default(),
                 labels,
-            })
+            };
+            // There before it counts, like all others.
+            method.handled(OK);
+            Arc::new(method)
         };
         let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the compiler made it");
         let described: Vec<MethodDescriptor> =

@@ -21,7 +21,7 @@ fn lock() -> Op {
 
 #[track_caller]
 fn says(metrics: &Metrics, line: &str) {
-    let text = metrics.render();
+    let text = metrics.render(Exposition::OpenMetrics);
     assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
 }
 
@@ -66,11 +66,11 @@ fn a_failure_counts_by_its_first_reason() {
 fn p16_what_clients_call_things_makes_no_series() {
     let metrics = Metrics::new();
     metrics.operation(&lock(), &grant(0, 1, 0), SOON);
-    let before = metrics.render().lines().count();
+    let before = metrics.render(Exposition::OpenMetrics).lines().count();
     for token in 2..1_000 {
         metrics.operation(&lock(), &grant(0, token, 0), SOON);
     }
-    let text = metrics.render();
+    let text = metrics.render(Exposition::OpenMetrics);
     assert_eq!(text.lines().count(), before);
     assert!(!text.contains("secret") && !text.contains("4711"));
 }
@@ -106,6 +106,34 @@ fn what_the_node_tells_is_counted() {
 }
 
 #[test]
+fn counters_are_there_before_they_count() {
+    let metrics = Metrics::new();
+    for line in [
+        r#"tollgate_snapshots_total{event="saved"} 0"#,
+        r#"tollgate_snapshots_total{event="damaged"} 0"#,
+        r#"tollgate_failures_total{reason="LIMIT_EXCEEDED"} 0"#,
+        r#"tollgate_lease_ends_total{reason="LEASE_EXPIRED"} 0"#,
+        r#"tollgate_connections{door="http"} 0"#,
+    ] {
+        says(&metrics, line);
+    }
+    let handled = r#"tollgate.v1.LockService",grpc_method="Lock",grpc_code="OK"} 0"#;
+    assert!(metrics.render(Exposition::OpenMetrics).contains(handled));
+}
+
+#[test]
+fn the_limits_in_force_are_the_lowest_of_all_groups() {
+    use tollgate_types::Limits;
+    let metrics = Metrics::new();
+    metrics.limit("connections_max", 20_000);
+    let groups = [Limits { locks_max: 9, ..Limits::DEFAULT }, Limits { locks_max: 7, ..Limits::DEFAULT }];
+    metrics.limits.set_lowest(groups.iter());
+    metrics.limits.set_lowest([].iter());
+    says(&metrics, r#"tollgate_limit{limit="locks_max"} 7"#);
+    says(&metrics, r#"tollgate_limit{limit="connections_max"} 20000"#);
+}
+
+#[test]
 fn connections_count_while_they_are_open() {
     let metrics = Metrics::new();
     let (first, second) = (metrics.connection("grpc"), metrics.connection("grpc"));
@@ -120,12 +148,15 @@ fn connections_count_while_they_are_open() {
 
 #[test]
 fn the_text_ends_as_openmetrics_demands_and_knows_the_process() {
-    let text = Metrics::new().render();
+    let text = Metrics::new().render(Exposition::OpenMetrics);
     assert!(text.ends_with("# EOF\n"));
     assert!(text.contains("tollgate_build_info{version="));
     if cfg!(target_os = "linux") {
-        assert!(text.contains("\nprocess_resident_memory_bytes "));
-        assert!(text.contains("\nprocess_cpu_seconds_total "));
+        for name in
+            ["cpu_seconds_total", "start_time_seconds", "open_fds", "max_fds", "resident_memory_bytes"]
+        {
+            assert!(text.contains(&format!("\nprocess_{name} ")), "{name}");
+        }
     }
 }
 
@@ -135,13 +166,10 @@ const PAGE: &str = include_str!("../../../../docs/operations.md");
 #[test]
 fn the_page_for_operators_names_every_metric_and_no_other() {
     let metrics = Metrics::new();
-    // Nothing is told of a family without members.
-    metrics.failures.get_or_create(&Reason { reason: "OVERLOADED" }).inc();
-    metrics.lease_ends.get_or_create(&Reason { reason: "RELEASED" }).inc();
-    metrics.snapshots.get_or_create(&Event { event: "saved" }).inc();
-    let _open = metrics.connection("grpc");
+    // Nothing is told of a family without members, and the limits are told when they are known.
+    metrics.limit("connections_max", 7);
     metrics.groups.set(&[groups::Seen::default()]);
-    let text = metrics.render();
+    let text = metrics.render(Exposition::OpenMetrics);
     let type_of = |line: &str| {
         let (name, kind) = line.strip_prefix("# TYPE tollgate_")?.split_once(' ')?;
         Some(format!("tollgate_{name}{}", if kind == "info" { "_info" } else { "" }))

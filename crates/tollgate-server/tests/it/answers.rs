@@ -4,6 +4,7 @@ use crate::sessions::Cluster;
 use prost::Message;
 use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
+use tollgate_server::metrics::Exposition;
 use tollgate_types::Address;
 
 /// What gRPC clients take in a message unless told otherwise.
@@ -85,7 +86,7 @@ async fn what_a_session_is_refused_is_counted() {
     let metrics = cluster.servers[0].metrics();
     let counted = |reason: &str| {
         let line = format!("tollgate_failures_total{{reason=\"{reason}\"}} ");
-        let text = metrics.render();
+        let text = metrics.render(Exposition::OpenMetrics);
         text.lines().find_map(|it| it.strip_prefix(&line)?.parse().ok()).unwrap_or(0)
     };
     let mut session = cluster.session(0).await;

@@ -39,7 +39,7 @@ async fn a_lock_with_slashes_in_its_name_is_taken_seen_and_given_back() {
     assert_eq!((&granted["acquired"], &granted["mode"]), (&json!(true), &json!("EXCLUSIVE")));
     let token: u64 = granted["fencing_token"].as_str().unwrap().parse().unwrap();
     let busy = served.post("/v1/try-lock", &lock("db/migrate/ä", &second, 0)).await;
-    assert_eq!((busy.status, &busy.json()["acquired"]), (200, &json!(false)));
+    assert_eq!((busy.status, &busy.json()["acquired"]), (423, &json!(false)));
     assert_eq!(busy.json()["holders"][0]["lease_id"], json!(first));
 
     let seen = served.get("/v1/lock?name=db%2Fmigrate%2F%C3%A4").await.json();
@@ -56,8 +56,135 @@ async fn a_lock_with_slashes_in_its_name_is_taken_seen_and_given_back() {
     let unlock = json!({ "name": "db/migrate/ä", "lease_id": first, "fencing_token": token });
     assert_eq!(served.post("/v1/unlock", &unlock).await.status, 200);
     let again = served.post("/v1/unlock", &unlock).await;
-    assert_eq!((again.status, &again.json()["error"]["reason"]), (400, &json!("NOT_HELD")));
-    assert_eq!(again.json()["error"]["code"], "FAILED_PRECONDITION");
+    assert_eq!((again.status, &again.json()["error"]["reason"]), (404, &json!("NOT_HELD")));
+    assert_eq!(again.json()["error"]["code"], "NOT_FOUND");
+    assert!(again.json()["error"]["message"].as_str().unwrap().contains("nothing was held"), "{again:?}");
+    served.post("/v1/lock", &lock("db/migrate/ä", &first, 0)).await;
+    let stale = served.post("/v1/unlock", &unlock).await;
+    assert_eq!((stale.status, &stale.json()["error"]["reason"]), (400, &json!("STALE_TOKEN")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_granted_and_a_lease_that_has_ended_have_a_status_that_says_so() {
+    let served = Served::start().await;
+    let (first, second) = (lease(&served).await, lease(&served).await);
+    assert_eq!(served.post("/v1/lock", &lock("jobs", &first, 0)).await.status, 200);
+    for (path, timeout_ms) in [("/v1/lock", 0), ("/v1/lock", 1), ("/v1/try-lock", 0)] {
+        let busy = served.post(path, &lock("jobs", &second, timeout_ms)).await;
+        assert_eq!(busy.status, 423, "{path}: {busy:?}");
+        let plain = served.post(&format!("{path}?missed=200"), &lock("jobs", &second, timeout_ms)).await;
+        assert_eq!(plain.status, 200, "{path}: {plain:?}");
+        for answer in [busy.json(), plain.json()] {
+            assert_eq!((&answer["acquired"], &answer["fencing_token"]), (&json!(false), &json!("0")));
+            assert_eq!(answer["holders"][0]["lease_id"], json!(first));
+        }
+    }
+    let shared = |lease: &str| json!({ "name": "shared", "lease_id": lease, "mode": "SHARED" });
+    for lease in [&first, &second] {
+        assert_eq!(served.post("/v1/lock", &shared(lease)).await.status, 200);
+    }
+    let upgrade = json!({ "name": "shared", "lease_id": first });
+    assert_eq!(served.post("/v1/convert", &upgrade).await.status, 423);
+
+    let keep_alive = json!({ "id": second });
+    assert_eq!(served.post("/v1/lease/keep-alive", &keep_alive).await.status, 200);
+    assert_eq!(served.post("/v1/lease/revoke", &keep_alive).await.status, 200);
+    let ended = served.post("/v1/lease/keep-alive", &keep_alive).await;
+    assert_eq!((ended.status, &ended.json()["ttl_ms"]), (404, &json!(0)));
+    let plain = served.post("/v1/lease/keep-alive?missed=200", &keep_alive).await;
+    assert_eq!((plain.status, &plain.json()["ttl_ms"]), (200, &json!(0)));
+    let typo = served.post("/v1/lock?timeout_ms=5", &lock("jobs", &first, 0)).await;
+    assert_eq!((typo.status, &typo.json()["error"]["field"]), (400, &json!("timeout_ms")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_is_no_text_is_refused_and_not_guessed_at() {
+    let served = Served::start().await;
+    for (path, field) in [
+        ("/v1/lock?name=%ff", "name"),
+        ("/v1/lock?name=jobs%C3", "name"),
+        ("/v1/lock?name=%zz", "name"),
+        ("/v1/locks?prefix=%c3%28", "prefix"),
+        ("/v1/locks?cursor=%ff", "cursor"),
+        ("/v1/lease?id=%ff", "id"),
+        ("/v1/leases?%ff=1", "query"),
+        ("/readyz?verbose=%ff", "verbose"),
+    ] {
+        let refused = served.get(path).await;
+        assert_eq!(
+            (refused.status, &refused.json()["error"]["reason"]),
+            (400, &json!("BAD_FIELD")),
+            "{path}"
+        );
+        assert_eq!(refused.json()["error"]["field"], field, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_may_be_named_as_people_see_it_and_not_in_digits_that_may_be_hex() {
+    let served = Served::start().await;
+    let id = "1234567890123456";
+    let grant = json!({ "id": id, "ttl_ms": 60_000, "client_id": "test" });
+    assert_eq!(served.post("/v1/lease/grant", &grant).await.json()["id"], json!(id));
+    let shown = "L-000462d53c8abac0";
+    assert_eq!(served.get(&format!("/v1/lease?id={shown}")).await.json()["id"], json!(id));
+    assert_eq!(served.post("/v1/lock", &lock("jobs", shown, 0)).await.status, 200);
+    assert_eq!(served.post("/v1/lease/keep-alive", &json!({ "id": shown })).await.json()["id"], json!(id));
+    let unlock = json!({ "name": "jobs", "lease_id": shown });
+    assert_eq!(served.post("/v1/unlock", &unlock).await.status, 200);
+    let refused = served.get("/v1/lease?id=0000000000001234").await;
+    assert_eq!((refused.status, &refused.json()["error"]["field"]), (400, &json!("id")));
+    let says = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(says.contains("L-0000000000001234") && says.contains("L-00000000000004d2"), "{says}");
+    let gone = served.get("/v1/lease?id=L-00000000000004d2").await.json();
+    assert!(
+        gone["error"]["message"].as_str().unwrap().contains("lease L-00000000000004d2 not found"),
+        "{gone}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_request_is_said_to_need_it_needs() {
+    let served = Served::start().await;
+    let document = served.get("/openapi.json").await.json();
+    let some = |field: &str| match field {
+        "name" | "names" | "reason" => json!("jobs"),
+        _ => json!(7),
+    };
+    let mut asked = 0;
+    for (path, verbs) in document["paths"].as_object().unwrap() {
+        if let Some(body) = verbs["post"].get("requestBody") {
+            let reference = body["content"]["application/json"]["schema"]["$ref"].as_str().unwrap();
+            let schema = &document["components"]["schemas"][reference.rsplit('/').next().unwrap()];
+            let all = schema["required"].as_array().cloned().unwrap_or_default();
+            let first = |rule: &str| schema[rule][0]["required"].get(0).cloned();
+            let needed: Vec<Value> = all.into_iter().chain(first("oneOf")).chain(first("anyOf")).collect();
+            for missing in &needed {
+                let others =
+                    needed.iter().filter(|field| *field != missing).map(|field| field.as_str().unwrap());
+                let body: Value = others.map(|field| (field.to_owned(), some(field))).collect();
+                let refused = served.post(path, &body).await;
+                assert_eq!(
+                    (refused.status, &refused.json()["error"]["reason"]),
+                    (400, &json!("BAD_FIELD")),
+                    "{path} {body}"
+                );
+                asked += 1;
+            }
+        }
+        for parameter in verbs["get"]["parameters"].as_array().into_iter().flatten() {
+            if parameter["required"] == json!(true) {
+                let refused = served.get(path).await;
+                assert_eq!(
+                    (refused.status, &refused.json()["error"]["field"]),
+                    (400, &parameter["name"]),
+                    "{path}"
+                );
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked > 15, "{asked}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,6 +248,9 @@ async fn a_name_that_is_not_the_clusters_is_refused() {
     let served = Served::start().await;
     for (host, status) in [("evil.example:7402", 403), ("localhost:7402", 200)] {
         assert_eq!(served.get_as(host, "/v1/locks").await.status, status, "{host}");
+        for path in ["/livez", "/readyz", "/metrics"] {
+            assert_eq!(served.get_as(host, path).await.status, 200, "{path} is for probes, by any name");
+        }
     }
 }
 
@@ -170,9 +300,20 @@ async fn metrics_tell_of_the_node_and_its_groups() {
     let served = Served::start().await;
     lease(&served).await;
     served.sample().await;
+    let open =
+        served.send("GET", "/metrics", "Accept: application/openmetrics-text;version=1.0.0\r\n", b"").await;
+    assert!(
+        open.head.contains("application/openmetrics-text") && open.body.ends_with("# EOF\n"),
+        "{}",
+        open.head
+    );
     let answer = served.get("/metrics").await;
-    assert!(answer.head.contains("application/openmetrics-text"), "{}", answer.head);
+    assert!(answer.head.contains("text/plain; version=0.0.4"), "{}", answer.head);
+    assert!(
+        !answer.body.contains("EOF") && answer.body.contains("# TYPE tollgate_elections_won_total counter")
+    );
     for line in [
+        "tollgate_limit{limit=\"locks_max\"} 10000000",
         "tollgate_elections_won_total 1",
         "tollgate_group_is_leader{group=\"0\"} 1",
         "tollgate_group_leases{group=\"0\"} 1",

@@ -12,5 +12,6 @@ mod operators;
 mod over_groups;
 mod sessions;
 mod stopping;
+mod undelivered;
 mod watches;
 mod whole_answers;

@@ -4,6 +4,8 @@ use crate::many_groups;
 use crate::sessions::{Cluster, PATIENCE};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tollgate_proto::error_of_status;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::election_service_client::ElectionServiceClient;
@@ -116,5 +118,30 @@ async fn leadership_is_handed_on_by_any_node_and_what_can_not_be_is_refused_at_o
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     }
     assert_eq!(led, [1, 2, 3].into());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_answers_by_the_names_that_it_was_given_and_by_no_other() {
+    let cluster = Cluster::start_with(&[false], &[("node.hosts", "Locks.example")]).await;
+    let address = cluster.servers[0].addresses().http;
+    let status = async |host: &str, path: &str| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    for (host, path, expected) in [
+        ("locks.example", "/v1/locks", "200"),
+        ("LOCKS.example:7402", "/v1/locks", "200"),
+        ("evil.example", "/v1/locks", "403"),
+        ("evil.example", "/openapi.json", "403"),
+        ("evil.example", "/livez", "200"),
+        ("evil.example", "/metrics", "200"),
+    ] {
+        assert_eq!(status(host, path).await, expected, "{host}{path}");
+    }
     cluster.stop().await;
 }

@@ -6,9 +6,7 @@ use crate::exit::Exit;
 use crate::failure::failed;
 use crate::globals::Globals;
 use crate::output::{Look, Output, Table, cell};
-use crate::view::{
-    client_text, freshness, lock_json, missing_text, or_dash, span_or_dash, warn_of_age,
-};
+use crate::view::{client_text, freshness, lock_json, missing_text, or_dash, span_or_dash, warn_of_age};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use tollgate_client::{Client, LockInfo};

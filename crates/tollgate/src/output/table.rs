@@ -130,7 +130,7 @@ mod tests {
         table.row(vec![cell("a\u{202e}b\u{1b}[2J\n"), cell(1)]);
         assert_eq!(
             table.render(Paint::PLAIN, None),
-            "NAME                        TOKEN\na\\u{202e}b\\u{1b}[2J\\u{a}  1\n"
+            "NAME                      TOKEN\na\\u{202e}b\\u{1b}[2J\\u{a}  1\n"
         );
     }
 

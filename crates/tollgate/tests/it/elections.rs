@@ -74,7 +74,7 @@ async fn p10_what_a_leader_says_is_changed_once_anywhere_and_outlives_a_leader_o
     let stale = elections(&cluster, far).proclaim(proclaim(1, token - 1, b"stale", 2)).await.unwrap_err();
     assert_eq!(stale.code(), Code::FailedPrecondition, "{stale:?}");
     let stranger = elections(&cluster, far).proclaim(proclaim(2, token, b"other", 1)).await.unwrap_err();
-    assert_eq!(stranger.code(), Code::FailedPrecondition, "{stranger:?}");
+    assert_eq!(stranger.code(), Code::NotFound, "{stranger:?}");
     // One who stood for election before says what it says by now, whatever it asks with.
     let standing = elections(&cluster, far).campaign(campaign(1, b"third", 0)).await.unwrap().into_inner();
     assert_eq!(standing.leader.unwrap().value, b"second");
@@ -106,7 +106,7 @@ async fn p10_what_a_leader_says_is_changed_once_anywhere_and_outlives_a_leader_o
     assert!(elected.elected && elected.leader.unwrap().value == b"next");
     until_says(&mut observed, b"next").await;
     let late = elections(&cluster, near).proclaim(proclaim(1, token, b"late", 4)).await.unwrap_err();
-    assert_eq!(late.code(), Code::FailedPrecondition, "{late:?}");
+    assert_eq!(late.code(), Code::NotFound, "{late:?}");
     assert_eq!(leader(&cluster, near).await.value, b"next");
     let token = leader(&cluster, far).await.fencing_token;
     elections(&cluster, far).proclaim(proclaim(2, token, b"last", 2)).await.unwrap();

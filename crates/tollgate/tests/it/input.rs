@@ -21,6 +21,10 @@ fn bad(op: Op, field: &'static str) -> Wrong {
     (op, Code::InvalidArgument, ErrorReason::BadField, field)
 }
 
+fn too_large(op: Op, field: &'static str) -> Wrong {
+    (op, Code::ResourceExhausted, ErrorReason::LimitExceeded, field)
+}
+
 /// Requests that are wrong in one thing each. Lease 7 lives.
 fn wrong() -> Vec<Wrong> {
     let lock = || v1::LockRequest { name: "jobs".into(), lease_id: 7, ..Default::default() };
@@ -40,15 +44,16 @@ fn wrong() -> Vec<Wrong> {
     vec![
         bad(Op::Lock(named("")), "name"),
         bad(Op::Lock(named("a\nb")), "name"),
-        bad(Op::Lock(named(&"x".repeat(513))), "name"),
+        too_large(Op::Lock(named(&"x".repeat(513))), "name"),
         bad(Op::Lock(v1::LockRequest { mode: 99, ..lock() }), "mode"),
         bad(Op::Lock(v1::LockRequest { mode: -1, ..lock() }), "mode"),
         bad(Op::Lock(v1::LockRequest { permits: 3, of: 2, ..lock() }), "permits"),
         bad(Op::Lock(v1::LockRequest { timeout_ms: -2, ..lock() }), "timeout_ms"),
         bad(Op::Lock(v1::LockRequest { lock_delay_ms: -1, ..lock() }), "lock_delay_ms"),
         bad(Op::Lock(v1::LockRequest { max_hold_ms: -1, ..lock() }), "max_hold_ms"),
-        bad(Op::Lock(v1::LockRequest { owner: "o".repeat(600), ..lock() }), "owner"),
-        bad(Op::Lock(v1::LockRequest { metadata: "m".repeat(5_000), ..lock() }), "metadata"),
+        too_large(Op::Lock(v1::LockRequest { owner: "o".repeat(600), ..lock() }), "owner"),
+        too_large(Op::Lock(v1::LockRequest { metadata: "m".repeat(5_000), ..lock() }), "metadata"),
+        too_large(Op::Lock(v1::LockRequest { names: vec!["n".into(); 65], ..named("") }), "names"),
         bad(Op::Lock(v1::LockRequest { lease_id: 0, ..lock() }), "lease_id"),
         bad(Op::Lock(v1::LockRequest { names: vec!["a".into(), String::new()], ..named("") }), "names"),
         bad(Op::Lock(v1::LockRequest { request: numbered(0, 0), ..lock() }), "request.seq"),
@@ -57,7 +62,7 @@ fn wrong() -> Vec<Wrong> {
         bad(Op::TryLock(named("")), "name"),
         stranger(Op::TryLock(v1::LockRequest { lease_id: 404, ..lock() })),
         bad(Op::Unlock(unlock("", 7)), "name"),
-        (Op::Unlock(unlock("jobs", 7)), Code::FailedPrecondition, ErrorReason::NotHeld, ""),
+        (Op::Unlock(unlock("jobs", 7)), Code::NotFound, ErrorReason::NotHeld, ""),
         bad(
             Op::Convert(v1::ConvertRequest {
                 name: "jobs".into(),
@@ -83,7 +88,7 @@ fn wrong() -> Vec<Wrong> {
         bad(Op::LeaseTimeToLive(v1::LeaseTimeToLiveRequest::default()), "id"),
         stranger(Op::LeaseTimeToLive(v1::LeaseTimeToLiveRequest { id: 404, ..Default::default() })),
         bad(put(b"", 1), "key"),
-        bad(put(b"k", (64 << 10) + 1), "value"),
+        too_large(put(b"k", (64 << 10) + 1), "value"),
         bad(Op::Get(v1::GetRequest::default()), "key"),
         bad(Op::Range(v1::RangeRequest::default()), "key"),
         bad(Op::Campaign(v1::CampaignRequest { lease_id: 7, ..Default::default() }), "name"),
@@ -158,7 +163,7 @@ async fn a_wrong_field_over_http_is_named_and_the_status_fits() {
     let long = format!(r#"{{"name": "{}", "lease_id": "7"}}"#, "x".repeat(513));
     let asks = [
         ("/v1/lock", r#"{"name": "", "lease_id": "7"}"#, 400, "name"),
-        ("/v1/lock", &long, 400, "name"),
+        ("/v1/lock", &long, 413, "name_bytes_max"),
         ("/v1/lock", r#"{"name": "jobs", "lease_id": "404"}"#, 404, "LEASE_NOT_FOUND"),
         ("/v1/lock", r#"{"name": "jobs", "lease_id": "7", "mode": "SIDEWAYS"}"#, 400, "mode"),
         ("/v1/lock", r#"{"name": "jobs", "lease_id": "seven"}"#, 400, "lease_id"),
@@ -249,11 +254,15 @@ async fn a_message_over_the_limit_is_refused_and_others_are_served() {
     for _ in 0..20 {
         let lock = v1::LockRequest { name: "x".repeat(5 << 20), lease_id: 7, ..v1::LockRequest::default() };
         let status = cluster.nodes[0].locks().lock(lock).await.unwrap_err();
-        assert!(matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted), "{status:?}");
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+        let error = error_of_status(&status).unwrap();
+        let limit = (error.reason(), error.limit.as_str(), error.limit_value, error.may_have_happened);
+        assert_eq!(limit, (ErrorReason::LimitExceeded, "frame_bytes_max", 4 << 20, false));
     }
     let body = format!(r#"{{"name": "{}"}}"#, "x".repeat(5 << 20));
     if let Some((status, answer)) = cluster.nodes[0].http("POST", "/v1/lock", &body).await {
-        assert!((400..500).contains(&status), "{status} {answer}");
+        assert_eq!(status, 413, "{answer}");
+        assert!(answer.contains("body_bytes_max"), "{answer}");
     }
     lives(&mut cluster.nodes[0]).await;
     let after = cluster.nodes[0].rss_bytes();

@@ -18,6 +18,13 @@ fn origin(loaded: &Loaded, path: &str) -> Origin {
 }
 
 #[test]
+fn a_node_may_be_asked_by_further_names() {
+    assert!(load(LEAST, &[], &[]).unwrap().config.node.hosts.is_empty());
+    let named = load(LEAST, &[("TOLLGATE_NODE_HOSTS", "Locks.example, locks")], &[]).unwrap().config;
+    assert_eq!(named.node.hosts, ["locks.example", "locks"]);
+}
+
+#[test]
 fn without_more_everything_has_its_default() {
     let Loaded { config, settings } = load_with("").unwrap();
     assert_eq!(config.raft, HostConfig::new(config.cluster.id, config.node.id));
