@@ -76,6 +76,21 @@ impl Admin {
         convert::node_status(self.client.unary_at(endpoint, ask).await?)
     }
 
+    /// How one member is doing, asked of itself, or by way of the gateway that the client is connected to.
+    pub async fn status_of_member(&self, member: &Member) -> Result<NodeStatus, Error> {
+        if self.client.pilot().is_behind_gateway() {
+            return self.status_by_gateway(member.node).await;
+        }
+        self.status_of(&member.client_address).await
+    }
+
+    /// A node that is down does not come up for being asked again, so it is asked once.
+    async fn status_by_gateway(&self, node: NodeId) -> Result<NodeStatus, Error> {
+        let request = v1::StatusRequest { node_id: node.number() };
+        let ask = |channel| async move { service(channel).status(request).await };
+        self.client.unary_once(ask).await.and_then(convert::node_status)
+    }
+
     /// As [`Admin::status`], by way of a gateway.
     async fn status_of_members(&self) -> Vec<EndpointStatus> {
         let members = match self.members().await {
@@ -87,12 +102,9 @@ impl Admin {
         };
         let mut asked = JoinSet::new();
         for member in members {
-            let client = self.client.clone();
+            let admin = self.clone();
             asked.spawn(async move {
-                let request = v1::StatusRequest { node_id: member.node.number() };
-                let ask = |channel| async move { service(channel).status(request).await };
-                // One that is down does not come up for being asked again.
-                let status = client.unary_once(ask).await.and_then(convert::node_status);
+                let status = admin.status_by_gateway(member.node).await;
                 (member.node, EndpointStatus { endpoint: member.client_address, status })
             });
         }

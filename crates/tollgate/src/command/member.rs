@@ -186,10 +186,10 @@ fn ls(globals: &Globals) -> anyhow::Result<Exit> {
 async fn versions(client: &Client, members: &[Member]) -> BTreeMap<NodeId, String> {
     let mut asked = JoinSet::new();
     for member in members.iter().filter(|member| !member.client_address.is_empty()) {
-        let (client, node, address) = (client.clone(), member.node, member.client_address.clone());
+        let (admin, member) = (client.admin(), member.clone());
         asked.spawn(async move {
-            let status = tokio::time::timeout(VERSION_PATIENCE, client.admin().status_of(&address)).await;
-            Some((node, status.ok()?.ok()?.version))
+            let status = tokio::time::timeout(VERSION_PATIENCE, admin.status_of_member(&member)).await;
+            Some((member.node, status.ok()?.ok()?.version))
         });
     }
     asked.join_all().await.into_iter().flatten().collect()

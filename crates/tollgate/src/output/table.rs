@@ -10,6 +10,9 @@ const GAP: &str = "  ";
 /// No column is cut to less.
 const NARROW: usize = 10;
 
+/// The first column, which names what the row is about, is cut to less only where it stands alone.
+const FIRST_NARROW: usize = 24;
+
 /// A cell: its text, and how it is painted.
 type Cell = (String, Look);
 
@@ -47,7 +50,8 @@ impl Table {
     }
 
     /// The lines of the table, at most so wide if that can be; empty without rows. What is too wide loses columns that
-    /// say nothing, and then the ends of long cells, those on the right first.
+    /// say nothing, and then the ends of long cells, those on the right first. Columns on the right go before the
+    /// names in the first are cut beyond recognition.
     pub(crate) fn render(&self, paint: Paint, width: Option<usize>) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -69,16 +73,15 @@ impl Table {
         let mut columns: Vec<(usize, usize)> =
             (0..self.headings.len()).map(|column| (column, self.width(column))).collect();
         let Some(width) = width else { return columns };
-        let all = |columns: &[(usize, usize)]| {
-            columns.iter().map(|(_, width)| width).sum::<usize>()
-                + GAP.len() * columns.len().saturating_sub(1)
-        };
-        if all(&columns) > width {
+        if total(&columns) > width {
             columns.retain(|(column, _)| self.rows.iter().any(|row| row[*column].0 != "-"));
         }
         // What is told first matters most.
+        while columns.len() > 1 && total(&narrowest(&columns)) > width {
+            columns.pop();
+        }
         for column in (0..columns.len()).rev() {
-            let too_wide = all(&columns).saturating_sub(width);
+            let too_wide = total(&columns).saturating_sub(width);
             let own = &mut columns[column].1;
             *own = own.saturating_sub(too_wide).max(NARROW.min(*own));
         }
@@ -89,6 +92,17 @@ impl Table {
         let cells = self.rows.iter().map(|row| row[column].0.chars().count());
         cells.chain([self.headings[column].len()]).max().unwrap_or(0)
     }
+}
+
+/// The width of all columns, given as (column, width), with the gaps between them.
+fn total(columns: &[(usize, usize)]) -> usize {
+    columns.iter().map(|(_, width)| width).sum::<usize>() + GAP.len() * columns.len().saturating_sub(1)
+}
+
+/// The columns, each cut as far as it may be beside others.
+fn narrowest(columns: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    let least = |place| if place == 0 { FIRST_NARROW } else { NARROW };
+    columns.iter().enumerate().map(|(place, &(column, width))| (column, width.min(least(place)))).collect()
 }
 
 /// Text first, spaces outside the paint.
@@ -144,6 +158,21 @@ mod tests {
         assert_eq!(table.render(Paint::PLAIN, Some(36)), dropped);
         let cut = "NAME        WHY\ndb/migrate  because of a lo…\n";
         assert_eq!(table.render(Paint::PLAIN, Some(28)), cut);
+    }
+
+    #[test]
+    fn columns_on_the_right_go_before_names_are_cut_beyond_recognition() {
+        let mut table = Table::new(&["NAME", "HOLDER", "WHY"]);
+        table.row(vec![
+            cell("a/lock/with/a/name/that/is/long"),
+            cell("somebody@somewhere"),
+            cell("of reasons"),
+        ]);
+        assert_eq!(
+            table.render(Paint::PLAIN, Some(40)),
+            "NAME                          HOLDER\na/lock/with/a/name/that/is/…  somebody@…\n"
+        );
+        assert_eq!(table.render(Paint::PLAIN, Some(20)), "NAME\na/lock/with/a/name/…\n");
     }
 
     #[test]

@@ -209,7 +209,7 @@ async fn what_is_no_protocol_at_all_is_refused_with_its_reason_where_there_is_a_
     }
     cluster::until("it is logged", || async {
         node.log().contains("a connection to the peer port was refused")
-            && node.log().contains("OtherCluster")
+            && node.log().contains("it belongs to another cluster")
     })
     .await;
     // HTTP/1 on the gRPC port, and HTTP/2 on the HTTP port.

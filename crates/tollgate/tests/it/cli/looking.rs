@@ -162,7 +162,7 @@ fn unlock_and_release_end_the_grant_that_is_meant_and_no_other() {
     unlock(&["--owner", owner]).with(64);
     unlock(&[]).with(64);
     unlock(&["--token", &stale]).with(1);
-    let wrong = unlock(&["--lease", "0x1", "--token", &token]).with(1);
+    let wrong = unlock(&["--lease", "L-0000000000000001", "--token", &token]).with(1);
     assert!(wrong.stderr.contains(lease), "{}", wrong.stderr);
     assert_eq!(cli.counts("looking/release"), (1, 0));
     unlock(&["--lease", lease, "--token", &token]).with(0);

@@ -172,7 +172,9 @@ async fn what_an_inner_run_can_not_give_back_stays_until_the_outermost_ends() {
     cluster.nodes[0].signal("CONT");
     let said = outer.stderr();
     assert!(
-        said.contains("nesting/kept could not be given back; it stays held until the outermost"),
+        said.contains(
+            "the cluster did not take nesting/kept back; it stays held until the outermost run ends"
+        ),
         "{said}"
     );
     outer.end().with(3);
@@ -183,7 +185,7 @@ async fn what_an_inner_run_can_not_give_back_stays_until_the_outermost_ends() {
 fn an_inner_run_whose_outer_lease_has_ended_is_79() {
     let cli = shared();
     let mut command = cli.command(&["run", "nesting/gone", "--", "true"]);
-    command.env("TOLLGATE_LEASE_ID", "0000000000000123").env("TOLLGATE_OWNER", "1");
+    command.env("TOLLGATE_LEASE_ID", "L-0000000000000123").env("TOLLGATE_OWNER", "1");
     let ended = super::Ended::of(&command.output().unwrap()).with(79);
     assert!(ended.stderr.contains("--own-lease"), "{}", ended.stderr);
 }
