@@ -12,6 +12,8 @@ MINUTES = 15
 NODES = 5
 GROUPS = 4
 GATEWAYS = 2
+# The commit whose binary `make test-upgrade` begins with.
+FROM = HEAD~1
 
 # Outside the workspace: its manifest says why.
 COMPARE = --manifest-path crates/tollgate-bench-compare/Cargo.toml
@@ -37,7 +39,7 @@ NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run dist strace valgrind hot-path test test-processes test-others test-slow python-client test-python-client lint \
+.PHONY: help run dist strace valgrind hot-path test test-processes test-others test-slow test-upgrade python-client test-python-client lint \
 	sim chaos mutants-core mutants-sim mutants-node fuzz bench bench-core bench-replica bench-storage bench-compare \
 	bench-compare-build peers
 
@@ -74,7 +76,18 @@ test-others:
 
 test-slow: strace ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
 	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties
-	cargo test -p tollgate --test it -- --ignored --nocapture --test-threads 1
+	cargo test -p tollgate --test it -- --ignored --nocapture --test-threads 1 --skip upgrades::
+
+# The earlier commit is built from a checkout of its own, which stays for the next time.
+BEFORE = target/upgrade-from/$(FROM)
+
+test-upgrade: ## Upgrade three nodes under load from the binary of an earlier commit: FROM=commit (the one before HEAD)
+	git rev-parse --verify --quiet $(FROM)^{commit} > /dev/null || { echo "no such commit: FROM=$(FROM)"; exit 1; }
+	rm -rf $(BEFORE)/source && mkdir -p $(BEFORE)/source
+	git archive $(FROM) | tar -x -C $(BEFORE)/source
+	cargo build --manifest-path $(BEFORE)/source/Cargo.toml --target-dir $(BEFORE)/target -p tollgate
+	TOLLGATE_BEFORE=$(CURDIR)/$(BEFORE)/target/debug/tollgate cargo test -p tollgate --test it -- \
+		--ignored --exact --nocapture upgrades::p4_p10_p12_an_upgrade_from_an_earlier_binary_under_load_is_told_to_no_caller
 
 # What the program of docs/write-a-client.md needs, from PyPI: its libraries, and stubs made from the .proto files.
 PYTHON = target/python-client/venv/bin/python

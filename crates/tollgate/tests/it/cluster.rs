@@ -38,11 +38,14 @@ pub(crate) struct Making {
     pub(crate) flags: Vec<String>,
     /// Data directories of single nodes, where they are not to be in the temporary one.
     pub(crate) data_dirs: Vec<(usize, PathBuf)>,
+    /// The binary that the nodes run at first.
+    pub(crate) binary: PathBuf,
 }
 
 impl Making {
     pub(crate) fn nodes(nodes: usize) -> Making {
-        Making { nodes, name: "it", proxied: false, flags: Vec::new(), data_dirs: Vec::new() }
+        let (flags, data_dirs) = (Vec::new(), Vec::new());
+        Making { nodes, name: "it", proxied: false, flags, data_dirs, binary: BINARY.into() }
     }
 
     pub(crate) fn proxied(self) -> Making {
@@ -127,6 +130,8 @@ pub(crate) struct Cluster {
 
 /// One node or gateway, running or not.
 pub(crate) struct Node {
+    /// The binary that its next process runs.
+    pub(crate) binary: PathBuf,
     /// What it is started with.
     command: &'static str,
     /// Its id if it is a node; gateways have numbers, each its own.
@@ -191,7 +196,8 @@ impl Cluster {
             arguments.extend(making.flags.iter().cloned());
             let log = dir.path().join(format!("node-{id}.log"));
             let (ports, variables) = (ports[index], Vec::new());
-            Node { command: "server", id, ports, data_dir, log, arguments, variables, process: None }
+            let binary = making.binary.clone();
+            Node { binary, command: "server", id, ports, data_dir, log, arguments, variables, process: None }
         });
         let (gateways, name) = (Vec::new(), making.name.to_owned());
         Cluster { nodes: nodes.collect(), gateways, links, dir, name }
@@ -252,6 +258,7 @@ impl Cluster {
         arguments.extend(flags.iter().map(ToString::to_string));
         let log = self.dir.path().join(format!("gateway-{}.log", ports.client));
         Node {
+            binary: BINARY.into(),
             command: "gateway",
             id: self.gateways.len() as u64 + 1,
             ports,
@@ -375,7 +382,7 @@ impl Node {
         arguments.extend_from_slice(flags);
         let log = dir.join(format!("node-{id}.log"));
         let (command, variables) = ("server", Vec::new());
-        Node { command, id, ports, data_dir, log, arguments, variables, process: None }
+        Node { binary: BINARY.into(), command, id, ports, data_dir, log, arguments, variables, process: None }
     }
 
     /// As people call it.
@@ -397,7 +404,7 @@ impl Node {
     pub(crate) fn start(&mut self, more: &[&str]) {
         assert!(self.process.is_none(), "it runs already");
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&self.binary);
         command.arg(self.command).args(&self.arguments).args(more);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

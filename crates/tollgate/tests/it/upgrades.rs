@@ -2,12 +2,15 @@
 //!
 //! Two binaries in one group, which takes a second version: replica's `upgrades`.
 
-use crate::client::history::callers_notice_nothing;
-use crate::cluster::{self, Cluster};
-use std::collections::BTreeMap;
-use std::path::Path;
+use crate::client::history::{Work, callers_notice_nothing};
+use crate::cluster::{self, BINARY, Cluster, Making, Node, PATIENCE, until};
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tollgate_client::{Client, Guard, Token};
+use tollgate_client::{Client, Guard, Session, Token};
+use tollgate_proto::v1::StatusRequest;
+use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 
 /// Every node is asked to end and started again, one after the other, as the runbook says.
 async fn roll(cluster: &mut Cluster) {
@@ -49,8 +52,96 @@ async fn p4_a_rolling_restart_under_load_loses_no_lock_and_is_told_to_no_caller(
     assert!(grants > 100, "{grants} grants: hardly any load");
 }
 
+/// Stops a node as the runbook says and starts it again with another binary.
+async fn change_binary(cluster: &mut Cluster, index: usize, binary: &Path) {
+    let node = &mut cluster.nodes[index];
+    node.signal("TERM");
+    let status = node.until_exited().await;
+    assert_eq!(status.code(), Some(0), "{status}: {}", node.log());
+    binary.clone_into(&mut node.binary);
+    cluster.restart(index);
+    cluster.until_ready().await;
+}
+
+/// The apply versions in force in the replicas of all nodes.
+async fn apply_versions(cluster: &Cluster) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    for node in &cluster.nodes {
+        found.extend(node.ports.replicas().await.into_iter().map(|replica| replica.apply_version));
+    }
+    found
+}
+
+/// The newest apply version that a node's binary could work with.
+async fn newest_version_of(node: &Node) -> u32 {
+    let mut admin = AdminServiceClient::new(node.ports.channel(PATIENCE));
+    admin.status(StatusRequest::default()).await.unwrap().into_inner().apply_version_max
+}
+
+/// Some locks, each with its token.
+async fn take(session: &Session, prefix: &str) -> Vec<(Guard, Token)> {
+    let mut held = Vec::new();
+    for number in 0..8 {
+        let guard = session.lock(format!("{prefix}/{number}")).acquire().await.unwrap();
+        let token = guard.token().unwrap();
+        held.push((guard, token));
+    }
+    held
+}
+
+async fn assert_held(client: &Client, held: &[(Guard, Token)]) {
+    for (guard, token) in held {
+        assert_eq!(guard.token(), Ok(*token), "{} was lost", guard.name());
+        let seen = client.get_lock(guard.name()).await.unwrap().holders;
+        let tokens: Vec<Token> = seen.iter().map(|holder| holder.token).collect();
+        assert_eq!(tokens, [*token], "{}", guard.name());
+    }
+}
+
+/// What an earlier commit's binary wrote to disks and sends to peers is read by this one, and the other way round until
+/// the last node is upgraded: callers notice nothing, no lock is lost, and the last node, and none before it, raises
+/// the apply version. Meanwhile a node may go back to the earlier binary.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the binary of an earlier commit: make test-upgrade FROM=commit runs it"]
+async fn p4_p10_p12_an_upgrade_from_an_earlier_binary_under_load_is_told_to_no_caller() {
+    let before = env::var_os("TOLLGATE_BEFORE").map(PathBuf::from);
+    let before = before.expect("TOLLGATE_BEFORE names the earlier binary: use make test-upgrade FROM=commit");
+    let mut cluster = Cluster::start(Making { binary: before.clone(), ..Making::nodes(3) }).await;
+    let client = Client::connect(cluster.endpoints()).await.unwrap();
+    let old = newest_version_of(&cluster.nodes[0]).await;
+    // Short enough to run out during the restarts, were it not kept.
+    let session = client.session().ttl(Duration::from_secs(3)).open().await.unwrap();
+    let mut held = take(&session, "before").await;
+    let work = Work::start(&cluster.endpoints()).await;
+    for (index, binary) in
+        [(0, Path::new(BINARY)), (0, &before), (0, Path::new(BINARY)), (1, Path::new(BINARY))]
+    {
+        change_binary(&mut cluster, index, binary).await;
+        assert_eq!(apply_versions(&cluster).await, [old].into(), "a node of the earlier binary is left");
+        work.progress(100).await;
+    }
+    assert_held(&client, &held).await;
+    held.extend(take(&session, "between").await);
+    change_binary(&mut cluster, 2, Path::new(BINARY)).await;
+    let new = newest_version_of(&cluster.nodes[2]).await;
+    until("the group has moved on", || async { apply_versions(&cluster).await == [new].into() }).await;
+    work.progress(100).await;
+    assert_held(&client, &held).await;
+    held.extend(take(&session, "after").await);
+    assert_held(&client, &held).await;
+    // What the new binary has written is read by it.
+    change_binary(&mut cluster, 1, Path::new(BINARY)).await;
+    assert_held(&client, &held).await;
+    for (guard, _) in held {
+        guard.release().await.unwrap();
+    }
+    session.close().await.unwrap();
+    let grants = work.finish(&cluster).await;
+    println!("from apply version {old} to {new}: {grants} grants, no error");
+}
+
 /// The bytes of every file below a directory.
-fn contents(dir: &Path) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
