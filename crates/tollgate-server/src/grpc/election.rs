@@ -110,7 +110,8 @@ impl Watched {
         Ok(())
     }
 
-    /// Says who leads, whenever that changes, until nobody listens. An error if that can't be known any more.
+    /// Says who leads, first as a quorum confirmed it and then whenever that changes, until nobody listens. That nobody
+    /// leads is told as well, so that silence never stands for it. An error if that can't be known any more.
     async fn follow(
         mut self,
         outgoing: &FrameSender<ObserveResponse>,
@@ -131,12 +132,14 @@ impl Watched {
             }
             let query = self.observe.query();
             let look = move |sight: Sight<'_>| query.look(sight);
-            let read = self.router.look(self.observe.group, Consistency::Stale, look).await;
+            // What comes later is told by the watch, as it is applied here.
+            let consistency = if told.is_none() { Consistency::Linearizable } else { Consistency::Stale };
+            let read = self.router.look(self.observe.group, consistency, look).await;
             let (header, seen) = read.map_err(|error| operation::error_of_read(&error))?;
             let response = seen.observed(&header);
             // Under one token a leader may say one thing after another.
             let now = response.leader.as_ref().map(|leader| (leader.fencing_token, leader.value_revision));
-            if told == Some(now) || (told.is_none() && now.is_none()) {
+            if told == Some(now) {
                 continue;
             }
             told = Some(now);

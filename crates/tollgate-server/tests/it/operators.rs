@@ -47,6 +47,20 @@ async fn one_who_observes_where_there_is_nothing_to_see_is_told_why() {
     cluster.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_observes_an_election_that_nobody_leads_is_told_so_first() {
+    let cluster = Cluster::start_with(&[false; 3], &[]).await;
+    for server in 0..3 {
+        let mut elections = ElectionServiceClient::new(cluster.channel(server).await);
+        let request = v1::ObserveRequest { name: format!("vacant/{server}") };
+        let mut leaders = elections.observe(request).await.unwrap().into_inner();
+        let first = tokio::time::timeout(PATIENCE, leaders.message()).await.unwrap().unwrap().unwrap();
+        assert_eq!(first.leader, None);
+        assert!(first.header.is_some());
+    }
+    cluster.stop().await;
+}
+
 fn limit(name: &str, value: u64) -> Vec<v1::Limit> {
     vec![v1::Limit { name: name.to_owned(), value, ..Default::default() }]
 }
