@@ -9,7 +9,8 @@ use crate::report::Series;
 use crate::window::Window;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What was done so far.
 #[derive(Debug)]

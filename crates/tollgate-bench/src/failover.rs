@@ -11,7 +11,8 @@ use crate::report::{Report, Series};
 use crate::run::Progress;
 use crate::work::fresh_prefix;
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A service that grants nothing for so long after a loss has failed.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -15,9 +15,10 @@ use crate::window::Window;
 use crate::work::fresh_prefix;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_stream::StreamExt;
 use tollgate_client::{Change, Session, Watch, WatchItem};
 

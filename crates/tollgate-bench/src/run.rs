@@ -13,8 +13,9 @@ use crate::window::Window;
 use crate::work::{Contended, Keepalive, Leases, Mix, Scene, Semaphore, Uncontended, Work};
 use crate::workload::Workload;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// How many callers are made ready at once.
 const PREPARED_AT_ONCE: usize = 64;
@@ -236,7 +237,7 @@ mod tests {
         Plan { duration, warmup, ..Plan::new(workload, 4) }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn every_workload_of_callers_is_counted() {
         for workload in Workload::ALL {
             let toy = Toy::default();
@@ -260,7 +261,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn leases_in_their_own_time_are_renewed_every_third_of_it() {
         let ttl = Duration::from_millis(120);
         let plan = Plan { leases: Some(40), paced: true, ttl, ..plan(Workload::Keepalive) };
@@ -270,7 +271,7 @@ mod tests {
         assert!((1..=140).contains(&renewed), "{renewed}");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn refusals_are_counted_and_the_first_is_told() {
         let toy = Toy { refuses: true, ..Toy::default() };
         let report =

@@ -1,6 +1,7 @@
 //! The time that is measured: after the warm-up, until the end.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// When a run began to be measured, and until when it is.
 #[derive(Debug, Clone, Copy)]

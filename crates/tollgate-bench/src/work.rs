@@ -21,7 +21,8 @@ use crate::plan::Plan;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
 /// What one caller does.
 pub(crate) trait Work<C: Caller>: Sized + Send + 'static {

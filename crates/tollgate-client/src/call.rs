@@ -216,7 +216,8 @@ fn may_repeat(op: &Op) -> bool {
         Op::Unlock(_) | Op::Put(_) | Op::Delete(_) | Op::Txn(_) | Op::Resign(_) | Op::Proclaim(_) => {
             has_seq(op)
         }
-        Op::LeaseGrant(grant) => grant.id != 0,
+        // An empty client id is nobody's: the second attempt would find the first one's lease taken.
+        Op::LeaseGrant(grant) => grant.id != 0 && !grant.client_id.is_empty(),
         Op::CancelWait(cancel) => has_seq(op) || !cancel.release_if_granted,
         Op::ForceRelease(_) => false,
         Op::Lock(_)
@@ -303,7 +304,12 @@ mod tests {
         assert!(may_repeat(&put(Some(v1::Request::default()))));
         assert!(!may_repeat(&Op::ForceRelease(v1::ForceReleaseRequest::default())));
         assert!(!may_repeat(&Op::LeaseGrant(v1::LeaseGrantRequest::default())));
-        assert!(may_repeat(&Op::LeaseGrant(v1::LeaseGrantRequest { id: 9, ..Default::default() })));
+        let chosen = v1::LeaseGrantRequest { id: 9, ..Default::default() };
+        assert!(!may_repeat(&Op::LeaseGrant(chosen.clone())), "nobody's lease is not granted again");
+        assert!(may_repeat(&Op::LeaseGrant(v1::LeaseGrantRequest {
+            client_id: "worker-1".into(),
+            ..chosen
+        })));
     }
 
     #[test]

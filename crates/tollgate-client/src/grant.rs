@@ -197,6 +197,7 @@ impl Grant {
 
     /// It is no longer held; the first reason stays.
     pub(crate) fn lose(&self, lost: Lost) {
+        let lost = Lost { reason: self.core().cause(lost.reason), ..lost };
         self.lock().lost.get_or_insert(lost);
         self.tell_over();
     }

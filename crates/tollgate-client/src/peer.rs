@@ -213,6 +213,20 @@ async fn a_loss_is_blamed_on_the_cluster_only_if_a_keepalive_was_sent_in_time() 
 }
 
 #[tokio::test]
+async fn news_of_an_expiry_that_comes_after_a_pause_tells_of_the_pause() {
+    let (_peer, _talk, clock, session) = session().await;
+    clock.advance(Duration::from_millis(8_820));
+    // Before anything else has looked at the clock.
+    session.core().lose(LostReason::Expired);
+    assert_eq!(session.check().unwrap_err().reason, LostReason::Paused);
+
+    let (_peer, _talk, clock, session) = self::session().await;
+    clock.advance(Duration::from_millis(8_819));
+    session.core().lose(LostReason::Expired);
+    assert_eq!(session.check().unwrap_err().reason, LostReason::Expired, "the cluster's clock was ahead");
+}
+
+#[tokio::test]
 async fn keepalives_go_out_as_often_as_was_asked_for() {
     let (mut peer, clock) = (Peer::start(), HandClock::new());
     let client = Client::builder().endpoints([peer.address.to_string()]).clock(clock.clone());

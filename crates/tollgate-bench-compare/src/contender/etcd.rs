@@ -4,8 +4,9 @@ use super::{Contender, PAUSE, READY_PATIENCE, REST};
 use crate::process::{Server, free_ports};
 use anyhow::bail;
 use etcd_client::{Client, ConnectOptions, LeaseKeepAliveStream, LeaseKeeper, LockOptions};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
+use tokio::time::Instant;
 use tollgate_bench::{Blow, Caller, Failure, How, Patient, Peer};
 
 const NODES: usize = 3;

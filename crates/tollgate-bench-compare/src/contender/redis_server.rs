@@ -11,8 +11,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError, Script};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
+use tokio::time::Instant;
 use tollgate_bench::{Blow, Caller, Failure, How, Patient, Peer};
 
 const TTL_MS: u64 = 60_000;

@@ -4,8 +4,9 @@ use super::{Contender, PAUSE, READY_PATIENCE, REST};
 use crate::process::{Server, free_ports};
 use anyhow::{Context, bail};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
+use tokio::time::Instant;
 use tollgate_bench::{Blow, Failure, Patient, Tollgate};
 use tollgate_client::{Client, Role};
 

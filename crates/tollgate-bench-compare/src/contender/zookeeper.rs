@@ -7,11 +7,12 @@ use super::{Contender, PAUSE, READY_PATIENCE, REST};
 use crate::process::{Server, free_ports};
 use anyhow::{Context, bail};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tollgate_bench::{Blow, Caller, Failure, How, Patient, Peer};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 

@@ -5,7 +5,7 @@ use crate::board::Board;
 use crate::failure::Failure;
 use crate::peer::{Caller, How};
 use std::sync::Arc;
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// Waits for a lock that others want too, gives it back at once, and queues again.
 pub(crate) struct Contended<C> {

@@ -5,7 +5,8 @@ use crate::board::Board;
 use crate::failure::Failure;
 use crate::peer::Caller;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often a lease is renewed within its TTL, as clients do.
 const TIMES: u32 = 3;

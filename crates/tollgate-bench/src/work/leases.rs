@@ -5,7 +5,7 @@ use crate::board::Board;
 use crate::failure::Failure;
 use crate::peer::Caller;
 use std::sync::Arc;
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// Grants a lease and revokes it, or there would be ever more of them.
 pub(crate) struct Leases<C> {

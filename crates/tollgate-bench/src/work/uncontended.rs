@@ -5,7 +5,7 @@ use crate::board::Board;
 use crate::failure::Failure;
 use crate::peer::{Caller, How};
 use std::sync::Arc;
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// Locks and unlocks names of its own, one after the other.
 pub(crate) struct Uncontended<C> {

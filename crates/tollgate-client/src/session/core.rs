@@ -155,7 +155,7 @@ impl Core {
 
     /// The session is lost from now on.
     pub(crate) fn lose(&self, reason: LostReason) {
-        if self.lost.set(Lost::new(reason)).is_ok() {
+        if self.lost.set(Lost::new(self.cause(reason))).is_ok() {
             self.was_lost.notify_waiters();
         }
     }
@@ -168,6 +168,13 @@ impl Core {
     pub(crate) fn disbelieved(&self) -> LostReason {
         let asked = self.asked_in_time.load(Ordering::Relaxed);
         if asked { LostReason::Unreachable } else { LostReason::Paused }
+    }
+
+    /// The cause of a loss that the cluster told of. News of an expiry may come before this program has looked at its
+    /// clock, as after a pause; then the clock knows more.
+    pub(crate) fn cause(&self, told: LostReason) -> LostReason {
+        let late = told == LostReason::Expired && !self.belief().holds(self.now());
+        if late { self.disbelieved() } else { told }
     }
 
     /// A keepalive is under way from now on that was due at `due`, or none is.

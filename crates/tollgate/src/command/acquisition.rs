@@ -111,12 +111,20 @@ impl Patience {
 
     /// Does something with the cluster unless that takes longer.
     pub(crate) async fn bounds<T>(self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-        let Some(span) = self.span else { return work.await };
         // Calls end by themselves, and know why: this is for several of which each took its time.
-        tokio::time::timeout(span + AFTERTHOUGHT, work).await.unwrap_or_else(|_| {
-            let says = format!("the cluster has not answered within {}", span::text(span));
-            Err(WithExit(Exit::Unreachable, says).into())
-        })
+        tokio::select! {
+            biased;
+            done = work => done,
+            error = self.until_over() => Err(error),
+        }
+    }
+
+    /// Completes when the wait for the cluster is over, and says so.
+    async fn until_over(self) -> anyhow::Error {
+        let Some(span) = self.span else { return std::future::pending().await };
+        tokio::time::sleep_until((self.began + span + AFTERTHOUGHT).into()).await;
+        let says = format!("the cluster has not answered within {}", span::text(span));
+        WithExit(Exit::Unreachable, says).into()
     }
 
     /// What is left of a wait.
@@ -172,6 +180,11 @@ impl Acquisition {
             signal = signals.next() => {
                 waiting.finish();
                 return Err(WithExit(Exit::signal(signal as i32), String::new()).into());
+            }
+            // Dropped, the request leaves no lock behind.
+            error = patience.until_over(), if self.at_once => {
+                waiting.finish();
+                return Err(error);
             }
             never = waiting.tell() => match never {},
         };

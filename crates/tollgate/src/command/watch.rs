@@ -97,19 +97,23 @@ async fn follow(globals: &Globals, client: &Client, watch: WatchBuilder) -> anyh
 
 /// What the clients of leases are called, as far as that was asked: events name leases only.
 #[derive(Default)]
-struct Clients(BTreeMap<LeaseId, String>);
+struct Clients(BTreeMap<LeaseId, Option<String>>);
 
 impl Clients {
-    /// None of one that has ended before it was asked for.
+    /// None of a lease that had ended before it was asked for. Each is asked for once: a watch of old history would
+    /// else fall behind with questions about leases that are long gone.
     async fn name_of(&mut self, client: &Client, lease: LeaseId) -> Option<String> {
-        if !self.0.contains_key(&lease) {
-            let asked = tokio::time::timeout(NAME_PATIENCE, client.leases().time_to_live(lease)).await;
-            if self.0.len() >= NAMES_MAX {
-                self.0.clear();
-            }
-            self.0.insert(lease, asked.ok()?.ok()?.lease.client_id);
+        if let Some(known) = self.0.get(&lease) {
+            return known.clone();
         }
-        self.0.get(&lease).filter(|name| !name.is_empty()).cloned()
+        let asked = tokio::time::timeout(NAME_PATIENCE, client.leases().time_to_live(lease)).await;
+        let name = asked.ok().and_then(Result::ok).map(|left| left.lease.client_id);
+        let name = name.filter(|name| !name.is_empty());
+        if self.0.len() >= NAMES_MAX {
+            self.0.clear();
+        }
+        self.0.insert(lease, name.clone());
+        name
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::super::child_cluster::{self, ChildCluster};
 use nix::sys::signal::Signal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use tollgate_bench::{Blow, Failure, Patient};
 use tollgate_client::Client;
 

@@ -86,6 +86,11 @@ fn ctrl_z_stops_the_job_and_fg_takes_it_up_again() {
 /// machine where keepalives are late.
 const TTL: &str = "4s";
 
+/// A shell's way to do nothing for ever in one process that hears signals. One that starts others, say `sleep`, may be
+/// stopped in the middle of that: its child stands still before it has become the other program, and a parent that
+/// waits for it in vfork(2) can't be stopped, so that its own parent is never told that the job stands still.
+const IDLE: &str = "while :; do read nothing; done";
+
 /// A job of a shell on a terminal, stopped by Ctrl-Z. A line typed then has it go on in the foreground.
 fn stopped_job(cli: &super::Cli, line: &str) -> Running {
     let line = line.replace('\'', "'\\''");
@@ -103,7 +108,7 @@ fn stopped_job(cli: &super::Cli, line: &str) -> Running {
 fn a_job_that_is_only_told_of_a_loss_is_told_when_it_goes_on_after_one() {
     let cli = shared();
     let name = "terminal/notify";
-    let script = "trap \"echo told; exit 8\" USR1; echo up; while :; do sleep 0.01; done";
+    let script = format!("trap \"echo told; exit 8\" USR1; echo up; {IDLE}");
     let line = format!("{BINARY} run {name} --ttl {TTL} --on-lost notify -- sh -c '{script}'");
     let mut terminal = stopped_job(&cli, &line);
     cli.until_counts(name, (0, 0));
@@ -140,7 +145,7 @@ fn a_job_that_lost_its_lock_while_it_stood_still_is_ended_when_it_goes_on() {
     let cli = shared();
     for on_lost in ["term", "kill"] {
         let name = format!("terminal/{on_lost}-lost");
-        let script = "echo up; while :; do sleep 0.01; done";
+        let script = format!("echo up; {IDLE}");
         let line = format!("{BINARY} run {name} --ttl {TTL} --on-lost {on_lost} -- sh -c '{script}'");
         let mut terminal = stopped_job(&cli, &line);
         cli.until_counts(&name, (0, 0));
