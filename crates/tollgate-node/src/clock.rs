@@ -54,7 +54,7 @@ impl NodeClock {
 }
 
 /// How often the peers' clocks are read. Shorter times find a wrong clock sooner, and need a network that is as much
-/// quicker: a reading counts if it took at most a thousandth of a window longer than the quickest.
+/// quicker: a reading counts if it took at most a thousandth of a window longer than the quickest. Neither may be zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSampling {
     /// From one reading to the next.

@@ -2,14 +2,14 @@
 //!
 //! A reading is a pair: what the peer's clock showed, and when, by this node's clock, give or take the round trip. Of
 //! each window the reading with the shortest round trip is kept, and it counts if its round trip is near the shortest
-//! of all. So queues in the network add little, and how much is known: at most [`ERROR_MAX`] to any slope between two
+//! of all. So queues in the network add little, and how much is known: at most a thousandth to any slope between two
 //! readings. The rate is the median of the slopes along a chain of readings.
 //!
 //! Why the median: a jump (a machine that was suspended, a route with other delays one way) spoils the one slope that it
 //! falls into, and by its size no jump can be told from a rate: half a second in ten seconds may be either. A rate shows
 //! in every slope.
 //!
-//! Invariant: pure and bounded; at most [`WINDOWS_MAX`] closed windows and an open one are kept. Not here: sockets
+//! Invariant: pure and bounded; at most `WINDOWS_MAX` closed windows and an open one are kept. Not here: sockets
 //! (`peers::clock_link`), and what to make of the rates of several peers (`clock_verdict`).
 
 use crate::planted::{Bug, planted};
