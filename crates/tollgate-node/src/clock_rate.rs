@@ -5,9 +5,9 @@
 //! of all. So queues in the network add little, and how much is known: at most a thousandth to any slope between two
 //! readings. The rate is the median of the slopes along a chain of readings.
 //!
-//! Why the median: a jump (a machine that was suspended, a route with other delays one way) spoils the one slope that it
-//! falls into, and by its size no jump can be told from a rate: half a second in ten seconds may be either. A rate shows
-//! in every slope.
+//! Why the median: a jump (a machine that was suspended, a route with other delays one way) spoils the one slope that
+//! it falls into, and by its size no jump can be told from a rate: half a second in ten seconds may be either. A rate
+//! shows in every slope.
 //!
 //! Invariant: pure and bounded; at most `WINDOWS_MAX` closed windows and an open one are kept. Not here: sockets
 //! (`peers::clock_link`), and what to make of the rates of several peers (`clock_verdict`).

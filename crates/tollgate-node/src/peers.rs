@@ -1,5 +1,5 @@
-//! Frames between nodes: one connection for each direction, dialled by the sender; and beside each another one, by which
-//! the same node reads the other's clock.
+//! Frames between nodes: one connection for each direction, dialled by the sender; and beside each another one, by
+//! which the same node reads the other's clock.
 //!
 //! Invariant: frames to one peer go out in order, whole or not at all; they may be lost. A queue to a peer has a limit,
 //! and past it frames are dropped: Raft sends again. A broken connection is dialled again at once; if that fails the

@@ -7,7 +7,8 @@
 //! version 3, the only one that nodes from before know, and one for clock readings in version 4, which they refuse.
 //!
 //! The answer is a byte, 0 if the one who was dialled has the other's disk in its books, and the disk that it has
-//! itself (u64). To another protocol, version or purpose the byte is all. Not here: what an answer is worth (`outgoing`), and whether a hello is believed (`incoming`).
+//! itself (u64). To another protocol, version or purpose the byte is all. Not here: what an answer is worth
+//! (`outgoing`), and whether a hello is believed (`incoming`).
 
 use crate::circle::Roster;
 use crate::planted::{Bug, planted};

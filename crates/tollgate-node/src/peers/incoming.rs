@@ -1,10 +1,10 @@
-//! Listens to peers: a member that says hello rightly, and with the disk it always had, is read from, frame by frame, or
-//! told what the clock shows, if that is what it came for.
+//! Listens to peers: a member that says hello rightly, and with the disk it always had, is read from, frame by frame,
+//! or told what the clock shows, if that is what it came for.
 //!
-//! Invariant: a frame is from whom its connection is from; one that says otherwise cuts it.
-//! Strangers have a limit of their own and a moment to say who they are. A peer has one connection for each purpose: a
-//! new one takes the place of the old. What has arrived and waits for the driver is bounded in bytes, and past that peers are read from
-//! no further. All of it ends with the node.
+//! Invariant: a frame is from whom its connection is from; one that says otherwise cuts it. Strangers have a limit of
+//! their own and a moment to say who they are. A peer has one connection for each purpose: a new one takes the place of
+//! the old. What has arrived and waits for the driver is bounded in bytes, and past that peers are read from no
+//! further. All of it ends with the node.
 
 use super::FRAME_BYTES_MAX;
 use super::clock_link;

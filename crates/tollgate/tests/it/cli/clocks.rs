@@ -1,5 +1,5 @@
-//! What `tollgate status` says of a clock that runs wrong. The nodes are servers in this process, because only there can
-//! one be given another clock.
+//! What `tollgate status` says of a clock that runs wrong. The nodes are servers in this process, because only there
+//! can one be given another clock.
 
 use super::Cli;
 use std::fmt::Write;
