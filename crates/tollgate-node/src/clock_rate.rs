@@ -158,7 +158,7 @@ mod tests {
         /// This node's clock.
         now_us: u64,
         /// The peer's clock, in nanoseconds, because 2% of a microsecond is lost in microseconds.
-        peer_ns: u64,
+        shows_ns: u64,
         /// How fast it runs, in millionths.
         rate: u64,
         clock: u64,
@@ -172,7 +172,7 @@ mod tests {
             Peer {
                 estimator,
                 now_us: 7 * S,
-                peer_ns: 900 * S * 1_000,
+                shows_ns: 900 * S * 1_000,
                 rate,
                 clock: 1,
                 there_us: 200,
@@ -182,7 +182,7 @@ mod tests {
 
         fn pass(&mut self, us: u64) {
             self.now_us += us;
-            self.peer_ns += us * self.rate / 1_000;
+            self.shows_ns += us * self.rate / 1_000;
         }
 
         /// Time passes, and readings are taken, whose delay is whatever `extra_us` says of each way.
@@ -191,7 +191,7 @@ mod tests {
                 let extra = extra_us(second);
                 let asked = Moment::from_us(self.now_us);
                 self.pass(self.there_us + extra.0);
-                let peer = Moment::from_us(self.peer_ns / 1_000);
+                let peer = Moment::from_us(self.shows_ns / 1_000);
                 self.pass(self.back_us + extra.1);
                 let answered = Moment::from_us(self.now_us);
                 self.estimator.read(Reading { asked, answered, clock: self.clock, peer });
@@ -286,9 +286,9 @@ mod tests {
         for jump_us in [-500_000, -3_600_000_000, 200_000, 30_000_000_i64] {
             for at in [15, 47, 61, 89, 100] {
                 let mut peer = Peer::new(1_000_000);
-                peer.peer_ns += 9_000 * S * 1_000;
+                peer.shows_ns += 9_000 * S * 1_000;
                 peer.live(at, steady);
-                peer.peer_ns = peer.peer_ns.checked_add_signed(jump_us * 1_000).unwrap();
+                peer.shows_ns = peer.shows_ns.checked_add_signed(jump_us * 1_000).unwrap();
                 for _ in 0..150 {
                     peer.live(1, steady);
                     assert!(peer.rate().is_none_or(|rate| rate.abs() < 0.000_01), "{:?}", peer.rate());
@@ -304,7 +304,7 @@ mod tests {
         for seconds in [25, 20, 100] {
             peer.live(seconds, |_| (0, 0));
             assert!(peer.rate().is_none_or(|rate| rate.abs() < 0.000_01), "{:?}", peer.rate());
-            peer.peer_ns -= S * 1_000;
+            peer.shows_ns -= S * 1_000;
         }
     }
 
@@ -314,7 +314,7 @@ mod tests {
         for _ in 0..30 {
             peer.live(9, steady);
             peer.pass(S);
-            peer.peer_ns -= 500_000_000;
+            peer.shows_ns -= 500_000_000;
         }
         assert!(peer.rate().unwrap() < -0.04);
     }
@@ -339,7 +339,7 @@ mod tests {
         let mut peer = Peer::new(1_020_000);
         peer.live(100, steady);
         assert!(peer.rate().is_some());
-        (peer.clock, peer.peer_ns, peer.rate) = (2, 5, 1_000_000);
+        (peer.clock, peer.shows_ns, peer.rate) = (2, 5, 1_000_000);
         peer.live(1, steady);
         assert_eq!(peer.rate(), None, "what the other clock showed counts no more");
         peer.live(100, steady);

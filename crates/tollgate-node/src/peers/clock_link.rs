@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two attempts to dial: doubles from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// The connection for frames to a peer: the number of the present one, none while there is none.
 pub(super) type FramesConnection = Option<u64>;

@@ -62,10 +62,10 @@ async fn until(
 ) -> ClockRates {
     let mut rates = cluster.handle(number).clock_rates().clone();
     let waited = tokio::time::timeout(PATIENCE, rates.wait_for(knows)).await;
-    match waited {
-        Ok(known) => known.unwrap().clone(),
-        Err(_) => panic!("node {number} never knew that {what}: {:?}", cluster.handle(number).clock_rates()),
-    }
+    let Ok(Ok(seen)) = waited else {
+        panic!("node {number} never knew that {what}: {:?}", cluster.handle(number).clock_rates());
+    };
+    seen.clone()
 }
 
 /// By how much node `number` says that the clock of `of` is off, if it says so of no other.
