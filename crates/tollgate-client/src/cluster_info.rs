@@ -39,6 +39,18 @@ pub struct NodeStatus {
     pub replicas: Vec<ReplicaStatus>,
     /// What an operator should look at, in words; empty if all is well.
     pub warnings: Vec<String>,
+    /// The clocks of other nodes against its own, of those that it has measured for long enough.
+    pub clocks: Vec<ClockComparison>,
+}
+
+/// The clock of another node, compared with that of the node that was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClockComparison {
+    /// The other node.
+    pub node: NodeId,
+    /// By how many millionths its clock runs faster: 20000 is 2% fast, -20000 is 2% slow.
+    pub rate_difference_ppm: i64,
 }
 
 /// What a replica does in its group.

@@ -62,9 +62,9 @@ pub use campaign::{Campaign, Leadership};
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock};
 pub use cluster_info::{
-    AddedMember, DeadlockFound, DeadlockStep, Deadlocks, EndpointStatus, Group, Groups, LimitInfo, Member,
-    MemberKind, MemberProgress, NewMember, NodeStatus, ReplicaStatus, Role, Setting, SettingOrigin,
-    SnapshotTaken,
+    AddedMember, ClockComparison, DeadlockFound, DeadlockStep, Deadlocks, EndpointStatus, Group, Groups,
+    LimitInfo, Member, MemberKind, MemberProgress, NewMember, NodeStatus, ReplicaStatus, Role, Setting,
+    SettingOrigin, SnapshotTaken,
 };
 pub use consistency::Consistency;
 pub use election::{Election, Observe};

@@ -6,6 +6,7 @@
 use crate::ask::{Ask, Consistency, Look, Sight};
 use crate::caller::{Answer, Caller, Sink};
 use crate::circle::Circle;
+use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::inbox::Inbox;
 use crate::lock_log::LockLog;
@@ -17,7 +18,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tollgate_core::Renewed;
 use tollgate_replica::{Desk, Done, Host, HostEvent, Job, Moment, Output, ReadError, Write, WriteNumber};
@@ -74,7 +75,7 @@ pub(crate) struct Driver {
     inbox: Arc<Inbox<Input>>,
     outlets: Outlets,
     circle: Circle,
-    started: Instant,
+    clock: Arc<dyn Clock>,
     retiring: bool,
     disk_full: bool,
     /// Sinks that were answered in this turn.
@@ -103,7 +104,7 @@ impl Driver {
         inbox: Arc<Inbox<Input>>,
         outlets: Outlets,
         circle: Circle,
-        started: Instant,
+        clock: Arc<dyn Clock>,
     ) -> Driver {
         Driver {
             host,
@@ -111,7 +112,7 @@ impl Driver {
             inbox,
             outlets,
             circle,
-            started,
+            clock,
             retiring: false,
             disk_full: false,
             touched: Vec::new(),
@@ -162,8 +163,7 @@ impl Driver {
     }
 
     fn moment(&self) -> Moment {
-        let us = u64::try_from(self.started.elapsed().as_micros()).expect("half a million years");
-        Moment::from_us(us)
+        self.clock.now()
     }
 
     fn take(&mut self, input: Input) {

@@ -8,6 +8,10 @@
 mod ask;
 mod caller;
 mod circle;
+mod clock;
+mod clock_monitor;
+mod clock_rate;
+mod clock_verdict;
 mod disk;
 mod driver;
 mod fault;
@@ -23,6 +27,8 @@ mod status;
 
 pub use ask::{Ask, Consistency, Look, Sight};
 pub use caller::{Answer, Caller, Sink};
+pub use clock::{Clock, ClockSampling, NodeClock, SystemClock};
+pub use clock_verdict::{ClockRates, ClockVerdict};
 pub use fault::Fault;
 pub use inbox::NotTaken;
 pub use meter::{Meter, NoMeter};

@@ -6,13 +6,15 @@
 use crate::ask::{Ask, Consistency, Sight};
 use crate::caller::{Answer, Caller, Sink};
 use crate::circle::Circle;
+use crate::clock_monitor::ClockMonitor;
+use crate::clock_verdict::ClockRates;
 use crate::disk;
 use crate::driver::{Asking, Driver, Ending, Input, Outlets};
 use crate::fault::Fault;
 use crate::inbox::{Inbox, NotTaken};
 use crate::lock_log::LockLog;
 use crate::meter::Meter;
-use crate::peers::Peers;
+use crate::peers::{Acquainted, Peers};
 use crate::planted::{Bug, planted};
 use crate::settings::{Bootstrap, Join, NodeSettings};
 use crate::status::NodeStatus;
@@ -21,13 +23,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tollgate_core::Noting;
 use tollgate_replica::{
-    Acquaintances, DataDir, DataDirError, Engine, Host, InvalidConfig, Moment, PeerDisks, Randomness,
-    ReadError, ReplicaKind, Role, Storage, StorageError, WatchNumber,
+    Acquaintances, DataDir, DataDirError, Engine, Host, InvalidConfig, PeerDisks, Randomness, ReadError,
+    ReplicaKind, Role, Storage, StorageError, WatchNumber,
 };
 use tollgate_types::{ClusterId, DiskId, GroupId, NodeId, Revision};
 
@@ -70,6 +72,7 @@ pub struct NodeHandle {
     node: NodeId,
     inbox: Arc<Inbox<Input>>,
     status: watch::Receiver<NodeStatus>,
+    clock_rates: watch::Receiver<ClockRates>,
     next_number: Arc<AtomicU64>,
 }
 
@@ -86,9 +89,8 @@ impl Node {
         let disks = PeerDisks::open(&data_dir)?;
         let groups = engine.load()?;
         let snapshots = engine.take_jobs();
-        let started = Instant::now();
-        let mut host =
-            Host::open(settings.host.clone(), groups, Box::new(SystemRandomness), Moment::from_us(0))?;
+        let clock = Arc::clone(&settings.clock.clock);
+        let mut host = Host::open(settings.host.clone(), groups, Box::new(SystemRandomness), clock.now())?;
         if !disks.awaited().is_empty() {
             let nodes = disks.awaited().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             tracing::info!(nodes, "waiting until every first member knows this node's disk");
@@ -105,7 +107,11 @@ impl Node {
         let acquaintances = Acquaintances::read(&data_dir)?.map(|Acquaintances(members)| members);
         let mut circle = Circle::new(settings.peers.clone(), acquaintances);
         let roster = circle.renew(&host);
-        let peers = Peers::start(data_dir.identity(), disks, roster, listener, &inbox, &mut tasks, runtime);
+        let monitor = ClockMonitor::new(node, settings.clock.clone(), SystemRandomness.next_u64());
+        let monitor = Arc::new(monitor);
+        let clock_rates = monitor.rates();
+        let acquainted = Acquainted { own: data_dir.identity(), books: disks, roster, monitor };
+        let peers = Peers::start(acquainted, listener, &inbox, &mut tasks, runtime);
         let (writes, writes_out) = mpsc::channel();
         let (jobs, jobs_out) = mpsc::channel();
         let (status, status_out) = watch::channel(NodeStatus::of(&host, &circle, false, false));
@@ -128,7 +134,7 @@ impl Node {
             Some(lock_log)
         };
         let outlets = Outlets { peers, writes, jobs, status, meter, lock_log };
-        let driver = Driver::new(host, Arc::clone(&inbox), outlets, circle, started);
+        let driver = Driver::new(host, Arc::clone(&inbox), outlets, circle, clock);
         let ending = Ended(ended, Arc::clone(&inbox));
         let driver = std::thread::Builder::new().name(format!("driver-{node}")).spawn(move || {
             let result = driver.run();
@@ -136,7 +142,7 @@ impl Node {
         });
         let driver = driver.map_err(|source| StartError::System { what: "starting a thread", source })?;
         let next_number = Arc::new(AtomicU64::new(1));
-        let handle = NodeHandle { cluster, node, inbox, status: status_out, next_number };
+        let handle = NodeHandle { cluster, node, inbox, status: status_out, clock_rates, next_number };
         // First: the others end when it has gone.
         threads.insert(0, driver);
         Ok(Node { handle, threads, ended: ended_out, _tasks: tasks, _data_dir: data_dir })
@@ -357,6 +363,11 @@ impl NodeHandle {
     /// What it knows of its groups, and when that changes.
     pub fn status(&self) -> &watch::Receiver<NodeStatus> {
         &self.status
+    }
+
+    /// How fast the peers' clocks run against this node's, and when that changes.
+    pub fn clock_rates(&self) -> &watch::Receiver<ClockRates> {
+        &self.clock_rates
     }
 
     /// A number that no other watch on this node has.

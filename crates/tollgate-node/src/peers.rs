@@ -1,10 +1,12 @@
-//! Frames between nodes: one connection for each direction, dialled by the sender.
+//! Frames between nodes: one connection for each direction, dialled by the sender; and beside each another one, by
+//! which the same node reads the other's clock.
 //!
 //! Invariant: frames to one peer go out in order, whole or not at all; they may be lost. A queue to a peer has a limit,
 //! and past it frames are dropped: Raft sends again. A broken connection is dialled again at once; if that fails the
 //! host is told, which may campaign then. Who is dialled and listened to follows the members. Not here: what is in a
 //! frame (`tollgate_replica`), who the members are (`circle`).
 
+mod clock_link;
 mod disks;
 mod hello;
 mod incoming;
@@ -12,11 +14,13 @@ mod outgoing;
 mod outlet;
 
 use crate::circle::Roster;
+use crate::clock_monitor::ClockMonitor;
 use crate::driver::Input;
 use crate::inbox::Inbox;
 use crate::planted::{Bug, planted};
+use clock_link::ClockLink;
 use disks::Disks;
-use hello::Hello;
+use hello::{Hello, Purpose};
 use incoming::Ear;
 use outlet::Outlet;
 use socket2::{SockRef, TcpKeepalive};
@@ -25,6 +29,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tollgate_replica::{COMMAND_BYTES_MAX, Identity, PeerDisks};
 use tollgate_types::NodeId;
@@ -53,6 +58,7 @@ pub(crate) struct Peers {
     ear: Arc<Ear>,
     disks: Disks,
     inbox: Arc<Inbox<Input>>,
+    monitor: Arc<ClockMonitor>,
     runtime: tokio::runtime::Handle,
     /// Those who dial; they end with this.
     diallers: JoinSet<()>,
@@ -63,27 +69,35 @@ struct Outbox {
     address: String,
     outlet: Arc<Outlet>,
     dialler: AbortHandle,
+    clock_link: AbortHandle,
+}
+
+/// A node as its peers meet it, and what it knows of them.
+pub(crate) struct Acquainted {
+    pub(crate) own: Identity,
+    pub(crate) books: PeerDisks,
+    pub(crate) roster: Roster,
+    pub(crate) monitor: Arc<ClockMonitor>,
 }
 
 impl Peers {
     /// Begins to listen and to dial. The listening ends when `tasks` is dropped.
     pub(crate) fn start(
-        own: Identity,
-        books: PeerDisks,
-        roster: Roster,
+        Acquainted { own, books, roster, monitor }: Acquainted,
         listener: tokio::net::TcpListener,
         inbox: &Arc<Inbox<Input>>,
         tasks: &mut JoinSet<()>,
         runtime: &tokio::runtime::Handle,
     ) -> Peers {
         let disks = Disks::new(books, Arc::clone(inbox));
-        let ear = Arc::new(Ear::new(own, disks.clone(), Arc::clone(inbox)));
+        let ear = Arc::new(Ear::new(own, disks.clone(), Arc::clone(inbox), Arc::clone(&monitor)));
         let mut peers = Peers {
             own,
             outboxes: BTreeMap::new(),
             ear: Arc::clone(&ear),
             disks,
             inbox: Arc::clone(inbox),
+            monitor: Arc::clone(&monitor),
             runtime: runtime.clone(),
             diallers: JoinSet::new(),
             begun: false,
@@ -91,6 +105,7 @@ impl Peers {
         // Before anybody is heard: whoever is refused waits a while until it dials again.
         peers.renew(roster);
         tasks.spawn_on(incoming::listen(listener, ear), runtime);
+        tasks.spawn_on(monitor.run(), runtime);
         peers
     }
 
@@ -103,6 +118,8 @@ impl Peers {
             if !stays {
                 tracing::info!(peer = %node, address = outbox.address, "no longer dialled");
                 outbox.dialler.abort();
+                outbox.clock_link.abort();
+                self.monitor.forget(*node);
                 outbox.outlet.close();
             }
             stays
@@ -129,16 +146,28 @@ impl Peers {
     fn dial(&mut self, peer: NodeId, address: String) {
         let Identity { cluster, node, disk, .. } = self.own;
         let outlet = Arc::new(Outlet::default());
+        let hello = Hello { cluster, from: node, to: peer, disk, known: None, purpose: Purpose::Frames };
+        let (frames, frames_told) = watch::channel(None);
+        self.monitor.begin(peer);
+        let clock_link = ClockLink {
+            hello: Hello { purpose: Purpose::ClockReadings, ..hello },
+            address: address.clone(),
+            disks: self.disks.clone(),
+            monitor: Arc::clone(&self.monitor),
+            frames: frames_told,
+        };
         let dialler = outgoing::Dialler {
-            hello: Hello { cluster, from: node, to: peer, disk, known: None },
+            hello,
             address: address.clone(),
             disks: self.disks.clone(),
             outlet: Arc::clone(&outlet),
             inbox: Arc::clone(&self.inbox),
+            frames,
             refusal: None,
         };
         let dialler = self.diallers.spawn_on(dialler.run(), &self.runtime);
-        self.outboxes.insert(peer, Outbox { address, outlet, dialler });
+        let clock_link = self.diallers.spawn_on(clock_link.run(), &self.runtime);
+        self.outboxes.insert(peer, Outbox { address, outlet, dialler, clock_link });
     }
 
     /// Sends a frame, now or never.

@@ -28,6 +28,8 @@ tollgate_types::planted_bugs! {
     RestoredFounded: "a node founds an empty cluster under the id of a restored one",
     SecondSignalIgnored: "a second signal does not end the process at once",
     GatewayDropsSeq: "a gateway passes a repeat on as if it were a new request",
+    ClockJumpTakenForRate: "a clock that was suspended once counts as slow",
+    WrongClockUnread: "the peers' clocks are never read",
     OtherClusterFollowed: "a gateway follows the nodes of whatever cluster answers",
 }
 

@@ -1,5 +1,6 @@
 //! What a node must be told to start.
 
+use crate::clock::NodeClock;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub struct NodeSettings {
     pub join: Option<Join>,
     /// How many operations may wait for the next turn; past that, callers are refused.
     pub operations_waiting_max: usize,
+    /// What leases are counted by, and how it is compared with the peers' clocks.
+    pub clock: NodeClock,
 }
 
 /// A new cluster's first data.

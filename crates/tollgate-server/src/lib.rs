@@ -22,6 +22,6 @@ pub use gateway_server::{GatewayAddresses, GatewayListeners, GatewayServer};
 pub use join::{JoinError, join};
 pub use server::{Addresses, Listeners, ServeError, Server, found};
 pub use tollgate_gateway::{Router, operation};
-pub use tollgate_node::NodeStatus;
 #[doc(hidden)]
 pub use tollgate_node::planted;
+pub use tollgate_node::{Clock, ClockSampling, NodeClock, NodeStatus};

@@ -5,6 +5,7 @@
 //! the program, whatever clients send: no lock name, lease or address is ever a label. Not here: logs, and who serves
 //! the text (`http`).
 
+mod clocks;
 mod exposition;
 mod groups;
 mod grpc;
@@ -17,6 +18,7 @@ pub use exposition::Exposition;
 pub use grpc::{GrpcMetricsLayer, GrpcMetricsService, MeasuredBody};
 pub use open::Open;
 
+use clocks::Clocks;
 use groups::Groups;
 use grpc::Calls;
 use held::Held;
@@ -80,6 +82,7 @@ pub struct Metrics {
     connections: Family<Door, Gauge>,
     sessions: Gauge,
     groups: Groups,
+    clocks: Clocks,
     limits: LimitsInForce,
     calls: Arc<Calls>,
 }
@@ -188,6 +191,7 @@ impl Metrics {
         let inputs: Vec<f64> = exponential_buckets(1.0, 4.0, 9).collect();
         let turn_inputs = histogram("driver_turn_inputs", "Inputs dealt with in one turn", &inputs);
         let groups = Groups::register(ours);
+        let clocks = Clocks::register(ours);
         let limits = LimitsInForce::register(ours);
         Metrics {
             registry,
@@ -218,6 +222,7 @@ impl Metrics {
             connections,
             sessions,
             groups,
+            clocks,
             limits,
             calls,
         }
@@ -328,10 +333,11 @@ impl Metrics {
         })
     }
 
-    /// Looks at a node's groups now. One that does not answer in time, because it is stuck or has stopped, leaves what
+    /// Looks at a node's groups and clocks now. A node that does not answer in time, because it is stuck or has stopped, leaves what
     /// was seen before.
     pub async fn sample_once(&self, node: &NodeHandle) {
         self.inbox.set(i64::try_from(node.waiting()).unwrap_or(i64::MAX));
+        self.clocks.set(&node.clock_rates().borrow().differences);
         if let Ok(Ok(seen)) = tokio::time::timeout(SAMPLE_EVERY, node.inspect(groups::look)).await {
             self.groups.set(&seen);
             self.limits.set_lowest(seen.iter().filter_map(groups::Seen::limits));

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollgate_gateway::{Router, hunt_deadlocks};
-use tollgate_node::{Bootstrap, Fault, Join, Node, NodeSettings, NodeStatus, StartError};
+use tollgate_node::{Bootstrap, Fault, Join, Node, NodeClock, NodeSettings, NodeStatus, StartError};
 use tollgate_proto::FILE_DESCRIPTOR_SET;
 use tollgate_proto::v1::admin_service_server::{AdminService, AdminServiceServer};
 use tollgate_proto::v1::election_service_server::ElectionServiceServer;
@@ -138,11 +138,23 @@ impl Server {
         listeners: Listeners,
         join: Option<Join>,
     ) -> Result<Server, ServeError> {
+        Server::start_by_clock(config, settings, listeners, join, NodeClock::system())
+    }
+
+    /// Likewise, by another clock than the operating system's.
+    pub fn start_by_clock(
+        config: &Config,
+        settings: Settings,
+        listeners: Listeners,
+        join: Option<Join>,
+        clock: NodeClock,
+    ) -> Result<Server, ServeError> {
         let addresses = listeners.addresses()?;
         let Listeners { client, peer, http } = listeners;
         let metrics = Arc::new(Metrics::new());
         let runtime = tokio::runtime::Handle::current();
-        let node = Node::start(&node_settings(config, join), peer, Arc::clone(&metrics) as _, &runtime)?;
+        let node =
+            Node::start(&node_settings(config, join, clock), peer, Arc::clone(&metrics) as _, &runtime)?;
         let clients = config.cluster.members.iter().map(|member| (member.id, member.client.to_string()));
         let groups = u32::try_from(node.handle().status().borrow().groups.len()).unwrap_or(u32::MAX);
         let asked = config.cluster.groups;
@@ -220,10 +232,10 @@ impl Server {
 /// Makes the data directory of a first member, without starting it. Whether there was none: another start, of a server
 /// too, changes nothing.
 pub fn found(config: &Config) -> Result<bool, ServeError> {
-    Ok(tollgate_node::found(&node_settings(config, None))?)
+    Ok(tollgate_node::found(&node_settings(config, None, NodeClock::system()))?)
 }
 
-fn node_settings(config: &Config, join: Option<Join>) -> NodeSettings {
+fn node_settings(config: &Config, join: Option<Join>, clock: NodeClock) -> NodeSettings {
     let members = &config.cluster.members;
     let first = || Bootstrap {
         map: Arc::new(config.group_map()),
@@ -238,6 +250,7 @@ fn node_settings(config: &Config, join: Option<Join>) -> NodeSettings {
         bootstrap: config.cluster.bootstrap.then(first),
         join,
         operations_waiting_max: config.server.operations_in_flight_max,
+        clock,
     }
 }
 

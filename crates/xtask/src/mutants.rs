@@ -18,7 +18,7 @@ type Catcher = (&'static str, &'static str, &'static str, &'static str);
 const UNIT: &str = "--lib";
 const PROCESS: &str = "--test=it";
 
-const CATCHERS: [Catcher; 23] = [
+const CATCHERS: [Catcher; 25] = [
     ("AckBeforeFsync", "tollgate", PROCESS, "disk_faults::p4_nothing_is_acknowledged_before_its_fsync"),
     (
         "FailedWriteTaken",
@@ -127,6 +127,18 @@ const CATCHERS: [Catcher; 23] = [
         "tollgate",
         PROCESS,
         "gateways::a_gateway_serves_no_other_cluster_than_the_one_that_it_was_told",
+    ),
+    (
+        "ClockJumpTakenForRate",
+        "tollgate-node",
+        UNIT,
+        "clock_rate::tests::p5_jumps_of_a_clock_are_no_rate_whatever_their_size",
+    ),
+    (
+        "WrongClockUnread",
+        "tollgate-node",
+        PROCESS,
+        "clocks::p5_a_node_whose_clock_runs_2_percent_fast_is_named_by_all_and_by_itself",
     ),
 ];
 

@@ -2,8 +2,8 @@
 
 use super::{duration, lease_id, mode, node, revision, strange, token_or_none};
 use crate::cluster_info::{
-    AddedMember, DeadlockFound, DeadlockStep, Deadlocks, Group, Groups, LimitInfo, Member, MemberKind,
-    MemberProgress, NodeStatus, ReplicaStatus, Role, Setting, SettingOrigin, SnapshotTaken,
+    AddedMember, ClockComparison, DeadlockFound, DeadlockStep, Deadlocks, Group, Groups, LimitInfo, Member,
+    MemberKind, MemberProgress, NodeStatus, ReplicaStatus, Role, Setting, SettingOrigin, SnapshotTaken,
 };
 use crate::error::Error;
 use tollgate_proto::v1;
@@ -22,7 +22,14 @@ pub(crate) fn node_status(wire: v1::StatusResponse) -> Result<NodeStatus, Error>
         data_dir_bytes: wire.data_dir_bytes,
         replicas: wire.replicas.iter().map(replica).collect::<Result<_, _>>()?,
         warnings: wire.warnings,
+        clocks: wire.clocks.iter().filter_map(clock_comparison).collect(),
     })
+}
+
+/// None for what names no node.
+fn clock_comparison(wire: &v1::ClockComparison) -> Option<ClockComparison> {
+    let rate_difference_ppm = wire.rate_difference_ppm;
+    node(wire.node_id).map(|node| ClockComparison { node, rate_difference_ppm })
 }
 
 fn replica(wire: &v1::ReplicaStatus) -> Result<ReplicaStatus, Error> {

@@ -2,9 +2,13 @@
 //! either knows the other.
 //!
 //! `TOLLGATE`, version (u16), cluster, from, to, disk of the one who dials (u64 each), whether it knows the other's
-//! disk (u8, 0 or 1) and which that is (u64, 0 if not), little-endian. The answer is a byte, 0 if the one who was
-//! dialled has the other's disk in its books, and the disk that it has itself (u64). To another protocol or version
-//! the byte is all. Not here: what an answer is worth (`outgoing`), and whether a hello is believed (`incoming`).
+//! disk (u8, 0 or 1) and which that is (u64, 0 if not), little-endian. From version 4 on its last byte is what the
+//! connection is for: 0 frames, 1 clock readings. Both versions are understood; a connection for frames is begun in
+//! version 3, the only one that nodes from before know, and one for clock readings in version 4, which they refuse.
+//!
+//! The answer is a byte, 0 if the one who was dialled has the other's disk in its books, and the disk that it has
+//! itself (u64). To another protocol, version or purpose the byte is all. Not here: what an answer is worth
+//! (`outgoing`), and whether a hello is believed (`incoming`).
 
 use crate::circle::Roster;
 use crate::planted::{Bug, planted};
@@ -14,12 +18,20 @@ use tollgate_replica::Identity;
 use tollgate_types::{ClusterId, DiskId, NodeId};
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
-const VERSION: u16 = 3;
+/// For frames, and without a word about it.
+const VERSION_OF_FRAMES: u16 = 3;
+/// It says what it is for.
+const VERSION_WITH_PURPOSE: u16 = 4;
+/// Of the former version. The latter has a byte more.
 const BYTES: usize = KNOWN + 1 + 8;
+const BYTES_MAX: usize = BYTES + 1;
 /// What every version begins with: the mark, and which version it is.
 const OPENING: usize = 8 + 2;
 /// Where it says by which disk the other is known.
 const KNOWN: usize = OPENING + 4 * 8;
+
+const PURPOSE_FRAMES: u8 = 0;
+const PURPOSE_CLOCK_READINGS: u8 = 1;
 
 /// How long either side waits for the other's first words.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -33,6 +45,16 @@ pub(super) struct Hello {
     pub(super) disk: DiskId,
     /// Which disk the one who dials knows the other by.
     pub(super) known: Option<DiskId>,
+    pub(super) purpose: Purpose,
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Purpose {
+    /// The one who dialled sends frames.
+    Frames,
+    /// The one who dialled asks what the other's clock shows.
+    ClockReadings,
 }
 
 /// What a hello was answered.
@@ -114,14 +136,15 @@ pub(super) async fn hear<S>(stream: &mut S) -> std::io::Result<Result<Hello, Ref
 where
     S: AsyncRead + Unpin,
 {
-    let mut bytes = [0; BYTES];
+    let mut bytes = [0; BYTES_MAX];
     stream.read_exact(&mut bytes[..OPENING]).await?;
     // What follows may be shorter in another version, and is not waited for.
-    if let Err(refusal) = check_opening(&bytes) {
-        return Ok(Err(refusal));
-    }
-    stream.read_exact(&mut bytes[OPENING..]).await?;
-    Ok(Hello::decode(&bytes))
+    let length = match length_by_opening(&bytes[..OPENING]) {
+        Ok(length) => length,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    stream.read_exact(&mut bytes[OPENING..length]).await?;
+    Ok(Hello::decode(&bytes[..length]))
 }
 
 /// Answers a hello from this disk: come in, or why not.
@@ -136,32 +159,40 @@ where
     stream.write_all(&bytes[..length]).await
 }
 
-fn check_opening(bytes: &[u8; BYTES]) -> Result<(), Refusal> {
-    if bytes[..8] != *MAGIC {
+/// How long a hello is that begins so.
+fn length_by_opening(opening: &[u8]) -> Result<usize, Refusal> {
+    if opening[..8] != *MAGIC {
         return Err(Refusal::NotAPeer);
     }
-    if bytes[8..OPENING] != VERSION.to_le_bytes() {
-        return Err(Refusal::OtherVersion);
+    match u16::from_le_bytes([opening[8], opening[9]]) {
+        VERSION_OF_FRAMES => Ok(BYTES),
+        VERSION_WITH_PURPOSE => Ok(BYTES_MAX),
+        _ => Err(Refusal::OtherVersion),
     }
-    Ok(())
 }
 
 impl Hello {
-    fn encode(self) -> [u8; BYTES] {
-        let mut bytes = [0; BYTES];
+    fn encode(self) -> Vec<u8> {
+        let (version, purpose) = match self.purpose {
+            Purpose::Frames => (VERSION_OF_FRAMES, None),
+            Purpose::ClockReadings => (VERSION_WITH_PURPOSE, Some(PURPOSE_CLOCK_READINGS)),
+        };
+        let mut bytes = vec![0; BYTES];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..OPENING].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..OPENING].copy_from_slice(&version.to_le_bytes());
         let numbers = [self.cluster.number(), self.from.number(), self.to.number(), self.disk.number()];
         for (place, number) in numbers.into_iter().enumerate() {
             bytes[OPENING + 8 * place..][..8].copy_from_slice(&number.to_le_bytes());
         }
         bytes[KNOWN] = u8::from(self.known.is_some());
         bytes[KNOWN + 1..].copy_from_slice(&self.known.map_or(0, DiskId::number).to_le_bytes());
+        bytes.extend(purpose);
         bytes
     }
 
-    fn decode(bytes: &[u8; BYTES]) -> Result<Hello, Refusal> {
-        check_opening(bytes)?;
+    /// A hello of the length that its opening says.
+    fn decode(bytes: &[u8]) -> Result<Hello, Refusal> {
+        assert_eq!(length_by_opening(bytes)?, bytes.len(), "whoever reads it reads all of it");
         let number_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let number = |place: usize| number_at(OPENING + 8 * place);
         let node = |place| NodeId::new(number(place)).ok_or(Refusal::NotAPeer);
@@ -171,7 +202,13 @@ impl Hello {
             (1, known) => Some(DiskId::new(known)),
             _ => return Err(Refusal::NotAPeer),
         };
-        Ok(Hello { cluster, from: node(1)?, to: node(2)?, disk, known })
+        let purpose = match bytes.get(BYTES).copied().unwrap_or(PURPOSE_FRAMES) {
+            PURPOSE_FRAMES => Purpose::Frames,
+            PURPOSE_CLOCK_READINGS => Purpose::ClockReadings,
+            // A later node may know others.
+            _ => return Err(Refusal::OtherVersion),
+        };
+        Ok(Hello { cluster, from: node(1)?, to: node(2)?, disk, known, purpose })
     }
 
     /// What is wrong with it for this node, whatever disk it comes with.
@@ -207,6 +244,7 @@ mod tests {
             to: node(to),
             disk: DiskId::new(u64::MAX),
             known: None,
+            purpose: Purpose::Frames,
         }
     }
 
@@ -289,11 +327,40 @@ mod tests {
         assert_eq!(bytes, [7, 0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01]);
     }
 
+    /// The format: what is changed here needs another version.
+    #[test]
+    fn the_bytes_of_a_hello_for_clock_readings_are_these() {
+        let said = knowing(0x0807_0605_0403_0201, hello(7, 1, 2));
+        let said = Hello { disk: DiskId::new(9), purpose: Purpose::ClockReadings, ..said };
+        let number = |last: u8| [last, 0, 0, 0, 0, 0, 0, 0];
+        let numbers = [number(7), number(1), number(2), number(9)].concat();
+        let mut expected = [&b"TOLLGATE\x04\x00"[..], &numbers, &[1, 1, 2, 3, 4, 5, 6, 7, 8], &[1]].concat();
+        assert_eq!(said.encode(), expected);
+        assert_eq!(Hello::decode(&expected), Ok(said));
+        // This version may be for frames as well, once no node is left that knows the former only.
+        expected[BYTES] = 0;
+        assert_eq!(Hello::decode(&expected), Ok(Hello { purpose: Purpose::Frames, ..said }));
+        expected[BYTES] = 2;
+        assert_eq!(Hello::decode(&expected), Err(Refusal::OtherVersion));
+    }
+
+    #[tokio::test]
+    async fn a_hello_is_heard_as_it_was_said_whatever_it_is_for() {
+        for purpose in [Purpose::Frames, Purpose::ClockReadings] {
+            let said = Hello { purpose, ..knowing(3, hello(7, 1, 2)) };
+            let (mut near, mut far) = tokio::io::duplex(100);
+            // What comes behind it is left to whoever reads on.
+            near.write_all(&[&said.encode()[..], &[99]].concat()).await.unwrap();
+            assert_eq!(hear(&mut far).await.unwrap(), Ok(said));
+            assert_eq!(far.read_u8().await.unwrap(), 99);
+        }
+    }
+
     #[test]
     fn what_no_node_says_is_refused() {
         let good = knowing(5, hello(7, 1, 2)).encode();
         let with = |changes: &[(usize, u8)]| {
-            let mut bytes = good;
+            let mut bytes = good.clone();
             for (at, byte) in changes {
                 bytes[*at] = *byte;
             }
@@ -325,7 +392,8 @@ mod tests {
         older[8] = 2;
         // However long they are: nobody waits for more than says what it is.
         for length in [OPENING, KNOWN, BYTES] {
-            for (said, refusal) in [(&[b'x'; BYTES], Refusal::NotAPeer), (&older, Refusal::OtherVersion)] {
+            for (said, refusal) in [(&vec![b'x'; BYTES], Refusal::NotAPeer), (&older, Refusal::OtherVersion)]
+            {
                 let (mut near, mut far) = tokio::io::duplex(100);
                 near.write_all(&said[..length]).await.unwrap();
                 assert_eq!(hear(&mut far).await.unwrap(), Err(refusal));

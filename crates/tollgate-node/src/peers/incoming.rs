@@ -1,14 +1,17 @@
-//! Listens to peers: a member that says hello rightly, and with the disk it always had, is read from, frame by frame.
+//! Listens to peers: a member that says hello rightly, and with the disk it always had, is read from, frame by frame,
+//! or told what the clock shows, if that is what it came for.
 //!
-//! Invariant: a frame is from whom its connection is from; one that says otherwise cuts it.
-//! Strangers have a limit of their own and a moment to say who they are. A peer has one connection: a new one takes the
-//! place of the old. What has arrived and waits for the driver is bounded in bytes, and past that peers are read from
-//! no further. All of it ends with the node.
+//! Invariant: a frame is from whom its connection is from; one that says otherwise cuts it. Strangers have a limit of
+//! their own and a moment to say who they are. A peer has one connection for each purpose: a new one takes the place of
+//! the old. What has arrived and waits for the driver is bounded in bytes, and past that peers are read from no
+//! further. All of it ends with the node.
 
 use super::FRAME_BYTES_MAX;
+use super::clock_link;
 use super::disks::Disks;
-use super::hello::{self, Hello, Refusal};
+use super::hello::{self, Hello, Purpose, Refusal};
 use crate::circle::Roster;
+use crate::clock_monitor::ClockMonitor;
 use crate::driver::Input;
 use crate::fault::Fault;
 use crate::inbox::Inbox;
@@ -41,9 +44,10 @@ pub(super) struct Ear {
     roster: Mutex<Roster>,
     disks: Disks,
     inbox: Arc<Inbox<Input>>,
+    monitor: Arc<ClockMonitor>,
     room: Arc<Semaphore>,
     /// Ends the connection that a peer has now.
-    present: Mutex<BTreeMap<NodeId, oneshot::Sender<()>>>,
+    present: Mutex<BTreeMap<(NodeId, Purpose), oneshot::Sender<()>>>,
     /// With which wrong disk each peer came last: it comes again and again, and is told of once.
     wrong: Mutex<BTreeMap<NodeId, DiskId>>,
     /// Likewise who is no member, and why it was refused.
@@ -76,16 +80,22 @@ pub(super) async fn listen(listener: TcpListener, ear: Arc<Ear>) {
 }
 
 impl Ear {
-    pub(super) fn new(own: Identity, disks: Disks, inbox: Arc<Inbox<Input>>) -> Ear {
+    pub(super) fn new(
+        own: Identity,
+        disks: Disks,
+        inbox: Arc<Inbox<Input>>,
+        monitor: Arc<ClockMonitor>,
+    ) -> Ear {
         let room = Arc::new(Semaphore::new(WAITING_KIB_MAX));
         let (roster, present) = (Mutex::default(), Mutex::default());
-        Ear { own, roster, disks, inbox, room, present, wrong: Mutex::default(), refused: Mutex::default() }
+        let (wrong, refused) = (Mutex::default(), Mutex::default());
+        Ear { own, roster, disks, inbox, monitor, room, present, wrong, refused }
     }
 
     /// These are listened to from now on. Whoever is none of them is cut off, and hears why when it dials again.
     pub(super) fn renew(&self, roster: Roster) {
         let mut present = self.present.lock().expect("nobody panics with it");
-        present.retain(|node, _| roster.contains(*node) || planted(Bug::RemovedHeard));
+        present.retain(|(node, _), _| roster.contains(*node) || planted(Bug::RemovedHeard));
         *self.roster.lock().expect("nobody panics with it") = roster;
     }
 
@@ -96,7 +106,7 @@ impl Ear {
     ) -> io::Result<()> {
         super::tune(&stream)?;
         let met = timeout(hello::PATIENCE, self.greeted(&mut stream)).await;
-        let Some(from) = met.map_err(|_| io::ErrorKind::TimedOut)?? else { return Ok(()) };
+        let Some((from, purpose)) = met.map_err(|_| io::ErrorKind::TimedOut)?? else { return Ok(()) };
         drop(stranger);
         let (end, ended) = oneshot::channel();
         {
@@ -105,23 +115,29 @@ impl Ear {
             if self.refusal_by_roster(from).is_some() {
                 return Ok(());
             }
-            present.insert(from, end);
+            present.insert((from, purpose), end);
         }
+        let serve = async {
+            match purpose {
+                Purpose::Frames => self.read(from, stream).await,
+                Purpose::ClockReadings => clock_link::answer(&mut stream, &self.monitor).await,
+            }
+        };
         tokio::select! {
-            read = self.read(from, stream) => read,
+            served = serve => served,
             // A newer connection has its place.
             _ = ended => Ok(()),
         }
     }
 
-    /// Hears a hello and answers it: who it is, unless it was refused.
-    async fn greeted(&self, stream: &mut TcpStream) -> io::Result<Option<NodeId>> {
+    /// Hears a hello and answers it: who it is and what for, unless it was refused.
+    async fn greeted(&self, stream: &mut TcpStream) -> io::Result<Option<(NodeId, Purpose)>> {
         let (from, refusal) = match hello::hear(stream).await? {
-            Ok(hello) => (Some(hello.from), self.refusal(&hello).await?),
+            Ok(hello) => (Some((hello.from, hello.purpose)), self.refusal(&hello).await?),
             Err(refusal) => (None, Some(refusal)),
         };
         if let Some(refusal) = refusal.filter(|refusal| *refusal != Refusal::OtherDisk) {
-            self.tell_of_refusal(from, refusal);
+            self.tell_of_refusal(from.map(|(node, _)| node), refusal);
         }
         hello::answer(stream, refusal, self.own.disk).await?;
         Ok(from.filter(|_| refusal.is_none()))
@@ -163,7 +179,8 @@ impl Ear {
 
     fn refusal_by_roster(&self, from: NodeId) -> Option<Refusal> {
         let Identity { cluster, node: to, .. } = self.own;
-        let hello = Hello { cluster, from, to, disk: DiskId::new(0), known: None };
+        let (disk, known, purpose) = (DiskId::new(0), None, Purpose::Frames);
+        let hello = Hello { cluster, from, to, disk, known, purpose };
         hello.refusal(&self.own, &self.roster.lock().expect("nobody panics with it"))
     }
 

@@ -4,6 +4,7 @@
 //! anew, and may know nothing of this node. Not here: what is said (`hello`), the books about disks (`disks`), writing
 //! (`outlet`).
 
+use super::clock_link::FramesConnection;
 use super::disks::Disks;
 use super::hello::{self, Answer, Hello, Refusal};
 use super::outlet::Outlet;
@@ -15,6 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tollgate_types::DiskId;
 
@@ -31,6 +33,8 @@ pub(super) struct Dialler {
     pub(super) disks: Disks,
     pub(super) outlet: Arc<Outlet>,
     pub(super) inbox: Arc<Inbox<Input>>,
+    /// Tells whoever reads the peer's clock.
+    pub(super) frames: watch::Sender<FramesConnection>,
     /// Why the peer would not listen when it was dialled last.
     pub(super) refusal: Option<Refusal>,
 }
@@ -39,7 +43,7 @@ impl Dialler {
     /// Until the node stops.
     pub(super) async fn run(mut self) {
         let peer = self.hello.to;
-        let (mut pause, mut lost) = (PAUSE_MIN, false);
+        let (mut pause, mut lost, mut connections) = (PAUSE_MIN, false, 0);
         let mut said = String::new();
         loop {
             match self.dial().await {
@@ -50,7 +54,10 @@ impl Dialler {
                     }
                     said.clear();
                     let began = Instant::now();
+                    connections += 1;
+                    self.frames.send_replace(Some(connections));
                     let error = self.serve(stream).await;
+                    self.frames.send_replace(None);
                     tracing::info!(%peer, %error, "connection lost");
                     // Dialled again at once, because failover waits for how that ends; unless it was lost at once: then
                     // that would go on for ever.
@@ -85,23 +92,14 @@ impl Dialler {
         }
     }
 
-    async fn dial(&mut self) -> io::Result<TcpStream> {
-        let peer = self.hello.to;
-        let hello = Hello { known: self.disks.disk_of(peer), ..self.hello };
-        let dialled = async {
-            let mut stream = TcpStream::connect(&self.address).await?;
-            super::tune(&stream)?;
-            io::Result::Ok((hello::greet(&mut stream, hello).await?, stream))
-        };
-        let dialled = timeout(hello::PATIENCE, dialled).await;
-        let (answer, stream) = dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        // It may have come for the first time meanwhile.
-        if let Some(refusal) = weigh(answer, self.disks.disk_of(peer)) {
-            self.refusal = Some(refusal);
-            return Err(io::Error::other(refusal));
+    async fn dial(&mut self) -> Result<TcpStream, Undialled> {
+        let dialled = dial(&self.address, self.hello, &self.disks).await;
+        match dialled {
+            Ok(_) => self.disks.accepted_by(self.hello.to).await,
+            Err(Undialled::Refused(refusal)) => self.refusal = Some(refusal),
+            Err(Undialled::Failed(_)) => {}
         }
-        self.disks.accepted_by(peer).await;
-        Ok(stream)
+        dialled
     }
 
     /// Lets frames go out until the connection breaks.
@@ -115,6 +113,35 @@ impl Dialler {
         // What was meant for this connection is stale by the time that there is another.
         self.outlet.close();
         error
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Undialled {
+    /// The peer would not listen, or is not listened to.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// It could not be reached.
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+}
+
+/// Dials a peer and says hello, whatever the connection is for.
+pub(super) async fn dial(address: &str, hello: Hello, disks: &Disks) -> Result<TcpStream, Undialled> {
+    let peer = hello.to;
+    let hello = Hello { known: disks.disk_of(peer), ..hello };
+    let dialled = async {
+        let mut stream = TcpStream::connect(address).await?;
+        super::tune(&stream)?;
+        io::Result::Ok((hello::greet(&mut stream, hello).await?, stream))
+    };
+    let dialled = timeout(hello::PATIENCE, dialled).await;
+    let (answer, stream) = dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    // It may have come for the first time meanwhile.
+    match weigh(answer, disks.disk_of(peer)) {
+        Some(refusal) => Err(Undialled::Refused(refusal)),
+        None => Ok(stream),
     }
 }
 

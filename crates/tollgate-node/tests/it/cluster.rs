@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tollgate_core::{AcquireLock, Command, GrantLease, LeaseChoice, Reply, Wait};
 use tollgate_node::{
-    Answer, Ask, Bootstrap, Called, Join, NoMeter, Node, NodeHandle, NodeSettings, NodeStatus,
+    Answer, Ask, Bootstrap, Called, Join, NoMeter, Node, NodeClock, NodeHandle, NodeSettings, NodeStatus,
 };
 use tollgate_replica::{EngineConfig, HostConfig, MemberChange, Members, ProposeError, Whereabouts};
 use tollgate_types::{
@@ -67,6 +67,7 @@ impl Cluster {
                 bootstrap,
                 join: None,
                 operations_waiting_max: 100_000,
+                clock: NodeClock::system(),
             };
             settings.insert(number, of);
             dirs.push(dir);

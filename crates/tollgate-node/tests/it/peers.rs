@@ -12,12 +12,12 @@ use tollgate_replica::{DataDir, MemberChange};
 use tollgate_types::DiskId;
 
 /// The disk of a node that does not run.
-fn disk_of(cluster: &Cluster, number: u64) -> DiskId {
+pub(crate) fn disk_of(cluster: &Cluster, number: u64) -> DiskId {
     DataDir::open(&cluster.settings_of(number).data_dir, None).unwrap().identity().disk
 }
 
 /// Says hello to node `to` as node `from` with this disk; the connection and what was answered.
-async fn hello(cluster: &Cluster, from: u64, to: u64, disk: DiskId) -> (TcpStream, (u8, DiskId)) {
+pub(crate) async fn hello(cluster: &Cluster, from: u64, to: u64, disk: DiskId) -> (TcpStream, (u8, DiskId)) {
     hello_knowing(cluster, from, to, disk, None).await
 }
 
@@ -96,7 +96,7 @@ impl Impostor {
 }
 
 /// A frame without anything in it, with its length in front.
-fn frame(from: u64, to: u64) -> Vec<u8> {
+pub(crate) fn frame(from: u64, to: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes);
     writer.u8(2);
@@ -110,7 +110,7 @@ fn frame(from: u64, to: u64) -> Vec<u8> {
 }
 
 /// Whether the other side has closed it within a moment.
-async fn is_cut(stream: &mut TcpStream) -> bool {
+pub(crate) async fn is_cut(stream: &mut TcpStream) -> bool {
     let read = tokio::time::timeout(Duration::from_millis(500), stream.read_u8()).await;
     read.is_ok_and(|read| read.is_err())
 }

@@ -20,10 +20,10 @@ use tollgate_proto::convert;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::admin_service_server::AdminService;
 use tollgate_proto::v1::{
-    AddMemberRequest, AddMemberResponse, BackupRequest, ConfigRequest, ConfigResponse, DeadlocksRequest,
-    DeadlocksResponse, EndDeadlockRequest, EndDeadlockResponse, Error, ErrorReason, GetLimitsRequest,
-    GetLimitsResponse, Group, GroupsRequest, GroupsResponse, MemberKind, MembersRequest, MembersResponse,
-    PromoteMemberRequest, PromoteMemberResponse, RemoveMemberRequest, RemoveMemberResponse,
+    AddMemberRequest, AddMemberResponse, BackupRequest, ClockComparison, ConfigRequest, ConfigResponse,
+    DeadlocksRequest, DeadlocksResponse, EndDeadlockRequest, EndDeadlockResponse, Error, ErrorReason,
+    GetLimitsRequest, GetLimitsResponse, Group, GroupsRequest, GroupsResponse, MemberKind, MembersRequest,
+    MembersResponse, PromoteMemberRequest, PromoteMemberResponse, RemoveMemberRequest, RemoveMemberResponse,
     ReplaceMemberRequest, ReplaceMemberResponse, ReplicaStatus, Role, SetLimitsRequest, SetLimitsResponse,
     Setting, SettingOrigin, SlotRange, SnapshotRequest, SnapshotResponse, SnapshotTaken, StatusRequest,
     StatusResponse, TransferRequest, TransferResponse,
@@ -151,6 +151,8 @@ impl AdminService for Admin {
                 "group {group} can't write: too few disks have room; free some space, and it goes on by itself"
             ));
         }
+        let clocks = self.node.clock_rates().borrow().clone();
+        warnings.extend(clocks.verdict.warnings(self.node.node()));
         Ok(Response::new(StatusResponse {
             header: self.header(GroupId::new(0)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -161,6 +163,7 @@ impl AdminService for Admin {
             apply_version_max: tollgate_core::APPLY_VERSION_SUPPORTED,
             replicas,
             warnings,
+            clocks: clocks.differences.iter().map(clock_comparison).collect(),
         }))
     }
 
@@ -369,6 +372,15 @@ fn replica(host: &Host, group: GroupId) -> ReplicaStatus {
         leases: count(tollgate_core::State::lease_count),
         registers: count(tollgate_core::State::register_count),
     }
+}
+
+fn clock_comparison((node, difference): (&NodeId, &f64)) -> ClockComparison {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "no clock is billions of times too fast; it saturates"
+    )]
+    let rate_difference_ppm = (difference * 1e6).round() as i64;
+    ClockComparison { node_id: node.number(), rate_difference_ppm }
 }
 
 /// The size of all files in a directory; what goes while it is looked at counts nothing.

@@ -134,6 +134,19 @@ fn the_limits_in_force_are_the_lowest_of_all_groups() {
 }
 
 #[test]
+fn the_rate_of_a_clock_is_told_for_as_long_as_it_is_known() {
+    let metrics = Metrics::new();
+    let node = |number| tollgate_types::NodeId::new(number).unwrap();
+    metrics.clocks.set(&[(node(2), 0.0196), (node(3), -0.0004)].into());
+    says(&metrics, r#"tollgate_clock_rate_difference_ratio{peer="2"} 0.0196"#);
+    says(&metrics, r#"tollgate_clock_rate_difference_ratio{peer="3"} -0.0004"#);
+    metrics.clocks.set(&[(node(3), 0.0)].into());
+    let text = metrics.render(Exposition::OpenMetrics);
+    assert!(!text.contains(r#"clock_rate_difference_ratio{peer="2"}"#), "{text}");
+    says(&metrics, r#"tollgate_clock_rate_difference_ratio{peer="3"} 0.0"#);
+}
+
+#[test]
 fn connections_count_while_they_are_open() {
     let metrics = Metrics::new();
     let (first, second) = (metrics.connection("grpc"), metrics.connection("grpc"));
@@ -169,6 +182,7 @@ fn the_page_for_operators_names_every_metric_and_no_other() {
     // Nothing is told of a family without members, and the limits are told when they are known.
     metrics.limit("connections_max", 7);
     metrics.groups.set(&[groups::Seen::default()]);
+    metrics.clocks.set(&[(tollgate_types::NodeId::new(2).unwrap(), 0.02)].into());
     let text = metrics.render(Exposition::OpenMetrics);
     let type_of = |line: &str| {
         let (name, kind) = line.strip_prefix("# TYPE tollgate_")?.split_once(' ')?;

@@ -4,6 +4,7 @@
 
 mod answers;
 mod backups;
+mod clocks;
 mod config;
 mod http;
 mod many_groups;

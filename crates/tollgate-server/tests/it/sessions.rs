@@ -10,7 +10,7 @@ use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::session_service_client::SessionServiceClient;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_server::config::{Config, ListenConfig, Sources};
-use tollgate_server::{Addresses, Listeners, Router, Server};
+use tollgate_server::{Addresses, Listeners, NodeClock, Router, Server};
 use tollgate_types::{Address, GroupId};
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
@@ -29,6 +29,15 @@ impl Cluster {
 
     /// As many as there are, witnesses where it says so, with these settings besides.
     pub(crate) async fn start_with(witnesses: &[bool], settings: &[(&str, &str)]) -> Cluster {
+        Cluster::start_by_clocks(witnesses, settings, |_| NodeClock::system()).await
+    }
+
+    /// Likewise, each by a clock of its own.
+    pub(crate) async fn start_by_clocks(
+        witnesses: &[bool],
+        settings: &[(&str, &str)],
+        clock_of: impl Fn(u64) -> NodeClock,
+    ) -> Cluster {
         let dir = TempDir::new().unwrap();
         let any = || ([127, 0, 0, 1], 0).into();
         let listen = || ListenConfig { client: any(), peer: any(), http: any(), insecure: false };
@@ -60,7 +69,9 @@ impl Cluster {
             flags.retain(|(key, _)| settings.iter().all(|(other, _)| other != key));
             flags.extend(more);
             let loaded = Config::load(&Sources { file: None, env: Vec::new(), flags }).unwrap();
-            servers.push(Server::start(&loaded.config, loaded.settings, listeners).unwrap());
+            let started =
+                Server::start_by_clock(&loaded.config, loaded.settings, listeners, None, clock_of(id));
+            servers.push(started.unwrap());
         }
         let cluster = Cluster { servers, _dir: dir };
         cluster.leader().await;

@@ -11,7 +11,9 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tollgate_client::{Client, Error, GroupId, Member, NodeId, NodeStatus, ReplicaStatus, Role};
+use tollgate_client::{
+    Client, ClockComparison, Error, GroupId, Member, NodeId, NodeStatus, ReplicaStatus, Role,
+};
 use tollgate_types::escaped;
 
 const HELP: &str = "\
@@ -112,16 +114,23 @@ impl ClusterStatus {
     }
 
     fn find_warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for asked in &self.nodes {
-            match &asked.status {
-                Ok(status) => {
-                    let name = status
-                        .node
-                        .map_or_else(|| asked.endpoint.clone(), |node| format!("node {}", node.number()));
-                    warnings.extend(status.warnings.iter().map(|warning| format!("{name}: {warning}")));
+        // What several nodes say in the same words is said once.
+        let mut said: Vec<(&str, Vec<String>)> = Vec::new();
+        for (asked, status) in self.answered() {
+            let name =
+                status.node.map_or_else(|| asked.endpoint.clone(), |node| format!("node {}", node.number()));
+            for warning in &status.warnings {
+                match said.iter_mut().find(|(known, _)| known == warning) {
+                    Some((_, names)) => names.push(name.clone()),
+                    None => said.push((warning, vec![name.clone()])),
                 }
-                Err(error) => warnings.push(format!("{} does not answer: {error}", asked.endpoint)),
+            }
+        }
+        let line = |(warning, names): &(&str, Vec<String>)| format!("{}: {warning}", names.join(", "));
+        let mut warnings: Vec<String> = said.iter().map(line).collect();
+        for asked in &self.nodes {
+            if let Err(error) = &asked.status {
+                warnings.push(format!("{} does not answer: {error}", asked.endpoint));
             }
         }
         for (group, replicas) in self.groups() {
@@ -292,9 +301,14 @@ fn node_json(asked: &Asked) -> Value {
             "uptime_ms": ms(status.uptime),
             "data_dir_bytes": text(status.data_dir_bytes),
             "warnings": status.warnings,
+            "clocks": status.clocks.iter().map(clock_json).collect::<Vec<_>>(),
             "replicas": status.replicas.iter().map(replica_json).collect::<Vec<_>>(),
         }),
     }
+}
+
+fn clock_json(clock: &ClockComparison) -> Value {
+    json!({ "node_id": text(clock.node.number()), "rate_difference_ppm": clock.rate_difference_ppm })
 }
 
 fn role_text(role: Role) -> &'static str {

@@ -4,6 +4,7 @@
 //! stops it. Each test uses names of its own. Invariant: what a test starts ends with it; a `run` that is killed takes
 //! its command along, which is itself tested here.
 
+mod clocks;
 mod denied;
 mod dev;
 mod documents;

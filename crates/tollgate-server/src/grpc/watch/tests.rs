@@ -6,7 +6,7 @@ use crate::session::Unread;
 use std::time::Duration;
 use tempfile::TempDir;
 use tollgate_core::{Change, LockChange};
-use tollgate_node::{Bootstrap, NoMeter, Node, NodeSettings};
+use tollgate_node::{Bootstrap, NoMeter, Node, NodeClock, NodeSettings};
 use tollgate_proto::v1;
 use tollgate_replica::{EngineConfig, HostConfig, Members};
 use tollgate_types::{ClusterId, GroupMap, LeaseId, Limits, Metadata, Name, NodeId, Owner};
@@ -27,6 +27,7 @@ fn start(dir: &TempDir) -> Node {
         }),
         join: None,
         operations_waiting_max: 1_000,
+        clock: NodeClock::system(),
     };
     let peers = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     Node::start(&settings, peers, Arc::new(NoMeter), &tokio::runtime::Handle::current()).unwrap()

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
-use tollgate_node::{Bootstrap, Node, NodeHandle, NodeSettings};
+use tollgate_node::{Bootstrap, Node, NodeClock, NodeHandle, NodeSettings};
 use tollgate_replica::{EngineConfig, HostConfig, Members};
 use tollgate_server::Router;
 use tollgate_server::http::{HttpState, routes};
@@ -65,6 +65,7 @@ impl Served {
             }),
             join: None,
             operations_waiting_max: 1_000,
+            clock: NodeClock::system(),
         };
         let peers = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let metrics = Arc::new(Metrics::new());
