@@ -1,7 +1,8 @@
 //! Finds the watches that see an event without asking each of them.
 //!
-//! An exact watch, and one on a lease, costs an event one lookup. Prefix watches cost it one lookup per *distinct length* of prefix in
-//! use, however many watches have that length. The index agrees with [`Watch::matches`] and has no rules of its own.
+//! An exact watch, and one on a lease, costs an event one lookup. Prefix watches cost it one lookup per *distinct
+//! length* of prefix in use, however many watches have that length. The index agrees with [`Watch::matches`] and has no
+//! rules of its own.
 
 use crate::event::{Change, Event};
 use crate::watch::Watch;

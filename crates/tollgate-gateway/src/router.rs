@@ -299,13 +299,11 @@ impl Router {
     /// Waits until the node tells nobody of changes any more, for it was removed or has stopped; why.
     pub async fn until_over(&self) -> v1::Error {
         let mut status = self.shared.status.clone();
-        match status.wait_for(|status| status.removed).await {
-            Ok(_) => self.closed().unwrap_or_default(),
-            Err(_) => {
-                let says = "this node has stopped: go on at another, where the last cursor says";
-                v1::Error::new(v1::ErrorReason::ShuttingDown, says)
-            }
+        if status.wait_for(|status| status.removed).await.is_ok() {
+            return self.closed().unwrap_or_default();
         }
+        let says = "this node has stopped: go on at another, where the last cursor says";
+        v1::Error::new(v1::ErrorReason::ShuttingDown, says)
     }
 
     /// Waits until a gateway stops. For ever beside a node, which answers what is under way in another way.

@@ -3,9 +3,9 @@
 //! Invariant: what waits for a client that does not read is bounded: a watch has credit for a number of events, and
 //! gets more when they were sent; all streams of the node together have a limit (`session::Unread`), past which the one
 //! with the most unread ends. While a watch is open, its stream ends with an error that says why; a client that only
-//! asks for nothing more still wants to be told. A watch that stays behind until history is gone is told so, and is over. No event is told
-//! twice (P11), whichever of the node's watches brings it. Not here: what a watch sees (`tollgate_replica::Desk`), how
-//! an event is worded (`operation`), what goes into one answer (`pieces`).
+//! asks for nothing more still wants to be told. A watch that stays behind until history is gone is told so, and is
+//! over. No event is told twice (P11), whichever of the node's watches brings it. Not here: what a watch sees
+//! (`tollgate_replica::Desk`), how an event is worded (`operation`), what goes into one answer (`pieces`).
 
 mod mailbox;
 mod pieces;
