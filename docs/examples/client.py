@@ -172,6 +172,14 @@ class Session:
         self.seqs = Seqs()
         self.lost = asyncio.get_running_loop().create_future()
         self.tasks = []
+        self.watched = asyncio.Event()
+        # How often the watch has missed something, because the history was gone when it went on.
+        self.gaps = 0
+        # What is held, by name and create_revision.
+        self.held = {}
+        # Locks that are asked for, and grants that have ended before their answers were here.
+        self.locking = 0
+        self.ended = {}
 
     async def open(self):
         # The cluster chooses the id. A repeat whose first answer was lost makes a second lease; the first one expires.
@@ -183,7 +191,14 @@ class Session:
             self.believed_until = sent + self.believable_s(granted.ttl_ms)
             if now() < self.believed_until:
                 break
-        self.tasks = [asyncio.create_task(self.keep_alive(sent)), asyncio.create_task(self.disbelieve())]
+        works = [self.keep_alive(sent), self.disbelieve(), self.watch()]
+        self.tasks = [asyncio.create_task(work) for work in works]
+        # Whatever is granted from here on, its end will be told.
+        try:
+            await asyncio.wait_for(self.watched.wait(), MARGIN_S)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise Failed("no node has begun the watch of the lease in time") from None
+        self.check()
         return self
 
     @staticmethod
@@ -231,6 +246,51 @@ class Session:
                 # Counted from the sending. An answer that comes too late moves nothing.
                 self.believed_until = max(self.believed_until, sent + self.believable_s(answer.ttl_ms))
 
+    async def watch(self):
+        """Follows all grants of the lease, in every group: a grant can end although its lease lives."""
+        at, cursor, missed = self.cluster.at, "", False
+        filters = [lock_pb2.WATCH_FILTER_NO_PUT, lock_pb2.WATCH_FILTER_NO_WAITERS]
+        while not self.lost.done():
+            stream = self.cluster.stubs[at].Watch()
+            try:
+                await stream.write(
+                    lock_pb2.WatchRequest(lease_id=self.lease_id, cursor=cursor, filters=filters, watch_id=1)
+                )
+                while (answer := await stream.read()) is not grpc.aio.EOF:
+                    for event in answer.events:
+                        self.judge(event)
+                    cursor = answer.cursor or cursor
+                    if answer.created and missed:
+                        # From here on all is told again. What was missed is looked for.
+                        self.gaps += 1
+                        for held in list(self.held.values()):
+                            await held.look()
+                        missed = False
+                    if answer.created:
+                        self.watched.set()
+                    if answer.compact_revision:
+                        cursor, missed = "", True
+                    if answer.canceled:
+                        break
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, Failed):
+                # It goes on where it stopped, at another node.
+                pass
+            stream.cancel()
+            at = (at + 1) % len(self.cluster.stubs)
+            await asyncio.sleep(0.1)
+
+    def judge(self, event):
+        claim = event.kv.claim
+        # A node of an older version knows no watches of leases, and tells of everything.
+        if claim.lease_id != self.lease_id or event.type != lock_pb2.EVENT_TYPE_DELETE:
+            return
+        reason = common_pb2.EndReason.Name(event.end_reason).removeprefix("END_REASON_")
+        why, grant = f"{reason}: {event.note}" if event.note else reason, (claim.name, claim.create_revision)
+        if grant in self.held:
+            self.held[grant].lose(why)
+        elif self.locking:
+            self.ended[grant] = why
+
     async def ask_to_live(self, stream, seq):
         await stream.write(lock_pb2.LeaseKeepAliveRequest(id=self.lease_id, seq=seq))
         while True:
@@ -262,8 +322,14 @@ class Session:
     async def lock(self, name, wait_ms, why=""):
         """Takes a lock, waiting in line for it. Awaiting this can be cancelled at any time: nothing is left behind."""
         request = lock_pb2.LockRequest(name=name, lease_id=self.lease_id, timeout_ms=wait_ms, metadata=why)
+        self.locking += 1
         try:
-            answer = await self.call("Lock", request, wait_ms / 1_000 + MARGIN_S)
+            gaps, answer = self.gaps, await self.call("Lock", request, wait_ms / 1_000 + MARGIN_S)
+            if answer.acquired:
+                held = self.held.get((name, answer.create_revision)) or Held(self, name, answer)
+                if self.gaps != gaps:
+                    await held.look()
+                return held
         except asyncio.CancelledError:
             await self.give_up(request)
             raise
@@ -271,10 +337,12 @@ class Session:
             if failed.may_have_happened:
                 await self.give_up(request)
             raise
-        if not answer.acquired:
-            held_by = ", ".join(f"{holder.client_id} (token {holder.fencing_token})" for holder in answer.holders)
-            raise NotAcquired(f"{name} is held by {held_by or 'nobody, but closed'}")
-        return Held(self, name, answer)
+        finally:
+            self.locking -= 1
+            if self.locking == 0:
+                self.ended.clear()
+        held_by = ", ".join(f"{holder.client_id} (token {holder.fencing_token})" for holder in answer.holders)
+        raise NotAcquired(f"{name} is held by {held_by or 'nobody, but closed'}")
 
     async def give_up(self, request):
         """A request whose answer is not known is forbidden, or undone."""
@@ -302,10 +370,13 @@ class Held:
         self.session = session
         self.name = name
         self.fencing_token = answer.fencing_token
-        self.create_revision = answer.create_revision
+        self.grant = (name, answer.create_revision)
         self.lost = asyncio.get_running_loop().create_future()
         session.lost.add_done_callback(lambda lost: self.lose(lost.result()))
-        self.watching = asyncio.create_task(self.watch())
+        session.held[self.grant] = self
+        # The news may have been faster than the answer.
+        if self.grant in session.ended:
+            self.lose(session.ended[self.grant])
 
     def lose(self, why):
         if not self.lost.done():
@@ -318,46 +389,15 @@ class Held:
             raise Lost(self.lost.result())
         return self.fencing_token
 
-    async def watch(self):
-        """Follows the lock from its grant on: a grant can end although its lease lives."""
-        cluster, at, after = self.session.cluster, self.session.cluster.at, self.fencing_token
-        while not self.lost.done():
-            stream = cluster.stubs[at].Watch()
-            try:
-                filters = [lock_pb2.WATCH_FILTER_NO_PUT, lock_pb2.WATCH_FILTER_NO_WAITERS]
-                await stream.write(
-                    lock_pb2.WatchRequest(key=self.name, start_revision=after + 1, filters=filters, watch_id=1)
-                )
-                while (answer := await stream.read()) is not grpc.aio.EOF:
-                    for event in answer.events:
-                        self.judge(event)
-                    after = max(after, answer.header.revision)
-                    if answer.compact_revision:
-                        after = await self.look()
-                    if answer.canceled:
-                        break
-            except (grpc.aio.AioRpcError, Failed):
-                pass
-            stream.cancel()
-            at = (at + 1) % len(cluster.stubs)
-            await asyncio.sleep(0.1)
-
-    def judge(self, event):
-        claim = event.kv.claim
-        if claim.lease_id == self.session.lease_id and claim.create_revision == self.create_revision:
-            reason = common_pb2.EndReason.Name(event.end_reason).removeprefix("END_REASON_")
-            self.lose(f"{reason}: {event.note}" if event.note else reason)
-
     async def look(self):
-        """The history since the grant is gone: read the lock, and watch from there."""
+        """Part of the history is gone: whether the grant stands is read."""
         seen = await self.session.cluster.call("GetLock", lock_pb2.GetLockRequest(name=self.name))
         mine = (holder.fencing_token == self.fencing_token for holder in seen.lock.holders)
         if not any(mine) and seen.lock.holder_count == len(seen.lock.holders):
             self.lose("GONE: the history that says why is gone as well")
-        return seen.header.revision
 
     async def release(self):
-        self.watching.cancel()
+        self.session.held.pop(self.grant, None)
         unlock = lock_pb2.UnlockRequest(
             name=self.name, lease_id=self.session.lease_id, fencing_token=self.fencing_token
         )

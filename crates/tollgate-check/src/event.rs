@@ -192,7 +192,7 @@ pub enum FenceMode {
     Permit,
 }
 
-/// Which locks a watch wants.
+/// Which changes of locks a watch wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
     /// All of the group.
@@ -201,15 +201,18 @@ pub enum Filter {
     Name(Name),
     /// Those that begin so.
     Prefix(String),
+    /// All of the group, but of holders and waiters only those of this lease.
+    Lease(LeaseId),
 }
 
 impl Filter {
-    /// Whether the watch wants changes of this lock.
-    pub fn wants(&self, name: &Name) -> bool {
+    /// Whether the watch wants changes of this lock that are about this lease.
+    pub fn wants(&self, name: &Name, lease: LeaseId) -> bool {
         match self {
             Filter::All => true,
             Filter::Name(one) => one == name,
             Filter::Prefix(prefix) => name.as_bytes().starts_with(prefix.as_bytes()),
+            Filter::Lease(one) => *one == lease,
         }
     }
 }

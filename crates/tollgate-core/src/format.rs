@@ -24,7 +24,9 @@ pub(crate) const FORMAT_1: u8 = 1;
 pub use command::{
     ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_command, encode_entry,
 };
-pub(crate) use events::{LockChanged, read_event, watched_name, write_lock_changed, write_register_change};
+pub(crate) use events::{
+    LockChanged, Watched, read_event, watched, write_lock_changed, write_register_change,
+};
 pub(crate) use fingerprint::write_subject;
 pub(crate) use record::{KeptOutcome, SeqOnClaim};
 pub use wire::{DecodeError, Reader, Writer};

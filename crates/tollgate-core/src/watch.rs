@@ -1,7 +1,7 @@
 //! What a watch asks to see of the history.
 
 use crate::event::{Change, Event};
-use tollgate_types::{Key, Name};
+use tollgate_types::{Key, LeaseId, Name};
 
 /// Which events a watch sees. Locks and registers are separate spaces: a prefix reaches into one of them.
 ///
@@ -15,6 +15,11 @@ pub enum Watch {
     Lock(Name),
     /// The events of all locks whose name begins with these bytes; of all locks if there are none.
     LockPrefix(Vec<u8>),
+    /// The events of all holders and waiters that have this lease, whatever the lock; no events of registers.
+    ///
+    /// It is the id that counts: of a lease that was granted anew under an id that had ended, and of the one before,
+    /// the events are seen alike.
+    Lease(LeaseId),
     /// The events of one register.
     Register(Key),
     /// The events of all registers whose key begins with these bytes; of all registers if there are none.
@@ -25,17 +30,18 @@ impl Watch {
     /// Whether the watch sees `event`. To ask it of many watches at once, use a [`WatchIndex`](crate::WatchIndex).
     pub fn matches(&self, event: &Event) -> bool {
         match &event.change {
-            Change::Lock(lock) => self.matches_lock(lock.name.as_bytes()),
+            Change::Lock(lock) => self.matches_lock(lock.name.as_bytes(), lock.lease),
             Change::Register(register) => self.matches_register(register.key.as_bytes()),
         }
     }
 
-    /// Whether it sees the events of the lock of this name.
-    pub(crate) fn matches_lock(&self, name: &[u8]) -> bool {
+    /// Whether it sees the events of the lock of this name that are about a claim of this lease.
+    pub(crate) fn matches_lock(&self, name: &[u8], lease: LeaseId) -> bool {
         match self {
             Watch::All => true,
             Watch::Lock(watched) => watched.as_bytes() == name,
             Watch::LockPrefix(prefix) => name.starts_with(prefix),
+            Watch::Lease(watched) => *watched == lease,
             Watch::Register(_) | Watch::RegisterPrefix(_) => false,
         }
     }
@@ -46,7 +52,7 @@ impl Watch {
             Watch::All => true,
             Watch::Register(watched) => watched.as_bytes() == key,
             Watch::RegisterPrefix(prefix) => key.starts_with(prefix),
-            Watch::Lock(_) | Watch::LockPrefix(_) => false,
+            Watch::Lock(_) | Watch::LockPrefix(_) | Watch::Lease(_) => false,
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Finds the watches that see an event without asking each of them.
 //!
-//! An exact watch costs an event one lookup. Prefix watches cost it one lookup per *distinct length* of prefix in
-//! use, however many watches have that length. The index agrees with [`Watch::matches`] and has no rules of its own.
+//! An exact watch, and one on a lease, costs an event one lookup. Prefix watches cost it one lookup per *distinct
+//! length* of prefix in use, however many watches have that length. The index agrees with [`Watch::matches`] and has no
+//! rules of its own.
 
 use crate::event::{Change, Event};
 use crate::watch::Watch;
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
+use tollgate_types::LeaseId;
 
 /// Watches by what they ask for. `T` is by what the caller knows a watch.
 ///
@@ -29,6 +32,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct WatchIndex<T> {
     all: BTreeSet<T>,
     locks: Space<T>,
+    /// No set is empty.
+    leases: BTreeMap<LeaseId, BTreeSet<T>>,
     registers: Space<T>,
     len: usize,
 }
@@ -48,7 +53,8 @@ type ByBytes<T> = BTreeMap<Vec<u8>, BTreeSet<T>>;
 impl<T: Copy + Ord> WatchIndex<T> {
     /// Without watches.
     pub fn new() -> WatchIndex<T> {
-        WatchIndex { all: BTreeSet::new(), locks: Space::new(), registers: Space::new(), len: 0 }
+        let (all, leases) = (BTreeSet::new(), BTreeMap::new());
+        WatchIndex { all, locks: Space::new(), leases, registers: Space::new(), len: 0 }
     }
 
     /// Adds a watch. One id may have several; the same one twice is there once.
@@ -57,6 +63,7 @@ impl<T: Copy + Ord> WatchIndex<T> {
             Watch::All => self.all.insert(id),
             Watch::Lock(name) => self.locks.insert_exact(name.as_bytes(), id),
             Watch::LockPrefix(prefix) => self.locks.insert_prefix(prefix, id),
+            Watch::Lease(lease) => self.leases.entry(*lease).or_default().insert(id),
             Watch::Register(key) => self.registers.insert_exact(key.as_bytes(), id),
             Watch::RegisterPrefix(prefix) => self.registers.insert_prefix(prefix, id),
         };
@@ -69,6 +76,7 @@ impl<T: Copy + Ord> WatchIndex<T> {
             Watch::All => self.all.remove(&id),
             Watch::Lock(name) => self.locks.remove_exact(name.as_bytes(), id),
             Watch::LockPrefix(prefix) => self.locks.remove_prefix(prefix, id),
+            Watch::Lease(lease) => remove_id(&mut self.leases, lease, id).is_some(),
             Watch::Register(key) => self.registers.remove_exact(key.as_bytes(), id),
             Watch::RegisterPrefix(prefix) => self.registers.remove_prefix(prefix, id),
         };
@@ -82,7 +90,10 @@ impl<T: Copy + Ord> WatchIndex<T> {
         let start = out.len();
         out.extend(&self.all);
         match &event.change {
-            Change::Lock(lock) => self.locks.matching(lock.name.as_bytes(), out),
+            Change::Lock(lock) => {
+                self.locks.matching(lock.name.as_bytes(), out);
+                out.extend(self.leases.get(&lock.lease).into_iter().flatten());
+            }
             Change::Register(register) => self.registers.matching(register.key.as_bytes(), out),
         }
         out[start..].sort_unstable();
@@ -151,22 +162,27 @@ impl<T: Copy + Ord> Space<T> {
     }
 }
 
-/// Whether an id that was removed leaves others with the same bytes.
+/// Whether an id that was removed leaves others under the same key.
 #[derive(PartialEq, Eq)]
 enum Removed {
     OneOfSeveral,
     Last,
 }
 
-fn remove_id<T: Copy + Ord>(map: &mut ByBytes<T>, bytes: &[u8], id: T) -> Option<Removed> {
-    let ids = map.get_mut(bytes)?;
+fn remove_id<K, Q, T>(map: &mut BTreeMap<K, BTreeSet<T>>, key: &Q, id: T) -> Option<Removed>
+where
+    K: Ord + Borrow<Q>,
+    Q: Ord + ?Sized,
+    T: Copy + Ord,
+{
+    let ids = map.get_mut(key)?;
     if !ids.remove(&id) {
         return None;
     }
     if !ids.is_empty() {
         return Some(Removed::OneOfSeveral);
     }
-    map.remove(bytes);
+    map.remove(key);
     Some(Removed::Last)
 }
 
@@ -186,7 +202,7 @@ fn dedup_from<T: Copy + Eq>(out: &mut Vec<T>, start: usize) {
 mod tests {
     use super::*;
     use crate::event::{LockChange, RegisterChange};
-    use tollgate_types::{Key, LeaseId, Metadata, Name, Owner, Revision};
+    use tollgate_types::{Key, Metadata, Name, Owner, Revision};
 
     /// splitmix64.
     struct Rng(u64);
@@ -211,19 +227,28 @@ mod tests {
     }
 
     fn watch(rng: &mut Rng) -> Watch {
-        match rng.below(9) {
+        match rng.below(11) {
             0 => Watch::All,
             1 | 2 => Watch::Lock(Name::new(rng.text(1)).unwrap()),
             3 | 4 => Watch::LockPrefix(rng.text(0).into_bytes()),
             5 | 6 => Watch::Register(Key::new(rng.text(1)).unwrap()),
+            7 | 8 => Watch::Lease(lease(1 + rng.below(4))),
             _ => Watch::RegisterPrefix(rng.text(0).into_bytes()),
         }
     }
 
+    fn lease(id: u64) -> LeaseId {
+        LeaseId::new(id).unwrap()
+    }
+
     fn lock_event(name: &str) -> Event {
+        lock_event_of(name, 1)
+    }
+
+    fn lock_event_of(name: &str, id: u64) -> Event {
         let change = LockChange {
             name: Name::new(name).unwrap(),
-            lease: LeaseId::new(1).unwrap(),
+            lease: lease(id),
             owner: Owner::LEASE,
             metadata: Metadata::NONE,
             create_revision: Revision::ZERO,
@@ -244,7 +269,7 @@ mod tests {
 
     fn event(rng: &mut Rng) -> Event {
         let text = rng.text(1);
-        if rng.below(2) == 0 { lock_event(&text) } else { register_event(&text) }
+        if rng.below(2) == 0 { lock_event_of(&text, 1 + rng.below(4)) } else { register_event(&text) }
     }
 
     #[test]
@@ -276,7 +301,7 @@ mod tests {
         for (watch, id) in scan {
             assert!(index.remove(&watch, id));
         }
-        assert!(index.is_empty());
+        assert!(index.is_empty() && index.leases.is_empty());
         for space in [&index.locks, &index.registers] {
             assert!(space.exact.is_empty() && space.prefixes.is_empty() && space.prefix_lengths.is_empty());
         }
@@ -291,6 +316,25 @@ mod tests {
         let holders = Watch::LockPrefix(b"jobs/".to_vec());
         assert!(!holders.matches(&lock_event("jobs")));
         assert!(holders.matches(&lock_event("jobs/7")));
+    }
+
+    #[test]
+    fn a_watch_on_a_lease_is_told_nothing_of_other_leases_and_nothing_of_registers() {
+        let watch = Watch::Lease(lease(7));
+        assert!(watch.matches(&lock_event_of("jobs", 7)) && watch.matches(&lock_event_of("db", 7)));
+        for other in [lock_event_of("jobs", 8), lock_event_of("7", 1), register_event("jobs")] {
+            assert!(!watch.matches(&other), "{other:?}");
+        }
+        let state = crate::event::RegisterState {
+            value: tollgate_types::Value::EMPTY,
+            lease: Some(lease(7)),
+            create_revision: Revision::ZERO,
+            mod_revision: Revision::ZERO,
+            version: 1,
+        };
+        let change = RegisterChange { key: Key::new("k").unwrap(), now: Some(state), prev: None };
+        let bound = Event { revision: Revision::ZERO, change: Change::Register(change) };
+        assert!(!watch.matches(&bound), "a register on the lease is no claim");
     }
 
     #[test]

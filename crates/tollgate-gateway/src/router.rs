@@ -296,6 +296,16 @@ impl Router {
         }
     }
 
+    /// Waits until the node tells nobody of changes any more, for it was removed or has stopped; why.
+    pub async fn until_over(&self) -> v1::Error {
+        let mut status = self.shared.status.clone();
+        if status.wait_for(|status| status.removed).await.is_ok() {
+            return self.closed().unwrap_or_default();
+        }
+        let says = "this node has stopped: go on at another, where the last cursor says";
+        v1::Error::new(v1::ErrorReason::ShuttingDown, says)
+    }
+
     /// Waits until a gateway stops. For ever beside a node, which answers what is under way in another way.
     pub async fn until_draining(&self) {
         let mut status = self.shared.status.clone();

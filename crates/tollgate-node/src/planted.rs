@@ -23,6 +23,8 @@ tollgate_types::planted_bugs! {
     AnswersMixedUp: "answers in a session go to one another's operations",
     SeqNotForwarded: "an operation that is passed on to the leader loses its number",
     WatchResumesLate: "a watch begins one revision behind the one it was asked to begin at",
+    WatchEndsWithRequests: "a watch ends in silence when its client has nothing more to ask",
+    LeaseWatchedAtHome: "a watch on a lease follows the lease's own group only",
     HangUpUnnoticed: "the last caller of a request hangs up, and nobody is told",
     ListensEverywhere: "without TLS a server listens beyond loopback though nobody allowed it",
     RestoredFounded: "a node founds an empty cluster under the id of a restored one",

@@ -430,7 +430,7 @@ async fn disconnected(router: &Router, mailbox: &Mailbox, renewing: &BTreeSet<Le
 }
 
 /// What one is told whose operation came while its gateway stopped.
-fn draining() -> v1::Error {
+pub(crate) fn draining() -> v1::Error {
     let says = "this gateway is stopping, and nothing was done: ask another";
     v1::Error::new(v1::ErrorReason::ShuttingDown, says)
 }

@@ -98,6 +98,18 @@ const CATCHERS: [Catcher; 25] = [
         "client::watches::p11_a_watch_whose_node_is_killed_sees_every_event_once",
     ),
     (
+        "WatchEndsWithRequests",
+        "tollgate-server",
+        PROCESS,
+        "watches::p11_a_watch_is_told_on_though_its_client_has_closed_its_side",
+    ),
+    (
+        "LeaseWatchedAtHome",
+        "tollgate",
+        PROCESS,
+        "lease_watches::p11_a_lock_taken_away_in_another_group_is_told_once_though_leader_and_node_are_killed",
+    ),
+    (
         "HangUpUnnoticed",
         "tollgate",
         PROCESS,

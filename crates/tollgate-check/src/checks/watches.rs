@@ -86,8 +86,11 @@ impl<'a> Stream<'a> {
                     "watch {watch} delivers revision {revision} out of order, between {last} and {next}"
                 ));
             }
-            if !self.filter.wants(&change.name) {
-                blame(format!("watch {watch} delivers a change of {}, which it does not want", change.name));
+            if !self.filter.wants(&change.name, change.lease) {
+                let (name, lease) = (&change.name, change.lease);
+                blame(format!(
+                    "watch {watch} delivers a change of {name} by {lease}, which it does not want"
+                ));
             }
             if self.delivered.insert(fact(change), place).is_some() {
                 blame(format!("watch {watch} delivers a change of {} at {revision} twice", change.name));
@@ -119,7 +122,8 @@ impl<'a> Stream<'a> {
         let Some(facts) = facts.get(&self.group.number()) else { return };
         for &(from, to) in &self.covered {
             let first = facts.iter().skip_while(|fact| fact.0 < from).take_while(|fact| fact.0 < to);
-            for fact in first.filter(|fact| self.filter.wants(fact.1) && !self.delivered.contains_key(*fact))
+            for fact in
+                first.filter(|fact| self.filter.wants(fact.1, fact.3) && !self.delivered.contains_key(*fact))
             {
                 let (revision, name, what, lease, owner) = fact;
                 let says = format!(
@@ -168,7 +172,7 @@ mod tests {
     use crate::checks::scenario::{Scenario, ended, gave};
     use crate::event::Filter;
     use crate::report::Promise::P11;
-    use tollgate_types::Name;
+    use tollgate_types::{LeaseId, Name};
 
     /// A run in which lease 1 takes and gives back two locks.
     fn run() -> Scenario {
@@ -205,6 +209,27 @@ mod tests {
         run.watch(1, 1, Filter::All).delivers(1, &[gave("a", 1, 10)], 12);
         run.watch(2, 1, Filter::All).delivers(2, &[], 12);
         run.breaks(P11, "watch 2 passed revision 10");
+    }
+
+    #[test]
+    fn a_watch_on_a_lease_wants_all_of_that_lease_and_nothing_else() {
+        let of = |lease| Filter::Lease(LeaseId::new(lease).unwrap());
+        let two = || {
+            let mut run = Scenario::with_leases(2);
+            run.lock("a", 1, 10).lock("b", 2, 11).unlock("a", 1, 12).unlock("b", 2, 13);
+            run
+        };
+        let (first, second) =
+            ([gave("a", 1, 10), ended("a", 1, 10, 12)], [gave("b", 2, 11), ended("b", 2, 11, 13)]);
+        let mut run = two();
+        run.watch(1, 1, of(1)).delivers(1, &first, 14).watch(2, 1, of(2)).delivers(2, &second, 14);
+        run.passes();
+        let mut run = two();
+        run.watch(1, 1, of(1)).delivers(1, &first[..1], 14);
+        run.breaks(P11, "watch 1 passed revision 12 without the change of a: Ended");
+        let mut run = two();
+        run.watch(1, 1, of(1)).delivers(1, &[first[0].clone(), second[0].clone(), first[1].clone()], 14);
+        run.breaks(P11, "delivers a change of b by L-0000000000000002, which it does not want");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::follower::Follower;
 use crate::client::Client;
 use crate::error::Error;
 use tollgate_proto::v1::{self, WatchFilter, watch_request::Target};
-use tollgate_types::Revision;
+use tollgate_types::{LeaseId, Revision};
 
 /// A watch to be opened.
 #[derive(Debug, Clone)]
@@ -30,6 +30,7 @@ enum What {
     All,
     One(Vec<u8>),
     Prefix(Vec<u8>),
+    Lease(LeaseId),
 }
 
 impl Client {
@@ -71,6 +72,35 @@ impl WatchBuilder {
     /// All whose name or key begins with this.
     pub fn prefix(mut self, prefix: impl Into<Vec<u8>>) -> WatchBuilder {
         self.what = What::Prefix(prefix.into());
+        self
+    }
+
+    /// All holders and waiters that have this lease, whatever the lock and its group; nothing of registers.
+    ///
+    /// Tells, among other things, every end of a grant with its reason, which keepalives don't: opened before the
+    /// lease's first lock, it misses none. Over several groups it begins now or at a cursor, not at a revision. It is
+    /// the id that counts, and the watch does not end with the lease.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
+    /// # use std::time::Duration;
+    /// use tokio_stream::StreamExt;
+    /// use tollgate_client::{Change, WatchItem};
+    ///
+    /// let lease = client.leases().grant(Duration::from_secs(60)).await?.id;
+    /// let mut ends = client.watch().lease(lease).without_waiters().open().await?;
+    /// while let Some(item) = ends.next().await {
+    ///     if let WatchItem::Event(event) = item?
+    ///         && let Change::ClaimEnded { name, reason, .. } = event.change
+    ///     {
+    ///         println!("{name} is not held any more: {reason}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lease(mut self, lease: LeaseId) -> WatchBuilder {
+        self.what = What::Lease(lease);
         self
     }
 
@@ -125,6 +155,10 @@ fn target(kind: Kind, what: What) -> Result<Option<Target>, Error> {
     };
     Ok(Some(match (kind, what) {
         (Kind::Any, What::All) => return Ok(None),
+        (Kind::Registers, What::Lease(_)) => {
+            return Err(Error::invalid("lease", "a watch on a lease tells of locks: leave registers() out"));
+        }
+        (_, What::Lease(lease)) => Target::LeaseId(lease.get()),
         (Kind::Locks, What::All) => Target::Prefix(String::new()),
         (Kind::Registers, What::All) => Target::RegisterPrefix(Vec::new()),
         (Kind::Registers, What::One(key)) => Target::RegisterKey(key),
@@ -146,6 +180,9 @@ mod tests {
         assert_eq!(target(Kind::Registers, name()).unwrap(), Some(Target::RegisterKey(b"a".to_vec())));
         let all = What::Prefix(Vec::new());
         assert_eq!(target(Kind::Locks, all).unwrap(), Some(Target::Prefix(String::new())));
+        let lease = || What::Lease(LeaseId::new(7).unwrap());
+        assert_eq!(target(Kind::Locks, lease()).unwrap(), Some(Target::LeaseId(7)));
+        assert_eq!(target(Kind::Registers, lease()).unwrap_err().field(), Some("lease"));
         let error = target(Kind::Any, What::One(vec![0xff])).unwrap_err();
         assert_eq!(error.field(), Some("name"));
     }

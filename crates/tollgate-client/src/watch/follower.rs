@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tollgate_proto::v1::{WatchRequest, WatchResponse};
+use tollgate_proto::v1::{self, WatchRequest, WatchResponse, key_value::Kv, watch_request::Target};
 use tonic::Streaming;
 
 /// Items that wait for a reader.
@@ -183,8 +183,9 @@ impl Follower {
 
     async fn pass_on(&mut self, answer: WatchResponse) -> Result<(), Stop> {
         let group = answer.header.as_ref().map_or(0, |header| header.group_id);
-        let new: Vec<_> =
-            answer.events.into_iter().filter(|event| self.position.take(group, event.revision)).collect();
+        // What is not wanted is not counted either: another node may not tell it.
+        let wanted = answer.events.into_iter().filter(|event| is_wanted(&self.request, event));
+        let new: Vec<_> = wanted.filter(|event| self.position.take(group, event.revision)).collect();
         let mut left = new.len();
         if left == 0 && !answer.cursor.is_empty() {
             self.tell(Told { item: None, cursor: Some(answer.cursor.clone()) }).await?;
@@ -213,7 +214,7 @@ impl Follower {
     }
 
     /// The server ended the watch.
-    async fn canceled(&mut self, error: Option<tollgate_proto::v1::Error>) -> Stop {
+    async fn canceled(&mut self, error: Option<v1::Error>) -> Stop {
         match error.map(Trouble::told) {
             Some(Trouble::Lasting(error)) => {
                 // Its reader may be gone.
@@ -226,5 +227,29 @@ impl Follower {
 
     async fn tell(&self, told: Told) -> Result<(), Stop> {
         self.told.send(told).await.map_err(|_| Stop::Over)
+    }
+}
+
+/// False of what the watch did not ask for. Nodes of versions that know no watches on a lease tell of everything.
+fn is_wanted(request: &WatchRequest, event: &v1::Event) -> bool {
+    let Some(Target::LeaseId(lease)) = request.target else { return true };
+    let kv = event.kv.as_ref().and_then(|kv| kv.kv.as_ref());
+    matches!(kv, Some(Kv::Claim(claim)) if claim.lease_id == lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_node_that_tells_everything_a_watch_on_a_lease_takes_what_is_of_its_lease() {
+        let claim = |lease_id| v1::Claim { lease_id, ..Default::default() };
+        let event = |kv| v1::Event { kv: Some(v1::KeyValue { kv: Some(kv) }), ..Default::default() };
+        let register = || event(Kv::Register(v1::Register { lease_id: 7, ..Default::default() }));
+        let request = WatchRequest { target: Some(Target::LeaseId(7)), ..Default::default() };
+        assert!(is_wanted(&request, &event(Kv::Claim(claim(7)))));
+        assert!(!is_wanted(&request, &event(Kv::Claim(claim(8)))));
+        assert!(!is_wanted(&request, &register()));
+        assert!(is_wanted(&WatchRequest::default(), &register()));
     }
 }

@@ -64,11 +64,24 @@ pub(crate) fn write_register_change(writer: &mut Writer<'_>, change: &RegisterCh
     }
 }
 
-/// Whether a change is one to a register, and the name of what changed: all that a watch asks about.
-pub(crate) fn watched_name<'a>(reader: &mut Reader<'a>) -> Result<(bool, &'a [u8]), DecodeError> {
+/// All of a change that a watch asks about.
+pub(crate) enum Watched<'a> {
+    /// A claim on the lock of this name, and its lease.
+    Lock(&'a [u8], LeaseId),
+    /// The register of this key.
+    Register(&'a [u8]),
+}
+
+/// Reads of a change what a watch asks about, and no further.
+pub(crate) fn watched<'a>(reader: &mut Reader<'a>) -> Result<Watched<'a>, DecodeError> {
     let flags = reader.flags("kind of change", KNOWN)?;
     let left = reader.remaining();
-    Ok((flags & REGISTER != 0, reader.bytes("name", left)?))
+    let name = reader.bytes("name", left)?;
+    if flags & REGISTER != 0 {
+        Ok(Watched::Register(name))
+    } else {
+        Ok(Watched::Lock(name, reader.lease_id()?))
+    }
 }
 
 pub(crate) fn read_event(reader: &mut Reader<'_>) -> Result<Change, DecodeError> {

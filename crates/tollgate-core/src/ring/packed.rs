@@ -6,7 +6,7 @@
 
 use crate::event::{Event, RegisterChange};
 use crate::format::{
-    LockChanged, Reader, Writer, read_event, watched_name, write_lock_changed, write_register_change,
+    LockChanged, Reader, Watched, Writer, read_event, watched, write_lock_changed, write_register_change,
 };
 use crate::watch::Watch;
 use tollgate_types::Revision;
@@ -68,9 +68,9 @@ pub(super) fn body(bytes: &[u8]) -> &[u8] {
 
 /// Whether a watch wants the event that begins here, told without unpacking it.
 pub(super) fn matches(bytes: &[u8], watch: &Watch) -> bool {
-    match watched_name(&mut Reader::new(body(bytes))).expect(PACKED) {
-        (false, name) => watch.matches_lock(name),
-        (true, key) => watch.matches_register(key),
+    match watched(&mut Reader::new(body(bytes))).expect(PACKED) {
+        Watched::Lock(name, lease) => watch.matches_lock(name, lease),
+        Watched::Register(key) => watch.matches_register(key),
     }
 }
 
@@ -144,6 +144,8 @@ mod tests {
                 Watch::Lock(Name::new(name).unwrap()),
                 Watch::LockPrefix(b"a name".to_vec()),
                 Watch::LockPrefix(b"another".to_vec()),
+                Watch::Lease(LeaseId::new(5).unwrap()),
+                Watch::Lease(LeaseId::new(6).unwrap()),
                 Watch::Register(key),
                 Watch::RegisterPrefix(b"kk".to_vec()),
             ] {

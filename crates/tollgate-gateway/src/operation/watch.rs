@@ -7,6 +7,7 @@ use super::route::groups_of_prefix;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tollgate_core::Watch;
+use tollgate_node::planted::{Bug, planted};
 use tollgate_proto::convert::{self, WatchFilters, WatchTarget};
 use tollgate_proto::{BadField, v1};
 use tollgate_types::{GroupId, GroupMap, Revision};
@@ -67,6 +68,11 @@ fn read_target(request: &v1::WatchRequest, map: &GroupMap) -> Result<(Watch, Vec
             let group = map.group_of(name.slot());
             (Watch::Lock(name), one(group))
         }
+        // Wherever the lease lives, its locks may be in any group.
+        WatchTarget::Lease(lease) if planted(Bug::LeaseWatchedAtHome) => {
+            (Watch::Lease(lease), one(map.group_of(lease.slot())))
+        }
+        WatchTarget::Lease(lease) => (Watch::Lease(lease), groups_of_prefix(b"", map)),
         WatchTarget::Register(key) => {
             let group = map.group_of(key.slot());
             (Watch::Register(key), one(group))
@@ -127,7 +133,7 @@ fn read_cursor(cursor: &str) -> Option<BTreeMap<GroupId, Revision>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_types::Name;
+    use tollgate_types::{LeaseId, Name};
     use v1::watch_request::Target;
 
     fn open(request: &v1::WatchRequest, groups: u32) -> WatchOpen {
@@ -160,6 +166,20 @@ mod tests {
         assert_eq!(prefix.groups.len(), 1, "a tag has one group");
         let prefix = open(&on(Target::Prefix("t/".into())), 16);
         assert_eq!((prefix.groups.len(), prefix.filter), (16, Watch::LockPrefix(b"t/".to_vec())));
+    }
+
+    #[test]
+    fn a_watch_on_a_lease_follows_every_group_by_cursor() {
+        let lease = open(&on(Target::LeaseId(9)), 3);
+        assert_eq!((lease.filter, lease.groups.len()), (Watch::Lease(LeaseId::new(9).unwrap()), 3));
+        assert!(lease.groups.values().all(Option::is_none));
+        let resumed = v1::WatchRequest { cursor: "0.4,1.5,2.6".into(), ..on(Target::LeaseId(9)) };
+        let groups = open(&resumed, 3).groups.into_values().map(|next| next.unwrap().get());
+        assert_eq!(groups.collect::<Vec<_>>(), [4, 5, 6]);
+        let late = v1::WatchRequest { start_revision: 4, ..on(Target::LeaseId(9)) };
+        let refused = read_watch(&late, &GroupMap::even(3).unwrap()).unwrap_err();
+        assert_eq!(refused.field, "start_revision");
+        assert_eq!(open(&late, 1).groups.into_values().flatten().count(), 1, "one group has one count");
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use crate::bad_field::{BadField, SizeLimit};
 use crate::convert::choice::known;
+use crate::convert::number::read_lease_id;
 use crate::convert::text::{check_prefix, read_key, read_name, read_name_prefix};
 use crate::v1::WatchFilter;
 use crate::v1::watch_request::Target;
-use tollgate_types::{Key, Name};
+use tollgate_types::{Key, LeaseId, Name};
 
 /// What a watch follows. Locks and registers are separate spaces: a prefix reaches into one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum WatchTarget {
     Lock(Name),
     /// All locks whose name begins with this; all locks if it is empty.
     LockPrefix(String),
+    /// All holders and waiters that have this lease.
+    Lease(LeaseId),
     /// One register.
     Register(Key),
     /// All registers whose key begins with this; all registers if it is empty.
@@ -30,6 +33,7 @@ pub fn read_watch_target(target: Option<&Target>) -> Result<WatchTarget, BadFiel
         Some(Target::Prefix(prefix)) => {
             WatchTarget::LockPrefix(read_name_prefix("prefix", prefix)?.to_owned())
         }
+        Some(Target::LeaseId(lease)) => WatchTarget::Lease(read_lease_id("lease_id", *lease)?),
         Some(Target::RegisterKey(key)) => WatchTarget::Register(read_key("register_key", key)?),
         Some(Target::RegisterPrefix(prefix)) => {
             check_prefix("register_prefix", prefix, SizeLimit { name: Key::LIMIT, max: Key::BYTES_MAX })?;
@@ -73,6 +77,7 @@ mod tests {
         assert_eq!(read_watch_target(None), Ok(WatchTarget::All));
         assert_eq!(read(Target::Key("jobs".into())), WatchTarget::Lock(Name::new("jobs").unwrap()));
         assert_eq!(read(Target::Prefix(String::new())), WatchTarget::LockPrefix(String::new()));
+        assert_eq!(read(Target::LeaseId(7)), WatchTarget::Lease(LeaseId::new(7).unwrap()));
         assert_eq!(read(Target::RegisterKey(vec![0])), WatchTarget::Register(Key::new([0]).unwrap()));
         assert_eq!(read(Target::RegisterPrefix(vec![1])), WatchTarget::RegisterPrefix(vec![1]));
     }
@@ -82,6 +87,8 @@ mod tests {
         let field_of = |target| read_watch_target(Some(&target)).unwrap_err().field;
         assert_eq!(field_of(Target::Key(String::new())), "key");
         assert_eq!(field_of(Target::Prefix("x".repeat(513))), "prefix");
+        assert_eq!(field_of(Target::LeaseId(0)), "lease_id");
+        assert_eq!(field_of(Target::LeaseId(u64::MAX)), "lease_id");
         assert_eq!(field_of(Target::RegisterKey(vec![])), "register_key");
         assert_eq!(field_of(Target::RegisterPrefix(vec![0; 513])), "register_prefix");
     }

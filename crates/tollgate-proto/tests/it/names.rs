@@ -20,7 +20,7 @@ const FIELDS: [(&str, &str); 21] = [
     ("LeaseKeepAliveRequest", "id seq"),
     ("LeaseKeepAliveResponse", "header id seq ttl ttl_ms"),
     ("LeaseTimeToLiveRequest", "id keys"),
-    ("WatchRequest", "key prefix start_revision cursor watch_id prev_kv filters cancel progress"),
+    ("WatchRequest", "key prefix lease_id start_revision cursor watch_id prev_kv filters cancel progress"),
     ("WatchResponse", "header watch_id events compact_revision created canceled cursor"),
     ("Event", "type kv prev_kv"),
     ("ListLocksRequest", "prefix limit consistency"),

@@ -2,7 +2,7 @@
 
 use crate::grpc::{Following, Watchers, address_of, relayed, rpc, undelivered, watch};
 use crate::lists;
-use crate::session::{FrameStream, Unread};
+use crate::session::{FrameStream, Unread, draining};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
@@ -61,8 +61,15 @@ impl LockService for Locks {
             loop {
                 let keepalive = tokio::select! {
                     keepalive = incoming.next() => keepalive,
-                    // What is under way is answered yet.
-                    () = router.until_draining() => return,
+                    () = router.until_draining() => {
+                        // Every place is free again once all that is under way was answered and read.
+                        if let Ok(mut places) = outgoing.reserve_many(KEEPALIVES_MAX).await
+                            && let Some(place) = places.next()
+                        {
+                            place.send(Err(draining().into()));
+                        }
+                        return;
+                    }
                 };
                 let keepalive = match keepalive {
                     Some(Ok(keepalive)) => keepalive,
@@ -103,10 +110,11 @@ impl LockService for Locks {
         let (opened, incoming) = (self.unread.open(), request.into_inner());
         Ok(Response::new(match &self.following {
             Following::Here(node) => {
-                watch::serve((self.router.clone(), node.clone()), self.watchers.clone(), opened, incoming)
+                let served = (self.router.clone(), node.clone());
+                watch::serve(served, self.watchers.clone(), opened, incoming, self.bytes_max)
             }
             Following::Relayed(relay) => {
-                relayed::watch(relay, (self.watchers.place()?, opened), incoming).await?
+                relayed::watch(relay, (self.watchers.place()?, opened), incoming, self.bytes_max).await?
             }
         }))
     }

@@ -2,13 +2,15 @@
 //!
 //! Invariant: what waits for a client that does not read is bounded: a watch has credit for a number of events, and
 //! gets more when they were sent; all streams of the node together have a limit (`session::Unread`), past which the one
-//! with the most unread ends. A watch that stays behind until history is gone is told so, and is over. No event is told
-//! twice (P11), whichever of the node's watches brings it. Not here: what a watch sees (`tollgate_replica::Desk`), how
-//! an event is worded (`operation`), what goes into one answer (`pieces`).
+//! with the most unread ends. While a watch is open, its stream ends with an error that says why; a client that only
+//! asks for nothing more still wants to be told. A watch that stays behind until history is gone is told so, and is
+//! over. No event is told twice (P11), whichever of the node's watches brings it. Not here: what a watch sees
+//! (`tollgate_replica::Desk`), how an event is worded (`operation`), what goes into one answer (`pieces`).
 
 mod mailbox;
 mod pieces;
 
+use crate::grpc::undelivered;
 use crate::session::{Account, FrameSender, FrameStream, Gone, OpenAccount, frames_queue};
 use mailbox::{Mailbox, Told};
 use pieces::{Piece, pieces};
@@ -84,15 +86,20 @@ pub(super) fn serve(
     watchers: Watchers,
     opened: OpenAccount,
     incoming: Streaming<WatchRequest>,
+    bytes_max: usize,
 ) -> FrameStream<WatchResponse> {
     let (outgoing, answers) = frames_queue();
     let outgoing = Arc::new(outgoing);
     let stream = Stream::new((router.clone(), node), watchers, Arc::clone(&outgoing), opened.account());
     tokio::spawn(async move {
         tokio::select! {
-            () = stream.run(incoming) => {}
+            undelivered = stream.run(incoming, bytes_max) => {
+                if let Some(error) = undelivered {
+                    outgoing.cut(error.into());
+                }
+            }
             // Nothing would ever be told here again: its client begins anew elsewhere, where its cursor says.
-            () = router.removed() => outgoing.cut(router.closed().unwrap_or_default().into()),
+            error = router.until_over() => outgoing.cut(error.into()),
             () = opened.until_cut() => {
                 tracing::warn!(bytes = opened.account().bytes(), "a watch whose client does not read was ended");
                 outgoing.cut(too_much_unread(opened.bytes_max()).into());
@@ -147,20 +154,29 @@ impl Stream {
         }
     }
 
-    async fn run(mut self, mut incoming: Streaming<WatchRequest>) {
-        loop {
+    /// Ends when its client is gone or has nothing left to be told; with an error if that is for what the client sent,
+    /// of which `bytes_max` is the longest message.
+    async fn run(mut self, mut incoming: Streaming<WatchRequest>, bytes_max: usize) -> Option<Error> {
+        let mut asks = true;
+        while asks || !self.watches.is_empty() {
             let done = tokio::select! {
-                request = incoming.next() => match request {
+                request = incoming.next(), if asks => match request {
                     Some(Ok(request)) => self.request(&request).await,
-                    _ => Err(Gone),
+                    Some(Err(status)) => return undelivered(&status, bytes_max),
+                    None if planted(Bug::WatchEndsWithRequests) => return None,
+                    None => {
+                        asks = false;
+                        Ok(())
+                    }
                 },
                 () = self.mailbox.filled.notified() => self.tell().await,
                 () = self.outgoing.closed() => Err(Gone),
             };
             if done.is_err() {
-                return;
+                return None;
             }
         }
+        None
     }
 
     async fn send(&self, response: WatchResponse) -> Result<(), Gone> {

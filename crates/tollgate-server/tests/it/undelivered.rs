@@ -89,6 +89,7 @@ async fn what_can_not_be_read_has_the_same_error_by_every_door() {
         ("/tollgate.v1.LockService/Lock", b"\xff".to_vec(), false, ""),
         ("/tollgate.v1.AdminService/SetLimits", b"\x0a\x01\x08".to_vec(), false, ""),
         ("/tollgate.v1.LockService/LeaseKeepAlive", b"\x0a\x02\xff\xff".to_vec(), true, ""),
+        ("/tollgate.v1.LockService/Watch", b"\x0a\x02\xff\xff".to_vec(), true, ""),
         ("/tollgate.v1.SessionService/Session", frame, true, "operations.op.name"),
     ] {
         let (code, error) = refused(&channel, method, message, streams).await;
@@ -106,6 +107,7 @@ async fn what_can_not_be_read_has_the_same_error_by_every_door() {
     for (method, streams) in [
         ("/tollgate.v1.LockService/Lock", false),
         ("/tollgate.v1.LockService/LeaseKeepAlive", true),
+        ("/tollgate.v1.LockService/Watch", true),
         ("/tollgate.v1.SessionService/Session", true),
     ] {
         let (code, error) = refused(&channel, method, long.clone(), streams).await;

@@ -3,9 +3,11 @@
 use crate::sessions::{Cluster, PATIENCE, Watching};
 use tokio_stream::StreamExt;
 use tollgate_proto::error_of_status;
+use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_server::Server;
 use tollgate_types::Address;
+use tonic::Streaming;
 
 const VALUE_BYTES: usize = 60_000;
 
@@ -105,5 +107,121 @@ async fn p16_watches_that_nobody_reads_end_and_others_go_on() {
     let lock = v1::LockRequest { name: "jobs".into(), lease_id: 1, ..Default::default() };
     router.execute(Op::Lock(lock), &Address::NONE).await;
     assert_eq!(reader.next().await.events.len(), 1);
+    cluster.stop().await;
+}
+
+/// A watch stream on which the client asks for this and closes its side, as tools and many generated clients do.
+async fn ask_and_close(
+    cluster: &Cluster,
+    server: usize,
+    requests: Vec<v1::WatchRequest>,
+) -> Streaming<v1::WatchResponse> {
+    let channel = cluster.channel(server).await;
+    LockServiceClient::new(channel).watch(tokio_stream::iter(requests)).await.unwrap().into_inner()
+}
+
+/// The next answer; none at the end of the stream, which is OK then.
+async fn next(answers: &mut Streaming<v1::WatchResponse>) -> Option<v1::WatchResponse> {
+    tokio::time::timeout(PATIENCE, answers.next()).await.expect("nothing came").transpose().unwrap()
+}
+
+fn on_jobs(watch_id: u64) -> v1::WatchRequest {
+    let target = Some(v1::watch_request::Target::Key("jobs".into()));
+    v1::WatchRequest { target, watch_id, ..Default::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p11_a_watch_is_told_on_though_its_client_has_closed_its_side() {
+    let cluster = Cluster::start_with(&[false; 3], &[("server.watchers_max", "1")]).await;
+    let router = cluster.servers[0].router();
+    let grant = v1::LeaseGrantRequest { id: 1, ttl_ms: 600_000, ..Default::default() };
+    router.execute(Op::LeaseGrant(grant), &Address::NONE).await;
+    for server in 0..3 {
+        let mut answers = ask_and_close(&cluster, server, vec![on_jobs(7)]).await;
+        assert!(next(&mut answers).await.expect("the watch is open").created);
+        for round in 0..3 {
+            let lock = v1::LockRequest { name: "jobs".into(), lease_id: 1, ..Default::default() };
+            router.execute(Op::Lock(lock), &Address::NONE).await;
+            assert_eq!(next(&mut answers).await.expect("the watch is open").events.len(), 1, "{round}");
+            let unlock = v1::UnlockRequest { name: "jobs".into(), lease_id: 1, ..Default::default() };
+            router.execute(Op::Unlock(unlock), &Address::NONE).await;
+            assert_eq!(next(&mut answers).await.expect("the watch is open").events.len(), 1, "{round}");
+        }
+        // The only place is free again once its client has gone.
+        drop(answers);
+        let freed = async {
+            loop {
+                let mut answers = ask_and_close(&cluster, server, vec![on_jobs(0)]).await;
+                if next(&mut answers).await.expect("an answer").created {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, freed).await.expect("the place is free again");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_whose_client_has_closed_its_side_ends_well_when_no_watch_is_left() {
+    let cluster = Cluster::start_with(&[false], &[]).await;
+    let cancel = v1::WatchRequest { watch_id: 7, cancel: true, ..Default::default() };
+    let mut answers = ask_and_close(&cluster, 0, vec![on_jobs(7), cancel]).await;
+    let mut last = next(&mut answers).await.unwrap();
+    while let Some(answer) = next(&mut answers).await {
+        last = answer;
+    }
+    assert!(last.canceled && last.error.is_none(), "{last:?}");
+    let refused = v1::WatchRequest { cursor: "nonsense".into(), ..on_jobs(8) };
+    let mut answers = ask_and_close(&cluster, 0, vec![refused]).await;
+    assert!(next(&mut answers).await.unwrap().canceled);
+    assert!(next(&mut answers).await.is_none());
+    // Another that was asked for before goes on without it.
+    let gone = v1::WatchRequest { cursor: "nonsense".into(), ..on_jobs(8) };
+    let mut answers = ask_and_close(&cluster, 0, vec![gone, on_jobs(9)]).await;
+    assert!(next(&mut answers).await.unwrap().canceled);
+    let created = next(&mut answers).await.expect("one is open");
+    assert!(created.created && created.watch_id == 9, "{created:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p11_a_stream_with_a_watch_says_why_it_ends_when_its_server_stops() {
+    let mut cluster = Cluster::start_with(&[false; 3], &[]).await;
+    let server = cluster.leader().await;
+    let mut answers = ask_and_close(&cluster, server, vec![on_jobs(7)]).await;
+    assert!(next(&mut answers).await.expect("the watch is open").created);
+    let stopping = tokio::spawn(cluster.servers.remove(server).stop());
+    let status = tokio::time::timeout(PATIENCE, answers.next()).await.unwrap().unwrap().unwrap_err();
+    let error = error_of_status(&status).unwrap_or_else(|| panic!("no details: {status:?}"));
+    assert_eq!(
+        (error.reason(), error.may_have_happened),
+        (v1::ErrorReason::ShuttingDown, false),
+        "{error:?}"
+    );
+    stopping.await.unwrap();
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_keepalive_that_was_sent_before_its_client_closed_its_side_is_answered() {
+    let cluster = Cluster::start_with(&[false; 3], &[]).await;
+    let grant = v1::LeaseGrantRequest { id: 1, ttl_ms: 600_000, ..Default::default() };
+    cluster.servers[0].router().execute(Op::LeaseGrant(grant), &Address::NONE).await;
+    for server in 0..3 {
+        let mut locks = LockServiceClient::new(cluster.channel(server).await);
+        let keepalive = |seq| v1::LeaseKeepAliveRequest { id: 1, seq, ..Default::default() };
+        let keepalives = tokio_stream::iter((1..=200).map(keepalive));
+        let mut answers = locks.lease_keep_alive(keepalives).await.unwrap().into_inner();
+        let mut answered = Vec::new();
+        while let Some(answer) = tokio::time::timeout(PATIENCE, answers.next()).await.unwrap() {
+            let answer = answer.unwrap();
+            assert!(answer.ttl_ms > 0, "{answer:?}");
+            answered.push(answer.seq);
+        }
+        answered.sort_unstable();
+        assert_eq!(answered, (1..=200).collect::<Vec<u64>>());
+    }
     cluster.stop().await;
 }

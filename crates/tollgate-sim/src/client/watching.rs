@@ -42,6 +42,12 @@ impl Client {
         let (watch, group, from) = (watching.number, watching.group, watching.next);
         if !watching.begun {
             watching.begun = true;
+            // Every other of those that want everything follows its own lease, if it has one by now: by the number, so
+            // that a seed makes the same world with and without.
+            let own = self.session.as_ref().and_then(|session| session.believed(now));
+            if let (Filter::All, Some(lease)) = (&watching.filter, own.filter(|_| watch % 2 == 1)) {
+                watching.filter = Filter::Lease(lease);
+            }
             let event = Event::Watch { watch, group, from, filter: watching.filter.clone() };
             ctx.history.record(tollgate_check::At::from_us(at), event);
         }
@@ -50,6 +56,7 @@ impl Client {
             Filter::All => Watch::LockPrefix(Vec::new()),
             Filter::Name(name) => Watch::Lock(name.clone()),
             Filter::Prefix(prefix) => Watch::LockPrefix(prefix.as_bytes().to_vec()),
+            Filter::Lease(lease) => Watch::Lease(*lease),
         };
         let call = self.calls.fresh_id();
         let node = *self.rng.pick(ctx.nodes);

@@ -5,6 +5,7 @@ use super::completions::lock_names;
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
 use crate::globals::Globals;
+use crate::lease_id;
 use crate::output::{self, Output};
 use crate::utc;
 use crate::view::{client_text, mode_json, permits_json, text};
@@ -32,6 +33,8 @@ Examples:
   tollgate watch db/migrate
   # all locks below db/
   tollgate watch --prefix db/
+  # what becomes of all locks on a lease
+  tollgate watch --lease L-0000000000000001
   # everything since revision 1042
   tollgate watch --prefix '' --from 1042
   tollgate watch -o jsonl jobs | jq -r 'select(.event == \"granted\") | .fencing_token'";
@@ -47,6 +50,10 @@ struct Arguments {
     #[arg(long, value_name = "PREFIX", group = "what")]
     prefix: Option<String>,
 
+    /// All locks that this lease holds or waits for, L- and sixteen hex digits
+    #[arg(long, value_name = "ID", group = "what", value_parser = lease_id::parse)]
+    lease: Option<LeaseId>,
+
     /// The first revision to tell of [default: from now on]
     #[arg(long, value_name = "REVISION")]
     from: Option<u64>,
@@ -57,13 +64,14 @@ pub(crate) fn command() -> Command {
 }
 
 pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
-    let Arguments { name, prefix, from } = Arguments::from_arg_matches(matches)?;
+    let Arguments { name, prefix, lease, from } = Arguments::from_arg_matches(matches)?;
     let from = from.map(Revision::new).transpose()?;
     globals.with_client(async |client| {
         let mut watch = client.watch().prev(true);
-        watch = match (&name, &prefix) {
+        watch = match (&name, lease) {
             (Some(name), _) => watch.name(name.as_str()),
-            (None, prefix) => watch.prefix(prefix.as_deref().unwrap_or_default()),
+            (None, Some(lease)) => watch.lease(lease),
+            (None, None) => watch.prefix(prefix.as_deref().unwrap_or_default()),
         };
         if let Some(from) = from {
             watch = watch.from_revision(from);

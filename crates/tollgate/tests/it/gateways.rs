@@ -16,6 +16,7 @@ use tollgate_proto::v1::session_service_client::SessionServiceClient;
 use tollgate_proto::v1::{
     GroupsRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseTimeToLiveRequest, LockRequest, Operation,
     Request, SessionRequest, TransferRequest, UnlockRequest, WatchRequest, WatchResponse, operation::Op,
+    watch_request::Target,
 };
 use tonic::{Code, Streaming};
 
@@ -520,4 +521,49 @@ fn a_gateway_without_nodes_or_beyond_loopback_is_refused_with_what_to_write() {
         assert_eq!(output.status.code(), Some(78), "{arguments:?}: {says}");
         assert!(says.contains(names), "{arguments:?}: {says}");
     }
+}
+
+/// Tools and many generated clients close their side once they have asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn p11_behind_a_gateway_a_watch_is_told_on_though_its_client_has_closed_its_side() {
+    let mut cluster = two_gateways().await;
+    let gateway = &cluster.gateways[0];
+    grant(gateway, 7).await;
+    let target = Some(Target::LeaseId(7));
+    let request = WatchRequest { target, watch_id: 1, ..WatchRequest::default() };
+    let mut locks = gateway.locks();
+    let mut answers = locks.watch(tokio_stream::once(request.clone())).await.unwrap().into_inner();
+    let next = async |answers: &mut Streaming<WatchResponse>| {
+        tokio::time::timeout(PATIENCE, answers.next()).await.expect("nothing came")
+    };
+    assert!(next(&mut answers).await.expect("the watch is open").unwrap().created);
+    assert!(locks.lock(jobs(7, 0)).await.unwrap().into_inner().acquired);
+    assert_eq!(next(&mut answers).await.expect("the watch is open").unwrap().events.len(), 1);
+    // Without a watch its stream ends well.
+    let refused = WatchRequest { cursor: "nonsense".into(), ..request };
+    let mut none = locks.watch(tokio_stream::once(refused)).await.unwrap().into_inner();
+    assert!(next(&mut none).await.expect("it is refused").unwrap().canceled);
+    assert!(next(&mut none).await.is_none());
+    // Keepalives that were sent before are answered.
+    let keepalive = |seq| LeaseKeepAliveRequest { id: 7, seq, ..LeaseKeepAliveRequest::default() };
+    let keepalives = tokio_stream::iter((1..=100).map(keepalive));
+    let mut kept = locks.lease_keep_alive(keepalives).await.unwrap().into_inner();
+    let mut seqs = Vec::new();
+    while let Some(answer) = tokio::time::timeout(PATIENCE, kept.next()).await.expect("nothing came") {
+        seqs.push(answer.unwrap().seq);
+    }
+    seqs.sort_unstable();
+    assert_eq!(seqs, (1..=100).collect::<Vec<u64>>());
+    // One that goes on is told why it ends, and so is a watch.
+    let asks = tokio_stream::once(keepalive(1)).chain(tokio_stream::pending());
+    let mut kept = locks.lease_keep_alive(asks).await.unwrap().into_inner();
+    assert!(kept.next().await.unwrap().is_ok());
+    gateway.signal("TERM");
+    let status = next(&mut answers).await.expect("it says why").unwrap_err();
+    let error = tollgate_proto::error_of_status(&status).expect("in the server's own words");
+    assert!(error.message.contains("the gateway is stopping"), "{error:?}");
+    let ended = tokio::time::timeout(PATIENCE, kept.next()).await.expect("nothing came");
+    let error = tollgate_proto::error_of_status(&ended.expect("it says why").unwrap_err()).unwrap();
+    assert_eq!(error.reason(), tollgate_proto::v1::ErrorReason::ShuttingDown, "{error:?}");
+    assert_eq!(cluster.gateways[0].until_exited().await.code(), Some(0));
 }

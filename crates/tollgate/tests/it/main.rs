@@ -23,6 +23,7 @@ mod elections;
 mod failover;
 mod gateways;
 mod input;
+mod lease_watches;
 mod load;
 mod membership;
 mod observing;

@@ -24,7 +24,7 @@ pub(crate) async fn watch(number: u32, filter: Filter, recorder: Arc<Recorder>, 
     let (prefix, group) = match &filter {
         Filter::All => (String::new(), GROUP),
         Filter::Prefix(prefix) => (prefix.clone(), recorder.group_of_name(&Name::new(prefix).unwrap())),
-        Filter::Name(name) => panic!("nobody watches {name} alone"),
+        Filter::Name(_) | Filter::Lease(_) => panic!("nobody watches by {filter:?}"),
     };
     recorder.record(Event::Watch { watch: number, group, from: next, filter });
     for place in number as usize.. {

@@ -3,7 +3,7 @@
 use super::{History, ensure, histories, must_fail, must_hold};
 use crate::codec::Rng;
 use crate::commands::{Replica, name};
-use tollgate_core::{Bug, Event, State, Watch};
+use tollgate_core::{Bug, Change, Event, State, Watch};
 use tollgate_types::{Limits, Revision};
 
 /// Reads on to the present in small batches.
@@ -50,11 +50,20 @@ fn a_watch_can_begin_at_any_revision(bug: Option<Bug>) -> Result<(), String> {
 }
 
 fn every_start(state: &State, all: &[Event]) -> Result<(), String> {
-    let watches =
-        [Watch::All, Watch::Lock(name("a")), Watch::LockPrefix(b"a".to_vec()), Watch::RegisterPrefix(vec![])];
+    let leased = all.iter().find_map(|event| match &event.change {
+        Change::Lock(lock) => Some(Watch::Lease(lock.lease)),
+        Change::Register(_) => None,
+    });
+    let watches = [
+        Watch::All,
+        Watch::Lock(name("a")),
+        Watch::LockPrefix(b"a".to_vec()),
+        Watch::RegisterPrefix(vec![]),
+        leased.unwrap_or(Watch::All),
+    ];
     for number in 0..=state.revision().get() + 1 {
         let from = Revision::new(number).expect("a small number");
-        for (watch, events_max) in watches.iter().zip([1, 2, 3, 7]) {
+        for (watch, events_max) in watches.iter().zip([1, 2, 3, 7, 2]) {
             if from < state.min_revision() {
                 let refused = state.events_since(from, watch, events_max).err();
                 ensure!(

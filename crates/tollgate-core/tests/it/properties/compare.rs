@@ -297,6 +297,11 @@ impl Pair {
             Change::Register(change) => Some(change.key.clone()),
         };
         self.compare_events(from, &Watch::All, |_| true)?;
+        if let Some(lease) = self.leases.iter().nth(turn % self.leases.len().max(1)) {
+            let of_lease =
+                |event: &Event| matches!(&event.change, Change::Lock(change) if change.lease == *lease);
+            self.compare_events(from, &Watch::Lease(*lease), of_lease)?;
+        }
         self.compare_events(from, &Watch::Lock(name.clone()), |event| {
             lock_name(event).as_ref() == Some(&name)
         })?;

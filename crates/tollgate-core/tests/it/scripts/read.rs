@@ -62,7 +62,7 @@ impl Read {
                 let from = words.next("the revision")?;
                 let from = from.parse().map_err(|_| format!("{from} is no revision"))?;
                 let events_max = words.number("max")?.unwrap_or(usize::MAX);
-                Read::Events { from: valid(Revision::new(from))?, watch: watch(words)?, events_max }
+                Read::Events { from: valid(Revision::new(from))?, watch: watch(words, aliases)?, events_max }
             }
             "stubs" => Read::Stubs {
                 pending: words.has("pending"),
@@ -142,12 +142,15 @@ fn listed(texts: impl Iterator<Item = String>) -> String {
     if texts.is_empty() { "none".into() } else { texts.join("; ") }
 }
 
-fn watch(words: &mut Words) -> Result<Watch, String> {
+fn watch(words: &mut Words, aliases: &mut Aliases) -> Result<Watch, String> {
     if let Some(prefix) = words.flag("prefix") {
         return Ok(Watch::LockPrefix(prefix.into_bytes()));
     }
     if let Some(prefix) = words.flag("key-prefix") {
         return Ok(Watch::RegisterPrefix(prefix.into_bytes()));
+    }
+    if let Some(alias) = words.flag("lease") {
+        return aliases.lease(&alias).map(Watch::Lease);
     }
     if let Some(key) = words.flag("key") {
         return valid(Key::new(key)).map(Watch::Register);
