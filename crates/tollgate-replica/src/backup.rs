@@ -11,8 +11,8 @@
 //! stands last because sizes are known last: so a backup can be written while it is being made, to a socket as well as
 //! to a disk, by a node that keeps none of it. One that was cut off has no manifest.
 //!
-//! A running cluster is saved in version 1. Version 2 is that of a backup made from the disks of stopped nodes, and says
-//! of which; binaries that know version 1 alone refuse it.
+//! A running cluster is saved in version 1. A backup made from the disks of stopped nodes has version 2, and says of
+//! which; binaries that know version 1 alone refuse it.
 //!
 //! The groups' snapshots are each of one moment, and not all of the same one: no lock is in two groups, and what two
 //! groups tell each other may be late anyway.
@@ -276,8 +276,11 @@ impl<R: Read> BackupReader<R> {
         if hash != frame.hash_before {
             return Err(frame.damaged("the hash of all that is before it is another"));
         }
-        let seen = self.groups.iter().cloned().map(|group| BackupGroup { origin: None, ..group });
-        if !seen.eq(groups) || self.groups.len() as u64 != u64::from(self.head.groups) {
+        let mut seen = self.groups.clone();
+        for group in &mut seen {
+            group.origin = None;
+        }
+        if groups != seen || self.groups.len() as u64 != u64::from(self.head.groups) {
             return Err(frame.damaged("it lists other groups than those before it"));
         }
         self.frames.must_end()

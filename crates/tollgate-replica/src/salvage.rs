@@ -9,9 +9,9 @@
 //! P15: a directory of which any byte is not what was written is refused as a whole, with its path; whoever gave it can
 //! leave it out. P2: the backup says up to when all of it is known to be current, and a restore counts the tokens that
 //! may have been handed out from then on. That is the least of its groups, and of each the wall time of the leader
-//! that made its last entry. Where no entry has one, it is the time at which the snapshot file was written, and not that
-//! of the log's files: these are written to by all groups, and by votes, when this group may long have gone on without
-//! this node.
+//! that made its last entry. Where no entry has one, it is the time at which the snapshot file was written, and not
+//! that of the log's files: these are written to by all groups, and by votes, when this group may long have gone on
+//! without this node.
 //!
 //! Not here: the file (`backup`), a new cluster of it (`restore`), flags and signals (`tollgate snapshot save`).
 
@@ -233,12 +233,11 @@ impl Salvage {
         let committed = surveys.iter().map(|survey| survey.committed).max();
         let committed = committed.expect("the group is in one of them at least");
         let (from, survey): (usize, &Survey) = (places[newest], surveys[newest]);
-        let (current_unix_ms, time_source) = match survey.wall {
-            Some(wall) => (wall.unix_ms(), TimeSource::Entry),
-            None => {
-                let written = self.directories[from].snapshot_unix_ms(group, survey.snapshot_index())?;
-                (written, TimeSource::SnapshotFile)
-            }
+        let (current_unix_ms, time_source) = if let Some(wall) = survey.wall {
+            (wall.unix_ms(), TimeSource::Entry)
+        } else {
+            let written = self.directories[from].snapshot_unix_ms(group, survey.snapshot_index())?;
+            (written, TimeSource::SnapshotFile)
         };
         let origin = GroupOrigin {
             node: self.directories[from].identity().node,

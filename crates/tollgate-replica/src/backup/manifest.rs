@@ -60,7 +60,9 @@ impl BackupHead {
         writer.varint(u64::from(self.groups));
         if version >= FROM_DISKS {
             writer.count("disks", self.disks.len(), DISKS_MAX);
-            self.disks.iter().for_each(|node| writer.varint(node.number()));
+            for node in &self.disks {
+                writer.varint(node.number());
+            }
         }
     }
 

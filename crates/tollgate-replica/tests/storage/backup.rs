@@ -183,14 +183,16 @@ fn origin() -> GroupOrigin {
     }
 }
 
-/// From the description, and not by the code: a frame has its length and CRC-32, and the last one the hash of all before.
+/// From the description, not by the code: a frame has its length and CRC-32, the last one the hash of all before.
 fn described(parts: &[Vec<u8>], manifest: &[u8]) -> Vec<u8> {
     let frame = |payload: &[u8]| {
         let length = u32::try_from(payload.len()).unwrap();
         [&length.to_le_bytes(), &crc32fast::hash(payload).to_le_bytes(), payload].concat()
     };
     let mut bytes = b"TGBACKUP\x02".to_vec();
-    parts.iter().for_each(|part| bytes.extend(frame(part)));
+    for part in parts {
+        bytes.extend(frame(part));
+    }
     let mut last = manifest.to_vec();
     last.push(8);
     last.extend(xxhash_rust::xxh3::xxh3_64(&bytes).to_le_bytes());
@@ -201,10 +203,10 @@ fn described(parts: &[Vec<u8>], manifest: &[u8]) -> Vec<u8> {
 #[test]
 fn version_2_has_the_bytes_of_its_description() {
     let state = State::new(Limits::DEFAULT);
-    let snapshot: Vec<u8> = state.snapshot().chunks(4_096).flat_map(|chunk| chunk.to_vec()).collect();
+    let snapshot: Vec<u8> = state.snapshot().chunks(4_096).flatten().collect();
     let length = u8::try_from(snapshot.len()).unwrap();
     assert!(length < 0x80, "one byte of length: this test must say it otherwise");
-    // Tag, id 7, no name, 300 ms, version, voters 1 to 3 and no others, next id 4, no addresses, 1 group; disks 2 and 3.
+    // Tag, id 7, no name, 300 ms, version, voters 1 to 3 and nobody else, next id 4, no addresses, 1 group; disks 2, 3.
     let first =
         b"\x01\x07\x00\xac\x02\x050.1.0\x03\x01\x02\x03\x00\x00\x00\x00\x04\x00\x01\x02\x02\x03".to_vec();
     // Tag, group 0, entry 9; node 2, term 5, commit 8, 300 ms, by file, complete.

@@ -1,7 +1,7 @@
 //! `tollgate snapshot`: backups of a cluster, and new clusters from them.
 //!
-//! Not here: the file's format (`tollgate_replica::backup`), what a restored state is (`tollgate_replica::restore`), what
-//! of several disks is taken (`tollgate_replica::salvage`).
+//! Not here: the file's format (`tollgate_replica::backup`), what a restored state is (`tollgate_replica::restore`),
+//! what of several disks is taken (`tollgate_replica::salvage`).
 
 mod from_disks;
 mod restore;

@@ -37,6 +37,7 @@ mod refounding;
 mod repeats;
 mod restarts;
 mod rng;
+mod salvage;
 mod session;
 mod startup;
 mod strace;

@@ -7,7 +7,6 @@ use super::status::{origins, summary_json};
 use crate::command::status::bytes_text;
 use crate::exit::{Exit, WithExit};
 use crate::globals::Globals;
-use crate::output::say;
 use crate::signals::Signals;
 use crate::utc;
 use anyhow::Context;
@@ -55,7 +54,9 @@ pub(super) fn run(globals: &Globals, arguments: &Save) -> anyhow::Result<Exit> {
     let mut item = summary_json(&summary);
     item["warnings"] = json!(warnings);
     globals.output.one(&for_people(globals, arguments, &summary), &item)?;
-    warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    for warning in &warnings {
+        globals.remark(&format!("warning: {warning}"));
+    }
     Ok(Exit::Done)
 }
 
@@ -153,11 +154,9 @@ fn warnings(summary: &Summary) -> Vec<String> {
 
 fn missing(group: &GroupSummary, origin: &GroupOrigin) -> String {
     format!(
-        "group {}: grants, releases and writes that the other nodes acknowledged after entry {} (term {}, about {}) may \
-         be missing: these are not the disks of a majority",
+        "group {}: what the others acknowledged after {} (entry {}) may be missing: these are not a majority's disks",
         group.group.group,
-        group.group.index,
-        origin.term,
-        utc::text(origin.current_unix_ms)
+        utc::text(origin.current_unix_ms),
+        group.group.index
     )
 }
