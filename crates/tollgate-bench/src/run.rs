@@ -141,11 +141,11 @@ pub(crate) async fn measure(
     ready: usize,
     tell: &mut dyn FnMut(Progress),
 ) -> Option<Spent> {
-    tokio::time::sleep_until(board.window.from.into()).await;
+    tokio::time::sleep_until(board.window.from).await;
     let before = processes.used();
     while !board.window.is_over() {
         let next = (Instant::now() + TELL_EVERY).min(board.window.until);
-        tokio::time::sleep_until(next.into()).await;
+        tokio::time::sleep_until(next).await;
         let measured = board.window.from.elapsed().min(board.window.until - board.window.from);
         let (operations, failures) = (board.progress(), board.failures());
         tell(Progress { ready, measured, operations, failures });

@@ -41,14 +41,11 @@ impl Admin {
 
 /// Why a backup ended before it was complete. Nothing was changed, so it may always be asked for again.
 fn broke_off(status: &Status) -> Error {
-    match tollgate_proto::error_of_status(status) {
-        Some(_) => Error::of_status(status),
-        None => {
-            let says =
-                format!("the node that made the backup went away ({}): ask for it again", status.message());
-            Error::new(ErrorKind::Unreachable, says, false)
-        }
+    if tollgate_proto::error_of_status(status).is_some() {
+        return Error::of_status(status);
     }
+    let says = format!("the node that made the backup went away ({}): ask for it again", status.message());
+    Error::new(ErrorKind::Unreachable, says, false)
 }
 
 impl Backup {

@@ -68,7 +68,9 @@ impl Router {
     ) -> Vec<v1::Missing> {
         let map = self.map();
         let homes = self.homes(locks.iter().flat_map(|lock| leases_of(lock, &map)), consistency).await;
-        locks.iter_mut().for_each(|lock| homes.complete(lock));
+        for lock in locks.iter_mut() {
+            homes.complete(lock);
+        }
         homes.missing()
     }
 

@@ -150,7 +150,7 @@ impl Links {
         address: &str,
         op: Op,
         from: &Address,
-        line: Line,
+        place_in_line: Line,
     ) -> Result<Awaited, Lost> {
         let link = self.link(whom, address);
         let id = link.next.fetch_add(1, Ordering::Relaxed) + 1;
@@ -158,7 +158,7 @@ impl Links {
         let gone = Arc::new(AtomicBool::new(false));
         let from = if tells_where(&op) { from.to_string() } else { String::new() };
         let queue = if is_urgent(&op) { &link.urgent } else { &link.calls };
-        let call = Call { id, op, from, answer: sender, gone: Arc::clone(&gone), line };
+        let call = Call { id, op, from, answer: sender, gone: Arc::clone(&gone), line: place_in_line };
         queue.send(call).await.map_err(|_| Lost::UNSENT)?;
         Ok(Awaited { id, gone, hang_ups: link.hang_ups, answer })
     }
@@ -288,7 +288,9 @@ impl Pending {
         if let OpResult::Queued(queued) = outcome {
             let line = all.get(&result.id).map(|waiting| waiting.line.clone());
             drop(all);
-            line.iter().for_each(|line| line.joined(queued));
+            if let Some(line) = line {
+                line.joined(queued);
+            }
         } else if let Some(waiting) = all.remove(&result.id) {
             // Its caller may be gone.
             let _ = waiting.answer.send(Ok(outcome));

@@ -3,23 +3,30 @@
 //! | part | what |
 //! |---|---|
 //! | mark | `TGBACKUP` and the format's version |
-//! | head | of which cluster, when, by which binary, with which members, how many groups |
-//! | for each group | which, and the last entry in it; then its snapshot, as `tollgate-core` writes it, in pieces |
+//! | head | of which cluster, when, by which binary, with which members, how many groups; version 2: of whose disks |
+//! | for each group | which, and the last entry in it; version 2: its origin; then its snapshot, in pieces |
 //! | manifest | what each group's snapshot is, with size and checksum; and a hash of all bytes before it |
 //!
 //! Each part but the mark is a frame: its length and CRC-32 in four bytes each, then a tag and the fields. The manifest
 //! stands last because sizes are known last: so a backup can be written while it is being made, to a socket as well as
 //! to a disk, by a node that keeps none of it. One that was cut off has no manifest.
 //!
+//! A running cluster is saved in version 1. A backup made from the disks of stopped nodes has version 2, and says of
+//! which; binaries that know version 1 alone refuse it.
+//!
 //! The groups' snapshots are each of one moment, and not all of the same one: no lock is in two groups, and what two
 //! groups tell each other may be late anyway.
 //!
-//! Pure functions over `Read` and `Write`. Not here: who asks for a backup and how it travels (`tollgate-server`), what
-//! becomes of one (`restore`).
+//! A snapshot is in the form that `tollgate-core` gives it. Pure functions over `Read` and `Write`. Not here: who asks
+//! for a backup and how it travels (`tollgate-server`), how one is made from disks (`salvage`), what becomes of one
+//! (`restore`).
 
 mod manifest;
+mod origin;
 
+pub(crate) use manifest::DISKS_MAX;
 pub use manifest::{BackupGroup, BackupHead};
+pub use origin::{GroupOrigin, TimeSource};
 
 use crate::members::MEMBERS_MAX;
 use manifest::{GroupHead, Tag};
@@ -28,8 +35,11 @@ use tollgate_core::{DecodeError, Reader, Snapshot, SnapshotError, SnapshotReader
 use tollgate_types::GroupId;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The format that this binary writes, and the newest that it reads.
-pub const BACKUP_VERSION: u8 = 1;
+/// The newest format that this binary knows: that of backups made from disks. A cluster's own are of version 1.
+pub const BACKUP_VERSION: u8 = 2;
+
+const FROM_CLUSTER: u8 = 1;
+const FROM_DISKS: u8 = 2;
 
 /// More groups than this no backup has.
 pub const GROUPS_MAX: usize = 65_536;
@@ -90,6 +100,7 @@ pub struct BackupWriter<W> {
     hasher: Xxh3,
     /// Reused for every frame.
     frame: Vec<u8>,
+    version: u8,
     groups_left: u32,
     groups: Vec<BackupGroup>,
 }
@@ -107,23 +118,33 @@ impl std::fmt::Debug for Xxh3 {
 impl<W: Write> BackupWriter<W> {
     /// Begins a backup.
     pub fn new(out: W, head: &BackupHead) -> io::Result<BackupWriter<W>> {
+        let version = if head.disks.is_empty() { FROM_CLUSTER } else { FROM_DISKS };
         let (groups_left, groups) = (head.groups, Vec::new());
         let mut writer =
-            BackupWriter { out, hasher: Xxh3::default(), frame: Vec::new(), groups_left, groups };
-        let mark = [&MAGIC[..], &[BACKUP_VERSION]].concat();
+            BackupWriter { out, hasher: Xxh3::default(), frame: Vec::new(), version, groups_left, groups };
+        let mark = [&MAGIC[..], &[version]].concat();
         writer.put(&mark)?;
-        writer.frame(|fields| head.encode(fields))?;
+        writer.frame(|fields| head.encode(version, fields))?;
         Ok(writer)
     }
 
-    /// Adds a group. `index` is the last entry that the snapshot contains.
+    /// Adds a group. `index` is the last entry that the snapshot contains; an origin has a group that comes from disks.
     ///
-    /// Panics if there are more groups than the head says, or not in order: what is written could not be read.
-    pub fn group(&mut self, group: GroupId, index: u64, snapshot: &Snapshot) -> io::Result<()> {
+    /// Panics if there are more groups than the head says, or not in order, or if the head says otherwise where they
+    /// come from: what is written could not be read.
+    pub fn group(
+        &mut self,
+        group: GroupId,
+        index: u64,
+        origin: Option<GroupOrigin>,
+        snapshot: &Snapshot,
+    ) -> io::Result<()> {
+        assert!(origin.is_some() == (self.version == FROM_DISKS), "the head says where the groups come from");
         assert!(self.groups_left > 0, "the head says that there are fewer groups");
         assert!(self.groups.last().is_none_or(|last| last.group < group), "groups come in order");
         self.groups_left -= 1;
-        self.frame(|fields| GroupHead { group, index }.encode(fields))?;
+        let head = GroupHead { group, index, origin };
+        self.frame(|fields| head.encode(fields))?;
         let (mut bytes, mut checksum) = (0, crc32fast::Hasher::new());
         for piece in snapshot.chunks(PIECE_BYTES) {
             bytes += piece.len() as u64;
@@ -136,6 +157,7 @@ impl<W: Write> BackupWriter<W> {
         self.groups.push(BackupGroup {
             group,
             index,
+            origin: head.origin,
             revision: snapshot.revision(),
             log_time: snapshot.now(),
             apply_version: snapshot.apply_version(),
@@ -195,7 +217,8 @@ impl<R: Read> BackupReader<R> {
     /// Reads the head.
     pub fn open(input: R) -> Result<BackupReader<R>, BackupError> {
         let mut frames = Frames::open(input)?;
-        let head = frames.next()?.decode(BackupHead::decode)?;
+        let version = frames.version;
+        let head = frames.next()?.decode(|reader| BackupHead::decode(version, reader))?;
         Ok(BackupReader { frames, head, groups: Vec::new(), ahead: None })
     }
 
@@ -215,18 +238,19 @@ impl<R: Read> BackupReader<R> {
             self.check_manifest(&frame)?;
             return Ok(None);
         }
-        let head = frame.decode(GroupHead::decode)?;
+        let version = self.frames.version;
+        let head = frame.decode(|reader| GroupHead::decode(version, reader))?;
         let in_order = self.groups.last().is_none_or(|last| last.group < head.group);
         if !in_order || self.groups.len() as u64 >= u64::from(self.head.groups) {
             return Err(frame.damaged(format!("group {} is not expected here", head.group)));
         }
-        let (group, state) = self.read_state(&head, frame.at)?;
+        let (group, state) = self.read_state(head, frame.at)?;
         self.groups.push(group.clone());
         Ok(Some((group, state)))
     }
 
-    fn read_state(&mut self, head: &GroupHead, at: u64) -> Result<(BackupGroup, State), BackupError> {
-        let GroupHead { group, index } = *head;
+    fn read_state(&mut self, head: GroupHead, at: u64) -> Result<(BackupGroup, State), BackupError> {
+        let GroupHead { group, index, origin } = head;
         let (mut reader, mut bytes, mut checksum) = (SnapshotReader::new(), 0, crc32fast::Hasher::new());
         loop {
             let piece = self.frames.next()?;
@@ -244,7 +268,7 @@ impl<R: Read> BackupReader<R> {
         let state = reader.finish().map_err(|error| bad_state(&error, group, at))?;
         let (revision, log_time, apply_version) = (state.revision(), state.now(), state.apply_version());
         let checksum = checksum.finalize();
-        Ok((BackupGroup { group, index, revision, log_time, apply_version, bytes, checksum }, state))
+        Ok((BackupGroup { group, index, origin, revision, log_time, apply_version, bytes, checksum }, state))
     }
 
     fn check_manifest(&mut self, frame: &Frame) -> Result<(), BackupError> {
@@ -252,7 +276,11 @@ impl<R: Read> BackupReader<R> {
         if hash != frame.hash_before {
             return Err(frame.damaged("the hash of all that is before it is another"));
         }
-        if groups != self.groups || groups.len() as u64 != u64::from(self.head.groups) {
+        let mut seen = self.groups.clone();
+        for group in &mut seen {
+            group.origin = None;
+        }
+        if groups != seen || self.groups.len() as u64 != u64::from(self.head.groups) {
             return Err(frame.damaged("it lists other groups than those before it"));
         }
         self.frames.must_end()
@@ -263,6 +291,7 @@ impl<R: Read> BackupReader<R> {
 #[derive(Debug)]
 struct Frames<R> {
     input: R,
+    version: u8,
     hasher: Xxh3,
     /// How many bytes were read.
     at: u64,
@@ -278,18 +307,19 @@ struct Frame {
 
 impl<R: Read> Frames<R> {
     fn open(input: R) -> Result<Frames<R>, BackupError> {
-        let mut frames = Frames { input, hasher: Xxh3::default(), at: 0 };
+        let mut frames = Frames { input, version: 0, hasher: Xxh3::default(), at: 0 };
         let mut mark = [0; MAGIC.len() + 1];
         match frames.read_exact(&mut mark) {
             Ok(()) if mark[..MAGIC.len()] == MAGIC => {}
             Err(BackupError::Io(error)) => return Err(error.into()),
             _ => return Err(BackupError::NotABackup),
         }
-        let found = mark[MAGIC.len()];
-        if found != BACKUP_VERSION {
-            return Err(BackupError::TooNew { found, supported: BACKUP_VERSION });
+        frames.version = mark[MAGIC.len()];
+        match frames.version {
+            FROM_CLUSTER..=BACKUP_VERSION => Ok(frames),
+            0 => Err(BackupError::NotABackup),
+            found => Err(BackupError::TooNew { found, supported: BACKUP_VERSION }),
         }
-        Ok(frames)
     }
 
     fn next(&mut self) -> Result<Frame, BackupError> {

@@ -164,7 +164,7 @@ pub enum DataDirError {
 pub struct DataDir {
     path: PathBuf,
     identity: Identity,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 /// A data directory that is being made.
@@ -198,7 +198,7 @@ impl DataDir {
         clear(path).map_err(failed(path))?;
         let identity = Identity { cluster, node, disk, format: DATA_FORMAT };
         write_identity(path, &identity, false)?;
-        Ok(Founding { dir: DataDir { path: path.to_path_buf(), identity, _lock: lock } })
+        Ok(Founding { dir: DataDir { path: path.to_path_buf(), identity, _lock: Some(lock) } })
     }
 
     /// Opens a complete data directory; if `expected` is given, that of this node and no other.
@@ -216,7 +216,22 @@ impl DataDir {
             return Err(DataDirError::Unfinished { path: shown(path) });
         }
         let lock = lock(path)?;
-        Ok(DataDir { path: path.to_path_buf(), identity, _lock: lock })
+        Ok(DataDir { path: path.to_path_buf(), identity, _lock: Some(lock) })
+    }
+
+    /// Opens a complete data directory to look at it: nothing in it is changed, and it may be on a file system that is
+    /// mounted read-only. No node can use it while this lives.
+    pub fn look(path: &Path) -> Result<DataDir, DataDirError> {
+        // First: what a node that runs is about to write is not looked at.
+        let lock = shared_lock(path)?;
+        match read_identity(path)? {
+            Some((identity, true)) => Ok(DataDir { path: path.to_path_buf(), identity, _lock: lock }),
+            Some((_, false)) => Err(DataDirError::Unfinished { path: shown(path) }),
+            None => Err(match first_name(path)? {
+                Some(found) => DataDirError::NoIdentity { path: shown(path), found },
+                None => DataDirError::Empty { path: shown(path) },
+            }),
+        }
     }
 
     /// Whether there is a complete data directory. If there is neither one nor the beginning of one, nor anything else,
@@ -288,6 +303,20 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
     let file = open.map_err(failed(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DataDirError::InUse { path: shown(dir) }),
+        Err(TryLockError::Error(error)) => Err(failed(&path)(error)),
+    }
+}
+
+/// As [`lock`], beside others who only look. None if there is no lock file: a node makes one before anything else.
+fn shared_lock(dir: &Path) -> Result<Option<File>, DataDirError> {
+    let path = dir.join(LOCK);
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed(&path))?,
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Err(DataDirError::InUse { path: shown(dir) }),
         Err(TryLockError::Error(error)) => Err(failed(&path)(error)),
     }

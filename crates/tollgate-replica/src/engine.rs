@@ -15,6 +15,7 @@
 //! Not here: who may use the directory (`data_dir`), what the files of the log must look like (`scan`).
 
 mod acked;
+mod copied;
 pub(crate) mod durable;
 mod log_files;
 mod scan;
@@ -381,12 +382,18 @@ impl Engine {
         }
     }
 
-    fn load_group(&self, group: GroupId, kept: &Kept) -> Result<LoadedGroup, StorageError> {
+    /// A group with its state, if a replica of the kind `load` keeps one: as a rule its own kind.
+    fn load_group(
+        &self,
+        group: GroupId,
+        kept: &Kept,
+        load: ReplicaKind,
+    ) -> Result<LoadedGroup, StorageError> {
         let kind = kept.kind.expect("checked when it was read");
         let state = match &kept.mark {
             Some(mark) => {
                 let jobs = self.jobs.as_ref().expect("groups are loaded before the jobs are taken");
-                jobs.load(group, mark, kind)?
+                jobs.load(group, mark, load)?
             }
             None => None,
         };
@@ -443,7 +450,10 @@ impl Storage for Engine {
     }
 
     fn load(&mut self) -> Result<Vec<LoadedGroup>, StorageError> {
-        self.groups.iter().map(|(group, kept)| self.load_group(*group, kept)).collect()
+        let load = |(group, kept): (&GroupId, &Kept)| {
+            self.load_group(*group, kept, kept.kind.expect("checked when it was read"))
+        };
+        self.groups.iter().map(load).collect()
     }
 }
 

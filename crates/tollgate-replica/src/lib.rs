@@ -51,6 +51,7 @@ mod randomness;
 mod reads;
 mod replica;
 pub mod restore;
+pub mod salvage;
 pub mod snapshot_file;
 mod storage;
 mod transfer;

@@ -36,5 +36,7 @@ tollgate_types::planted_bugs! {
     CommitNotTold: "followers learn with heartbeats alone what is committed, if no entry follows",
     HashKeptBack: "a leader tells nobody the hash of its state",
     BrokenConnectionAnswers: "a voter whose connection has just broken counts as one that answers",
+    SalvageTakesFirst: "a backup from disks takes the log of the first directory, not the newest",
+    SalvageDropsTail: "a backup from disks leaves out what is not known to be committed",
     BlankVoterServed: "a voter that has lost its disk is brought up to date and counts again",
 }

@@ -223,8 +223,9 @@ impl Restoration {
             writer.bytes(&state.snapshot().hash().to_le_bytes());
             each(&group, &state)
         })?;
-        if head.cluster_name == self.cluster_name {
-            return Err(RestoreError::SameName { name: head.cluster_name });
+        // Disks don't know the name of their cluster, but mostly its id follows from it.
+        if head.cluster_name == self.cluster_name || head.cluster == ClusterId::of_name(&self.cluster_name) {
+            return Err(RestoreError::SameName { name: self.cluster_name.clone() });
         }
         let mut hasher = Xxh3Default::new();
         hasher.update(&agreed);

@@ -58,7 +58,6 @@ use std::path::PathBuf;
 use tollgate_core::Noting;
 use tollgate_replica::{EngineConfig, HostConfig, Members};
 use tollgate_types::{ClusterId, GroupMap, Limit, Limits, NodeId, Zone};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// A file for production, with every key, its default and why one would change it.
 pub const EXAMPLE: &str = include_str!("../tollgate.toml");
@@ -349,7 +348,7 @@ fn build_limits(settings: &Settings) -> Limits {
 
 /// The id of a cluster that was given none: every node finds the same one from the name.
 pub fn cluster_id_of(name: &str) -> ClusterId {
-    ClusterId::new(xxh3_64(name.as_bytes()))
+    ClusterId::of_name(name)
 }
 
 /// The parts of a list with commas.

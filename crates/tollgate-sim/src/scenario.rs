@@ -88,7 +88,7 @@ impl Scenario {
             latency,
             disk: DiskSpeed { fsync_us_min: 50, fsync_us_max, job_us_max: fsync_us_max * 4 },
             turn_us_max: rng.log_range(50, 800),
-            config: of_version(paced(&config(rng), seed), seed),
+            config: of_version(&paced(&config(rng), seed), seed),
             limits: limits(rng, slow),
             faults,
             planted: None,
@@ -170,10 +170,10 @@ fn paced(config: &HostConfig, seed: u64) -> HostConfig {
 
 /// In some worlds all nodes begin with the binary before the newest, and a rolling restart brings the newest. From a
 /// stream of its own, as above.
-fn of_version(config: HostConfig, seed: u64) -> HostConfig {
+fn of_version(config: &HostConfig, seed: u64) -> HostConfig {
     let rng = &mut Rng::stream(seed, "version", 0);
     let newest = config.apply_version;
-    HostConfig { apply_version: if rng.percent(25) { newest - 1 } else { newest }, ..config }
+    HostConfig { apply_version: if rng.percent(25) { newest - 1 } else { newest }, ..config.clone() }
 }
 
 /// Whether it loses a tenth or more of what nodes tell each other.

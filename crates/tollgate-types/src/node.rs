@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A node of a cluster. Ids are given once: a node that lost its disk comes back under another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +38,11 @@ impl ClusterId {
     /// A cluster by number.
     pub const fn new(number: u64) -> ClusterId {
         ClusterId(number)
+    }
+
+    /// The id of a cluster that was given none: every node finds the same one from the name.
+    pub fn of_name(name: &str) -> ClusterId {
+        ClusterId(xxh3_64(name.as_bytes()))
     }
 
     /// The cluster's number.

@@ -18,7 +18,7 @@ type Catcher = (&'static str, &'static str, &'static str, &'static str);
 const UNIT: &str = "--lib";
 const PROCESS: &str = "--test=it";
 
-const CATCHERS: [Catcher; 25] = [
+const CATCHERS: [Catcher; 27] = [
     ("AckBeforeFsync", "tollgate", PROCESS, "disk_faults::p4_nothing_is_acknowledged_before_its_fsync"),
     (
         "FailedWriteTaken",

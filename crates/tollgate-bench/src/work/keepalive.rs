@@ -50,7 +50,7 @@ impl<C: Caller> Work<C> for Keepalive<C> {
             Some(pace) => {
                 let due = pace.due;
                 pace.due += pace.step;
-                tokio::time::sleep_until(due.min(board.window.until).into()).await;
+                tokio::time::sleep_until(due.min(board.window.until)).await;
                 if due >= board.window.until {
                     return Ok(());
                 }

@@ -1,8 +1,11 @@
 //! What a backup says of itself and of each group in it, as fields.
 
-use crate::members::Members;
+use super::FROM_DISKS;
+use super::origin::GroupOrigin;
+use crate::members::{MEMBERS_MAX, Members, decode_node};
+use std::collections::BTreeSet;
 use tollgate_core::{DecodeError, Reader, Writer};
-use tollgate_types::{ClusterId, GroupId, LogTime, Revision};
+use tollgate_types::{ClusterId, GroupId, LogTime, NodeId, Revision};
 
 /// Longer names and versions no cluster and no binary has.
 const TEXT_BYTES_MAX: usize = 1_024;
@@ -28,21 +31,26 @@ impl Tag {
 pub struct BackupHead {
     /// The cluster.
     pub cluster: ClusterId,
-    /// Its name, for people.
+    /// Its name, for people. Disks don't know it: empty if it was made from them.
     pub cluster_name: String,
     /// When it was begun, in milliseconds since 1970 by the wall clock of the node that made it. Nothing in it is
-    /// older.
+    /// older. If it was made from disks: up to when all of it is known to be current.
     pub taken_unix_ms: u64,
-    /// The version of that node's binary.
+    /// The version of the binary that made it.
     pub version: String,
     /// The members of the cluster then.
     pub members: Members,
     /// How many groups are in it: all of the cluster.
     pub groups: u32,
+    /// The stopped nodes whose data directories it was made from; none if it was made by a cluster that ran.
+    pub disks: BTreeSet<NodeId>,
 }
 
+/// Directories that a backup can be made from: as many as a cluster can have had members, in turn.
+pub(crate) const DISKS_MAX: usize = 4 * MEMBERS_MAX;
+
 impl BackupHead {
-    pub(super) fn encode(&self, writer: &mut Writer<'_>) {
+    pub(super) fn encode(&self, version: u8, writer: &mut Writer<'_>) {
         writer.u8(Tag::Head as u8);
         writer.varint(self.cluster.number());
         writer.bytes(cut(&self.cluster_name).as_bytes());
@@ -50,9 +58,15 @@ impl BackupHead {
         writer.bytes(cut(&self.version).as_bytes());
         self.members.encode(writer);
         writer.varint(u64::from(self.groups));
+        if version >= FROM_DISKS {
+            writer.count("disks", self.disks.len(), DISKS_MAX);
+            for node in &self.disks {
+                writer.varint(node.number());
+            }
+        }
     }
 
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<BackupHead, DecodeError> {
+    pub(super) fn decode(version: u8, reader: &mut Reader<'_>) -> Result<BackupHead, DecodeError> {
         expect(reader, Tag::Head)?;
         Ok(BackupHead {
             cluster: ClusterId::new(reader.varint()?),
@@ -61,6 +75,10 @@ impl BackupHead {
             version: text(reader, "version")?,
             members: Members::decode(reader)?,
             groups: reader.u32("number of groups")?,
+            disks: match version {
+                FROM_DISKS.. => reader.list("disks", DISKS_MAX, 1, decode_node)?.into_iter().collect(),
+                _ => BTreeSet::new(),
+            },
         })
     }
 }
@@ -69,6 +87,7 @@ impl BackupHead {
 pub(super) struct GroupHead {
     pub(super) group: GroupId,
     pub(super) index: u64,
+    pub(super) origin: Option<GroupOrigin>,
 }
 
 impl GroupHead {
@@ -76,11 +95,16 @@ impl GroupHead {
         writer.u8(Tag::Group as u8);
         writer.varint(u64::from(self.group.number()));
         writer.varint(self.index);
+        if let Some(origin) = &self.origin {
+            origin.encode(writer);
+        }
     }
 
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<GroupHead, DecodeError> {
+    pub(super) fn decode(version: u8, reader: &mut Reader<'_>) -> Result<GroupHead, DecodeError> {
         expect(reader, Tag::Group)?;
-        Ok(GroupHead { group: GroupId::new(reader.u32("group")?), index: reader.varint()? })
+        let (group, index) = (GroupId::new(reader.u32("group")?), reader.varint()?);
+        let origin = (version >= FROM_DISKS).then(|| GroupOrigin::decode(reader)).transpose()?;
+        Ok(GroupHead { group, index, origin })
     }
 }
 
@@ -91,6 +115,8 @@ pub struct BackupGroup {
     pub group: GroupId,
     /// The last entry of its log that is in the state.
     pub index: u64,
+    /// What it was made of, if it was made from disks.
+    pub origin: Option<GroupOrigin>,
     /// The state's revision.
     pub revision: Revision,
     /// The state's log time.
@@ -104,6 +130,7 @@ pub struct BackupGroup {
 }
 
 impl BackupGroup {
+    /// As the manifest has it: the origin stands with the state alone.
     fn encode(&self, writer: &mut Writer<'_>) {
         writer.varint(u64::from(self.group.number()));
         writer.varint(self.index);
@@ -120,6 +147,7 @@ impl BackupGroup {
         Ok(BackupGroup {
             group,
             index,
+            origin: None,
             revision: Reader::valid(at, Revision::new(reader.varint()?))?,
             log_time: LogTime::from_ms(reader.varint()?),
             apply_version: reader.u32("apply version")?,

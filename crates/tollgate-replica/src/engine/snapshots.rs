@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
 use tollgate_core::{Snapshot, State};
 use tollgate_types::{GroupId, NodeId};
 
@@ -290,6 +291,12 @@ impl SnapshotJobs {
             }
         }
         Ok(())
+    }
+
+    /// When a complete file was last changed.
+    pub(super) fn changed(&self, group: GroupId, index: u64) -> Result<SystemTime, StorageError> {
+        let path = self.path(group, index);
+        fs::metadata(&path).and_then(|found| found.modified()).map_err(|error| fault(&path, error))
     }
 
     fn path(&self, group: GroupId, index: u64) -> PathBuf {

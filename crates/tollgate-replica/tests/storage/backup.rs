@@ -1,12 +1,15 @@
 //! Backups: what was saved comes back to the byte, or is refused; and nodes restored alike are one cluster.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tollgate_core::{
     APPLY_VERSION_SUPPORTED, AcquireLock, Command, Entry, GrantLease, LeaseChoice, Op, Reply, State, Txn,
     Wait,
 };
-use tollgate_replica::backup::{BackupError, BackupHead, BackupReader, BackupWriter};
+use tollgate_replica::backup::{
+    BACKUP_VERSION, BackupError, BackupHead, BackupReader, BackupWriter, GroupOrigin, TimeSource,
+};
 use tollgate_replica::restore::{Restoration, RestoreError, inspect};
 use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Members, PeerDisks, Storage};
 use tollgate_types::{
@@ -32,6 +35,7 @@ fn head(groups: u32) -> BackupHead {
         version: "0.1.0".to_owned(),
         members: Members::first([node(1), node(2), node(3)], []),
         groups,
+        disks: BTreeSet::new(),
     }
 }
 
@@ -80,7 +84,7 @@ fn backup(states: &[(u32, State)]) -> Vec<u8> {
     let groups = u32::try_from(states.len()).unwrap();
     let mut writer = BackupWriter::new(Vec::new(), &head(groups)).unwrap();
     for (group, state) in states {
-        writer.group(GroupId::new(*group), 9, &state.snapshot()).unwrap();
+        writer.group(GroupId::new(*group), 9, None, &state.snapshot()).unwrap();
     }
     writer.finish().unwrap()
 }
@@ -136,6 +140,104 @@ fn a_backup_comes_back_as_it_was_saved() {
     assert!(bytes.len() > 3 * 65_536, "{} bytes", bytes.len());
     assert_eq!(read(&bytes).unwrap(), hashes);
     assert_eq!(*BackupReader::open(&bytes[..]).unwrap().head(), head(2));
+}
+
+/// What the binary before version 2 wrote for [`backup`] of a state with a register and one with nothing.
+const VERSION_1: &str = "\
+    54474241434b5550011e0000008a8f2fc801070470726f6480d095ffbc3105302e312e30030102030000000004000203\
+    000000d8b5198502000948010000070bab2303c5023d0100001d0e6df0015447534e0105050101168004802080ade204\
+    c0843d80897a904e904e10800864c0cf24e0d403904ec0843d8080048001904e80808020e807a09c01904ea08d060001\
+    010000020101b0ea01b5ea0101000005000000020202b0ea01b5ea010100000500000003010101046a6f627300000003\
+    03030105ffffffffffffffffff01000000010003020201046a6f62730000000004040105ffffffffffffffffff010000\
+    00010005036b2f3000287676767676767676767676767676767676767676767676767676767676767676767676767676\
+    76760005050107031001046a6f62730100000300030003010007041001046a6f62730200000400000004010007053211\
+    036b2f302876767676767676767676767676767676767676767676767676767676767676767676767676767676000505\
+    0108bb7ddbcd0fc452b2030000001be634ae020309590000004b552ee003574f0000004b0078e5015447534e01000001\
+    01168004802080ade204c0843d80897a904e904e10800864c0cf24e0d403904ec0843d8080048001904e80808020e807\
+    a09c01904ea08d060001010000086973df159a533e4f22000000f671b03404020009050501c5029395e6cd0103090000\
+    01579690dca6020857d7680ed857e4a8";
+
+fn unhexed(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+/// So it is read by binaries that know no other, and a rolling upgrade needs no word about it.
+#[test]
+fn a_running_cluster_is_saved_in_version_1_to_the_byte() {
+    let states = [(0, state(1)), (3, State::new(Limits::DEFAULT))];
+    let golden = unhexed(VERSION_1);
+    assert_eq!(backup(&states), golden);
+    let hashes: Vec<u64> = states.iter().map(|(_, state)| state.snapshot().hash()).collect();
+    assert_eq!(read(&golden).unwrap(), hashes);
+    assert_eq!(*BackupReader::open(&golden[..]).unwrap().head(), head(2));
+}
+
+fn origin() -> GroupOrigin {
+    GroupOrigin {
+        node: node(2),
+        term: 5,
+        committed: 8,
+        current_unix_ms: 300,
+        time_source: TimeSource::SnapshotFile,
+        complete: true,
+    }
+}
+
+/// From the description, not by the code: a frame has its length and CRC-32, the last one the hash of all before.
+fn described(parts: &[Vec<u8>], manifest: &[u8]) -> Vec<u8> {
+    let frame = |payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap();
+        [&length.to_le_bytes(), &crc32fast::hash(payload).to_le_bytes(), payload].concat()
+    };
+    let mut bytes = b"TGBACKUP\x02".to_vec();
+    for part in parts {
+        bytes.extend(frame(part));
+    }
+    let mut last = manifest.to_vec();
+    last.push(8);
+    last.extend(xxhash_rust::xxh3::xxh3_64(&bytes).to_le_bytes());
+    bytes.extend(frame(&last));
+    bytes
+}
+
+#[test]
+fn version_2_has_the_bytes_of_its_description() {
+    let state = State::new(Limits::DEFAULT);
+    let snapshot: Vec<u8> = state.snapshot().chunks(4_096).flatten().collect();
+    let length = u8::try_from(snapshot.len()).unwrap();
+    assert!(length < 0x80, "one byte of length: this test must say it otherwise");
+    // Tag, id 7, no name, 300 ms, version, voters 1 to 3 and nobody else, next id 4, no addresses, 1 group; disks 2, 3.
+    let first =
+        b"\x01\x07\x00\xac\x02\x050.1.0\x03\x01\x02\x03\x00\x00\x00\x00\x04\x00\x01\x02\x02\x03".to_vec();
+    // Tag, group 0, entry 9; node 2, term 5, commit 8, 300 ms, by file, complete.
+    let group = b"\x02\x00\x09\x02\x05\x08\xac\x02\x02\x01".to_vec();
+    let piece = [&[3, length][..], &snapshot].concat();
+    // Tag, 1 group: 0, entry 9, revision 0, log time 0, apply version 1, size, checksum.
+    let mut manifest = vec![4, 1, 0, 9, 0, 0, 1, length];
+    let mut checksum = crc32fast::hash(&snapshot);
+    while checksum >= 0x80 {
+        manifest.push((checksum & 0x7f) as u8 | 0x80);
+        checksum >>= 7;
+    }
+    manifest.push(u8::try_from(checksum).unwrap());
+    let expected = described(&[first, group, piece], &manifest);
+
+    let disks = BTreeSet::from([node(2), node(3)]);
+    let head = BackupHead { cluster_name: String::new(), taken_unix_ms: 300, disks, ..head(1) };
+    let mut writer = BackupWriter::new(Vec::new(), &head).unwrap();
+    writer.group(GroupId::new(0), 9, Some(origin()), &state.snapshot()).unwrap();
+    let written = writer.finish().unwrap();
+    assert_eq!(written, expected);
+    let mut reader = BackupReader::open(&expected[..]).unwrap();
+    assert_eq!(*reader.head(), head);
+    assert_eq!(reader.next_group().unwrap().unwrap().0.origin, Some(origin()));
+    assert!(reader.next_group().unwrap().is_none());
+    for at in 0..expected.len() {
+        let mut damaged = expected.clone();
+        damaged[at] ^= 1;
+        assert!(read(&damaged).is_err(), "byte {at}");
+        assert!(read(&expected[..at]).is_err(), "cut at {at}");
+    }
 }
 
 /// P15.
@@ -222,7 +324,7 @@ fn other_files_are_no_backups() {
         assert!(matches!(read(bytes), Err(BackupError::NotABackup)));
     }
     let mut newer = backup(&[(0, state(0))]);
-    newer[8] = 2;
+    newer[8] = BACKUP_VERSION + 1;
     let error = read(&newer).expect_err("a newer format");
     assert!(error.to_string().contains("newer one"), "{error}");
 }

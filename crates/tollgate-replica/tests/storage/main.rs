@@ -12,5 +12,6 @@ mod full;
 mod histories;
 mod kill;
 mod round_trips;
+mod salvage;
 mod snapshots;
 mod world;

@@ -70,7 +70,7 @@ impl Client {
             let name = Name::new(text(*number)).expect("a short text is a name");
             crate::types::group_of(name.slot(), self.groups) == group
         };
-        let number = (0..).find(in_group).expect("every group has names");
+        let number = (0..u64::MAX).find(in_group).expect("every group has names");
         let names = Names::One(Name::new(text(number)).expect("a short text is a name"));
         let owner = Owner::new("twin").expect("a short text is an owner");
         if self.rng.percent(30) {

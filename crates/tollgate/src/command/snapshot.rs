@@ -1,7 +1,9 @@
 //! `tollgate snapshot`: backups of a cluster, and new clusters from them.
 //!
-//! Not here: the file's format (`tollgate_replica::backup`), what a restored state is (`tollgate_replica::restore`).
+//! Not here: the file's format (`tollgate_replica::backup`), what a restored state is (`tollgate_replica::restore`),
+//! what of several disks is taken (`tollgate_replica::salvage`).
 
+mod from_disks;
 mod restore;
 mod save;
 mod status;
@@ -18,9 +20,16 @@ enum Action {
 Each group is saved as a quorum confirms it to be. The file is there, checked and durable, or not at all; an
 interrupted save leaves nothing. Locks go on being granted meanwhile.
 
+If the quorum is lost for good and there is no backup, --from-data-dir makes one from what is left: the data directories
+of stopped nodes, as many as there are, witnesses' too. Of each group the newest log is taken, to its end. It says what
+may be missing, and since when. Nothing in the directories is changed; their logs are copied beside FILE meanwhile.
+Directories of running nodes, of another cluster, of a newer version, or with a damaged byte are refused.
+
 Examples:
   tollgate snapshot save backup.tollgate
-  tollgate snapshot save --force /backups/latest.tollgate")]
+  tollgate snapshot save --force /backups/latest.tollgate
+  tollgate snapshot save rescued.tollgate --from-data-dir /var/lib/tollgate
+  tollgate snapshot save rescued.tollgate --from-data-dir /mnt/node-2/tollgate --from-data-dir /mnt/node-3/tollgate")]
     Save(save::Save),
     /// Check a backup, byte by byte, and say what is in it
     #[command(after_help = "\
@@ -53,6 +62,7 @@ pub(crate) fn command() -> Command {
 
 pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exit> {
     match Action::from_arg_matches(matches)? {
+        Action::Save(arguments) if arguments.is_from_disks() => from_disks::run(globals, &arguments),
         Action::Save(arguments) => save::run(globals, &arguments),
         Action::Status(arguments) => status::run(globals, &arguments),
         Action::Restore(arguments) => restore::run(globals, &arguments),

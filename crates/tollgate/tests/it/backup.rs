@@ -17,7 +17,7 @@ use tonic::Code;
 /// Long enough to see that nothing is granted, short enough to wait for.
 const GRACE: Duration = Duration::from_secs(4);
 
-fn tollgate(endpoints: &[String], arguments: &[&str]) -> Output {
+pub(crate) fn tollgate(endpoints: &[String], arguments: &[&str]) -> Output {
     let mut command = Command::new(BINARY);
     command.env_remove("TOLLGATE_ENDPOINTS").args(arguments).stdin(Stdio::null());
     if !endpoints.is_empty() {
@@ -27,24 +27,24 @@ fn tollgate(endpoints: &[String], arguments: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn json(output: &Output) -> Value {
+pub(crate) fn json(output: &Output) -> Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {stderr}", output.status);
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[track_caller]
-fn refusal(output: &Output) -> String {
+pub(crate) fn refusal(output: &Output) -> String {
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-async fn grant(cluster: &Cluster, id: u64) {
+pub(crate) async fn grant(cluster: &Cluster, id: u64) {
     let request = LeaseGrantRequest { id, ttl_ms: 600_000, ..Default::default() };
     cluster.nodes[0].locks().lease_grant(request).await.unwrap();
 }
 
-async fn lock(cluster: &Cluster, name: &str, lease_id: u64, timeout_ms: i64) -> LockResponse {
+pub(crate) async fn lock(cluster: &Cluster, name: &str, lease_id: u64, timeout_ms: i64) -> LockResponse {
     let request = LockRequest { name: name.into(), lease_id, timeout_ms, ..Default::default() };
     cluster.nodes[0].locks().lock(request).await.unwrap().into_inner()
 }
@@ -58,12 +58,12 @@ fn registers(cluster: &Cluster) -> RegisterServiceClient<tonic::transport::Chann
     RegisterServiceClient::new(cluster.nodes[0].channel(PATIENCE))
 }
 
-async fn put(cluster: &Cluster, key: &str, value: &str, lease_id: u64) {
+pub(crate) async fn put(cluster: &Cluster, key: &str, value: &str, lease_id: u64) {
     let (key, value) = (key.as_bytes().to_vec(), value.as_bytes().to_vec());
     registers(cluster).put(PutRequest { key, value, lease_id, ..Default::default() }).await.unwrap();
 }
 
-async fn get(cluster: &Cluster, key: &str) -> Option<String> {
+pub(crate) async fn get(cluster: &Cluster, key: &str) -> Option<String> {
     let request = GetRequest { key: key.as_bytes().to_vec(), ..Default::default() };
     let found = registers(cluster).get(request).await.unwrap().into_inner().register;
     found.map(|register| String::from_utf8(register.value).unwrap())
@@ -108,7 +108,7 @@ async fn lost() -> Lost {
 
 impl Lost {
     fn data_dir(&self, name: &str, node: usize) -> PathBuf {
-        self.dir.path().join(format!("{name}-{node}"))
+        data_dir(self.dir.path(), name, node)
     }
 
     fn status(&self) -> Value {
@@ -116,32 +116,47 @@ impl Lost {
     }
 
     fn restore(&self, name: &str, node: usize, more: &[&str]) -> Output {
-        let (data_dir, node) = (self.data_dir(name, node), node.to_string());
-        let mut arguments = vec!["snapshot", "restore", self.file.to_str().unwrap(), "-o", "json"];
-        arguments.extend(["--cluster-name", name, "--members", "1,2,3", "--node-id", &node]);
-        arguments.extend(["--data-dir", data_dir.to_str().unwrap()]);
-        arguments.extend(more);
-        tollgate(&[], &arguments)
+        restore(&self.file, self.dir.path(), name, node, more)
     }
 
-    /// Restores all three, as the first one's answer says, and starts them.
     async fn new_cluster(&self, name: &'static str, grace: &str) -> (Cluster, u64) {
-        let first = json(&self.restore(name, 1, &["--grace", grace]));
-        let above = first["above_token"].as_str().unwrap().to_owned();
-        for node in [2, 3] {
-            let other = json(&self.restore(name, node, &["--grace", grace, "--above-token", &above]));
-            assert_eq!(other["cluster_id"], first["cluster_id"]);
-        }
-        let id = first["cluster_id"].as_str().unwrap();
-        let data_dirs = (0..3).map(|index| (index, self.data_dir(name, index + 1))).collect();
-        let making = Making { name, data_dirs, ..Making::nodes(3).flags(&["--cluster-id", id]) };
-        let mut cluster = Cluster::prepare(&making).await;
-        for node in 0..3 {
-            cluster.restart(node);
-        }
-        cluster.until_ready().await;
-        (cluster, above.parse().unwrap())
+        new_cluster(&self.file, self.dir.path(), name, grace).await
     }
+}
+
+/// Where a node of a new cluster has its data.
+fn data_dir(dir: &Path, name: &str, node: usize) -> PathBuf {
+    dir.join(format!("{name}-{node}"))
+}
+
+fn restore(file: &Path, dir: &Path, name: &str, node: usize, more: &[&str]) -> Output {
+    let (data_dir, node) = (data_dir(dir, name, node), node.to_string());
+    let mut arguments = vec!["snapshot", "restore", file.to_str().unwrap(), "-o", "json"];
+    arguments.extend(["--cluster-name", name, "--members", "1,2,3", "--node-id", &node]);
+    arguments.extend(["--data-dir", data_dir.to_str().unwrap()]);
+    arguments.extend(more);
+    tollgate(&[], &arguments)
+}
+
+/// Restores all three nodes of a new cluster, as the first one's answer says, and starts them. Also the token above
+/// which all of its are.
+pub(crate) async fn new_cluster(file: &Path, dir: &Path, name: &'static str, grace: &str) -> (Cluster, u64) {
+    let first = json(&restore(file, dir, name, 1, &["--grace", grace]));
+    let above = first["above_token"].as_str().unwrap().to_owned();
+    for node in [2, 3] {
+        let other = json(&restore(file, dir, name, node, &["--grace", grace, "--above-token", &above]));
+        assert_eq!(other["cluster_id"], first["cluster_id"]);
+    }
+    let (id, groups) = (first["cluster_id"].as_str().unwrap(), first["groups"].to_string());
+    let data_dirs = (0..3).map(|index| (index, data_dir(dir, name, index + 1))).collect();
+    let flags = ["--cluster-groups", &groups, "--cluster-id", id];
+    let making = Making { name, data_dirs, ..Making::nodes(3).flags(&flags) };
+    let mut cluster = Cluster::prepare(&making).await;
+    for node in 0..3 {
+        cluster.restart(node);
+    }
+    cluster.until_ready().await;
+    (cluster, above.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -270,8 +285,8 @@ async fn without_a_grace_locks_are_granted_at_once_and_nodes_of_the_old_cluster_
 }
 
 /// A process beside the cluster. Ends with the test.
-struct Stray {
-    child: std::process::Child,
+pub(crate) struct Stray {
+    pub(crate) child: std::process::Child,
     log: tempfile::NamedTempFile,
 }
 
@@ -288,17 +303,17 @@ impl Stray {
         Stray::spawn(command)
     }
 
-    fn spawn(mut command: Command) -> Stray {
+    pub(crate) fn spawn(mut command: Command) -> Stray {
         let log = tempfile::NamedTempFile::new().unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.reopen().unwrap());
         Stray { child: command.spawn().unwrap(), log }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.log.path()).unwrap()
     }
 
-    async fn until_exited(&mut self) -> Option<i32> {
+    pub(crate) async fn until_exited(&mut self) -> Option<i32> {
         let mut status = None;
         cluster::until("it ends by itself", || {
             status = self.child.try_wait().unwrap();
@@ -433,7 +448,7 @@ async fn a_save_whose_node_dies_begins_anew_at_another() {
     println!("{}", save.log());
 }
 
-fn names(dir: &Path) -> Vec<String> {
+pub(crate) fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }

@@ -38,6 +38,7 @@ mod refounding;
 mod repeats;
 mod restarts;
 mod rng;
+mod salvage;
 mod session;
 mod startup;
 mod strace;

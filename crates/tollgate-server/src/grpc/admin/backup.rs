@@ -5,6 +5,7 @@
 //! whoever reads slowly slows the encoding down, and whoever does not read at all is given up, because a snapshot that
 //! stands makes later writes copy what they change. Not here: the format (`tollgate_replica::backup`).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -60,6 +61,7 @@ impl Backups {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             members,
             groups: u32::try_from(router.map().groups().len()).unwrap_or(u32::MAX),
+            disks: BTreeSet::new(),
         };
         let (pieces, stream) = mpsc::channel(PIECES_AHEAD);
         tokio::spawn(make(router, head, pieces, alone));
@@ -94,7 +96,7 @@ async fn make_or_fail(router: &Router, head: BackupHead, pieces: &Pieces) -> Res
         let (_, (applied, snapshot)): (_, (u64, Snapshot)) =
             read.map_err(|error| operation::error_of_read(&error))?;
         backup = aside(move || {
-            backup.group(group, applied, &snapshot)?;
+            backup.group(group, applied, None, &snapshot)?;
             backup.out_mut().next.groups_done += 1;
             Ok(backup)
         })

@@ -31,11 +31,21 @@ const TELL_EVERY: Duration = Duration::from_millis(200);
 pub(super) struct Save {
     /// Where to
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    pub(super) file: PathBuf,
 
     /// Replace the file if it is there
     #[arg(long)]
-    force: bool,
+    pub(super) force: bool,
+
+    /// Save what is on the disk of a stopped node, not what a cluster says; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub(super) from_data_dir: Vec<PathBuf>,
+}
+
+impl Save {
+    pub(super) fn is_from_disks(&self) -> bool {
+        !self.from_data_dir.is_empty()
+    }
 }
 
 pub(super) fn run(globals: &Globals, arguments: &Save) -> anyhow::Result<Exit> {
@@ -50,8 +60,8 @@ pub(super) fn run(globals: &Globals, arguments: &Save) -> anyhow::Result<Exit> {
             }
         };
         // All of it is here: a signal that comes now finds it saved.
-        let (target, force, dir) = (arguments.file.clone(), arguments.force, dir.clone());
-        tokio::task::spawn_blocking(move || finish(unfinished, &target, force, &dir)).await?
+        let (target, force) = (arguments.file.clone(), arguments.force);
+        tokio::task::spawn_blocking(move || finish(unfinished, &target, force)).await?
     })?;
     let bytes: u64 = summary.groups.iter().map(|group| group.group.bytes).sum();
     let (file, groups) = (arguments.file.display(), summary.groups.len());
@@ -62,7 +72,7 @@ pub(super) fn run(globals: &Globals, arguments: &Save) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn refuse_present(arguments: &Save) -> anyhow::Result<()> {
+pub(super) fn refuse_present(arguments: &Save) -> anyhow::Result<()> {
     if arguments.force || !arguments.file.exists() {
         return Ok(());
     }
@@ -71,17 +81,29 @@ fn refuse_present(arguments: &Save) -> anyhow::Result<()> {
     Err(WithExit(Exit::Usage, says).into())
 }
 
-fn directory(file: &Path) -> PathBuf {
+/// Where the file is to be.
+pub(super) fn directory(file: &Path) -> PathBuf {
     match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     }
 }
 
+/// A file under a name of its own. If it is dropped it is removed.
+pub(super) fn unfinished(dir: &Path) -> anyhow::Result<NamedTempFile> {
+    let unfinished = named_unfinished().tempfile_in(dir);
+    unfinished.with_context(|| format!("can't write to {}", dir.display()))
+}
+
+pub(super) fn named_unfinished() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".tollgate-").suffix(".unfinished");
+    builder
+}
+
 /// The whole backup, under a name of its own. What is dropped on the way is removed.
 async fn receive(globals: &Globals, client: &Client, dir: &Path) -> anyhow::Result<NamedTempFile> {
-    let unfinished = tempfile::Builder::new().prefix(".tollgate-").suffix(".unfinished").tempfile_in(dir);
-    let mut unfinished = unfinished.with_context(|| format!("can't write to {}", dir.display()))?;
+    let mut unfinished = unfinished(dir)?;
     for attempt in 1.. {
         let error = match receive_from_one(globals, client, &mut unfinished, dir).await? {
             None => break,
@@ -128,12 +150,13 @@ async fn receive_from_one(
 }
 
 /// Checks the file as a restore would, and gives it its name once it is durable.
-fn finish(unfinished: NamedTempFile, target: &Path, force: bool, dir: &Path) -> anyhow::Result<Summary> {
+pub(super) fn finish(unfinished: NamedTempFile, target: &Path, force: bool) -> anyhow::Result<Summary> {
+    let dir = directory(target);
     let summary = inspect(unfinished.path()).map_err(refused)?;
     unfinished.as_file().sync_all().with_context(|| format!("can't write to {}", target.display()))?;
     let named = if force { unfinished.persist(target) } else { unfinished.persist_noclobber(target) };
     named.map_err(|error| error.error).with_context(|| format!("can't make {}", target.display()))?;
-    File::open(dir)
+    File::open(&dir)
         .and_then(|dir| dir.sync_all())
         .with_context(|| format!("can't sync {}", dir.display()))?;
     Ok(summary)

@@ -10,6 +10,7 @@ use crate::view::text;
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use tollgate_replica::backup::{GroupOrigin, TimeSource};
 use tollgate_replica::restore::{GroupSummary, Summary, inspect};
 use tollgate_types::NodeId;
 
@@ -47,32 +48,76 @@ pub(super) fn run(globals: &Globals, arguments: &Status) -> anyhow::Result<Exit>
         ]);
     }
     let head = &summary.head;
-    let members: Vec<String> = head.members.all().iter().map(NodeId::to_string).collect();
+    let members = listed(head.members.all().iter());
     let lineage = summary.lineage().map_or_else(String::new, |lineage| format!(", lineage {lineage}"));
-    let for_people = format!(
-        "{} is whole: cluster {} (id {}{lineage}), saved {} by version {}, members {}\n{}",
-        arguments.file.display(),
-        head.cluster_name,
-        head.cluster,
-        utc::text(head.taken_unix_ms),
-        head.version,
-        members.join(", "),
-        globals.output.render(&table).trim_end()
-    );
+    let file = arguments.file.display();
+    let (cluster, version, taken) = (head.cluster, &head.version, utc::text(head.taken_unix_ms));
+    let mut for_people = if head.disks.is_empty() {
+        let name = &head.cluster_name;
+        format!(
+            "{file} is whole: cluster {name} (id {cluster}{lineage}), saved {taken} by version {version}, members \
+             {members}\n"
+        )
+    } else {
+        let disks = listed(head.disks.iter());
+        format!(
+            "{file} is whole: made from the disks of {disks} by version {version}, cluster {cluster}{lineage}, current \
+             up to {taken}, members {members}\n"
+        )
+    };
+    for_people.push_str(globals.output.render(&table).trim_end());
+    if !head.disks.is_empty() {
+        for_people.push_str("\n\n");
+        for_people.push_str(globals.output.render(&origins(&summary)).trim_end());
+    }
     globals.output.one(&for_people, &summary_json(&summary))?;
     Ok(Exit::Done)
+}
+
+fn listed<'a>(nodes: impl Iterator<Item = &'a NodeId>) -> String {
+    nodes.map(NodeId::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What each group was made of, in a backup that was made from disks.
+pub(super) fn origins(summary: &Summary) -> Table {
+    let mut table = Table::new(&[
+        "GROUP",
+        "FROM NODE",
+        "LAST ENTRY",
+        "TERM",
+        "KNOWN COMMIT",
+        "TAKEN BEHIND IT",
+        "CURRENT UP TO",
+        "MAY LACK WRITES",
+    ]);
+    for GroupSummary { group, .. } in &summary.groups {
+        let Some(origin) = &group.origin else { continue };
+        let by = if origin.time_source == TimeSource::Entry { "" } else { " (file time)" };
+        table.row(vec![
+            cell(group.group),
+            cell(origin.node),
+            cell(group.index),
+            cell(origin.term),
+            cell(origin.committed),
+            cell(group.index.saturating_sub(origin.committed)),
+            cell(format!("{}{by}", utc::text(origin.current_unix_ms))),
+            cell(if origin.complete { "no" } else { "yes" }),
+        ]);
+    }
+    table
 }
 
 pub(super) fn summary_json(summary: &Summary) -> Value {
     let head = &summary.head;
     json!({
         "cluster_id": text(head.cluster),
-        "cluster_name": head.cluster_name,
+        "cluster_name": Some(&head.cluster_name).filter(|name| !name.is_empty()),
         "lineage": summary.lineage().map(text),
         "taken": utc::text(head.taken_unix_ms),
         "taken_unix_ms": head.taken_unix_ms,
         "version": head.version,
         "members": head.members.all().iter().map(text).collect::<Vec<_>>(),
+        "from_disks_of": head.disks.iter().map(text).collect::<Vec<_>>(),
         "groups": summary.groups.iter().map(group_json).collect::<Vec<_>>(),
     })
 }
@@ -90,5 +135,22 @@ fn group_json(summary: &GroupSummary) -> Value {
         "locks": locks,
         "leases": leases,
         "registers": registers,
+        "origin": group.origin.as_ref().map(|origin| origin_json(group.index, origin)),
+    })
+}
+
+fn origin_json(index: u64, origin: &GroupOrigin) -> Value {
+    json!({
+        "node_id": text(origin.node),
+        "last_term": text(origin.term),
+        "known_commit_index": text(origin.committed),
+        "taken_behind_commit": index.saturating_sub(origin.committed),
+        "current_up_to": utc::text(origin.current_unix_ms),
+        "current_up_to_unix_ms": origin.current_unix_ms,
+        "time_source": match origin.time_source {
+            TimeSource::Entry => "entry",
+            TimeSource::SnapshotFile => "snapshot_file",
+        },
+        "complete": origin.complete,
     })
 }
