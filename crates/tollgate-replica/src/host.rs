@@ -307,9 +307,8 @@ impl Host {
         }
     }
 
-    /// Writes fail for lack of space, or work again. While they fail, nothing is proposed, and leadership is handed on if
-    /// another node can be elected.
-    /// May be called between turns as well.
+    /// Writes fail for lack of space, or work again. While they fail, nothing is proposed, and leadership is handed on
+    /// if another node can be elected. May be called between turns as well.
     pub fn disk_full(&mut self, full: bool) {
         if full != self.turn.disk_full {
             self.turn.full_since = if full { self.turn.now } else { Moment::NEVER };

@@ -333,14 +333,14 @@ impl Metrics {
         })
     }
 
-    /// Looks at a node's groups and clocks now. A node that does not answer in time, because it is stuck or has stopped, leaves what
-    /// was seen before.
+    /// Looks at a node's groups and clocks now. A node that does not answer in time, because it is stuck or has
+    /// stopped, leaves what was seen before.
     pub async fn sample_once(&self, node: &NodeHandle) {
         self.inbox.set(i64::try_from(node.waiting()).unwrap_or(i64::MAX));
         self.clocks.set(&node.clock_rates().borrow().differences);
         if let Ok(Ok(seen)) = tokio::time::timeout(SAMPLE_EVERY, node.inspect(groups::look)).await {
             self.groups.set(&seen);
-            self.limits.set_lowest(seen.iter().filter_map(groups::Seen::limits));
+            self.limits.set_lowest(&seen.iter().filter_map(groups::Seen::limits));
         }
     }
 }

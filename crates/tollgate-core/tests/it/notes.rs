@@ -1,4 +1,5 @@
 //! Notes for people: what happened to whom, for how long and why; and only what was asked for.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use tollgate_core::{
     AcquireLock, Command, ConvertLock, EndReason, Entry, ForceRelease, GrantLease, LeaseChoice, Note, Noted,

@@ -1,7 +1,7 @@
 //! `AdminService`: what an operator asks one node.
 //!
-//! What changes a group is done by the leader of that group; another node passes it on (`leaders`). Not here: changes of
-//! members (`members`) and of limits (`limits`), which go through all groups.
+//! What changes a group is done by the leader of that group; another node passes it on (`leaders`). Not here: changes
+//! of members (`members`) and of limits (`limits`), which go through all groups.
 
 mod backup;
 mod leaders;

@@ -30,7 +30,7 @@ impl LimitsInForce {
     }
 
     /// Of several groups' limits. Of none, those that were known stand.
-    pub(super) fn set_lowest<'a>(&self, groups: impl Iterator<Item = &'a Limits> + Clone) {
+    pub(super) fn set_lowest<'a>(&self, groups: &(impl Iterator<Item = &'a Limits> + Clone)) {
         for limit in Limit::ALL {
             if let Some(lowest) = groups.clone().map(|limits| limits.get(*limit)).min() {
                 self.set(limit.name(), lowest);

@@ -127,8 +127,8 @@ fn the_limits_in_force_are_the_lowest_of_all_groups() {
     let metrics = Metrics::new();
     metrics.limit("connections_max", 20_000);
     let groups = [Limits { locks_max: 9, ..Limits::DEFAULT }, Limits { locks_max: 7, ..Limits::DEFAULT }];
-    metrics.limits.set_lowest(groups.iter());
-    metrics.limits.set_lowest([].iter());
+    metrics.limits.set_lowest(&groups.iter());
+    metrics.limits.set_lowest(&[].iter());
     says(&metrics, r#"tollgate_limit{limit="locks_max"} 7"#);
     says(&metrics, r#"tollgate_limit{limit="connections_max"} 20000"#);
 }

@@ -165,7 +165,7 @@ async fn deadlocks(cluster: &Cluster, server: usize) -> v1::DeadlocksResponse {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_refused_for_a_deadlock_over_groups_is_told_the_circle() {
     let cluster = cluster().await;
-    let refused = deadlock(&cluster).await;
+    let refused = Box::pin(deadlock(&cluster)).await;
     assert_eq!((refused.reason(), refused.may_have_happened), (v1::ErrorReason::Deadlock, false));
     let [one, other] = &refused.cycle[..] else { panic!("{refused:?}") };
     assert_eq!((one.lease_id, one.blocker_lease_id), (other.blocker_lease_id, other.lease_id));
@@ -177,7 +177,7 @@ async fn who_is_refused_for_a_deadlock_over_groups_is_told_the_circle() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_node_tells_of_the_deadlocks_that_any_node_has_found_each_once() {
     let mut cluster = cluster().await;
-    let refused = deadlock(&cluster).await;
+    let refused = Box::pin(deadlock(&cluster)).await;
     let asked = async {
         for server in 0..3 {
             let mut told = deadlocks(&cluster, server).await;

@@ -105,10 +105,7 @@ pub(super) fn named_unfinished() -> tempfile::Builder<'static, 'static> {
 async fn receive(globals: &Globals, client: &Client, dir: &Path) -> anyhow::Result<NamedTempFile> {
     let mut unfinished = unfinished(dir)?;
     for attempt in 1.. {
-        let error = match receive_from_one(globals, client, &mut unfinished, dir).await? {
-            None => break,
-            Some(error) => error,
-        };
+        let Some(error) = receive_from_one(globals, client, &mut unfinished, dir).await? else { break };
         let passes = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::TimedOut);
         if !passes || attempt >= ATTEMPTS_MAX {
             return Err(failed(error));
