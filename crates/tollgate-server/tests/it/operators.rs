@@ -47,6 +47,17 @@ async fn one_who_observes_where_there_is_nothing_to_see_is_told_why() {
     cluster.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_observes_is_told_at_first_that_nobody_leads() {
+    let cluster = Cluster::start_with(&[false], &[]).await;
+    let mut elections = ElectionServiceClient::new(cluster.channel(0).await);
+    let request = v1::ObserveRequest { name: "boss".into() };
+    let mut leaders = elections.observe(request).await.unwrap().into_inner();
+    let first = tokio::time::timeout(PATIENCE, leaders.message()).await.unwrap().unwrap().unwrap();
+    assert_eq!(first.leader, None);
+    cluster.stop().await;
+}
+
 fn limit(name: &str, value: u64) -> Vec<v1::Limit> {
     vec![v1::Limit { name: name.to_owned(), value, ..Default::default() }]
 }
