@@ -119,16 +119,23 @@ pub enum Event {
         /// What the store said.
         accepted: bool,
     },
-    /// A watch begins.
+    /// A watch is opened.
     Watch {
         /// By which later events name it.
         watch: u32,
         /// Of which group.
         group: GroupId,
-        /// The first revision that it wants.
-        from: Revision,
+        /// The first revision that it wants; none for what is new from now on.
+        from: Option<Revision>,
         /// Which locks.
         filter: Filter,
+    },
+    /// A watch from now on was told where it begins: it wants this revision first.
+    WatchBegan {
+        /// Which watch.
+        watch: u32,
+        /// The first revision that it will be told of.
+        from: Revision,
     },
     /// A watch delivered changes.
     WatchEvents {

@@ -10,6 +10,7 @@
 mod attendance;
 mod parked;
 mod unattended;
+mod unbegun;
 mod under_way;
 mod watchers;
 
@@ -325,8 +326,12 @@ impl<C: Caller, R> Desk<C, R> {
         host.change_members(group, id, change);
     }
 
-    /// Begins a watch, on any node that keeps state; a number that is in use begins anew. It may be told of `credit`
+    /// Opens a watch, on any node that keeps state; a number that is in use begins anew. It may be told of `credit`
     /// events, beside the rest of a revision, until [`Desk::give_credit`].
+    ///
+    /// Between the host's begin and end of a turn. A watch `from` a revision is answered with the end of the turn. One
+    /// from now on (none) begins behind everything that was acknowledged before, on any node: that takes a confirmed
+    /// read, and until then the watch has no answer. If none is confirmed in time it is told [`Answer::NotRead`].
     pub fn watch(
         &mut self,
         caller: C,
@@ -337,6 +342,19 @@ impl<C: Caller, R> Desk<C, R> {
         credit: u64,
     ) {
         self.watchers.add(caller, watch, group, from, filter, credit);
+    }
+
+    /// Asks for what watches from now on wait for: one read for all that were opened in this turn, in each group.
+    fn ask_for_watches(&mut self, host: &mut Host) {
+        while let Some(group) = self.watchers.to_ask() {
+            let read = self.fresh_read();
+            self.watchers.asked(group, read);
+            if self.planted.is(Bug::WatchBeginsUnconfirmed) {
+                self.watchers.read_answered::<R>(read, &Ok(()), &mut Vec::new());
+                continue;
+            }
+            host.read(group, read);
+        }
     }
 
     /// A watch may be told of so many events more.
@@ -383,6 +401,7 @@ impl<C: Caller, R> Desk<C, R> {
     /// The turn is about to end: proposes what it gathered.
     pub fn before_end_turn(&mut self, host: &mut Host) {
         self.mind_waits(host);
+        self.ask_for_watches(host);
         for (caller, group, command) in std::mem::take(&mut self.again) {
             self.propose(caller, group, command, host);
         }
@@ -583,6 +602,9 @@ impl<C: Caller, R> Desk<C, R> {
 
     /// Answers a read; gives it back if it is not one of ours.
     fn read_reply(&mut self, reply: ReadReply, answers: &mut Vec<(C, Answer<R>)>) -> Option<ReadReply> {
+        if self.watchers.read_answered(reply.read, &reply.result, answers) {
+            return None;
+        }
         let Some((caller, reading)) = self.reading.remove(&reply.read) else { return Some(reply) };
         let group = reply.group;
         match (reading, reply.result) {

@@ -30,6 +30,7 @@ tollgate_types::planted_bugs! {
     BlankVotes: "a replica that has lost its disk votes",
     RenewalsMixedUp: "keepalives that went into the log together are told what one another did",
     WatchSkipsBatch: "a watch is not told of a batch of events, and goes on behind it",
+    WatchBeginsUnconfirmed: "a watch from now on begins where this node's state is, however far behind that is",
     UnattendedForgotten: "a new leader does not look for waits that nobody stands by",
     HangUpEndsSharedWait: "a caller that hangs up ends the wait of another that stands by",
     HangUpToldTooSoon: "a caller that hangs up is told that it has left before its wait has ended",

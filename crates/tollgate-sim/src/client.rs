@@ -30,7 +30,7 @@ use call::{Again, Calls, Why, set_acked};
 use session::Session;
 use std::collections::BTreeMap;
 use task::{Task, Zombie};
-use tollgate_check::{CallId, Event, Filter, History, Op, Outcome};
+use tollgate_check::{CallId, Event, History, Op, Outcome};
 use tollgate_types::{GroupId, NodeId};
 use twin::Twin;
 use verdict::{Verdict, verdict};
@@ -58,6 +58,8 @@ pub struct Client {
     zombies: Vec<Zombie>,
     watches: bool,
     watching: Option<Watching>,
+    /// How many watches it has opened.
+    watches_opened: u32,
     /// How many owners and values it has made up.
     owners: u64,
     values: u64,
@@ -118,6 +120,7 @@ impl Client {
             zombies: Vec::new(),
             watches,
             watching: None,
+            watches_opened: 0,
             owners: 0,
             values: 0,
             healing: false,
@@ -157,14 +160,7 @@ impl Client {
         self.groups = ctx.groups;
         self.true_time.note(now, at);
         if self.watches && self.watching.is_none() && !self.healing {
-            let (name, group) = plan::hot_lock(&self.settings, self.groups, &mut self.rng);
-            let filter = match self.rng.below(3) {
-                0 => Filter::All,
-                1 => Filter::Name(name),
-                _ => Filter::Prefix("lock/".to_owned()),
-            };
-            let next_try = now + self.rng.below(2_000_000);
-            self.watching = Some(Watching::new(self.no.0, group, filter, next_try));
+            self.plan_watch(now);
         }
     }
 

@@ -151,7 +151,7 @@ impl Front {
             Ask::Watch { watch, from: revision, filter } => {
                 let number = watch_number(from, watch);
                 self.watches.insert(number, at.saturating_add(SERVED_FOR_US));
-                self.desk.watch(caller, number, group, Some(revision), filter, WATCH_CREDIT);
+                self.desk.watch(caller, number, group, revision, filter, WATCH_CREDIT);
             }
         }
     }

@@ -1,9 +1,12 @@
-//! P1, P4, P13: revisions follow true time.
+//! P1, P4, P11, P13: revisions follow true time.
 //!
 //! Within a group, what was answered before something else was asked has the lower revision. That holds across locks,
-//! leases and registers, which the search for each lock can't see.
+//! leases and registers, which the search for each lock can't see. A watch from now on counts as a read of the revision
+//! before its first: it was asked for when it was opened, and answered when it was told that it has begun. So it leaves
+//! out what was known to anybody before, and tells what is asked for after.
 
 use crate::call::Outcome;
+use crate::event::Event;
 use crate::evidence::Evidence;
 use crate::report::{Promise, Report};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,14 +35,16 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
                 }
             }
             let Some(before) = highest else { continue };
+            let watch = before.promise == Promise::P11;
             let late = stamp.revision < before.revision
-                || (stamp.revision == before.revision && !stamp.reads && !before.reads);
+                || (stamp.revision == before.revision && !stamp.reads && (!before.reads || watch));
             if late {
                 let says = format!(
                     "in group {group} {} has revision {}, but {} with revision {} was known before it was asked for",
                     stamp.what, stamp.revision, before.what, before.revision
                 );
-                report.broken(stamp.promise, vec![before.close, stamp.open, stamp.close], says);
+                let promise = if watch { before.promise } else { stamp.promise };
+                report.broken(promise, vec![before.close, stamp.open, stamp.close], says);
             }
         }
     }
@@ -88,13 +93,39 @@ fn stamps(evidence: &Evidence<'_>) -> BTreeMap<u32, Vec<Stamp>> {
             what,
         });
     }
+    add_watches(evidence, &mut stamps);
     stamps
+}
+
+/// Where watches from now on began.
+fn add_watches(evidence: &Evidence<'_>, stamps: &mut BTreeMap<u32, Vec<Stamp>>) {
+    let mut opened: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
+    for (place, event) in evidence.timeline.iter() {
+        match event {
+            Event::Watch { watch, group, from: None, .. } => {
+                opened.insert(*watch, (group.number(), place));
+            }
+            Event::WatchBegan { watch, from } => {
+                let Some((group, open)) = opened.remove(watch) else { continue };
+                stamps.entry(group).or_default().push(Stamp {
+                    revision: from.previous().get(),
+                    open,
+                    close: place,
+                    reads: true,
+                    promise: Promise::P11,
+                    what: "a watch from now on",
+                });
+            }
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::checks::scenario::Scenario;
-    use crate::report::Promise::{P1, P13};
+    use crate::event::Filter;
+    use crate::report::Promise::{P1, P11, P13};
 
     #[test]
     fn revisions_that_rise_pass() {
@@ -115,5 +146,31 @@ mod tests {
         let mut run = Scenario::with_leases(2);
         run.lock("a", 1, 10).lock("b", 2, 12).read("a", 11, &[(1, 10)]);
         run.breaks(P13, "a read has revision 11");
+    }
+
+    #[test]
+    fn a_watch_from_now_on_may_tell_or_leave_out_what_happens_while_it_is_opened() {
+        for begin in [11, 12] {
+            let mut run = Scenario::with_leases(1);
+            run.lock("a", 1, 10).watch_now(1, Filter::All).unlock("a", 1, 11).begins(1, begin);
+            run.lock("a", 1, 12);
+            run.passes();
+        }
+    }
+
+    #[test]
+    fn a_watch_from_now_on_that_begins_before_what_was_acknowledged_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 10).unlock("a", 1, 11).watch_now(1, Filter::All).begins(1, 11);
+        run.breaks(P11, "a watch from now on has revision 10, but a release with revision 11 was known");
+    }
+
+    #[test]
+    fn a_watch_from_now_on_that_begins_after_what_was_asked_for_later_is_a_violation() {
+        for begin in [11, 12] {
+            let mut run = Scenario::with_leases(1);
+            run.watch_now(1, Filter::All).begins(1, begin).lock("a", 1, 10);
+            run.breaks(P11, "a grant has revision 10, but a watch from now on");
+        }
     }
 }

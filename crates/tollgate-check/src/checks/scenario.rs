@@ -334,7 +334,16 @@ impl Scenario {
     }
 
     pub(crate) fn watch(&mut self, watch: u32, from: u64, filter: Filter) -> &mut Self {
-        self.record(Event::Watch { watch, group: GROUP, from: revision(from), filter })
+        self.record(Event::Watch { watch, group: GROUP, from: Some(revision(from)), filter })
+    }
+
+    /// A watch from now on is opened.
+    pub(crate) fn watch_now(&mut self, watch: u32, filter: Filter) -> &mut Self {
+        self.record(Event::Watch { watch, group: GROUP, from: None, filter }).wait_ms(1)
+    }
+
+    pub(crate) fn begins(&mut self, watch: u32, from: u64) -> &mut Self {
+        self.record(Event::WatchBegan { watch, from: revision(from) }).wait_ms(1)
     }
 
     pub(crate) fn delivers(&mut self, watch: u32, changes: &[Change], next: u64) -> &mut Self {

@@ -1,7 +1,8 @@
 //! P11: a watch has no gap and no duplicate, and says so where history is gone.
 //!
 //! Every watch is held against one list of facts: what calls were told of grants and releases, and what any watch
-//! delivered. A fact that a watch wants and whose revision it claims to have passed must be in it exactly once.
+//! delivered. A fact that a watch wants and whose revision it claims to have passed must be in it exactly once. Not
+//! here: where a watch from now on may begin (`revisions`).
 
 use crate::event::{Change, ChangeKind, Event, Filter};
 use crate::evidence::Evidence;
@@ -25,7 +26,8 @@ type Fact<'a> = (Revision, &'a Name, What, LeaseId, &'a Owner);
 struct Stream<'a> {
     group: GroupId,
     filter: &'a Filter,
-    began: usize,
+    opened: usize,
+    /// What it wants next; zero as long as a watch from now on has not begun.
     next: Revision,
     /// What it claims to have passed: from, to (not included).
     covered: Vec<(Revision, Revision)>,
@@ -37,19 +39,31 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     for (place, event) in evidence.timeline.iter() {
         match event {
             Event::Watch { watch, group, from, filter } => {
-                let (group, next, covered, delivered) = (*group, *from, Vec::new(), BTreeMap::new());
-                let stream = Stream { group, filter, began: place, next, covered, delivered };
+                let (group, next) = (*group, from.unwrap_or(Revision::ZERO));
+                let (covered, delivered) = (Vec::new(), BTreeMap::new());
+                let stream = Stream { group, filter, opened: place, next, covered, delivered };
                 if streams.insert(*watch, stream).is_some() {
-                    report.malformed(Promise::P11, vec![place], format!("watch {watch} begins twice"));
+                    report.malformed(Promise::P11, vec![place], format!("watch {watch} is opened twice"));
                 }
             }
+            Event::WatchBegan { watch, from } => match streams.get_mut(watch) {
+                Some(stream) if stream.next == Revision::ZERO => stream.next = *from,
+                Some(_) => report.malformed(Promise::P11, vec![place], format!("watch {watch} begins twice")),
+                None => {
+                    report.malformed(Promise::P11, vec![place], format!("watch {watch} was never opened"));
+                }
+            },
             Event::WatchEvents { watch, changes, next } => match streams.get_mut(watch) {
                 Some(stream) => stream.deliver(*watch, place, changes, *next, report),
-                None => report.malformed(Promise::P11, vec![place], format!("watch {watch} never began")),
+                None => {
+                    report.malformed(Promise::P11, vec![place], format!("watch {watch} was never opened"));
+                }
             },
             Event::WatchCompacted { watch, min_revision } => match streams.get_mut(watch) {
                 Some(stream) => stream.compact(*watch, place, *min_revision, report),
-                None => report.malformed(Promise::P11, vec![place], format!("watch {watch} never began")),
+                None => {
+                    report.malformed(Promise::P11, vec![place], format!("watch {watch} was never opened"));
+                }
             },
             _ => {}
         }
@@ -72,7 +86,10 @@ impl<'a> Stream<'a> {
         next: Revision,
         report: &mut Report,
     ) {
-        let mut blame = |says: String| report.broken(Promise::P11, vec![self.began, place], says);
+        let mut blame = |says: String| report.broken(Promise::P11, vec![self.opened, place], says);
+        if self.next == Revision::ZERO {
+            blame(format!("watch {watch} delivers up to {next} before it was told that it has begun"));
+        }
         let mut last = self.next;
         for change in changes {
             let revision = change.revision;
@@ -113,7 +130,7 @@ impl<'a> Stream<'a> {
         if min_revision <= self.next {
             let says =
                 format!("watch {watch} at {} was told that history is gone below {min_revision}", self.next);
-            report.broken(Promise::P11, vec![self.began, place], says);
+            report.broken(Promise::P11, vec![self.opened, place], says);
         }
         self.next = self.next.max(min_revision);
     }
@@ -129,7 +146,7 @@ impl<'a> Stream<'a> {
                 let says = format!(
                     "watch {watch} passed revision {revision} without the change of {name}: {what:?} {lease}/{owner}"
                 );
-                report.broken(Promise::P11, vec![self.began], says);
+                report.broken(Promise::P11, vec![self.opened], says);
             }
         }
     }
@@ -193,6 +210,28 @@ mod tests {
             14,
         );
         run.passes();
+    }
+
+    #[test]
+    fn a_watch_from_now_on_that_tells_all_from_its_beginning_on_passes() {
+        let mut run = Scenario::with_leases(1);
+        run.lock("a", 1, 10).watch_now(1, Filter::All).begins(1, 11);
+        run.unlock("a", 1, 11).delivers(1, &[ended("a", 1, 10, 11)], 12);
+        run.passes();
+    }
+
+    #[test]
+    fn a_watch_from_now_on_that_tells_anything_before_it_has_begun_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.watch_now(1, Filter::All).lock("a", 1, 10).delivers(1, &[gave("a", 1, 10)], 11);
+        run.breaks(P11, "watch 1 delivers up to 11 before it was told that it has begun");
+    }
+
+    #[test]
+    fn a_gap_after_the_beginning_is_a_violation() {
+        let mut run = Scenario::with_leases(1);
+        run.watch_now(1, Filter::All).begins(1, 10).lock("a", 1, 10).delivers(1, &[], 12);
+        run.breaks(P11, "watch 1 passed revision 10 without the change of a: Granted");
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl World {
         world.record(Event::Watch {
             watch: WATCH,
             group: GROUP,
-            from: Revision::ZERO.next(),
+            from: Some(Revision::ZERO.next()),
             filter: Filter::All,
         });
         world.after_us(100_000, Action::Deliver);

@@ -116,7 +116,8 @@ impl WatchBuilder {
         self
     }
 
-    /// From this revision on, which may lie in the past; otherwise from now on.
+    /// From this revision on, which may lie in the past; otherwise from now on, behind everything that was acknowledged
+    /// to anyone before the watch was opened.
     pub fn from_revision(mut self, revision: Revision) -> WatchBuilder {
         self.request.start_revision = revision.get();
         self

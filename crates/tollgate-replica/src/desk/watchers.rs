@@ -1,12 +1,16 @@
 //! Watches of the groups' histories, served by any node that keeps state.
 //!
-//! Invariant: the batches of a watch follow each other without gap or overlap, and never split a revision. A watch
-//! that takes no more is not buffered for: it falls behind in the history itself, and once that is gone it is told so
-//! and is over. Not here: what is in the history (`tollgate_core`), and how much a watch may be sent (the desk's user).
+//! Invariant: the batches of a watch follow each other without gap or overlap, and never split a revision. A watch from
+//! now on begins, and is answered for the first time, once a read that was asked for after it was opened is confirmed:
+//! by then the state here has everything that anybody had been told of. A watch that takes no more is not buffered for:
+//! it falls behind in the history itself, and once that is gone it is told so and is over. Not here: what is in the
+//! history (`tollgate_core`), how much a watch may be sent (the desk's user), and which watches wait for which read
+//! (`unbegun`).
 
+use super::unbegun::Unbegun;
 use super::{Answer, Caller, WatchNumber};
 use crate::host::Host;
-use crate::output::{HostEvent, Output, ReadError};
+use crate::output::{HostEvent, Output, ReadError, ReadId};
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{Event, State, Watch, WatchIndex};
 use tollgate_types::{GroupId, Revision};
@@ -22,7 +26,7 @@ struct Watcher<C> {
     caller: C,
     group: GroupId,
     filter: Watch,
-    /// It has been told everything below this. None until it has begun, if it wants what is new from then on.
+    /// It has been told everything below this. None until the first answer, if it wants what is new from then on.
     told: Option<Revision>,
     /// There is nothing for it from `told` to before this.
     next: Revision,
@@ -68,13 +72,14 @@ impl GroupWatches {
 /// All watches of a node.
 #[derive(Debug)]
 pub(super) struct Watchers<C> {
-    watchers: BTreeMap<WatchNumber, Watcher<C>>,
+    all: BTreeMap<WatchNumber, Watcher<C>>,
     groups: BTreeMap<GroupId, GroupWatches>,
+    unbegun: Unbegun,
 }
 
 impl<C> Default for Watchers<C> {
     fn default() -> Watchers<C> {
-        Watchers { watchers: BTreeMap::new(), groups: BTreeMap::new() }
+        Watchers { all: BTreeMap::new(), groups: BTreeMap::new(), unbegun: Unbegun::default() }
     }
 }
 
@@ -91,31 +96,74 @@ impl<C: Caller> Watchers<C> {
         self.remove(number);
         let next = from.unwrap_or(Revision::ZERO);
         let watcher = Watcher { caller, group, filter, told: from, next, credit, fresh: true };
-        self.watchers.insert(number, watcher);
-        self.groups.entry(group).or_default().behind.insert(number);
+        self.all.insert(number, watcher);
+        let here = self.groups.entry(group).or_default();
+        if from.is_none() {
+            self.unbegun.add(number, group);
+        } else {
+            here.behind.insert(number);
+        }
+    }
+
+    /// A group with watches that can't begin before a read of it is confirmed.
+    pub(super) fn to_ask(&self) -> Option<GroupId> {
+        self.unbegun.to_ask()
+    }
+
+    /// This read of the group is asked for.
+    pub(super) fn asked(&mut self, group: GroupId, read: ReadId) {
+        self.unbegun.ask(group, read);
+    }
+
+    /// The read was answered: those that waited for it begin, or are refused. False if it is not one of theirs.
+    pub(super) fn read_answered<R>(
+        &mut self,
+        read: ReadId,
+        result: &Result<(), ReadError>,
+        answers: &mut Vec<(C, Answer<R>)>,
+    ) -> bool {
+        let Some(numbers) = self.unbegun.answered(read) else { return false };
+        for number in numbers {
+            let Some(watcher) = self.all.get(&number) else { continue };
+            match result {
+                Ok(()) => {
+                    self.groups.entry(watcher.group).or_default().behind.insert(number);
+                }
+                Err(error) => {
+                    let (caller, error) = (watcher.caller.clone(), error.clone());
+                    answers.push((caller, Answer::NotRead { what: None, error }));
+                    self.remove(number);
+                }
+            }
+        }
+        true
     }
 
     pub(super) fn remove(&mut self, number: WatchNumber) {
-        let Some(watcher) = self.watchers.remove(&number) else { return };
+        self.unbegun.remove(number);
+        let Some(watcher) = self.all.remove(&number) else { return };
         let Some(group) = self.groups.get_mut(&watcher.group) else { return };
         group.current.remove(&watcher.filter, number);
         group.behind.remove(&number);
-        if group.current.is_empty() && !self.watchers.values().any(|other| other.group == watcher.group) {
+        if group.current.is_empty() && !self.all.values().any(|other| other.group == watcher.group) {
             self.groups.remove(&watcher.group);
         }
     }
 
     pub(super) fn give_credit(&mut self, number: WatchNumber, events: u64) {
-        let Some(watcher) = self.watchers.get_mut(&number) else { return };
+        let Some(watcher) = self.all.get_mut(&number) else { return };
         let waits = watcher.credit == 0;
         watcher.credit = watcher.credit.saturating_add(events);
-        if waits && let Some(group) = self.groups.get_mut(&watcher.group) {
+        if waits
+            && !self.unbegun.contains(number)
+            && let Some(group) = self.groups.get_mut(&watcher.group)
+        {
             group.behind.insert(number);
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.watchers.len()
+        self.all.len()
     }
 
     /// Whether a watch waits for no more than its turn.
@@ -153,8 +201,10 @@ impl<C: Caller> Watchers<C> {
 
     /// There is no state here to watch, as on a witness.
     fn refuse_all<R>(&mut self, group: GroupId, answers: &mut Vec<(C, Answer<R>)>) {
-        let gone = self.watchers.extract_if(.., |_, watcher| watcher.group == group);
-        answers.extend(gone.map(|(_, gone)| {
+        let (watchers, unbegun) = (&mut self.all, &mut self.unbegun);
+        let gone = watchers.extract_if(.., |_, watcher| watcher.group == group);
+        answers.extend(gone.map(|(number, gone)| {
+            unbegun.remove(number);
             let error = ReadError::NoState { group };
             (gone.caller, Answer::NotRead { what: None, error })
         }));
@@ -164,7 +214,7 @@ impl<C: Caller> Watchers<C> {
     fn all_behind(&mut self, group: GroupId) {
         let Some(here) = self.groups.get_mut(&group) else { return };
         let told = here.told;
-        for (number, watcher) in self.watchers.iter_mut().filter(|(_, watcher)| watcher.group == group) {
+        for (number, watcher) in self.all.iter_mut().filter(|(_, watcher)| watcher.group == group) {
             if here.current.remove(&watcher.filter, *number) {
                 watcher.next = watcher.next.max(told);
                 here.behind.insert(*number);
@@ -195,7 +245,7 @@ impl<C: Caller> Watchers<C> {
             matching.clear();
             here.current.matching(event, &mut matching);
             for number in &matching {
-                let watcher = &self.watchers[number];
+                let watcher = &self.all[number];
                 let events = wanted.entry(*number).or_default();
                 // One that begins in the future is not told of what comes before; of more than it may be told of, only
                 // that there is more matters.
@@ -205,7 +255,7 @@ impl<C: Caller> Watchers<C> {
             }
         }
         for (number, events) in wanted.into_iter().filter(|(_, events)| !events.is_empty()) {
-            let watcher = self.watchers.get_mut(&number).expect("what is matched is there");
+            let watcher = self.all.get_mut(&number).expect("what is matched is there");
             let count = events.len() as u64;
             // One that may not be told of all this reads the history by itself from here on.
             if count > watcher.credit {
@@ -234,7 +284,7 @@ impl<C: Caller> Watchers<C> {
         let Some(here) = self.groups.get_mut(&group) else { return };
         for _ in 0..BEHIND_PER_TURN_MAX {
             let Some(number) = here.behind_next() else { return };
-            let watcher = self.watchers.get_mut(&number).expect("what is behind is there");
+            let watcher = self.all.get_mut(&number).expect("what is behind is there");
             match watcher.catch_up(number, state, answers) {
                 // Told everything, and not to be told more: as good as behind without credit.
                 Progress::Current if watcher.credit == 0 => {}
@@ -249,7 +299,7 @@ impl<C: Caller> Watchers<C> {
                 }
                 Progress::NoCredit => {}
                 Progress::Over => {
-                    self.watchers.remove(&number);
+                    self.all.remove(&number);
                 }
             }
         }
@@ -356,6 +406,14 @@ mod tests {
         answers
     }
 
+    /// A watch from now on, whose read is confirmed at once.
+    fn add(watchers: &mut Watchers<(u64, u64, u32)>, number: WatchNumber, filter: Watch, credit: u64) {
+        watchers.add((1, 1, 1), number, GROUP, None, filter, credit);
+        assert_eq!(watchers.to_ask(), Some(GROUP));
+        watchers.asked(GROUP, ReadId(number));
+        assert!(watchers.read_answered::<()>(ReadId(number), &Ok(()), &mut Vec::new()));
+    }
+
     /// From, number of events, next, of each batch.
     fn batches(said: &Said) -> Vec<(u64, usize, u64)> {
         said.iter()
@@ -371,7 +429,7 @@ mod tests {
         let mut state = state_with_lease();
         let mut watchers = Watchers::default();
         let begin = state.revision().get() + 1;
-        watchers.add((1, 1, 1), 1, GROUP, None, Watch::LockPrefix(b"a".to_vec()), 100);
+        add(&mut watchers, 1, Watch::LockPrefix(b"a".to_vec()), 100);
         assert_eq!(batches(&serve(&mut watchers, &state)), [(begin, 0, begin)]);
         lock(&mut state, "b1");
         assert_eq!(batches(&serve(&mut watchers, &state)), []);
@@ -385,7 +443,7 @@ mod tests {
         let mut state = state_with_lease();
         let mut watchers = Watchers::default();
         let begin = state.revision().get() + 1;
-        watchers.add((1, 1, 1), 1, GROUP, None, Watch::All, 2);
+        add(&mut watchers, 1, Watch::All, 2);
         serve(&mut watchers, &state);
         for name in ["a", "b", "c", "d"] {
             lock(&mut state, name);
@@ -419,7 +477,7 @@ mod tests {
         let mut state = State::new(Limits { ring_bytes_max: 4_096, ..Limits::DEFAULT });
         grant_lease(&mut state);
         let mut watchers = Watchers::default();
-        watchers.add((1, 1, 1), 1, GROUP, None, Watch::Lock(Name::new("a").unwrap()), 1);
+        add(&mut watchers, 1, Watch::Lock(Name::new("a").unwrap()), 1);
         serve(&mut watchers, &state);
         lock(&mut state, "a");
         let told = batches(&serve(&mut watchers, &state))[0].2;
@@ -437,10 +495,28 @@ mod tests {
     }
 
     #[test]
+    fn a_watch_refused_before_it_begins_waits_for_no_read() {
+        let state = state_with_lease();
+        let mut watchers = Watchers::default();
+        watchers.add((1, 1, 1), 1, GROUP, None, Watch::All, 100);
+        watchers.asked(GROUP, ReadId(1));
+        watchers.add((1, 1, 1), 2, GROUP, None, Watch::All, 100);
+        let mut answers: Said = Vec::new();
+        watchers.refuse_all(GROUP, &mut answers);
+        let refused = |told: &(_, Answer<()>)| matches!(told.1, Answer::NotRead { what: None, .. });
+        assert!(answers.len() == 2 && answers.iter().all(refused), "{answers:?}");
+        assert_eq!(watchers.to_ask(), None);
+        // The read is the desk's, and says nothing to anybody any more.
+        assert!(watchers.read_answered(ReadId(1), &Ok(()), &mut answers));
+        assert_eq!((answers.len(), watchers.len(), watchers.any_ready()), (2, 0, false));
+        assert_eq!(batches(&serve(&mut watchers, &state)), []);
+    }
+
+    #[test]
     fn a_watch_that_ended_is_forgotten() {
         let mut state = state_with_lease();
         let mut watchers = Watchers::default();
-        watchers.add((1, 1, 1), 1, GROUP, None, Watch::All, 100);
+        add(&mut watchers, 1, Watch::All, 100);
         serve(&mut watchers, &state);
         watchers.remove(1);
         lock(&mut state, "a");

@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, GROUP, node};
 use tollgate_replica::{Done, HostConfig, HostEvent, Job};
 
-fn small(config: &mut HostConfig) {
+pub(crate) fn small(config: &mut HostConfig) {
     config.snapshot_log_bytes = 4_000;
     config.log_kept_bytes = 1_000;
     config.chunk_bytes = 300;

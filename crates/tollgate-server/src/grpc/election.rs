@@ -3,9 +3,7 @@
 use crate::grpc::{Following, Watchers, relayed, rpc, watch::too_much_unread};
 use crate::session::{Charge, FrameSender, FrameStream, OpenAccount, Unread, frames_queue};
 use prost::Message;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use tollgate_gateway::Router;
 use tollgate_gateway::operation::{self, Observe};
@@ -15,11 +13,8 @@ use tollgate_proto::v1::{
     CampaignRequest, CampaignResponse, Error, LeaderRequest, LeaderResponse, ObserveRequest, ObserveResponse,
     ProclaimRequest, ProclaimResponse, ResignRequest, ResignResponse,
 };
-use tollgate_replica::WatchNumber;
+use tollgate_replica::{ReadError, WatchNumber};
 use tonic::{Request, Response, Status};
-
-/// After a watch has ended: there may be nothing to watch here for a while.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Election {
     pub(crate) router: Router,
@@ -72,14 +67,33 @@ impl ElectionService for Election {
 #[derive(Default)]
 struct Changed {
     told: Notify,
-    /// The watch is over, and no other has begun.
-    over: AtomicBool,
+    /// Why the watch is over, as long as no other was opened.
+    over: Mutex<Option<Over>>,
+}
+
+/// Why a node's watch is over.
+enum Over {
+    /// History has passed it.
+    Compacted,
+    /// It did not begin, or this node keeps no state any more.
+    Refused(ReadError),
+}
+
+impl Changed {
+    fn take_over(&self) -> Option<Over> {
+        self.over.lock().expect("nobody panics with it").take()
+    }
 }
 
 impl Sink for Changed {
     fn answer(&self, _: u64, answer: Answer) -> bool {
-        if matches!(answer, Answer::Compacted { .. } | Answer::NotRead { .. }) {
-            self.over.store(true, Ordering::Relaxed);
+        let over = match answer {
+            Answer::Compacted { .. } => Some(Over::Compacted),
+            Answer::NotRead { error, .. } => Some(Over::Refused(error)),
+            _ => None,
+        };
+        if over.is_some() {
+            *self.over.lock().expect("nobody panics with it") = over;
         }
         self.told.notify_one();
         false
@@ -125,16 +139,19 @@ impl Watched {
                 () = outgoing.closed() => return Ok(()),
                 () = self.router.removed() => return Err(self.router.closed().unwrap_or_default()),
             }
-            // What happened in between is seen by the read below, or told by the new watch.
-            if self.changed.over.swap(false, Ordering::Relaxed) {
-                tokio::time::sleep(AGAIN_AFTER).await;
-                self.watch()?;
+            match self.changed.take_over() {
+                Some(Over::Refused(error)) => return Err(operation::error_of_read(&error)),
+                Some(Over::Compacted) => {
+                    // What happened in between is seen by the read that follows on the first answer of this one.
+                    self.watch()?;
+                    continue;
+                }
+                // The watch has begun, so this node has applied everything that was known when it was opened.
+                None => {}
             }
             let query = self.observe.query();
             let look = move |sight: Sight<'_>| query.look(sight);
-            // What comes later is told by the watch, as it is applied here.
-            let consistency = if told.is_none() { Consistency::Linearizable } else { Consistency::Stale };
-            let read = self.router.look(self.observe.group, consistency, look).await;
+            let read = self.router.look(self.observe.group, Consistency::Stale, look).await;
             let (header, seen) = read.map_err(|error| operation::error_of_read(&error))?;
             let response = seen.observed(&header);
             // Under one token a leader may say one thing after another.

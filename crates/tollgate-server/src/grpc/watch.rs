@@ -77,6 +77,8 @@ struct Watch {
     /// What it wants next of each group; as far as it is known.
     next: BTreeMap<GroupId, Revision>,
     created: bool,
+    /// Its groups have no credit yet: none is told of events before all have begun, so that the first answer says so.
+    held_back: bool,
     _place: OwnedSemaphorePermit,
 }
 
@@ -232,6 +234,9 @@ impl Stream {
             watch_id = self.next_id;
             self.next_id += 1;
         }
+        // Those that go on from a cursor begin at once, and are told at once.
+        let held_back = groups.len() > 1 && groups.values().all(Option::is_none);
+        let credit = if held_back { 0 } else { CREDIT };
         let mut numbers = BTreeMap::new();
         for (group, from) in &groups {
             let (group, mut from, filter) = (*group, *from, filter.clone());
@@ -239,7 +244,7 @@ impl Stream {
                 from = from.map(Revision::next);
             }
             let watch = self.node.fresh_watch();
-            let ask = Ask::Watch { watch, group, from, filter: Box::new(filter), credit: CREDIT };
+            let ask = Ask::Watch { watch, group, from, filter: Box::new(filter), credit };
             if let Err(error) = self.node.ask(self.caller(watch), ask) {
                 for number in numbers.values() {
                     self.node.tell(Ask::Unwatch { watch: *number });
@@ -258,6 +263,7 @@ impl Stream {
             probes,
             next: BTreeMap::new(),
             created: false,
+            held_back,
             _place: place,
         };
         self.watches.insert(watch_id, watch);
@@ -440,6 +446,11 @@ impl Stream {
         let complete = watch.next.len() == watch.numbers.len();
         let created = complete && !watch.created;
         watch.created |= complete;
+        if created && std::mem::take(&mut watch.held_back) {
+            for number in watch.numbers.values() {
+                self.node.tell(Ask::WatchCredit { watch: *number, events: CREDIT });
+            }
+        }
         if !created && events.is_empty() {
             return Ok(());
         }

@@ -74,6 +74,8 @@ pub struct ClientStats {
     pub reads: u64,
     /// Changes that watches delivered.
     pub watched: u64,
+    /// Watches from now on that were told where they begin.
+    pub watches_begun: u64,
     /// Batches of a watch that did not follow on the one before.
     pub watch_gaps: u64,
     /// Watches told that history was gone.

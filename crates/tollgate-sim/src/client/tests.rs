@@ -249,10 +249,13 @@ impl World {
                 Answer::Register { revision: self.groups[index].revision(), found }
             }
             Ask::HangUp { .. } | Ask::StreamLost => return,
-            Ask::Watch { watch, from, filter } => match self.groups[index].events_since(from, &filter, 50) {
-                Ok(batch) => Answer::Events { watch, from, events: batch.events, next: batch.next },
-                Err(gone) => Answer::Compacted { watch, from, min_revision: gone.min_revision },
-            },
+            Ask::Watch { watch, from, filter } => {
+                let from = from.unwrap_or(self.groups[index].revision().next());
+                match self.groups[index].events_since(from, &filter, 50) {
+                    Ok(batch) => Answer::Events { watch, from, events: batch.events, next: batch.next },
+                    Err(gone) => Answer::Compacted { watch, from, min_revision: gone.min_revision },
+                }
+            }
         };
         self.respond(client, &Response { call, attempt, group, lane, answer });
     }
@@ -378,6 +381,7 @@ fn everything_that_can_happen_to_a_client_happens() {
             stats.puts,
             stats.reads,
             stats.watched,
+            stats.watches_begun,
         ]
     };
     let seeds: Vec<_> = (7..10).map(|seed| counted(judged(seed, 1, 10).stats)).collect();

@@ -55,12 +55,12 @@ pub enum Ask {
     ReadLock(Name),
     /// What a register is: a linearizable read, on any node.
     ReadRegister(Key),
-    /// To be told of changes from a revision on, for a few seconds; on any node.
+    /// To be told of changes from a revision or from now on, for a few seconds; on any node.
     Watch {
         /// The client's number for the watch; a new subscription to it replaces the one before.
         watch: u32,
-        /// The first revision wanted.
-        from: Revision,
+        /// The first revision wanted; none for what is new from now on.
+        from: Option<Revision>,
         /// What to see.
         filter: Watch,
     },

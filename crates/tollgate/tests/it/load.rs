@@ -97,7 +97,14 @@ impl Load {
             clients.push((connection, carrier, tokio::spawn(keeper)));
         }
         for (number, filter) in (0..).zip(filters(&weight.ground.tags)) {
-            watches.spawn(watching::watch(number, filter, Arc::clone(&recorder), doors_of(doors, number)));
+            let (recorder, doors) = (&recorder, doors_of(doors, number));
+            watches.spawn(watching::watch_from_now(
+                number,
+                filter.clone(),
+                Arc::clone(recorder),
+                doors.clone(),
+            ));
+            watches.spawn(watching::watch(number, filter, Arc::clone(recorder), doors));
         }
         Load { recorder, ending, clients, tasks, watches, doors: doors.to_vec() }
     }

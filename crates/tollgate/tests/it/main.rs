@@ -46,5 +46,6 @@ mod unread;
 mod upgrades;
 mod verdict;
 mod waits;
+mod watch_starts;
 mod watching;
 mod work;

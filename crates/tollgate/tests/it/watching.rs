@@ -1,7 +1,8 @@
-//! A watch on many locks, carried on at another node when its stream breaks.
+//! Watches on many locks: one carried on at another node when its stream breaks, and others from now on, again and
+//! again.
 //!
-//! Invariant: it resumes exactly where the last answer ended, so the judge may count every revision. Not here: what a
-//! gap means (`tollgate-check`).
+//! Invariant: the first resumes exactly where the last answer ended, so the judge may count every revision. Not here:
+//! what a gap means, and where a watch from now on may begin (`tollgate-check`).
 
 use crate::connection::GROUP;
 use crate::doors::Doors;
@@ -15,22 +16,49 @@ use tokio_stream::wrappers::ReceiverStream;
 use tollgate_check::{Change, ChangeKind, Event, Filter};
 use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::{self, key_value::Kv, watch_request::Target};
-use tollgate_types::{Name, Owner, Revision, Token};
+use tollgate_types::{GroupId, Name, Owner, Revision, Token};
 use tonic::transport::Endpoint;
+
+/// Between two streams.
+const PAUSE: Duration = Duration::from_millis(30);
+
+/// How long a watch from now on is followed.
+const FROM_NOW_FOR: Duration = Duration::from_secs(1);
+
+/// The watches from now on of one caller have the numbers from here on, and of the next from as much above.
+const NUMBERS_FROM_NOW: u32 = 1_000_000;
 
 /// Watches until it is aborted.
 pub(crate) async fn watch(number: u32, filter: Filter, recorder: Arc<Recorder>, doors: Doors) {
-    let mut next = revision(1);
-    let (prefix, group) = match &filter {
-        Filter::All => (String::new(), GROUP),
-        Filter::Prefix(prefix) => (prefix.clone(), recorder.group_of_name(&Name::new(prefix).unwrap())),
-        Filter::Name(_) | Filter::Lease(_) => panic!("nobody watches by {filter:?}"),
-    };
+    let (prefix, group) = target(&filter, &recorder);
+    let mut next = Some(revision(1));
     recorder.record(Event::Watch { watch: number, group, from: next, filter });
     for place in number as usize.. {
         // It ends by trouble alone; the next node goes on.
         let _ = follow(number, &prefix, &recorder, &doors.nth(place), &mut next).await;
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Watches from now on, at one node after the other, until it is aborted. Each watch is another one to the judge.
+pub(crate) async fn watch_from_now(number: u32, filter: Filter, recorder: Arc<Recorder>, doors: Doors) {
+    let (prefix, group) = target(&filter, &recorder);
+    for round in 0..NUMBERS_FROM_NOW {
+        let number = NUMBERS_FROM_NOW * (number + 1) + round;
+        recorder.record(Event::Watch { watch: number, group, from: None, filter: filter.clone() });
+        let endpoint = doors.nth(round as usize);
+        let mut next = None;
+        let followed = follow(number, &prefix, &recorder, &endpoint, &mut next);
+        let _ = tokio::time::timeout(FROM_NOW_FOR, followed).await;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn target(filter: &Filter, recorder: &Recorder) -> (String, GroupId) {
+    match filter {
+        Filter::All => (String::new(), GROUP),
+        Filter::Prefix(prefix) => (prefix.clone(), recorder.group_of_name(&Name::new(prefix).unwrap())),
+        Filter::Name(_) | Filter::Lease(_) => panic!("nobody watches by {filter:?}"),
     }
 }
 
@@ -39,7 +67,7 @@ async fn follow(
     prefix: &str,
     recorder: &Recorder,
     endpoint: &str,
-    next: &mut Revision,
+    next: &mut Option<Revision>,
 ) -> Option<()> {
     let endpoint = Endpoint::from_shared(endpoint.to_owned()).ok()?;
     let endpoint = endpoint
@@ -50,7 +78,7 @@ async fn follow(
     let (requests, outgoing) = mpsc::channel(4);
     let open = v1::WatchRequest {
         target: Some(Target::Prefix(prefix.to_owned())),
-        start_revision: next.get(),
+        start_revision: next.map_or(0, Revision::get),
         watch_id: 1,
         prev_kv: true,
         ..v1::WatchRequest::default()
@@ -63,16 +91,21 @@ async fn follow(
     let mut answers = tokio::time::timeout(Duration::from_secs(1), opened).await.ok()??;
     while let Some(Ok(answer)) = answers.next().await {
         if answer.compact_revision != 0 {
-            *next = revision(answer.compact_revision);
-            recorder.record(Event::WatchCompacted { watch: number, min_revision: *next });
+            let min_revision = revision(answer.compact_revision);
+            *next = Some(min_revision);
+            recorder.record(Event::WatchCompacted { watch: number, min_revision });
         }
         if answer.canceled {
             return None;
         }
         let told = revision(answer.header.as_ref()?.revision).next();
         let changes: Vec<Change> = answer.events.iter().filter_map(change).collect();
-        if told > *next {
-            *next = told;
+        if answer.created && next.is_none() {
+            assert!(changes.is_empty(), "a watch from now on begins with {changes:?}");
+            recorder.record(Event::WatchBegan { watch: number, from: told });
+            *next = Some(told);
+        } else if next.is_none_or(|next| told > next) {
+            *next = Some(told);
             recorder.record(Event::WatchEvents { watch: number, changes, next: told });
         } else {
             assert!(changes.is_empty(), "the watch went back to {told}: {changes:?}");

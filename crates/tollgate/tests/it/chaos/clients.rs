@@ -151,6 +151,6 @@ async fn follow(client: Client, number: u32, prefix: String, common: Arc<Common>
     let watch = client.watch().locks().prefix(prefix.clone()).from_revision(from).prev(true);
     let Ok(watch) = watch.open().await else { return };
     let filter = Filter::Prefix(prefix);
-    common.recorder.record(Event::Watch { watch: number, group, from, filter });
+    common.recorder.record(Event::Watch { watch: number, group, from: Some(from), filter });
     watches::record(watch, number, Arc::clone(&common.recorder), watch::Sender::new(String::new())).await;
 }

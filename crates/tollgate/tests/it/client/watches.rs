@@ -89,7 +89,12 @@ async fn p11_a_watch_whose_node_is_killed_sees_every_event_once() {
     let first = Revision::new(1).unwrap();
     let watch = client.watch().locks().from_revision(first).prev(true).open().await.unwrap();
     let load = Load::start(&cluster, Weight::usual());
-    load.recorder.record(Recorded::Watch { watch: WATCH, group: GROUP, from: first, filter: Filter::All });
+    load.recorder.record(Recorded::Watch {
+        watch: WATCH,
+        group: GROUP,
+        from: Some(first),
+        filter: Filter::All,
+    });
     let served_by = watch::Sender::new(String::new());
     let node = served_by.subscribe();
     let recording = tokio::spawn(record(watch, WATCH, Arc::clone(&load.recorder), served_by));
