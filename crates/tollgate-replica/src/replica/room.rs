@@ -82,11 +82,13 @@ impl Replica {
     }
 
     fn is_stuck(&self, turn: &Turn) -> bool {
-        let may_hand_on = self.hands_on()
-            || (self.raw.raft.commit_to_current_term()
-                && self.best_successor(turn).is_some()
-                && self.could_elect_another(turn));
-        self.room.starved || (turn.disk_full && !may_hand_on)
+        self.room.starved || (turn.disk_full && !self.may_give_way(turn))
+    }
+
+    /// Whether leadership is handed on, or another node could be elected and do better.
+    fn may_give_way(&self, turn: &Turn) -> bool {
+        let could = || self.best_successor(turn).is_some() && self.could_elect_another(turn);
+        self.hands_on() || (self.raw.raft.commit_to_current_term() && could())
     }
 
     /// Whether so many answer that more could be committed, if only they had room.
