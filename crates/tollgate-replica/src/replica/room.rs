@@ -10,7 +10,7 @@
 use super::Replica;
 use crate::members::MemberRefusal;
 use crate::moment::Moment;
-use crate::output::ProposeError;
+use crate::output::{HostEvent, ProposeError};
 use crate::turn::Turn;
 use raft::eraftpb::{Message, MessageType};
 use std::collections::BTreeSet;
@@ -74,6 +74,7 @@ impl Replica {
             self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &error, turn);
         }
         if self.room.stuck && !was_stuck {
+            turn.event(HostEvent::OutOfRoom { group: self.group });
             let error = ProposeError::NoRoomMidway { group: self.group };
             for proposal in self.proposals.take_callers() {
                 turn.refuse(self.group, proposal, error.clone());

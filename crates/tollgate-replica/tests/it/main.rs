@@ -17,4 +17,5 @@ mod order;
 mod reads;
 mod snapshots;
 mod upgrades;
+mod waiters;
 mod witness;
