@@ -358,14 +358,12 @@ pub enum Rejection {
     },
     /// Another request was sent under this seq before.
     #[error(
-        "seq {seq} was used before, by another request of this lease: a seq is used once; number the requests of a \
-         program that starts again from {next} on"
+        "seq {seq} was used before, by another request of this lease: a seq is used once; in a program that starts \
+         again, grant the lease again: the answer's next_seq says where to begin"
     )]
     SeqReused {
-        /// Which.
+        /// Which. Where the lease's unused seqs begin is known to its home alone.
         seq: Seq,
-        /// Where the lease's unused seqs begin.
-        next: Seq,
     },
     /// A repeat of a request that was rejected. The first answer had the details.
     #[error("request {seq} was rejected before ({code:?}): correct it and send it with a new seq")]

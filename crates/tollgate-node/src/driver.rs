@@ -394,6 +394,10 @@ fn log(event: &HostEvent) {
                 "members changed"
             );
         }
+        HostEvent::OutOfRoom { group } => tracing::error!(
+            %group,
+            "too few disks have room to write anything: make room, it goes on by itself then; who waits is told so"
+        ),
         HostEvent::Removed { group } => tracing::warn!(%group, "this node was removed from the group"),
         HostEvent::SnapshotSaved { group, index } => tracing::debug!(%group, index, "snapshot saved"),
         HostEvent::SnapshotInstalled { group, index } => {

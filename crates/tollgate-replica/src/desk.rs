@@ -1,9 +1,10 @@
 //! What a server does around a host: takes what callers ask, proposes and reads for them, and says what to answer.
 //!
 //! Invariant: an answer is what the log or a confirmed read said, or an error that tells whether the request may still
-//! take effect. A caller whose request queues is parked, and answered once more: when its wait ends, or when this node
-//! no longer leads and it must ask again, with the same seq. A wait that only single callers asked for ends when the
-//! last of them hangs up, or when none has stood by for a while. Nothing here survives a crash. It stands beside the
+//! take effect. A caller whose request queues is parked, and answered once more: when its wait ends, or when that could
+//! take for ever because this node no longer leads, or can have nothing written; then it must ask again, with the same
+//! seq. A wait that only single callers asked for ends when the last of them hangs up, or when none has stood by for a
+//! while. Nothing here survives a crash. It stands beside the
 //! host, and not in the node, so that the simulator runs it too. Not here: sockets, forwarding to the leader, and what
 //! becomes of an answer.
 
@@ -444,6 +445,9 @@ impl<C: Caller, R> Desk<C, R> {
         for event in &output.events {
             if let HostEvent::LeadershipGained { group, .. } = event {
                 self.attendance.begin_search(*group);
+            }
+            if let HostEvent::OutOfRoom { group } = event {
+                self.out_of_room(*group, host, answers);
             }
             let Some(group) = left_group(event) else { continue };
             self.unheard.remove(&group);

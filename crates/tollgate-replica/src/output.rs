@@ -232,6 +232,12 @@ pub enum HostEvent {
         /// The term it is in now.
         term: u64,
     },
+    /// It leads, and from now on nothing can be written: the disks of too many members are full, and nobody else could
+    /// do better.
+    OutOfRoom {
+        /// The group.
+        group: GroupId,
+    },
     /// Another leader is known, or none.
     LeaderChanged {
         /// The group.

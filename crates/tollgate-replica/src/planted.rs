@@ -32,6 +32,8 @@ tollgate_types::planted_bugs! {
     WatchSkipsBatch: "a watch is not told of a batch of events, and goes on behind it",
     WatchBeginsUnconfirmed: "a watch from now on begins where this node's state is, however far behind that is",
     UnattendedForgotten: "a new leader does not look for waits that nobody stands by",
+    UnheardForgotten: "a leader whose callers were told that disks are full does not look for their waits later",
+    ParkedWithoutRoom: "who waits in line is told nothing while nothing can be written",
     HangUpEndsSharedWait: "a caller that hangs up ends the wait of another that stands by",
     HangUpToldTooSoon: "a caller that hangs up is told that it has left before its wait has ended",
     CommitNotTold: "followers learn with heartbeats alone what is committed, if no entry follows",

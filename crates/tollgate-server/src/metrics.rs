@@ -393,6 +393,7 @@ impl Meter for Metrics {
             HostEvent::StateAgrees { .. }
             | HostEvent::MembersChanged { .. }
             | HostEvent::Removed { .. }
+            | HostEvent::OutOfRoom { .. }
             | HostEvent::BlankVoterRefused { .. }
             | HostEvent::DiskLost { .. } => 0,
         };

@@ -91,7 +91,7 @@ impl State {
             let names = self.claims.get(claim).names.clone();
             let another = on.is_some_and(|name| !names.contains(name)) && self.knows_requests();
             if another && !self.planted(Bug::CancelTakesAnothersSeq) {
-                return Reply::Rejected(self.reused(lease, seq));
+                return Reply::Rejected(Rejection::SeqReused { seq });
             }
             self.settle_names(names.as_slice());
         }

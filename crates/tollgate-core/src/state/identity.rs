@@ -112,7 +112,7 @@ impl State {
         if kept.is_some_and(|kept| kept.is_another(asked.subject.fingerprint))
             && !self.planted(Bug::SeqAnswersAnyRequest)
         {
-            return Err(Reply::Rejected(self.reused(lease, request.seq)));
+            return Err(Reply::Rejected(Rejection::SeqReused { seq: request.seq }));
         }
         if let Some(Kept::Claim { claim, .. }) = self.leases.get(lease).requests.get(request.seq) {
             // A repeat that names other locks must not be told of a claim that is dead.
@@ -126,12 +126,8 @@ impl State {
         self.room_for_one(lease).map_err(Reply::Rejected)
     }
 
-    /// Refuses another request under a seq that was used.
-    pub(super) fn reused(&self, lease: Id<Lease>, seq: Seq) -> Rejection {
-        Rejection::SeqReused { seq, next: self.next_seq(lease) }
-    }
-
-    /// From where on no seq of a lease was used, in any group.
+    /// From where on no seq of a lease was used, in any group. Asked of its home: others have seen only what came to
+    /// them.
     pub(super) fn next_seq(&self, lease: Id<Lease>) -> Seq {
         let lease = self.leases.get(lease);
         let used = u64::from(!self.planted(Bug::NextSeqIsUsed));

@@ -1,6 +1,7 @@
 //! Snapshots: what they carry, what the bytes are, and that bytes which are not a snapshot never become a state.
 
 mod damage;
+mod fingerprints;
 mod frames;
 mod golden;
 mod hostile;

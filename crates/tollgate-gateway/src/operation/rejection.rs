@@ -230,7 +230,7 @@ mod tests {
             Rejection::StubNotFound { lease },
             Rejection::TooManyGroups { lease, max: 2 },
             Rejection::WrongGroup { epoch: 3, group: home },
-            Rejection::SeqReused { seq, next: seq },
+            Rejection::SeqReused { seq },
         ]
     }
 

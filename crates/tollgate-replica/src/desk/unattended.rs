@@ -111,9 +111,26 @@ impl<C: Caller, R> Desk<C, R> {
     /// Looks for waits of such requests, once they are applied.
     pub(super) fn look_for_unheard(&mut self, host: &Host) {
         let applied = |group: GroupId| host.status(group).map_or(u64::MAX, |status| status.applied);
+        let forgets = self.planted.is(Bug::UnheardForgotten);
         for (group, _) in self.unheard.extract_if(.., |group, last| applied(*group) >= *last) {
-            self.attendance.begin_search(group);
+            if !forgets {
+                self.attendance.begin_search(group);
+            }
         }
+    }
+
+    /// Nothing can be written in a group that this node leads, so no wait ends, not even by its own deadline. Whoever
+    /// is parked is told so, and asks again. As after a change of leaders, what nobody has come back for is found once
+    /// there is room.
+    pub(super) fn out_of_room(&mut self, group: GroupId, host: &Host, answers: &mut Vec<(C, Answer<R>)>) {
+        if self.planted.is(Bug::ParkedWithoutRoom) {
+            return;
+        }
+        self.note_unheard(group, host);
+        self.attendance.leave(group);
+        let error = ProposeError::NoRoomMidway { group };
+        let released = self.parked.leave(group).into_iter();
+        answers.extend(released.map(|caller| (caller, Answer::NotDone(error.clone()))));
     }
 
     /// Somebody has left a wait: if it was the last one, the time begins after which it ends.
@@ -127,7 +144,8 @@ impl<C: Caller, R> Desk<C, R> {
     pub(super) fn mind_waits(&mut self, host: &mut Host) {
         self.attendance.pass(host.now());
         for (group, from) in self.attendance.searches() {
-            if !host.brief(group).is_some_and(|brief| brief.serves) {
+            // Without room nobody can come back, so that time counts against nobody.
+            if !host.brief(group).is_some_and(|brief| brief.serves && !brief.stuck) {
                 continue;
             }
             let Some(state) = host.state(group) else { continue };

@@ -10,7 +10,7 @@
 use super::Replica;
 use crate::members::MemberRefusal;
 use crate::moment::Moment;
-use crate::output::ProposeError;
+use crate::output::{HostEvent, ProposeError};
 use crate::turn::Turn;
 use raft::eraftpb::{Message, MessageType};
 use std::collections::BTreeSet;
@@ -74,6 +74,7 @@ impl Replica {
             self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &error, turn);
         }
         if self.room.stuck && !was_stuck {
+            turn.event(HostEvent::OutOfRoom { group: self.group });
             let error = ProposeError::NoRoomMidway { group: self.group };
             for proposal in self.proposals.take_callers() {
                 turn.refuse(self.group, proposal, error.clone());
@@ -82,11 +83,13 @@ impl Replica {
     }
 
     fn is_stuck(&self, turn: &Turn) -> bool {
-        let may_hand_on = self.hands_on()
-            || (self.raw.raft.commit_to_current_term()
-                && self.best_successor(turn).is_some()
-                && self.could_elect_another(turn));
-        self.room.starved || (turn.disk_full && !may_hand_on)
+        self.room.starved || (turn.disk_full && !self.may_give_way(turn))
+    }
+
+    /// Whether leadership is handed on, or another node could be elected and do better.
+    fn may_give_way(&self, turn: &Turn) -> bool {
+        let could = || self.best_successor(turn).is_some() && self.could_elect_another(turn);
+        self.hands_on() || (self.raw.raft.commit_to_current_term() && could())
     }
 
     /// Whether so many answer that more could be committed, if only they had room.

@@ -10,9 +10,9 @@ use tollgate_core::{
     AcquireLock, Command, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Reply, Wait,
 };
 use tollgate_replica::{
-    AppliedCommand, Done, Host, HostConfig, HostEvent, Job, MemberChange, Members, Moment, Output,
-    ProposalId, ProposalOutcome, ProposalReply, ProposeError, Randomness, ReadId, ReadReply, ReplicaKind,
-    Role, Status, Storage, Write, WriteNumber, bootstrap, join,
+    Answer, AppliedCommand, Caller, CallerKey, Desk, Done, Host, HostConfig, HostEvent, Job, MemberChange,
+    Members, Moment, Output, ProposalId, ProposalOutcome, ProposalReply, ProposeError, Randomness, ReadId,
+    ReadReply, ReplicaKind, Role, Status, Storage, Write, WriteNumber, bootstrap, join,
 };
 use tollgate_types::{
     Address, ClientId, ClusterId, DurationMs, GroupId, GroupMap, LeaseId, Limits, Metadata, Mode, Name,
@@ -39,8 +39,26 @@ impl Randomness for Seeded {
     }
 }
 
+/// A caller of a desk, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Call(pub(crate) u64);
+
+impl Caller for Call {
+    fn key(&self) -> CallerKey {
+        CallerKey { stream: 1, call: self.0 }
+    }
+}
+
+/// A desk, and what it has answered.
+pub(crate) struct Front {
+    pub(crate) desk: Desk<Call, ()>,
+    pub(crate) answers: Vec<(Call, Answer<()>)>,
+}
+
 pub(crate) struct Node {
     pub(crate) host: Option<Host>,
+    /// Beside the host, in tests of what callers are told.
+    pub(crate) front: Option<Front>,
     pub(crate) disk: Memory,
     pub(crate) disk_held: bool,
     /// The disk writes, and does nothing about snapshots.
@@ -116,6 +134,7 @@ impl Cluster {
     pub(crate) fn add_node(&mut self, number: u64, disk: Memory, config: HostConfig) {
         let new = Node {
             host: None,
+            front: None,
             disk,
             disk_held: false,
             jobs_held: false,
@@ -188,6 +207,14 @@ impl Cluster {
 
     /// One turn of one node, in which the test may do something.
     pub(crate) fn turn(&mut self, id: NodeId, act: impl FnOnce(&mut Host)) -> Option<Output> {
+        self.turn_at_desk(id, |host, _| act(host))
+    }
+
+    fn turn_at_desk(
+        &mut self,
+        id: NodeId,
+        act: impl FnOnce(&mut Host, Option<&mut Front>),
+    ) -> Option<Output> {
         let this = self.nodes.get_mut(&id).unwrap();
         if this.paused {
             return None;
@@ -206,8 +233,14 @@ impl Cluster {
         for done in std::mem::take(&mut this.done) {
             host.job_done(done);
         }
-        act(host);
+        act(host, this.front.as_mut());
+        if let Some(front) = &mut this.front {
+            front.desk.before_end_turn(host);
+        }
         let mut output = host.end_turn();
+        if let Some(front) = &mut this.front {
+            front.desk.after_turn(&mut output, host, &mut front.answers);
+        }
         this.writes.extend(output.write.take());
         this.removals +=
             output.jobs.iter().map(|job| u32::from(matches!(job, Job::Remove { .. }))).sum::<u32>();
@@ -293,9 +326,35 @@ impl Cluster {
     /// Does something in a turn of its own, and sends what comes of it.
     pub(crate) fn act(&mut self, number: u64, act: impl FnOnce(&mut Host)) -> Output {
         let output = self.turn(node(number), act).expect("the node runs");
+        self.deliver_output(number, &output);
+        output
+    }
+
+    fn deliver_output(&mut self, number: u64, output: &Output) {
         let sent = output.frames.iter().map(|(to, bytes)| (node(number), *to, bytes.clone())).collect();
         self.deliver(sent);
-        output
+    }
+
+    /// Opens a desk on every node.
+    pub(crate) fn open_desks(&mut self) {
+        for node in self.nodes.values_mut() {
+            node.front = Some(Front { desk: Desk::new(1 << 40), answers: Vec::new() });
+        }
+    }
+
+    /// A call at a node's desk.
+    pub(crate) fn ask(&mut self, number: u64, call: Call, command: Command) {
+        let asks = |host: &mut Host, front: Option<&mut Front>| {
+            front.expect("it has a desk").desk.command(call, GROUP, command, false, host);
+        };
+        let output = self.turn_at_desk(node(number), asks).expect("the node runs");
+        self.deliver_output(number, &output);
+    }
+
+    /// What a node's desk has told a call so far, in order; it is told only once.
+    pub(crate) fn told(&mut self, number: u64, call: Call) -> Vec<Answer<()>> {
+        let front = self.nodes.get_mut(&node(number)).unwrap().front.as_mut().unwrap();
+        front.answers.extract_if(.., |(to, _)| *to == call).map(|(_, answer)| answer).collect()
     }
 
     pub(crate) fn read(&mut self, number: u64) -> ReadId {

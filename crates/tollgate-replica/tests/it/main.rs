@@ -17,5 +17,6 @@ mod order;
 mod reads;
 mod snapshots;
 mod upgrades;
+mod waiters;
 mod watches;
 mod witness;

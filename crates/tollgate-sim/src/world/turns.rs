@@ -292,6 +292,7 @@ impl World {
             }
             HostEvent::LeaderChanged { .. }
             | HostEvent::MembersChanged { .. }
+            | HostEvent::OutOfRoom { .. }
             | HostEvent::Removed { .. } => {}
         }
     }

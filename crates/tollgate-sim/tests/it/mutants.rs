@@ -20,6 +20,11 @@ const INVISIBLE: &[(&str, &str)] = &[
         "BrokenConnectionAnswers",
         "an operator would have to come in the second after a crash; caught by the replica's own tests",
     ),
+    (
+        "ParkedWithoutRoom",
+        "disks get room again before a client loses patience; caught by the replica's own tests",
+    ),
+    ("UnheardForgotten", "as above: who was told comes back; caught by the replica's own tests"),
     ("CommitNotTold", "heartbeats tell it too, a little later; caught by the replica's own tests"),
     (
         "HashKeptBack",

@@ -107,7 +107,7 @@ impl Oracle {
             }
             let known = self.lease_of(incarnation).about.get(&request.seq.get());
             if known.is_some_and(|known| about.as_ref().is_some_and(|about| about != known)) {
-                return Reply::Rejected(self.reused(incarnation, request.seq));
+                return Reply::Rejected(Rejection::SeqReused { seq: request.seq });
             }
             if let Some(reply) = self.answer_without_running(incarnation, request, names, attended) {
                 return reply;
@@ -139,11 +139,6 @@ impl Oracle {
         if let (Reply::Queued { .. }, false) = (reply, attended) {
             *claim.upgrade.as_mut().map_or(&mut claim.attended, |upgrade| &mut upgrade.attended) = false;
         }
-    }
-
-    /// The refusal of a seq that another request had.
-    pub(super) fn reused(&self, incarnation: Revision, seq: Seq) -> Rejection {
-        Rejection::SeqReused { seq, next: self.next_seq(incarnation) }
     }
 
     pub(super) fn next_seq(&self, incarnation: Revision) -> Seq {

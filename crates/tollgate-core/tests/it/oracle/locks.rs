@@ -485,7 +485,7 @@ impl Oracle {
                     && self.version >= 2
                     && !self.claim(*claim).names.contains(name)
                 {
-                    return Err(self.reused(incarnation, *seq));
+                    return Err(Rejection::SeqReused { seq: *seq });
                 }
                 self.cancel_seq(incarnation, *seq, cancel)
             }
