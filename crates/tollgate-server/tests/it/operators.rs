@@ -135,6 +135,57 @@ async fn leadership_is_handed_on_by_any_node_and_what_can_not_be_is_refused_at_o
     cluster.stop().await;
 }
 
+/// The status and the body of an answer to a request over HTTP.
+async fn http(cluster: &Cluster, server: usize, head: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(cluster.servers[server].addresses().http).await.unwrap();
+    let rest = format!("Host: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(format!("{head} HTTP/1.1\r\n{rest}{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_witness_is_not_ready_for_clients_and_none_takes_its_refusal_for_the_end_of_a_lease() {
+    let cluster = Cluster::start_with(&[false, false, true], &[]).await;
+    for path in ["/readyz", "/readyz?verbose"] {
+        let (status, body) = http(&cluster, 2, &format!("GET {path}"), "").await;
+        assert_eq!(status, 503, "{path}: {body}");
+        assert!(body.contains("a witness serves no clients"), "{body}");
+    }
+    let (status, body) = http(&cluster, 2, "POST /v1/lease/keep-alive", r#"{"id": "7"}"#).await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("NO_SUCH_GROUP"), "{body}");
+    // Of the node as a member.
+    let (status, body) = http(&cluster, 2, "GET /readyz?member", "").await;
+    assert_eq!(status, 200, "{body}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_of_what_was_refused_for_a_number_has_the_status_that_it_had() {
+    let cluster = Cluster::start_with(&[false], &[]).await;
+    let mut admin = AdminServiceClient::new(cluster.channel(0).await);
+    let request = v1::SetLimitsRequest { limits: limit("waiters_per_lock_max", 0), ..Default::default() };
+    admin.set_limits(request).await.unwrap();
+    for lease in ["7", "8"] {
+        let grant = format!(r#"{{"id": "{lease}", "ttl": 60, "client_id": "{lease}"}}"#);
+        assert_eq!(http(&cluster, 0, "POST /v1/lease/grant", &grant).await.0, 200);
+    }
+    let lock = |lease: &str| {
+        let request = r#""request": {"seq": "1"}"#;
+        format!(r#"{{"name": "jobs", "lease_id": "{lease}", "timeout_ms": 5000, {request}}}"#)
+    };
+    assert_eq!(http(&cluster, 0, "POST /v1/lock", &lock("7")).await.0, 200);
+    let (first, told) = http(&cluster, 0, "POST /v1/lock", &lock("8")).await;
+    assert_eq!(first, 429, "{told}");
+    let (repeat, told) = http(&cluster, 0, "POST /v1/lock", &lock("8")).await;
+    assert!(told.contains("REJECTED_BEFORE"), "{told}");
+    assert_eq!(repeat, first, "{told}");
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_answers_by_the_names_that_it_was_given_and_by_no_other() {
     let cluster = Cluster::start_with(&[false], &[("node.hosts", "Locks.example")]).await;
