@@ -19,6 +19,7 @@ mod keepers;
 mod line;
 mod link;
 pub mod operation;
+mod other_node;
 mod relay;
 mod router;
 mod scout;

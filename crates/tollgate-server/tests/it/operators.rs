@@ -10,6 +10,7 @@ use tollgate_proto::error_of_status;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::election_service_client::ElectionServiceClient;
 use tollgate_proto::v1::{self, ErrorReason};
+use tollgate_types::GroupId;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_that_are_changed_at_once_are_all_changed() {
@@ -183,6 +184,40 @@ async fn a_repeat_of_what_was_refused_for_a_number_has_the_status_that_it_had() 
     let (repeat, told) = http(&cluster, 0, "POST /v1/lock", &lock("8")).await;
     assert!(told.contains("REJECTED_BEFORE"), "{told}");
     assert_eq!(repeat, first, "{told}");
+    cluster.stop().await;
+}
+
+/// Waits until every server knows the same leader of group 0; its place.
+async fn leader_known_to_all(cluster: &Cluster) -> usize {
+    let began = Instant::now();
+    loop {
+        let known =
+            cluster.servers.iter().map(|server| server.router().status().borrow().leader(GroupId::new(0)));
+        let known: BTreeSet<_> = known.collect();
+        if let (1, Some(Some(leader))) = (known.len(), known.first()) {
+            let leader = usize::try_from(leader.number() - 1).unwrap();
+            if cluster.servers[leader].router().serves(GroupId::new(0)) {
+                return leader;
+            }
+        }
+        assert!(began.elapsed() < PATIENCE, "no leader that all know: {known:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_handed_on_to_nobody_in_particular_is_told_as_done_by_every_node() {
+    let cluster = Cluster::start_with(&[false; 3], &[]).await;
+    for round in 0..6 {
+        for asked in 0..3 {
+            let before = leader_known_to_all(&cluster).await;
+            let mut admin = AdminServiceClient::new(cluster.channel(asked).await);
+            let request = v1::TransferRequest { group_id: 0, node_id: 0, passed_on: false };
+            let handed = admin.transfer(request).await;
+            let handed = handed.unwrap_or_else(|status| panic!("round {round}, node {asked}: {status:?}"));
+            assert_ne!(handed.into_inner().leader_id, before as u64 + 1, "round {round}, node {asked}");
+        }
+    }
     cluster.stop().await;
 }
 

@@ -86,7 +86,7 @@ impl LimitChanges {
                 Ok(convert::read_limits("limits", &changed.limits, &Limits::DEFAULT)?)
             }
         };
-        self.leaders.ask(group, Repeat::Harmless, until, here, there).await
+        self.leaders.ask(group, Repeat::Harmless, until, here, there, |_| None).await
     }
 
     /// Changes the limits of a group, if this node leads it.
