@@ -33,6 +33,7 @@ pub use introduction::{INTRODUCTIONS_MAX, is_strange, unknown_lease};
 pub use keepers::Keepers;
 pub use line::OnQueue;
 pub use link::{ANSWER_BYTES_MAX, Purpose};
+pub use other_node::{is_passed_on, passing_on};
 pub use relay::{MEMBER_CALL_PATIENCE, RELAYED_BYTES_MAX, Relay, Repeat, Serving, Whom};
 pub use router::{Router, is_incomplete, revision_of};
 pub use scout::Scout;

@@ -1,4 +1,4 @@
-//! Calls from a node to another that are no operations: administration.
+//! Calls from a node to another that are no operations: administration, and reads that this node can't answer.
 //!
 //! Each has a connection of its own, for they are rare. Invariant: nothing is asked twice here, and an error says
 //! whether the call may have happened; what the other node refuses comes back with all its details. Not here: whom to
@@ -11,14 +11,33 @@ use std::time::{Duration, Instant};
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::{self, ErrorReason};
 use tollgate_types::NodeId;
+use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
-use tonic::Status;
+use tonic::{Request, Response, Status};
 
 /// How long a connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
+/// How long another node may take to read something: as long as this one would.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
+
 /// When to ask again after a node could not be reached.
 const RETRY_MS: i64 = 200;
+
+/// Says that a read comes from a node: it is answered where it arrives, or not at all.
+const READ_PASSED_ON: &str = "tollgate-read-passed-on";
+
+/// A read that is passed on to another node, which does not pass it on again.
+pub fn passing_on<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert(READ_PASSED_ON, MetadataValue::from_static("1"));
+    request
+}
+
+/// Whether another node has passed a read on.
+pub fn is_passed_on<T>(request: &Request<T>) -> bool {
+    request.metadata().contains_key(READ_PASSED_ON)
+}
 
 impl Router {
     /// Asks the administration of another node.
@@ -34,6 +53,15 @@ impl Router {
     {
         let admin = |channel| AdminServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX);
         self.ask_node(node, until, repeat, |channel| call(admin(channel))).await
+    }
+
+    /// Has another node answer a read.
+    pub async fn read_at<T, F>(&self, node: NodeId, read: impl FnOnce(Channel) -> F) -> Result<T, v1::Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let read = async |channel| read(channel).await.map(Response::into_inner);
+        self.ask_node(node, Instant::now() + READ_PATIENCE, Repeat::Look, read).await
     }
 
     async fn ask_node<T, F>(
@@ -82,6 +110,12 @@ fn innermost(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_read_is_passed_on_once() {
+        assert!(is_passed_on(&passing_on(())));
+        assert!(!is_passed_on(&Request::new(())));
+    }
 
     #[test]
     fn what_another_node_refuses_keeps_its_details_and_silence_may_hide_anything() {

@@ -136,6 +136,54 @@ async fn leadership_is_handed_on_by_any_node_and_what_can_not_be_is_refused_at_o
     cluster.stop().await;
 }
 
+/// Waits until every server knows the same leader of group 0; its place.
+async fn leader_known_to_all(cluster: &Cluster) -> usize {
+    let began = Instant::now();
+    loop {
+        let known =
+            cluster.servers.iter().map(|server| server.router().status().borrow().leader(GroupId::new(0)));
+        let known: BTreeSet<_> = known.collect();
+        if let (1, Some(Some(leader))) = (known.len(), known.first()) {
+            let leader = usize::try_from(leader.number() - 1).unwrap();
+            if cluster.servers[leader].router().serves(GroupId::new(0)) {
+                return leader;
+            }
+        }
+        assert!(began.elapsed() < PATIENCE, "no leader that all know: {known:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_handed_on_to_nobody_in_particular_is_told_as_done_by_every_node() {
+    let cluster = Cluster::start_with(&[false; 3], &[]).await;
+    for round in 0..6 {
+        for asked in 0..3 {
+            let before = leader_known_to_all(&cluster).await;
+            let mut admin = AdminServiceClient::new(cluster.channel(asked).await);
+            let request = v1::TransferRequest { group_id: 0, node_id: 0, passed_on: false };
+            let handed = admin.transfer(request).await;
+            let handed = handed.unwrap_or_else(|status| panic!("round {round}, node {asked}: {status:?}"));
+            assert_ne!(handed.into_inner().leader_id, before as u64 + 1, "round {round}, node {asked}");
+        }
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_are_read_and_changed_by_a_witness_too() {
+    let cluster = Cluster::start_with(&[false, false, true], &[]).await;
+    let mut admin = AdminServiceClient::new(cluster.channel(2).await);
+    let request = v1::SetLimitsRequest { limits: limit("locks_max", 321), ..Default::default() };
+    admin.set_limits(request).await.unwrap();
+    for all_groups in [false, true] {
+        let request = v1::GetLimitsRequest { group_id: 0, all_groups };
+        let limits = admin.get_limits(request).await.unwrap().into_inner().limits;
+        assert_eq!(limits.iter().find(|limit| limit.name == "locks_max").unwrap().value, 321);
+    }
+    cluster.stop().await;
+}
+
 /// The status and the body of an answer to a request over HTTP.
 async fn http(cluster: &Cluster, server: usize, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(cluster.servers[server].addresses().http).await.unwrap();
@@ -184,40 +232,6 @@ async fn a_repeat_of_what_was_refused_for_a_number_has_the_status_that_it_had() 
     let (repeat, told) = http(&cluster, 0, "POST /v1/lock", &lock("8")).await;
     assert!(told.contains("REJECTED_BEFORE"), "{told}");
     assert_eq!(repeat, first, "{told}");
-    cluster.stop().await;
-}
-
-/// Waits until every server knows the same leader of group 0; its place.
-async fn leader_known_to_all(cluster: &Cluster) -> usize {
-    let began = Instant::now();
-    loop {
-        let known =
-            cluster.servers.iter().map(|server| server.router().status().borrow().leader(GroupId::new(0)));
-        let known: BTreeSet<_> = known.collect();
-        if let (1, Some(Some(leader))) = (known.len(), known.first()) {
-            let leader = usize::try_from(leader.number() - 1).unwrap();
-            if cluster.servers[leader].router().serves(GroupId::new(0)) {
-                return leader;
-            }
-        }
-        assert!(began.elapsed() < PATIENCE, "no leader that all know: {known:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leadership_handed_on_to_nobody_in_particular_is_told_as_done_by_every_node() {
-    let cluster = Cluster::start_with(&[false; 3], &[]).await;
-    for round in 0..6 {
-        for asked in 0..3 {
-            let before = leader_known_to_all(&cluster).await;
-            let mut admin = AdminServiceClient::new(cluster.channel(asked).await);
-            let request = v1::TransferRequest { group_id: 0, node_id: 0, passed_on: false };
-            let handed = admin.transfer(request).await;
-            let handed = handed.unwrap_or_else(|status| panic!("round {round}, node {asked}: {status:?}"));
-            assert_ne!(handed.into_inner().leader_id, before as u64 + 1, "round {round}, node {asked}");
-        }
-    }
     cluster.stop().await;
 }
 
