@@ -7,12 +7,14 @@
 //! which are refused when they would arise.
 
 use crate::operation;
+use crate::relay::Repeat;
 use crate::router::Router;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tollgate_core::{Command, CycleStep, EndDeadlock, Rejection, Reply, Victim, WaitEdges, find_deadlocks};
 use tollgate_node::{Answer, Ask, Consistency, Sight};
 use tollgate_proto::v1;
+use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_types::{GroupId, escaped};
 
 /// Between two looks.
@@ -102,7 +104,6 @@ async fn end_elsewhere(
 ) -> Result<(), v1::Error> {
     let leader = router.status().borrow().leader(group);
     let leader = leader.ok_or_else(|| router.not_leader(group, None))?;
-    let unreachable = |says: String| v1::Error::new(v1::ErrorReason::NoLeader, says);
     let request = v1::EndDeadlockRequest {
         group_id: group.number(),
         name: end.name.to_string(),
@@ -110,14 +111,8 @@ async fn end_elsewhere(
         blocker_token: end.blocker.get(),
         cycle: found.cycle.clone(),
     };
-    let asked = async {
-        let mut leader = router.admin_of(leader).await?;
-        leader.end_deadlock(request).await.map_err(|status| status.message().to_owned())
-    };
-    match tokio::time::timeout(PATIENCE, asked).await {
-        Ok(asked) => asked.map(drop).map_err(unreachable),
-        Err(_) => Err(unreachable(format!("node {leader} did not answer within {PATIENCE:?}"))),
-    }
+    let ended = async |mut admin: AdminServiceClient<_>| admin.end_deadlock(request).await;
+    router.ask_admin(leader, Instant::now() + PATIENCE, Repeat::Never, ended).await.map(drop)
 }
 
 impl Router {

@@ -26,12 +26,6 @@ const LOOK_MAX: usize = 1_000;
 type Looked<T> = (Vec<(GroupId, T)>, BTreeMap<GroupId, String>);
 
 impl Router {
-    /// How fresh a group is read for one who wants it so: what only the leader may answer is not passed on to it, for
-    /// this node can ask a quorum itself.
-    pub fn consistency_here(&self, group: GroupId, asked: Consistency) -> Consistency {
-        if asked == Consistency::Leader && !self.leads(group) { Consistency::Linearizable } else { asked }
-    }
-
     /// What their homes know of the leases that live in another group than the one where each was met.
     pub async fn homes(
         &self,
@@ -141,15 +135,19 @@ impl Router {
         Q: Send + 'static,
         T: Send + 'static,
     {
-        let mut looks = JoinSet::new();
+        let (mut looks, mut missing) = (JoinSet::new(), BTreeMap::new());
         for (place, (group, asked)) in asks.into_iter().enumerate() {
+            if let Some(why) = self.why_behind(group).filter(|_| consistency != Consistency::Stale) {
+                missing.insert(group, why);
+                continue;
+            }
             let (router, consistency) = (self.clone(), self.consistency_here(group, consistency));
             looks.spawn(async move {
                 let looked = router.look(group, consistency, move |sight| look(asked, sight));
                 (place, group, tokio::time::timeout(PATIENCE, looked).await)
             });
         }
-        let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        let mut found = BTreeMap::new();
         while let Some(looked) = looks.join_next().await {
             match looked.expect("a look does not panic, and is not aborted") {
                 (place, group, Ok(Ok((_, seen)))) => {
@@ -166,6 +164,10 @@ impl Router {
 
     /// Why a group did not answer in time.
     fn why_silent(&self, group: GroupId) -> String {
+        // The disk may have filled up meanwhile.
+        if let Some(why) = self.why_behind(group) {
+            return why;
+        }
         match self.status().borrow().leader(group) {
             None => format!("group {group} has no leader that this node knows of"),
             Some(leader) => {

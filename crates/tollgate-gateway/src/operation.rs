@@ -43,7 +43,7 @@ pub use listing::{LeaseList, ListLocks};
 pub(crate) use query::LEASE_KEYS_MAX;
 pub use query::{Query, Seen};
 pub use register::groups_of_range;
-pub use rejection::{error_of_rejection, read_step};
+pub use rejection::{error_of_rejection, is_too_large, read_step};
 pub(crate) use view::lease_claim;
 pub use view::{Addresses, Counts, Cut, end_reason, holder, lease, lock_state, register};
 pub use watch::{WatchOpen, WatchOrder, read_watch, write_cursor};

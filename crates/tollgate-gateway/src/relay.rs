@@ -253,8 +253,13 @@ fn any(chart: &Chart, turn: usize) -> Option<NodeId> {
 
 /// What a node's status means. What comes from the way there may have happened.
 fn error_of(status: &Status, node: NodeId, repeat: Repeat) -> v1::Error {
+    without_address(told_by(status, node, repeat))
+}
+
+/// Likewise, with where the leader is.
+pub(crate) fn told_by(status: &Status, node: NodeId, repeat: Repeat) -> v1::Error {
     match error_of_status(status) {
-        Some(error) => without_address(error),
+        Some(error) => error,
         None if status.code() == Code::Unimplemented => {
             let says = format!("node {node} is of a version that can't do this: {}", status.message());
             v1::Error::new(ErrorReason::NotSupported, says)
@@ -264,7 +269,7 @@ fn error_of(status: &Status, node: NodeId, repeat: Repeat) -> v1::Error {
 }
 
 /// The way to a node broke, or it was silent.
-fn broken(node: NodeId, why: &str, repeat: Repeat) -> v1::Error {
+pub(crate) fn broken(node: NodeId, why: &str, repeat: Repeat) -> v1::Error {
     if repeat == Repeat::Look {
         let says = format!("node {node} can't be asked: {why}");
         return v1::Error { retry_after_ms: RETRY_MS, ..v1::Error::new(ErrorReason::NoLeader, says) };

@@ -7,6 +7,7 @@
 
 mod completion;
 mod entry;
+mod freshness;
 mod repeats;
 
 pub use completion::is_incomplete;
@@ -240,16 +241,6 @@ impl Router {
         self.own_id().is_some_and(|own| self.shared.status.borrow().leader(group) == Some(own))
     }
 
-    /// Whether this node has lock state of the group.
-    fn has_state(&self, group: GroupId) -> bool {
-        self.shared.status.borrow().groups.get(&group).is_some_and(|known| known.has_state)
-    }
-
-    /// Whether this node can follow the leaders of its groups: with a full disk it falls behind.
-    fn keeps_up(&self) -> bool {
-        !self.shared.status.borrow().disk_full
-    }
-
     /// Whether this node stops, has stopped, or is a member no more.
     pub fn is_stopping(&self) -> bool {
         let status = &self.shared.status;
@@ -360,11 +351,8 @@ impl Router {
                 return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
             }
             let over = Instant::now() >= until;
-            let in_vain = over || began.elapsed() >= DISK_FULL_PATIENCE || self.is_stuck(group);
-            if in_vain && self.leads_with_full_disk(group) {
-                let stuck = self.is_stuck(group);
-                let full = if stuck { ProposeError::NoRoom { group } } else { ProposeError::DiskFull };
-                let full = operation::error_of_propose(&full, may_repeat);
+            let in_vain = over || began.elapsed() >= DISK_FULL_PATIENCE;
+            if let Some(full) = self.disk_full(group, in_vain, may_repeat) {
                 return OpResult::Error(unsure.unwrap_or(full));
             }
             if over {
@@ -424,19 +412,12 @@ impl Router {
         errand: Errand<'_>,
     ) -> Attempt {
         let group = prepared.group;
-        let (serves, leads) = (self.serves(group), self.leads(group));
+        let serves = self.serves(group);
         // Both at one look: a leader that is replaced from now on, even before it is asked, is noticed.
         let (leader, term) = self.shared.status.borrow().leadership(group);
         let leader = hint.or(leader);
         let can_read = match &prepared.kind {
-            // A leader that can't write can read.
-            Kind::Read { consistency: Consistency::Leader, .. } => leads,
-            // One that has nothing to read from asks the leader, unless there is none: then it says why.
-            Kind::Read { consistency, .. } => {
-                let elsewhere = leader.is_some_and(|leader| Some(leader) != self.own_id());
-                let reads_here = *consistency == Consistency::Stale || self.keeps_up();
-                self.node().is_some() && ((self.has_state(group) && reads_here) || !elsewhere)
-            }
+            Kind::Read { consistency, .. } => self.reads_here(group, *consistency, leader),
             Kind::Command { .. } | Kind::KeepAlive(_) => false,
         };
         if serves || can_read {
@@ -660,6 +641,15 @@ impl Router {
         let address = leader.and_then(|leader| self.client_address(leader));
         error.leader_address = address.map_or_else(String::new, |address| format!("http://{address}"));
         error
+    }
+
+    /// The refusal of a change by a node that leads with a full disk: at once where nobody could do better, and else
+    /// when it was waited `in_vain` for another to take over.
+    pub fn disk_full(&self, group: GroupId, in_vain: bool, may_repeat: bool) -> Option<v1::Error> {
+        let stuck = self.is_stuck(group);
+        let refuses = (stuck || in_vain) && self.leads_with_full_disk(group);
+        let full = if stuck { ProposeError::NoRoom { group } } else { ProposeError::DiskFull };
+        refuses.then(|| operation::error_of_propose(&full, may_repeat))
     }
 
     /// Whether this node leads, nothing can be written, and nobody else could do better.

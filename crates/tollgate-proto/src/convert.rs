@@ -23,7 +23,7 @@ pub use cancel::{CancelTarget, read_cancel_target};
 pub use choice::{read_consistency, read_relation, read_sort};
 pub use header::write_header;
 pub use lease::{LeaseChoice, read_lease_choice};
-pub use limits::{read_limits, write_limits};
+pub use limits::{ToldLimits, read_limits, write_limits};
 pub use mode::{ModeFields, read_mode, write_mode};
 pub use names::{read_names, read_no_tree, write_names};
 pub use number::{

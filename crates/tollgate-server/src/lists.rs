@@ -1,23 +1,49 @@
 //! Reads of many things, or in many words: lists of locks and leases, and why a lock is busy.
 //!
-//! A list is read from a snapshot of the state, on a thread where it may take its time; a gateway has a node read it.
+//! A list is read from a snapshot of the state, on a thread where it may take its time; a gateway has a node read it,
+//! and a node that can't read a group now has its leader do so.
 //! Not here: reads of one thing, which are operations.
 
 use tollgate_core::Snapshot;
 use tollgate_gateway::operation::{self, Explain, LeaseList, ListLocks};
-use tollgate_gateway::{RELAYED_BYTES_MAX, Relay, Repeat, Router, Whom};
+use tollgate_gateway::{RELAYED_BYTES_MAX, Relay, Repeat, Router, Whom, is_passed_on, passing_on};
 use tollgate_node::{Consistency, Sight};
 use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::{
     Error, ErrorReason, ExplainRequest, ExplainResponse, LeaseListRequest, LeaseListResponse,
     ListLocksRequest, ListLocksResponse,
 };
-use tollgate_types::GroupId;
+use tollgate_types::{GroupId, NodeId};
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
+
+/// Who asks for a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// A client, or a gateway for one.
+    Client,
+    /// Another node, which can't read it: it is not passed on once more.
+    Node,
+}
+
+impl Asker {
+    /// By what came with a call.
+    pub(crate) fn of<T>(request: &Request<T>) -> Asker {
+        if is_passed_on(request) { Asker::Node } else { Asker::Client }
+    }
+
+    /// The node to pass a read of a group on to, if this one can't answer it.
+    fn reader_elsewhere(self, router: &Router, group: GroupId, consistency: Consistency) -> Option<NodeId> {
+        router.reader_elsewhere(group, consistency).filter(|_| self == Asker::Client)
+    }
+}
 
 /// A page of locks.
-pub async fn locks(router: &Router, request: ListLocksRequest) -> Result<ListLocksResponse, Error> {
+pub async fn locks(
+    router: &Router,
+    from: Asker,
+    request: ListLocksRequest,
+) -> Result<ListLocksResponse, Error> {
     if let Some(relay) = router.relay() {
         return passed_on(relay, request, |mut node, request| async move { node.list_locks(request).await })
             .await;
@@ -25,6 +51,10 @@ pub async fn locks(router: &Router, request: ListLocksRequest) -> Result<ListLoc
     let mut next = Some(ListLocks::read(&request, &router.map())?);
     let mut response = ListLocksResponse::default();
     while let Some(list) = next {
+        if let Some(reader) = from.reader_elsewhere(router, list.group(), list.consistency()) {
+            let read = async |channel| node(channel).list_locks(passing_on(request)).await;
+            return router.read_at(reader, read).await;
+        }
         let (header, snapshot) = snapshot(router, list.group(), list.consistency()).await?;
         response.header = header;
         (next, response) = aside(move || {
@@ -39,7 +69,11 @@ pub async fn locks(router: &Router, request: ListLocksRequest) -> Result<ListLoc
 }
 
 /// A page of leases.
-pub async fn leases(router: &Router, request: LeaseListRequest) -> Result<LeaseListResponse, Error> {
+pub async fn leases(
+    router: &Router,
+    from: Asker,
+    request: LeaseListRequest,
+) -> Result<LeaseListResponse, Error> {
     if let Some(relay) = router.relay() {
         return passed_on(relay, request, |mut node, request| async move { node.lease_list(request).await })
             .await;
@@ -47,6 +81,10 @@ pub async fn leases(router: &Router, request: LeaseListRequest) -> Result<LeaseL
     let mut next = Some(LeaseList::read(&request, &router.map())?);
     let mut response = LeaseListResponse::default();
     while let Some(list) = next {
+        if let Some(reader) = from.reader_elsewhere(router, list.group(), list.consistency()) {
+            let read = async |channel| node(channel).lease_list(passing_on(request)).await;
+            return router.read_at(reader, read).await;
+        }
         let (header, snapshot) = snapshot(router, list.group(), list.consistency()).await?;
         response.header = header;
         (next, response) = aside(move || {
@@ -61,12 +99,20 @@ pub async fn leases(router: &Router, request: LeaseListRequest) -> Result<LeaseL
 }
 
 /// One lock in words.
-pub async fn explain(router: &Router, request: ExplainRequest) -> Result<ExplainResponse, Error> {
+pub async fn explain(
+    router: &Router,
+    from: Asker,
+    request: ExplainRequest,
+) -> Result<ExplainResponse, Error> {
     if let Some(relay) = router.relay() {
         return passed_on(relay, request, |mut node, request| async move { node.explain(request).await })
             .await;
     }
     let explain = Explain::read(&request, &router.map())?;
+    if let Some(reader) = from.reader_elsewhere(router, explain.group, Consistency::Linearizable) {
+        let read = async |channel| node(channel).explain(passing_on(request)).await;
+        return router.read_at(reader, read).await;
+    }
     let query = explain.query();
     let look = move |sight: Sight<'_>| query.look(sight);
     let read = router.look(explain.group, Consistency::Linearizable, look).await;
@@ -85,8 +131,11 @@ async fn passed_on<R: Clone, T, F>(
 where
     F: Future<Output = Result<Response<T>, Status>>,
 {
-    let node = |channel| LockServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX);
     relay.ask(Whom::Any, Repeat::Look, |channel| read(node(channel), request.clone())).await
+}
+
+fn node(channel: Channel) -> LockServiceClient<Channel> {
+    LockServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX)
 }
 
 async fn snapshot(

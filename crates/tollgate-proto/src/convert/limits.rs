@@ -24,21 +24,49 @@ pub fn read_limits(field: &'static str, given: &[v1::Limit], base: &Limits) -> R
     Ok(limits)
 }
 
-/// All limits of some groups, at least one, with the range and default of each, and the groups where they differ.
-pub fn write_limits(groups: &[(GroupId, Limits)]) -> Vec<v1::Limit> {
-    let (_, first) = groups.first().expect("somebody's limits");
-    let write = |limit: &Limit| {
+/// The limits of a group as far as a node told them: one of a newer version tells some that are unknown here, and one of
+/// an older version does not tell all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldLimits([Option<u64>; Limit::ALL.len()]);
+
+impl ToldLimits {
+    /// Reads what a node told. Nothing in it is refused: what was asked of that node is done.
+    pub fn read(told: &[v1::Limit]) -> ToldLimits {
+        let value = |limit: Limit| told.iter().find(|told| told.name == limit.name()).map(|told| told.value);
+        ToldLimits(std::array::from_fn(|place| value(Limit::ALL[place])))
+    }
+
+    /// All limits, those that were not told as they are by default.
+    pub fn or_default(&self) -> Limits {
+        let mut limits = Limits::DEFAULT;
+        for (limit, told) in Limit::ALL.iter().zip(self.0) {
+            if let Some(value) = told {
+                limits.set(*limit, value);
+            }
+        }
+        limits
+    }
+}
+
+impl From<&Limits> for ToldLimits {
+    fn from(limits: &Limits) -> ToldLimits {
+        ToldLimits(std::array::from_fn(|place| Some(limits.get(Limit::ALL[place]))))
+    }
+}
+
+/// All limits that some groups told, with the range and default of each, and the groups where they differ.
+pub fn write_limits(groups: &[(GroupId, ToldLimits)]) -> Vec<v1::Limit> {
+    let write = |(place, limit): (usize, &Limit)| {
         let (min, max) = limit.range();
-        let (value, default) = (first.get(*limit), Limits::DEFAULT.get(*limit));
-        let differs = groups.iter().any(|(_, limits)| limits.get(*limit) != value);
-        let of = |(group, limits): &(GroupId, Limits)| v1::GroupLimit {
-            group_id: group.number(),
-            value: limits.get(*limit),
-        };
-        let by_group = groups.iter().filter(|_| differs).map(of).collect();
-        v1::Limit { name: limit.name().to_owned(), value, min, max, default, by_group }
+        let told = groups.iter().filter_map(|(group, limits)| Some((*group, limits.0[place]?)));
+        let (_, value) = told.clone().next()?;
+        let differs = told.clone().any(|(_, other)| other != value);
+        let of = |(group, value): (GroupId, u64)| v1::GroupLimit { group_id: group.number(), value };
+        let by_group = told.filter(|_| differs).map(of).collect();
+        let default = Limits::DEFAULT.get(*limit);
+        Some(v1::Limit { name: limit.name().to_owned(), value, min, max, default, by_group })
     };
-    Limit::ALL.iter().map(write).collect()
+    Limit::ALL.iter().enumerate().filter_map(write).collect()
 }
 
 #[cfg(test)]
@@ -56,7 +84,7 @@ mod tests {
     #[test]
     fn all_limits_survive_the_wire() {
         let limits = Limits { ttl_ms_max: 1_000, waiters_per_lock_max: 0, ..Limits::DEFAULT };
-        let written = write_limits(&[(GroupId::new(3), limits.clone())]);
+        let written = write_limits(&[(GroupId::new(3), ToldLimits::from(&limits))]);
         assert_eq!(read_limits("limits", &written, &Limits::DEFAULT), Ok(limits));
         assert!(written.iter().all(|limit| limit.by_group.is_empty()));
     }
@@ -64,14 +92,30 @@ mod tests {
     #[test]
     fn where_groups_differ_each_value_is_told() {
         let limits = |locks_max| Limits { locks_max, ..Limits::DEFAULT };
-        let groups =
-            [5, 5, 7].map(limits).into_iter().zip(0..).map(|(limits, group)| (GroupId::new(group), limits));
+        let groups = (0..)
+            .map(GroupId::new)
+            .zip([5, 5, 7].map(limits).each_ref().map(|limits| ToldLimits::from(limits)));
         let written = write_limits(&groups.collect::<Vec<_>>());
         let differing: Vec<_> = written.iter().filter(|limit| !limit.by_group.is_empty()).collect();
         let [locks] = differing[..] else { panic!("{differing:?}") };
         let told: Vec<_> = locks.by_group.iter().map(|of| (of.group_id, of.value)).collect();
         assert_eq!((locks.name.as_str(), locks.value), ("locks_max", 5));
         assert_eq!(told, [(0, 5), (1, 5), (2, 7)]);
+    }
+
+    #[test]
+    fn what_another_version_told_is_read_as_far_as_it_is_known_and_never_guessed() {
+        let told = ToldLimits::read(&[limit("limit_of_the_next_version_max", 1), limit("locks_max", 5)]);
+        assert_eq!(told.or_default(), Limits { locks_max: 5, ..Limits::DEFAULT });
+        let written = write_limits(&[(GroupId::new(3), told.clone())]);
+        assert!(written.iter().map(|limit| (limit.name.as_str(), limit.value)).eq([("locks_max", 5)]));
+        let all = write_limits(&[(GroupId::new(3), told), (GroupId::new(4), (&Limits::DEFAULT).into())]);
+        assert_eq!(all.len(), Limit::ALL.len());
+        let differing: Vec<_> = all.iter().filter(|limit| !limit.by_group.is_empty()).collect();
+        assert!(
+            differing.len() == 1 && differing[0].name == "locks_max",
+            "one group's silence differs from nothing"
+        );
     }
 
     #[test]

@@ -13,10 +13,9 @@ use crate::config::{Config, Origin, Settings};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tollgate_core::EndDeadlock;
-use tollgate_gateway::Router;
-use tollgate_gateway::operation;
+use tollgate_gateway::{Router, is_passed_on, operation};
 use tollgate_node::{Ask, NodeHandle, NotAnswered, NotTaken};
-use tollgate_proto::convert;
+use tollgate_proto::convert::{self, ToldLimits};
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::admin_service_server::AdminService;
 use tollgate_proto::v1::{
@@ -241,9 +240,10 @@ impl AdminService for Admin {
         &self,
         request: Request<GetLimitsRequest>,
     ) -> Result<Response<GetLimitsResponse>, Status> {
+        let passed_on = is_passed_on(&request);
         let request = request.into_inner();
         let groups = if request.all_groups { self.groups(&[])? } else { vec![self.group(request.group_id)?] };
-        let limits = convert::write_limits(&self.limits.read(&groups).await?);
+        let limits = convert::write_limits(&self.limits.read(&groups, passed_on).await?);
         Ok(Response::new(GetLimitsResponse { header: self.header(groups[0]), limits }))
     }
 
@@ -258,7 +258,8 @@ impl AdminService for Admin {
         let changed = if passed_on {
             let mut changed = Vec::with_capacity(groups.len());
             for group in groups {
-                changed.push((group, self.limits.change_as_leader(group, &limits).await?));
+                let limits = self.limits.change_as_leader(group, &limits).await?;
+                changed.push((group, ToldLimits::from(&limits)));
             }
             changed
         } else {

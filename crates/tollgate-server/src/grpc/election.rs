@@ -46,11 +46,14 @@ impl ElectionService for Election {
             }
         };
         let (outgoing, answers) = frames_queue();
-        let router = self.router.clone();
+        let (router, group) = (self.router.clone(), observe.group);
         tokio::spawn(async move {
+            let behind = router.clone();
             let watched = Watched { router, node, observe, changed: Arc::default(), watch: None };
             let ended = tokio::select! {
                 ended = watched.follow(&outgoing, &opened) => ended,
+                // It would be left in silence.
+                error = behind.until_behind(group) => Err(error),
                 () = opened.until_cut() => Err(too_much_unread(opened.bytes_max())),
             };
             if let Err(error) = ended {

@@ -1,7 +1,7 @@
 //! `LockService`: locks and leases; watches are in `watch`.
 
 use crate::grpc::{Following, Watchers, address_of, relayed, rpc, undelivered, watch};
-use crate::lists;
+use crate::lists::{self, Asker};
 use crate::session::{FrameStream, Unread, draining};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -123,17 +123,20 @@ impl LockService for Locks {
         &self,
         request: Request<LeaseListRequest>,
     ) -> Result<Response<LeaseListResponse>, Status> {
-        Ok(Response::new(lists::leases(&self.router, request.into_inner()).await?))
+        let from = Asker::of(&request);
+        Ok(Response::new(lists::leases(&self.router, from, request.into_inner()).await?))
     }
 
     async fn list_locks(
         &self,
         request: Request<ListLocksRequest>,
     ) -> Result<Response<ListLocksResponse>, Status> {
-        Ok(Response::new(lists::locks(&self.router, request.into_inner()).await?))
+        let from = Asker::of(&request);
+        Ok(Response::new(lists::locks(&self.router, from, request.into_inner()).await?))
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
-        Ok(Response::new(lists::explain(&self.router, request.into_inner()).await?))
+        let from = Asker::of(&request);
+        Ok(Response::new(lists::explain(&self.router, from, request.into_inner()).await?))
     }
 }

@@ -7,7 +7,7 @@
 
 use super::query::pairs;
 use super::{HttpState, error, json};
-use crate::lists;
+use crate::lists::{self, Asker};
 use crate::metrics::is_missed;
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, Request};
@@ -163,8 +163,8 @@ impl Endpoint {
     ) -> Result<(DynamicMessage, bool), Error> {
         let router = &state.router;
         let read = match self.rpc {
-            "ListLocks" => self.twin(&lists::locks(router, json::typed(message)?).await?),
-            "LeaseList" => self.twin(&lists::leases(router, json::typed(message)?).await?),
+            "ListLocks" => self.twin(&lists::locks(router, Asker::Client, json::typed(message)?).await?),
+            "LeaseList" => self.twin(&lists::leases(router, Asker::Client, json::typed(message)?).await?),
             "Status" => self.twin(&status(state).await?),
             _ => return self.carry_out(state, message, from).await,
         };

@@ -1,7 +1,8 @@
 //! Errors as HTTP shows them: the status that gRPC's own gateway would give, and all details in the body.
 //!
-//! One is told apart by more than its code: a request that is too large is never right, so it has another status than
-//! one that may be tried again later.
+//! Two are told apart by more than their code. A request that is too large is never right, so it has another status than
+//! one that may be tried again later. And a node that does not have the group has not looked for the lease, so it does
+//! not say "not found", by which a client would take its lease for ended.
 //!
 //! Not here: what went wrong (`tollgate_proto::v1::Error` says it).
 
@@ -10,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
+use tollgate_gateway::operation::is_too_large;
 use tollgate_proto::v1::{Error, ErrorReason};
 use tonic::Code;
 
@@ -51,8 +53,11 @@ pub(super) fn bad_field(field: &str, says: &str) -> Error {
 
 /// The answer to a request that failed.
 pub(super) fn response(error: &Error) -> Response {
-    let too_large = error.cause() == ErrorReason::LimitExceeded && error.retry_after_ms == 0;
-    let status = if too_large { StatusCode::PAYLOAD_TOO_LARGE } else { status_of(Code::from(error.code)) };
+    let status = match error.reason() {
+        _ if is_too_large(error) => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorReason::NoSuchGroup => StatusCode::SERVICE_UNAVAILABLE,
+        _ => status_of(Code::from(error.code)),
+    };
     response_with(status, error)
 }
 
@@ -151,8 +156,15 @@ mod tests {
             (&body(&large)["limit"], &body(&large)["limit_value"]),
             (&json!("name_bytes_max"), &json!("512"))
         );
-        let many = Error { retry_after_ms: 1_000, ..large };
-        assert_eq!(response(&many).status(), StatusCode::TOO_MANY_REQUESTS);
+        let many = Error::limit_exceeded("locks_max", 512, "give some back");
+        let repeated = Error::rejected_before(ErrorReason::LimitExceeded, "it was refused before");
+        for many in [Error { retry_after_ms: 1_000, ..many.clone() }, many, repeated] {
+            assert_eq!(response(&many).status(), StatusCode::TOO_MANY_REQUESTS, "{many:?}");
+        }
+        let answer = tollgate_gateway::operation::too_long(2, 1);
+        assert_eq!(response(&answer).status(), StatusCode::PAYLOAD_TOO_LARGE);
+        let elsewhere = Error::new(ErrorReason::NoSuchGroup, "ask a full member");
+        assert_eq!(response(&elsewhere).status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response(&Error::new(ErrorReason::NotHeld, "")).status(), StatusCode::NOT_FOUND);
         assert_eq!(response(&Error::new(ErrorReason::StaleToken, "")).status(), StatusCode::BAD_REQUEST);
     }

@@ -4,7 +4,8 @@
 
 use super::error::{answer, response};
 use super::query::pairs;
-use super::{HttpState, openapi, ready};
+use super::ready::{self, ReadyAs};
+use super::{HttpState, openapi};
 use crate::metrics::Exposition;
 use axum::response::{IntoResponse, Response};
 use http::header::{ACCEPT, CONTENT_TYPE, VARY};
@@ -43,8 +44,8 @@ pub(super) static PAGES: [Page; 4] = [
         path: "/readyz",
         what: What::Ready,
         says: "Whether the node can serve: every group has a leader that a quorum confirms within a second, the node \
-               is not stopping, and its disk is not full. Else 503, and the body says which group and why. With \
-               `?verbose` it tells of all groups.",
+               is not stopping, its disk is not full, and it is no witness. Else 503, and the body says which group and \
+               why. With `?verbose` it tells of all groups; with `?member` a witness that can vote is ready, too.",
         kinds: &[JSON],
     },
     Page {
@@ -69,10 +70,13 @@ impl Page {
             What::Live => answer(StatusCode::OK, &json!({ "live": true })),
             What::Ready => match pairs(query) {
                 Ok(pairs) => {
-                    let verbose = pairs
-                        .iter()
-                        .any(|(name, text)| name == "verbose" && !matches!(text.as_str(), "0" | "false"));
-                    ready::check(&state.router).await.response(verbose)
+                    let set = |flag: &str| {
+                        pairs
+                            .iter()
+                            .any(|(name, text)| name == flag && !matches!(text.as_str(), "0" | "false"))
+                    };
+                    let ready_as = if set("member") { ReadyAs::Member } else { ReadyAs::Server };
+                    ready::check(&state.router, ready_as).await.response(set("verbose"))
                 }
                 Err(error) => response(&error),
             },

@@ -16,6 +16,15 @@ use tollgate_types::{GroupId, NodeId};
 /// How long a quorum may take to confirm a leader.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What a node may be ready as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadyAs {
+    /// One that serves clients.
+    Server,
+    /// One that does its part in the cluster, which of a witness is to vote.
+    Member,
+}
+
 /// What was found.
 pub(super) struct Verdict {
     /// What keeps the whole node from serving.
@@ -30,13 +39,15 @@ struct Checked {
     why: Option<String>,
 }
 
-/// Looks at all groups.
-pub(super) async fn check(router: &Router) -> Verdict {
+/// Looks at all groups. A witness is ready as a member, and never for clients.
+pub(super) async fn check(router: &Router, ready_as: ReadyAs) -> Verdict {
     let status = router.status().borrow().clone();
+    let idle = status.witness && ready_as == ReadyAs::Server;
     let reasons = [
         (status.stopping, "it is stopping"),
         (status.disk_full, "the disk is full: free some space"),
         (status.removed, "the node was removed from the cluster: stop it"),
+        (idle, "a witness serves no clients: `/readyz?member` tells whether it votes"),
     ];
     let node = reasons.into_iter().filter(|(holds, _)| *holds).map(|(_, says)| says).collect();
     let mut checks = JoinSet::new();

@@ -110,7 +110,8 @@ async fn an_unknown_lease_is_refused_in_every_group_and_leaves_nothing_behind() 
         assert_eq!((error.reason(), error.may_have_happened), (v1::ErrorReason::LeaseNotFound, false));
     }
     let leases = v1::LeaseListRequest::default();
-    let listed = tollgate_server::lists::leases(router, leases).await.unwrap();
+    let listed =
+        tollgate_server::lists::leases(router, tollgate_server::lists::Asker::Client, leases).await.unwrap();
     assert!(listed.leases.is_empty(), "{listed:?}");
     cluster.stop().await;
 }

@@ -10,6 +10,7 @@ use tollgate_proto::error_of_status;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::election_service_client::ElectionServiceClient;
 use tollgate_proto::v1::{self, ErrorReason};
+use tollgate_types::GroupId;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_that_are_changed_at_once_are_all_changed() {
@@ -132,6 +133,105 @@ async fn leadership_is_handed_on_by_any_node_and_what_can_not_be_is_refused_at_o
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     }
     assert_eq!(led, [1, 2, 3].into());
+    cluster.stop().await;
+}
+
+/// Waits until every server knows the same leader of group 0; its place.
+async fn leader_known_to_all(cluster: &Cluster) -> usize {
+    let began = Instant::now();
+    loop {
+        let known =
+            cluster.servers.iter().map(|server| server.router().status().borrow().leader(GroupId::new(0)));
+        let known: BTreeSet<_> = known.collect();
+        if let (1, Some(Some(leader))) = (known.len(), known.first()) {
+            let leader = usize::try_from(leader.number() - 1).unwrap();
+            if cluster.servers[leader].router().serves(GroupId::new(0)) {
+                return leader;
+            }
+        }
+        assert!(began.elapsed() < PATIENCE, "no leader that all know: {known:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_handed_on_to_nobody_in_particular_is_told_as_done_by_every_node() {
+    let cluster = Cluster::start_with(&[false; 3], &[]).await;
+    for round in 0..6 {
+        for asked in 0..3 {
+            let before = leader_known_to_all(&cluster).await;
+            let mut admin = AdminServiceClient::new(cluster.channel(asked).await);
+            let request = v1::TransferRequest { group_id: 0, node_id: 0, passed_on: false };
+            let handed = admin.transfer(request).await;
+            let handed = handed.unwrap_or_else(|status| panic!("round {round}, node {asked}: {status:?}"));
+            assert_ne!(handed.into_inner().leader_id, before as u64 + 1, "round {round}, node {asked}");
+        }
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_are_read_and_changed_by_a_witness_too() {
+    let cluster = Cluster::start_with(&[false, false, true], &[]).await;
+    let mut admin = AdminServiceClient::new(cluster.channel(2).await);
+    let request = v1::SetLimitsRequest { limits: limit("locks_max", 321), ..Default::default() };
+    admin.set_limits(request).await.unwrap();
+    for all_groups in [false, true] {
+        let request = v1::GetLimitsRequest { group_id: 0, all_groups };
+        let limits = admin.get_limits(request).await.unwrap().into_inner().limits;
+        assert_eq!(limits.iter().find(|limit| limit.name == "locks_max").unwrap().value, 321);
+    }
+    cluster.stop().await;
+}
+
+/// The status and the body of an answer to a request over HTTP.
+async fn http(cluster: &Cluster, server: usize, head: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(cluster.servers[server].addresses().http).await.unwrap();
+    let rest = format!("Host: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(format!("{head} HTTP/1.1\r\n{rest}{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_witness_is_not_ready_for_clients_and_none_takes_its_refusal_for_the_end_of_a_lease() {
+    let cluster = Cluster::start_with(&[false, false, true], &[]).await;
+    for path in ["/readyz", "/readyz?verbose"] {
+        let (status, body) = http(&cluster, 2, &format!("GET {path}"), "").await;
+        assert_eq!(status, 503, "{path}: {body}");
+        assert!(body.contains("a witness serves no clients"), "{body}");
+    }
+    let (status, body) = http(&cluster, 2, "POST /v1/lease/keep-alive", r#"{"id": "7"}"#).await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("NO_SUCH_GROUP"), "{body}");
+    // Of the node as a member.
+    let (status, body) = http(&cluster, 2, "GET /readyz?member", "").await;
+    assert_eq!(status, 200, "{body}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_of_what_was_refused_for_a_number_has_the_status_that_it_had() {
+    let cluster = Cluster::start_with(&[false], &[]).await;
+    let mut admin = AdminServiceClient::new(cluster.channel(0).await);
+    let request = v1::SetLimitsRequest { limits: limit("waiters_per_lock_max", 0), ..Default::default() };
+    admin.set_limits(request).await.unwrap();
+    for lease in ["7", "8"] {
+        let grant = format!(r#"{{"id": "{lease}", "ttl": 60, "client_id": "{lease}"}}"#);
+        assert_eq!(http(&cluster, 0, "POST /v1/lease/grant", &grant).await.0, 200);
+    }
+    let lock = |lease: &str| {
+        let request = r#""request": {"seq": "1"}"#;
+        format!(r#"{{"name": "jobs", "lease_id": "{lease}", "timeout_ms": 5000, {request}}}"#)
+    };
+    assert_eq!(http(&cluster, 0, "POST /v1/lock", &lock("7")).await.0, 200);
+    let (first, told) = http(&cluster, 0, "POST /v1/lock", &lock("8")).await;
+    assert_eq!(first, 429, "{told}");
+    let (repeat, told) = http(&cluster, 0, "POST /v1/lock", &lock("8")).await;
+    assert!(told.contains("REJECTED_BEFORE"), "{told}");
+    assert_eq!(repeat, first, "{told}");
     cluster.stop().await;
 }
 

@@ -403,8 +403,16 @@ async fn a_list_that_only_the_leader_may_answer_is_had_from_any_node() {
         let consistency = v1::Consistency::Leader.into();
         let locks = v1::ListLocksRequest { consistency, ..Default::default() };
         let leases = v1::LeaseListRequest { consistency, ..Default::default() };
-        assert!(tollgate_server::lists::locks(server.router(), locks).await.is_ok());
-        assert!(tollgate_server::lists::leases(server.router(), leases).await.is_ok());
+        assert!(
+            tollgate_server::lists::locks(server.router(), tollgate_server::lists::Asker::Client, locks)
+                .await
+                .is_ok()
+        );
+        assert!(
+            tollgate_server::lists::leases(server.router(), tollgate_server::lists::Asker::Client, leases)
+                .await
+                .is_ok()
+        );
     }
     cluster.stop().await;
 }

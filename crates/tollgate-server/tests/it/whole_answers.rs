@@ -70,12 +70,21 @@ async fn a_holder_whose_lease_lives_in_another_group_is_told_of_whole_by_any_nod
                 }
             }
             let explain = v1::ExplainRequest { name: name.clone() };
-            let told = tollgate_server::lists::explain(server.router(), explain).await.unwrap();
+            let told = tollgate_server::lists::explain(
+                server.router(),
+                tollgate_server::lists::Asker::Client,
+                explain,
+            )
+            .await
+            .unwrap();
             assert_whole(&told.lock.unwrap(), &from);
             assert!(told.lines[0].contains(" s unless its lease is renewed"), "{:?}", told.lines);
         }
         let list = v1::ListLocksRequest::default();
-        let told = tollgate_server::lists::locks(server.router(), list).await.unwrap();
+        let told =
+            tollgate_server::lists::locks(server.router(), tollgate_server::lists::Asker::Client, list)
+                .await
+                .unwrap();
         assert_eq!((told.locks.len(), &told.missing), (names.len(), &vec![]));
         told.locks.iter().for_each(|lock| assert_whole(lock, &from));
     }
@@ -104,7 +113,10 @@ async fn what_hangs_on_a_lease_is_listed_and_counted_in_all_groups_by_any_node()
         let OpResult::LeaseTimeToLive(told) = session.ask(Op::LeaseTimeToLive(asked)).await else { panic!() };
         assert_eq!((told.keys.len(), told.lease.unwrap().claims), (12, 12));
         let list = v1::LeaseListRequest::default();
-        let listed = tollgate_server::lists::leases(server.router(), list).await.unwrap();
+        let listed =
+            tollgate_server::lists::leases(server.router(), tollgate_server::lists::Asker::Client, list)
+                .await
+                .unwrap();
         let claims: BTreeSet<(u64, u64)> =
             listed.leases.iter().map(|lease| (lease.id, lease.claims)).collect();
         assert_eq!((claims, listed.missing), (BTreeSet::from([(1, 12), (2, 0)]), vec![]));

@@ -14,12 +14,15 @@ use tokio::net::TcpStream;
 
 const HELP: &str = "\
 Asks /readyz, or with --live /livez, which is answered as long as the process runs. Ready means that every group has a \
-leader that a majority confirms: a node that is not ready is in order as long as it is live, and is not to be killed.
+leader that a majority confirms: a node that is not ready is in order as long as it is live, and is not to be killed. \
+A witness serves no clients and is never ready for them; ask it with --member.
 
 Ends with 0 if it is well, and with 1 if not, whatever the reason, which it says.
 
 Examples:
   tollgate health
+  # of a witness
+  tollgate health --member
   # is the process to be started again?
   tollgate health --live
   tollgate health --http 10.0.0.1:7402 --timeout 500ms";
@@ -40,6 +43,9 @@ pub(crate) fn command() -> Command {
                 .help("The node's HTTP port"),
         )
         .arg(Arg::new("live").long("live").action(ArgAction::SetTrue).help("Only whether the process runs"))
+        .arg(Arg::new("member").long("member").action(ArgAction::SetTrue).conflicts_with("live").help(
+            "Whether it does its part in the cluster: a witness, which serves no clients, can be ready",
+        ))
         .arg(
             Arg::new("timeout")
                 .long("timeout")
@@ -54,7 +60,11 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     let address = matches.get_one::<String>("http").expect("it has a default");
     let timeout = *matches.get_one::<Duration>("timeout").expect("it has a default");
-    let (path, well) = if matches.get_flag("live") { ("/livez", "live") } else { ("/readyz", "ready") };
+    let (path, well) = match (matches.get_flag("live"), matches.get_flag("member")) {
+        (true, _) => ("/livez", "live"),
+        (false, true) => ("/readyz?member", "ready"),
+        (false, false) => ("/readyz", "ready"),
+    };
     let address = dialled(address);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let asked = runtime.block_on(async { tokio::time::timeout(timeout, ask(&address, path)).await });

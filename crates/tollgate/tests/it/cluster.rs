@@ -84,9 +84,9 @@ impl NodePorts {
             .connect_lazy()
     }
 
-    /// Whether `/readyz` says so.
+    /// Whether `/readyz?member` says so, which of a witness too it can.
     pub(crate) async fn is_ready(self) -> bool {
-        matches!(self.http("GET", "/readyz", "").await, Some((200, _)))
+        matches!(self.http("GET", "/readyz?member", "").await, Some((200, _)))
     }
 
     /// What the node says of its replicas; nothing if it does not answer soon.
@@ -487,7 +487,7 @@ impl Node {
         }
     }
 
-    /// Whether `/readyz` says so.
+    /// Whether `/readyz?member` says so, which of a witness too it can.
     pub(crate) async fn is_ready(&self) -> bool {
         self.ports.is_ready().await
     }

@@ -9,8 +9,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tollgate_proto::error_of_status;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
+use tollgate_proto::v1::election_service_client::ElectionServiceClient;
+use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::register_service_client::RegisterServiceClient;
-use tollgate_proto::v1::{ErrorReason, GetRequest, PutRequest, TransferRequest};
+use tollgate_proto::v1::{
+    ErrorReason, ExplainRequest, GetLimitsRequest, GetRequest, LeaseGrantRequest, LeaseListRequest, Limit,
+    ListLocksRequest, LockRequest, ObserveRequest, PutRequest, SetLimitsRequest, TransferRequest,
+};
 use tonic::Code;
 
 /// How long a caller may be kept waiting where nothing can be written.
@@ -228,6 +233,14 @@ async fn full_disks_of_a_majority_are_told_at_every_node_and_reads_go_on() {
             let got = service.get(GetRequest { key: b"k".to_vec(), ..GetRequest::default() }).await;
             assert!(got.unwrap().into_inner().register.is_some(), "node {node}");
             assert!(began.elapsed() < PROMPT, "node {node} took {:?}", began.elapsed());
+            let began = Instant::now();
+            let mut admin = AdminServiceClient::new(cluster.nodes[node].channel(Duration::from_secs(20)));
+            let limits = vec![Limit { name: "locks_max".to_owned(), value: 321, ..Limit::default() }];
+            let request = SetLimitsRequest { limits, ..SetLimitsRequest::default() };
+            let status = admin.set_limits(request).await.unwrap_err();
+            let reason = error_of_status(&status).unwrap_or_else(|| panic!("{status:?}")).reason();
+            assert_eq!(reason, ErrorReason::DiskFull, "limits by node {node}: {status:?}");
+            assert!(began.elapsed() < PROMPT, "limits by node {node} took {:?}", began.elapsed());
         }
     }
     assert_eq!(cluster.leader().await, leads);
@@ -238,4 +251,70 @@ async fn full_disks_of_a_majority_are_told_at_every_node_and_reads_go_on() {
     for service in &mut registers {
         service.put(put(2)).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_with_a_full_disk_passes_on_reads_of_every_kind() {
+    let disk = match SmallDisk::mount(48) {
+        Ok(disk) => disk,
+        Err(why) => {
+            println!("skipped: no file system to fill: {why}");
+            return;
+        }
+    };
+    let mut making = Making::nodes(3).flags(&["--storage-log-file-bytes", "1048576"]);
+    making.data_dirs = vec![(0, disk.path().join("data"))];
+    let cluster = Cluster::start(making).await;
+    let channel = |node: usize| cluster.nodes[node].channel(Duration::from_secs(20));
+    if cluster.leader().await == 0 {
+        let transfer = TransferRequest { group_id: 0, node_id: 2, passed_on: false };
+        AdminServiceClient::new(channel(0)).transfer(transfer).await.unwrap();
+    }
+    cluster::until("another than node 0 leads", || async { cluster.leader().await != 0 }).await;
+    let mut locks = LockServiceClient::new(channel(1));
+    let grant = LeaseGrantRequest { id: 7, ttl: 600, client_id: "test".to_owned(), ..Default::default() };
+    locks.lease_grant(grant).await.unwrap();
+    let lock = LockRequest { name: "early".to_owned(), lease_id: 7, ..LockRequest::default() };
+    locks.lock(lock).await.unwrap();
+    let ballast = disk.fill();
+    let mut registers = RegisterServiceClient::new(channel(1));
+    let until = Instant::now() + Duration::from_mins(1);
+    for number in 0_u64.. {
+        if cluster.nodes[0].log().contains("the disk is full") {
+            break;
+        }
+        assert!(Instant::now() < until, "nobody noticed");
+        let key = format!("k{}", number % 16).into_bytes();
+        registers.put(PutRequest { key, value: vec![b'x'; 60_000], ..PutRequest::default() }).await.unwrap();
+    }
+    // What node 0 can't know by itself.
+    let lock = LockRequest { name: "late".to_owned(), lease_id: 7, ..LockRequest::default() };
+    locks.lock(lock).await.unwrap();
+
+    let (mut locks, mut admin) = (LockServiceClient::new(channel(0)), AdminServiceClient::new(channel(0)));
+    let began = Instant::now();
+    let listed = locks.list_locks(ListLocksRequest::default()).await.unwrap().into_inner().locks;
+    assert!(listed.iter().map(|lock| lock.name.as_str()).eq(["early", "late"]), "{listed:?}");
+    let leases = locks.lease_list(LeaseListRequest::default()).await.unwrap().into_inner().leases;
+    assert_eq!(leases.iter().map(|lease| lease.claims).collect::<Vec<_>>(), [2]);
+    let explain = ExplainRequest { name: "late".to_owned(), ..ExplainRequest::default() };
+    let explained = locks.explain(explain).await.unwrap().into_inner();
+    assert!(explained.lock.is_some_and(|lock| !lock.holders.is_empty()));
+    let limits = vec![Limit { name: "locks_max".to_owned(), value: 321, ..Limit::default() }];
+    admin.set_limits(SetLimitsRequest { limits, ..SetLimitsRequest::default() }).await.unwrap();
+    let limits = admin.get_limits(GetLimitsRequest::default()).await.unwrap().into_inner().limits;
+    assert_eq!(limits.iter().find(|limit| limit.name == "locks_max").unwrap().value, 321);
+    let (status, body) = cluster.nodes[0].http("GET", "/v1/locks", "").await.unwrap();
+    assert!(status == 200 && body.contains("late"), "{status} {body}");
+    assert!(began.elapsed() < PROMPT, "all that took {:?}", began.elapsed());
+    // It would fall behind in silence.
+    let observe = ObserveRequest { name: "boss".to_owned() };
+    let mut leaders = ElectionServiceClient::new(channel(0)).observe(observe).await.unwrap().into_inner();
+    let refused = error_of_status(&leaders.message().await.unwrap_err()).unwrap();
+    assert_eq!(refused.reason(), ErrorReason::NotLeader, "{refused:?}");
+    assert!(refused.message.contains("disk is full") && !refused.leader_address.is_empty(), "{refused:?}");
+    assert!(began.elapsed() < PROMPT, "all that took {:?}", began.elapsed());
+
+    std::fs::remove_file(ballast).unwrap();
+    cluster.until_ready().await;
 }

@@ -254,6 +254,8 @@ async fn a_witness_keeps_a_cluster_alive_and_refuses_clients() {
     let says = door.get_lock(GetLockRequest { name: "a".into(), ..Default::default() }).await.unwrap_err();
     assert!(says.message().contains("witness"), "{says}");
     assert!(cluster.nodes[witness].is_ready().await, "it does what it is for");
+    let (status, why) = cluster.nodes[witness].http("GET", "/readyz", "").await.unwrap();
+    assert!(status == 503 && why.contains("a witness serves no clients"), "{status} {why}");
     // One of the two that have the locks goes, the leader: the other goes on with the witness's vote.
     let dead = cluster.leader().await;
     let left = full - dead;

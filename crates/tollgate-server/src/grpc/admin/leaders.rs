@@ -2,20 +2,20 @@
 //!
 //! The node that is asked does it if it leads the group, and passes it on to the leader otherwise, through changes of
 //! leaders. Invariant: what may have happened is not asked for again unless that is harmless, and no later attempt
-//! unsays it. Not here: changes of members, which go through all groups in an order of their own (`members`).
+//! unsays it. Not here: changes of members, which go through all groups in an order of their own (`members`), and how
+//! another node is called (`tollgate_gateway`).
 
 use std::time::{Duration, Instant};
 use tollgate_gateway::{Repeat, Router};
-use tollgate_node::NodeHandle;
-use tollgate_proto::error_of_status;
+use tollgate_node::{NodeHandle, NodeStatus};
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::{Error, ErrorReason};
 use tollgate_types::{GroupId, NodeId};
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
-/// How long a connection to another node may take.
-const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the answer of a leader that was replaced may be on its way still.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -38,7 +38,8 @@ impl Leaders {
         self.router.not_leader(group, leader.filter(|leader| *leader != self.node.node()))
     }
 
-    /// Has something done by the leader of a group: `here` if this node is it, `there` over a connection to it.
+    /// Has something done by the leader of a group: `here` if this node is it, `there` over a connection to it. What it
+    /// means that another came to lead before an answer was there, `succeeded` says: nothing, if it returns none.
     pub(super) async fn ask<T, H, F>(
         &self,
         group: GroupId,
@@ -46,6 +47,7 @@ impl Leaders {
         until: Instant,
         here: impl Fn() -> H,
         there: impl Fn(AdminServiceClient<Channel>) -> F,
+        succeeded: impl Fn(NodeId) -> Option<T>,
     ) -> Result<T, Error>
     where
         H: Future<Output = Result<T, Error>>,
@@ -55,14 +57,10 @@ impl Leaders {
         loop {
             let known = self.node.status().borrow().leader(group);
             let leader = hint.take().or(known);
-            let asked = match leader.map(|leader| (leader, self.router.client_address(leader))) {
-                Some((leader, _)) if leader == self.node.node() => here().await,
-                Some((leader, Some(address))) => tokio::select! {
-                    asked = self.pass_on(group, &address, until, &there) => asked,
-                    // It stands still, or hands on.
-                    () = self.another_leads(group, leader) => Err(went_away(group)),
-                },
-                Some((_, None)) | None => Err(self.router.not_leader(group, None)),
+            let asked = match leader {
+                Some(leader) if leader == self.node.node() => here().await,
+                Some(leader) => self.pass_on(group, leader, until, &there, &succeeded).await,
+                None => Err(self.router.not_leader(group, None)),
             };
             let error = match asked {
                 Ok(done) => return Ok(done),
@@ -82,39 +80,62 @@ impl Leaders {
         }
     }
 
-    /// Asks another node, which leads the group as far as is known.
+    /// Asks another node, which leads the group as far as is known. If it falls silent because somebody else has come to
+    /// lead, `succeeded` says what that means.
     async fn pass_on<T, F>(
         &self,
         group: GroupId,
-        address: &str,
+        leader: NodeId,
         until: Instant,
         there: impl Fn(AdminServiceClient<Channel>) -> F,
+        succeeded: impl Fn(NodeId) -> Option<T>,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let address = address.strip_prefix("http://").unwrap_or(address);
-        // Nothing was asked.
-        let unreached = |_| self.router.not_leader(group, None);
-        let dialled = Endpoint::from_shared(format!("http://{address}")).map_err(unreached)?;
-        let dialled = dialled.connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true);
-        let channel = dialled.connect().await.map_err(unreached)?;
-        match tokio::time::timeout_at(until.into(), there(AdminServiceClient::new(channel))).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(status)) => Err(error_of_status(&status).unwrap_or_else(|| went_away(group))),
-            Err(_) => Err(went_away(group)),
+        let asked = async {
+            let asked = self.router.ask_admin(leader, until, Repeat::Never, there).await;
+            asked.map_err(|error| Error { group_id: group.number(), ..error })
+        };
+        let mut asked = std::pin::pin!(asked);
+        let successor = tokio::select! {
+            biased;
+            asked = &mut asked => match asked {
+                Err(error) if error.reason() == ErrorReason::Indeterminate => {
+                    return self.successor(group, leader).and_then(succeeded).ok_or(error);
+                }
+                asked => return asked,
+            },
+            successor = self.another_leads(group, leader) => successor,
+        };
+        // It stands still, or has handed on, and its answer is on its way.
+        match tokio::time::timeout(LAST_WORDS, asked).await {
+            Ok(Err(error)) if error.reason() == ErrorReason::Indeterminate => {
+                succeeded(successor).ok_or(error)
+            }
+            Ok(asked) => asked,
+            Err(_) => succeeded(successor).ok_or_else(|| went_away(group)),
         }
     }
 
-    /// Waits until it becomes known that somebody else leads the group than this node.
-    async fn another_leads(&self, group: GroupId, than: NodeId) {
+    /// Who leads instead of a node, as far as is known.
+    fn successor(&self, group: GroupId, of: NodeId) -> Option<NodeId> {
+        self.node.status().borrow().leader(group).filter(|leader| *leader != of)
+    }
+
+    /// Waits until it becomes known that somebody else leads the group than this node; who that is.
+    async fn another_leads(&self, group: GroupId, than: NodeId) -> NodeId {
         let mut status = self.node.status().clone();
         let before = status.borrow().leader(group);
-        let another =
-            |leader: Option<NodeId>| leader != before && leader.is_some_and(|leader| leader != than);
-        if status.wait_for(|status| another(status.leader(group))).await.is_err() {
+        let another = |status: &NodeStatus| {
+            status.leader(group).filter(|leader| Some(*leader) != before && *leader != than)
+        };
+        let found = status.wait_for(|status| another(status).is_some()).await.ok();
+        let found = found.and_then(|status| another(&status));
+        match found {
+            Some(leader) => leader,
             // The node is going down, and the call with it.
-            std::future::pending::<()>().await;
+            None => std::future::pending().await,
         }
     }
 }

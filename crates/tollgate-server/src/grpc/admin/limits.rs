@@ -10,14 +10,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tollgate_core::{Command, Reply};
-use tollgate_gateway::{Repeat, Router, operation};
+use tollgate_gateway::{Repeat, Router, operation, passing_on};
 use tollgate_node::{Answer, Ask, Consistency, NodeHandle, Sight};
-use tollgate_proto::convert;
+use tollgate_proto::convert::{self, ToldLimits};
 use tollgate_proto::v1::{self, Error};
 use tollgate_types::{GroupId, Limits};
 
 /// How long the leaders may take: less than clients do.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a leader may take to tell them.
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Groups that are asked at a time.
 const AT_ONCE: usize = 16;
@@ -38,9 +41,14 @@ impl LimitChanges {
         LimitChanges { router, node, leaders, alone: Arc::default() }
     }
 
-    /// The limits of these groups, in their order.
-    pub(super) async fn read(&self, groups: &[GroupId]) -> Result<Vec<(GroupId, Limits)>, Error> {
-        let read = |changes: LimitChanges, group| async move { changes.look(group).await };
+    /// The limits of these groups, in their order. Those that this node can't read now are asked of their leaders,
+    /// unless they were asked of this node by another.
+    pub(super) async fn read(
+        &self,
+        groups: &[GroupId],
+        passed_on: bool,
+    ) -> Result<Vec<(GroupId, ToldLimits)>, Error> {
+        let read = |changes: LimitChanges, group| async move { changes.look(group, passed_on).await };
         let read = self.of_each(groups, read).await;
         read.into_iter().map(|(group, limits)| Ok((group, limits?))).collect()
     }
@@ -50,10 +58,10 @@ impl LimitChanges {
         &self,
         groups: &[GroupId],
         given: Vec<v1::Limit>,
-    ) -> Result<Vec<(GroupId, Limits)>, Error> {
+    ) -> Result<Vec<(GroupId, ToldLimits)>, Error> {
         // A limit's range may depend on other limits of its group.
-        for (group, base) in self.read(groups).await? {
-            convert::read_limits("limits", &given, &base)
+        for (group, base) in self.read(groups, false).await? {
+            convert::read_limits("limits", &given, &base.or_default())
                 .map_err(|error| Error { group_id: group.number(), ..error.into() })?;
         }
         let until = Instant::now() + PATIENCE;
@@ -76,17 +84,14 @@ impl LimitChanges {
         group: GroupId,
         given: Vec<v1::Limit>,
         until: Instant,
-    ) -> Result<Limits, Error> {
-        let here = || self.change_as_leader(group, &given);
+    ) -> Result<ToldLimits, Error> {
+        let here = async || Ok(ToldLimits::from(&self.change_as_leader(group, &given).await?));
         let there = |mut admin: super::AdminServiceClient<_>| {
             let (limits, group_ids) = (given.clone(), vec![group.number()]);
             let request = v1::SetLimitsRequest { limits, group_ids, passed_on: true };
-            async move {
-                let changed = admin.set_limits(request).await?.into_inner();
-                Ok(convert::read_limits("limits", &changed.limits, &Limits::DEFAULT)?)
-            }
+            async move { Ok(ToldLimits::read(&admin.set_limits(request).await?.into_inner().limits)) }
         };
-        self.leaders.ask(group, Repeat::Harmless, until, here, there).await
+        self.leaders.ask(group, Repeat::Harmless, until, here, there, |_| None).await
     }
 
     /// Changes the limits of a group, if this node leads it.
@@ -95,11 +100,12 @@ impl LimitChanges {
         group: GroupId,
         given: &[v1::Limit],
     ) -> Result<Limits, Error> {
-        if !self.node.status().borrow().serves(group) {
-            return Err(self.leaders.not_leader(group));
+        if !self.router.serves(group) {
+            let full = self.router.disk_full(group, false, true);
+            return Err(full.unwrap_or_else(|| self.leaders.not_leader(group)));
         }
         let _alone = self.alone.lock().await;
-        let base = self.look(group).await?;
+        let base = self.look_here(group).await?;
         let limits = convert::read_limits("limits", given, &base)?;
         if limits == base {
             return Ok(limits);
@@ -119,7 +125,22 @@ impl LimitChanges {
         }
     }
 
-    async fn look(&self, group: GroupId) -> Result<Limits, Error> {
+    /// The limits of a group, read here if this node can, and at its leader otherwise.
+    async fn look(&self, group: GroupId, passed_on: bool) -> Result<ToldLimits, Error> {
+        let here = async || Ok(ToldLimits::from(&self.look_here(group).await?));
+        if passed_on || self.router.reader_elsewhere(group, Consistency::Linearizable).is_none() {
+            return here().await;
+        }
+        let there = |mut admin: super::AdminServiceClient<_>| async move {
+            let request = v1::GetLimitsRequest { group_id: group.number(), all_groups: false };
+            let told = admin.get_limits(passing_on(request)).await?.into_inner();
+            Ok(ToldLimits::read(&told.limits))
+        };
+        let until = Instant::now() + LOOK_PATIENCE;
+        self.leaders.ask(group, Repeat::Look, until, here, there, |_| None).await
+    }
+
+    async fn look_here(&self, group: GroupId) -> Result<Limits, Error> {
         let look = |sight: Sight<'_>| sight.state.limits().clone();
         let read = self.router.look(group, Consistency::Linearizable, look).await;
         read.map(|(_, limits)| limits).map_err(|error| operation::error_of_read(&error))
@@ -154,7 +175,7 @@ impl LimitChanges {
 }
 
 /// What to tell whose limits were not changed in all groups that they were to be changed in.
-fn not_in_all(changed: &[(GroupId, Limits)], mut failed: Vec<(GroupId, Error)>) -> Error {
+fn not_in_all(changed: &[(GroupId, ToldLimits)], mut failed: Vec<(GroupId, Error)>) -> Error {
     let list = |groups: &mut dyn Iterator<Item = GroupId>| {
         groups.map(|group| group.to_string()).collect::<Vec<_>>().join(", ")
     };
@@ -184,7 +205,7 @@ mod tests {
     fn who_changes_limits_in_some_groups_only_is_told_in_which() {
         let group = GroupId::new;
         let error = |reason| Error::new(reason, "it is so");
-        let changed = [0, 3].map(|number| (group(number), Limits::DEFAULT));
+        let changed = [0, 3].map(|number| (group(number), ToldLimits::from(&Limits::DEFAULT)));
         let nobody =
             || vec![(group(1), error(ErrorReason::NoLeader)), (group(2), error(ErrorReason::NoLeader))];
         let told = not_in_all(&changed, nobody());

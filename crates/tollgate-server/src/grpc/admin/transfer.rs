@@ -33,7 +33,9 @@ impl Admin {
                 let handed_on = admin.transfer(request).await?.into_inner();
                 Ok(NodeId::new(handed_on.leader_id))
             };
-            self.leaders.ask(group, repeat, until, here, there).await?
+            // Wherever it went, it is no more where it was: the answer of who had it may come after that news.
+            let moved = |leader| to.is_none().then_some(Some(leader));
+            self.leaders.ask(group, repeat, until, here, there, moved).await?
         };
         let leader_id = leader.map_or(0, NodeId::number);
         Ok(TransferResponse { header: self.header(group), leader_id })
