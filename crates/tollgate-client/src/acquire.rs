@@ -52,10 +52,32 @@ pub struct Acquire {
     owner: Option<String>,
     mode: ModeAsked,
     wait: Wait,
-    why: String,
+    says: Says,
     lock_delay: Duration,
     max_hold: Option<Duration>,
     tells_owner: Option<Arc<OnceLock<String>>>,
+}
+
+/// What the claim is to carry.
+#[derive(Debug, Clone)]
+enum Says {
+    /// Plain text, for people.
+    Why(String),
+    /// Anything.
+    Metadata(Vec<u8>),
+}
+
+impl Says {
+    fn check(self) -> Result<Metadata, Error> {
+        match self {
+            Says::Why(why) => {
+                let metadata = Metadata::new(why).map_err(wrong("metadata"))?;
+                metadata.check_plain().map_err(wrong("metadata"))?;
+                Ok(metadata)
+            }
+            Says::Metadata(bytes) => Metadata::new(bytes).map_err(wrong("metadata")),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +94,7 @@ impl Acquire {
             owner,
             mode: ModeAsked::Is(Mode::Exclusive),
             wait: Wait::Forever,
-            why: String::new(),
+            says: Says::Why(String::new()),
             lock_delay: Duration::ZERO,
             max_hold: None,
             tells_owner: None,
@@ -91,9 +113,17 @@ impl Acquire {
         self
     }
 
-    /// Why the lock is wanted, for people who look at it: at most 4 KiB.
+    /// Why the lock is wanted, for people who look at it: at most 4 KiB of text on one line, without control
+    /// characters.
     pub fn why(mut self, why: impl Into<String>) -> Acquire {
-        self.why = why.into();
+        self.says = Says::Why(why.into());
+        self
+    }
+
+    /// Metadata for programs that look at the lock, such as JSON: at most 4 KiB, any bytes. It takes the place of
+    /// [`why`](Acquire::why): the last of the two counts. People are shown it escaped.
+    pub fn metadata(mut self, metadata: impl Into<Vec<u8>>) -> Acquire {
+        self.says = Says::Metadata(metadata.into());
         self
     }
 
@@ -176,7 +206,7 @@ impl Acquire {
             ModeAsked::Is(mode) => mode,
             ModeAsked::Permits { n, of } => Mode::permit(n, of).map_err(wrong("permits"))?,
         };
-        Metadata::new(&self.why).map_err(wrong("metadata"))?;
+        let metadata = self.says.check()?;
         if let Some(owner) = &self.owner {
             owner::check(owner, self.session.core().joined)?;
         }
@@ -188,7 +218,7 @@ impl Acquire {
             owner: self.owner,
             mode,
             wait: self.wait,
-            why: self.why,
+            metadata,
             lock_delay: self.lock_delay,
             max_hold: self.max_hold,
             tells_owner: self.tells_owner,
@@ -255,7 +285,7 @@ struct Asked {
     owner: Option<String>,
     mode: Mode,
     wait: Wait,
-    why: String,
+    metadata: Metadata,
     lock_delay: Duration,
     max_hold: Option<Duration>,
     tells_owner: Option<Arc<OnceLock<String>>>,
@@ -320,11 +350,16 @@ impl Asked {
     fn op(&self, core: &Core, claim: &Claim, owner: &str, began: Instant) -> Op {
         let ModeFields { mode, permits, of } = write_mode(self.mode);
         let (name, names) = wire_names(&self.names);
+        let (metadata, metadata_bytes) = match self.metadata.as_text() {
+            Some(text) => (text.to_owned(), Vec::new()),
+            None => (String::new(), self.metadata.as_bytes().to_vec()),
+        };
         let lock = v1::LockRequest {
             name,
             names,
             lease_id: core.lease.get(),
-            metadata: self.why.clone(),
+            metadata,
+            metadata_bytes,
             timeout_ms: self.wait.timeout_ms(began),
             mode: mode.into(),
             owner: owner.to_owned(),

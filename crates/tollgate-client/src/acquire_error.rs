@@ -6,6 +6,7 @@ use crate::lock_info::Holder;
 use crate::lost::Lost;
 use crate::session::Failed;
 use std::time::Duration;
+use tollgate_types::escaped;
 
 /// Why a lock was not acquired. Nothing is held and nothing waits, whichever it is.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -69,7 +70,7 @@ fn closed_for(closed: Option<&Closed>) -> String {
 
 fn held_by(holders: &[Holder]) -> String {
     let Some(first) = holders.first() else { return String::new() };
-    let why = if first.why.is_empty() { String::new() } else { format!(" ({})", first.why) };
+    let why = if first.why.is_empty() { String::new() } else { format!(" ({})", escaped(&first.why)) };
     let more = if holders.len() > 1 { format!(" and {} more", holders.len() - 1) } else { String::new() };
     format!(": held by {} of lease {}{why}{more}", first.client_id, first.lease)
 }

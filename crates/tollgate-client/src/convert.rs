@@ -51,12 +51,17 @@ pub(crate) fn cursor(cursor: String) -> Option<String> {
     (!cursor.is_empty()).then_some(cursor)
 }
 
-/// The revision that a header tells.
+/// Metadata as it was given: a server tells what is no text apart from what of it is text.
+pub(crate) fn metadata(text: &str, bytes: Vec<u8>) -> Vec<u8> {
+    if bytes.is_empty() { text.as_bytes().to_vec() } else { bytes }
+}
+
 /// The lineage in an answer's header, if it has one.
 pub(crate) fn lineage(header: Option<&v1::Header>) -> Option<Lineage> {
     header.and_then(|header| Lineage::new(header.lineage))
 }
 
+/// The revision that a header tells.
 pub(crate) fn header_revision(header: Option<&v1::Header>) -> Result<Revision, Error> {
     revision(header.map_or(0, |header| header.revision))
 }

@@ -96,8 +96,11 @@ pub struct Claim {
     pub mod_revision: Revision,
     /// How many changes it has seen; 1 at first.
     pub version: u64,
-    /// Why it holds or waits, in its own words.
+    /// Why it holds or waits, in its own words: the metadata, if that is text, else with what is none escaped. It may
+    /// have line breaks: show it by [`tollgate_types::escaped`].
     pub why: String,
+    /// The metadata as it was given, whatever it is.
+    pub metadata: Vec<u8>,
 }
 
 /// Why a holder no longer holds, or a waiter no longer waits.

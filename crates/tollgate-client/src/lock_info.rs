@@ -62,8 +62,11 @@ pub struct Holder {
     pub client_id: String,
     /// Where its client was last seen; empty if that is not known.
     pub address: String,
-    /// Why it holds the lock, in its own words.
+    /// Why it holds the lock, in its own words: the metadata, if that is text, else with what is none escaped. It may
+    /// have line breaks: show it by [`tollgate_types::escaped`].
     pub why: String,
+    /// The metadata as it was given, whatever it is.
+    pub metadata: Vec<u8>,
     /// For how long it has held the lock, if that is known.
     pub held: Option<Duration>,
     /// What is left until the grant ends by itself, if that is known. It is not in an answer to one who would not wait,
@@ -97,8 +100,11 @@ pub struct Waiter {
     pub client_id: String,
     /// Where its client was last seen; empty if that is not known.
     pub address: String,
-    /// Why it wants the lock, in its own words.
+    /// Why it wants the lock, in its own words: the metadata, if that is text, else with what is none escaped. It may
+    /// have line breaks: show it by [`tollgate_types::escaped`].
     pub why: String,
+    /// The metadata as it was given, whatever it is.
+    pub metadata: Vec<u8>,
     /// For how long it has waited, if that is known.
     pub waited: Option<Duration>,
     /// What is left until it gives up; none if it waits as long as its lease lives.

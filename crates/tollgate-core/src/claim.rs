@@ -10,7 +10,7 @@ use crate::slab::Id;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate_types::{
-    DurationMs, LeaseId, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq, Token, Value,
+    DurationMs, LeaseId, LogTime, Metadata, Mode, Name, Names, Owner, Reason, Revision, Seq, Token, Value,
 };
 
 #[derive(Clone)]
@@ -159,7 +159,7 @@ impl Claim {
         now: Option<ClaimState>,
         prev: Option<ClaimState>,
         end: Option<EndReason>,
-        note: &'a Metadata,
+        note: &'a Reason,
     ) -> LockChanged<'a> {
         let says = now.is_some_and(|now| now.token.is_some());
         LockChanged {

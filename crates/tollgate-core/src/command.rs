@@ -2,10 +2,10 @@
 
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, Lineage, LogTime, Metadata, Mode, Name,
-    Names, Owner, Revision, Seq, SeqRanges, Slot, Token, Value, WallTime,
+    Names, Owner, Reason, Revision, Seq, SeqRanges, Slot, Token, Value, WallTime,
 };
 
-use crate::format::FORMAT_1;
+use crate::format::{FORMAT_1, FORMAT_2};
 use crate::reply::LeaseEnd;
 
 /// One command with the log time that the leader stamped on it.
@@ -72,8 +72,15 @@ pub enum Command {
 }
 
 impl Command {
-    /// Takes away what entries of a format have no place for, so that who keeps the command has what others will read.
+    /// Takes away what entries of a format have no place for, or makes it what they have a place for, so that who keeps
+    /// the command has what others will read.
     pub fn fit_into(&mut self, format: u8) {
+        if format <= FORMAT_2
+            && let Command::AcquireLock(acquire) = self
+            && !acquire.metadata.is_plain()
+        {
+            acquire.metadata = acquire.metadata.to_plain();
+        }
         if format > FORMAT_1 {
             return;
         }
@@ -273,7 +280,7 @@ pub struct AcquireLock {
     pub lock_delay: DurationMs,
     /// How long after the grant it ends even if the lease lives; 0 is none.
     pub max_hold: Option<DurationMs>,
-    /// Why, for people.
+    /// Why, for people; any bytes.
     pub metadata: Metadata,
     /// What it says of itself from the moment of its grant, if anything; [`Command::Proclaim`] changes it.
     pub value: Option<Value>,
@@ -382,7 +389,7 @@ pub struct ForceRelease {
     /// The grant to end: never "whoever holds it now".
     pub token: Token,
     /// Why, for the holder and the audit.
-    pub reason: Metadata,
+    pub reason: Reason,
 }
 
 /// See [`Command::Proclaim`].

@@ -2,7 +2,7 @@
 
 use crate::format::LockChanged;
 use crate::reply::EndReason;
-use tollgate_types::{Key, LeaseId, Metadata, Mode, Name, Owner, Revision, Token, Value};
+use tollgate_types::{Key, LeaseId, Metadata, Mode, Name, Owner, Reason, Revision, Token, Value};
 
 /// One change. Changes that happen together (several names, one transaction) share a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct LockChange {
     /// Why it, or its wait for an upgrade, ended.
     pub end: Option<EndReason>,
     /// The reason given for a forced release.
-    pub note: Metadata,
+    pub note: Reason,
     /// What it says from this revision on, if it holds and says anything.
     pub value: Option<Value>,
     /// Whether nobody holds or awaits the lock any more.

@@ -21,6 +21,9 @@ mod wire;
 /// The first format of entries and snapshots.
 pub(crate) const FORMAT_1: u8 = 1;
 
+/// The last format in which metadata is text without control characters.
+pub(crate) const FORMAT_2: u8 = 2;
+
 pub use command::{
     ENTRY_FORMAT_VERSION, RENEWALS_MAX, TXN_STEPS_MAX, decode_entry, encode_command, encode_entry,
 };

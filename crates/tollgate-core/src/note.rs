@@ -5,7 +5,7 @@
 //! log (`tollgate-node`).
 
 use crate::reply::EndReason;
-use tollgate_types::{ClientId, DurationMs, LeaseId, Metadata, Mode, Name, Owner, Token};
+use tollgate_types::{ClientId, DurationMs, LeaseId, Mode, Name, Owner, Reason, Token};
 
 /// What is noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,7 +44,7 @@ pub struct Note {
     /// Why it ended.
     pub reason: Option<EndReason>,
     /// The reason given for a forced release.
-    pub note: Metadata,
+    pub note: Reason,
 }
 
 /// What can happen.

@@ -36,7 +36,7 @@ pub use resume::ResumeError;
 
 use crate::claim::Claim;
 use crate::command::{Command, Entry};
-use crate::format::{ENTRY_FORMAT_VERSION, FORMAT_1};
+use crate::format::{ENTRY_FORMAT_VERSION, FORMAT_1, FORMAT_2};
 use crate::index::Index;
 use crate::lease::{Lease, Unacked};
 use crate::lock::{Closure, Lock};
@@ -54,19 +54,26 @@ use tollgate_types::{GroupId, GroupMap, Key, LeaseId, Limits, Lineage, LogTime, 
 
 /// The newest way of applying entries that this binary knows.
 pub const APPLY_VERSION_SUPPORTED: u32 =
-    if cfg!(feature = "next-version") { REHEARSED } else { KNOWS_REQUESTS };
+    if cfg!(feature = "next-version") { REHEARSED } else { TAKES_ANY_METADATA };
 
 /// The version from which on a state knows its requests by what they are about, and its lineage.
 const KNOWS_REQUESTS: u32 = 2;
 
+/// The version from which on metadata may be any bytes; before it is plain text.
+const TAKES_ANY_METADATA: u32 = 3;
+
 /// The version that upgrades are rehearsed with, in tests that ask for it: leases get a millisecond more than they were
 /// asked for, which is enough to tell two states apart.
-const REHEARSED: u32 = 3;
+const REHEARSED: u32 = 4;
 
 /// In which format a leader writes the entries that will be applied by a version: every member of a group that was
 /// raised to it reads that format.
 pub fn entry_format(apply_version: u32) -> u8 {
-    if apply_version >= KNOWS_REQUESTS { ENTRY_FORMAT_VERSION } else { FORMAT_1 }
+    match apply_version {
+        ..KNOWS_REQUESTS => FORMAT_1,
+        KNOWS_REQUESTS..TAKES_ANY_METADATA => FORMAT_2,
+        TAKES_ANY_METADATA.. => ENTRY_FORMAT_VERSION,
+    }
 }
 
 /// Locks, leases, registers and history of one group.
@@ -308,9 +315,19 @@ impl State {
         Reply::Done
     }
 
+    /// Whether it keeps a lineage that it is given: from version 2 on.
+    pub fn takes_lineage(&self) -> bool {
+        self.knows_requests()
+    }
+
     /// Whether the rules of version 2 are in force.
     fn knows_requests(&self) -> bool {
         self.apply_version >= KNOWS_REQUESTS
+    }
+
+    /// Whether the rules of version 3 are in force.
+    fn takes_any_metadata(&self) -> bool {
+        self.apply_version >= TAKES_ANY_METADATA
     }
 
     /// Whether the rules of the rehearsed version are in force. A rule of any version asks like this, and never what

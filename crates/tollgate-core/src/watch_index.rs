@@ -202,7 +202,7 @@ fn dedup_from<T: Copy + Eq>(out: &mut Vec<T>, start: usize) {
 mod tests {
     use super::*;
     use crate::event::{LockChange, RegisterChange};
-    use tollgate_types::{Key, Metadata, Name, Owner, Revision};
+    use tollgate_types::{Key, Metadata, Name, Owner, Reason, Revision};
 
     /// splitmix64.
     struct Rng(u64);
@@ -255,7 +255,7 @@ mod tests {
             now: None,
             prev: None,
             end: None,
-            note: Metadata::NONE,
+            note: Reason::NONE,
             value: None,
             vacant: true,
         };

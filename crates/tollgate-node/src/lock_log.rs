@@ -120,7 +120,7 @@ const fn word(reason: EndReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_types::{ClientId, LeaseId, Metadata, Owner};
+    use tollgate_types::{ClientId, LeaseId, Owner, Reason};
 
     fn note() -> Note {
         Note {
@@ -134,7 +134,7 @@ mod tests {
             waited: None,
             held: None,
             reason: None,
-            note: Metadata::NONE,
+            note: Reason::NONE,
         }
     }
 

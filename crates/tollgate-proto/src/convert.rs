@@ -34,8 +34,8 @@ pub use register::{Against, Compare, KeySelector, TxnOp, read_compare, read_key_
 pub use release::{Release, read_release};
 pub use request::{RequestIdentity, read_request, read_seq_ranges, write_request, write_seq_ranges};
 pub use text::{
-    read_address, read_client_id, read_key, read_metadata, read_name, read_name_prefix, read_owner,
-    read_reason, read_value,
+    MetadataFields, metadata_fields_len, read_address, read_client_id, read_key, read_metadata, read_name,
+    read_name_prefix, read_owner, read_reason, read_value, write_metadata,
 };
 pub use time::{
     Wait, read_duration, read_duration_or_none, read_ttl, read_wait, write_duration, write_remaining,

@@ -41,5 +41,6 @@ tollgate_types::planted_bugs! {
     BrokenConnectionAnswers: "a voter whose connection has just broken counts as one that answers",
     SalvageTakesFirst: "a backup from disks takes the log of the first directory, not the newest",
     SalvageDropsTail: "a backup from disks leaves out what is not known to be committed",
+    OldFormatOverfilled: "a leader puts into entries what members that are not upgraded yet can't read",
     BlankVoterServed: "a voter that has lost its disk is brought up to date and counts again",
 }

@@ -129,7 +129,11 @@ fn is_short(op: &Op, bytes_max: usize) -> bool {
     let request = |request: &Option<v1::Request>| 32 * request.as_ref().map_or(0, |it| it.acked.len());
     let bytes = match op {
         Op::Lock(it) | Op::TryLock(it) if it.names.is_empty() => {
-            it.name.len() + it.owner.len() + it.metadata.len() + request(&it.request)
+            it.name.len()
+                + it.owner.len()
+                + it.metadata.len()
+                + it.metadata_bytes.len()
+                + request(&it.request)
         }
         Op::Unlock(it) if it.names.is_empty() => it.name.len() + it.owner.len() + request(&it.request),
         Op::LeaseKeepAlive(it) => 32 * it.acked.len(),

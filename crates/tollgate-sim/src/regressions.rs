@@ -53,6 +53,7 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
         7_000_018_906,
         "the world took a caller for gone that was refused by one copy of its request and queued by another",
     ),
+    (43_000_241, "the world told a node to stop, and left it so when all faults were over"),
     (7_000_064_448, "a leader waited an election timeout for a node with a full disk to take over"),
     (7_000_083_398, "a leader waited an election timeout for a node that it did not reach to take over"),
 ];

@@ -168,12 +168,17 @@ fn paced(config: &HostConfig, seed: u64) -> HostConfig {
     }
 }
 
-/// In some worlds all nodes begin with the binary before the newest, and a rolling restart brings the newest. From a
-/// stream of its own, as above.
+/// In some worlds all nodes begin with an older binary, mostly the one before the newest, and a rolling restart brings
+/// the newest. From a stream of its own, as above.
 fn of_version(config: &HostConfig, seed: u64) -> HostConfig {
     let rng = &mut Rng::stream(seed, "version", 0);
     let newest = config.apply_version;
-    HostConfig { apply_version: if rng.percent(25) { newest - 1 } else { newest }, ..config.clone() }
+    let apply_version = match (rng.percent(25), rng.percent(30)) {
+        (false, _) => newest,
+        (true, false) => newest - 1,
+        (true, true) => 1,
+    };
+    HostConfig { apply_version, ..config.clone() }
 }
 
 /// Whether it loses a tenth or more of what nodes tell each other.

@@ -43,5 +43,5 @@ pub use node::{ClusterId, DiskId, Lineage, NodeId};
 pub use revision::{REVISION_END, Revision, Token};
 pub use seq::{SEQ_RANGES_MAX, Seq, SeqRanges};
 pub use slot::{SLOTS, Slot};
-pub use text::{Address, ClientId, HostPort, Key, Metadata, Name, Owner, Value, Zone};
+pub use text::{Address, ClientId, HostPort, Key, Metadata, Name, Owner, Reason, Value, Zone};
 pub use time::{DurationMs, LogTime, WallTime};

@@ -55,7 +55,7 @@ macro_rules! limits {
 limits! {
     /// Bytes in a lock's name.
     name_bytes_max, NameBytes, 512, 16..=512;
-    /// Bytes of metadata (`why`) of a claim, and of the reason of a forced release.
+    /// Bytes of metadata (`why`) of a claim, whatever they are, and of the reason of a forced release.
     metadata_bytes_max, MetadataBytes, 4_096, 0..=4_096;
     /// Locks that are held, awaited or closed by a lock-delay.
     locks_max, Locks, 10_000_000, 1..=1_000_000_000;

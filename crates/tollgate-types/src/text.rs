@@ -3,6 +3,7 @@
 //! The bounds here are the format's: no limit can be set above them. The limits in force may be lower (`Limits`).
 
 use crate::bytes::ShortBytes;
+use crate::escaped::escaped;
 use crate::invalid::Invalid;
 use crate::slot::Slot;
 use std::fmt;
@@ -93,12 +94,6 @@ macro_rules! string_type {
             }
         }
 
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&String::from_utf8_lossy(self.as_bytes()))
-            }
-        }
-
         impl fmt::Debug for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{:?}", String::from_utf8_lossy(self.as_bytes()))
@@ -106,6 +101,19 @@ macro_rules! string_type {
         }
     };
 }
+
+/// Text, or bytes that are likely to be text, as they are.
+macro_rules! shown_as_it_is {
+    ($($type:ident)*) => {
+        $(impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&String::from_utf8_lossy(self.as_bytes()))
+            }
+        })*
+    };
+}
+
+shown_as_it_is! { Name Key Owner ClientId Address Reason Value HostPort Zone }
 
 #[allow(clippy::unnecessary_wraps, reason = "one of the checks that a string type can have")]
 fn any_bytes(_: &'static str, _: &[u8]) -> Result<(), Invalid> {
@@ -148,8 +156,21 @@ string_type! {
 }
 
 string_type! {
-    /// Why a lock is held or was taken away, for people: up to 4 KiB of UTF-8 without control characters.
-    Metadata, "metadata", "metadata_bytes_max", 0..=4096, check_text
+    /// What a claim carries for people and programs that look at the lock: up to 4 KiB, any bytes. Often text.
+    ///
+    /// ```
+    /// use tollgate_types::Metadata;
+    /// let json = Metadata::new("{\n  \"build\": 42\n}")?;
+    /// assert_eq!(json.as_text(), Some("{\n  \"build\": 42\n}"));
+    /// assert_eq!(json.to_string(), r#"{\u{a}  "build": 42\u{a}}"#);
+    /// # Ok::<(), tollgate_types::Invalid>(())
+    /// ```
+    Metadata, "metadata", "metadata_bytes_max", 0..=4096, any_bytes
+}
+
+string_type! {
+    /// Why a lock was taken away, for people: up to 4 KiB of UTF-8 without control characters.
+    Reason, "reason", "metadata_bytes_max", 0..=4096, check_text
 }
 
 string_type! {
@@ -214,6 +235,51 @@ impl Value {
 impl Metadata {
     /// Nothing to say.
     pub const NONE: Metadata = Metadata(ShortBytes::EMPTY);
+
+    /// The text that it is, line breaks and other control characters included; none if it is no UTF-8.
+    pub fn as_text(&self) -> Option<&str> {
+        std::str::from_utf8(self.as_bytes()).ok()
+    }
+
+    /// Whether it is UTF-8 without control characters.
+    pub fn is_plain(&self) -> bool {
+        self.check_plain().is_ok()
+    }
+
+    /// Says what keeps it from being plain.
+    pub fn check_plain(&self) -> Result<(), Invalid> {
+        check_text("metadata", self.as_bytes())
+    }
+
+    /// The same as plain text of the same length, so that no limit judges it otherwise: a space for each line break and
+    /// tab, and a question mark for each other byte of a control character or of what is no UTF-8.
+    #[must_use]
+    pub fn to_plain(&self) -> Metadata {
+        let mut plain = Vec::with_capacity(self.len());
+        for chunk in self.as_bytes().utf8_chunks() {
+            for character in chunk.valid().chars() {
+                match character {
+                    '\n' | '\r' | '\t' => plain.push(b' '),
+                    control if control.is_control() => plain.extend(vec![b'?'; control.len_utf8()]),
+                    printable => plain.extend(printable.encode_utf8(&mut [0; 4]).bytes()),
+                }
+            }
+            plain.extend(chunk.invalid().iter().map(|_| b'?'));
+        }
+        Metadata(ShortBytes::new(&plain))
+    }
+}
+
+/// Escaped, as whoever reads it must see it on one line.
+impl fmt::Display for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        escaped(self.as_bytes()).fmt(f)
+    }
+}
+
+impl Reason {
+    /// Nobody gave one.
+    pub const NONE: Reason = Reason(ShortBytes::EMPTY);
 }
 
 #[cfg(test)]
@@ -273,12 +339,48 @@ mod tests {
 
     #[test]
     fn a_string_that_is_too_long_names_its_limit() {
-        let limits = [Name::LIMIT, Metadata::LIMIT, Value::LIMIT];
+        let limits = [Name::LIMIT, Metadata::LIMIT, Reason::LIMIT, Value::LIMIT];
         for limit in limits {
             assert!(Limit::ALL.iter().any(|known| known.name() == limit), "{limit}");
         }
         let refused = Owner::new("x".repeat(65)).unwrap_err();
         assert_eq!(refused, Invalid::TooLong { what: "owner", bytes: 65, limit: "owner_bytes_max", max: 64 });
+    }
+
+    #[test]
+    fn metadata_is_any_bytes_up_to_its_limit_and_a_reason_is_text() {
+        for bytes in [&b"{\n\t\"a\": 1\n}"[..], b"\0\xff\xfe", "\u{85}\u{202e}".as_bytes(), &[0xff; 4_096]] {
+            assert_eq!(Metadata::new(bytes).unwrap().as_bytes(), bytes);
+            assert_eq!(Reason::new(bytes).is_ok(), is_text(bytes), "{bytes:?}");
+        }
+        let long = Metadata::new([0xff; 4_097]).unwrap_err();
+        assert_eq!(long.to_string(), "metadata has 4097 bytes: at most 4096 are allowed");
+        assert_eq!(Reason::new("a\nb").unwrap_err().to_string().split(' ').next(), Some("reason"));
+        assert_eq!(Metadata::new("täglich\n").unwrap().as_text(), Some("täglich\n"));
+        assert_eq!(Metadata::new(b"\xff").unwrap().as_text(), None);
+    }
+
+    #[test]
+    fn metadata_is_shown_on_one_line() {
+        assert_eq!(Metadata::new(b"a\n\x1b[2J\xff").unwrap().to_string(), r"a\u{a}\u{1b}[2J\xff");
+    }
+
+    #[test]
+    fn metadata_as_plain_text_keeps_its_length_and_all_that_was_printable() {
+        let plain = |bytes: &[u8]| Metadata::new(bytes).unwrap().to_plain().to_string();
+        assert_eq!(plain(b"{\n\t\"a\": 1\r\n}"), "{  \"a\": 1  }", "JSON stays what it was");
+        assert_eq!(plain("ü\u{85}\0\u{202e}".as_bytes()), "ü???\\u{202e}");
+        assert_eq!(plain(b"a\xff\xe2\x80b"), "a???b");
+        for byte in 0..=u8::MAX {
+            for bytes in [vec![byte], vec![b'a', byte, 0xc3, 0xa9], vec![0xe2, byte, 0xac], vec![byte; 4_096]]
+            {
+                let metadata = Metadata::new(&bytes).unwrap();
+                let plain = metadata.to_plain();
+                assert!(plain.is_plain() && plain.len() == bytes.len(), "{bytes:?}");
+                assert_eq!(metadata.is_plain(), is_text(&bytes), "{bytes:?}");
+                assert_eq!(metadata.is_plain(), metadata == plain, "{bytes:?}");
+            }
+        }
     }
 
     #[test]

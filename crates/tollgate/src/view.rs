@@ -5,6 +5,8 @@
 
 use crate::globals::Globals;
 use crate::span;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -122,6 +124,11 @@ pub(crate) fn missing_text<'a>(missing: impl Iterator<Item = &'a Missing>, unkno
     lines.into_iter().collect()
 }
 
+/// Metadata that is no text, exactly; null if it is text, which `why` has.
+pub(crate) fn base64_unless_text(metadata: &[u8]) -> Option<String> {
+    std::str::from_utf8(metadata).is_err().then(|| BASE64.encode(metadata))
+}
+
 pub(crate) fn lock_json(lock: &LockInfo) -> Value {
     json!({
         "name": lock.name,
@@ -149,6 +156,7 @@ pub(crate) fn holder_json(holder: &Holder) -> Value {
         "client_id": holder.client_id,
         "address": holder.address,
         "why": holder.why,
+        "metadata_base64": base64_unless_text(&holder.metadata),
         "held_ms": holder.held.map(ms),
         "remaining_ms": holder.remaining.map(ms),
         "create_revision": text(holder.create_revision),
@@ -171,6 +179,7 @@ pub(crate) fn waiter_json(waiter: &Waiter) -> Value {
         "client_id": waiter.client_id,
         "address": waiter.address,
         "why": waiter.why,
+        "metadata_base64": base64_unless_text(&waiter.metadata),
         "waited_ms": waiter.waited.map(ms),
         "remaining_ms": waiter.remaining.map(ms),
         "create_revision": text(waiter.create_revision),

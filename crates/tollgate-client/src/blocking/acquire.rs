@@ -33,9 +33,14 @@ impl Acquire {
         self.map(crate::Acquire::wait_forever)
     }
 
-    /// Why the lock is wanted, for people who look at it.
+    /// Why the lock is wanted, for people who look at it: text on one line, without control characters.
     pub fn why(self, why: impl Into<String>) -> Acquire {
         self.map(|inner| inner.why(why))
+    }
+
+    /// Metadata for programs that look at the lock: any bytes, in place of [`why`](Acquire::why).
+    pub fn metadata(self, metadata: impl Into<Vec<u8>>) -> Acquire {
+        self.map(|inner| inner.metadata(metadata))
     }
 
     /// Holds it together with other readers.

@@ -1,7 +1,7 @@
 //! What watches tell.
 
 use super::register::register;
-use super::{lease_id, mode, revision, strange, token_or_none};
+use super::{lease_id, metadata, mode, revision, strange, token_or_none};
 use crate::error::Error;
 use crate::event::{Change, Claim, EndReason, Event};
 use tollgate_proto::v1::{self, key_value::Kv};
@@ -64,6 +64,7 @@ fn claim(wire: v1::Claim) -> Result<Claim, Error> {
         name: wire.name,
         owner: wire.owner,
         version: wire.version,
+        metadata: metadata(&wire.metadata, wire.metadata_bytes),
         why: wire.metadata,
     })
 }

@@ -1,6 +1,6 @@
 //! Locks, their holders and waiters.
 
-use super::{duration, duration_or_none, lease_id, mode, node, revision, strange, token};
+use super::{duration, duration_or_none, lease_id, metadata, mode, node, revision, strange, token};
 use crate::error::Error;
 use crate::lock_info::{Explanation, Holder, LockInfo, Waiter};
 use tollgate_proto::v1;
@@ -44,6 +44,7 @@ fn holder(wire: v1::Holder) -> Result<Holder, Error> {
         owner: wire.owner,
         client_id: wire.client_id,
         address: wire.address,
+        metadata: metadata(&wire.metadata, wire.metadata_bytes),
         why: wire.metadata,
     })
 }
@@ -62,6 +63,7 @@ fn waiter(wire: v1::Waiter) -> Result<Waiter, Error> {
         upgrade: wire.upgrade,
         client_id: wire.client_id,
         address: wire.address,
+        metadata: metadata(&wire.metadata, wire.metadata_bytes),
         why: wire.metadata,
     })
 }

@@ -28,7 +28,8 @@
 //! | 20  | `SetLineage`        | lineage (8 bytes); from version 2 on |
 //!
 //! Fields in brackets are there if their flag is set. A request is seq, acked and, from version 2 on, an option of the
-//! names that it is a part of. A cancel by seq may have a name behind the seq, from version 2 on. The reason of an
+//! names that it is a part of. A cancel by seq may have a name behind the seq, from version 2 on. The why of an
+//! `AcquireLock` is any bytes from version 3 on; before it is text without control characters. The reason of an
 //! `EndStub` is the number of that end reason in the history. Tag 0 is never used, so that a page of zeros is no entry.
 //! Not here: whether this binary can apply the command; the fields of stubs (`format::stubs`).
 
@@ -41,7 +42,7 @@ use crate::command::{
 use tollgate_types::{Key, Limit, LogTime, WallTime};
 
 /// The newest version of the format, which a group writes once all its members read it; see [`crate::entry_format`].
-pub const ENTRY_FORMAT_VERSION: u8 = 2;
+pub const ENTRY_FORMAT_VERSION: u8 = 3;
 
 /// The oldest version that [`decode_entry`] reads.
 const ENTRY_FORMAT_OLDEST: u8 = FORMAT_1;
@@ -90,7 +91,7 @@ const SET_LINEAGE: u8 = 20;
 /// let entry = Entry::new(LogTime::from_ms(300), Command::Tick);
 /// let mut bytes = Vec::new();
 /// encode_entry(&entry, &mut bytes);
-/// assert_eq!(bytes, [2, 0xac, 0x02, 0, 1]);
+/// assert_eq!(bytes, [3, 0xac, 0x02, 0, 1]);
 /// assert_eq!(decode_entry(&bytes)?, entry);
 /// # Ok::<(), tollgate_core::DecodeError>(())
 /// ```
@@ -343,7 +344,7 @@ impl Writer<'_> {
         if let Some(max_hold) = max_hold {
             self.duration(*max_hold);
         }
-        self.metadata(metadata);
+        self.metadata(metadata, format);
         if let Some(value) = value {
             self.value(value);
         }
@@ -427,7 +428,7 @@ impl Writer<'_> {
         self.u8(FORCE_RELEASE);
         self.name(name);
         self.token(*token);
-        self.metadata(reason);
+        self.reason(reason);
     }
 
     fn proclaim(&mut self, proclaim: &Proclaim, format: u8) {
@@ -482,7 +483,7 @@ impl Reader<'_> {
             wait: self.wait(flags)?,
             lock_delay: self.duration()?,
             max_hold: self.given(flags & LOCK_MAX_HOLD, Reader::duration)?,
-            metadata: self.metadata()?,
+            metadata: self.metadata(format)?,
             value: self.given(flags & LOCK_VALUE, Reader::value)?,
             attended: flags & LOCK_ATTENDED != 0,
             request: self.given(flags & LOCK_REQUEST, |reader| reader.request(format))?,
@@ -552,7 +553,7 @@ impl Reader<'_> {
     }
 
     fn force_release(&mut self) -> Result<ForceRelease, DecodeError> {
-        Ok(ForceRelease { name: self.name()?, token: self.token()?, reason: self.metadata()? })
+        Ok(ForceRelease { name: self.name()?, token: self.token()?, reason: self.reason()? })
     }
 
     fn proclaim(&mut self, format: u8) -> Result<Proclaim, DecodeError> {

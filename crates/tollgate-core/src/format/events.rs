@@ -3,7 +3,7 @@
 use super::{DecodeError, Reader, Writer};
 use crate::event::{Change, ClaimState, LockChange, RegisterChange, RegisterState};
 use crate::reply::EndReason;
-use tollgate_types::{LeaseId, Metadata, Name, Owner, Revision, Value};
+use tollgate_types::{LeaseId, Metadata, Name, Owner, Reason, Revision, Value};
 
 /// A [`LockChange`], borrowed from where it happened.
 pub(crate) struct LockChanged<'a> {
@@ -15,7 +15,7 @@ pub(crate) struct LockChanged<'a> {
     pub(crate) now: Option<ClaimState>,
     pub(crate) prev: Option<ClaimState>,
     pub(crate) end: Option<EndReason>,
-    pub(crate) note: &'a Metadata,
+    pub(crate) note: &'a Reason,
     pub(crate) value: Option<&'a Value>,
     pub(crate) vacant: bool,
 }
@@ -42,7 +42,8 @@ pub(crate) fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<
     writer.name(changed.name);
     writer.lease_id(changed.lease);
     writer.owner(changed.owner);
-    writer.metadata(changed.metadata);
+    // In the format of the state, which has no other metadata than it has a place for.
+    writer.bytes(changed.metadata.as_bytes());
     writer.revision(changed.create_revision);
     for state in [&changed.now, &changed.prev].into_iter().flatten() {
         write_claim_state(writer, state);
@@ -50,7 +51,7 @@ pub(crate) fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<
     if let Some(reason) = changed.end {
         writer.u8(reason_number(reason));
     }
-    writer.metadata(changed.note);
+    writer.reason(changed.note);
     if let Some(value) = changed.value {
         writer.value(value);
     }
@@ -84,7 +85,8 @@ pub(crate) fn watched<'a>(reader: &mut Reader<'a>) -> Result<Watched<'a>, Decode
     }
 }
 
-pub(crate) fn read_event(reader: &mut Reader<'_>) -> Result<Change, DecodeError> {
+/// Reads an event in the format of the state that wrote it.
+pub(crate) fn read_event(reader: &mut Reader<'_>, format: u8) -> Result<Change, DecodeError> {
     let at = reader.at();
     let flags = reader.flags("kind of change", KNOWN)?;
     let has = |flag: u8| flags & flag != 0;
@@ -102,12 +104,12 @@ pub(crate) fn read_event(reader: &mut Reader<'_>) -> Result<Change, DecodeError>
         name: reader.name()?,
         lease: reader.lease_id()?,
         owner: reader.owner()?,
-        metadata: reader.metadata()?,
+        metadata: reader.metadata(format)?,
         create_revision: reader.revision()?,
         now: has(HAS_NOW).then(|| read_claim_state(reader)).transpose()?,
         prev: has(HAS_PREV).then(|| read_claim_state(reader)).transpose()?,
         end: has(HAS_END).then(|| reader.tag("end reason", reason_from)).transpose()?,
-        note: reader.metadata()?,
+        note: reader.reason()?,
         value: has(HAS_VALUE).then(|| reader.value()).transpose()?,
         vacant: has(VACANT),
     }))

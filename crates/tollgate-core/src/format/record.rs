@@ -235,7 +235,7 @@ pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>, format: u8) -> Result<Par
         Tag::Event => {
             let revision = reader.revision()?;
             let mut body = Reader::new(reader.bytes("event", EVENT_BYTES_MAX)?);
-            let change = read_event(&mut body)?;
+            let change = read_event(&mut body, format)?;
             body.finish()?;
             Parsed::Event { revision, change }
         }
@@ -430,7 +430,7 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests, snap
     writer.lease_id(claim.lease_id);
     writer.names(&claim.names);
     writer.owner(&claim.owner);
-    writer.metadata(&claim.metadata);
+    writer.metadata(&claim.metadata, snapshot.format());
     writer.mode(claim.mode);
     writer.token_option(claim.token);
     writer.revision(claim.create_revision);
@@ -478,7 +478,7 @@ fn read_claim(reader: &mut Reader<'_>, format: u8) -> Result<(ClaimParts, Vec<Se
         lease_id: reader.lease_id()?,
         names: reader.names()?,
         owner: reader.owner()?,
-        metadata: reader.metadata()?,
+        metadata: reader.metadata(format)?,
         mode: reader.mode()?,
         token: reader.token_option()?,
         create_revision: reader.revision()?,

@@ -6,7 +6,7 @@
 //! `Restore` rebuilds them.
 
 use super::record::{self, Record, Tag};
-use super::{DecodeError, FORMAT_1, Reader, Writer};
+use super::{DecodeError, FORMAT_1, FORMAT_2, Reader, Writer};
 use crate::claim::Claim;
 use crate::lease::{Lease, Unacked};
 use crate::lock::Closure;
@@ -19,9 +19,9 @@ use std::sync::Arc;
 use tollgate_types::{GroupId, GroupMap, Limits, Lineage, LogTime, Name, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The newest format, in which states of apply version 2 or above are written. Those of version 1 are written and read
-/// in format 1, so that members of a group that can't go beyond it understand each other.
-pub const SNAPSHOT_FORMAT_VERSION: u8 = 2;
+/// The newest format, in which states of apply version 3 or above are written. Those of versions 1 and 2 are written
+/// and read in formats 1 and 2, so that members of a group that can't go beyond them understand each other.
+pub const SNAPSHOT_FORMAT_VERSION: u8 = 3;
 
 const MAGIC: [u8; 4] = *b"TGSN";
 const FRAME_HEAD_BYTES: usize = 8;
@@ -50,7 +50,11 @@ impl Header {
 
 /// In which format states of an apply version are written.
 pub(crate) fn format_of(apply_version: u32) -> u8 {
-    if apply_version == 1 { FORMAT_1 } else { SNAPSHOT_FORMAT_VERSION }
+    match apply_version {
+        1 => FORMAT_1,
+        2 => FORMAT_2,
+        _ => SNAPSHOT_FORMAT_VERSION,
+    }
 }
 
 /// A state as it was at one entry. Cheap to take, and free to travel to another thread.

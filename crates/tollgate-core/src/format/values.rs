@@ -3,11 +3,12 @@
 //! Reading goes through the constructors, so what is read is known to be good. Where two forms of one value would be
 //! possible (names in any order, ranges that touch), only the canonical one is read.
 
+use super::FORMAT_2;
 use super::wire::{DecodeError, Reader, Writer};
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, GroupMap, Invalid, Key, LeaseId, Limit, Limits, Lineage, LogTime,
-    Metadata, Mode, NAMES_MAX, Name, Names, Owner, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges, Slot,
-    Token, Value, WallTime,
+    Metadata, Mode, NAMES_MAX, Name, Names, Owner, Reason, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges,
+    Slot, Token, Value, WallTime,
 };
 
 /// How many limits version 1 of the formats has. Once it is released, a limit more is a version more: old entries must
@@ -42,8 +43,30 @@ strings! {
     owner, Owner, "owner";
     client_id, ClientId, "client id";
     address, Address, "address";
-    metadata, Metadata, "metadata";
+    reason, Reason, "reason";
     value, Value, "value";
+}
+
+/// Metadata: as strings, but up to format 2 it is text without control characters, and binaries that know no other
+/// format refuse anything else.
+impl Writer<'_> {
+    #[inline]
+    pub(crate) fn metadata(&mut self, metadata: &Metadata, format: u8) {
+        assert!(format > FORMAT_2 || metadata.is_plain(), "format {format} has no place for {metadata:?}");
+        self.bytes(metadata.as_bytes());
+    }
+}
+
+impl Reader<'_> {
+    #[inline]
+    pub(crate) fn metadata(&mut self, format: u8) -> Result<Metadata, DecodeError> {
+        let at = self.at();
+        let metadata = Reader::valid(at, Metadata::new(self.bytes("metadata", Metadata::BYTES_MAX)?))?;
+        if format <= FORMAT_2 {
+            Reader::valid(at, metadata.check_plain())?;
+        }
+        Ok(metadata)
+    }
 }
 
 macro_rules! numbers {

@@ -5,6 +5,7 @@
 //! (`format::events`).
 
 use crate::event::{Event, RegisterChange};
+use crate::format::snapshot::SNAPSHOT_FORMAT_VERSION;
 use crate::format::{
     LockChanged, Reader, Watched, Writer, read_event, watched, write_lock_changed, write_register_change,
 };
@@ -76,7 +77,8 @@ pub(super) fn matches(bytes: &[u8], watch: &Watch) -> bool {
 
 /// The event that begins here.
 pub(super) fn unpack(bytes: &[u8]) -> Event {
-    let change = read_event(&mut Reader::new(body(bytes))).expect(PACKED);
+    // Whatever any format has a place for: the events are of this state, or were checked when it was loaded.
+    let change = read_event(&mut Reader::new(body(bytes)), SNAPSHOT_FORMAT_VERSION).expect(PACKED);
     Event { revision: head(bytes).revision, change }
 }
 
@@ -85,7 +87,7 @@ mod tests {
     use super::*;
     use crate::event::{Change, ClaimState, LockChange, RegisterState};
     use crate::reply::EndReason;
-    use tollgate_types::{Key, LeaseId, Metadata, Mode, Name, Owner, Token, Value};
+    use tollgate_types::{Key, LeaseId, Metadata, Mode, Name, Owner, Reason, Token, Value};
 
     #[test]
     fn what_is_packed_is_what_is_unpacked() {
@@ -106,7 +108,7 @@ mod tests {
             now: Some(state),
             prev: Some(ClaimState { token: None, wants: Some(Mode::Exclusive), mode: Mode::Shared, ..state }),
             end: Some(EndReason::Forced),
-            note: Metadata::new("because").unwrap(),
+            note: Reason::new("because").unwrap(),
             value: None,
             vacant: true,
         };
@@ -125,7 +127,7 @@ mod tests {
             prev: Some(value(b"before")),
         };
         let deleted = RegisterChange { now: None, ..register.clone() };
-        let nothing = LockChange { now: None, prev: None, end: None, note: Metadata::NONE, ..lock.clone() };
+        let nothing = LockChange { now: None, prev: None, end: None, note: Reason::NONE, ..lock.clone() };
         let locks = [lock, nothing, said, says_nothing].map(Change::Lock);
         for change in locks.into_iter().chain([register, deleted].map(Change::Register)) {
             let mut bytes = Vec::new();

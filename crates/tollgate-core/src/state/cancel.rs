@@ -8,7 +8,7 @@ use crate::planted::Bug;
 use crate::reply::{EndReason, Rejection, Reply};
 use crate::requests::{Kept, Outcome, Part};
 use crate::slab::Id;
-use tollgate_types::{Metadata, Name, Owner, Revision, Seq};
+use tollgate_types::{Name, Owner, Reason, Revision, Seq};
 
 const CANCELLED: Outcome = Outcome::Ended { token: None, reason: EndReason::Cancelled };
 
@@ -146,7 +146,7 @@ impl State {
         if self.claims.get(id).holds() {
             self.end_upgrade(id, reason);
         } else {
-            self.end_claim(id, reason, self.now, &Metadata::NONE);
+            self.end_claim(id, reason, self.now, &Reason::NONE);
         }
         self.settle_names(names.as_slice());
     }
@@ -156,7 +156,7 @@ impl State {
         if !release {
             return self.claim_reply(id, false);
         }
-        let (names, _) = self.end_claim(id, EndReason::Released, self.now, &Metadata::NONE);
+        let (names, _) = self.end_claim(id, EndReason::Released, self.now, &Reason::NONE);
         let reply = Reply::Released { revision: self.revision };
         self.settle_names(names.as_slice());
         reply

@@ -8,7 +8,7 @@ use crate::planted::Bug;
 use crate::reply::{EndReason, WaitOutcome};
 use crate::requests::{Kept, Outcome};
 use crate::slab::Id;
-use tollgate_types::{LogTime, Metadata, Name, Names, Revision};
+use tollgate_types::{LogTime, Name, Names, Reason, Revision};
 
 impl State {
     /// Ends a claim in all its names, at one revision. `due` is when the end was due, from which a lock-delay counts.
@@ -18,7 +18,7 @@ impl State {
         id: Id<Claim>,
         reason: EndReason,
         due: LogTime,
-        note: &Metadata,
+        note: &Reason,
     ) -> (Names, Locks) {
         self.scratch.cost += 1;
         self.note_end(id, reason, note);
@@ -58,7 +58,7 @@ impl State {
 
     /// Gives back some of a holder's names; it keeps the others. A pending upgrade ends first: it is for all of them,
     /// and granted for the rest it would tell its caller of names that others may hold by then.
-    pub(super) fn give_back(&mut self, id: Id<Claim>, given: &[Name], reason: EndReason, note: &Metadata) {
+    pub(super) fn give_back(&mut self, id: Id<Claim>, given: &[Name], reason: EndReason, note: &Reason) {
         if self.claims.get(id).upgrade.is_some() && !self.planted(Bug::UpgradeSurvivesLostName) {
             self.end_upgrade(id, reason);
         }
@@ -149,7 +149,7 @@ impl State {
         lock: Id<Lock>,
         revision: Revision,
         reason: EndReason,
-        note: &Metadata,
+        note: &Reason,
     ) {
         let vacant = !self.locks.get(lock).has_members();
         let (now, prev, end) = (None, Some(claim.state()), Some(reason));

@@ -12,7 +12,7 @@ use crate::reply::{EndReason, Kind, Resolution, WaitOutcome};
 use crate::requests::Part;
 use crate::slab::Id;
 use smallvec::SmallVec;
-use tollgate_types::{DurationMs, LogTime, Metadata, Mode, Name, Names, Revision, Token};
+use tollgate_types::{DurationMs, LogTime, Mode, Name, Names, Reason, Revision, Token};
 
 impl State {
     /// A new claim: holding if `granted`, else in the queues until `wait_until`.
@@ -290,7 +290,7 @@ impl State {
     ) {
         let claim = self.claims.get(id);
         for name in claim.names.as_slice() {
-            self.ring.push_lock(self.revision, &claim.changed(name, now, prev, end, &Metadata::NONE));
+            self.ring.push_lock(self.revision, &claim.changed(name, now, prev, end, &Reason::NONE));
         }
         self.scratch.events_from.get_or_insert(self.revision);
     }

@@ -42,6 +42,7 @@ impl State {
         self.check_homes()?;
         self.check_deadlines()?;
         self.check_owners()?;
+        self.check_metadata()?;
         self.check_registers()?;
         self.check_placed()?;
         self.check_ring()
@@ -254,6 +255,17 @@ impl State {
             next = claim.younger;
         }
         must!(by_lease == by_claims, "{:?} keeps {by_lease} of {by_claims} requests on claims", lease.id);
+        Ok(())
+    }
+
+    fn check_metadata(&self) -> Checked {
+        for (_, claim) in self.claims.iter().filter(|_| !self.takes_any_metadata()) {
+            let at = claim.create_revision;
+            must!(
+                claim.metadata.is_plain(),
+                "{at:?} has metadata that snapshots of its version have no place for"
+            );
+        }
         Ok(())
     }
 

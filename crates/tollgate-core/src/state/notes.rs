@@ -9,7 +9,7 @@ use crate::lease::Lease;
 use crate::note::{Note, Noted, Noting};
 use crate::reply::{EndReason, Rejection, Reply};
 use crate::slab::Id;
-use tollgate_types::{ClientId, DurationMs, LogTime, Metadata, Mode, Name, Owner};
+use tollgate_types::{ClientId, DurationMs, LogTime, Mode, Name, Owner, Reason};
 
 /// The notes of a state.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// A claim is about to end.
-    pub(super) fn note_end(&mut self, id: Id<Claim>, reason: EndReason, why: &Metadata) {
+    pub(super) fn note_end(&mut self, id: Id<Claim>, reason: EndReason, why: &Reason) {
         if self.notes.noting != Noting::Nothing {
             let claim = self.claims.get(id);
             if self.is_noted(claim, reason) {
@@ -74,13 +74,7 @@ impl State {
     }
 
     /// A holder is about to lose some of its names.
-    pub(super) fn note_given_back(
-        &mut self,
-        id: Id<Claim>,
-        names: &[Name],
-        reason: EndReason,
-        why: &Metadata,
-    ) {
+    pub(super) fn note_given_back(&mut self, id: Id<Claim>, names: &[Name], reason: EndReason, why: &Reason) {
         if self.notes.noting != Noting::Nothing {
             let claim = self.claims.get(id);
             if self.is_noted(claim, reason) {
@@ -119,7 +113,7 @@ impl State {
             waited: None,
             held: None,
             reason: Some(EndReason::Deadlock),
-            note: Metadata::NONE,
+            note: Reason::NONE,
         };
         self.notes.taken.push(note);
     }
@@ -144,7 +138,7 @@ impl State {
                 waited: None,
                 held: None,
                 reason: Some(lease.end_reason),
-                note: Metadata::NONE,
+                note: Reason::NONE,
             };
             self.notes.taken.push(note);
         }
@@ -156,7 +150,7 @@ impl State {
         self.notes.noting == Noting::All || lost || is_deadlock(reason)
     }
 
-    fn end_note(&self, claim: &Claim, what: Noted, reason: EndReason, why: &Metadata) -> Note {
+    fn end_note(&self, claim: &Claim, what: Noted, reason: EndReason, why: &Reason) -> Note {
         let span = Some(claim.since.until(self.now));
         let (waited, held) = if claim.holds() { (None, span) } else { (span, None) };
         let note = self.note_of(claim, what, claim.mode);
@@ -175,7 +169,7 @@ impl State {
             waited: None,
             held: None,
             reason: None,
-            note: Metadata::NONE,
+            note: Reason::NONE,
         }
     }
 }

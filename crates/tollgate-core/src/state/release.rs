@@ -10,7 +10,7 @@ use crate::planted::Bug;
 use crate::reply::{EndReason, Rejection, Reply};
 use crate::slab::Id;
 use smallvec::SmallVec;
-use tollgate_types::{Limit, Metadata, Name, Names, Token};
+use tollgate_types::{Limit, Name, Names, Reason, Token};
 
 impl State {
     pub(super) fn release_lock(&mut self, release: &ReleaseLock) -> Reply {
@@ -83,7 +83,7 @@ impl State {
     ) -> Result<Reply, Rejection> {
         let claims = claims?;
         if let ([_], Names::One(_)) = (names, &self.claims.get(claims[0]).names) {
-            let (_, locks) = self.end_claim(claims[0], EndReason::Released, self.now, &Metadata::NONE);
+            let (_, locks) = self.end_claim(claims[0], EndReason::Released, self.now, &Reason::NONE);
             let reply = Reply::Released { revision: self.revision };
             self.settle_lock(locks.as_slice()[0]);
             self.settle_around(names);
@@ -94,7 +94,7 @@ impl State {
             if !claims[..at].contains(claim) {
                 let of_claim = names.iter().zip(&claims).filter(|(_, c)| *c == claim);
                 let given: SmallVec<[Name; 1]> = of_claim.map(|(name, _)| name.clone()).collect();
-                self.release_names(*claim, &given, EndReason::Released, &Metadata::NONE, &mut changed);
+                self.release_names(*claim, &given, EndReason::Released, &Reason::NONE, &mut changed);
             }
         }
         let reply = Reply::Released { revision: self.revision };
@@ -108,7 +108,7 @@ impl State {
         id: Id<Claim>,
         given: &[Name],
         reason: EndReason,
-        note: &Metadata,
+        note: &Reason,
         changed: &mut Vec<Name>,
     ) {
         let claim = self.claims.get(id);

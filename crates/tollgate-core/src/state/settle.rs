@@ -8,7 +8,7 @@ use crate::reply::EndReason;
 use crate::slab::Id;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
-use tollgate_types::{Metadata, Name};
+use tollgate_types::{Name, Reason};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What ending the dead of a lock came to.
@@ -184,7 +184,7 @@ impl State {
             }
             match death {
                 Death::Claim(reason, due) => {
-                    let (_, locks) = self.end_claim(*id, reason, due, &Metadata::NONE);
+                    let (_, locks) = self.end_claim(*id, reason, due, &Reason::NONE);
                     for other in locks.as_slice().iter().filter(|other| **other != lock) {
                         self.leave_for_later(*other);
                     }

@@ -10,7 +10,7 @@ use crate::lock::Lock;
 use crate::planted::Bug;
 use crate::reply::EndReason;
 use crate::slab::Id;
-use tollgate_types::{DurationMs, LogTime, Metadata, Names, Revision};
+use tollgate_types::{DurationMs, LogTime, Names, Reason, Revision};
 
 impl State {
     /// Works until nothing is due or the budget is spent; returns what is left of it. `scratch.overdue` says whether
@@ -94,7 +94,7 @@ impl State {
         let lease = self.leases.get(id);
         if let Some(claim) = lease.oldest {
             let (reason, due) = (lease.end_reason, lease.deadline);
-            let (names, locks) = self.end_claim(claim, reason, due, &Metadata::NONE);
+            let (names, locks) = self.end_claim(claim, reason, due, &Reason::NONE);
             self.settle_ended(&names, &locks);
         } else if let Some(key) = self.first_register_of(lease.incarnation) {
             self.scratch.cost += 1;
@@ -114,7 +114,7 @@ impl State {
             self.settle_ended(&names, &locks);
         } else {
             let reason = if claim.holds() { EndReason::MaxHold } else { EndReason::TimedOut };
-            let (names, locks) = self.end_claim(id, reason, due, &Metadata::NONE);
+            let (names, locks) = self.end_claim(id, reason, due, &Reason::NONE);
             self.settle_ended(&names, &locks);
         }
     }

@@ -13,7 +13,7 @@ use tollgate_core::{
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, Lineage, LogTime, Metadata, Mode, Name,
-    Names, Owner, Revision, Seq, SeqRanges, Slot, Token, Value, WallTime,
+    Names, Owner, Reason, Revision, Seq, SeqRanges, Slot, Token, Value, WallTime,
 };
 
 pub(crate) fn encoded(entry: &Entry) -> Vec<u8> {
@@ -294,7 +294,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
                 Command::ForceRelease(ForceRelease {
                     name: Name::new("a").unwrap(),
                     token: Token::new(9).unwrap(),
-                    reason: Metadata::new("no").unwrap(),
+                    reason: Reason::new("no").unwrap(),
                 }),
             ),
         ),
@@ -452,11 +452,82 @@ fn golden_of_format_2() -> Vec<(&'static str, Entry)> {
     ]
 }
 
+/// What format 3 writes otherwise than format 2: metadata that is not plain text.
+fn golden_of_format_3() -> Vec<(&'static str, Entry)> {
+    let entry = |bytes: &[u8]| Entry {
+        at: LogTime::from_ms(1),
+        wall: WallTime::from_unix_ms(300),
+        command: Command::AcquireLock(AcquireLock {
+            names: names(&["a"]),
+            lease: lease(5),
+            owner: Owner::LEASE,
+            mode: Mode::Exclusive,
+            wait: Wait::No,
+            lock_delay: DurationMs::ZERO,
+            max_hold: None,
+            metadata: Metadata::new(bytes).unwrap(),
+            value: None,
+            attended: false,
+            request: None,
+        }),
+    };
+    vec![
+        ("03 01 ac02 05 00 01 0161 05 00 00 00 00", entry(b"")),
+        ("03 01 ac02 05 00 01 0161 05 00 00 00 04 7b0a097d", entry(b"{\n\t}")),
+        ("03 01 ac02 05 00 01 0161 05 00 00 00 03 00ff80", entry(b"\0\xff\x80")),
+    ]
+}
+
 #[test]
 fn the_log_format_stays_as_it_is() {
-    for (golden, entry) in golden_of_format_2() {
+    for (golden, entry) in golden_of_format_3() {
         let golden = unhex(golden);
         assert_eq!(hex(&encoded(&entry)), hex(&golden), "{entry:?}");
+        assert_eq!(decode_entry(&golden), Ok(entry));
+    }
+    // All else is as in format 2, but for the version.
+    for (golden, entry) in golden_of_format_2() {
+        let newer = [&[3], &unhex(golden)[1..]].concat();
+        assert_eq!(hex(&encoded(&entry)), hex(&newer), "{entry:?}");
+        assert_eq!(decode_entry(&newer), Ok(entry));
+    }
+}
+
+/// P12: what a binary that knows format 2 refuses, this one refuses in format 2 as well, and never writes.
+#[test]
+fn p12_formats_before_3_have_no_metadata_but_plain_text() {
+    for (golden, entry) in &golden_of_format_3()[1..] {
+        let mut golden = unhex(golden);
+        golden[0] = 2;
+        let at = golden.len() - 1 - entry_metadata(entry).len();
+        let refused = decode_entry(&golden).unwrap_err();
+        assert!(matches!(refused, DecodeError::Invalid { at: found, .. } if found == at), "{refused:?}");
+        // Format 1 has no wall time.
+        golden[0] = 1;
+        golden.drain(2..4);
+        assert!(matches!(decode_entry(&golden), Err(DecodeError::Invalid { .. })));
+        for format in [1, 2] {
+            let written = std::panic::catch_unwind(|| encoded_in(format, entry));
+            assert!(written.is_err(), "format {format}: {entry:?}");
+            let mut fitted = entry.clone();
+            fitted.command.fit_into(format);
+            let read = decode_entry(&encoded_in(format, &fitted)).unwrap();
+            assert_eq!(read.command, fitted.command, "who kept it has what others read");
+            assert_eq!(entry_metadata(&read).len(), entry_metadata(entry).len());
+        }
+    }
+}
+
+fn entry_metadata(entry: &Entry) -> &Metadata {
+    let Command::AcquireLock(acquire) = &entry.command else { panic!("{entry:?} has none") };
+    &acquire.metadata
+}
+
+#[test]
+fn the_log_format_2_is_read_and_written() {
+    for (golden, entry) in golden_of_format_2() {
+        let golden = unhex(golden);
+        assert_eq!(hex(&encoded_in(2, &entry)), hex(&golden), "{entry:?}");
         assert_eq!(decode_entry(&golden), Ok(entry));
     }
     for (golden, entry) in golden() {
@@ -466,7 +537,7 @@ fn the_log_format_stays_as_it_is() {
         let time = (1..golden.len()).find(|i| golden[*i] < 0x80).unwrap() + 1;
         entry = with_scope(entry, &Scope::Whole);
         let (head, body) = (&golden[1..time], &golden[time..]);
-        let newer = encoded(&entry);
+        let newer = encoded_in(2, &entry);
         assert!(newer.starts_with(&[&[2], head, &[0]].concat()), "{entry:?}");
         let extra = usize::from(has_request(&entry));
         assert_eq!(newer.len(), golden.len() + 1 + extra, "{entry:?}");
@@ -498,8 +569,10 @@ fn what_has_no_place_in_a_format_is_taken_away_before() {
         }
         entry.wall = WallTime::UNKNOWN;
         let whole = entry.clone();
+        entry.command.fit_into(3);
+        assert_eq!(entry, whole, "format 3 has a place for everything");
         entry.command.fit_into(2);
-        assert_eq!(entry, whole, "format 2 has a place for everything");
+        assert_eq!(decode_entry(&encoded_in(2, &entry)).as_ref(), Ok(&entry), "as below");
         entry.command.fit_into(1);
         assert_eq!(decode_entry(&encoded_in(1, &entry)), Ok(entry), "who kept it has what others read");
     }
@@ -567,8 +640,9 @@ fn a_flipped_bit_is_refused_or_makes_another_entry() {
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(decoded) = decode_entry(&bytes) {
-                assert_eq!(encoded(&decoded), bytes, "{decoded:?}");
-                assert_ne!(decoded, entry);
+                assert_eq!(encoded_in(bytes[0], &decoded), bytes, "{decoded:?}");
+                // Of two formats the bytes may be the same but for the version.
+                assert!(decoded != entry || bytes[0] != ENTRY_FORMAT_VERSION, "{decoded:?}");
                 other += 1;
             } else {
                 refused += 1;
@@ -598,7 +672,17 @@ fn an_unknown_version_or_tag_is_refused() {
 fn a_refusal_says_what_is_wrong_and_where() {
     let cases = [
         ("", "byte 0: the value here is cut off by the end of the input"),
-        ("03 00 01", "the entry has format version 3: this binary reads up to version 2"),
+        ("04 00 01", "the entry has format version 4: this binary reads up to version 3"),
+        (
+            "02 00 00 05 00 01 0161 05 00 00 00 02 610a",
+            "byte 12: metadata has the control character 0x0a at byte 1: use printable text",
+        ),
+        ("02 00 00 05 00 01 0161 05 00 00 00 01 ff", "byte 12: metadata is not UTF-8 from byte 0 on"),
+        (
+            "03 00 00 05 00 01 0161 05 00 00 00 8120",
+            "byte 12: metadata of length 4097: at most 4096 is possible",
+        ),
+        ("03 00 00 09 0161 05 01 ff", "byte 7: reason is not UTF-8 from byte 0 on"),
         ("02 00 00 14 0000000000000000", "byte 4: lineage is empty: give it at least one byte"),
         ("02 00 00 08 12 05 0161 0161 00", "byte 4: 0x12 is not a known flags of a cancel"),
         ("01 00 08 10 05 03 0161 00", "byte 3: 0x10 is not a known flags of a cancel"),

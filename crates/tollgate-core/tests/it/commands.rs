@@ -34,6 +34,13 @@ impl Replica {
         replica
     }
 
+    /// The only group of a cluster, raised to an older version.
+    pub(crate) fn at_version(version: u32, limits: &Limits) -> Replica {
+        let mut replica = Replica::at_version_1(limits, GroupId::MAP, &Arc::new(GroupMap::single()), None);
+        replica.at(0, Command::RaiseApplyVersion(version));
+        replica
+    }
+
     /// As a group begins.
     pub(crate) fn at_version_1(
         limits: &Limits,

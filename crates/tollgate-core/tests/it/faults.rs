@@ -47,7 +47,7 @@ fn the_last_stamp_there_is_ends_everything_and_faults_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "the group moved on to apply version 3 and this binary knows 2: upgrade it")]
+#[should_panic(expected = "the group moved on to apply version 4 and this binary knows 3: upgrade it")]
 fn an_apply_version_that_this_binary_lacks_is_a_fault() {
     state().at(0, Command::RaiseApplyVersion(APPLY_VERSION_SUPPORTED + 1));
 }

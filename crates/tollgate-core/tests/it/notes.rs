@@ -6,7 +6,8 @@ use tollgate_core::{
     Noting, ReleaseBy, ReleaseLock, RevokeLease, State, Wait,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner, Token,
+    Address, ClientId, DurationMs, LeaseId, Limits, LogTime, Metadata, Mode, Name, Names, Owner, Reason,
+    Token,
 };
 
 struct Story {
@@ -135,7 +136,7 @@ fn only_losses_are_noted_where_only_those_are_asked_for() {
     story.at(2_000, lock(1, "jobs"));
     assert_eq!(story.told(), Vec::<String>::new(), "a lock that changes hands as it should is no loss");
     let Some(held) = story.state.lock(&name("jobs")) else { panic!("bob holds it") };
-    let (token, reason) = (held.holders[0].token, Metadata::new("stuck").unwrap());
+    let (token, reason) = (held.holders[0].token, Reason::new("stuck").unwrap());
     story.at(3_000, Command::ForceRelease(ForceRelease { name: name("jobs"), token, reason }));
     assert_eq!(story.told(), ["Ended bob jobs token=6 waited=- held=1000 Forced"]);
     story.at(3_000, Command::RevokeLease(RevokeLease { lease: lease(1), disconnected: None }));

@@ -33,7 +33,7 @@ use tollgate_types::{
 };
 
 /// The newest version of the rules on the page.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The whole state. Claims and leases stand in the order in which they were made.
 pub(crate) struct Oracle {
@@ -163,6 +163,11 @@ struct Purged {
 }
 
 impl Oracle {
+    /// The rules that it goes by.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
+    }
+
     pub(crate) fn of_group(limits: Limits, group: GroupId, map: Arc<GroupMap>) -> Oracle {
         Oracle {
             version: 1,

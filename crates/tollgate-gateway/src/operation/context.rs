@@ -11,7 +11,7 @@ use tollgate_node::{Answer, Consistency};
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_proto::{BadField, convert};
 use tollgate_types::{
-    Address, ClusterId, GroupId, LeaseId, Lineage, Metadata, Name, Names, NodeId, Owner, Revision, Seq, Token,
+    Address, ClusterId, GroupId, LeaseId, Lineage, Name, Names, NodeId, Owner, Reason, Revision, Seq, Token,
 };
 
 /// Where an answer comes from.
@@ -54,7 +54,7 @@ pub struct ForcedRelease {
     /// The grant that it ends.
     pub token: Token,
     /// Why.
-    pub reason: Metadata,
+    pub reason: Reason,
     /// Who ordered it.
     pub from: Address,
 }

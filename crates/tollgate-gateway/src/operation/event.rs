@@ -4,7 +4,9 @@
 
 use super::view::end_reason;
 use tollgate_core::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState};
-use tollgate_proto::convert::{ModeFields, WatchFilters, write_lease_id, write_mode, write_token};
+use tollgate_proto::convert::{
+    MetadataFields, ModeFields, WatchFilters, write_lease_id, write_metadata, write_mode, write_token,
+};
 use tollgate_proto::{claim_key, v1};
 use tollgate_types::{Key, Revision};
 
@@ -61,6 +63,7 @@ fn which_claim(change: &LockChange) -> v1::Claim {
 
 fn claim(change: &LockChange, state: &ClaimState) -> v1::Claim {
     let ModeFields { mode, permits, of } = write_mode(state.mode);
+    let MetadataFields { metadata, metadata_bytes } = write_metadata(&change.metadata);
     let wants = state.wants.map_or(v1::Mode::Unspecified, |wants| write_mode(wants).mode);
     v1::Claim {
         mode: mode.into(),
@@ -70,7 +73,8 @@ fn claim(change: &LockChange, state: &ClaimState) -> v1::Claim {
         wants: wants.into(),
         mod_revision: state.mod_revision.get(),
         version: state.version,
-        metadata: change.metadata.to_string(),
+        metadata,
+        metadata_bytes,
         ..which_claim(change)
     }
 }
@@ -121,7 +125,7 @@ fn of_register(register: v1::Register) -> v1::KeyValue {
 mod tests {
     use super::*;
     use tollgate_core::EndReason;
-    use tollgate_types::{LeaseId, Metadata, Mode, Name, Owner, Token, Value};
+    use tollgate_types::{LeaseId, Metadata, Mode, Name, Owner, Reason, Token, Value};
 
     const ALL: WatchFilters = WatchFilters { no_put: false, no_delete: false, no_waiters: false };
 
@@ -149,7 +153,7 @@ mod tests {
             now,
             prev,
             end: now.is_none().then_some(EndReason::Forced),
-            note: Metadata::new("note").unwrap(),
+            note: Reason::new("note").unwrap(),
             value: now.and(Value::new("says").ok()),
             vacant: now.is_none(),
         };

@@ -70,7 +70,7 @@ pub(super) fn prepare_lock(request: &v1::LockRequest, map: &GroupMap) -> Result<
         wait,
         lock_delay: convert::read_duration("lock_delay_ms", request.lock_delay_ms)?,
         max_hold: convert::read_duration_or_none("max_hold_ms", request.max_hold_ms)?,
-        metadata: convert::read_metadata("metadata", &request.metadata)?,
+        metadata: convert::read_metadata(&request.metadata, &request.metadata_bytes)?,
         value: None,
         attended: false,
         request: identity.map(self::request),
@@ -286,7 +286,8 @@ mod tests {
         assert_eq!(lock_field(v1::LockRequest { mode: 99, ..lock() }), "mode");
         assert_eq!(lock_field(v1::LockRequest { tree: true, ..lock() }), "tree");
         assert_eq!(lock_field(v1::LockRequest { owner: "a\n".into(), ..lock() }), "owner");
-        assert_eq!(lock_field(v1::LockRequest { metadata: "\0".into(), ..lock() }), "metadata");
+        let both = v1::LockRequest { metadata: "\0".into(), metadata_bytes: vec![0], ..lock() };
+        assert_eq!(lock_field(both), "metadata_bytes");
         assert_eq!(lock_field(v1::LockRequest { lock_delay_ms: -1, ..lock() }), "lock_delay_ms");
         assert_eq!(lock_field(v1::LockRequest { max_hold_ms: -1, ..lock() }), "max_hold_ms");
         let request = Some(v1::Request::default());

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use tollgate_core::{EndReason, HolderView, LeaseClaim, LeaseView, LockView, RegisterView, WaiterView};
 use tollgate_proto::convert::{
-    ModeFields, write_duration, write_lease_id, write_mode, write_remaining, write_token,
+    MetadataFields, ModeFields, metadata_fields_len, write_duration, write_lease_id, write_metadata,
+    write_mode, write_remaining, write_token,
 };
 use tollgate_proto::{claim_key, v1};
 use tollgate_types::{Address, GroupId, LeaseId, LogTime, Mode};
@@ -81,13 +82,17 @@ fn shown(lengths: impl Iterator<Item = usize>, count_max: usize, bytes_max: usiz
 
 /// About how long a holder is on the wire. What it says of itself is told elsewhere.
 pub(super) fn length_of_holder(view: &HolderView) -> usize {
-    SMALL_BYTES + view.key.len() + view.owner.len() + view.client_id.len() + view.metadata.len()
+    SMALL_BYTES
+        + view.key.len()
+        + view.owner.len()
+        + view.client_id.len()
+        + metadata_fields_len(&view.metadata)
 }
 
 /// About how long a waiter is on the wire.
 pub(super) fn length_of_waiter(view: &WaiterView) -> usize {
     let keys = view.waiter_key.len() + view.predecessor_key.as_ref().map_or(0, String::len);
-    SMALL_BYTES + keys + view.owner.len() + view.client_id.len() + view.metadata.len()
+    SMALL_BYTES + keys + view.owner.len() + view.client_id.len() + metadata_fields_len(&view.metadata)
 }
 
 /// A lock, and how many there are of those of whom it may have lost some ([`Cut::apply`]).
@@ -106,6 +111,7 @@ pub fn lock_state(view: &LockView, counts: Counts, now: LogTime, addresses: &Add
 /// A holder. Without `now`, how long it has held and what is left of its time are not known.
 pub fn holder(view: &HolderView, now: Option<LogTime>, addresses: &Addresses) -> v1::Holder {
     let ModeFields { mode, permits, of } = write_mode(view.mode);
+    let MetadataFields { metadata, metadata_bytes } = write_metadata(&view.metadata);
     v1::Holder {
         key: view.key.clone(),
         lease_id: view.lease.get(),
@@ -116,7 +122,8 @@ pub fn holder(view: &HolderView, now: Option<LogTime>, addresses: &Addresses) ->
         fencing_token: view.token.get(),
         client_id: view.client_id.to_string(),
         address: address(view.lease, addresses),
-        metadata: view.metadata.to_string(),
+        metadata,
+        metadata_bytes,
         create_revision: view.create_revision.get(),
         mod_revision: view.mod_revision.get(),
         version: view.version,
@@ -127,6 +134,7 @@ pub fn holder(view: &HolderView, now: Option<LogTime>, addresses: &Addresses) ->
 
 fn waiter(view: &WaiterView, now: LogTime, addresses: &Addresses) -> v1::Waiter {
     let ModeFields { mode, permits, of } = write_mode(view.mode);
+    let MetadataFields { metadata, metadata_bytes } = write_metadata(&view.metadata);
     v1::Waiter {
         waiter_key: view.waiter_key.clone(),
         predecessor_key: view.predecessor_key.clone().unwrap_or_default(),
@@ -138,7 +146,8 @@ fn waiter(view: &WaiterView, now: LogTime, addresses: &Addresses) -> v1::Waiter 
         of,
         upgrade: view.upgrade,
         client_id: view.client_id.to_string(),
-        metadata: view.metadata.to_string(),
+        metadata,
+        metadata_bytes,
         create_revision: view.create_revision.get(),
         waited_ms: write_duration(view.since.until(now)),
         remaining_ms: view.deadline.map_or(-1, |deadline| write_remaining(now, deadline)),

@@ -1,7 +1,7 @@
 //! The strings that clients choose.
 
 use crate::bad_field::{BadField, SizeLimit};
-use tollgate_types::{Address, ClientId, Invalid, Key, Metadata, Name, Owner, Value};
+use tollgate_types::{Address, ClientId, Invalid, Key, Metadata, Name, Owner, Reason, Value};
 
 /// A lock's name.
 pub fn read_name(field: &'static str, text: &str) -> Result<Name, BadField> {
@@ -37,17 +37,53 @@ pub fn read_address(field: &'static str, text: &str) -> Result<Address, BadField
     read(field, Address::new(text))
 }
 
-/// Why a lock is held; may be empty.
-pub fn read_metadata(field: &'static str, text: &str) -> Result<Metadata, BadField> {
-    read(field, Metadata::new(text))
+/// Metadata on the wire: text in one field, and what is no text in another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MetadataFields {
+    /// `metadata`.
+    pub metadata: String,
+    /// `metadata_bytes`.
+    pub metadata_bytes: Vec<u8>,
+}
+
+/// What a claim carries, from one of the two fields `metadata` and `metadata_bytes`; may be empty.
+pub fn read_metadata(text: &str, bytes: &[u8]) -> Result<Metadata, BadField> {
+    match (text.is_empty(), bytes.is_empty()) {
+        (false, false) => {
+            let says = "metadata is given as well: give text as metadata, and other bytes as metadata_bytes";
+            Err(BadField::new("metadata_bytes", says))
+        }
+        (true, false) => read("metadata_bytes", Metadata::new(bytes)),
+        _ => read("metadata", Metadata::new(text)),
+    }
+}
+
+/// What a claim carries, for an answer: text as it is; other bytes exactly, and escaped for people.
+pub fn write_metadata(metadata: &Metadata) -> MetadataFields {
+    match metadata.as_text() {
+        Some(text) => MetadataFields { metadata: text.to_owned(), metadata_bytes: Vec::new() },
+        None => {
+            MetadataFields { metadata: metadata.to_string(), metadata_bytes: metadata.as_bytes().to_vec() }
+        }
+    }
+}
+
+/// How long metadata can be in an answer, both fields together.
+pub fn metadata_fields_len(metadata: &Metadata) -> usize {
+    /// No byte takes more room once it is escaped.
+    const ESCAPED_BYTES_MAX: usize = 6;
+    match metadata.as_text() {
+        Some(text) => text.len(),
+        None => (ESCAPED_BYTES_MAX + 1) * metadata.len(),
+    }
 }
 
 /// Why a lock is taken away. Whoever takes it must say.
-pub fn read_reason(field: &'static str, text: &str) -> Result<Metadata, BadField> {
+pub fn read_reason(field: &'static str, text: &str) -> Result<Reason, BadField> {
     if text.trim().is_empty() {
         return Err(BadField::new(field, "say why: the holder and the audit will read it"));
     }
-    read_metadata(field, text)
+    read(field, Reason::new(text))
 }
 
 /// A register's key.
@@ -80,7 +116,7 @@ mod tests {
         assert_eq!(read_owner("owner", "").unwrap(), Owner::LEASE);
         assert_eq!(read_client_id("client_id", "").unwrap(), ClientId::NONE);
         assert_eq!(read_address("address", "10.0.0.1:9").unwrap().as_bytes(), b"10.0.0.1:9");
-        assert_eq!(read_metadata("metadata", "").unwrap(), Metadata::NONE);
+        assert_eq!(read_metadata("", b"").unwrap(), Metadata::NONE);
         assert_eq!(read_reason("reason", "host is gone").unwrap().as_bytes(), b"host is gone");
         assert_eq!(read_key("key", &[0, 255]).unwrap().as_bytes(), [0, 255]);
         assert_eq!(read_value("value", &[]).unwrap(), Value::EMPTY);
@@ -101,7 +137,9 @@ mod tests {
         assert!(refused(read_owner("owner", &long)).contains("at most 64"));
         assert!(refused(read_client_id("client_id", &long)).contains("at most 128"));
         assert!(refused(read_address("address", &long)).contains("at most 64"));
-        assert!(refused(read_metadata("metadata", &"x".repeat(4_097))).contains("at most 4096"));
+        let long = read_metadata(&"\n".repeat(4_097), b"");
+        assert_eq!(refused(long), "bad field metadata: metadata has 4097 bytes: at most 4096 are allowed");
+        assert!(refused(read_metadata("", &[0xff; 4_097])).starts_with("bad field metadata_bytes: "));
         assert!(refused(read_key("key", &[])).contains("key is empty"));
         assert!(refused(read_key("key", &[0; 513])).contains("at most 512"));
         assert!(refused(read_value("value", &vec![0; 65_537])).contains("at most 65536"));
@@ -111,7 +149,38 @@ mod tests {
     fn control_characters_are_refused() {
         assert!(refused(read_name("name", "a\nb")).contains("control character 0x0a at byte 1"));
         assert!(read_owner("owner", "\u{7f}").is_err());
-        assert!(read_metadata("metadata", "\t").is_err());
+        assert!(refused(read_reason("reason", "a\tb")).contains("control character 0x09 at byte 1"));
+    }
+
+    #[test]
+    fn metadata_is_text_in_one_field_or_any_bytes_in_another() {
+        let text = "{\n  \"a\": 1\n}\u{85}";
+        assert_eq!(read_metadata(text, b"").unwrap().as_bytes(), text.as_bytes());
+        assert_eq!(read_metadata("", b"\0\xff").unwrap().as_bytes(), b"\0\xff");
+        assert_eq!(read_metadata("", text.as_bytes()).unwrap().as_bytes(), text.as_bytes());
+        let both = refused(read_metadata("a", b"a"));
+        assert!(both.starts_with("bad field metadata_bytes: metadata is given as well"), "{both}");
+        assert!(read_metadata("", &[0xff; 4_096]).is_ok());
+    }
+
+    #[test]
+    fn metadata_is_told_as_text_and_what_is_none_exactly_as_well() {
+        let told = |bytes: &[u8]| write_metadata(&Metadata::new(bytes).unwrap());
+        let text = "{\n}";
+        assert_eq!(told(text.as_bytes()), MetadataFields { metadata: text.into(), metadata_bytes: vec![] });
+        let other = MetadataFields { metadata: r"a\u{a}\xff".into(), metadata_bytes: b"a\n\xff".to_vec() };
+        assert_eq!(told(b"a\n\xff"), other);
+    }
+
+    #[test]
+    fn no_metadata_is_longer_on_the_wire_than_it_is_counted() {
+        for of in ["\n", "\u{1b}", "\u{9b}", "\u{202e}", "a", "\u{61c}"] {
+            for ending in [&b""[..], b"\xff"] {
+                let metadata = Metadata::new([of.repeat(9).as_bytes(), ending].concat()).unwrap();
+                let MetadataFields { metadata: text, metadata_bytes } = write_metadata(&metadata);
+                assert!(text.len() + metadata_bytes.len() <= metadata_fields_len(&metadata), "{metadata}");
+            }
+        }
     }
 
     #[test]

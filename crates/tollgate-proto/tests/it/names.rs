@@ -8,7 +8,8 @@ const FIELDS: [(&str, &str); 21] = [
     ("Request", "seq acked attempt"),
     (
         "LockRequest",
-        "name names lease_id metadata timeout_ms mode owner permits of lock_delay_ms max_hold_ms tree request",
+        "name names lease_id metadata timeout_ms mode owner permits of lock_delay_ms max_hold_ms tree request \
+         metadata_bytes",
     ),
     (
         "LockResponse",

@@ -19,7 +19,7 @@ use crate::transfer::Sending;
 use crate::turn::Turn;
 use raft::eraftpb::ConfChangeV2;
 use std::collections::BTreeSet;
-use tollgate_core::{Command, ENTRY_FORMAT_VERSION, Entry, entry_format};
+use tollgate_core::{Command, Entry, entry_format};
 use tollgate_types::{GroupId, Lineage, LogTime, NodeId};
 
 /// A leader whose disk is slower than those of the others waits for it only this part of an election timeout: handing
@@ -139,10 +139,7 @@ impl Replica {
     /// cluster and all that are restored from it; the others take `known`, which is what that group has.
     pub(crate) fn give_lineage(&mut self, known: Option<Lineage>, turn: &mut Turn) {
         let Some(state) = self.state.as_ref().filter(|_| self.serves()) else { return };
-        if entry_format(state.apply_version()) < ENTRY_FORMAT_VERSION
-            || state.lineage().is_some()
-            || turn.now < self.lineage_from
-        {
+        if !state.takes_lineage() || state.lineage().is_some() || turn.now < self.lineage_from {
             return;
         }
         let lineage =
@@ -217,7 +214,9 @@ impl Replica {
         let format = entry_format(self.log_version);
         for (asker, mut command) in queue {
             // What is kept here is what the others will read.
-            command.fit_into(format);
+            if !turn.planted.is(Bug::OldFormatOverfilled) {
+                command.fit_into(format);
+            }
             let bytes = writer.encode(format, (at, turn.wall), &command);
             if bytes > COMMAND_BYTES_MAX {
                 // No frame could carry it: it would stand in the log for ever, and all that follows behind it.

@@ -8,14 +8,19 @@ use tollgate_core::{
     APPLY_VERSION_SUPPORTED, CancelTarget, CancelWait, Command, Rejection, Reply, Request, Scope,
 };
 use tollgate_replica::{MemberChange, ProposeError, ReplicaKind, Whereabouts};
-use tollgate_types::{ClusterId, GroupId, LeaseId, Name, Names, Seq, SeqRanges};
+use tollgate_types::{ClusterId, GroupId, LeaseId, Metadata, Name, Names, Seq, SeqRanges};
 
 const NEW: u32 = APPLY_VERSION_SUPPORTED;
 const OLD: u32 = NEW - 1;
 
 /// Three members that run the old binary.
 fn old_cluster() -> Cluster {
-    let mut cluster = Cluster::with(3, &[], 1, |config| config.apply_version = OLD);
+    cluster_of(OLD)
+}
+
+fn cluster_of(version: u32) -> Cluster {
+    let mut cluster = Cluster::with(3, &[], 1, |config| config.apply_version = version);
+    cluster.until("the group is at its version", |cluster| versions(cluster) == [version; 3]);
     cluster.leader();
     cluster.run_ms(300);
     cluster
@@ -55,7 +60,8 @@ fn work(cluster: &mut Cluster, round: u64) {
     assert!(cluster.agree(), "P12: the same entries made different states");
 }
 
-/// What the newest version decides otherwise than the one before, done to a lease that is to live for 600 s.
+/// What newer versions decide otherwise than older ones, done to a lease that is to live for 600 s and holds a lock of
+/// its own.
 #[cfg(not(feature = "next-version"))]
 fn show_rules(cluster: &mut Cluster, lease: u64) {
     // Whoever says nothing of itself renews the lease of another that says nothing, or not.
@@ -66,27 +72,56 @@ fn show_rules(cluster: &mut Cluster, lease: u64) {
         }
         cluster.apply(command);
     }
+    lock_with(cluster, lease, ANY_BYTES);
 }
 
 #[cfg(feature = "next-version")]
 fn show_rules(cluster: &mut Cluster, lease: u64) {
     cluster.grant_lease(lease, 600_000);
+    lock_with(cluster, lease, ANY_BYTES);
 }
 
-const TTL_MS_BY_OLD_RULES: u64 = if cfg!(feature = "next-version") { 600_000 } else { 599_000 };
-const TTL_MS_BY_NEW_RULES: u64 = if cfg!(feature = "next-version") { 600_001 } else { 600_000 };
+/// Metadata that is no text, and what of it is text.
+const ANY_BYTES: &[u8] = b"{\n\"a\": \xff}";
+const AS_TEXT: &[u8] = b"{ \"a\": ?}";
 
-fn ttl_ms(cluster: &Cluster, number: u64, lease: u64) -> u64 {
+fn lock_with(cluster: &mut Cluster, lease: u64, metadata: &[u8]) {
+    let mut command = lock(&format!("of/{lease}"), lease);
+    if let Command::AcquireLock(acquire) = &mut command {
+        acquire.metadata = Metadata::new(metadata).unwrap();
+    }
+    let reply = cluster.apply(command).reply;
+    assert!(matches!(reply, Reply::Acquired { .. }), "{reply:?}");
+}
+
+/// The TTL of the lease and the metadata of its lock, by the rules of a version.
+fn by_rules_of(version: u32) -> (u64, Vec<u8>) {
+    let rehearsed = cfg!(feature = "next-version");
+    let ttl_ms = match version {
+        NEW if rehearsed => 600_001,
+        1 if !rehearsed => 599_000,
+        _ => 600_000,
+    };
+    (ttl_ms, if version >= 3 { ANY_BYTES } else { AS_TEXT }.to_vec())
+}
+
+fn shown(cluster: &Cluster, number: u64, lease: u64) -> (u64, Vec<u8>) {
     let state = cluster.host(number).state(GROUP).unwrap();
-    state.lease(LeaseId::new(lease).unwrap()).unwrap().ttl.ms()
+    let ttl_ms = state.lease(LeaseId::new(lease).unwrap()).unwrap().ttl.ms();
+    let lock = state.lock(&Name::new(format!("of/{lease}")).unwrap()).unwrap();
+    (ttl_ms, lock.holders[0].metadata.as_bytes().to_vec())
 }
 
 #[test]
 fn p12_old_and_new_binaries_make_the_same_state_and_the_last_to_be_replaced_raises_the_version() {
-    let mut cluster = old_cluster();
+    (1..NEW).for_each(upgrade_from);
+}
+
+fn upgrade_from(old: u32) {
+    let mut cluster = cluster_of(old);
     work(&mut cluster, 0);
     for number in 1..=3 {
-        assert_eq!(versions(&cluster), [OLD; 3], "{} of 3 are replaced", number - 1);
+        assert_eq!(versions(&cluster), [old; 3], "{} of 3 are replaced", number - 1);
         if number == 3 {
             show_rules(&mut cluster, 1_001);
         }
@@ -98,8 +133,8 @@ fn p12_old_and_new_binaries_make_the_same_state_and_the_last_to_be_replaced_rais
     work(&mut cluster, 4);
     // Each entry by the rules that were in force when it came, on every replica.
     for number in 1..=3 {
-        assert_eq!(ttl_ms(&cluster, number, 1_001), TTL_MS_BY_OLD_RULES, "granted while one was old");
-        assert_eq!(ttl_ms(&cluster, number, 1_002), TTL_MS_BY_NEW_RULES, "granted by the new rules");
+        assert_eq!(shown(&cluster, number, 1_001), by_rules_of(old), "granted while one was old");
+        assert_eq!(shown(&cluster, number, 1_002), by_rules_of(NEW), "granted by the new rules");
     }
     // Also after all of them have read it again.
     for number in 1..=3 {
@@ -139,7 +174,7 @@ fn p12_a_member_that_is_away_and_a_learner_that_is_old_hold_the_version_back() {
 /// its commands, must not know more than those who read them.
 #[test]
 fn p12_what_the_old_format_has_no_place_for_is_forgotten_by_the_leader_too() {
-    for version in [1, NEW] {
+    for version in [1, 2, NEW] {
         let mut cluster = Cluster::with(3, &[], 1, |config| config.apply_version = version);
         cluster.until("the group is at its version", |cluster| versions(cluster) == [version; 3]);
         cluster.grant_lease(1, 600_000);
@@ -191,6 +226,59 @@ fn p10_a_leader_that_has_not_applied_its_log_yet_proposes_by_the_version_in_it()
     cluster.answer(first).unwrap();
     let reply = cluster.apply(numbered("another")).reply;
     assert!(matches!(reply, Reply::Rejected(Rejection::SeqReused { .. })), "{reply:?}");
+}
+
+#[test]
+fn a_group_of_version_2_gets_a_lineage_as_it_did_before_there_was_another() {
+    let mut cluster = cluster_of(2);
+    let of = |cluster: &Cluster| cluster.host(1).state(GROUP).unwrap().lineage();
+    cluster.until("it has one", |cluster| of(cluster).is_some());
+    assert_eq!(versions(&cluster), [2; 3]);
+}
+
+/// P12: a member that is not upgraded yet reads no metadata but plain text; it would have to stop.
+#[test]
+fn p12_an_old_member_is_never_given_metadata_that_it_does_not_read() {
+    overfill_an_old_group(|_| {});
+}
+
+/// The test above must be able to fail.
+#[cfg(feature = "planted-bugs")]
+#[test]
+#[should_panic(expected = "has no place for")]
+fn p12_a_leader_that_gives_an_old_member_what_it_does_not_read_is_noticed() {
+    overfill_an_old_group(|host| host.plant(tollgate_replica::Bug::OldFormatOverfilled));
+}
+
+fn overfill_an_old_group(plant: fn(&mut tollgate_replica::Host)) {
+    let mut cluster = cluster_of(2);
+    // All but one are new, and one of them leads.
+    for number in 2..=3 {
+        replace(&mut cluster, number, NEW);
+    }
+    if cluster.leader() == 1 {
+        cluster.crash(1);
+        cluster.until("another leads", |cluster| cluster.leader_now().is_some());
+        cluster.start(1);
+    }
+    let leader = cluster.leader();
+    assert_ne!(leader, 1);
+    plant(cluster.nodes.get_mut(&node(leader)).unwrap().host.as_mut().unwrap());
+    cluster.grant_lease(1, 600_000);
+    lock_with(&mut cluster, 1, ANY_BYTES);
+    work(&mut cluster, 7);
+    // Also after the old one has read it again.
+    replace(&mut cluster, 1, 2);
+    work(&mut cluster, 8);
+    for number in 1..=3 {
+        assert_eq!(shown(&cluster, number, 1).1, AS_TEXT, "node {number}");
+    }
+    // A repeat that comes later is a repeat, whatever it carries.
+    replace(&mut cluster, 1, NEW);
+    cluster.until("the group moves on", |cluster| versions(cluster) == [NEW; 3]);
+    lock_with(&mut cluster, 1, ANY_BYTES);
+    work(&mut cluster, 9);
+    assert_eq!(shown(&cluster, 1, 1).1, AS_TEXT, "what was kept stays as it is");
 }
 
 #[test]

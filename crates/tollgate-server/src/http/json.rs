@@ -4,11 +4,15 @@
 //! which no JSON library rounds; times (`int64`) as numbers. Both are read as either. A lease's id is read as `L-` and
 //! sixteen hex digits too, as people see it elsewhere; digits that may be meant so are not taken for another number. Of
 //! an enum the name is written without its prefix (`SHARED`), and read with or without it, in any case, or as its
-//! number. Invariant: a field that the message does not have is refused by name, so that a slip of the pen never does
-//! less than was meant. Not here: bytes and maps, which no message has that is served here.
+//! number. Bytes are base64. Invariant: a field that the message does not have is refused by name, so that a slip of
+//! the pen never does less than was meant. Not here: maps, which no message has that is served here.
 
 use super::error::bad_field;
 use super::query::pairs;
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
 use prost::Message;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage,
@@ -103,6 +107,8 @@ fn read_one(field: &FieldDescriptor, value: &Value, path: &str) -> Result<Field,
     match (&field.kind(), value) {
         (Kind::String, Value::String(text)) => Ok(Field::String(text.clone())),
         (Kind::String, _) => Err(bad_field(path, "send a text, in quotes")),
+        (Kind::Bytes, Value::String(text)) => read_base64(text, path).map(Field::Bytes),
+        (Kind::Bytes, _) => Err(bad_field(path, BASE64_WANTED)),
         (Kind::Bool, Value::Bool(set)) => Ok(Field::Bool(*set)),
         (Kind::Bool, _) => Err(bad_field(path, "send true or false")),
         (Kind::Uint64, Value::String(text)) if is_lease_id(field) && !is_decimal(text) => {
@@ -116,6 +122,23 @@ fn read_one(field: &FieldDescriptor, value: &Value, path: &str) -> Result<Field,
         (Kind::Message(of), _) => read_message(of.clone(), value, path).map(Field::Message),
         _ => Err(bad_field(path, "it can't be sent as JSON: use gRPC")),
     }
+}
+
+const BASE64_WANTED: &str = "send base64, in quotes";
+
+/// Written with padding, read with or without it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// As protobuf has it: either alphabet, with or without padding.
+fn read_base64(text: &str, path: &str) -> Result<Bytes, Error> {
+    let standard = text.replace('-', "+").replace('_', "/");
+    BASE64
+        .decode(standard)
+        .map(Bytes::from)
+        .map_err(|error| bad_field(path, &format!("{BASE64_WANTED}: {error}")))
 }
 
 /// Whether a field has the id of a lease.
@@ -217,6 +240,7 @@ fn write_one(kind: &Kind, value: &Field) -> Value {
         (_, Field::List(items)) => items.iter().map(|item| write_one(kind, item)).collect(),
         (_, Field::Bool(set)) => Value::Bool(*set),
         (_, Field::String(text)) => Value::String(text.clone()),
+        (_, Field::Bytes(bytes)) => Value::String(BASE64.encode(bytes)),
         (_, Field::U64(number)) => Value::String(number.to_string()),
         (_, Field::I64(number)) => (*number).into(),
         (_, Field::U32(number)) => (*number).into(),
@@ -238,6 +262,24 @@ mod tests {
 
     fn read<T: Message + Default>(name: &str, value: &Value) -> Result<T, Error> {
         typed(&read_body(message(name), value.to_string().as_bytes())?)
+    }
+
+    #[test]
+    fn bytes_are_base64_of_either_alphabet_with_or_without_padding() {
+        let read = |text: &str| read("LockRequest", &json!({ "metadata_bytes": text }));
+        for text in ["+/8A/w==", "+/8A/w", "-_8A_w==", "-_8A_w"] {
+            let request: v1::LockRequest = read(text).unwrap();
+            assert_eq!(request.metadata_bytes, b"\xfb\xff\0\xff", "{text}");
+        }
+        for wrong in ["?", "a", "+/8A/w===", "Zh=="] {
+            let error = read(wrong).map(|_: v1::LockRequest| ()).unwrap_err();
+            assert_eq!(error.field, "metadata_bytes", "{wrong}: {error:?}");
+            assert!(error.message.contains("send base64, in quotes"), "{error:?}");
+        }
+        let holder = v1::Holder { metadata_bytes: b"\xfb\xff\0\xff".to_vec(), ..Default::default() };
+        let mut told = DynamicMessage::new(message("Holder"));
+        told.transcode_from(&holder).unwrap();
+        assert_eq!(write(&told)["metadata_bytes"], "+/8A/w==");
     }
 
     #[test]

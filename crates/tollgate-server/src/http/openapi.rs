@@ -12,7 +12,7 @@ use super::page::PAGES;
 use prost_reflect::{FieldDescriptor, FileDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
-use tollgate_types::{ClientId, Metadata, NAMES_MAX, Name, Owner, SEQ_RANGES_MAX};
+use tollgate_types::{ClientId, Metadata, NAMES_MAX, Name, Owner, Reason, SEQ_RANGES_MAX};
 
 /// The description.
 pub(super) static TEXT: LazyLock<String> = LazyLock::new(|| document().to_string());
@@ -246,9 +246,14 @@ fn letters_max(field: &FieldDescriptor) -> Option<usize> {
         "name" | "names" | "near" | "prefix" => Some(Name::BYTES_MAX),
         "owner" => Some(Owner::BYTES_MAX),
         "client_id" => Some(ClientId::BYTES_MAX),
-        "metadata" | "reason" => Some(Metadata::BYTES_MAX),
+        "metadata" => Some(Metadata::BYTES_MAX),
+        "reason" => Some(Reason::BYTES_MAX),
         _ => None,
     }
+}
+
+fn bytes_max(field: &FieldDescriptor) -> Option<usize> {
+    (field.name() == "metadata_bytes").then_some(Metadata::BYTES_MAX)
 }
 
 fn elements_max(field: &FieldDescriptor) -> Option<usize> {
@@ -277,6 +282,16 @@ fn one(field: &FieldDescriptor, way: Way, schemas: &mut Map<String, Value>) -> V
             Some(max) => json!({ "type": "string", "maxLength": max }),
             None => json!({ "type": "string" }),
         },
+        (Kind::Bytes, Way::In) => {
+            // Either alphabet, and any padding.
+            let letters = bytes_max(field).map(|max| max.div_ceil(3) * 4);
+            let mut schema = json!({ "type": "string", "contentEncoding": "base64" });
+            if let Some(letters) = letters {
+                schema["maxLength"] = json!(letters);
+            }
+            schema
+        }
+        (Kind::Bytes, Way::Out) => json!({ "type": "string", "contentEncoding": "base64" }),
         (Kind::Uint64, Way::Out) => json!({ "type": "string", "pattern": "^[0-9]+$" }),
         (Kind::Int64, Way::In) => json!({
             "type": ["integer", "string"],
@@ -347,7 +362,7 @@ mod tests {
             for field in message.fields() {
                 match field.kind() {
                     Kind::Message(of) => gather(&of, into),
-                    Kind::Bytes | Kind::Float | Kind::Double => panic!("{} can't be said", field.full_name()),
+                    Kind::Float | Kind::Double => panic!("{} can't be said", field.full_name()),
                     _ => {}
                 }
             }

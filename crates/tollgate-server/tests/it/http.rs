@@ -1,6 +1,6 @@
 //! HTTP as a client speaks it, to a node of its own.
 
-mod served;
+pub(crate) mod served;
 
 use serde_json::{Value, json};
 use served::{Answered, Served};

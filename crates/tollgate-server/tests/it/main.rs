@@ -9,6 +9,7 @@ mod config;
 mod http;
 mod many_groups;
 mod membership;
+mod metadata;
 mod operators;
 mod over_groups;
 mod sessions;

@@ -10,6 +10,7 @@ use super::task::{Cancel, Grant, Locking, Step, Zombie};
 use super::{Client, ClientContext};
 use crate::fenced::{FencedWrite, STORES, fence_mode};
 use crate::front::{Ask, Lane};
+use crate::rng::Rng;
 use crate::types::At;
 use tollgate_check::{CallId, EndReason, Op, Outcome};
 use tollgate_core::{
@@ -17,8 +18,19 @@ use tollgate_core::{
     Request, Txn, Wait,
 };
 use tollgate_types::{
-    DurationMs, GroupId, LeaseId, Metadata, Mode, Name, Names, Owner, SeqRanges, Token, Value,
+    DurationMs, GroupId, LeaseId, Metadata, Mode, Name, Names, Owner, Reason, SeqRanges, Token, Value,
 };
+
+/// What a request carries for those who look at the lock: now and then something, and any bytes then. From a stream of
+/// its own, so that whatever else is drawn for a seed stays what it was.
+fn metadata(lease: LeaseId, request: &Request) -> Metadata {
+    let rng = &mut Rng::stream(lease.get(), "metadata", request.seq.get());
+    if !rng.percent(20) {
+        return Metadata::NONE;
+    }
+    let bytes: Vec<u8> = (0..rng.below(20)).map(|_| rng.bits().to_le_bytes()[0]).collect();
+    Metadata::new(bytes).expect("a few bytes are metadata")
+}
 
 impl Client {
     /// Takes a task's next step, if it is time.
@@ -119,7 +131,7 @@ impl Client {
             wait,
             lock_delay: DurationMs::from_ms(lock_delay_ms),
             max_hold: max_hold_ms.map(DurationMs::from_ms),
-            metadata: Metadata::NONE,
+            metadata: metadata(lease, &request),
             value: None,
             attended: single,
             request: Some(request.clone()),
@@ -449,7 +461,7 @@ impl Client {
 
     fn force(&mut self, name: Name, group: GroupId, token: Token, now: u64) {
         let op = Op::ForceRelease { name: name.clone(), token };
-        let reason = Metadata::new("in the way").expect("a short text is metadata");
+        let reason = Reason::new("in the way").expect("a short text is a reason");
         let command = Command::ForceRelease(ForceRelease { name, token, reason });
         self.make(group, Ask::Command(Box::new(command)), op, None, Why::Nobody, now);
     }

@@ -8,7 +8,7 @@ use crate::globals::Globals;
 use crate::lease_id;
 use crate::output::{self, Output};
 use crate::utc;
-use crate::view::{client_text, mode_json, permits_json, text};
+use crate::view::{base64_unless_text, client_text, mode_json, permits_json, text};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::ArgValueCompleter;
 use serde_json::{Value, json};
@@ -216,6 +216,7 @@ impl<'a> Told<'a> {
             "of": of,
             "fencing_token": self.claim.and_then(|claim| claim.token).map(text),
             "why": self.claim.map(|claim| claim.why.as_str()),
+            "metadata_base64": self.claim.and_then(|claim| base64_unless_text(&claim.metadata)),
             "reason": self.reason,
             "vacant": self.vacant,
         })

@@ -8,8 +8,8 @@ use tollgate_core::{
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limit, Limits, Lineage, LogTime, Metadata, Mode,
-    Name, Names, Owner, REVISION_END, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges, Slot, Token, Value,
-    WallTime,
+    Name, Names, Owner, REVISION_END, Reason, Revision, SEQ_RANGES_MAX, SLOTS, Seq, SeqRanges, Slot, Token,
+    Value, WallTime,
 };
 
 /// splitmix64: small, and good enough to pick test data.
@@ -104,7 +104,11 @@ fn arbitrary_address(rng: &mut Rng) -> Address {
 }
 
 fn arbitrary_metadata(rng: &mut Rng) -> Metadata {
-    Metadata::new(rng.text(0, Metadata::BYTES_MAX)).expect("made to be valid")
+    Metadata::new(rng.bytes(0, Metadata::BYTES_MAX)).expect("made to be valid")
+}
+
+fn arbitrary_reason(rng: &mut Rng) -> Reason {
+    Reason::new(rng.text(0, Reason::BYTES_MAX)).expect("made to be valid")
 }
 
 fn arbitrary_lease(rng: &mut Rng) -> LeaseId {
@@ -335,7 +339,7 @@ pub(crate) fn arbitrary_entry(rng: &mut Rng) -> Entry {
         8 => Command::ForceRelease(ForceRelease {
             name: arbitrary_name(rng),
             token: arbitrary_token(rng),
-            reason: arbitrary_metadata(rng),
+            reason: arbitrary_reason(rng),
         }),
         9 => Command::Txn(arbitrary_txn(rng)),
         10 => Command::SetLimits(Box::new(arbitrary_limits(rng))),

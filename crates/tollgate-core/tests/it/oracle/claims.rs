@@ -6,7 +6,7 @@ use tollgate_core::{
     Change, ClaimState, EndReason, Event, LockChange, RegisterChange, RegisterState, Reply, Resolution,
     WaitOutcome,
 };
-use tollgate_types::{Key, LogTime, Metadata, Mode, Name, Names, Revision, Token, Value};
+use tollgate_types::{Key, LogTime, Mode, Name, Names, Reason, Revision, Token, Value};
 
 impl Oracle {
     pub(super) fn claim(&self, id: Revision) -> &Claim {
@@ -208,10 +208,10 @@ impl Oracle {
 
     /// Ends a claim for good. The names that it had, to be settled.
     pub(super) fn end_claim(&mut self, id: Revision, reason: EndReason) -> Names {
-        self.end_claim_with_note(id, reason, &Metadata::NONE)
+        self.end_claim_with_note(id, reason, &Reason::NONE)
     }
 
-    fn end_claim_with_note(&mut self, id: Revision, reason: EndReason, note: &Metadata) -> Names {
+    fn end_claim_with_note(&mut self, id: Revision, reason: EndReason, note: &Reason) -> Names {
         self.next_revision();
         let claim = self.claim(id).clone();
         self.claims.retain(|other| other.create_revision != id);
@@ -241,7 +241,7 @@ impl Oracle {
         id: Revision,
         names: &[Name],
         reason: EndReason,
-        note: &Metadata,
+        note: &Reason,
     ) -> Vec<Name> {
         let all = self.claim(id).names.clone();
         let rest: Vec<Name> = all.as_slice().iter().filter(|name| !names.contains(name)).cloned().collect();
@@ -284,7 +284,7 @@ impl Oracle {
         self.events.push(Event { revision: self.revision, change: Change::Lock(change) });
     }
 
-    fn delete_event(&mut self, claim: &Claim, name: &Name, end: EndReason, note: &Metadata) {
+    fn delete_event(&mut self, claim: &Claim, name: &Name, end: EndReason, note: &Reason) {
         let vacant = !self.claims.iter().any(|other| other.names.contains(name));
         let (prev, end, note) = (Some(state_of(claim)), Some(end), note.clone());
         self.lock_event(claim, name, LockChange { prev, end, note, vacant, ..blank(claim, name) });
@@ -345,7 +345,7 @@ fn blank(claim: &Claim, name: &Name) -> LockChange {
         now: None,
         prev: None,
         end: None,
-        note: Metadata::NONE,
+        note: Reason::NONE,
         value: None,
         vacant: false,
     }

@@ -9,7 +9,7 @@ use tollgate_core::{
     ReleaseBy, ReleaseLock, Reply, Wait,
 };
 use tollgate_types::{
-    DurationMs, LeaseId, Limit, LogTime, Metadata, Mode, Name, Names, Owner, Revision, Seq, Token, Value,
+    DurationMs, LeaseId, Limit, LogTime, Mode, Name, Names, Owner, Reason, Revision, Seq, Token, Value,
 };
 
 fn about_acquire(acquire: &AcquireLock) -> Option<About> {
@@ -427,7 +427,7 @@ impl Oracle {
             let of_claim =
                 names.iter().zip(ids).filter(|(_, other)| *other == id).map(|(name, _)| name.clone());
             let of_claim: Vec<Name> = of_claim.collect();
-            changed.extend(self.give_back(*id, &of_claim, EndReason::Released, &Metadata::NONE));
+            changed.extend(self.give_back(*id, &of_claim, EndReason::Released, &Reason::NONE));
         }
         Reply::Released { revision: self.revision }
     }

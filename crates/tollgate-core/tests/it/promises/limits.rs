@@ -8,7 +8,7 @@ use tollgate_core::{
     AcquireLock, Bug, Change, Command, Event, ForceRelease, KeySelector, Op, RegisterState, Rejection, Reply,
     Watch,
 };
-use tollgate_types::{DurationMs, Limit, Limits, LogTime, Metadata, Mode, Token, Value};
+use tollgate_types::{DurationMs, Limit, Limits, LogTime, Metadata, Mode, Reason, Token, Value};
 
 /// To what a limit is lowered: not its least value, so that it is seen to be used.
 const VALUE: u64 = 20;
@@ -22,11 +22,13 @@ fn drive(limit: Limit, bug: Option<Bug>) -> Result<(), String> {
     match limit {
         Limit::NameBytes => drive.size(|size| lock(1, &"n".repeat(bytes(size)))),
         Limit::MetadataBytes => {
-            let text = |size| Metadata::new(vec![b'm'; bytes(size)]).expect("short");
+            // Bytes count, whatever they are.
+            let metadata = |size| Metadata::new(vec![b'\n'; bytes(size)]).expect("short");
             drive.size(|size| {
-                Command::AcquireLock(AcquireLock { metadata: text(size), ..acquire(1, &["jobs"]) })
+                Command::AcquireLock(AcquireLock { metadata: metadata(size), ..acquire(1, &["jobs"]) })
             })?;
-            let (name, token, reason) = (name("jobs"), Token::new(1).expect("above 0"), text(VALUE + 1));
+            let (name, token) = (name("jobs"), Token::new(1).expect("above 0"));
+            let reason = Reason::new(vec![b'm'; bytes(VALUE + 1)]).expect("short");
             drive.refuses(&[], Command::ForceRelease(ForceRelease { name, token, reason }))
         }
         Limit::NamesPerRequest => drive.size(|count| {

@@ -14,8 +14,8 @@ use tollgate_core::{
     Sort, Txn, Wait,
 };
 use tollgate_types::{
-    Address, ClientId, DurationMs, GroupId, GroupMap, LeaseId, Limits, Metadata, Mode, SeqRanges, Slot,
-    Token, Value,
+    Address, ClientId, DurationMs, GroupId, GroupMap, LeaseId, Limits, Mode, Reason, SeqRanges, Slot, Token,
+    Value,
 };
 
 const GROUPS: u32 = 3;
@@ -102,7 +102,7 @@ impl World {
                 let (release_if_granted, asks_max, acked) = (true, None, SeqRanges::default());
                 Command::CancelWait(CancelWait { lease: id, target, release_if_granted, asks_max, acked })
             }
-            6 => Command::ForceRelease(ForceRelease { name: name(text), token, reason: Metadata::NONE }),
+            6 => Command::ForceRelease(ForceRelease { name: name(text), token, reason: Reason::NONE }),
             7 => {
                 let (name, value) = (name(text), Value::new("v").expect("short"));
                 Command::Proclaim(Proclaim { name, lease: id, owner, token, value, request })

@@ -21,7 +21,7 @@ use tollgate_core::{
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, Key, LeaseId, Limit, Limits, Lineage, LogTime, Metadata, Name, Names,
-    Owner, SEQ_RANGES_MAX, Seq, SeqRanges, Slot, Token, Value, WallTime,
+    Owner, Reason, SEQ_RANGES_MAX, Seq, SeqRanges, Slot, Token, Value, WallTime,
 };
 
 /// Where acked seqs lie that no request ever had: many gaps, to meet the bound on ranges.
@@ -41,7 +41,7 @@ pub(super) struct Generator {
     resume_chance: u64,
     /// How often a repeat carries the seq of another request, in percent. Never in most sequences, as above.
     reuse_chance: u64,
-    /// The group begins with the rules of version 1.
+    /// The group begins with the rules of an older version.
     old: bool,
     /// The limits in force are small ones.
     narrow: bool,
@@ -56,6 +56,7 @@ pub(super) struct Generator {
     client_ids: Vec<ClientId>,
     addresses: Vec<Address>,
     metadata: Vec<Metadata>,
+    reasons: Vec<Reason>,
     values: Vec<Value>,
     /// The last seq given out, per lease.
     seqs: BTreeMap<LeaseId, u64>,
@@ -100,6 +101,7 @@ impl Generator {
             client_ids: texts::client_ids(),
             addresses: texts::addresses(),
             metadata: texts::metadata(),
+            reasons: texts::reasons(),
             values: texts::values(),
             seqs: BTreeMap::new(),
             past: Vec::new(),
@@ -135,8 +137,9 @@ impl Generator {
         self.pass_time(oracle);
         let grant_chance = [90, 40, 0, 0][oracle.home_lease_ids().len().min(3)];
         let repeat = !self.past.is_empty() && self.rng.percent(9);
-        let command = if self.old && self.rng.percent(3) {
-            Command::RaiseApplyVersion(APPLY_VERSION_SUPPORTED)
+        let mut command = if self.old && self.rng.percent(3) {
+            let step_by_step = oracle.version() == 1 && self.entries_left.is_multiple_of(2);
+            Command::RaiseApplyVersion(if step_by_step { 2 } else { APPLY_VERSION_SUPPORTED })
         } else if repeat {
             self.repeat()
         } else if self.rng.percent(grant_chance) {
@@ -145,6 +148,10 @@ impl Generator {
             let command = self.command(oracle);
             self.part(command)
         };
+        if oracle.version() < 3 {
+            // As whoever proposes it does. What else a format has no place for is ignored by the rules.
+            command.fit_into(2);
+        }
         let restore = [self.restore(), self.restore()];
         let resume = self.resume();
         // Any number: nothing may depend on it.

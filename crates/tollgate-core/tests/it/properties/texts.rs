@@ -1,6 +1,6 @@
 //! The few names, keys and owners that sequences are made of: few, so that they meet.
 
-use tollgate_types::{Address, ClientId, Key, LeaseId, Metadata, Name, Owner, Value};
+use tollgate_types::{Address, ClientId, Key, LeaseId, Metadata, Name, Owner, Reason, Value};
 
 /// Mostly used as a semaphore, so that not every second request meets the other kind.
 pub(super) const SEMAPHORE: &str = "sem";
@@ -40,8 +40,14 @@ pub(super) fn addresses() -> Vec<Address> {
     ["", "10.0.0.1:7"].iter().map(|address| Address::new(address).expect("a good address")).collect()
 }
 
+/// Nothing, text, and bytes that are none.
 pub(super) fn metadata() -> Vec<Metadata> {
-    ["", "why", "because"].iter().map(|text| Metadata::new(text).expect("good metadata")).collect()
+    let bytes: [&[u8]; 3] = [b"", b"why\n", b"\xff\0because"];
+    bytes.iter().map(|bytes| Metadata::new(bytes).expect("good metadata")).collect()
+}
+
+pub(super) fn reasons() -> Vec<Reason> {
+    ["", "why", "because"].iter().map(|text| Reason::new(text).expect("a good reason")).collect()
 }
 
 pub(super) fn values() -> Vec<Value> {

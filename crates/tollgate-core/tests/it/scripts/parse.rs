@@ -12,7 +12,7 @@ use tollgate_core::{
 };
 use tollgate_types::{
     Address, ClientId, DurationMs, Invalid, LeaseId, Limit, Limits, Lineage, Metadata, Mode, Name, Names,
-    Owner, Revision, Seq, SeqRanges, Slot, Token, Value,
+    Owner, Reason, Revision, Seq, SeqRanges, Slot, Token, Value,
 };
 
 /// What a line asks for.
@@ -212,7 +212,7 @@ fn force(words: &mut Words) -> Result<Command, String> {
     Ok(Command::ForceRelease(ForceRelease {
         name: valid(Name::new(words.next("the name")?))?,
         token: token(words)?.ok_or("token= is missing")?,
-        reason: valid(Metadata::new(words.flag("reason").unwrap_or_default()))?,
+        reason: valid(Reason::new(words.flag("reason").unwrap_or_default()))?,
     }))
 }
 

@@ -5,7 +5,7 @@ use tollgate_core::{
     BlockedBy, BlockedWait, Blocker, Change, ClaimState, Closed, EndReason, Event, HolderView, LeaseView,
     LockChange, LockView, RegisterChange, RegisterView, StubView, UnackedEnd, WaiterView,
 };
-use tollgate_types::{LeaseId, Metadata, Mode, Owner, Revision, Value};
+use tollgate_types::{LeaseId, Mode, Owner, Revision, Value};
 
 /// A place in the queue that an answer gave to the waiter with that revision.
 pub(super) type Place = (Revision, u64);
@@ -112,7 +112,8 @@ pub(super) fn reason(end: EndReason) -> &'static str {
     }
 }
 
-fn quoted(what: &str, text: &Metadata) -> String {
+fn quoted(what: &str, text: &impl std::fmt::Display) -> String {
+    let text = text.to_string();
     if text.is_empty() { String::new() } else { format!(" {what}=\"{text}\"") }
 }
 

@@ -120,7 +120,7 @@ fn frames_that_are_dropped_doubled_or_swapped_are_noticed() {
 fn what_is_not_a_snapshot_of_this_version_is_named() {
     let records = records_of(&bytes_of(&Replica::new(&Limits::DEFAULT, None).state));
     // Tag, mark, format version, log time 0, revision 0, apply version.
-    assert_eq!(records[..9], *b"\x01TGSN\x02\x00\x00\x02");
+    assert_eq!(records[..9], *b"\x01TGSN\x03\x00\x00\x03");
     let with = |at: usize, byte| {
         let mut other = records.clone();
         other[at] = byte;
@@ -129,20 +129,22 @@ fn what_is_not_a_snapshot_of_this_version_is_named() {
     for at in 1..=4 {
         assert_eq!(with(at, b'?'), SnapshotError::NotASnapshot, "byte {at} of the mark");
     }
-    for found in [0, 3, 0xff] {
-        let source = DecodeError::UnsupportedVersion { what: "snapshot", found, supported: 2 };
+    for found in [0, 4, 0xff] {
+        let source = DecodeError::UnsupportedVersion { what: "snapshot", found, supported: 3 };
         assert_eq!(with(5, found), SnapshotError::Record { frame: 0, source });
     }
     assert_eq!(with(8, 0), SnapshotError::Inconsistent("there is no apply version 0".to_owned()));
-    for version in [3, 0x7f] {
+    for version in [4, 0x7f] {
         let error = with(8, version);
-        assert_eq!(error, SnapshotError::ApplyVersion { found: version.into(), known: 2 });
-        let says = format!("apply version {version} is not supported: this binary knows 1 to 2, upgrade it");
+        assert_eq!(error, SnapshotError::ApplyVersion { found: version.into(), known: 3 });
+        let says = format!("apply version {version} is not supported: this binary knows 1 to 3, upgrade it");
         assert_eq!(error.to_string(), says);
     }
     // One state has one encoding.
-    let says = "no state of apply version 1 is written in format 2";
-    assert_eq!(with(8, 1), SnapshotError::Inconsistent(says.to_owned()));
+    for version in [1, 2] {
+        let says = format!("no state of apply version {version} is written in format 3");
+        assert_eq!(with(8, version), SnapshotError::Inconsistent(says));
+    }
     assert_eq!(error_of(b""), SnapshotError::Truncated);
     assert_eq!(error_of(&framed(b"")), SnapshotError::NotASnapshot);
     assert_eq!(error_of(&framed(b"\x06\x01a")), SnapshotError::NotASnapshot);

@@ -6,16 +6,24 @@ use crate::commands::{
     Replica, acquire, confirm, end_stub, grant, lock, name, owner, put, register, request, revoke, stub, txn,
 };
 use std::sync::Arc;
-use tollgate_core::{AcquireLock, Command, ForceRelease, State, Wait};
-use tollgate_types::{DurationMs, GroupId, GroupMap, Limits, Lineage, Metadata, Token, Value};
+use tollgate_core::{AcquireLock, Command, Entry, ForceRelease, State, Wait};
+use tollgate_types::{
+    DurationMs, GroupId, GroupMap, Limits, Lineage, LogTime, Metadata, Reason, Token, Value,
+};
 
 /// A little of everything: every kind of record is there.
 pub(super) fn state() -> State {
-    filled(|limits| {
-        let mut replica = Replica::new(limits, None);
-        replica.at(0, Command::SetLineage(Lineage::new(7).expect("above 0")));
-        replica
-    })
+    filled(|limits| with_lineage(Replica::new(limits, None)))
+}
+
+/// The same at version 2.
+fn state_of_version_2() -> State {
+    filled(|limits| with_lineage(Replica::at_version(2, limits)))
+}
+
+fn with_lineage(mut replica: Replica) -> Replica {
+    replica.at(0, Command::SetLineage(Lineage::new(7).expect("above 0")));
+    replica
 }
 
 /// The same at version 1, as binaries wrote it that knew no other.
@@ -36,7 +44,7 @@ fn filled(replica: impl FnOnce(&Limits) -> Replica) -> State {
     replica.at(6, Command::AcquireLock(busy));
     let lock_delay = DurationMs::from_ms(9);
     replica.at(6, Command::AcquireLock(AcquireLock { lock_delay, ..acquire(300, &["c"]) }));
-    let (token, reason) = (Token::new(3).expect("above 0"), Metadata::new("why").expect("short"));
+    let (token, reason) = (Token::new(3).expect("above 0"), Reason::new("why").expect("short"));
     replica.at(6, Command::ForceRelease(ForceRelease { name: name("c"), token, reason }));
     replica.at(6, txn(vec![put("k", b"v", Some(300))]));
     // Lease 2 is due at 8. Of its two claims an entry reaps one, and the command that asks for d the other: e is left
@@ -154,9 +162,76 @@ fn golden_of_format_2() -> Vec<u8> {
 #[test]
 fn golden_bytes_of_format_2_hold_and_load() {
     let golden = golden_of_format_2();
+    assert_eq!(hex(&records_of(&bytes_of(&state_of_version_2()))), hex(&golden));
+    let loaded = load(&framed(&golden)).expect("the golden snapshot loads");
+    assert_eq!(bytes_of(&loaded), framed(&golden));
+}
+
+/// What format 3 writes otherwise than format 2: versions 3 in the head.
+fn golden_of_format_3() -> Vec<u8> {
+    let mut golden = golden_of_format_2();
+    assert_eq!((golden[5], golden[8]), (2, 2), "format and apply version");
+    (golden[5], golden[8]) = (3, 3);
+    golden
+}
+
+/// Once e is granted, lease 300 takes q at 9, with metadata that is no text: a claim, and an event of it.
+const GOLDEN_CLAIM_OF_ANY_BYTES: &str =
+    "03 01 ac02 01 0171 00 03 0aff00 00 0e 0e 0e 01 09 ffffffffffffffffff01 00 00 00 01 00";
+const GOLDEN_EVENT_OF_ANY_BYTES: &str = "07 0e 11 01 0171 ac02 00 03 0aff00 0e 00 0e 00 0e 01 00";
+
+fn any_bytes() -> Metadata {
+    Metadata::new(b"\n\xff\0").expect("short")
+}
+
+#[cfg(not(feature = "next-version"))]
+#[test]
+fn golden_bytes_of_format_3_hold_and_load() {
+    let golden = golden_of_format_3();
     assert_eq!(hex(&records_of(&bytes_of(&state()))), hex(&golden));
     let loaded = load(&framed(&golden)).expect("the golden snapshot loads");
     assert_eq!(bytes_of(&loaded), framed(&golden));
+    let mut state = state();
+    let taken = AcquireLock { metadata: any_bytes(), ..acquire(300, &["q"]) };
+    state.apply(Entry::new(LogTime::from_ms(9), Command::AcquireLock(taken)));
+    let records = hex(&records_of(&bytes_of(&state)));
+    for line in [GOLDEN_CLAIM_OF_ANY_BYTES, GOLDEN_EVENT_OF_ANY_BYTES] {
+        assert!(records.contains(&hex(&unhex(line))), "{line} in {records}");
+    }
+    let loaded = load(&bytes_of(&state)).expect("it loads");
+    assert_eq!(bytes_of(&loaded), bytes_of(&state));
+}
+
+/// P12: what a binary that knows format 2 refuses, this one refuses in a snapshot of format 2 as well, and never
+/// writes.
+#[test]
+fn p12_snapshots_of_formats_before_3_have_no_metadata_but_plain_text() {
+    let map = Arc::new(GroupMap::single());
+    for version in [1, 2] {
+        let limits = Limits::DEFAULT;
+        let mut replica = match version {
+            1 => Replica::at_version_1(&limits, GroupId::MAP, &map, None),
+            _ => Replica::at_version(version, &limits),
+        };
+        replica.at(1, grant(300, 10_000));
+        let metadata = Metadata::new("abc").expect("short");
+        replica.at(1, Command::AcquireLock(AcquireLock { metadata, ..acquire(300, &["q"]) }));
+        let good = records_of(&bytes_of(&replica.state));
+        let places: Vec<usize> = (0..good.len() - 2).filter(|at| good[*at..].starts_with(b"abc")).collect();
+        assert_eq!(places.len(), 2, "the claim's, and its event's");
+        for place in places {
+            let mut bad = good.clone();
+            bad[place + 1] = b'\n';
+            let refused = load(&framed(&bad)).map(|_| ()).unwrap_err().to_string();
+            assert!(refused.contains("metadata has the control character 0x0a at byte 1"), "{refused}");
+            bad[place + 1] = 0xff;
+            assert!(load(&framed(&bad)).is_err());
+        }
+        let taken = AcquireLock { metadata: any_bytes(), ..acquire(300, &["r"]) };
+        replica.at(2, Command::AcquireLock(taken));
+        let written = std::panic::catch_unwind(|| bytes_of(&replica.state));
+        assert!(written.is_err(), "a state of version {version} has no such metadata");
+    }
 }
 
 #[test]

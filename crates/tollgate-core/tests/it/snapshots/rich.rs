@@ -10,7 +10,9 @@ use tollgate_core::{
     AcquireLock, Command, ConvertLock, EndReason, Entry, ForceRelease, Op, Proclaim, Rejection,
     RejectionCode, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Reply, Txn, Wait,
 };
-use tollgate_types::{DurationMs, GroupId, GroupMap, Limits, Metadata, Mode, Owner, SeqRanges, Token, Value};
+use tollgate_types::{
+    DurationMs, GroupId, GroupMap, Limits, Metadata, Mode, Owner, Reason, SeqRanges, Token, Value,
+};
 
 pub(super) struct Rich {
     pub(super) limits: Limits,
@@ -108,7 +110,7 @@ impl Rich {
         let lock_delay = DurationMs::from_ms(30_000);
         let closing = Command::AcquireLock(AcquireLock { lock_delay, ..acquire(3, &["closed"]) });
         let Reply::Acquired { token, .. } = self.apply(closing) else { panic!("it is free") };
-        let reason = Metadata::new("stuck").expect("a good reason");
+        let reason = Reason::new("stuck").expect("a good reason");
         self.apply(Command::ForceRelease(ForceRelease { name: name("closed"), token, reason }));
         self.queued(Command::AcquireLock(AcquireLock {
             request: request(509),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tollgate_core::{Change, Event, RegisterState};
 use tollgate_node::{Answer, Sink};
+use tollgate_proto::convert::metadata_fields_len;
 use tollgate_replica::WatchNumber;
 use tollgate_types::Value;
 
@@ -73,7 +74,7 @@ fn length_of_event(event: &Event) -> usize {
     let texts = match &event.change {
         Change::Lock(it) => {
             let said = it.value.as_ref().map_or(0, Value::len);
-            it.name.len() + it.owner.len() + it.metadata.len() + it.note.len() + said
+            it.name.len() + it.owner.len() + metadata_fields_len(&it.metadata) + it.note.len() + said
         }
         Change::Register(it) => {
             it.key.len() + it.now.as_ref().map_or(0, of_register) + it.prev.as_ref().map_or(0, of_register)

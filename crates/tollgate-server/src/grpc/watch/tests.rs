@@ -9,7 +9,7 @@ use tollgate_core::{Change, LockChange};
 use tollgate_node::{Bootstrap, NoMeter, Node, NodeClock, NodeSettings};
 use tollgate_proto::v1;
 use tollgate_replica::{EngineConfig, HostConfig, Members};
-use tollgate_types::{ClusterId, GroupMap, LeaseId, Limits, Metadata, Name, NodeId, Owner};
+use tollgate_types::{ClusterId, GroupMap, LeaseId, Limits, Metadata, Name, NodeId, Owner, Reason};
 
 const GROUP: GroupId = GroupId::new(0);
 
@@ -45,7 +45,7 @@ fn events(revisions: std::ops::Range<u64>) -> Answer {
             now: None,
             prev: None,
             end: None,
-            note: Metadata::NONE,
+            note: Reason::NONE,
             value: None,
             vacant: true,
         };

@@ -4,6 +4,7 @@ use super::{Cli, Ended, shared, until};
 use crate::cluster::{self, BINARY, Cluster, Making};
 use serde_json::Value;
 use std::process::{Command, Stdio};
+use tollgate_client::Client;
 
 /// A holder and a waiter of one lock.
 fn busy(cli: &Cli, name: &str) -> (super::Running, super::Running) {
@@ -13,6 +14,48 @@ fn busy(cli: &Cli, name: &str) -> (super::Running, super::Running) {
     let waiter = cli.start(&["run", name, "--wait", "60s", "--", "true"]);
     cli.until_counts(name, (1, 1));
     (holder, waiter)
+}
+
+/// None of the bytes that a client chose reaches a terminal as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metadata_of_any_bytes_is_shown_escaped_and_told_to_programs_exactly() {
+    let cli = shared();
+    let client = Client::connect(cli.endpoints.split(',')).await.unwrap();
+    let session = client.session().open().await.unwrap();
+    let json = "{\n  \"build\": 42\n}";
+    let text = session.lock("looking/metadata/text").metadata(json).acquire().await.unwrap();
+    let bytes = session.lock("looking/metadata/bytes").metadata(b"a\x1b[2J\n\xff").acquire().await.unwrap();
+    let line_break = session.lock("looking/metadata/why").why("a\nb").acquire().await;
+    assert!(line_break.unwrap_err().to_string().contains("control character 0x0a"));
+    let watch = cli.start(&["watch", "--prefix", "looking/metadata/", "--from", "1"]);
+    until("both grants are told", || watch.stdout().matches("looking/metadata/").count() == 2);
+    let told = |name: &str| {
+        [
+            cli.call(&["ls", name]).with(0).stdout,
+            cli.call(&["get", name]).with(0).stdout,
+            cli.call(&["explain", name]).with(0).stdout,
+            cli.call(&["run", name, "--try", "--", "true"]).with(75).stderr,
+            watch.stdout(),
+        ]
+    };
+    for (name, shown) in [
+        ("looking/metadata/text", r#"{\u{a}  "build": 42\u{a}}"#),
+        ("looking/metadata/bytes", r"a\u{1b}[2J\u{a}\xff"),
+    ] {
+        for output in told(name) {
+            assert!(output.contains(shown) && !output.contains('\u{1b}'), "{output:?}");
+        }
+    }
+    let holder = |name: &str| cli.call(&["get", name, "-o", "json"]).with(0).json()["holders"][0].clone();
+    let told = holder("looking/metadata/text");
+    assert_eq!((&told["why"], &told["metadata_base64"]), (&Value::from(json), &Value::Null));
+    let told = holder("looking/metadata/bytes");
+    assert_eq!(told["why"], r"a\u{1b}[2J\u{a}\xff");
+    assert_eq!(told["metadata_base64"], "YRtbMkoK/w==");
+    let seen = client.get_lock("looking/metadata/bytes").await.unwrap();
+    assert_eq!(seen.holders[0].metadata, b"a\x1b[2J\n\xff");
+    assert_eq!(client.get_lock("looking/metadata/text").await.unwrap().holders[0].metadata, json.as_bytes());
+    drop((text, bytes));
 }
 
 /// Ids, tokens and revisions are strings, and leases `L-` and sixteen hex digits.

@@ -170,7 +170,7 @@ impl Generator {
         };
         let name = if self.rng.percent(10) { self.rng.pick(&self.names).clone() } else { name };
         let token = if self.rng.percent(25) { self.stale_token() } else { token };
-        Command::ForceRelease(ForceRelease { name, token, reason: self.rng.pick(&self.metadata).clone() })
+        Command::ForceRelease(ForceRelease { name, token, reason: self.rng.pick(&self.reasons).clone() })
     }
 
     pub(super) fn proclaim(&mut self, oracle: &Oracle) -> Command {
