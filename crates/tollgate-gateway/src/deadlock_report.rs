@@ -41,7 +41,7 @@ impl Router {
                     whole.found += part.found;
                     whole.deadlocks.extend(part.deadlocks);
                 }
-                (node, Err(error)) => drop(missing.insert(node, error.message)),
+                (node, Err(error)) => drop(missing.insert(node, why_of(node, error.message))),
             }
         }
         whole.deadlocks.sort_by_key(|deadlock| deadlock.ago_ms);
@@ -66,6 +66,14 @@ impl Router {
             admin.deadlocks(request).await
         });
         asked.await.map(tonic::Response::into_inner)
+    }
+}
+
+/// Why a node could not be asked, told beside its id.
+fn why_of(node: NodeId, message: String) -> String {
+    match message.strip_prefix(&format!("node {node} ")) {
+        Some(rest) => format!("it {rest}"),
+        None => message,
     }
 }
 

@@ -48,6 +48,7 @@ pub async fn locks(
         return passed_on(relay, request, |mut node, request| async move { node.list_locks(request).await })
             .await;
     }
+    refuse_where_closed(router)?;
     let mut next = Some(ListLocks::read(&request, &router.map())?);
     let mut response = ListLocksResponse::default();
     while let Some(list) = next {
@@ -78,6 +79,7 @@ pub async fn leases(
         return passed_on(relay, request, |mut node, request| async move { node.lease_list(request).await })
             .await;
     }
+    refuse_where_closed(router)?;
     let mut next = Some(LeaseList::read(&request, &router.map())?);
     let mut response = LeaseListResponse::default();
     while let Some(list) = next {
@@ -108,6 +110,7 @@ pub async fn explain(
         return passed_on(relay, request, |mut node, request| async move { node.explain(request).await })
             .await;
     }
+    refuse_where_closed(router)?;
     let explain = Explain::read(&request, &router.map())?;
     if let Some(reader) = from.reader_elsewhere(router, explain.group, Consistency::Linearizable) {
         let read = async |channel| node(channel).explain(passing_on(request)).await;
@@ -120,6 +123,11 @@ pub async fn explain(
     let homes = router.homes(explain.leases(&seen), Consistency::Linearizable).await;
     let leader = router.status().borrow().leader(explain.group);
     Ok(explain.response(&seen, &homes, &header, leader))
+}
+
+/// Refuses what a witness, or a node that was removed, is asked for.
+fn refuse_where_closed(router: &Router) -> Result<(), Error> {
+    router.closed().map_or(Ok(()), Err)
 }
 
 /// Has a node read it: a gateway has no state.

@@ -107,8 +107,8 @@ const fn counts_records(limit: Limit) -> bool {
 /// True for the refusal of a request, or of its answer, that is larger than a limit, which it will always be. Not true
 /// where others may make room, nor of a repeat, which is told no more of the limit than the code.
 pub fn is_too_large(error: &Error) -> bool {
-    let counts = |limit: &&Limit| limit.name() == error.limit && counts_records(**limit);
-    error.reason() == ErrorReason::LimitExceeded && !Limit::ALL.iter().any(|limit| counts(&limit))
+    let counts = |limit: &Limit| limit.name() == error.limit && counts_records(*limit);
+    error.reason() == ErrorReason::LimitExceeded && !Limit::ALL.iter().any(counts)
 }
 
 fn add_details(error: &mut Error, rejection: &Rejection) {

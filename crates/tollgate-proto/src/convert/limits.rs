@@ -24,8 +24,8 @@ pub fn read_limits(field: &'static str, given: &[v1::Limit], base: &Limits) -> R
     Ok(limits)
 }
 
-/// The limits of a group as far as a node told them: one of a newer version tells some that are unknown here, and one of
-/// an older version does not tell all.
+/// The limits of a group as far as a node told them: one of a newer version tells some that are unknown here, and one
+/// of an older version does not tell all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToldLimits([Option<u64>; Limit::ALL.len()]);
 

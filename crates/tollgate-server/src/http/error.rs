@@ -1,7 +1,7 @@
 //! Errors as HTTP shows them: the status that gRPC's own gateway would give, and all details in the body.
 //!
-//! Two are told apart by more than their code. A request that is too large is never right, so it has another status than
-//! one that may be tried again later. And a node that does not have the group has not looked for the lease, so it does
+//! Two are told apart by more than their code. A request that is too large is never right, so it has another status
+//! than one that may be tried again later. A node that does not have the group has not looked for the lease, so it does
 //! not say "not found", by which a client would take its lease for ended.
 //!
 //! Not here: what went wrong (`tollgate_proto::v1::Error` says it).

@@ -44,8 +44,8 @@ pub(super) static PAGES: [Page; 4] = [
         path: "/readyz",
         what: What::Ready,
         says: "Whether the node can serve: every group has a leader that a quorum confirms within a second, the node \
-               is not stopping, its disk is not full, and it is no witness. Else 503, and the body says which group and \
-               why. With `?verbose` it tells of all groups; with `?member` a witness that can vote is ready, too.",
+               is not stopping, its disk is not full, and it is no witness. Else 503, and the body says which group \
+               and why. With `?verbose` it tells of all groups; with `?member` a witness that can vote is ready, too.",
         kinds: &[JSON],
     },
     Page {

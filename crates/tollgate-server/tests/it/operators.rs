@@ -206,6 +206,8 @@ async fn a_witness_is_not_ready_for_clients_and_none_takes_its_refusal_for_the_e
     let (status, body) = http(&cluster, 2, "POST /v1/lease/keep-alive", r#"{"id": "7"}"#).await;
     assert_eq!(status, 503, "{body}");
     assert!(body.contains("NO_SUCH_GROUP"), "{body}");
+    let (status, body) = http(&cluster, 2, "GET /v1/locks", "").await;
+    assert!(status == 503 && body.contains("leader_address"), "a list names a full member: {status} {body}");
     // Of the node as a member.
     let (status, body) = http(&cluster, 2, "GET /readyz?member", "").await;
     assert_eq!(status, 200, "{body}");

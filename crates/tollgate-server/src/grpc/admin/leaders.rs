@@ -80,8 +80,8 @@ impl Leaders {
         }
     }
 
-    /// Asks another node, which leads the group as far as is known. If it falls silent because somebody else has come to
-    /// lead, `succeeded` says what that means.
+    /// Asks another node, which leads the group as far as is known. If it falls silent because somebody else has come
+    /// to lead, `succeeded` says what that means.
     async fn pass_on<T, F>(
         &self,
         group: GroupId,
