@@ -170,11 +170,11 @@ mod tests {
     fn p16_what_waits_is_bounded_by_its_bytes_too() {
         let (log, _never_run) = LockLog::new();
         let group = GroupId::new(0);
-        let long = Note { note: Metadata::new("x".repeat(4_096)).unwrap(), ..note() };
-        let fit = WAITING_BYTES_MAX / bytes_of(&long);
+        let wordy = Note { note: Metadata::new("x".repeat(4_096)).unwrap(), ..note() };
+        let fit = WAITING_BYTES_MAX / bytes_of(&wordy);
         assert!(fit < WAITING_MAX);
         for _ in 0..fit + 3 {
-            log.add(group, vec![long.clone()]);
+            log.add(group, vec![wordy.clone()]);
         }
         assert_eq!(log.count.waiting.load(Ordering::SeqCst), fit);
         assert_eq!(log.count.left_out.load(Ordering::SeqCst), 3);
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn how_much_was_left_out_is_said_though_no_line_follows() {
         let (log, _never_run) = LockLog::new();
-        let (said, heard) = std::sync::mpsc::channel();
+        let (saying, heard) = std::sync::mpsc::channel();
         let (lines, written) = std::sync::mpsc::channel();
         let log = LockLog { lines, ..log };
         let count = Arc::clone(&log.count);
@@ -191,7 +191,7 @@ mod tests {
         log.add(group, vec![note(); WAITING_MAX]);
         log.add(group, vec![note(); 2]);
         std::thread::spawn(move || {
-            while let Some((_, notes)) = next(&written, &count, |lines| said.send(lines).unwrap()) {
+            while let Some((_, notes)) = next(&written, &count, |left_out| saying.send(left_out).unwrap()) {
                 count.bytes.fetch_sub(notes.iter().map(bytes_of).sum(), Ordering::SeqCst);
                 count.waiting.fetch_sub(notes.len(), Ordering::SeqCst);
             }

@@ -456,7 +456,7 @@ impl Writer<'_> {
         self.seq_ranges(acked);
         match scope {
             Scope::Unsaid => {
-                assert!(format == FORMAT_1, "format {format} says how much a command is of a request")
+                assert!(format == FORMAT_1, "format {format} says how much a command is of a request");
             }
             Scope::Whole | Scope::PartOf(_) if format == FORMAT_1 => {
                 panic!("format 1 has no scope of a request")

@@ -49,9 +49,9 @@ mod tests {
     use tollgate_proto::v1::{self, ErrorReason, operation::Op};
     use tollgate_types::{Address, GroupMap, Name};
 
-    fn request(all_names: &[&str]) -> Option<v1::Request> {
+    fn request(all_names: &[&str]) -> v1::Request {
         let all_names = all_names.iter().map(ToString::to_string).collect();
-        Some(v1::Request { seq: 3, all_names, ..v1::Request::default() })
+        v1::Request { seq: 3, all_names, ..v1::Request::default() }
     }
 
     fn refused(op: &Op, map: &GroupMap) -> Option<String> {
@@ -77,12 +77,12 @@ mod tests {
         let all = [one.as_str(), two.as_str(), other.as_str()];
         let lock = |names: &[&str]| {
             let names = names.iter().map(ToString::to_string).collect();
-            let request = request(&all);
+            let request = Some(request(&all));
             Op::Lock(v1::LockRequest { names, lease_id: 7, request, ..v1::LockRequest::default() })
         };
         let unlock = |names: &[&str]| {
             let names = names.iter().map(ToString::to_string).collect();
-            let request = request(&all);
+            let request = Some(request(&all));
             Op::Unlock(v1::UnlockRequest { names, lease_id: 7, request, ..v1::UnlockRequest::default() })
         };
         let field = Some("request.all_names".to_owned());
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn p10_what_is_never_taken_apart_is_no_part() {
         let (name, lease_id, fencing_token) = ("a".to_owned(), 7, 5);
-        let request = || request(&["a", "b"]);
+        let request = || Some(request(&["a", "b"]));
         let numbered = request().map(|request| v1::Request { lease_id, ..request });
         let ops = [
             Op::Convert(v1::ConvertRequest {
