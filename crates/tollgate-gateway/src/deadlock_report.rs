@@ -9,6 +9,7 @@ use crate::router::Router;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
+use tollgate_node::NodeHandle;
 use tollgate_proto::v1::{self, missing::Who};
 use tollgate_types::NodeId;
 
@@ -52,7 +53,7 @@ impl Router {
 
     /// All members but this node that can lead, or could when they found something.
     fn other_nodes(&self) -> Vec<NodeId> {
-        let (members, own) = (self.status().borrow().members.clone(), self.node().map(|node| node.node()));
+        let (members, own) = (self.status().borrow().members.clone(), self.node().map(NodeHandle::node));
         let all = members.all().into_iter();
         all.filter(|node| Some(*node) != own && !members.witnesses.contains(node)).collect()
     }

@@ -21,6 +21,7 @@ mod lease;
 mod listing;
 mod lock;
 mod lock_answer;
+mod part;
 mod query;
 mod register;
 mod rejection;

@@ -1,7 +1,8 @@
 //! Writes into the log what happens to locks and leases: a line each, with fields.
 //!
-//! On a thread of its own, for whoever reads the log may be slow. Invariant: what waits to be written has a bound; what
-//! is past it is left out, and how much that was is said. Names and what else clients choose are shown escaped. Not
+//! On a thread of its own, for whoever reads the log may be slow. Invariant: what waits to be written has a bound, in
+//! lines and in bytes; what is past it is left out, and how much that was is said, at the latest when all else is
+//! written. Names and what else clients choose are shown escaped. Not
 //! here: what is noted (`tollgate_core::Noting`), and where log lines go.
 
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use tollgate_types::{DurationMs, GroupId, Token, escaped};
 /// Lines that may wait to be written.
 const WAITING_MAX: usize = 65_536;
 
+/// And how many bytes they may have, about: a line may name many locks, and have what clients wrote beside each.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
 /// What happened in one group.
 type Happened = (GroupId, Vec<Note>);
 
@@ -22,10 +26,11 @@ pub(crate) struct LockLog {
     count: Arc<Count>,
 }
 
-/// How many lines wait, and how many were left out.
+/// How many lines wait, with how many bytes, and how many were left out.
 #[derive(Default)]
 struct Count {
     waiting: AtomicUsize,
+    bytes: AtomicUsize,
     left_out: AtomicU64,
 }
 
@@ -39,32 +44,57 @@ impl LockLog {
 
     /// Has lines written, if not too many wait.
     pub(crate) fn add(&self, group: GroupId, notes: Vec<Note>) {
-        let count = notes.len();
+        let (lines, bytes) = (notes.len(), notes.iter().map(bytes_of).sum::<usize>());
+        let count = &self.count;
         // Only this thread adds.
-        if self.count.waiting.load(Ordering::Relaxed) + count > WAITING_MAX {
-            self.count.left_out.fetch_add(count as u64, Ordering::Relaxed);
-            return;
-        }
-        self.count.waiting.fetch_add(count, Ordering::Relaxed);
+        let fits = count.waiting.load(Ordering::SeqCst) + lines <= WAITING_MAX
+            && count.bytes.load(Ordering::SeqCst) + bytes <= WAITING_BYTES_MAX;
+        let notes = if fits {
+            count.waiting.fetch_add(lines, Ordering::SeqCst);
+            count.bytes.fetch_add(bytes, Ordering::SeqCst);
+            notes
+        } else {
+            count.left_out.fetch_add(lines as u64, Ordering::SeqCst);
+            if count.waiting.load(Ordering::SeqCst) > 0 {
+                return; // Whoever writes looks again when that is written.
+            }
+            Vec::new()
+        };
         // Gone only if its thread has panicked, which stops the node.
         let _ = self.lines.send((group, notes));
     }
 }
 
+/// How much room a note takes, about.
+fn bytes_of(note: &Note) -> usize {
+    let names: usize = note.names.iter().map(|name| size_of_val(name) + name.as_bytes().len()).sum();
+    let texts = note.owner.as_bytes().len() + note.client_id.as_bytes().len() + note.note.as_bytes().len();
+    size_of::<Note>() + names + texts
+}
+
 fn write_all(lines: &Receiver<Happened>, count: &Count) {
-    for (group, notes) in lines {
-        let left_out = count.left_out.swap(0, Ordering::Relaxed);
-        if left_out > 0 {
-            tracing::warn!(
-                lines = left_out,
-                "locks change hands faster than the log is written: lines were left out"
-            );
-        }
+    let say = |left_out| {
+        tracing::warn!(
+            lines = left_out,
+            "locks change hands faster than the log is written: lines were left out"
+        );
+    };
+    while let Some((group, notes)) = next(lines, count, say) {
         for note in notes {
-            count.waiting.fetch_sub(1, Ordering::Relaxed);
+            count.bytes.fetch_sub(bytes_of(&note), Ordering::SeqCst);
+            count.waiting.fetch_sub(1, Ordering::SeqCst);
             write(group, &note);
         }
     }
+}
+
+/// Waits for what is to be written next. Before that it says how much was left out, if something was.
+fn next(lines: &Receiver<Happened>, count: &Count, say: impl FnOnce(u64)) -> Option<Happened> {
+    let left_out = count.left_out.swap(0, Ordering::SeqCst);
+    if left_out > 0 {
+        say(left_out);
+    }
+    lines.recv().ok()
 }
 
 fn write(group: GroupId, note: &Note) {
@@ -82,7 +112,7 @@ fn write(group: GroupId, note: &Note) {
         mode = note.mode.map(|mode| mode.to_string()),
         waited_ms = note.waited.map(DurationMs::ms),
         held_ms = note.held.map(DurationMs::ms),
-        reason = note.reason.map(word),
+        reason = note.reason.map(tracing::field::display),
         note = shown(note.note.as_bytes()),
         "{}",
         sentence(note)
@@ -100,20 +130,6 @@ fn sentence(note: &Note) -> &'static str {
         Noted::Left => "wait ended without the lock",
         Noted::Refused => "wait refused: it would be part of a deadlock",
         Noted::LeaseEnded => "lease ended",
-    }
-}
-
-const fn word(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Released => "released",
-        EndReason::LeaseExpired => "lease expired",
-        EndReason::LeaseRevoked => "lease revoked",
-        EndReason::Disconnected => "disconnected",
-        EndReason::Forced => "forced",
-        EndReason::MaxHold => "max hold",
-        EndReason::TimedOut => "timed out",
-        EndReason::Cancelled => "cancelled",
-        EndReason::Deadlock => "deadlock",
     }
 }
 
@@ -148,6 +164,43 @@ mod tests {
         let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
         assert_eq!(count(&log.count.waiting), WAITING_MAX);
         assert_eq!(log.count.left_out.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn p16_what_waits_is_bounded_by_its_bytes_too() {
+        let (log, _never_run) = LockLog::new();
+        let group = GroupId::new(0);
+        let wordy = Note { note: Metadata::new("x".repeat(4_096)).unwrap(), ..note() };
+        let fit = WAITING_BYTES_MAX / bytes_of(&wordy);
+        assert!(fit < WAITING_MAX);
+        for _ in 0..fit + 3 {
+            log.add(group, vec![wordy.clone()]);
+        }
+        assert_eq!(log.count.waiting.load(Ordering::SeqCst), fit);
+        assert_eq!(log.count.left_out.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn how_much_was_left_out_is_said_though_no_line_follows() {
+        let (log, _never_run) = LockLog::new();
+        let (saying, heard) = std::sync::mpsc::channel();
+        let (lines, written) = std::sync::mpsc::channel();
+        let log = LockLog { lines, ..log };
+        let count = Arc::clone(&log.count);
+        let group = GroupId::new(0);
+        log.add(group, vec![note(); WAITING_MAX]);
+        log.add(group, vec![note(); 2]);
+        std::thread::spawn(move || {
+            while let Some((_, notes)) = next(&written, &count, |left_out| saying.send(left_out).unwrap()) {
+                count.bytes.fetch_sub(notes.iter().map(bytes_of).sum(), Ordering::SeqCst);
+                count.waiting.fetch_sub(notes.len(), Ordering::SeqCst);
+            }
+        });
+        let soon = std::time::Duration::from_secs(30);
+        assert_eq!(heard.recv_timeout(soon), Ok(2), "while it was written");
+        // More than there is room for at once, when nothing waits.
+        log.add(group, vec![note(); WAITING_MAX + 1]);
+        assert_eq!(heard.recv_timeout(soon), Ok(WAITING_MAX as u64 + 1), "when all was written");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::members::decode_node;
 use crate::snapshot_file::{decode_snapshot_file, encode_snapshot_file};
 use crate::storage::{SnapshotFile, TransferId};
 use bytes::Bytes;
-use raft::eraftpb::Message;
+use raft::eraftpb::{Message, MessageType};
 use tollgate_core::{DecodeError, Reader, Writer};
 use tollgate_types::{ClusterId, GroupId, NodeId};
 
@@ -204,6 +204,31 @@ pub fn sender(frame: &[u8]) -> Result<NodeId, FrameError> {
     Ok(read_header(&mut Reader::new(frame))?.from)
 }
 
+/// A promise of a member: it has the log of the leader of this term up to this entry on its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// In which group.
+    pub group: GroupId,
+    /// The leader's term.
+    pub term: u64,
+    /// The last entry.
+    pub index: u64,
+}
+
+/// The acknowledgements in a frame: for whoever carries frames and judges what comes of them.
+pub fn acknowledgements(frame: &[u8]) -> Result<Vec<Acknowledgement>, FrameError> {
+    let (_, parts) = decode(frame)?;
+    let acknowledged = |part: Part| match part {
+        Part::Raft { group, message, .. }
+            if message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject =>
+        {
+            Some(Acknowledgement { group, term: message.term, index: message.index })
+        }
+        _ => None,
+    };
+    Ok(parts.into_iter().filter_map(acknowledged).collect())
+}
+
 fn read_header(reader: &mut Reader<'_>) -> Result<Header, DecodeError> {
     let found = reader.u8()?;
     if found != FRAME_VERSION {
@@ -287,7 +312,7 @@ mod tests {
     use crate::storage::SnapshotMeta;
     use crate::whereabouts::Whereabouts;
     use protobuf::Message as _;
-    use raft::eraftpb::{Entry, EntryType, MessageType};
+    use raft::eraftpb::{Entry, EntryType};
     use tollgate_core::LeaseEnd;
     use tollgate_types::{LeaseId, Revision};
 
@@ -305,6 +330,18 @@ mod tests {
         message.set_msg_type(kind);
         change(&mut message);
         Part::Raft { group: GroupId::new(300), blank: false, message }
+    }
+
+    #[test]
+    fn acknowledgements_are_told_from_refusals_and_from_all_else() {
+        let mut writer = FrameWriter::new(header());
+        writer.push(&raft(MessageType::MsgAppendResponse, |message| message.index = 12));
+        writer.push(&raft(MessageType::MsgAppendResponse, |message| {
+            (message.index, message.reject) = (13, true);
+        }));
+        writer.push(&raft(MessageType::MsgHeartbeatResponse, |_| {}));
+        let found = acknowledgements(&writer.finish());
+        assert_eq!(found, Ok(vec![Acknowledgement { group: GroupId::new(300), term: 7, index: 12 }]));
     }
 
     fn entries() -> Vec<Entry> {

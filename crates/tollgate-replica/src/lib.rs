@@ -63,7 +63,7 @@ pub use config::{HostConfig, InvalidConfig};
 pub use data_dir::{DATA_FORMAT, DataDir, DataDirError, Founding, Identity};
 pub use desk::{Answer, Caller, CallerKey, Desk, DeskCounts, WatchNumber};
 pub use engine::{Engine, EngineConfig, SnapshotJobs};
-pub use frame::{FrameError, sender};
+pub use frame::{Acknowledgement, FrameError, acknowledgements, sender};
 pub use host::{Host, bootstrap, bootstrap_from, join};
 pub use log_entry::{COMMAND_BYTES_MAX, EntryKind, LogEntry};
 pub use members::{MEMBERS_MAX, MemberChange, MemberRefusal, Members};

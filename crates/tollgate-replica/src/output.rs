@@ -107,8 +107,8 @@ pub enum ProposeError {
         /// The group.
         group: GroupId,
     },
-    /// Unknown: it met disks that were full already, and may still be applied when there is room. Send it again with
-    /// the same seq; never report failure.
+    /// Unknown: it met disks that were full already, and may still be applied when there is room; or it waits in line,
+    /// and no wait ends before. Send it again with the same seq; never report failure.
     #[error(
         "the disks of group {group} are full, and it may or may not be carried out once there is room: free some \
          space, and send it again with the same seq"

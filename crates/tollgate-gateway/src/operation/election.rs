@@ -6,6 +6,7 @@
 use super::context::About;
 use super::lock::{is_fast, leave, prepare_acquire, read_wait, release_command, request};
 use super::lock_answer::Purpose;
+use super::part::whole;
 use super::query::Query;
 use super::{Prepared, read_consistency};
 use tollgate_core::{AcquireLock, Command, HolderView, LockView, Proclaim, Watch};
@@ -19,7 +20,7 @@ pub(super) fn prepare_campaign(
     let name = convert::read_name("name", &campaign.name)?;
     let lease = convert::read_lease_id("lease_id", campaign.lease_id)?;
     let owner = convert::read_owner("owner", &campaign.owner)?;
-    let identity = convert::read_request(Some(lease), campaign.request.as_ref())?;
+    let identity = whole(convert::read_request(Some(lease), campaign.request.as_ref())?)?;
     let wait = read_wait(campaign.timeout_ms)?;
     let value = convert::read_value("value", &campaign.value)?;
     let fast = is_fast(wait, identity.as_ref());
@@ -49,7 +50,8 @@ pub(super) fn prepare_proclaim(
     let owner = convert::read_owner("owner", &proclaim.owner)?;
     let token = convert::read_token("fencing_token", proclaim.fencing_token)?;
     let value = convert::read_value("value", &proclaim.value)?;
-    let request = convert::read_request(Some(lease), proclaim.request.as_ref())?.map(request);
+    let identity = whole(convert::read_request(Some(lease), proclaim.request.as_ref())?)?;
+    let request = identity.map(request);
     let (group, seq) = (map.group_of(name.slot()), request.as_ref().map(|request| request.seq));
     let command = Command::Proclaim(Proclaim { name, lease, owner, token, value, request });
     Ok(Prepared::command(group, command, About::Proclaim { lease, seq }))
@@ -68,6 +70,12 @@ pub(super) fn prepare_resign(resign: &v1::ResignRequest, map: &GroupMap) -> Resu
     let group = map.group_of(name.slot());
     let by_request = resign.request.as_ref();
     let release = convert::read_release(resign.lease_id, &resign.owner, resign.fencing_token, by_request)?;
+    let release = match release {
+        convert::Release::Holder { lease, owner, token, request } => {
+            convert::Release::Holder { lease, owner, token, request: whole(request)? }
+        }
+        by_token @ convert::Release::Token(_) => by_token,
+    };
     if let convert::Release::Holder { lease, owner, token: None, request: None } = release {
         let about = About::Resign { lease: Some(lease), seq: None };
         return Ok(Prepared::command(group, leave(name, lease, owner), about));

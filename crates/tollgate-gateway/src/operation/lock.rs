@@ -4,6 +4,7 @@
 
 use super::context::{About, ForcedRelease};
 use super::lock_answer::{Asked, Purpose};
+use super::part::{check_part, whole};
 use super::query::Query;
 use super::route::group_of_names;
 use super::{Kind, Prepared, read_consistency};
@@ -30,17 +31,6 @@ pub(super) fn request(identity: RequestIdentity) -> Request {
     Request { seq: identity.seq, acked: identity.acked, scope }
 }
 
-/// Refuses a part that names what the whole does not.
-fn check_part(names: &Names, request: Option<&RequestIdentity>) -> Result<(), BadField> {
-    let whole = request.and_then(|request| request.part_of.as_ref());
-    match whole.and_then(|whole| names.as_slice().iter().find(|name| !whole.contains(name))) {
-        Some(name) => {
-            Err(BadField::new("request.all_names", format!("{name} is not among them: leave it empty")))
-        }
-        None => Ok(()),
-    }
-}
-
 /// A request that may be told that the lock is busy without an entry in the log: its first attempt, which won't wait.
 pub(super) fn is_fast(wait: Wait, identity: Option<&RequestIdentity>) -> bool {
     wait == Wait::No && identity.is_none_or(|identity| identity.attempt == 0)
@@ -59,7 +49,7 @@ pub(super) fn prepare_lock(request: &v1::LockRequest, map: &GroupMap) -> Result<
     convert::read_no_tree(request.tree)?;
     let lease = convert::read_lease_id("lease_id", request.lease_id)?;
     let identity = convert::read_request(Some(lease), request.request.as_ref())?;
-    check_part(&names, identity.as_ref())?;
+    check_part(&names, identity.as_ref(), map)?;
     let wait = read_wait(request.timeout_ms)?;
     let fast = is_fast(wait, identity.as_ref());
     let acquire = AcquireLock {
@@ -102,7 +92,7 @@ pub(super) fn prepare_convert(convert: &v1::ConvertRequest, map: &GroupMap) -> R
     let names = convert::read_names(&convert.name, &convert.names)?;
     let lease = convert::read_lease_id("lease_id", convert.lease_id)?;
     let owner = convert::read_owner("owner", &convert.owner)?;
-    let identity = convert::read_request(Some(lease), convert.request.as_ref())?;
+    let identity = whole(convert::read_request(Some(lease), convert.request.as_ref())?)?;
     let mode = convert::read_mode(convert.mode, convert.permits, convert.of)?;
     let wait = read_wait(convert.timeout_ms)?;
     let group = group_of_names(&names, map)?;
@@ -124,7 +114,7 @@ pub(super) fn prepare_unlock(unlock: &v1::UnlockRequest, map: &GroupMap) -> Resu
     let request = unlock.request.as_ref();
     let release = convert::read_release(unlock.lease_id, &unlock.owner, unlock.fencing_token, request)?;
     if let convert::Release::Holder { request, .. } = &release {
-        check_part(&names, request.as_ref())?;
+        check_part(&names, request.as_ref(), map)?;
     }
     let group = group_of_names(&names, map)?;
     let (command, lease, seq) = release_command(names, release);

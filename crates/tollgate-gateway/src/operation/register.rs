@@ -5,6 +5,7 @@
 use super::context::{About, Replied};
 use super::error::{RESULT_BYTES_MAX, not_supported, too_long};
 use super::lock::request;
+use super::part::whole;
 use super::query::Query;
 use super::route::{group_of_keys, groups_of_prefix, same_group};
 use super::view;
@@ -34,14 +35,14 @@ pub(super) fn prepare_put(put: &v1::PutRequest, map: &GroupMap) -> Result<Prepar
     let key = convert::read_key("key", &put.key)?;
     let value = convert::read_value("value", &put.value)?;
     let lease = convert::read_lease_id_or_none("lease_id", put.lease_id)?;
-    let identity = convert::read_request(None, put.request.as_ref())?;
+    let identity = whole(convert::read_request(None, put.request.as_ref())?)?;
     let group = map.group_of(key.slot());
     Ok(write(group, identity, lease, vec![Op::Put { key, value, lease }], Form::Put))
 }
 
 pub(super) fn prepare_delete(delete: &v1::DeleteRequest, map: &GroupMap) -> Result<Prepared, v1::Error> {
     let keys = selector(convert::read_key_selector(&delete.key, &delete.prefix, delete.all)?);
-    let identity = convert::read_request(None, delete.request.as_ref())?;
+    let identity = whole(convert::read_request(None, delete.request.as_ref())?)?;
     let group = group_of_keys(&keys, map)?;
     Ok(write(group, identity, None, vec![Op::Delete(keys)], Form::Delete))
 }
@@ -83,7 +84,7 @@ pub(super) fn prepare_txn(txn: &v1::TxnRequest, map: &GroupMap) -> Result<Prepar
     }
     let then = read_ops("then_ops", &txn.then_ops, map, &mut group)?;
     let otherwise = read_ops("else_ops", &txn.else_ops, map, &mut group)?;
-    let identity = convert::read_request(None, txn.request.as_ref())?;
+    let identity = whole(convert::read_request(None, txn.request.as_ref())?)?;
     let home = identity.as_ref().map(|identity| map.group_of(identity.lease.slot()));
     let group = group.or(home).unwrap_or(GroupId::MAP);
     let form = Form::Txn { then: then.len(), otherwise: otherwise.len() };

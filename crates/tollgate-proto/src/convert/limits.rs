@@ -92,9 +92,7 @@ mod tests {
     #[test]
     fn where_groups_differ_each_value_is_told() {
         let limits = |locks_max| Limits { locks_max, ..Limits::DEFAULT };
-        let groups = (0..)
-            .map(GroupId::new)
-            .zip([5, 5, 7].map(limits).each_ref().map(|limits| ToldLimits::from(limits)));
+        let groups = (0..).map(GroupId::new).zip([5, 5, 7].map(limits).each_ref().map(ToldLimits::from));
         let written = write_limits(&groups.collect::<Vec<_>>());
         let differing: Vec<_> = written.iter().filter(|limit| !limit.by_group.is_empty()).collect();
         let [locks] = differing[..] else { panic!("{differing:?}") };

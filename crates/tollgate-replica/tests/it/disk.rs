@@ -90,7 +90,7 @@ fn while_a_minority_is_full_or_members_stop_nobody_speaks_of_full_disks() {
     cluster.run_ms(2_000);
     cluster.grant_lease(2, 600_000);
     cluster.nodes.get_mut(&node(second)).unwrap().disk.full = false;
-    cluster.until("it has caught up", |cluster| cluster.agree());
+    cluster.until("it has caught up", Cluster::agree);
     // Those that are about to stop say the same of themselves as those whose disks are full.
     for number in [second, third] {
         cluster.act(number, Host::begin_shutdown);

@@ -342,6 +342,7 @@ mod tests {
             "Request.lease_id",
             "ResignRequest.lease_id",
             "UnlockRequest.lease_id",
+            "WatchRequest.lease_id",
         ];
         assert_eq!(leases, expected);
     }

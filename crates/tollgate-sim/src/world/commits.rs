@@ -2,14 +2,16 @@
 //!
 //! An entry goes to the members in the turn in which its leader puts it into the log, and the answer of one of them
 //! completes its quorum. The ways of these two messages are counted, as the network made them: what members take in
-//! between, what is sent late, and what is lost and sent again, is not. Invariant: nothing here asks a host how long
-//! anything took. Not here: disks, which the world counts as a group without a leader while they stall (`leadership`).
+//! between, what is sent late, and what is lost and sent again, is not. Which answer acknowledges what is read off the
+//! frames. Invariant: nothing here asks a host how long anything took, and no more is allowed than the fastest members
+//! that could complete the quorum took. Not here: disks, which the world counts as a group without a leader while they
+//! stall (`leadership`).
 
 use super::World;
 use crate::types::At;
-use std::collections::{BTreeMap, VecDeque};
-use tollgate_replica::{Role, Status};
-use tollgate_types::GroupId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tollgate_replica::{Acknowledgement, Role, Status};
+use tollgate_types::{GroupId, NodeId};
 
 /// Longer than this nobody waits for an entry to be committed: an election comes first.
 const REMEMBERED_US: At = 10_000_000;
@@ -19,8 +21,18 @@ pub(super) struct Commits {
     /// When each message between two nodes was sent, and how long its way was.
     ways: BTreeMap<(u64, u64), VecDeque<(At, At)>>,
     groups: Vec<Proposed>,
-    /// From whom the node whose turn it is heard in this turn, and how long the way was.
-    heard: Vec<(u64, At)>,
+    /// What the node whose turn it is was told in this turn.
+    heard: Vec<Heard>,
+}
+
+/// An acknowledgement that has reached a node.
+#[derive(Clone, Copy)]
+pub(super) struct Heard {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    /// How long its way was.
+    pub(super) way_us: At,
+    pub(super) acknowledged: Acknowledgement,
 }
 
 /// The newest entries of a group's leader, and when it put each into its log.
@@ -31,6 +43,8 @@ struct Proposed {
     term: u64,
     entries: BTreeMap<u64, At>,
     last: u64,
+    /// The last entry that each member had acknowledged before the present turn.
+    acknowledged: BTreeMap<u64, u64>,
 }
 
 impl Commits {
@@ -47,9 +61,20 @@ impl Commits {
         }
     }
 
-    /// A node's turn begins, with these messages.
-    pub(super) fn turn(&mut self, heard: Vec<(u64, At)>) {
-        self.heard = heard;
+    /// Whether a node led a group at the end of its last turn: what others acknowledge to it matters.
+    pub(super) fn leads_any(&self, node: u64) -> bool {
+        self.groups.iter().any(|known| known.leader == node)
+    }
+
+    /// A node's turn begins, with these acknowledgements.
+    pub(super) fn turn(&mut self, heard: Vec<Heard>) {
+        for Heard { from, to, acknowledged, .. } in std::mem::replace(&mut self.heard, heard) {
+            let known = &mut self.groups[acknowledged.group.number() as usize];
+            if (known.leader, known.term) == (to, acknowledged.term) {
+                let last = known.acknowledged.entry(from).or_default();
+                *last = acknowledged.index.max(*last);
+            }
+        }
     }
 
     /// A leader's turn has ended.
@@ -58,7 +83,7 @@ impl Commits {
         if (known.leader, known.boot, known.term) != (node, boot, status.term) {
             // What a leader found in its log was not proposed by it.
             let (term, last) = (status.term, status.last_index);
-            *known = Proposed { leader: node, boot, term, entries: BTreeMap::new(), last };
+            *known = Proposed { leader: node, boot, term, last, ..Proposed::default() };
         }
         known.entries.extend((known.last + 1..=status.last_index).map(|index| (index, now)));
         known.last = status.last_index;
@@ -69,17 +94,28 @@ impl Commits {
     fn carried_us(&self, now: At, group: GroupId, node: u64, index: u64, status: &Status) -> At {
         let known = &self.groups[group.number() as usize];
         let Some(proposed) = known.entries.get(&index).filter(|_| known.leader == node) else { return 0 };
-        let votes = |from: u64| {
-            let members = &status.members;
-            members.voters.iter().chain(&members.outgoing).any(|voter| voter.number() == from)
-        };
-        let there = |from: u64| {
-            let ways = self.ways.get(&(node, from)).into_iter().flatten();
+        let there = |to: u64| {
+            let ways = self.ways.get(&(node, to)).into_iter().flatten();
             ways.filter(|(sent, _)| sent == proposed).map(|(_, way_us)| *way_us).max().unwrap_or(0)
         };
-        let answered = self.heard.iter().filter(|(from, _)| votes(*from));
-        let longest = answered.map(|(from, back_us)| there(*from) + back_us).max().unwrap_or(0);
-        longest.min(now - proposed)
+        let has =
+            |told: &Acknowledgement| (told.group, told.term) == (group, known.term) && told.index >= index;
+        // None if it has not acknowledged the entry, nothing if no message of this turn was needed for that.
+        let way_us = |voter: &NodeId| {
+            let voter = voter.number();
+            if voter == node || known.acknowledged.get(&voter).is_some_and(|last| *last >= index) {
+                return Some(0);
+            }
+            let answers = self.heard.iter().filter(|heard| heard.from == voter && has(&heard.acknowledged));
+            answers.map(|heard| there(voter) + heard.way_us).min()
+        };
+        let quorum_us = |voters: &BTreeSet<NodeId>| {
+            let mut ways: Vec<At> = voters.iter().filter_map(way_us).collect();
+            ways.sort_unstable();
+            ways.get(voters.len() / 2).copied().unwrap_or(0)
+        };
+        let members = &status.members;
+        quorum_us(&members.voters).max(quorum_us(&members.outgoing)).min(now - proposed)
     }
 }
 
@@ -106,7 +142,6 @@ impl World {
 mod tests {
     use super::*;
     use tollgate_replica::{Members, ReplicaKind};
-    use tollgate_types::NodeId;
 
     fn status(last_index: u64) -> Status {
         let node = |number| NodeId::new(number).unwrap();
@@ -136,29 +171,65 @@ mod tests {
         commits
     }
 
+    fn heard(from: u64, way_us: At, index: u64) -> Heard {
+        let acknowledged = Acknowledgement { group: GroupId::MAP, term: 3, index };
+        Heard { from, to: 1, way_us, acknowledged }
+    }
+
+    fn carried_us(commits: &Commits, now: At, node: u64, index: u64) -> At {
+        commits.carried_us(now, GroupId::MAP, node, index, &status(5))
+    }
+
     #[test]
     fn the_way_there_and_the_way_back_count_and_what_is_between_them_does_not() {
         let mut commits = commits();
-        commits.turn(vec![(2, 150)]);
-        assert_eq!(commits.carried_us(5_000, GroupId::MAP, 1, 5, &status(5)), 450);
-        commits.turn(vec![(3, 50), (4, 9_000)]);
-        assert_eq!(commits.carried_us(5_000, GroupId::MAP, 1, 5, &status(5)), 70, "4 has no vote");
+        commits.turn(vec![heard(2, 150, 5)]);
+        assert_eq!(carried_us(&commits, 5_000, 1, 5), 450);
+        commits.turn(vec![heard(4, 9_000, 5)]);
+        assert_eq!(carried_us(&commits, 5_000, 1, 5), 0, "4 has no vote, and 2 was there before");
+    }
+
+    #[test]
+    fn p6_of_a_slow_and_a_fast_answer_in_one_turn_the_fast_one_completes_the_quorum() {
+        let mut commits = commits();
+        commits.turn(vec![heard(2, 150, 5), heard(3, 50, 5)]);
+        assert_eq!(carried_us(&commits, 5_000, 1, 5), 70);
+    }
+
+    #[test]
+    fn p6_answers_that_acknowledge_something_else_do_not_count() {
+        let mut commits = commits();
+        let other_term = Acknowledgement { group: GroupId::MAP, term: 2, index: 9 };
+        let old = Heard { acknowledged: other_term, ..heard(2, 150, 9) };
+        commits.turn(vec![heard(2, 150, 4), old]);
+        assert_eq!(carried_us(&commits, 5_000, 1, 5), 0, "an earlier entry, and one of an earlier term");
+        commits.turn(vec![heard(2, 150, 4), heard(3, 50, 5)]);
+        assert_eq!(carried_us(&commits, 5_000, 1, 5), 70);
+    }
+
+    #[test]
+    fn while_members_change_both_quorums_must_be_complete() {
+        let mut commits = commits();
+        commits.turn(vec![heard(2, 150, 5), heard(3, 50, 5)]);
+        let mut joint = status(5);
+        joint.members.outgoing = [1, 2].map(|number| NodeId::new(number).unwrap()).into();
+        assert_eq!(commits.carried_us(5_000, GroupId::MAP, 1, 5, &joint), 450);
     }
 
     #[test]
     fn no_more_counts_than_has_passed() {
         let mut commits = commits();
-        commits.turn(vec![(2, 3_000)]);
-        assert_eq!(commits.carried_us(1_400, GroupId::MAP, 1, 5, &status(5)), 400);
+        commits.turn(vec![heard(2, 3_000, 5)]);
+        assert_eq!(carried_us(&commits, 1_400, 1, 5), 400);
     }
 
     #[test]
     fn an_entry_that_nobody_saw_proposed_was_not_carried() {
         let mut commits = commits();
-        commits.turn(vec![(2, 150)]);
-        assert_eq!(commits.carried_us(5_000, GroupId::MAP, 1, 4, &status(5)), 0, "there before it led");
-        assert_eq!(commits.carried_us(5_000, GroupId::MAP, 2, 5, &status(5)), 0, "of another leader");
+        commits.turn(vec![heard(2, 150, 5)]);
+        assert_eq!(carried_us(&commits, 5_000, 1, 4), 0, "there before it led");
+        assert_eq!(carried_us(&commits, 5_000, 2, 5), 0, "of another leader");
         commits.turn(Vec::new());
-        assert_eq!(commits.carried_us(5_000, GroupId::MAP, 1, 5, &status(5)), 0, "its own disk came last");
+        assert_eq!(carried_us(&commits, 5_000, 1, 5), 0, "its own disk came last");
     }
 }

@@ -568,8 +568,11 @@ impl World {
             return false;
         }
         let stays = *rng.pick(&all);
+        let newer = self.scenario.config.apply_version + 1;
         for number in all.into_iter().filter(|number| *number != stays) {
-            self.node(number).apply_version = self.scenario.config.apply_version + 1;
+            let node = self.node(number);
+            // A rolling restart may have brought a newer one already; a node never goes back behind what is in force.
+            node.apply_version = node.apply_version.max(newer);
             self.kill(number);
             self.plan(self.now + 50_000, Happening::Boot(number));
         }

@@ -3,6 +3,7 @@
 //! This is the driver that a server has as well, with the caller's duties in the order that `tollgate-replica` asks
 //! for. Not here: what clients do with their answers (`clients`).
 
+use super::commits::Heard;
 use super::{Happening, World};
 use crate::disk_queue::DiskNews;
 use crate::network::End;
@@ -10,7 +11,7 @@ use crate::node::{Input, Process};
 use crate::types::{At, ClientNo, group_of};
 use tollgate_check::{Event, History, LeaseEnd};
 use tollgate_core::EndReason;
-use tollgate_replica::{AppliedEntry, HostEvent, Moment, Output};
+use tollgate_replica::{AppliedEntry, HostEvent, Moment, Output, acknowledgements};
 use tollgate_types::{GroupId, NodeId, WallTime};
 
 /// States are hashed whenever the applied index crosses a multiple of this.
@@ -64,7 +65,9 @@ impl World {
         let moment = node.clock.moment(now);
         let inputs = process.inbox.len();
         self.trace.mix([number, now, inputs as u64]);
-        self.commits.turn(process.inbox.iter().filter_map(heard).collect());
+        let matters = self.commits.leads_any(number);
+        let frames = process.inbox.iter().filter(|_| matters);
+        self.commits.turn(frames.flat_map(|input| heard(number, input)).collect());
         process.host.wall_time(wall_time(number, moment));
         process.host.begin_turn(moment);
         for input in std::mem::take(&mut process.inbox) {
@@ -312,12 +315,13 @@ fn is_empty(output: &Output) -> bool {
         && (applied.is_empty() && events.is_empty())
 }
 
-/// Who sent a frame, and how long it was on its way.
-fn heard(input: &Input) -> Option<(u64, At)> {
-    match input {
-        Input::Frame { from, way_us, .. } => Some((*from, *way_us)),
-        _ => None,
-    }
+/// What a frame acknowledges to a node, and how long it was on its way.
+fn heard(to: u64, input: &Input) -> Vec<Heard> {
+    let Input::Frame { from, way_us, bytes } = input else { return Vec::new() };
+    let (from, way_us) = (*from, *way_us);
+    let acknowledged =
+        acknowledgements(bytes).expect("frames are whole, and nobody here speaks another language");
+    acknowledged.into_iter().map(|acknowledged| Heard { from, to, way_us, acknowledged }).collect()
 }
 
 /// Hands one input to the host or the front.

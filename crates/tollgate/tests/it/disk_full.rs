@@ -297,7 +297,7 @@ async fn a_follower_with_a_full_disk_passes_on_reads_of_every_kind() {
     assert!(listed.iter().map(|lock| lock.name.as_str()).eq(["early", "late"]), "{listed:?}");
     let leases = locks.lease_list(LeaseListRequest::default()).await.unwrap().into_inner().leases;
     assert_eq!(leases.iter().map(|lease| lease.claims).collect::<Vec<_>>(), [2]);
-    let explain = ExplainRequest { name: "late".to_owned(), ..ExplainRequest::default() };
+    let explain = ExplainRequest { name: "late".to_owned() };
     let explained = locks.explain(explain).await.unwrap().into_inner();
     assert!(explained.lock.is_some_and(|lock| !lock.holders.is_empty()));
     let limits = vec![Limit { name: "locks_max".to_owned(), value: 321, ..Limit::default() }];

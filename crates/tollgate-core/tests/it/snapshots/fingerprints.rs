@@ -21,17 +21,19 @@ const LEASE: u64 = 300;
 /// Its command, what the request is about, and the hash of that.
 type Golden = (&'static str, Command, &'static str, u64);
 
-fn numbered(scope: Scope) -> Option<Request> {
-    Some(Request { seq: seq(1), acked: SeqRanges::default(), scope })
+fn numbered(scope: Scope) -> Request {
+    Request { seq: seq(1), acked: SeqRanges::default(), scope }
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "it stands where an optional request is asked for")]
 fn whole() -> Option<Request> {
-    numbered(Scope::Whole)
+    Some(numbered(Scope::Whole))
 }
 
 /// Of a request for a and b.
+#[allow(clippy::unnecessary_wraps, reason = "as above")]
 fn part() -> Option<Request> {
-    numbered(Scope::PartOf(Box::new(names(&["a", "b"]))))
+    Some(numbered(Scope::PartOf(Box::new(names(&["a", "b"])))))
 }
 
 fn locks() -> Vec<Golden> {
@@ -102,7 +104,7 @@ fn others() -> Vec<Golden> {
     let compare = Compare { key: key("k"), relation: Relation::Equal, against: Against::Version(3) };
     let get = RangeQuery { keys: KeySelector::Key(key("k")), limit: 10, sort: Sort::Key };
     let txn = Txn {
-        request: Some((lease(LEASE), whole().expect("it has a seq"))),
+        request: Some((lease(LEASE), numbered(Scope::Whole))),
         compares: vec![compare],
         then: vec![put("k", b"v", Some(LEASE))],
         otherwise: vec![Op::Delete(KeySelector::Prefix(key("p"))), Op::Get(get)],

@@ -151,7 +151,8 @@ fn subject(fingerprint: u64, name: &str) -> String {
 }
 
 fn golden_of_format_2() -> Vec<u8> {
-    // Of 05 01 046a6f6273 0177 00 00 00 00, of 05 01 046a6f6273 00 00 00 00 01 026d65, and of 05 01 0165 00 00 00 00 00.
+    // Of 05 01 046a6f6273 0177 00 00 00 00, of 05 01 046a6f6273 00 00 00 00 01 026d65, and of
+    // 05 01 0165 00 00 00 00 00.
     let busy = subject(0x1d85_dc37_0c43_5728, "jobs");
     let jobs = subject(0x754f_29c5_62f8_8043, "jobs");
     let e = subject(0x02d3_db93_9e44_9fe9, "e");

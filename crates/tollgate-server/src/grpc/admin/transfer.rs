@@ -9,7 +9,7 @@ use tollgate_gateway::{Repeat, operation};
 use tollgate_node::Ask;
 use tollgate_proto::convert;
 use tollgate_proto::v1::{Error, ErrorReason, TransferRequest, TransferResponse};
-use tollgate_replica::{Host, MemberRefusal, ProposeError};
+use tollgate_replica::{Host, MemberRefusal, Members, ProposeError};
 use tollgate_types::{GroupId, NodeId};
 use tonic::Status;
 
@@ -72,7 +72,7 @@ impl Admin {
         let began = Instant::now();
         loop {
             let look = move |host: &Host| {
-                let members = host.members(group).map(|members| members.all()).unwrap_or_default();
+                let members = host.members(group).map(Members::all).unwrap_or_default();
                 (host.transfer_refusal(group, to), members)
             };
             let (refusal, members) = self.seen(group, look).await?;
