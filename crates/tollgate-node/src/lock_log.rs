@@ -170,7 +170,7 @@ mod tests {
     fn p16_what_waits_is_bounded_by_its_bytes_too() {
         let (log, _never_run) = LockLog::new();
         let group = GroupId::new(0);
-        let wordy = Note { note: Metadata::new("x".repeat(4_096)).unwrap(), ..note() };
+        let wordy = Note { note: Reason::new("x".repeat(4_096)).unwrap(), ..note() };
         let fit = WAITING_BYTES_MAX / bytes_of(&wordy);
         assert!(fit < WAITING_MAX);
         for _ in 0..fit + 3 {

@@ -2,10 +2,10 @@
 //!
 //! A single caller's wait ends when its last caller hangs up, or when nobody has stood by for a while: the connection
 //! over which callers came broke, another node led and its callers have not found the way here, or they were told that
-//! nothing can be written. A session's wait does not: the state knows which are which. Invariant: a wait in a group that
-//! this node leads, that the state calls attended and on which nobody is parked, is under way here, on the list, or yet
-//! to be found by a search: one begins with every leadership, and one when there is room on disks again. Not here: who
-//! is parked (`parked`), and the entry that ends a wait (`desk`).
+//! nothing can be written. A session's wait does not: the state knows which are which. Invariant: a wait in a group
+//! that this node leads, that the state calls attended and on which nobody is parked, is under way here, on the list,
+//! or yet to be found by a search: one begins with every leadership, and one when there is room on disks again. Not
+//! here: who is parked (`parked`), and the entry that ends a wait (`desk`).
 
 use super::CallerKey;
 use super::parked::{RequestKey, WaitKey};

@@ -27,6 +27,7 @@ use tollgate_types::{
 /// Where acked seqs lie that no request ever had: many gaps, to meet the bound on ranges.
 const SPARSE_FROM: u64 = 1_000;
 
+#[allow(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 pub(super) struct Generator {
     rng: Rng,
     limits: Limits,
