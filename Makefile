@@ -39,7 +39,7 @@ NODE_BUGS = --features tollgate/planted-bugs
 SMALL_SIZES = --features tollgate-core/small-sizes
 
 .DEFAULT_GOAL := help
-.PHONY: help run dist strace valgrind hot-path test test-processes test-others test-slow test-upgrade python-client test-python-client lint \
+.PHONY: help run dist strace valgrind hot-path test test-processes test-others test-slow test-upgrade test-variants python-client test-python-client lint \
 	sim chaos mutants-core mutants-sim mutants-node fuzz bench bench-core bench-replica bench-storage bench-compare \
 	bench-compare-build peers
 
@@ -62,7 +62,7 @@ dist: ## Build the binary to ship in target/dist/: stripped, with its debug info
 		objcopy --strip-all --add-gnu-debuglink=tollgate.debug tollgate tollgate-stripped && \
 		mv tollgate-stripped tollgate && ls -l tollgate tollgate.debug
 
-test: strace ## Run every test, then the core's once more with small sizes
+test: strace ## Run every test
 	$(TEST_WORKSPACE) --no-run
 	$(MAKE) --no-print-directory -j 2 --output-sync=line test-processes test-others
 
@@ -71,8 +71,11 @@ test-processes:
 
 test-others:
 	HALF=others nice -n 10 $(TEST_WORKSPACE)
-	SEQUENCES=5000 nice -n 10 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
-	nice -n 10 cargo test -p tollgate-replica --features planted-bugs,next-version --test it -- upgrades
+
+# Core and replica are compiled anew for these, which takes as long as a third of all other tests.
+test-variants: ## Run the core's tests with small sizes, and the replica's upgrades to a version that does not exist yet
+	SEQUENCES=5000 cargo test -p tollgate-core $(CORE_BUGS) $(SMALL_SIZES) --test it -- properties promises snapshots
+	cargo test -p tollgate-replica --features planted-bugs,next-version --test it -- upgrades
 
 test-slow: strace ## Compare the core with its oracle on SEQUENCES=1000000 histories; real processes under long faults
 	SEQUENCES=$(SEQUENCES) cargo test --release -p tollgate-core $(CORE_BUGS) --test it -- --nocapture properties

@@ -126,7 +126,7 @@ impl Observer {
         }
     }
 
-    /// Until the stream breaks; whether anything was heard on it.
+    /// Until the stream breaks; true if anything was heard on it.
     async fn follow(&mut self) -> Result<bool, Over> {
         let client = self.election.client.clone();
         let line = client.pilot().line().await;
@@ -142,12 +142,15 @@ impl Observer {
             Ok((at, leader)) => self.tell(at, leader).await?,
             Err(error) => return self.failed(Trouble::of(error)).await,
         }
+        // A node that can't follow the election ends each stream at once: then the pause before the next one grows.
+        let mut heard = false;
         loop {
             let change = tokio::select! {
                 change = changes.next() => change,
                 // The client has left the node for another: it may be cut off from the cluster.
                 () = client.pilot().replaced(&line) => return Ok(true),
             };
+            heard |= matches!(change, Some(Ok(_)));
             match change {
                 Some(Ok(change)) => {
                     let read = convert::header_revision(change.header.as_ref());
@@ -159,9 +162,9 @@ impl Observer {
                 }
                 Some(Err(status)) => {
                     self.failed(trouble(&status)).await?;
-                    return Ok(true);
+                    return Ok(heard);
                 }
-                None => return Ok(true),
+                None => return Ok(heard),
             }
         }
     }

@@ -94,6 +94,21 @@ impl Command {
         }
     }
 
+    /// The lease and the number by which a repeat of the command is known, if it has one.
+    pub fn identity(&self) -> Option<(LeaseId, Seq)> {
+        let numbered = |lease: LeaseId, request: &Option<Request>| Some((lease, request.as_ref()?.seq));
+        match self {
+            Command::AcquireLock(acquire) => numbered(acquire.lease, &acquire.request),
+            Command::ReleaseLock(ReleaseLock { by: ReleaseBy::Holder { lease, request, .. }, .. }) => {
+                numbered(*lease, request)
+            }
+            Command::ConvertLock(convert) => numbered(convert.lease, &convert.request),
+            Command::Proclaim(proclaim) => numbered(proclaim.lease, &proclaim.request),
+            Command::Txn(txn) => txn.request.as_ref().map(|(lease, request)| (*lease, request.seq)),
+            _ => None,
+        }
+    }
+
     fn request_mut(&mut self) -> Option<&mut Request> {
         match self {
             Command::AcquireLock(acquire) => acquire.request.as_mut(),

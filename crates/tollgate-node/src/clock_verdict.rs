@@ -14,6 +14,10 @@ const WARNED_FROM: f64 = 0.005;
 /// A clock that was warned of is right again below this, so that one at the threshold does not come and go.
 const RIGHT_BELOW: f64 = 0.004;
 
+/// Rates against this node's are judged within these bounds.
+const SLOWEST: f64 = -0.99;
+const FASTEST: f64 = 10.0;
+
 /// The rates of the peers' clocks against this node's, and the verdict.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClockRates {
@@ -50,7 +54,10 @@ impl ClockVerdict {
         differences: &BTreeMap<NodeId, f64>,
         before: &ClockVerdict,
     ) -> ClockVerdict {
-        let mut rates: Vec<(NodeId, f64)> = differences.iter().map(|(node, rate)| (*node, *rate)).collect();
+        // One that stands still, or is set back again and again, counts as very slow: it divides nothing by zero.
+        let moving = |rate: f64| rate.clamp(SLOWEST, FASTEST);
+        let mut rates: Vec<(NodeId, f64)> =
+            differences.iter().map(|(node, rate)| (*node, moving(*rate))).collect();
         rates.push((own, 0.0));
         rates.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         // With an even number of clocks, the slower of the two in the middle: half the way between them is nobody's.
@@ -148,6 +155,16 @@ mod tests {
             assert!(of(*own).is_like(&first), "node {own} says {:?}, another {first:?}", of(*own));
         }
         first
+    }
+
+    #[test]
+    fn p16_a_clock_that_stands_still_or_goes_back_is_told_in_numbers() {
+        for rate in [-1.0, -7.0, f64::INFINITY] {
+            let differences = BTreeMap::from([(node(2), rate)]);
+            let verdict = ClockVerdict::of(node(1), &differences, &ClockVerdict::Right);
+            let ClockVerdict::Divided { difference, .. } = verdict else { panic!("{rate}: {verdict:?}") };
+            assert!(difference.is_finite() && difference > 1.0, "{rate}: {difference}");
+        }
     }
 
     #[track_caller]

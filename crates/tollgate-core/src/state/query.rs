@@ -10,7 +10,7 @@ use crate::ring::{Compacted, EventBatch};
 use crate::slab::Id;
 use crate::view::{LeaseClaim, LeaseView, LockView, RegisterView, WaitView};
 use crate::watch::Watch;
-use tollgate_types::{Key, LeaseId, Limits, Lineage, LogTime, Name, Names, Revision};
+use tollgate_types::{Key, LeaseId, Limits, Lineage, LogTime, Name, Names, Revision, Seq};
 
 /// Where it stands, not what is in it: that can be millions of records.
 impl std::fmt::Debug for State {
@@ -144,6 +144,11 @@ impl State {
             holders: holders.map(|(lock, id)| holder_view(&lock.name, self.with_lease(id))).collect(),
             closed: self.closed(names),
         }
+    }
+
+    /// True if a request of a lease with this number was carried out, refused or put in line here.
+    pub fn has_seen(&self, lease: LeaseId, seq: Seq) -> bool {
+        self.find_lease(lease).is_some_and(|lease| self.leases.get(lease).requests.is_seen(seq))
     }
 
     /// A lease, unless it has ended.

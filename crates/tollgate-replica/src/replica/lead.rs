@@ -90,7 +90,7 @@ impl Replica {
             return Some(ProposeError::NotLeader { group, leader: None });
         }
         if self.lacks_room(turn) {
-            return Some(self.no_room(turn));
+            return Some(self.no_room_for(turn, command));
         }
         if self.proposals.len() + self.queue.len() >= turn.config.proposals_max {
             return Some(ProposeError::Overloaded { group });

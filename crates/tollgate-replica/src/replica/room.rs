@@ -14,7 +14,8 @@ use crate::output::{HostEvent, ProposeError};
 use crate::turn::Turn;
 use raft::eraftpb::{Message, MessageType};
 use std::collections::BTreeSet;
-use tollgate_types::NodeId;
+use tollgate_core::Command;
+use tollgate_types::{LeaseId, NodeId, Seq};
 
 /// Entries may wait for this part of an election timeout until a leader looks whether the members have room for them.
 const LOOK_AFTER: u64 = 4;
@@ -50,6 +51,23 @@ impl Replica {
         if alone { ProposeError::DiskFull } else { ProposeError::NoRoom { group: self.group } }
     }
 
+    /// What to tell who asked for a command that is not in the log by this call. With a number it may be there by an
+    /// earlier attempt: waiting in line, carried out, or in what was not committed yet. Then nobody may be told that it
+    /// never happened.
+    pub(super) fn no_room_for(&self, turn: &Turn, command: &Command) -> ProposeError {
+        let (error, log) = (self.no_room(turn), &self.raw.raft.raft_log);
+        let is_certain = |(lease, seq): (LeaseId, Seq)| {
+            let seen = self.state.as_ref().is_none_or(|state| state.has_seen(lease, seq));
+            !seen && log.applied == log.last_index()
+        };
+        match (&error, command.identity()) {
+            (ProposeError::NoRoom { group }, Some(identity)) if !is_certain(identity) => {
+                ProposeError::NoRoomMidway { group: *group }
+            }
+            _ => error,
+        }
+    }
+
     /// Looks after room, as a leader.
     pub(super) fn look_for_room(&mut self, turn: &mut Turn) {
         let (committed, last) = {
@@ -70,8 +88,10 @@ impl Replica {
             // What was gathered when there was room could not be written now.
             self.gathered_from = Moment::NEVER;
             let queue = std::mem::take(&mut self.queue);
-            let error = self.no_room(turn);
-            self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &error, turn);
+            for (asker, command) in queue {
+                let error = self.no_room_for(turn, &command);
+                self.refuse_all([asker], &error, turn);
+            }
         }
         if self.room.stuck && !was_stuck {
             turn.event(HostEvent::OutOfRoom { group: self.group });

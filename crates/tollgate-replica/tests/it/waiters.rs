@@ -1,9 +1,9 @@
 //! Callers whose requests wait, at the desks of nodes whose disks fill up.
 
 use crate::cluster::{Call, Cluster, Front, GROUP, grant_lease, lock, node};
-use tollgate_core::{Command, Wait};
+use tollgate_core::{Command, Request, Scope, Wait};
 use tollgate_replica::{Answer, ProposeError};
-use tollgate_types::DurationMs;
+use tollgate_types::{DurationMs, Seq, SeqRanges};
 
 const HOLDER: u64 = 1;
 const WAITER: u64 = 2;
@@ -15,6 +15,15 @@ const UNATTENDED_MS: u64 = 10_000;
 fn waits(wait: Wait, attended: bool) -> Command {
     let Command::AcquireLock(mut acquire) = lock("jobs", WAITER) else { unreachable!("it makes one") };
     (acquire.wait, acquire.attended) = (wait, attended);
+    Command::AcquireLock(acquire)
+}
+
+/// The same under a number.
+fn numbered(seq: u64) -> Command {
+    let waits = waits(Wait::Forever, false);
+    let Command::AcquireLock(mut acquire) = waits else { unreachable!("it is one") };
+    let seq = Seq::new(seq).unwrap();
+    acquire.request = Some(Request { seq, acked: SeqRanges::default(), scope: Scope::Whole });
     Command::AcquireLock(acquire)
 }
 
@@ -68,6 +77,30 @@ fn p8_a_wait_is_answered_while_the_disks_of_a_majority_are_full() {
         let told = cluster.told(leader, CALL);
         assert!(matches!(told[..], [Answer::Queued { .. }, Answer::Resolved { .. }]), "{full:?}: {told:?}");
     }
+}
+
+/// What was said to stand in line perhaps is never said to have not happened, however often it is asked for.
+#[test]
+fn p10_one_who_asks_again_while_disks_are_full_is_not_told_that_nothing_happened() {
+    let (mut cluster, leader) = held();
+    let full: Vec<u64> = (1..=3).filter(|number| *number != leader).collect();
+    cluster.ask(leader, CALL, numbered(1));
+    cluster.run_ms(50);
+    assert!(matches!(cluster.told(leader, CALL)[..], [Answer::Queued { .. }]));
+    fill(&mut cluster, &full, true);
+    cluster.propose(leader, grant_lease(3, 600_000));
+    cluster.run_ms(1_000);
+    let midway = |answers: &[Answer<()>]| {
+        let [Answer::NotDone(error)] = answers else { panic!("{answers:?}") };
+        assert_eq!(*error, ProposeError::NoRoomMidway { group: GROUP });
+    };
+    midway(&cluster.told(leader, CALL));
+    for again in 1..3 {
+        cluster.ask(leader, Call(CALL.0 + again), numbered(1));
+        cluster.run_ms(100);
+        midway(&cluster.told(leader, Call(CALL.0 + again)));
+    }
+    assert_eq!(waiting(&cluster, leader), 1);
 }
 
 /// How many wait a while after there is room again, if nobody has come back.

@@ -70,10 +70,11 @@ impl Client {
         let (watch, group, from) = (watching.number, watching.group, watching.next);
         if !watching.opened {
             watching.opened = true;
-            // Every other of those that want everything follows its own lease, if it has one by now: by the number, so
-            // that a seed makes the same world with and without.
+            // Some of those that want everything follow their own lease, if it lives by now: by the number of the watch
+            // and of the client, so that a seed makes the same world with and without.
             let own = self.session.as_ref().and_then(|session| session.believed(now));
-            if let (Filter::All, Some(lease)) = (&watching.filter, own.filter(|_| watch % 2 == 1)) {
+            let chosen = ((watch >> 16) + (watch >> 1)) % 2 == 1;
+            if let (Filter::All, Some(lease)) = (&watching.filter, own.filter(|_| chosen)) {
                 watching.filter = Filter::Lease(lease);
             }
             let event = Event::Watch { watch, group, from, filter: watching.filter.clone() };
