@@ -45,6 +45,7 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
         "a caller was told to ask again, and an earlier attempt of its call stayed parked: nobody's wait stood in line",
     ),
     (510_002_278, "the world started nodes again with an older binary than the one that they had run"),
+    (700_007_025, "a leader raised the apply version behind the addition of a node that did not know it"),
     (918_274_257, "the judge did not know for how long the network had carried the entry that ended a lease"),
     (
         7_000_012_643,

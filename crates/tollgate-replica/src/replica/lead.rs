@@ -101,8 +101,12 @@ impl Replica {
         }
     }
 
-    /// A version is raised only when every member is there and knows it: one that does not would have to stop.
+    /// A version is raised only when every member is there and knows it: one that does not would have to stop. So would
+    /// a member whose addition is in the log before it and not applied yet: nobody has asked that one.
     fn version_objection(&self, version: u32, turn: &Turn) -> Option<ProposeError> {
+        if self.raw.raft.has_pending_conf() {
+            return Some(ProposeError::Refused(MemberRefusal::Busy));
+        }
         let lacks = |node: &NodeId| {
             if *node == self.node {
                 return turn.config.apply_version < version;

@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, GROUP, lock, node};
 use tollgate_core::{
     APPLY_VERSION_SUPPORTED, CancelTarget, CancelWait, Command, Rejection, Reply, Request, Scope,
 };
-use tollgate_replica::{MemberChange, ProposeError, ReplicaKind, Whereabouts};
+use tollgate_replica::{MemberChange, MemberRefusal, ProposeError, ReplicaKind, Whereabouts};
 use tollgate_types::{ClusterId, GroupId, LeaseId, Metadata, Name, Names, Seq, SeqRanges};
 
 const NEW: u32 = APPLY_VERSION_SUPPORTED;
@@ -44,6 +44,22 @@ fn replace(cluster: &mut Cluster, number: u64, version: u32) {
 fn versions(cluster: &Cluster) -> Vec<u32> {
     let hosts = cluster.nodes.values().filter_map(|node| node.host.as_ref());
     hosts.filter_map(|host| Some(host.state(GROUP)?.apply_version())).collect()
+}
+
+/// Nobody has asked a node whose addition is in the log and not applied yet: it would have to stop.
+#[test]
+fn p12_no_version_is_raised_behind_an_addition_that_is_not_applied() {
+    let mut cluster = cluster_of(NEW);
+    cluster.add_joining(4, ReplicaKind::Full, 1);
+    let leader = cluster.leader();
+    let add = MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN };
+    let added = cluster.change(leader, add);
+    let raised = cluster.propose(leader, Command::RaiseApplyVersion(NEW));
+    assert_eq!(
+        cluster.replies.remove(&raised).map(Result::unwrap_err),
+        Some(ProposeError::Refused(MemberRefusal::Busy))
+    );
+    cluster.until("the learner is added", |cluster| cluster.replies.contains_key(&added));
 }
 
 /// Some work, after which all who run must be the same.

@@ -128,6 +128,8 @@ impl World {
             }
             let Some((leader, status)) = self.leader_of(group) else { continue };
             match self.operator.step(&status.members, leader) {
+                Some(Step::Change(MemberChange::AddLearner { node, .. })) if self.upgrades(node.number()) => {
+                }
                 Some(Step::Change(change)) => {
                     let proposal = self.operator.fresh_proposal();
                     self.operator.waiting.insert(group, (proposal, now));
@@ -145,6 +147,25 @@ impl World {
         if self.members_settled() {
             self.retire_the_unwanted();
         }
+    }
+
+    /// Starts a node that is still to be added with a newer binary if others have one by now: members may have moved on
+    /// to a version since, and nobody adds a node that would have to stop at once. True if it is started again.
+    fn upgrades(&mut self, number: u64) -> bool {
+        let newest = self.newest_binary();
+        if self.nodes[&number].apply_version >= newest {
+            return false;
+        }
+        self.kill(number);
+        self.node(number).apply_version = newest;
+        self.plan(self.now + 50_000, Happening::Boot(number));
+        true
+    }
+
+    /// The newest version that a node's binary knows; some say that they know one that does not exist.
+    fn newest_binary(&self) -> u32 {
+        let newest = tollgate_core::APPLY_VERSION_SUPPORTED;
+        self.nodes.values().map(|node| node.apply_version).max().unwrap_or(newest).min(newest)
     }
 
     pub(super) fn operator_replies(&mut self, replies: Vec<ProposalReply>) {
@@ -187,9 +208,7 @@ impl World {
         self.operator.next_node += 1;
         let mut node = Node::new(id(number), witness, &self.scenario, self.now);
         // Who is added later has no older binary than those who are there.
-        let newest = tollgate_core::APPLY_VERSION_SUPPORTED;
-        let known = self.nodes.values().map(|other| other.apply_version).max().unwrap_or(newest);
-        node.apply_version = known.min(newest);
+        node.apply_version = self.newest_binary();
         join_all(&mut node, self.groups());
         self.nodes.insert(number, node);
         self.operator.wanted.insert(number, Wanted { witness, voter });
