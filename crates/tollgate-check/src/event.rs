@@ -213,7 +213,7 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Whether the watch wants changes of this lock that are about this lease.
+    /// True if the watch wants changes of this lock that are about this lease.
     pub fn wants(&self, name: &Name, lease: LeaseId) -> bool {
         match self {
             Filter::All => true,

@@ -58,7 +58,7 @@ pub struct Acquire {
     tells_owner: Option<Arc<OnceLock<String>>>,
 }
 
-/// What the claim is to carry.
+/// The metadata that the claim is to carry.
 #[derive(Debug, Clone)]
 enum Says {
     /// Plain text, for people.

@@ -76,7 +76,7 @@ impl Admin {
         convert::node_status(self.client.unary_at(endpoint, ask).await?)
     }
 
-    /// How one member is doing, asked of itself, or by way of the gateway that the client is connected to.
+    /// Status of one member, asked of itself, or by way of the gateway that the client is connected to.
     pub async fn status_of_member(&self, member: &Member) -> Result<NodeStatus, Error> {
         if self.client.pilot().is_behind_gateway() {
             return self.status_by_gateway(member.node).await;

@@ -315,7 +315,7 @@ impl State {
         Reply::Done
     }
 
-    /// Whether it keeps a lineage that it is given: from version 2 on.
+    /// True if it keeps a lineage that it is given: from version 2 on.
     pub fn takes_lineage(&self) -> bool {
         self.knows_requests()
     }
@@ -325,7 +325,7 @@ impl State {
         self.apply_version >= KNOWS_REQUESTS
     }
 
-    /// Whether the rules of version 3 are in force.
+    /// True if the rules of version 3 are in force.
     fn takes_any_metadata(&self) -> bool {
         self.apply_version >= TAKES_ANY_METADATA
     }

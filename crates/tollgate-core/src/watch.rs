@@ -35,7 +35,7 @@ impl Watch {
         }
     }
 
-    /// Whether it sees the events of the lock of this name that are about a claim of this lease.
+    /// True if it sees the events of the lock of this name that are about a claim of this lease.
     pub(crate) fn matches_lock(&self, name: &[u8], lease: LeaseId) -> bool {
         match self {
             Watch::All => true,

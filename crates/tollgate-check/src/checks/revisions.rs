@@ -97,7 +97,7 @@ fn stamps(evidence: &Evidence<'_>) -> BTreeMap<u32, Vec<Stamp>> {
     stamps
 }
 
-/// Where watches from now on began.
+/// Beginnings of watches from now on.
 fn add_watches(evidence: &Evidence<'_>, stamps: &mut BTreeMap<u32, Vec<Stamp>>) {
     let mut opened: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
     for (place, event) in evidence.timeline.iter() {

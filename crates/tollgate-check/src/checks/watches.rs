@@ -27,7 +27,7 @@ struct Stream<'a> {
     group: GroupId,
     filter: &'a Filter,
     opened: usize,
-    /// What it wants next; zero as long as a watch from now on has not begun.
+    /// The revision that it wants next; zero as long as a watch from now on has not begun.
     next: Revision,
     /// What it claims to have passed: from, to (not included).
     covered: Vec<(Revision, Revision)>,

@@ -51,7 +51,7 @@ impl Replica {
         if alone { ProposeError::DiskFull } else { ProposeError::NoRoom { group: self.group } }
     }
 
-    /// What to tell who asked for a command that is not in the log by this call. With a number it may be there by an
+    /// The refusal of a command that this call has not put into the log. A numbered one may be there by an
     /// earlier attempt: waiting in line, carried out, or in what was not committed yet. Then nobody may be told that it
     /// never happened.
     pub(super) fn no_room_for(&self, turn: &Turn, command: &Command) -> ProposeError {
