@@ -83,6 +83,20 @@ pub enum Event {
         /// Which group.
         group: GroupId,
     },
+    /// Both groups are led, and nothing that one's leader sends reaches the other's from here on.
+    LeadersCut {
+        /// The sender's group.
+        from: GroupId,
+        /// The group that hears nothing.
+        to: GroupId,
+    },
+    /// It does again, or one of the two groups is no longer led.
+    LeadersLinked {
+        /// The sender's group.
+        from: GroupId,
+        /// The group that hears again.
+        to: GroupId,
+    },
     /// A node's state after it applied an entry. A sample will do.
     Applied {
         /// Which node.

@@ -46,6 +46,10 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
     ),
     (510_002_278, "the world started nodes again with an older binary than the one that they had run"),
     (700_007_025, "a leader raised the apply version behind the addition of a node that did not know it"),
+    (
+        800_002_706,
+        "the judge did not know that the leaders of two groups could not reach each other, which held up the end of a lease",
+    ),
     (918_274_257, "the judge did not know for how long the network had carried the entry that ended a lease"),
     (
         7_000_012_643,

@@ -2,8 +2,8 @@
 //!
 //! Who writes what into the history: clients and fronts what they ask, are told, receive, believe and write
 //! (`Invoke`, `Return`, `AnsweredAgain`, `Received`, `Believes`, `FencedWrite`, and the watches); the world what only
-//! it can see (`LeaseEnded`, `Leaderless`, `Led`, `LeaderPaused`, `LeaderResumed`, `Applied`, `FinalState`,
-//! `ClientGone`, `Healed`, `End`).
+//! it can see (`LeaseEnded`, `Leaderless`, `Led`, `LeaderPaused`, `LeaderResumed`, `LeadersCut`, `LeadersLinked`,
+//! `Applied`, `FinalState`, `ClientGone`, `Healed`, `End`).
 
 use tollgate_types::{GroupId, GroupMap, Slot};
 

@@ -2,7 +2,8 @@
 //!
 //! Early: before TTL after a leader received the last acknowledged renewal, on any trusted clock. Late: after TTL from
 //! the last renewal that can have happened, plus the slack, plus what elections and pauses add, plus the time for which
-//! the network carried the entry that ended it. Where no server was recorded, only what calls show is judged. Not here:
+//! the network carried the entry that ended it. A stub has the slack and all of that once more, and the time for which
+//! its group could not hear of the end. Where no server was recorded, only what calls show is judged. Not here:
 //! whether the client knew (`belief`).
 
 use crate::at::At;
@@ -79,10 +80,15 @@ fn not_late(evidence: &Evidence<'_>, lease: &Lease, over: Option<usize>, report:
     let (Some((base, due)), Some(home)) = (due(evidence, lease), lease.group) else { return };
     // Whatever ended it in the end: no other reason lets it live longer.
     for ended in &lease.ended {
-        let other = ended.stub.then_some(ended.group);
-        // A stub's end waits for two entries: the one that ends the lease, and its own.
-        let at_home = lease.ended_at_home().filter(|_| ended.stub).map_or(0, |home| home.carried_us);
-        let at = evidence.timeline.at(ended.place).before_us(ended.carried_us + at_home);
+        // A stub's end waits for two entries, the one that ends the lease and its own, and for the news between them.
+        let at_home = lease.ended_at_home().filter(|_| ended.stub);
+        let carried_us = ended.carried_us + at_home.map_or(0, |home| home.carried_us);
+        let at = evidence.timeline.at(ended.place).before_us(carried_us);
+        let cut_us = at_home.map_or(0, |told| {
+            let (from, to) = (evidence.timeline.at(told.place), evidence.timeline.at(ended.place));
+            evidence.allowances.cut_us((home, ended.group), from.us(), to.us())
+        });
+        let other = ended.stub.then_some((ended.group, cut_us));
         blame_if_late(evidence, lease, (base, due), (home, other), (ended.place, at, "ended"), report);
     }
     if let Some(over) = over.filter(|_| lease.ended_at_home().is_none()) {
@@ -105,14 +111,14 @@ fn blame_if_late(
     evidence: &Evidence<'_>,
     lease: &Lease,
     (base, due): (At, At),
-    (home, other): (GroupId, Option<GroupId>),
+    (home, other): (GroupId, Option<(GroupId, u64)>),
     (place, at, what): (usize, At, &str),
     report: &mut Report,
 ) {
     let slack_us = evidence.settings.late_slack_ms * 1_000;
     let added = |group| evidence.allowances.us(group, base.us(), at.us(), slack_us);
     let latest = due.after_us(slack_us).after_us(added(home));
-    let latest = other.map_or(latest, |other| latest.after_us(slack_us).after_us(added(other)));
+    let latest = other.map_or(latest, |(other, cut_us)| latest.after_us(slack_us + added(other) + cut_us));
     if at > latest {
         let carried_us = evidence.timeline.at(place).since(at);
         let carried = if carried_us == 0 {
@@ -274,6 +280,27 @@ mod tests {
             .lease_ended_carried(1, 2, Expired, false, 400)
             .wait_ms(1_000)
             .lease_ended_carried(1, 9, Expired, true, 300);
+        run.breaks(P6, "had to be gone by");
+    }
+
+    #[test]
+    fn p6_the_stub_of_a_lease_waits_while_the_leaders_are_cut_off_from_each_other() {
+        let late = |cut_ms, later_ms| {
+            let mut run = Scenario::with_leases(1);
+            run.wait_ms(10_500).lease_ended(1, 2, Expired, false).cut_from_other_group_ms(cut_ms);
+            run.wait_ms(later_ms).lease_ended(1, 9, Expired, true);
+            run
+        };
+        late(3_000, 500).passes();
+        late(3_000, 700).breaks(P6, "had to be gone by");
+        late(0, 3_500).breaks(P6, "had to be gone by");
+    }
+
+    #[test]
+    fn p6_a_cut_before_a_lease_ended_at_home_excuses_no_stub() {
+        let mut run = Scenario::with_leases(1);
+        run.wait_ms(7_500).cut_from_other_group_ms(3_000).lease_ended(1, 2, Expired, false);
+        run.wait_ms(700).lease_ended(1, 9, Expired, true);
         run.breaks(P6, "had to be gone by");
     }
 

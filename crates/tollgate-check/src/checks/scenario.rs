@@ -306,6 +306,12 @@ impl Scenario {
         self.record(Event::LeaderPaused { group }).wait_ms(ms).record(Event::LeaderResumed { group })
     }
 
+    /// Both groups are led, and nothing reaches the other one's leader for that time.
+    pub(crate) fn cut_from_other_group_ms(&mut self, ms: u64) -> &mut Self {
+        let (from, to) = (GROUP, OTHER_GROUP);
+        self.record(Event::LeadersCut { from, to }).wait_ms(ms).record(Event::LeadersLinked { from, to })
+    }
+
     /// What a read of the group saw: leases, and locks with one holder each.
     pub(crate) fn final_state(&mut self, at: u64, leases: &[u64], locks: &[(&str, u64, u64)]) -> &mut Self {
         let lock = |(lock, of, with): &(&str, u64, u64)| {

@@ -1,4 +1,5 @@
-//! What P6 allows besides the slack: time without a leader, elections, pauses.
+//! What P6 allows besides the slack: time without a leader, elections, pauses, and between two groups time in which
+//! their leaders are cut off from each other.
 //!
 //! A leader that can't commit for a while and then goes on in its term was not elected: that is a gap and no more.
 
@@ -18,12 +19,17 @@ struct Gaps {
     last: Option<(u32, u64)>,
 }
 
-/// The gaps of every group.
-pub(crate) struct Allowances(BTreeMap<u32, Gaps>);
+/// The gaps of every group, and the cuts between their leaders.
+pub(crate) struct Allowances {
+    groups: BTreeMap<u32, Gaps>,
+    /// When one group's leader could not reach another's, by sender and receiver.
+    cuts: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
+}
 
 impl Allowances {
     pub(super) fn read(timeline: Timeline<'_>) -> Allowances {
         let mut groups: BTreeMap<u32, Gaps> = BTreeMap::new();
+        let mut cuts: BTreeMap<(u32, u32), Vec<(u64, u64)>> = BTreeMap::new();
         for (place, event) in timeline.iter() {
             let now = timeline.at(place).us();
             match event {
@@ -45,6 +51,12 @@ impl Allowances {
                 Event::LeaderResumed { group } => {
                     close(&mut groups.entry(group.number()).or_default().paused, now);
                 }
+                Event::LeadersCut { from, to } => {
+                    open(cuts.entry((from.number(), to.number())).or_default(), now);
+                }
+                Event::LeadersLinked { from, to } => {
+                    close(cuts.entry((from.number(), to.number())).or_default(), now);
+                }
                 _ => {}
             }
         }
@@ -52,32 +64,50 @@ impl Allowances {
             let open = gaps.leaderless.last().filter(|gap| gap.1 == u64::MAX);
             gaps.elections.extend(open.copied());
         }
-        Allowances(groups)
+        Allowances { groups, cuts }
     }
 
     /// How much longer than in steady state something may take in `group` that began at `from` and is over at `to`, in
     /// microseconds. An election still under way counts.
     pub(crate) fn us(&self, group: GroupId, from: u64, to: u64, slack_us: u64) -> u64 {
-        let Some(gaps) = self.0.get(&group.number()) else { return 0 };
+        let Some(gaps) = self.groups.get(&group.number()) else { return 0 };
         let elections = gaps.elections.iter().filter(|(begun, over)| *begun <= to && *over >= from);
         let elections = elections.count() as u64;
         gaps.us_between(from, to) + elections * slack_us
+    }
+
+    /// How much of the time between `from` and `to` the leader of `sender` could not reach that of `receiver`, although
+    /// both could commit, in microseconds: other time is a gap of theirs already.
+    pub(crate) fn cut_us(&self, (sender, receiver): (GroupId, GroupId), from: u64, to: u64) -> u64 {
+        let Some(cuts) = self.cuts.get(&(sender.number(), receiver.number())) else { return 0 };
+        let gaps = [sender, receiver].map(|group| self.groups.get(&group.number()));
+        let gaps: Vec<(u64, u64)> = gaps.into_iter().flatten().flat_map(Gaps::all).collect();
+        let cut_or_gap = gaps.iter().chain(cuts).copied().collect();
+        covered_us(cut_or_gap, from, to) - covered_us(gaps, from, to)
     }
 }
 
 impl Gaps {
     /// How much of a time was without a leader, or with one that stood still; what was both counts once.
     fn us_between(&self, from: u64, to: u64) -> u64 {
-        let mut all: Vec<(u64, u64)> = self.leaderless.iter().chain(&self.paused).copied().collect();
-        all.sort_unstable();
-        let (mut sum, mut counted_to) = (0, from);
-        for (begun, over) in all {
-            let (begun, over) = (begun.max(counted_to), over.min(to));
-            sum += over.saturating_sub(begun);
-            counted_to = counted_to.max(over);
-        }
-        sum
+        covered_us(self.all().collect(), from, to)
     }
+
+    fn all(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.leaderless.iter().chain(&self.paused).copied()
+    }
+}
+
+/// How much of the time between `from` and `to` lies in any of the spans; what lies in several counts once.
+fn covered_us(mut spans: Vec<(u64, u64)>, from: u64, to: u64) -> u64 {
+    spans.sort_unstable();
+    let (mut sum, mut counted_to) = (0, from);
+    for (begun, over) in spans {
+        let (begun, over) = (begun.max(counted_to), over.min(to));
+        sum += over.saturating_sub(begun);
+        counted_to = counted_to.max(over);
+    }
+    sum
 }
 
 fn open(gaps: &mut Vec<(u64, u64)>, now: u64) {
@@ -135,6 +165,26 @@ mod tests {
         assert_eq!(allowances.us(group, 5, 15, 1_000), 5);
         assert_eq!(allowances.us(group, 5, 35, 1_000), 10 + 5 + 1_000);
         assert_eq!(allowances.us(group, 5, 70, 1_000), 30 + 2_000);
+    }
+
+    #[test]
+    fn a_cut_between_leaders_counts_one_way_and_only_while_both_can_commit() {
+        let (from, to) = (GroupId::new(3), GroupId::new(4));
+        let at = At::from_us;
+        let events = [
+            (at(10), Event::LeadersCut { from, to }),
+            (at(20), Event::LeaderPaused { group: from }),
+            (at(30), Event::Leaderless { group: to }),
+            (at(40), Event::LeaderResumed { group: from }),
+            (at(50), Event::Led { group: to, node: 1, term: 1 }),
+            (at(90), Event::LeadersLinked { from, to }),
+        ];
+        let allowances = Allowances::read(Timeline(&events));
+        assert_eq!(allowances.cut_us((from, to), 0, 100), 10 + 40);
+        assert_eq!(allowances.cut_us((from, to), 15, 60), 5 + 10);
+        assert_eq!(allowances.cut_us((from, to), 90, 100), 0);
+        assert_eq!(allowances.cut_us((to, from), 0, 100), 0);
+        assert_eq!(allowances.us(to, 0, 100, 0), 20, "it is no gap of one group");
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //!
 //! The world sees all nodes at once. A group counts as led when a lively leader that serves clients has a disk that
 //! works and reaches a quorum of voters whose disks do. While faults hit nodes, or leadership is handed on, it
-//! also counts as leaderless when entries wait and none is committed; in calm times that is no excuse. Not
-//! here: how leaders come about (`tollgate-replica`).
+//! also counts as leaderless when entries wait and none is committed; in calm times that is no excuse. Two groups that
+//! are led may have leaders that can't reach each other, while the members of one are being replaced. Not here: how
+//! leaders come about (`tollgate-replica`).
 
 use super::World;
 use crate::network::End;
 use crate::types::At;
+use std::collections::BTreeSet;
 use tollgate_check::Event;
 use tollgate_replica::Status;
 use tollgate_types::{GroupId, NodeId};
@@ -20,6 +22,8 @@ const AFTERMATH_US: At = 3_000_000;
 /// What is known of each group.
 pub(super) struct Leadership {
     groups: Vec<Lead>,
+    /// The pairs of led groups of which the history says that the first one's leader can't reach the second's.
+    cut: BTreeSet<(GroupId, GroupId)>,
 }
 
 #[derive(Clone, Default)]
@@ -58,7 +62,11 @@ impl HandingOn {
 
 impl Leadership {
     pub(super) fn new(groups: usize) -> Leadership {
-        Leadership { groups: vec![Lead::default(); groups] }
+        Leadership { groups: vec![Lead::default(); groups], cut: BTreeSet::new() }
+    }
+
+    fn of(&self, group: GroupId) -> &Lead {
+        &self.groups[group.number() as usize]
     }
 
     /// Who leads, as last seen.
@@ -128,6 +136,26 @@ impl World {
     pub(super) fn look_at_leaders(&mut self) {
         for group in self.groups() {
             self.look_at_leader(group);
+        }
+        self.look_between_leaders();
+    }
+
+    fn look_between_leaders(&mut self) {
+        let led = |lead: &Lead| lead.leader.filter(|_| lead.led);
+        let leaders: Vec<_> =
+            self.groups().filter_map(|group| Some((group, led(self.leadership.of(group))?))).collect();
+        let cut: BTreeSet<_> = leaders
+            .iter()
+            .flat_map(|sender| leaders.iter().map(move |receiver| (sender, receiver)))
+            .filter(|((_, from), (_, to))| self.network.is_cut(End::Node(*from), End::Node(*to)))
+            .map(|((sender, _), (receiver, _))| (*sender, *receiver))
+            .collect();
+        let before = std::mem::replace(&mut self.leadership.cut, cut.clone());
+        for &(from, to) in before.difference(&cut) {
+            self.record(Event::LeadersLinked { from, to });
+        }
+        for &(from, to) in cut.difference(&before) {
+            self.record(Event::LeadersCut { from, to });
         }
     }
 
