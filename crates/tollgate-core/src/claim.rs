@@ -20,24 +20,24 @@ pub(crate) struct Claim {
     pub(crate) owner: Owner,
     pub(crate) metadata: Metadata,
     pub(crate) mode: Mode,
-    /// None while it waits.
+    /// Fencing token of the grant; none while the claim waits.
     pub(crate) token: Option<Token>,
     pub(crate) create_revision: Revision,
     pub(crate) mod_revision: Revision,
     pub(crate) version: u64,
-    /// When it joined the queue or, once granted, when that was.
+    /// Log time at which the claim joined the queue or, once granted, log time of the grant.
     pub(crate) since: LogTime,
-    /// When the wait ends or, once granted, the hold.
+    /// Log time at which the wait ends or, once granted, the hold.
     pub(crate) until: LogTime,
-    /// What most claims don't have.
+    /// Rarely used fields; none if all of them are unset.
     pub(crate) extras: Option<Box<Extras>>,
-    /// The unacknowledged requests that it answers.
+    /// Unacknowledged requests that are answered with this claim.
     pub(crate) seqs: SmallVec<[(Seq, Part); 1]>,
-    /// Whether a request without a seq asked for it too.
+    /// True if a request without a seq asked for the claim too.
     pub(crate) anonymous: bool,
-    /// Whether all who wait for it stand by; means nothing once it holds.
+    /// True while every caller that waits for the claim stands by; means nothing once the claim holds.
     pub(crate) attended: bool,
-    /// How often it was asked for, repeats and conversions included.
+    /// Number of requests for the claim, repeats and conversions included.
     pub(crate) asks: u32,
     pub(crate) upgrade: Option<Box<Upgrade>>,
 
@@ -48,25 +48,25 @@ pub(crate) struct Claim {
     pub(crate) younger: Option<Id<Claim>>,
 }
 
-/// What few claims have, kept apart so that the others don't pay for it.
+/// Fields that few claims use, kept apart so that the other claims don't pay for them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
-    /// 0 for none.
+    /// Zero for no max hold.
     pub(crate) max_hold: DurationMs,
     pub(crate) lock_delay: DurationMs,
     pub(crate) said: Option<Said>,
 }
 
-/// What a holder says of itself, or a waiter will say once it holds.
+/// Value that a holder proclaims, or that a waiter will proclaim once it holds.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) value: Value,
-    /// Since when: its grant or its last Proclaim; 0 while it waits.
+    /// Revision of the grant or of the last Proclaim that set the value; 0 while the claim waits.
     pub(crate) revision: Revision,
 }
 
 impl Extras {
-    /// None if there is nothing in it.
+    /// Boxes the extras; none if all of them are unset.
     pub(crate) fn packed(self) -> Option<Box<Extras>> {
         (self != Extras::default()).then(|| Box::new(self))
     }
@@ -82,12 +82,12 @@ pub(crate) struct Upgrade {
     pub(crate) wait_until: LogTime,
     pub(crate) seqs: SmallVec<[Seq; 1]>,
     pub(crate) anonymous: bool,
-    /// Whether all who wait for it stand by.
+    /// True while every caller that waits for the upgrade stands by.
     pub(crate) attended: bool,
 }
 
 impl Claim {
-    /// How long it may hold; 0 for ever.
+    /// Longest time that the claim may hold; zero means for ever.
     pub(crate) fn max_hold(&self) -> DurationMs {
         self.extras.as_ref().map_or(DurationMs::ZERO, |extras| extras.max_hold)
     }
@@ -104,27 +104,28 @@ impl Claim {
         self.token.is_some()
     }
 
-    /// Whether it stands in the queues of its names.
+    /// True if the claim stands in the queues of its names.
     pub(crate) fn is_queued(&self) -> bool {
         self.token.is_none() || self.upgrade.is_some()
     }
 
-    /// The mode that it stands in the queue for.
+    /// Mode for which the claim stands in the queue, or in which it holds.
     pub(crate) fn wanted(&self) -> Mode {
         self.upgrade.as_ref().map_or(self.mode, |upgrade| upgrade.mode)
     }
 
-    /// The number by which its wait is known.
+    /// Revision that identifies the claim's wait.
     pub(crate) fn wait_revision(&self) -> Revision {
         self.upgrade.as_ref().map_or(self.create_revision, |upgrade| upgrade.queued_at)
     }
 
-    /// Whether all who wait stand by.
+    /// True while every caller that waits stands by.
     pub(crate) fn is_attended(&self) -> bool {
         self.upgrade.as_ref().map_or(self.attended, |upgrade| upgrade.attended)
     }
 
-    /// It was asked for once more: by one who stands by or not, and who waits with it or not.
+    /// Counts one more request for the claim. `attended`: its caller stands by; `waits`: the request waits with the
+    /// claim.
     pub(crate) fn asked(&mut self, attended: bool, waits: bool) {
         self.asks = self.asks.saturating_add(1);
         if !attended && waits {
@@ -152,7 +153,7 @@ impl Claim {
         }
     }
 
-    /// One of its names as a change.
+    /// Change event for one of the claim's names.
     pub(crate) fn changed<'a>(
         &'a self,
         name: &'a Name,
@@ -177,7 +178,7 @@ impl Claim {
         }
     }
 
-    /// How it is dead, if it is: by its lease, or by a deadline of its own.
+    /// Cause of death if the claim is dead: its lease's end, or a deadline of the claim or its upgrade.
     pub(crate) fn death(&self, lease: &Lease, lease_ended: bool, now: LogTime) -> Option<Death> {
         if lease_ended {
             return Some(Death::Claim(lease.end_reason, lease.deadline));
@@ -190,7 +191,7 @@ impl Claim {
         (upgrade.wait_until <= now).then_some(Death::Upgrade)
     }
 
-    /// Takes a request off, whichever part of the claim it stands on.
+    /// Removes a request's seq from the claim and from its upgrade.
     pub(crate) fn forget_seq(&mut self, seq: Seq) {
         self.seqs.retain(|(s, _)| *s != seq);
         if let Some(upgrade) = &mut self.upgrade {
@@ -199,12 +200,12 @@ impl Claim {
     }
 }
 
-/// What a deadline has ended.
+/// End that a deadline has brought about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
-    /// The claim, why, and when that was due.
+    /// The whole claim, with the reason and the log time at which the end was due.
     Claim(EndReason, LogTime),
-    /// Only its wait for a stronger mode.
+    /// Only the claim's wait for a stronger mode.
     Upgrade,
 }
 
@@ -228,7 +229,7 @@ impl Locks {
     }
 }
 
-/// The place in a queue: upgrades first, then in order of arrival.
+/// Place in a queue: upgrades first, then in order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueKey {
     not_upgrade: bool,

@@ -1,4 +1,4 @@
-//! The changes that consensus orders. Adding a variant or a field changes the log format (`format::command`).
+//! The commands that consensus orders. Adding a variant or a field changes the log format (`format::command`).
 
 use tollgate_types::{
     Address, ClientId, DurationMs, GroupId, Key, LeaseId, Limits, Lineage, LogTime, Metadata, Mode, Name,
@@ -11,16 +11,16 @@ use crate::reply::LeaseEnd;
 /// One command with the log time that the leader stamped on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The group's log time. Never below that of the entry before it.
+    /// Log time of the group, never below the log time of the entry before.
     pub at: LogTime,
-    /// What time of day the leader believed it was. Decides nothing.
+    /// Time of day that the leader's wall clock showed. Decides nothing.
     pub wall: WallTime,
-    /// What to do.
+    /// The command.
     pub command: Command,
 }
 
 impl Entry {
-    /// An entry of which nobody noted the time of day.
+    /// An entry without a recorded time of day.
     pub const fn new(at: LogTime, command: Command) -> Entry {
         Entry { at, wall: WallTime::UNKNOWN, command }
     }
@@ -29,11 +29,11 @@ impl Entry {
 /// A change that consensus has ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Carries nothing: time must pass even when no client speaks.
+    /// Does nothing but let log time pass, which it must even when no client speaks.
     Tick,
-    /// Makes a lease, or renews it if the same client has it already.
+    /// Grants a lease, or renews it if the same client has it already.
     GrantLease(GrantLease),
-    /// The keepalives that a leader gathered for a few milliseconds.
+    /// Renews leases: the keepalives that a leader gathered for a few milliseconds.
     RenewLeases(RenewLeases),
     /// Ends a lease now.
     RevokeLease(RevokeLease),
@@ -47,33 +47,33 @@ pub enum Command {
     CancelWait(CancelWait),
     /// Takes a lock away from the holder of a token.
     ForceRelease(ForceRelease),
-    /// Changes what a holder says of itself.
+    /// Changes the value that a holder proclaims.
     Proclaim(Proclaim),
     /// Reads and writes registers in one step.
     Txn(Txn),
     /// Replaces the limits.
     SetLimits(Box<Limits>),
-    /// Lets the group use what newer binaries can do.
+    /// Raises the apply version, so that the group may use the features of newer binaries.
     RaiseApplyVersion(u32),
-    /// In a group that is not a lease's home: makes a pending stub, on which the lease's claims here will hang.
+    /// In a group that is not the lease's home: adds a pending stub, to which the lease's claims here will be attached.
     AddStub(AddStub),
-    /// The home has registered this group: the stub may be used.
+    /// Confirms a stub: the lease's home has registered this group, so the stub may be used.
     ConfirmStub(ConfirmStub),
-    /// The home says that the lease has ended, or never lived: the stub and all that hangs on it end.
+    /// Ends a stub and all that is attached to it: the lease's home says that the lease has ended, or never lived.
     EndStub(EndStub),
-    /// In a lease's home: a group has a stub of it and must be told of its end.
+    /// In a lease's home: registers a group that has a stub of the lease and must be told of the lease's end.
     RegisterStub(RegisterStub),
-    /// In a lease's home: a group has ended its stub, and need not be told again.
+    /// In a lease's home: records that a group has ended its stub, and need not be told again.
     AckLeaseEnd(AckLeaseEnd),
-    /// Ends a wait that is part of a deadlock over several groups, which no group sees by itself.
+    /// Ends a wait that is part of a deadlock over several groups, which no single group can see.
     EndDeadlock(EndDeadlock),
-    /// Says of which lineage the group is, if that was never said: what a new cluster's first leader drew.
+    /// Sets the group's lineage, drawn by the first leader of a new cluster, if the group has none yet.
     SetLineage(Lineage),
 }
 
 impl Command {
-    /// Takes away what entries of a format have no place for, or makes it what they have a place for, so that who keeps
-    /// the command has what others will read.
+    /// Removes or simplifies the fields that an entry of the given format can't hold, so that a replica that keeps the
+    /// command has the same command as those that decode the entry.
     pub fn fit_into(&mut self, format: u8) {
         if format <= FORMAT_2
             && let Command::AcquireLock(acquire) = self
@@ -94,7 +94,7 @@ impl Command {
         }
     }
 
-    /// The lease and the number by which a repeat of the command is known, if it has one.
+    /// Lease and seq that identify a repeat of the command, if the command has a seq.
     pub fn identity(&self) -> Option<(LeaseId, Seq)> {
         let numbered = |lease: LeaseId, request: &Option<Request>| Some((lease, request.as_ref()?.seq));
         match self {
@@ -123,65 +123,65 @@ impl Command {
     }
 }
 
-/// The identity of a request within its lease, by which a repeat is known.
+/// The identity of a request within its lease, by which a repeat is recognized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Its number; a repeat carries the number of the first attempt.
+    /// Number of the request; a repeat carries the number of the first attempt.
     pub seq: Seq,
     /// Requests whose answers the client has; their outcomes need not be kept, and they never run again.
     pub acked: SeqRanges,
-    /// Whether the command is all of the request.
+    /// Share of the client's request that this command carries.
     pub scope: Scope,
 }
 
-/// How much of a client's request a command is.
+/// Share of a client's request that one command carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Nobody said: it is from a log that had no place for that.
+    /// Unknown: the command is from a log whose format had no place for the scope.
     Unsaid,
-    /// All of it.
+    /// The whole request.
     Whole,
-    /// What one group has of a request for these names, which lie in several groups.
+    /// The part, for one group, of a request for these names, which lie in several groups.
     PartOf(Box<Names>),
 }
 
 /// See [`Command::GrantLease`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantLease {
-    /// Which id it gets.
+    /// Id of the new lease, or the slot to assign one in.
     pub id: LeaseChoice,
-    /// How long it lives after its last renewal.
+    /// Time to live after the last renewal.
     pub ttl: DurationMs,
-    /// Who asks. Only the same client may grant a living id again.
+    /// Client that asks. Only the same client may grant a living id again.
     pub client_id: ClientId,
-    /// Where the client was seen.
+    /// Network address of the client.
     pub address: Address,
-    /// Whether the server ends the lease when the client's last connection closes.
+    /// True if the server ends the lease when the client's last connection closes.
     pub revoke_on_disconnect: bool,
 }
 
-/// Who picks a lease's id.
+/// Choice of a lease's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseChoice {
-    /// The client did.
+    /// Chosen by the client.
     Chosen(LeaseId),
-    /// The group does, in this slot.
+    /// Assigned by the group, in this slot.
     Assigned(Slot),
 }
 
 /// See [`Command::RenewLeases`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenewLeases {
-    /// In the order in which they are carried out and answered.
+    /// Renewals in the order in which they are carried out and answered.
     pub renewals: Vec<Renewal>,
 }
 
 /// One keepalive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewal {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// Where the client was seen, if that changed.
+    /// Network address of the client, if it changed.
     pub address: Option<Address>,
     /// As in [`Request::acked`].
     pub acked: SeqRanges,
@@ -190,146 +190,146 @@ pub struct Renewal {
 /// See [`Command::RevokeLease`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevokeLease {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// Given if the server asks, because the client's connection is gone, and not the client: where that came from, if
-    /// known. A lease that was kept alive from elsewhere since does not end.
+    /// Set if the server asks because the client's connection is gone: the address of that connection, or an empty one
+    /// if unknown. None if the client asks. A lease that was kept alive from another address since does not end.
     pub disconnected: Option<Address>,
 }
 
 /// See [`Command::AddStub`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddStub {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// The revision, in its home, at its grant.
+    /// Revision of the home group at which the lease was granted.
     pub incarnation: Revision,
-    /// What the lease's client calls itself, for those who look at the locks here.
+    /// Name that the lease's client gives itself, for people who look at the locks of this group.
     pub client_id: ClientId,
-    /// Where the lease lives.
+    /// Home of the lease.
     pub home: GroupId,
 }
 
 /// See [`Command::ConfirmStub`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConfirmStub {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// The revision, in its home, at its grant.
+    /// Revision of the home group at which the lease was granted.
     pub incarnation: Revision,
-    /// The stub that was there when the home was asked ([`crate::StubView::added`]). Another one, added since, is not
-    /// confirmed by that answer: the lease may have ended in between.
+    /// Revision of the stub that existed when the home was asked ([`crate::StubView::added`]). A stub added since is
+    /// not confirmed by that answer: the lease may have ended in between.
     pub added: Revision,
 }
 
 /// See [`Command::EndStub`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndStub {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// The revision, in its home, at its grant. A stub of another is left alone.
+    /// Revision of the home group at which the lease was granted. The stub of another incarnation is left alone.
     pub incarnation: Revision,
-    /// How it ended there; `Expired` if the home knows nothing of it.
+    /// Reason for the lease's end; `Expired` if the home knows nothing of it.
     pub reason: LeaseEnd,
 }
 
 /// See [`Command::RegisterStub`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegisterStub {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// The revision at its grant.
+    /// Revision at which the lease was granted.
     pub incarnation: Revision,
-    /// Where the stub is.
+    /// Group that has the stub.
     pub group: GroupId,
 }
 
 /// See [`Command::AckLeaseEnd`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckLeaseEnd {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// The revision at its grant.
+    /// Revision at which the lease was granted.
     pub incarnation: Revision,
-    /// Where no stub of it is left.
+    /// Group that has no stub of the lease left.
     pub group: GroupId,
 }
 
-/// See [`Command::EndDeadlock`]. Both conditions are what the search saw: a wait or a grant that came since is not
-/// meant.
+/// See [`Command::EndDeadlock`]. `create_revision` and `blocker` are those that the search saw, so that a wait or a
+/// grant that came since is not affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndDeadlock {
-    /// One of the locks that are waited for.
+    /// One of the locks that the wait is for.
     pub name: Name,
-    /// When the wait joined the queue; for an upgrade, when that did.
+    /// Revision at which the wait joined the queue; for an upgrade, the revision at which the upgrade did.
     pub create_revision: Revision,
-    /// The grant that is in its way.
+    /// Token of the grant in the way of the wait.
     pub blocker: Token,
 }
 
-/// How long a request may wait in the queue.
+/// Longest wait of a request in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all: a busy lock is the answer.
+    /// No wait: a busy lock is the answer.
     No,
-    /// Until that much log time has passed.
+    /// Wait until this much log time has passed.
     For(DurationMs),
-    /// As long as the lease lives.
+    /// Wait as long as the lease lives.
     Forever,
 }
 
 /// See [`Command::AcquireLock`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcquireLock {
-    /// What to take; several are granted together, with one token.
+    /// Locks to take; several are granted together, with one token.
     pub names: Names,
-    /// Who asks: this lease...
+    /// Lease of the requester.
     pub lease: LeaseId,
-    /// ...and this thread of control inside it.
+    /// Thread of control inside the lease that asks.
     pub owner: Owner,
-    /// How to share it.
+    /// Mode of the lock.
     pub mode: Mode,
-    /// How long to queue.
+    /// Longest wait in the queue.
     pub wait: Wait,
-    /// How long the names stay closed if the grant ends against its holder's will.
+    /// Time for which the names stay closed if the grant ends against its holder's will.
     pub lock_delay: DurationMs,
-    /// How long after the grant it ends even if the lease lives; 0 is none.
+    /// Longest time that the grant lasts, even if the lease lives; none or zero for no bound.
     pub max_hold: Option<DurationMs>,
-    /// Why, for people; any bytes.
+    /// Reason for the request, for people; any bytes.
     pub metadata: Metadata,
-    /// What it says of itself from the moment of its grant, if anything; [`Command::Proclaim`] changes it.
+    /// Value that the holder proclaims from its grant on, if any; [`Command::Proclaim`] changes it.
     pub value: Option<Value>,
-    /// Whether it comes from a caller that stands by while it waits: once nobody does, whoever leads may end the wait
-    /// ([`CancelTarget::Wait`]). A session's requests wait on without one.
+    /// True if the request comes from a caller that stands by while it waits: once no such caller is left, the leader
+    /// may end the wait ([`CancelTarget::Wait`]). The requests of a session wait on without one.
     pub attended: bool,
-    /// By which a repeat is known.
+    /// Identity by which a repeat is recognized.
     pub request: Option<Request>,
 }
 
 /// See [`Command::ReleaseLock`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseLock {
-    /// What to give back; all of it or, if one is not held, nothing.
+    /// Locks to give back: all of them or, if one is not held, none.
     pub names: Names,
-    /// Whose.
+    /// Holder or token of the grant.
     pub by: ReleaseBy,
 }
 
-/// How a release names the grant that it ends.
+/// Identification of the grant that a release ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReleaseBy {
-    /// By its holder, and its token if given.
+    /// By the holder and, if given, the token.
     Holder {
         /// The holder's lease.
         lease: LeaseId,
         /// The holder's owner.
         owner: Owner,
-        /// If given, the grant must have it.
+        /// Token that the grant must have, if given.
         token: Option<Token>,
-        /// By which a repeat is known.
+        /// Identity by which a repeat is recognized.
         request: Option<Request>,
     },
-    /// By its token alone.
+    /// By the token alone.
     Token(Token),
 }
 
@@ -342,13 +342,13 @@ pub struct ConvertLock {
     pub lease: LeaseId,
     /// The holder's owner.
     pub owner: Owner,
-    /// The new mode. A weaker one is had at once with the same token; any other waits ahead of the queue.
+    /// The new mode. A weaker one is granted at once and keeps the token; any other waits ahead of the queue.
     pub mode: Mode,
-    /// How long to wait for it.
+    /// Longest wait for the new mode.
     pub wait: Wait,
     /// As in [`AcquireLock::attended`].
     pub attended: bool,
-    /// By which a repeat is known.
+    /// Identity by which a repeat is recognized.
     pub request: Option<Request>,
 }
 
@@ -357,41 +357,41 @@ pub struct ConvertLock {
 pub struct CancelWait {
     /// The waiter's lease.
     pub lease: LeaseId,
-    /// Which of its requests.
+    /// The wait to end.
     pub target: CancelTarget,
-    /// Whether a grant that came first is given back.
+    /// True if a grant that came before the cancel is to be given back.
     pub release_if_granted: bool,
-    /// If given: does nothing to a claim that was asked for more often than that, repeats included. So one caller that
-    /// goes takes nothing from another that asked for the same.
+    /// If given, the cancel does nothing to a claim with more requests than this, repeats included. So a caller that
+    /// leaves takes nothing from another caller that asked for the same.
     pub asks_max: Option<u32>,
     /// As in [`Request::acked`].
     pub acked: SeqRanges,
 }
 
-/// Which wait a cancel ends.
+/// The wait that a cancel ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CancelTarget {
-    /// That of a request, even one that has not arrived yet: then it never takes effect.
+    /// The wait of a request, even of one that has not arrived yet: then the request never takes effect.
     Seq(Seq),
-    /// Likewise, of a request on this lock and no other: another request's claim that has the seq is let be.
+    /// Like `Seq`, but only for a request on this lock: a claim of another request with the same seq is left alone.
     SeqOn {
-        /// The request.
+        /// Seq of the request.
         seq: Seq,
         /// One of its locks.
         name: Name,
     },
-    /// That of an owner in a lock's queue.
+    /// The wait of an owner in a lock's queue.
     Waiter {
         /// The lock.
         name: Name,
         /// The waiter's owner.
         owner: Owner,
     },
-    /// This very wait, and no later one of the same owner.
+    /// Exactly this wait, and no later wait of the same owner.
     Wait {
         /// One of its locks.
         name: Name,
-        /// When it joined the queue; for an upgrade, when that did.
+        /// Revision at which the wait joined the queue; for an upgrade, the revision at which the upgrade did.
         create_revision: Revision,
     },
 }
@@ -401,9 +401,9 @@ pub enum CancelTarget {
 pub struct ForceRelease {
     /// The lock.
     pub name: Name,
-    /// The grant to end: never "whoever holds it now".
+    /// Token of the grant to end, so that the command never ends "whoever holds it now".
     pub token: Token,
-    /// Why, for the holder and the audit.
+    /// Reason, for the holder and the audit.
     pub reason: Reason,
 }
 
@@ -416,30 +416,31 @@ pub struct Proclaim {
     pub lease: LeaseId,
     /// The holder's owner.
     pub owner: Owner,
-    /// The token of its grant: who holds under another one says nothing.
+    /// Token of the holder's grant: a holder with another token changes nothing.
     pub token: Token,
-    /// What it says from now on.
+    /// The new value.
     pub value: Value,
-    /// By which a repeat is known.
+    /// Identity by which a repeat is recognized.
     pub request: Option<Request>,
 }
 
-/// See [`Command::Txn`]. A plain put or delete is one without compares.
+/// See [`Command::Txn`]. A plain put or delete is a transaction without compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Txn {
-    /// By which a repeat is known: the lease that numbers its requests, and the number.
+    /// Identity by which a repeat is recognized: the lease whose requests are numbered, and the request.
     pub request: Option<(LeaseId, Request)>,
-    /// All must hold for `then`; otherwise `otherwise` runs.
+    /// Conditions: if all are true, `then` runs, else `otherwise`.
     pub compares: Vec<Compare>,
-    /// What to do if all compares hold.
+    /// Steps to run if all compares are true.
     pub then: Vec<Op>,
-    /// What to do if one does not.
+    /// Steps to run if a compare is false.
     pub otherwise: Vec<Op>,
 }
 
 impl Txn {
-    /// The keys that it names one by one, in both branches: which of them it runs may depend on the state, and where it
-    /// belongs must not. A range sees what is here.
+    /// The keys that both branches and the compares name one by one. Both branches count, because the branch that runs
+    /// may depend on the state, and the group that a transaction belongs to must not. Ranges don't count: a range sees
+    /// the registers of this group.
     pub(crate) fn single_keys(&self) -> impl Iterator<Item = &Key> {
         let compared = self.compares.iter().map(|compare| &compare.key);
         let ops = self.then.iter().chain(&self.otherwise);
@@ -457,38 +458,38 @@ impl Txn {
 pub struct Compare {
     /// The register.
     pub key: Key,
-    /// Its attribute must stand in this relation...
+    /// Relation that the register's attribute must have to `against`.
     pub relation: Relation,
-    /// ...to this.
+    /// Attribute and the value to compare it with.
     pub against: Against,
 }
 
-/// How a register's attribute must stand to the given one: `attribute relation given`.
+/// Relation of a register's attribute to a given value: `attribute relation given`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relation {
-    /// The same.
+    /// Equal to the given value.
     Equal,
-    /// Not the same.
+    /// Not equal to the given value.
     NotEqual,
-    /// Below it.
+    /// Below the given value.
     Less,
-    /// Above it.
+    /// Above the given value.
     Greater,
 }
 
-/// An attribute of a register. One that does not exist has revisions and version 0, no lease, and a value that no
-/// relation holds for.
+/// An attribute of a register. A register that does not exist has revisions and version 0, no lease, and a value for
+/// which every relation is false.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Against {
-    /// When it was created.
+    /// Revision at which the register was created.
     Create(Revision),
-    /// When it was last put.
+    /// Revision of the last put.
     Mod(Revision),
-    /// How often it was put since its creation.
+    /// Number of puts since the register was created.
     Version(u64),
-    /// Its value.
+    /// Value of the register.
     Value(Value),
-    /// Its lease.
+    /// Lease of the register.
     Lease(Option<LeaseId>),
 }
 
@@ -497,11 +498,11 @@ pub enum Against {
 pub enum Op {
     /// Writes a register.
     Put {
-        /// Which.
+        /// Key of the register.
         key: Key,
-        /// What.
+        /// Value to write.
         value: Value,
-        /// The lease with which it ends; none keeps it until deleted.
+        /// Lease with which the register ends; none keeps the register until it is deleted.
         lease: Option<LeaseId>,
     },
     /// Reads registers as the steps before left them.
@@ -510,7 +511,7 @@ pub enum Op {
     Delete(KeySelector),
 }
 
-/// One key, or all that begin with it.
+/// One key, or all keys that begin with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySelector {
     /// Exactly this key.
@@ -521,14 +522,14 @@ pub enum KeySelector {
     All,
 }
 
-/// Which registers, how many, in which order.
+/// A range of registers, with its order and bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeQuery {
-    /// Which.
+    /// Keys of the range.
     pub keys: KeySelector,
-    /// At most so many, after sorting. 0 means as many as the limit allows.
+    /// Most registers to return, after sorting; 0 means as many as the limit allows.
     pub limit: u32,
-    /// The order.
+    /// Order of the registers.
     pub sort: Sort,
 }
 

@@ -1,12 +1,13 @@
-//! Finds deadlocks over several groups in what each of them tells of its waits (`State::wait_edges`).
+//! Finds deadlocks over several groups, from the wait edges that each group reports (`State::wait_edges`).
 //!
-//! A pass asks every group, one after the other, so what it gathers never was true at one moment. A second pass that
-//! begins after the first has ended makes up for that: a wait is known by its create revision and a grant by its token,
-//! neither comes back, and the mode of a grant only weakens under one token. So what both passes saw was true all the
-//! time between them, and a cycle of it stood at one moment: a deadlock, which does not go away by waiting.
+//! A pass asks every group, one after the other, so its result was never true at one moment. A second pass that begins
+//! after the first has ended makes up for that: a wait is identified by its create revision and a grant by its token,
+//! neither comes back, and the mode of a grant only weakens under one token. So an edge that both passes saw existed
+//! all the time between them, and a cycle of such edges existed at one moment: a deadlock, which does not go away by
+//! waiting.
 //!
-//! Bounded by what the groups tell; nothing here recurses. Not here: who asks the groups, and the end of the wait,
-//! which is again conditional on what was seen (`Command::EndDeadlock`).
+//! Invariant: memory is bounded by the groups' reports, and nothing here recurses. Not here: asking the groups, and
+//! ending the wait, which is again conditional on the edges that were seen (`Command::EndDeadlock`).
 
 mod graph;
 
@@ -16,62 +17,62 @@ use graph::Graph;
 use std::collections::BTreeMap;
 use tollgate_types::{GroupId, LeaseId, Mode, Name, Owner, Revision, Token};
 
-/// A thread of control, the same in every group.
+/// A thread of control, identified alike in every group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Who {
-    /// Its lease...
+    /// Lease of the owner.
     pub lease: LeaseId,
-    /// ...of which there may have been another with the same id: the revision, in its home, at its grant.
+    /// Revision of the home group at which the lease was granted: tells it from an earlier lease with the same id.
     pub incarnation: Revision,
     /// The owner inside the lease.
     pub owner: Owner,
 }
 
-/// What one group tells of its waits.
+/// The wait edges that one group reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WaitEdges {
-    /// In order of create revision.
+    /// Waits in order of create revision.
     pub waits: Vec<BlockedWait>,
-    /// There is more than one look may see: some waits, or some of what is in their way, are left out.
+    /// True if the report reached its bound: some waits, or some of their blockers, are left out.
     pub truncated: bool,
 }
 
-/// A wait, and what is in its way.
+/// A wait and its blockers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedWait {
-    /// Who waits.
+    /// Owner of the wait.
     pub who: Who,
-    /// For what; of several names, one.
+    /// Lock that the wait is for; one of them if there are several.
     pub name: Name,
-    /// In which mode.
+    /// Mode that the wait is for.
     pub mode: Mode,
-    /// By which the wait is known in its group.
+    /// Revision that identifies the wait in its group.
     pub create_revision: Revision,
     /// The wait ends only after each of these is gone.
     pub blockers: Vec<Blocker>,
 }
 
-/// Something in the way of a wait.
+/// A grant or an earlier wait in the way of a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
-    /// Whose.
+    /// Owner of the grant or of the earlier wait.
     pub who: Who,
-    /// On which of the names that are waited for.
+    /// Lock on which it is in the way, one of the locks that the wait is for.
     pub name: Name,
-    /// How.
+    /// The grant or the place in the queue.
     pub by: BlockedBy,
 }
 
-/// How somebody is in the way of a wait.
+/// Way in which an owner blocks a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockedBy {
-    /// It holds the name, with this token, in a mode that keeps the wait out.
+    /// The owner holds the lock, with this token, in a mode that keeps the wait out.
     Grant(Token),
-    /// It waits ahead in the queue, and must be granted first.
+    /// The owner waits ahead in the queue, and must be granted first.
     Ahead {
-        /// By which that wait is known.
+        /// Revision that identifies the earlier wait.
         create_revision: Revision,
-        /// Whether it will then hold the name in a mode that keeps the wait out.
+        /// True if the owner will then hold the lock in a mode that keeps the wait out.
         excludes: bool,
     },
 }
@@ -79,20 +80,21 @@ pub enum BlockedBy {
 /// A wait whose end breaks a deadlock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Victim {
-    /// In which group it waits.
+    /// Group of the wait.
     pub group: GroupId,
-    /// What ends it, if all is as it was.
+    /// Command that ends the wait, if nothing has changed since.
     pub end: EndDeadlock,
-    /// Who waits for whom, from the victim round to itself, over groups.
+    /// The cycle of waits over groups, from the victim round to itself.
     pub cycle: Vec<CycleStep>,
 }
 
-/// The deadlocks that both passes saw, at most `victims_max` of them: for each the wait to end. The second pass must
-/// have begun after the first had ended.
+/// Returns the deadlocks that both passes saw, at most `victims_max` of them: for each, the wait to end. The second
+/// pass must have begun after the first had ended.
 ///
-/// Of the waits in a knot of cycles the youngest goes: that with the highest group and, in it, the highest create
-/// revision, for those of different groups can't be compared. It is one of a named owner, and a grant is in its way: a
-/// cycle of places in queues alone is not broken, because whoever holds those locks may go on, and then there is one.
+/// Of the waits in a knot of cycles the youngest ends: the wait with the highest group and, in it, the highest create
+/// revision, because create revisions of different groups can't be compared. A victim has a named owner, and a grant is
+/// in its way. A cycle of places in queues alone is not broken, because the holders of those locks may go on, and then
+/// there is a grant.
 pub fn find_deadlocks(
     first: &BTreeMap<GroupId, WaitEdges>,
     second: &BTreeMap<GroupId, WaitEdges>,

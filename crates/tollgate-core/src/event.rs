@@ -1,4 +1,4 @@
-//! What changed, for watches: the replicated history of locks and registers.
+//! Events of the replicated history of locks and registers, for watches.
 
 use crate::format::LockChanged;
 use crate::reply::EndReason;
@@ -7,13 +7,13 @@ use tollgate_types::{Key, LeaseId, Metadata, Mode, Name, Owner, Reason, Revision
 /// One change. Changes that happen together (several names, one transaction) share a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Revision of the change.
     pub revision: Revision,
-    /// What.
+    /// The change itself.
     pub change: Change,
 }
 
-/// What changed.
+/// Subject of a change, with its details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// A holder or waiter of a lock.
@@ -22,7 +22,7 @@ pub enum Change {
     Register(RegisterChange),
 }
 
-/// A change to a holder or waiter: a PUT where `now` is there, else a DELETE.
+/// A change to a holder or waiter: a PUT if `now` is set, else a DELETE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockChange {
     /// The lock.
@@ -31,67 +31,67 @@ pub struct LockChange {
     pub lease: LeaseId,
     /// The claim's owner.
     pub owner: Owner,
-    /// Why it holds or waits.
+    /// Reason for holding or waiting.
     pub metadata: Metadata,
-    /// When it joined the queue.
+    /// Revision at which the claim joined the queue.
     pub create_revision: Revision,
-    /// What it is from this revision on; none if it has ended.
+    /// State of the claim from this revision on; none if it has ended.
     pub now: Option<ClaimState>,
-    /// What it was before; none if it is new.
+    /// State of the claim before; none if it is new.
     pub prev: Option<ClaimState>,
-    /// Why it, or its wait for an upgrade, ended.
+    /// Reason why the claim, or its wait for an upgrade, ended.
     pub end: Option<EndReason>,
     /// The reason given for a forced release.
     pub note: Reason,
-    /// What it says from this revision on, if it holds and says anything.
+    /// Value that the claim proclaims from this revision on, if it holds and has one.
     pub value: Option<Value>,
-    /// Whether nobody holds or awaits the lock any more.
+    /// True if the lock has no holder or waiter any more.
     pub vacant: bool,
 }
 
-/// What a holder or waiter is at one revision.
+/// State of a holder or waiter at one revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimState {
-    /// How it holds, or wants to.
+    /// Mode that the claim holds or waits for.
     pub mode: Mode,
-    /// Its fencing token, if it holds.
+    /// Fencing token, if the claim holds.
     pub token: Option<Token>,
-    /// The stronger mode that it waits for while it holds.
+    /// Stronger mode that the claim waits for while it holds.
     pub wants: Option<Mode>,
-    /// Its last change.
+    /// Revision of the last change.
     pub mod_revision: Revision,
-    /// How many changes it has seen.
+    /// Number of changes so far, the creation included.
     pub version: u64,
 }
 
-/// A change to a register: a PUT where `now` is there, else a DELETE.
+/// A change to a register: a PUT if `now` is set, else a DELETE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisterChange {
     /// The register.
     pub key: Key,
-    /// What it is from this revision on.
+    /// State of the register from this revision on; none if it is gone.
     pub now: Option<RegisterState>,
-    /// What it was before.
+    /// State of the register before; none if it is new.
     pub prev: Option<RegisterState>,
 }
 
-/// What a register is at one revision.
+/// State of a register at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisterState {
-    /// Its value.
+    /// Value of the register.
     pub value: Value,
-    /// The lease with which it ends.
+    /// Lease with which the register ends.
     pub lease: Option<LeaseId>,
-    /// When it was created.
+    /// Revision at which the register was created.
     pub create_revision: Revision,
-    /// When it was last put.
+    /// Revision of the last put.
     pub mod_revision: Revision,
-    /// How often it was put since its creation.
+    /// Number of puts since the register was created.
     pub version: u64,
 }
 
 impl LockChange {
-    /// The same, by reference.
+    /// The same change with borrowed fields.
     pub(crate) fn borrowed(&self) -> LockChanged<'_> {
         LockChanged {
             name: &self.name,
@@ -119,7 +119,7 @@ pub fn claim_key(name: &Name, lease: LeaseId, owner: &Owner) -> String {
     if owner.is_empty() { format!("{name}/{lease:016x}") } else { format!("{name}/{lease:016x}/{owner}") }
 }
 
-/// What a change counts against the bound of the history: a fixed rule, so that all replicas drop it alike.
+/// Bytes that a change counts against the bound of the history: a fixed rule, so that all replicas drop it alike.
 pub(crate) fn lock_ring_bytes(change: &LockChanged<'_>) -> u64 {
     let strings = change.name.len() + change.owner.len() + change.metadata.len() + change.note.len();
     RING_BYTES_EACH + (strings + change.value.map_or(0, Value::len)) as u64
@@ -132,5 +132,5 @@ impl RegisterChange {
     }
 }
 
-/// More than the numbers of an event take when encoded.
+/// Upper bound of the encoded size of an event's numbers.
 const RING_BYTES_EACH: u64 = 128;

@@ -1,8 +1,8 @@
-//! What a request is about, so that another one under the same seq is told from a repeat of it.
+//! Fingerprints of requests, which tell a repeat of a request from another request under the same seq.
 //!
 //! A fingerprint is part of the state that replicas agree on: it is made from the command alone, of bytes that never
-//! change (`format::fingerprint`), and never taken from a client's word. Not here: who keeps it (`requests`), and what
-//! is made of a difference (`state::identity`).
+//! change (`format::fingerprint`), and never taken from a client's word. Not here: the records that keep fingerprints
+//! (`requests`), and the consequences of a difference (`state::identity`).
 
 use crate::command::{AcquireLock, ConvertLock, Proclaim, Txn};
 use std::num::NonZeroU64;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 use tollgate_types::{Names, Owner, Slot, Token};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Which request it is, whatever a repeat adds to it.
+/// Hash of a request's content, the same for every repeat of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(NonZeroU64);
 
 impl Fingerprint {
-    /// Of the bytes that say what a request is about.
+    /// Hashes the bytes that say what a request is about.
     pub(crate) fn of(bytes: &[u8]) -> Fingerprint {
         Fingerprint(NonZeroU64::new(xxh3_64(bytes)).unwrap_or(NonZeroU64::MIN))
     }
@@ -29,32 +29,32 @@ impl Fingerprint {
     }
 }
 
-/// What a request was about, in little room.
+/// Content of a request, in little memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subject {
-    /// None if nobody knows: then it may be any request.
+    /// None if the content is unknown: then any request may be the same one.
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) slots: Slots,
 }
 
-/// It is kept with every request that is not acknowledged.
+/// A subject is kept with every request that is not acknowledged.
 const _: () = assert!(size_of::<Subject>() <= 24, "what a request was about takes little room");
 
 impl Subject {
     pub(crate) const UNKNOWN: Subject = Subject { fingerprint: None, slots: Slots::None };
 
-    /// Whether a request with this fingerprint is certainly another one.
+    /// True if a request with this fingerprint is certainly another request.
     pub(crate) fn is_another(&self, fingerprint: Option<Fingerprint>) -> bool {
         self.fingerprint.is_some_and(|own| fingerprint.is_some_and(|other| other != own))
     }
 }
 
-/// The slots of what a request names: sorted, each once.
+/// Slots of the names or keys in a request: sorted, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Slots {
     None,
     One(Slot),
-    /// Two or more. Behind one pointer, so that few pay for it.
+    /// Two or more slots. Behind one pointer, so that the other requests don't pay for it.
     Many(Arc<Vec<Slot>>),
 }
 
@@ -85,7 +85,7 @@ impl Slots {
     }
 }
 
-/// A command with a seq, by what it is about.
+/// A command with a seq, with the fields that a fingerprint covers.
 pub(crate) enum Asks<'a> {
     Acquire(&'a AcquireLock),
     Release { names: &'a Names, owner: &'a Owner, token: Option<Token> },
@@ -95,7 +95,7 @@ pub(crate) enum Asks<'a> {
 }
 
 impl Asks<'_> {
-    /// The names that it has in this group, if it is about locks.
+    /// The command's names in this group; none for a Proclaim, which has one name, and for a transaction.
     pub(crate) fn names(&self) -> Option<&Names> {
         match self {
             Asks::Acquire(acquire) => Some(&acquire.names),

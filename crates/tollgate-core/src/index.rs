@@ -1,7 +1,7 @@
-//! From a hash to a record, in many small tables.
+//! Finds a record by hash, in many small tables.
 //!
-//! One big table would copy itself whole when it grows, a stall of tens of milliseconds at a few million names; a
-//! table in 256 parts grows one part at a time. There is no iteration: its order would depend on history.
+//! One big table would copy itself whole when it grows, a stall of tens of milliseconds at a few million names; a table
+//! in 256 parts grows one part at a time. There is no iteration: its order would depend on history.
 
 use crate::slab::Id;
 use hashbrown::HashTable;
@@ -23,20 +23,20 @@ impl<T> Index<T> {
         Index { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
     }
 
-    /// The record with this hash for which `is` holds.
+    /// Returns the record with this hash for which `is` returns true.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is: impl Fn(Id<T>) -> bool) -> Option<Id<T>> {
         let (shard, low) = split(hash);
         self.shards[shard].find(spread(low), |p| p.hash == low && is(p.id)).map(|p| p.id)
     }
 
-    /// Adds a record that is not there yet.
+    /// Adds a record that is not in the index yet.
     pub(crate) fn insert(&mut self, hash: u64, id: Id<T>) {
         let (shard, hash) = split(hash);
         self.shards[shard].insert_unique(spread(hash), Place { hash, id }, |p| spread(p.hash));
     }
 
-    /// Takes a record out; says whether it was there.
+    /// Removes a record; returns true if it was in the index.
     pub(crate) fn remove(&mut self, hash: u64, id: Id<T>) -> bool {
         let (shard, low) = split(hash);
         let found = self.shards[shard].find_entry(spread(low), |p| p.id == id);
@@ -49,7 +49,7 @@ fn split(hash: u64) -> (usize, u32) {
     (shard, u32::try_from(hash & 0xffff_ffff).expect("thirty-two bits"))
 }
 
-/// The table wants entropy in its lowest and its highest bits.
+/// Spreads the entropy of a hash to its lowest and highest bits, where the table needs it.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

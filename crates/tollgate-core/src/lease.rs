@@ -1,7 +1,7 @@
-//! A lease: a deadline that its client keeps moving, and all that ends with it.
+//! A lease: a deadline that its client keeps moving, and all that ends with the lease.
 //!
-//! A lease lives in one group, its home. A group where it has claims without living there has a *stub* of it: the same
-//! record, without a deadline until the home says that the lease has ended.
+//! A lease lives in one group, its home. A group that has claims of a lease without being its home has a *stub* of it:
+//! the same record, without a deadline until the home says that the lease has ended.
 
 use crate::claim::Claim;
 use crate::reply::{EndReason, LeaseEnd};
@@ -14,48 +14,48 @@ use tollgate_types::{Address, ClientId, DurationMs, GroupId, LeaseId, LogTime, R
 #[derive(Clone)]
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
-    /// The revision of this group at which the record was made: by it the record is known. For a stub it is not the
-    /// lease's own incarnation, which is a revision of another group ([`Stub::incarnation`]).
+    /// Revision of this group at which the record was made; it identifies the record. For a stub it is not the lease's
+    /// own incarnation, which is a revision of another group ([`Stub::incarnation`]).
     pub(crate) incarnation: Revision,
     pub(crate) ttl: DurationMs,
     pub(crate) deadline: LogTime,
-    /// How it ends, or ended, once the deadline has come.
+    /// Reason for the lease's end, valid once the deadline has come.
     pub(crate) end_reason: EndReason,
     pub(crate) client_id: ClientId,
     pub(crate) address: Address,
     pub(crate) last_seen: LogTime,
     pub(crate) revoke_on_disconnect: bool,
     pub(crate) requests: Requests,
-    /// Seqs below this may have been used in groups with stubs of it, though this one has not seen them.
+    /// Seqs below this may have been used in groups with stubs of the lease, though this group has not seen them.
     pub(crate) seqs_from: u64,
     pub(crate) residence: Residence,
 
-    // Derived, rebuilt on load: its claims as a list in order of creation.
+    // Derived, rebuilt on load: the lease's claims as a list in order of creation.
     pub(crate) oldest: Option<Id<Claim>>,
     pub(crate) youngest: Option<Id<Claim>>,
     pub(crate) claims: u32,
-    /// Whether its owners are counted in `owners`, because there are too many claims to walk.
+    /// True if the lease's owners are counted in `owners`, because there are too many claims to walk.
     pub(crate) counted: bool,
 }
 
-/// Where a lease lives, as seen from this group.
+/// Home of a lease, as seen from this group.
 #[derive(Clone)]
 pub(crate) enum Residence {
-    /// Here, and nowhere else is a stub of it.
+    /// This group is the home, and no other group has a stub.
     Here,
-    /// Here, and these groups must be told of its end. Sorted, never empty.
+    /// This group is the home, and these groups must be told of the lease's end. Sorted, never empty.
     HereAndStubs(Arc<[GroupId]>),
-    /// In another group.
+    /// Another group is the home.
     Elsewhere(Stub),
 }
 
-/// What a stub has beside a lease.
+/// The fields that only a stub has.
 #[derive(Clone, Copy)]
 pub(crate) struct Stub {
     pub(crate) home: GroupId,
-    /// The revision, in the home, at the lease's grant.
+    /// Revision of the home group at which the lease was granted.
     pub(crate) incarnation: Revision,
-    /// Whether the home has yet to confirm that the lease lives.
+    /// True until the home has confirmed that the lease lives.
     pub(crate) pending: bool,
 }
 
@@ -68,12 +68,12 @@ impl Lease {
         self.stub().is_some_and(|stub| stub.pending)
     }
 
-    /// The groups that must be told of its end.
+    /// The groups that must be told of the lease's end.
     pub(crate) fn groups(&self) -> &[GroupId] {
         if let Residence::HereAndStubs(groups) = &self.residence { groups } else { &[] }
     }
 
-    /// The revision at its grant, in its home: by which the world knows it.
+    /// Revision of the home group at which the lease was granted: the incarnation that clients and other groups know.
     pub(crate) fn home_incarnation(&self) -> Revision {
         self.stub().map_or(self.incarnation, |stub| stub.incarnation)
     }
@@ -84,12 +84,12 @@ impl Lease {
     }
 }
 
-/// A lease of this group that has ended, until every group with a stub of it has ended that.
+/// An ended lease of this group, kept until every group with a stub of it has ended that stub.
 #[derive(Clone)]
 pub(crate) struct Unacked {
     pub(crate) lease: LeaseId,
     pub(crate) incarnation: Revision,
     pub(crate) reason: LeaseEnd,
-    /// Those that have not answered. Sorted, never empty.
+    /// Groups that have not answered. Sorted, never empty.
     pub(crate) groups: Arc<[GroupId]>,
 }

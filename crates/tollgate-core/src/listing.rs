@@ -1,8 +1,8 @@
-//! What locks and leases look like to clients, one by one and in lists.
+//! Views of locks and leases for clients, one by one and in lists.
 //!
 //! Lists are read from a snapshot: names are hashed, not sorted, because keeping a million of them sorted would cost
-//! every lock operation more than all the rest of it. A list therefore looks at every claim, and does so on a thread
-//! of its own while entries go on being applied.
+//! every lock operation more than all the rest of it. A list therefore looks at every claim, and does so on a thread of
+//! its own while entries go on being applied.
 
 use crate::claim::{Claim, Death};
 use crate::event::claim_key;
@@ -18,7 +18,7 @@ pub(crate) type Member<'a> = (&'a Claim, &'a Lease);
 /// The living claims on one lock.
 #[derive(Default)]
 pub(crate) struct Members<'a> {
-    /// By token.
+    /// In order of token.
     pub(crate) holders: Vec<Member<'a>>,
     /// In queue order.
     pub(crate) queue: Vec<Member<'a>>,
@@ -26,7 +26,7 @@ pub(crate) struct Members<'a> {
 }
 
 impl Members<'_> {
-    /// The lock as clients see it; none if there is nothing to see.
+    /// The lock as clients see it; none if it has no holder, no waiter and no lock-delay.
     pub(crate) fn view(&self, name: &Name, now: LogTime) -> Option<LockView> {
         let holders: Vec<HolderView> = self.holders.iter().map(|member| holder_view(name, *member)).collect();
         let mut waiters: Vec<WaiterView> = Vec::with_capacity(self.queue.len());
@@ -100,7 +100,8 @@ pub(crate) fn lease_view(lease: &Lease, now: LogTime) -> LeaseView {
 }
 
 impl Snapshot {
-    /// Locks by name, from the first after `after`, whose name begins with `prefix`: at most `limit`.
+    /// Returns the locks whose name begins with `prefix`, in order of name, from the first after `after`: at most
+    /// `limit`.
     pub fn locks(&self, prefix: &[u8], after: Option<&Name>, limit: usize) -> Vec<LockView> {
         let mut found = FirstNames { prefix, after, limit, members: BTreeMap::new() };
         for (_, claim) in self.claims.iter() {
@@ -132,7 +133,8 @@ impl Snapshot {
         views.collect()
     }
 
-    /// Where the clients of these leases were last seen, as far as that is known here. One pass over all leases.
+    /// Returns the last known addresses of the clients of these leases, as far as this group knows them. One pass over
+    /// all leases.
     pub fn addresses(&self, of: &BTreeSet<LeaseId>) -> BTreeMap<LeaseId, Address> {
         if of.is_empty() {
             return BTreeMap::new();
@@ -143,7 +145,7 @@ impl Snapshot {
         wanted.map(|lease| (lease.id, lease.address.clone())).collect()
     }
 
-    /// Leases by id, stubs included, from the first after `after`: at most `limit`.
+    /// Returns the leases in order of id, stubs included, from the first after `after`: at most `limit`.
     pub fn leases(&self, after: Option<LeaseId>, limit: usize) -> Vec<LeaseView> {
         let mut found: BTreeMap<LeaseId, &Lease> = BTreeMap::new();
         for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.deadline > self.header.now) {
@@ -158,7 +160,7 @@ impl Snapshot {
     }
 }
 
-/// The first names of a list, gathered in one pass in any order.
+/// The first names of a list, gathered in one pass over claims in any order.
 struct FirstNames<'a> {
     prefix: &'a [u8],
     after: Option<&'a Name>,
@@ -167,8 +169,8 @@ struct FirstNames<'a> {
 }
 
 impl<'a> FirstNames<'a> {
-    /// Where to put what is on a name; none if the name is not among the first. What drops out never comes back,
-    /// because the last of the first only moves forward.
+    /// Returns the members of a name, to be added to; none if the name is not among the first. A name that drops out
+    /// never comes back, because the last of the first names only moves forward.
     fn members_of(&mut self, name: &'a Name) -> Option<&mut Members<'a>> {
         let wanted = name.as_bytes().starts_with(self.prefix) && self.after.is_none_or(|after| name > after);
         if !wanted || self.limit == 0 {

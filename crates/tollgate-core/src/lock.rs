@@ -1,4 +1,4 @@
-//! A lock: who holds it, who waits for it, whether a lock-delay keeps it closed.
+//! A lock: its holders, its queue and its lock-delay.
 //!
 //! All of it is derived from claims and closures and rebuilt on load; a snapshot never reads it.
 
@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use tollgate_types::{LogTime, Mode, Name, Owner, Token};
 
-/// The claims on a lock by who has them.
+/// The claims on a lock, by lease and owner.
 pub(crate) type ByOwner = BTreeMap<(Id<Lease>, Owner), Id<Claim>>;
 
-/// From how many members on a lock keeps them by owner too.
+/// Number of members above which a lock indexes them by owner too.
 const CROWD: usize = threshold(16, 2);
 
 pub(crate) struct Lock {
@@ -25,11 +25,11 @@ pub(crate) struct Lock {
     pub(crate) held: Held,
     pub(crate) queue: BTreeMap<QueueKey, Id<Claim>>,
     pub(crate) closure: Option<Id<Closure>>,
-    /// That of its members; without members it says nothing.
+    /// Kind of the lock's members; without members it means nothing.
     pub(crate) kind: Kind,
-    /// The moment (`Scratch::moment`) at which nobody dead was left on it.
+    /// The moment (`Scratch::moment`) at which no dead member was left on the lock.
     pub(crate) purged_at: u64,
-    /// Its claims by owner, once scanning them would cost more.
+    /// The lock's claims by owner, once scanning them would cost more.
     crowd: Option<Box<ByOwner>>,
 }
 
@@ -81,7 +81,7 @@ impl Lock {
         self.holders.binary_search_by_key(&token, |(t, _)| *t).ok().map(|at| self.holders[at].1)
     }
 
-    /// Every claim on it, once each.
+    /// Every claim on the lock, each once.
     pub(crate) fn members(&self) -> impl Iterator<Item = Id<Claim>> {
         let waiters = self.queue.iter().filter(|(key, _)| !key.is_upgrade()).map(|(_, claim)| *claim);
         self.holders.iter().map(|(_, claim)| *claim).chain(waiters)
@@ -91,7 +91,7 @@ impl Lock {
         self.holders.len() + self.queue.len()
     }
 
-    /// The claim of (lease, owner), if it has one here. `claim_of` reads a member.
+    /// Returns the claim of (lease, owner) on this lock, if there is one. `claim_of` reads a member.
     pub(crate) fn find_member<'a>(
         &self,
         lease: Id<Lease>,
@@ -107,7 +107,7 @@ impl Lock {
         }
     }
 
-    /// Keeps the index by owner in step with a new member; makes it when the lock gets crowded.
+    /// Adds a new member to the index by owner; builds the index when the lock gets crowded.
     pub(crate) fn note_member<'a>(
         &mut self,
         lease: Id<Lease>,
@@ -136,13 +136,13 @@ impl Lock {
         }
     }
 
-    /// The index by owner, for checking it.
+    /// The index by owner, for the invariant check.
     pub(crate) fn crowd(&self) -> Option<&ByOwner> {
         self.crowd.as_deref()
     }
 }
 
-/// How the holders hold, counted, so that compatibility is one look.
+/// The holders counted by mode, so that compatibility takes one look.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     by_mode: [u32; 5],
@@ -166,7 +166,7 @@ impl Held {
         }
     }
 
-    /// Whether a holder in `mode` may join these.
+    /// True if a new holder in `mode` is compatible with these.
     pub(crate) fn goes_with(&self, mode: Mode) -> bool {
         if let Mode::Permit { n, of } = mode {
             return self.permits + u64::from(n) <= u64::from(of) && self.by_mode == [0; 5];
@@ -175,7 +175,7 @@ impl Held {
         self.permits == 0 && others.into_iter().all(|(held, count)| count == 0 || held.compatible(mode))
     }
 
-    /// As [`Held::goes_with`], for one of these holders that wants another mode.
+    /// Like [`Held::goes_with`], for one of these holders that wants another mode.
     pub(crate) fn goes_with_others(&self, mine: Mode, wanted: Mode) -> bool {
         let mut others = *self;
         others.remove(mine);

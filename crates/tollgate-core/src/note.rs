@@ -1,67 +1,66 @@
-//! What happens to locks and leases, noted for people to read.
+//! Notes about locks and leases, for people to read.
 //!
 //! A note is no part of the state, and nothing is decided by it: it reaches no reply, no event and no format, and a
-//! state takes none unless it is told to. Not here: where notes are taken (`state/notes`), and who writes them into a
-//! log (`tollgate-node`).
+//! state takes none unless it is told to. Not here: taking notes (`state/notes`), and writing them into a log
+//! (`tollgate-node`).
 
 use crate::reply::EndReason;
 use tollgate_types::{ClientId, DurationMs, LeaseId, Mode, Name, Owner, Reason, Token};
 
-/// What is noted.
+/// Selection of the notes to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Noting {
     /// Nothing.
     #[default]
     Nothing,
-    /// What ends against its holder's will or the waiter's: locks that are lost, deadlocks, and leases that nobody
-    /// ended.
+    /// Ends against the will of the holder or the waiter: lost locks, deadlocks, and leases that no client ended.
     Losses,
     /// Everything: also waits, grants, changes of mode, releases.
     All,
 }
 
-/// One thing that happened.
+/// One event in the life of a claim or a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// What.
+    /// Kind of the event.
     pub what: Noted,
-    /// The locks; none where a lease ended.
+    /// Names of the locks; empty if a lease ended.
     pub names: Vec<Name>,
-    /// The lease.
+    /// Lease of the claim.
     pub lease: LeaseId,
-    /// The owner inside it.
+    /// Owner inside the lease.
     pub owner: Owner,
-    /// What the lease's client calls itself.
+    /// Name that the lease's client gives itself.
     pub client_id: ClientId,
-    /// How the locks are held, or wanted.
+    /// Mode that is held or wanted.
     pub mode: Option<Mode>,
-    /// The fencing token, if they are held, or were until now.
+    /// Fencing token, if the locks are held, or were until now.
     pub token: Option<Token>,
-    /// How long it waited in line, if that is over.
+    /// Time spent in the queue, if that is over.
     pub waited: Option<DurationMs>,
-    /// How long it held them, if that is over.
+    /// Time for which the locks were held, if that is over.
     pub held: Option<DurationMs>,
-    /// Why it ended.
+    /// Reason for the end.
     pub reason: Option<EndReason>,
     /// The reason given for a forced release.
     pub note: Reason,
 }
 
-/// What can happen.
+/// Kind of a noted event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Noted {
-    /// It joined the queues.
+    /// The claim joined the queues.
     Waits,
-    /// It holds.
+    /// The claim was granted.
     Granted,
-    /// It holds in another mode.
+    /// The claim holds in another mode.
     Converted,
-    /// It holds no more.
+    /// The claim holds no more.
     Ended,
-    /// It waits no more, and was not granted.
+    /// The claim left the queues without a grant.
     Left,
-    /// It was not let into the queues, because waiting would never have ended.
+    /// The request was not let into the queues, because the wait would never have ended.
     Refused,
-    /// The lease ended. What it held or awaited is noted before.
+    /// The lease ended. The ends of its claims are noted before.
     LeaseEnded,
 }

@@ -1,8 +1,8 @@
-//! Whether a named owner holds anything, and what it waits for: what a search for a deadlock asks first.
+//! Counts the grants and waits of named owners, which a deadlock search asks for first.
 //!
-//! Most leases have a few claims, and walking them answers both. Only a lease with many keeps counts here, so that an
-//! ordinary lock operation touches no table at all. The empty owner is never asked about: it is the lease itself,
-//! whose tasks run in parallel and are not one thread of control.
+//! Most leases have a few claims, and walking them answers both. Only a lease with many claims keeps counts here, so
+//! that an ordinary lock operation touches no table at all. The empty owner is never asked about: it is the lease
+//! itself, whose tasks run in parallel and are not one thread of control.
 
 use crate::claim::Claim;
 use crate::index::hash_number;
@@ -14,13 +14,13 @@ use smallvec::SmallVec;
 use tollgate_types::Revision;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Up to how many claims of a lease are walked.
+/// Most claims of a lease that are walked instead of counted.
 pub(crate) const WALKED_MAX: usize = threshold(32, 2);
 
 const SHARDS: usize = 256;
 
-/// What an owner of a large lease has. Known by its hash alone: two owners that share one are taken for each other,
-/// which costs a search and changes no answer, because the search looks at the claims themselves.
+/// Counts of an owner of a large lease. The owner is identified by its hash alone: two owners with the same hash are
+/// taken for each other, which costs a search and changes no answer, because the search looks at the claims themselves.
 struct Counted {
     hash: u64,
     holds: u32,
@@ -37,12 +37,12 @@ impl Owners {
         Owners { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
     }
 
-    /// Whether the owner of this hash has anything.
+    /// True if the owner with this hash has a claim.
     pub(crate) fn has_claims(&self, hash: u64) -> bool {
         self.shards[shard(hash)].find(hash, |counted| counted.hash == hash).is_some()
     }
 
-    /// How often the owner of this hash holds, and what it waits for.
+    /// Number of grants of the owner with this hash, and the claims with which it waits.
     pub(crate) fn claims(&self, hash: u64) -> (u32, &[Id<Claim>]) {
         let found = self.shards[shard(hash)].find(hash, |counted| counted.hash == hash);
         found.map_or((0, &[]), |counted| (counted.holds, &counted.waiting))
@@ -84,7 +84,7 @@ impl Owners {
     }
 }
 
-/// The hash of an owner, the same wherever the lease's record is.
+/// Hash of an owner, the same wherever the lease's record is.
 pub(crate) fn owner_hash(incarnation: Revision, owner: &[u8]) -> u64 {
     hash_number(xxh3_64(owner) ^ hash_number(incarnation.get()))
 }

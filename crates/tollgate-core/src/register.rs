@@ -10,7 +10,7 @@ use tollgate_types::Key;
 pub(crate) struct Register {
     pub(crate) key: Key,
     pub(crate) state: RegisterState,
-    /// Derived, rebuilt on load: the record behind `state.lease`.
+    /// Derived, rebuilt on load: the record of `state.lease`.
     pub(crate) lease: Option<Id<Lease>>,
 }
 

@@ -1,33 +1,33 @@
-//! What a command answers, and what becomes of those who wait.
+//! Replies to commands, and the ends of waits.
 
 use crate::view::{Closed, HolderView, RegisterView, StubView};
 use tollgate_types::{
     DurationMs, GroupId, Invalid, Key, LeaseId, Limit, LogTime, Mode, Name, Owner, Revision, Seq, Token,
 };
 
-/// What one entry did.
+/// Everything that one entry did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// The revision after it.
+    /// Revision after the entry.
     pub revision: Revision,
-    /// The answer to the entry's own command.
+    /// Reply to the entry's own command.
     pub reply: Reply,
-    /// The waiters whose wait ended with this entry, in order. Each waiter appears in one entry only.
+    /// The waits that ended with this entry, in order. Each wait appears in one entry only.
     pub resolved: Vec<Resolution>,
-    /// The leases that are gone with this entry, with all that hung on them. They had ended for every command and
-    /// read when their deadline came.
+    /// The leases that are gone with this entry, with all that was attached to them. For every command and read, they
+    /// had ended when their deadline came.
     pub ended_leases: Vec<EndedLease>,
-    /// The first revision of the events that it made, if it made any: read them with `State::events_since`. They stay
-    /// in the ring at least until the next entry.
+    /// First revision of the events that the entry made, if it made any: read them with `State::events_since`. They
+    /// stay in the ring at least until the next entry.
     pub events_from: Option<Revision>,
 }
 
 /// A lease that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndedLease {
-    /// Its id, which may have been granted again.
+    /// Id of the lease, which may have been granted again.
     pub lease: LeaseId,
-    /// The revision at its grant; if it was a stub, that in its home.
+    /// Revision at which the lease was granted; for a stub, a revision of the lease's home.
     pub incarnation: Revision,
     /// `LeaseExpired`, `LeaseRevoked` or `Disconnected`.
     pub reason: EndReason,
@@ -36,21 +36,21 @@ pub struct EndedLease {
 /// The answer to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing to say but that it is done: ticks, limits, versions.
+    /// Done, with no details: ticks, limits, versions.
     Done,
     /// The lease lives.
     LeaseGranted {
-        /// Its id.
+        /// Id of the lease.
         lease: LeaseId,
-        /// Its time to live.
+        /// Time to live of the lease.
         ttl: DurationMs,
-        /// The revision at its grant: tells this lease from an earlier one with the same id.
+        /// Revision at which the lease was granted: tells this lease from an earlier one with the same id.
         incarnation: Revision,
-        /// When it ends unless renewed.
+        /// Log time at which the lease ends unless renewed.
         deadline: LogTime,
-        /// Whether it lived already and was renewed.
+        /// True if the lease lived already and was renewed.
         renewed: bool,
-        /// From here on no seq was used by whoever had the lease until now.
+        /// First unused seq: no seq from here on was used by the previous user of the lease.
         next_seq: Seq,
     },
     /// One result per renewal, in order.
@@ -61,92 +61,92 @@ pub enum Reply {
     Acquired {
         /// The fencing token.
         token: Token,
-        /// When the holder joined the queue.
+        /// Revision at which the holder joined the queue.
         create_revision: Revision,
-        /// How it holds: stronger than asked for, if it held a stronger grant already.
+        /// Mode of the grant: stronger than asked for, if the owner held a stronger grant already.
         mode: Mode,
     },
-    /// In the queue. A [`Resolution`] with this revision will follow, once.
+    /// The request waits in the queue. A [`Resolution`] with this revision will follow, once.
     Queued {
-        /// By which the waiter is known.
+        /// Revision that identifies the waiter.
         create_revision: Revision,
-        /// 1 for the next in line.
+        /// Position in the queue; 1 for the next in line.
         position: u64,
     },
-    /// Others are in the way and the request would not wait, or no longer.
+    /// Others are in the way, and the request does not wait, or no longer.
     Busy {
-        /// Who holds the locks now, up to [`Reply::BUSY_HOLDERS_MAX`] of them.
+        /// Present holders of the locks, up to [`Reply::BUSY_HOLDERS_MAX`] of them.
         holders: Vec<HolderView>,
-        /// What keeps them closed, if anything does.
+        /// Reason why the locks are closed, if they are.
         closed: Option<Closed>,
     },
     /// The locks are no longer held.
     Released {
-        /// The revision of the release itself; grants that follow from it have higher ones.
+        /// Revision of the release itself; grants that follow from it have higher ones.
         revision: Revision,
     },
     /// The wait is over, or will never begin.
     Cancelled,
     /// A repeat of a request whose claim has come and gone.
     Ended {
-        /// The token it had, if it was granted.
+        /// Token of the claim, if it was granted.
         token: Option<Token>,
-        /// How it ended.
+        /// Reason for the claim's end.
         reason: EndReason,
     },
     /// The transaction ran.
     TxnDone {
-        /// Whether all compares held.
+        /// True if all compares were true.
         succeeded: bool,
-        /// The revision of its writes, or the current one if it wrote nothing.
+        /// Revision of the writes, or the current revision if there were none.
         revision: Revision,
-        /// One result per step of the branch taken. A repeat has none: they are not kept.
+        /// One result per step of the branch taken. A repeat has none, because results are not kept.
         results: Vec<OpResult>,
     },
-    /// The holder says something else from now on.
+    /// The holder's value was changed.
     Proclaimed {
         /// The revision of the change.
         revision: Revision,
     },
-    /// The stub as it is now.
+    /// The stub in its present state.
     Stub(StubView),
-    /// The lease lives here, and will tell the group when it ends.
+    /// The lease lives here, its home, which will tell the registered group when the lease ends.
     StubRegistered,
-    /// Definite: no lease of that incarnation lives here, nor ever will again. A stub of it must end.
+    /// No lease of that incarnation lives here, nor ever will again, which is definite. A stub of it must end.
     LeaseUnknown,
-    /// Refused: nothing changed but that time passed, names were settled and acks taken in.
+    /// Refused: nothing changed, except that time passed, names were settled and acks were taken in.
     Rejected(Rejection),
 }
 
 impl Reply {
-    /// How many holders a busy answer lists.
+    /// Most holders that a busy reply lists.
     pub const BUSY_HOLDERS_MAX: usize = 8;
 }
 
 /// The answer to one keepalive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewed {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// Its time to live and new deadline; none if there is no such lease here.
+    /// Time to live and new deadline of the lease; none if this group is not the home of such a lease.
     pub result: Option<(DurationMs, LogTime)>,
-    /// Where it lives, if what is here is a stub: renew it there.
+    /// Home of the lease, if this group has a stub of it: the lease must be renewed there.
     pub home: Option<GroupId>,
 }
 
-/// What one step of a transaction gives.
+/// Result of one step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpResult {
     /// Written.
     Put,
-    /// The registers found, and how many matched in all.
+    /// The registers that a read found.
     Got {
-        /// In the order asked for.
+        /// Registers in the order asked for.
         registers: Vec<RegisterView>,
-        /// How many match, `registers` and those past the limit; one above `range_max` stands for all that are more.
+        /// Number of matches, those past the limit included; one above `range_max` stands for any larger number.
         count: u64,
     },
-    /// How many were deleted.
+    /// Number of registers deleted.
     Deleted(u64),
 }
 
@@ -159,49 +159,50 @@ pub struct Resolution {
     pub lease: LeaseId,
     /// The waiter's owner.
     pub owner: Owner,
-    /// What became of it.
+    /// Outcome of the wait.
     pub outcome: WaitOutcome,
 }
 
-/// What became of a waiter.
+/// Outcome of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// It holds.
+    /// The waiter was granted the lock.
     Granted {
         /// The fencing token.
         token: Token,
-        /// How it holds.
+        /// Mode of the grant.
         mode: Mode,
     },
-    /// It does not, and why: `TimedOut`, `Cancelled`, `Deadlock`, `LeaseExpired`, `LeaseRevoked` or `Disconnected`. For
-    /// an upgrade also how the grant that it stood on ended, or how it lost one of its names: it may hold the others.
+    /// The waiter was not granted the lock, with the reason: `TimedOut`, `Cancelled`, `Deadlock`, `LeaseExpired`,
+    /// `LeaseRevoked` or `Disconnected`. For an upgrade also the reason for which its grant ended or lost one of its
+    /// names: the claim may hold the others.
     Ended(EndReason),
 }
 
-/// Why a holder no longer holds, or a waiter no longer waits.
+/// Reason for the end of a grant or of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EndReason {
-    /// The holder gave it back.
+    /// The holder gave the lock back.
     Released,
-    /// Nobody renewed the lease in time.
+    /// No client renewed the lease in time.
     LeaseExpired,
     /// The client ended its lease.
     LeaseRevoked,
     /// The server ended the lease because the client's connections were gone.
     Disconnected,
-    /// An operator took it away.
+    /// An operator took the lock away.
     Forced,
     /// The grant reached its max hold.
     MaxHold,
-    /// The waiter's deadline came.
+    /// The wait reached its deadline.
     TimedOut,
-    /// The waiter left.
+    /// The wait was cancelled.
     Cancelled,
-    /// Waiting would never have ended: it was part of a deadlock over several groups.
+    /// The wait would never have ended: it was part of a deadlock over several groups.
     Deadlock,
 }
 
-/// In a word or two, for logs.
+/// The reason in a word or two, for logs.
 impl std::fmt::Display for EndReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -219,21 +220,21 @@ impl std::fmt::Display for EndReason {
 }
 
 impl EndReason {
-    /// Whether a holder may still believe that it holds: then a lock-delay applies.
+    /// True if the holder may still believe that it holds: then a lock-delay applies.
     pub const fn is_involuntary(self) -> bool {
         use EndReason::{Disconnected, Forced, LeaseExpired, LeaseRevoked, MaxHold};
         matches!(self, LeaseExpired | LeaseRevoked | Disconnected | Forced | MaxHold)
     }
 }
 
-/// How a lease ended.
+/// Way in which a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LeaseEnd {
-    /// Nobody renewed it in time.
+    /// No client renewed the lease in time.
     Expired,
-    /// Its client ended it.
+    /// Its client ended the lease.
     Revoked,
-    /// The server ended it because the client's connections were gone.
+    /// The server ended the lease because the client's connections were gone.
     Disconnected,
 }
 
@@ -248,7 +249,7 @@ impl From<LeaseEnd> for EndReason {
 }
 
 impl LeaseEnd {
-    /// The end of a lease that ended claims for this reason; none if no lease does.
+    /// The lease's end that ends claims for this reason; none if the reason is another one.
     pub const fn from_reason(reason: EndReason) -> Option<LeaseEnd> {
         match reason {
             EndReason::LeaseExpired => Some(LeaseEnd::Expired),
@@ -259,101 +260,101 @@ impl LeaseEnd {
     }
 }
 
-/// Why a request was refused. Deterministic: every replica refuses it alike.
+/// Reason for which a request was refused. Deterministic: every replica refuses it alike.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// No such lease, or it has ended.
     #[error("lease {lease} not found: it ended or never was; grant a new one")]
     LeaseNotFound {
-        /// Which.
+        /// Id of the lease.
         lease: LeaseId,
     },
     /// Another client has a lease with the chosen id.
     #[error("lease {lease} belongs to another client: choose another id, or let the group assign one")]
     LeaseTaken {
-        /// Which.
+        /// Id of the lease.
         lease: LeaseId,
     },
     /// The lease's time to live is out of range.
     #[error("ttl of {} is out of range: it must be from {} to {}", asked.in_units(), min.in_units(), max.in_units())]
     TtlOutOfRange {
-        /// What was asked for.
+        /// Time to live that was asked for.
         asked: DurationMs,
-        /// The shortest allowed.
+        /// Shortest time allowed.
         min: DurationMs,
-        /// The longest allowed.
+        /// Longest time allowed.
         max: DurationMs,
     },
     /// The releaser or converter does not hold the lock.
     #[error("{name} is not held by this owner: it was released, lost, or never granted")]
     NotHeld {
-        /// Which lock.
+        /// Name of the lock.
         name: Name,
     },
-    /// The token is not that of a present grant.
+    /// The token is not the token of a present grant.
     #[error("token {given} of {name} is stale: the present grant has token {held}")]
     StaleToken {
-        /// Which lock.
+        /// Name of the lock.
         name: Name,
-        /// The token given.
+        /// Token that was given.
         given: Token,
-        /// That of the grant in its place.
+        /// Token of a present grant of the lock.
         held: Token,
     },
-    /// No such waiter to cancel.
+    /// There is no such wait to cancel.
     #[error("this owner does not wait for {name}")]
     NotWaiting {
-        /// Which lock.
+        /// Name of the lock.
         name: Name,
     },
     /// Plain modes and permits don't mix, and neither do semaphores of different size.
     #[error("{name} is in use as {in_use}: ask for that, or wait until nobody holds or awaits it")]
     OtherKind {
-        /// Which lock.
+        /// Name of the lock.
         name: Name,
-        /// What it is in use as.
+        /// Kind that the lock is in use as.
         in_use: Kind,
     },
     /// A grant's permits can't be changed.
     #[error("this owner holds {held} of {name}: release it before asking for another number of permits")]
     PermitsFixed {
-        /// Which lock.
+        /// Name of the lock.
         name: Name,
-        /// What it holds.
+        /// Mode of the present grant.
         held: Mode,
     },
     /// The owner waits for the lock already, with another mode or other names.
     #[error("this owner already waits for {name} with another mode or set of names: cancel that first")]
     AlreadyWaiting {
-        /// Which lock.
+        /// Name of the lock.
         name: Name,
     },
     /// A request for several names meets a grant or wait of the same owner on some of them.
     #[error("this owner already has a claim on {name} but not the same one on all names: release it first")]
     Overlap {
-        /// Which lock.
+        /// Name of a lock with such a grant or wait.
         name: Name,
     },
-    /// Waiting would never end.
+    /// The wait would never end.
     #[error("deadlock: {}", Steps(cycle))]
     Deadlock {
-        /// Who waits for whom, from the refused request round to itself; empty where that lies in several groups.
+        /// The cycle of waits, from the refused request round to itself; empty if the cycle spans several groups.
         cycle: Vec<CycleStep>,
     },
-    /// More than a limit allows.
+    /// The request exceeds a limit.
     #[error("{limit} is {max}: {got} is too many")]
     LimitExceeded {
-        /// Which.
+        /// The limit.
         limit: Limit,
-        /// Its value.
+        /// Value of the limit.
         max: u64,
-        /// What the request would have made it.
+        /// Value that the request would have led to.
         got: u64,
     },
-    /// The client has acknowledged this request's answer, so this is a duplicate that lost its way.
+    /// The client has acknowledged this request's answer, so this is a delayed duplicate.
     #[error("request {seq} was acknowledged by its client: a delayed duplicate has no effect")]
     SeqAcked {
-        /// Which.
+        /// Seq of the request.
         seq: Seq,
     },
     /// Another request was sent under this seq before.
@@ -362,93 +363,94 @@ pub enum Rejection {
          again, grant the lease again: the answer's next_seq says where to begin"
     )]
     SeqReused {
-        /// Which. Where the lease's unused seqs begin is known to its home alone.
+        /// Seq of the request. Only the lease's home knows from which seq on none was used.
         seq: Seq,
     },
     /// A repeat of a request that was rejected. The first answer had the details.
     #[error("request {seq} was rejected before ({code:?}): correct it and send it with a new seq")]
     RejectedBefore {
-        /// Which.
+        /// Seq of the request.
         seq: Seq,
-        /// Why.
+        /// Code of the first rejection.
         code: RejectionCode,
     },
     /// One transaction writes a key twice.
     #[error("the transaction writes {key} twice: write each key once")]
     KeyTwice {
-        /// Which.
+        /// Key that is written twice.
         key: Key,
     },
-    /// Limits that no group can have.
+    /// The limits are not valid for any group.
     #[error("limits refused: {0}")]
     InvalidLimits(Invalid),
-    /// Not above the version in force.
+    /// The version asked for is not above the version in force.
     #[error("apply version is {current} already: {asked} does not raise it")]
     ApplyVersionNotRaised {
-        /// In force.
+        /// Version in force.
         current: u32,
-        /// What was asked for.
+        /// Version that was asked for.
         asked: u32,
     },
     /// The lease's home has not confirmed the stub yet. Nothing was done, and the request's seq is not used up.
     #[error("lease {lease} lives in group {home}, which has not confirmed it here yet: repeat the request")]
     StubPending {
-        /// Which lease.
+        /// Id of the lease.
         lease: LeaseId,
-        /// Where it lives.
+        /// Home of the lease.
         home: GroupId,
     },
     /// Only a lease's home grants, renews and revokes it.
     #[error("lease {lease} lives in group {home}, and this is not it: ask there")]
     NotHome {
-        /// Which lease.
+        /// Id of the lease.
         lease: LeaseId,
-        /// Where it lives.
+        /// Home of the lease.
         home: GroupId,
     },
     /// A lease that lives here needs no stub.
     #[error("lease {lease} lives in this group: it has no stub here")]
     HomeHere {
-        /// Which lease.
+        /// Id of the lease.
         lease: LeaseId,
     },
-    /// The stub here is that of another lease with the same id.
+    /// The stub here belongs to another lease with the same id.
     #[error(
         "the stub of lease {lease} is of incarnation {stands}: end it first if its home says it has ended"
     )]
     OtherIncarnation {
-        /// Which lease.
+        /// Id of the lease.
         lease: LeaseId,
-        /// The incarnation of the stub.
+        /// Incarnation of the stub.
         stands: Revision,
     },
-    /// No such stub, or another one was added since.
+    /// There is no such stub, or another one was added since.
     #[error("there is no such stub of lease {lease}: it ended or was never added")]
     StubNotFound {
-        /// Which lease.
+        /// Id of the lease.
         lease: LeaseId,
     },
-    /// A lease can have stubs in so many groups only.
+    /// The lease has stubs in as many groups as are allowed.
     #[error("lease {lease} has stubs in {max} groups already: use another lease")]
     TooManyGroups {
-        /// Which lease.
+        /// Id of the lease.
         lease: LeaseId,
-        /// How many it may have.
+        /// Most groups in which a lease may have stubs.
         max: u64,
     },
-    /// Another group serves the slot of a name, key or lease id in it. Nothing was done, and no seq is used up.
+    /// Another group serves the slot of a name, key or lease id in the command. Nothing was done, and no seq is used
+    /// up.
     #[error("group {group} serves that, by the group map of epoch {epoch}: ask there")]
     WrongGroup {
-        /// Of the map in force here. A caller with an older map fetches this one.
+        /// Epoch of the group map in force here. A caller with an older map fetches this one.
         epoch: u64,
-        /// Who serves it by that map.
+        /// Group that serves the slot by that map.
         group: GroupId,
     },
 }
 
 macro_rules! rejection_codes {
     ($($variant:ident = $code:literal,)*) => {
-        /// A rejection without its details: what is kept for a repeat. The numbers are part of the snapshot format.
+        /// A rejection without its details, as it is kept for a repeat. The numbers are part of the snapshot format.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each is documented as the rejection of the same name")]
         #[repr(u8)]
@@ -457,7 +459,7 @@ macro_rules! rejection_codes {
         }
 
         impl RejectionCode {
-            /// The code of a number in a snapshot.
+            /// Returns the code with this number in a snapshot.
             pub(crate) fn from_number(number: u8) -> Option<RejectionCode> {
                 match number { $($code => Some(RejectionCode::$variant),)* _ => None }
             }
@@ -502,20 +504,20 @@ rejection_codes! {
     SeqReused = 24,
 }
 
-/// What a lock is in use as, while anyone holds or awaits it.
+/// Kind of a lock, fixed while the lock has a holder or waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A lock with modes.
     Modes,
     /// A semaphore.
     Semaphore {
-        /// Its permits.
+        /// Number of permits.
         of: u32,
     },
 }
 
 impl Kind {
-    /// What a request in this mode takes the lock for.
+    /// Kind of a lock that a request in this mode needs.
     pub const fn of(mode: Mode) -> Kind {
         match mode {
             Mode::Permit { of, .. } => Kind::Semaphore { of },
@@ -536,15 +538,15 @@ impl std::fmt::Display for Kind {
 /// One edge of a deadlock: `waiter` wants `wants`, and `blocker` is in its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CycleStep {
-    /// Who waits.
+    /// Owner that waits.
     pub waiter: (LeaseId, Owner),
-    /// For which lock.
+    /// Lock that the waiter wants.
     pub wants: Name,
-    /// In which mode.
+    /// Mode that the waiter wants.
     pub mode: Mode,
-    /// Who is in the way: the waiter of the next step.
+    /// Owner in the way: the waiter of the next step.
     pub blocker: (LeaseId, Owner),
-    /// The token with which the blocker holds the lock; none if it waits ahead in the queue.
+    /// Token with which the blocker holds the lock; none if the blocker waits ahead in the queue.
     pub blocker_token: Option<Token>,
 }
 

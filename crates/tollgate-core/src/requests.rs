@@ -1,7 +1,7 @@
-//! What a lease remembers of its requests, so that a repeat has one effect and one answer (P10).
+//! The memory of a lease's requests, by which a repeat has one effect and one answer (P10).
 //!
 //! Bounded by the operations in flight and, apart from them, by the requests that had to wait: an acknowledged request
-//! leaves only its number behind, and numbers given out in order collapse into one range.
+//! leaves only its number behind, and consecutive numbers collapse into one range.
 
 use crate::claim::Claim;
 use crate::fingerprint::Subject;
@@ -13,39 +13,39 @@ use tollgate_types::{Mode, Revision, SEQ_RANGES_MAX, Seq, SeqRanges, Token};
 #[derive(Clone, Default)]
 pub(crate) struct Requests {
     seen: SeqRanges,
-    /// Sorted by seq: those seen and not acknowledged.
+    /// Sorted by seq: requests that were seen and not acknowledged.
     kept: SmallVec<[KeptFor; 1]>,
-    /// How many of them had to wait.
+    /// Number of requests in `kept` that had to wait.
     waited: u32,
 }
 
-/// A request seen and not acknowledged.
+/// A request that was seen and is not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeptFor {
     pub(crate) seq: Seq,
     pub(crate) kept: Kept,
-    /// What it was about, whatever becomes of that.
+    /// Content of the request, kept whatever its outcome is.
     pub(crate) subject: Subject,
-    /// Whether it had to wait, once: it counts among the waits until it is acknowledged, so that however many end at
-    /// once they leave room for other requests.
+    /// True if the request had to wait, once: it counts among the waits until it is acknowledged, so that the waits
+    /// that end at the same time, however many, leave room for other requests.
     pub(crate) waited: bool,
 }
 
-/// What answers a repeat.
+/// The answer to a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// The claim that the request made or changed, as it is by then.
+    /// The claim that the request made or changed: the answer is its state at the time of the repeat.
     Claim { claim: Id<Claim>, part: Part },
     /// The outcome, of fixed size.
     Outcome(Outcome),
 }
 
-/// What a request did to its claim.
+/// Effect of a request on its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Made it, or waits for it.
+    /// Made the claim, or waits for it.
     Acquire,
-    /// Changed its mode.
+    /// Changed the claim's mode.
     Convert,
 }
 
@@ -73,18 +73,18 @@ impl Requests {
         &self.kept
     }
 
-    /// Those that never waited: what bounds the operations in flight.
+    /// Number of kept requests that never waited, for the bound of the operations in flight.
     pub(crate) fn in_flight(&self) -> u64 {
         self.kept.len() as u64 - self.waits()
     }
 
-    /// Those that wait, or did.
+    /// Number of kept requests that wait, or did.
     pub(crate) fn waits(&self) -> u64 {
         u64::from(self.waited)
     }
 
-    /// How many ranges taking in `acked` would leave, if that is more than before and more than a client with so many
-    /// open requests can need.
+    /// Number of ranges left after taking in `acked`, if that is more than before and more than a client with
+    /// `open_max` open requests can need; none if `acked` is acceptable.
     pub(crate) fn too_scattered(&self, acked: &SeqRanges, open_max: u64) -> Option<u64> {
         let most = usize::try_from(open_max).expect("limits fit in memory") + SEQ_RANGES_MAX + 1;
         let before = self.seen.ranges().len();
@@ -105,27 +105,28 @@ impl Requests {
         self.place(seq).ok().map(|at| self.kept[at].kept)
     }
 
-    /// What a request that is kept was about.
+    /// Content of a kept request.
     pub(crate) fn subject(&self, seq: Seq) -> Option<&Subject> {
         self.place(seq).ok().map(|at| &self.kept[at].subject)
     }
 
-    /// The highest seq that was seen or acknowledged; 0 if none was.
+    /// The highest seq that was seen or acknowledged; 0 if there is none.
     pub(crate) fn highest(&self) -> u64 {
         self.seen.ranges().last().map_or(0, |(_, to)| *to)
     }
 
-    /// Whether a request that is kept had to wait.
+    /// True if a kept request had to wait.
     pub(crate) fn has_waited(&self, seq: Seq) -> bool {
         self.place(seq).is_ok_and(|at| self.kept[at].waited)
     }
 
-    /// Changes what answers a request. One of which nobody knows what it is about is remembered by it.
+    /// Changes the answer to a request. A request that is not kept yet is kept with unknown content.
     pub(crate) fn keep(&mut self, seq: Seq, kept: Kept) {
         self.keep_for(KeptFor { seq, kept, subject: Subject::UNKNOWN, waited: false });
     }
 
-    /// Remembers a request, or changes what answers it; what it was about and whether it waited stay as they were.
+    /// Keeps a request, or changes the answer to it; the content of a kept request, and whether it waited, stay
+    /// unchanged.
     pub(crate) fn keep_for(&mut self, new: KeptFor) {
         self.seen.insert(new.seq);
         match self.place(new.seq) {
@@ -137,7 +138,7 @@ impl Requests {
         }
     }
 
-    /// Forgets the answers that the client has; tells `forget_claim` which claims lose a seq.
+    /// Drops the answers that the client has; calls `forget_claim` for each claim that loses a seq.
     pub(crate) fn acknowledge(&mut self, acked: &SeqRanges, mut forget_claim: impl FnMut(Id<Claim>, Seq)) {
         if acked.is_empty() {
             return;
@@ -161,7 +162,7 @@ impl Requests {
     }
 
     fn place(&self, seq: Seq) -> Result<usize, usize> {
-        // Most requests are the newest.
+        // Most requests are newer than all that are kept.
         match self.kept.last() {
             None => Err(0),
             Some(last) if last.seq < seq => Err(self.kept.len()),

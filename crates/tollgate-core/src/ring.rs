@@ -1,8 +1,8 @@
 //! The history of changes that watches resume from, bounded in bytes.
 //!
-//! Events are kept packed, in chunks that a snapshot shares: there is nothing to allocate or drop one by one. Whole
-//! revisions leave, oldest first, and only at the start of an entry: so the events of the last entry can always be
-//! read, and a reader never meets half a revision.
+//! Events are kept packed, in chunks that a snapshot shares: there is nothing to allocate or drop one by one.
+//! Invariant: whole revisions leave, oldest first, and only at the start of an entry: so the events of the last entry
+//! can always be read, and a reader never meets half a revision.
 
 mod packed;
 
@@ -14,22 +14,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tollgate_types::Revision;
 
-/// A chunk is sealed once it has this much.
+/// Size at which a chunk is sealed.
 const CHUNK_BYTES: usize = threshold(16 * 1024, 512);
 
-/// How many events one read looks at before it returns with what it has.
+/// Most events that one read looks at before it returns those that it has found.
 const SCAN_MAX: usize = 10_000;
 
-/// What a read of the history returns.
+/// Result of a read of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventBatch {
-    /// In order; all events of a revision or none.
+    /// Events in order; all events of a revision or none.
     pub events: Vec<Event>,
-    /// Where to read on. Above the state's revision when there is no more.
+    /// Revision to read on from. Above the state's revision if there is no more.
     pub next: Revision,
 }
 
-/// The history asked for is gone: start anew from a listing, then watch from `min_revision` or later.
+/// The requested history is gone: start anew from a listing, then watch from `min_revision` or later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("history before revision {min_revision} is compacted: list, then watch from there")]
 pub struct Compacted {
@@ -49,11 +49,11 @@ pub(crate) struct Ring {
     sealed: VecDeque<Arc<Chunk>>,
     skip: usize,
     open: Chunk,
-    /// The oldest event: its revision, what it counts, where it ends in its chunk.
+    /// The oldest event: its revision, its bytes in the count against the bound, and its end in its chunk.
     front: Option<(Revision, u64, usize)>,
-    /// The buffer of a chunk that left, for the next one.
+    /// Buffer of a chunk that was dropped, for the next chunk.
     spare: Vec<u8>,
-    /// What the events count against the bound.
+    /// Sum of the events' bytes in the count against the bound.
     bytes: u64,
     min_revision: Revision,
 }
@@ -142,7 +142,7 @@ impl Ring {
     }
 
     fn recycle_front(&mut self) {
-        // Not if a snapshot still reads it, or if one large value made it larger than the rest.
+        // Not if a snapshot still reads the chunk, or if one large value made it larger than the others.
         if let Some(Ok(mut chunk)) = self.sealed.pop_front().map(Arc::try_unwrap)
             && chunk.bytes.capacity() <= 2 * CHUNK_BYTES
         {
@@ -219,7 +219,7 @@ fn events<'a>(chunks: impl Iterator<Item = &'a Chunk>, skip: usize) -> impl Iter
 /// One event in its chunk.
 struct Packed<'a> {
     revision: Revision,
-    /// From its head on.
+    /// Bytes of the event, its head first.
     bytes: &'a [u8],
 }
 

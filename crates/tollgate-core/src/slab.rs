@@ -1,8 +1,8 @@
 //! Records by number, in pages that a snapshot shares with the live state.
 //!
 //! Freezing clones one pointer per 1,024 records; after that, the first write to a page copies its 16 records and
-//! leaves the frozen ones alone. Pages never move, so growth never copies the whole table. Ids are reused and mean
-//! nothing outside this state: no id may ever reach a reply, a hash or an order of events.
+//! leaves the frozen ones alone. Pages never move, so growth never copies the whole table. Invariant: ids are reused
+//! and mean nothing outside this state, so no id may ever reach a reply, a hash or an order of events.
 
 use crate::sizes::threshold;
 use std::cmp::Ordering;
@@ -19,13 +19,13 @@ type Directory<T> = Vec<Arc<Page<T>>>;
 
 /// The number of a record in its slab.
 pub(crate) struct Id<T> {
-    /// One above its place, so that an `Option` of it takes no more room.
+    /// One above the record's place, so that an `Option<Id>` takes no more memory than an `Id`.
     above: NonZeroU32,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Id<T> {
-    /// Of no record: for one that is still being put together.
+    /// Id of no record, for a field that is filled in later.
     pub(crate) const UNSET: Id<T> = Id { above: NonZeroU32::MAX, of: PhantomData };
 
     fn new(place: usize) -> Id<T> {
@@ -82,7 +82,7 @@ impl<T> fmt::Debug for Id<T> {
 
 pub(crate) struct Slab<T> {
     directories: Vec<Arc<Directory<T>>>,
-    /// Numbers given back, the last one first.
+    /// Free numbers; the last one is used first.
     free: Vec<Id<T>>,
     live: usize,
 }
@@ -117,7 +117,7 @@ impl<T: Clone> Slab<T> {
         record
     }
 
-    /// The record as it is, shared pages and all.
+    /// The record for reading: copies nothing, even if a snapshot shares its page.
     #[inline]
     pub(crate) fn get(&self, id: Id<T>) -> &T {
         let (directory, page, item) = id.place();
@@ -150,12 +150,12 @@ impl<T: Clone> Slab<T> {
         self.free.extend((first..first + PAGE).rev().map(Id::new));
     }
 
-    /// Every record, in no order that may show.
+    /// Every record, in an order that must not become visible.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         records(&self.directories)
     }
 
-    /// The records in about so many places from `from` on, and where to go on. A record keeps its place.
+    /// The records in about `places` places from `from` on, and the place to continue at. A record keeps its place.
     pub(crate) fn part(&self, from: usize, places: usize) -> (impl Iterator<Item = &T>, Option<usize>) {
         let (first, count) = (from / PAGE, places.div_ceil(PAGE));
         let pages = (first..first + count).map_while(|page| {
@@ -167,7 +167,7 @@ impl<T: Clone> Slab<T> {
         (pages.flat_map(|page| page.iter().flatten()), (next < all).then_some(next * PAGE))
     }
 
-    /// The records as they are now, whatever is written later.
+    /// The records as they are now, unaffected by later writes.
     pub(crate) fn freeze(&self) -> Frozen<T> {
         Frozen { directories: self.directories.clone() }
     }
@@ -179,7 +179,7 @@ pub(crate) struct Frozen<T> {
 }
 
 impl<T> Frozen<T> {
-    /// Every record, in no order that may show.
+    /// Every record, in an order that must not become visible.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         records(&self.directories)
     }
@@ -195,7 +195,7 @@ fn records<T>(directories: &[Arc<Directory<T>>]) -> impl Iterator<Item = (Id<T>,
     slots.enumerate().filter_map(|(number, slot)| slot.as_ref().map(|record| (Id::new(number), record)))
 }
 
-/// As [`Slab`], for derived records that no snapshot shares: nothing to copy, and no reference counts to ask.
+/// Like [`Slab`], for derived records that no snapshot shares: no copies on write, and no reference counts to check.
 pub(crate) struct Pages<T> {
     table: Vec<Box<Page<T>>>,
     free: Vec<Id<T>>,
@@ -226,7 +226,7 @@ impl<T> Pages<T> {
         id
     }
 
-    /// Drops a record where it is.
+    /// Drops a record in place.
     pub(crate) fn remove(&mut self, id: Id<T>) {
         let (page, item) = id.page();
         assert!(self.table[page][item].is_some(), "removed once");
@@ -247,7 +247,7 @@ impl<T> Pages<T> {
         self.table[page][item].as_mut().expect("an id outlives no record")
     }
 
-    /// Every record, in no order that may show.
+    /// Every record, in an order that must not become visible.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         let slots = self.table.iter().flat_map(|page| page.iter()).enumerate();
         slots.filter_map(|(place, slot)| slot.as_ref().map(|record| (Id::new(place), record)))

@@ -1,8 +1,8 @@
 //! The state of a group, and the one function that changes it.
 //!
-//! `State::apply` is a pure function of (state, entry). Time arrives inside the entry, so every replica ends a lease
-//! at the same revision. Records (`leases`, `unacked`, `claims`, `closures`, `registers`, `ring`, `dirty`) are the
-//! truth and go into snapshots; everything else is derived from them and rebuilt on load.
+//! `State::apply` is a pure function of (state, entry). Time arrives inside the entry, so every replica ends a lease at
+//! the same revision. Invariant: records (`leases`, `unacked`, `claims`, `closures`, `registers`, `ring`, `dirty`) are
+//! the truth and go into snapshots; everything else is derived from them and rebuilt on load.
 //!
 //! Not here: bytes (`format`), replication, waking callers, reading clocks.
 
@@ -52,22 +52,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tollgate_types::{GroupId, GroupMap, Key, LeaseId, Limits, Lineage, LogTime, Name, Revision};
 
-/// The newest way of applying entries that this binary knows.
+/// The newest apply version that this binary supports.
 pub const APPLY_VERSION_SUPPORTED: u32 =
     if cfg!(feature = "next-version") { REHEARSED } else { TAKES_ANY_METADATA };
 
-/// The version from which on a state knows its requests by what they are about, and its lineage.
+/// Apply version from which on a state keeps fingerprints of its requests, and its lineage.
 const KNOWS_REQUESTS: u32 = 2;
 
-/// The version from which on metadata may be any bytes; before it is plain text.
+/// Apply version from which on metadata may be any bytes; before, it is plain text.
 const TAKES_ANY_METADATA: u32 = 3;
 
-/// The version that upgrades are rehearsed with, in tests that ask for it: leases get a millisecond more than they were
-/// asked for, which is enough to tell two states apart.
+/// Apply version for rehearsing upgrades, in tests that ask for it: leases get a millisecond more than they were asked
+/// for, which is enough to tell two states apart.
 const REHEARSED: u32 = 4;
 
-/// In which format a leader writes the entries that will be applied by a version: every member of a group that was
-/// raised to it reads that format.
+/// Format in which a leader writes the entries that an apply version applies: every member of a group that was raised
+/// to the version reads that format.
 pub fn entry_format(apply_version: u32) -> u8 {
     match apply_version {
         ..KNOWS_REQUESTS => FORMAT_1,
@@ -116,10 +116,11 @@ pub struct State {
     revision: Revision,
     limits: Limits,
     apply_version: u32,
-    /// None until a leader of a new cluster has drawn it.
+    /// None until a leader of a new cluster has drawn a lineage.
     lineage: Option<Lineage>,
     placement: Placement,
-    /// No lock is granted before this, whatever its name: the group was restored from a backup. Zero if it never was.
+    /// Log time before which no lock is granted, whatever its name, because the group was restored from a backup. Zero
+    /// if the group was never restored.
     closed_until: LogTime,
 
     leases: Slab<Lease>,
@@ -129,7 +130,7 @@ pub struct State {
     closures: Slab<Closure>,
     registers: Slab<Register>,
     ring: Ring,
-    /// Names in whose queue someone may be grantable: left over when an entry's budget ran out.
+    /// Names with a waiter that may be grantable: left over when an entry's budget ran out.
     dirty: BTreeSet<Name>,
 
     // Derived.
@@ -138,58 +139,59 @@ pub struct State {
     lease_deadlines: BTreeMap<(LogTime, Revision), Id<Lease>>,
     /// The stubs that have not ended, by id, so that the leader can go through them a page at a time.
     stubs: BTreeMap<LeaseId, Id<Lease>>,
-    /// Those of them that the home has not confirmed.
+    /// The stubs that the home has not confirmed.
     stubs_pending: BTreeSet<LeaseId>,
     unacked_leases: BTreeMap<(LeaseId, Revision), Id<Unacked>>,
-    /// Leases with registered groups, by incarnation; those in `unacked` have none any more.
+    /// Leases with registered groups, by incarnation. An ended lease in `unacked` is not among them.
     registered: BTreeMap<Revision, Id<Lease>>,
-    /// Wait deadlines and max holds, by time, then the revision by which the wait or claim is known.
+    /// Wait deadlines and max holds, by time, then by the revision that identifies the wait or claim.
     claim_deadlines: BTreeMap<(LogTime, Revision), Id<Claim>>,
     closure_ends: BTreeMap<(LogTime, Name), Id<Lock>>,
-    /// Claims with a value.
+    /// Number of claims with a value.
     claim_values: u64,
     locks: Pages<Lock>,
     lock_names: Index<Lock>,
     owners: Owners,
     keys: BTreeMap<Key, Id<Register>>,
-    /// The registers of each lease, by its incarnation.
+    /// The registers of each lease, by the lease's incarnation.
     lease_registers: BTreeSet<(Revision, Key)>,
 
-    /// Of the entry being applied.
+    /// Working memory for the entry being applied.
     scratch: Scratch,
-    /// For people.
+    /// Notes for people, no part of the state.
     notes: Notes,
     planted: Planted,
 }
 
-/// What one entry gathers on its way.
+/// Working memory of one entry.
 #[derive(Default)]
 struct Scratch {
     resolved: Vec<Resolution>,
     events_from: Option<Revision>,
-    /// Ends and grants so far: what the budget of an entry counts.
+    /// Number of ends and grants so far, which the budget of an entry bounds.
     cost: u64,
-    /// Counts the moments at which somebody may have died: entries, and revocations within one.
+    /// Counts the moments at which a claim may have died: entries, and revocations within one.
     moment: u64,
-    /// Where the present work must stop; a command's own settling is not bounded.
+    /// Cost at which the present work must stop; a command's own settling is not bounded.
     cost_max: u64,
     /// Leases that are gone with this entry.
     ended_leases: Vec<EndedLease>,
-    /// Whether anything is due and not reaped. If not, nobody is dead and nothing needs purging.
+    /// True if anything is due and not reaped. If false, nothing is dead and nothing needs purging.
     overdue: bool,
-    /// What a request is about, as bytes: reused.
+    /// Buffer for the bytes of a request's fingerprint, reused.
     subject: Vec<u8>,
 }
 
 impl State {
-    /// The only group of a cluster, empty, at log time 0, revision 0.
+    /// The empty state of a cluster's only group, at log time 0 and revision 0.
     ///
     /// Panics if the limits are not valid.
     pub fn new(limits: Limits) -> State {
         State::of_group(limits, GroupId::MAP, Arc::new(GroupMap::single()))
     }
 
-    /// As [`State::new`], for one of several groups: it serves the slots that the map gives it, and refuses the rest.
+    /// Like [`State::new`], for one of several groups, which serves the slots that the map gives it and refuses the
+    /// rest.
     pub fn of_group(limits: Limits, group: GroupId, map: Arc<GroupMap>) -> State {
         limits.validate().expect("limits are validated before a group is made");
         State {
@@ -227,10 +229,10 @@ impl State {
         }
     }
 
-    /// The only way state changes. Never fails: a rejection is a reply.
+    /// Applies an entry: the only way to change the state. Never fails: a rejection is a reply.
     ///
-    /// Panics if the entry is stamped before the last one, or raises the apply version above what this binary
-    /// supports: faults, for which a replica must stop.
+    /// Panics if the entry is stamped before the last one, or raises the apply version above what this binary supports:
+    /// faults, for which a replica must stop.
     #[allow(clippy::needless_pass_by_value, reason = "an entry is applied once")]
     pub fn apply(&mut self, entry: Entry) -> Applied {
         assert!(
@@ -259,7 +261,7 @@ impl State {
         }
     }
 
-    /// Branching on commands happens here, once.
+    /// Runs a command: the one place that branches on commands.
     fn run(&mut self, command: &Command) -> Reply {
         if let Err(rejection) = self.check_placement(command) {
             return Reply::Rejected(rejection);
@@ -315,12 +317,12 @@ impl State {
         Reply::Done
     }
 
-    /// True if it keeps a lineage that it is given: from version 2 on.
+    /// True if the state keeps a lineage that it is given: from version 2 on.
     pub fn takes_lineage(&self) -> bool {
         self.knows_requests()
     }
 
-    /// Whether the rules of version 2 are in force.
+    /// True if the rules of version 2 are in force.
     fn knows_requests(&self) -> bool {
         self.apply_version >= KNOWS_REQUESTS
     }
@@ -330,8 +332,8 @@ impl State {
         self.apply_version >= TAKES_ANY_METADATA
     }
 
-    /// Whether the rules of the rehearsed version are in force. A rule of any version asks like this, and never what
-    /// the binary knows.
+    /// True if the rules of the rehearsed version are in force. A rule of any version asks for the version in force
+    /// like this, never for the version that the binary supports.
     fn rehearses(&self) -> bool {
         let in_force = cfg!(feature = "next-version") && self.apply_version >= REHEARSED;
         in_force || self.planted(Bug::RulesNotInForce)
@@ -345,7 +347,7 @@ impl State {
         self.ring.trim(self.limits.ring_bytes_max);
     }
 
-    /// The next revision: one state change.
+    /// Moves to the next revision, for one state change, and returns it.
     fn bump(&mut self) -> Revision {
         self.revision = self.revision.next();
         self.revision

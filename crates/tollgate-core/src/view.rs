@@ -1,4 +1,4 @@
-//! What reads return: the state as a client sees it.
+//! Views that reads return: the state as a client sees it.
 
 use crate::reply::LeaseEnd;
 use tollgate_types::{
@@ -9,98 +9,100 @@ use tollgate_types::{
 /// A lock that someone holds or awaits, or that a lock-delay keeps closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockView {
-    /// Its name.
+    /// Name of the lock.
     pub name: Name,
-    /// Who holds it, oldest token first.
+    /// Holders, oldest token first.
     pub holders: Vec<HolderView>,
-    /// Who waits, next in line first.
+    /// Waiters, next in line first.
     pub waiters: Vec<WaiterView>,
-    /// Until when a lock-delay keeps it closed.
+    /// Log time until which a lock-delay keeps the lock closed.
     pub closed_until: Option<LogTime>,
 }
 
 /// A holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HolderView {
-    /// name "/" lease ["/" owner].
+    /// Key of the holder: name "/" lease ["/" owner].
     pub key: String,
-    /// Its lease.
+    /// Lease of the holder.
     pub lease: LeaseId,
-    /// Its owner.
+    /// Owner inside the lease.
     pub owner: Owner,
-    /// What the lease's client calls itself.
+    /// Name that the lease's client gives itself.
     pub client_id: ClientId,
-    /// How it holds.
+    /// Mode of the grant.
     pub mode: Mode,
-    /// Its fencing token.
+    /// Fencing token of the grant.
     pub token: Token,
-    /// Why it holds.
+    /// Reason for holding, given with the request.
     pub metadata: Metadata,
-    /// What it says of itself, and the revision since which it does: that of its grant or of its last Proclaim.
+    /// Value that the holder proclaims, and the revision of the grant or of the last Proclaim that set it.
     pub said: Option<(Value, Revision)>,
-    /// When it joined the queue.
+    /// Revision at which the holder joined the queue.
     pub create_revision: Revision,
-    /// Its last change.
+    /// Revision of the last change.
     pub mod_revision: Revision,
-    /// How many changes it has seen.
+    /// Number of changes so far, the creation included.
     pub version: u64,
-    /// The log time since which it holds the lock, in whatever mode.
+    /// Log time since which the lock has been held, in whatever mode.
     pub since: LogTime,
-    /// When the grant ends if nothing happens: the lease's deadline or the max hold, whichever is first. The deadline
-    /// of a lease that lives in another group is not known here and counts as never.
+    /// Log time at which the grant ends if nothing happens: the lease's deadline or the max hold, whichever is first.
+    /// The deadline of a lease that lives in another group is not known here and counts as never.
     pub expiration: LogTime,
 }
 
 /// A waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaiterView {
-    /// name "/" lease ["/" owner].
+    /// Key of the waiter: name "/" lease ["/" owner].
     pub waiter_key: String,
-    /// The key of the waiter before it, or of a holder if it is the first; none if only a lock-delay is in the way.
+    /// Key of the waiter before this one, or of a holder if this one is the first; none if only a lock-delay is in the
+    /// way.
     pub predecessor_key: Option<String>,
-    /// 1 for the next in line.
+    /// Position in the queue; 1 for the next in line.
     pub position: u64,
-    /// Its lease.
+    /// Lease of the waiter.
     pub lease: LeaseId,
-    /// Its owner.
+    /// Owner inside the lease.
     pub owner: Owner,
-    /// What the lease's client calls itself.
+    /// Name that the lease's client gives itself.
     pub client_id: ClientId,
-    /// What it waits for.
+    /// Mode that the waiter waits for.
     pub mode: Mode,
-    /// Whether it holds a weaker mode meanwhile.
+    /// True if the waiter holds a weaker mode meanwhile.
     pub upgrade: bool,
-    /// Why it waits.
+    /// Reason for waiting, given with the request.
     pub metadata: Metadata,
-    /// When it joined the queue; the number by which its wait is known.
+    /// Revision at which the waiter joined the queue; it identifies the wait.
     pub create_revision: Revision,
-    /// The log time then.
+    /// Log time at which the waiter joined the queue.
     pub since: LogTime,
-    /// When it gives up.
+    /// Log time at which the wait gives up; none if it never does.
     pub deadline: Option<LogTime>,
-    /// Whether all who wait stand by: single callers, none of them a session.
+    /// True if all callers that wait stand by: single callers, none of them a session.
     pub attended: bool,
-    /// How often its claim was asked for, repeats included.
+    /// Number of requests for the claim, repeats included.
     pub asks: u32,
 }
 
-/// Why a name that nobody may hold can't be had yet.
+/// Reason why a name without a holder is not available yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed {
-    /// For how much longer.
+    /// Time left until the name is open.
     pub left: DurationMs,
-    /// Whether all names are closed, because the group was restored from a backup; else a lock-delay keeps it closed.
+    /// True if all names are closed, because the group was restored from a backup; false if a lock-delay keeps the name
+    /// closed.
     pub restored: bool,
 }
 
-/// A wait, as whoever looks after those who stand by sees it.
+/// A wait, for the code that ends waits whose callers no longer stand by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitView {
-    /// The first of its locks.
+    /// The first of the wait's locks.
     pub name: Name,
-    /// By which it is known.
+    /// Revision that identifies the wait.
     pub create_revision: Revision,
-    /// Whose it is.
+    /// Lease of the waiter.
     pub lease: LeaseId,
     /// As in [`WaiterView::attended`].
     pub attended: bool,
@@ -111,57 +113,58 @@ pub struct WaitView {
 /// A lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseView {
-    /// Its id.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// The revision at its grant, in its home.
+    /// Revision of the home group at which the lease was granted.
     pub incarnation: Revision,
-    /// Its time to live; 0 of a stub.
+    /// Time to live; 0 for a stub.
     pub ttl: DurationMs,
-    /// What is left of it; 0 of a stub.
+    /// Time left until the deadline; 0 for a stub.
     pub remaining: DurationMs,
-    /// When it ends unless renewed; never of a stub, whose home knows.
+    /// Log time at which the lease ends unless renewed; never for a stub, because only the home knows the deadline.
     pub deadline: LogTime,
-    /// What its client calls itself.
+    /// Name that the lease's client gives itself.
     pub client_id: ClientId,
-    /// Where its client was last seen.
+    /// Last known network address of the client.
     pub address: Address,
-    /// The log time of its grant or last renewal; of a stub, when it was added.
+    /// Log time of the grant or of the last renewal; for a stub, log time at which it was added.
     pub last_seen: LogTime,
-    /// Whether the server ends it when the client's last connection closes.
+    /// True if the server ends the lease when the client's last connection closes.
     pub revoke_on_disconnect: bool,
-    /// How many holders and waiters hang on it, in this group.
+    /// Number of holders and waiters with this lease, in this group.
     pub claims: u64,
-    /// The other groups that must be told of its end, in order: where it may have more of them. None of a stub.
+    /// The other groups that must be told of the lease's end, in order: they may have more of its claims. Empty for a
+    /// stub.
     pub groups: Vec<GroupId>,
-    /// What it is, if it lives in another group.
+    /// Details of the stub, if the lease lives in another group.
     pub stub: Option<StubView>,
 }
 
 /// A lease's stand-in in a group that is not its home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StubView {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// The revision, in its home, at its grant.
+    /// Revision of the home group at which the lease was granted.
     pub incarnation: Revision,
-    /// Where it lives.
+    /// Home of the lease.
     pub home: GroupId,
-    /// The revision, here, at which the stub was added: tells it from an earlier one of the same lease.
+    /// Revision of this group at which the stub was added: tells it from an earlier stub of the same lease.
     pub added: Revision,
-    /// Whether the home has yet to confirm it. Until then it can't be used.
+    /// True until the home has confirmed the stub. A pending stub can't be used.
     pub pending: bool,
 }
 
-/// A group that must be told of a lease's end.
+/// A lease's end that a group must be told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnackedEnd {
-    /// Which lease.
+    /// Id of the lease.
     pub lease: LeaseId,
-    /// The revision at its grant.
+    /// Revision at which the lease was granted.
     pub incarnation: Revision,
-    /// Whom to tell.
+    /// Group that must be told.
     pub group: GroupId,
-    /// How it ended.
+    /// Way in which the lease ended.
     pub reason: LeaseEnd,
 }
 
@@ -172,25 +175,25 @@ pub struct LeaseClaim {
     pub name: Name,
     /// The claim's owner.
     pub owner: Owner,
-    /// How it holds, or wants to.
+    /// Mode that the claim holds or waits for.
     pub mode: Mode,
-    /// Its fencing token, if it holds.
+    /// Fencing token, if the claim holds.
     pub token: Option<Token>,
 }
 
 /// A register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisterView {
-    /// Its key.
+    /// Key of the register.
     pub key: Key,
-    /// Its value.
+    /// Value of the register.
     pub value: Value,
-    /// The lease with which it ends.
+    /// Lease with which the register ends.
     pub lease: Option<LeaseId>,
-    /// When it was created.
+    /// Revision at which the register was created.
     pub create_revision: Revision,
-    /// When it was last put.
+    /// Revision of the last put.
     pub mod_revision: Revision,
-    /// How often it was put since its creation.
+    /// Number of puts since the register was created.
     pub version: u64,
 }

@@ -1,12 +1,12 @@
-//! What a watch asks to see of the history.
+//! Selection of the events of the history that a watch sees.
 
 use crate::event::{Change, Event};
 use tollgate_types::{Key, LeaseId, Name};
 
-/// Which events a watch sees. Locks and registers are separate spaces: a prefix reaches into one of them.
+/// The events that a watch sees. Locks and registers are separate spaces: a prefix reaches into one of them.
 ///
-/// A lock's events are found by the lock's *name*, never by the keys of its holders and waiters
-/// (name "/" lease): a watch on `jobs` sees all who hold or await it, and nothing of a lock named `jobs/7`.
+/// A lock's events are found by the lock's *name*, never by the keys of its holders and waiters (name "/" lease): a
+/// watch on `jobs` sees all claims on that lock, and nothing of a lock named `jobs/7`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Watch {
     /// Every event.
@@ -17,8 +17,8 @@ pub enum Watch {
     LockPrefix(Vec<u8>),
     /// The events of all holders and waiters that have this lease, whatever the lock; no events of registers.
     ///
-    /// It is the id that counts: of a lease that was granted anew under an id that had ended, and of the one before,
-    /// the events are seen alike.
+    /// The id counts, not the incarnation: if an ended lease's id was granted anew, the watch sees the events of both
+    /// leases.
     Lease(LeaseId),
     /// The events of one register.
     Register(Key),
@@ -27,7 +27,7 @@ pub enum Watch {
 }
 
 impl Watch {
-    /// Whether the watch sees `event`. To ask it of many watches at once, use a [`WatchIndex`](crate::WatchIndex).
+    /// True if the watch sees `event`. To check an event against many watches, use a [`WatchIndex`](crate::WatchIndex).
     pub fn matches(&self, event: &Event) -> bool {
         match &event.change {
             Change::Lock(lock) => self.matches_lock(lock.name.as_bytes(), lock.lease),
@@ -35,7 +35,7 @@ impl Watch {
         }
     }
 
-    /// True if it sees the events of the lock of this name that are about a claim of this lease.
+    /// True if the watch sees the events about this lease's claims on the lock with this name.
     pub(crate) fn matches_lock(&self, name: &[u8], lease: LeaseId) -> bool {
         match self {
             Watch::All => true,
@@ -46,7 +46,7 @@ impl Watch {
         }
     }
 
-    /// Whether it sees the events of the register of this key.
+    /// True if the watch sees the events of the register with this key.
     pub(crate) fn matches_register(&self, key: &[u8]) -> bool {
         match self {
             Watch::All => true,

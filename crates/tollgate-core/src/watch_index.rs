@@ -1,4 +1,4 @@
-//! Finds the watches that see an event without asking each of them.
+//! Finds the watches that see an event without checking each of them.
 //!
 //! An exact watch, and one on a lease, costs an event one lookup. Prefix watches cost it one lookup per *distinct
 //! length* of prefix in use, however many watches have that length. The index agrees with [`Watch::matches`] and has no
@@ -10,7 +10,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_types::LeaseId;
 
-/// Watches by what they ask for. `T` is by what the caller knows a watch.
+/// Index of watches by the events that they see. `T` is the caller's id of a watch.
 ///
 /// ```
 /// use tollgate_core::{Change, Event, RegisterChange, Watch, WatchIndex};
@@ -43,7 +43,7 @@ pub struct WatchIndex<T> {
 struct Space<T> {
     exact: ByBytes<T>,
     prefixes: ByBytes<T>,
-    /// How many of `prefixes` have each length. No entry is 0.
+    /// Number of distinct prefixes of each length. No entry is 0.
     prefix_lengths: BTreeMap<usize, usize>,
 }
 
@@ -51,13 +51,13 @@ struct Space<T> {
 type ByBytes<T> = BTreeMap<Vec<u8>, BTreeSet<T>>;
 
 impl<T: Copy + Ord> WatchIndex<T> {
-    /// Without watches.
+    /// Makes an empty index.
     pub fn new() -> WatchIndex<T> {
         let (all, leases) = (BTreeSet::new(), BTreeMap::new());
         WatchIndex { all, locks: Space::new(), leases, registers: Space::new(), len: 0 }
     }
 
-    /// Adds a watch. One id may have several; the same one twice is there once.
+    /// Adds a watch. One id may have several watches; the same watch added twice under an id is there once.
     pub fn insert(&mut self, watch: &Watch, id: T) {
         let added = match watch {
             Watch::All => self.all.insert(id),
@@ -70,7 +70,7 @@ impl<T: Copy + Ord> WatchIndex<T> {
         self.len += usize::from(added);
     }
 
-    /// Takes a watch out again, given as it was put in. False if it was not there.
+    /// Removes a watch, given as it was inserted. Returns false if it was not there.
     pub fn remove(&mut self, watch: &Watch, id: T) -> bool {
         let removed = match watch {
             Watch::All => self.all.remove(&id),
@@ -84,8 +84,7 @@ impl<T: Copy + Ord> WatchIndex<T> {
         removed
     }
 
-    /// Appends the ids of the watches that see `event`, sorted and each once. What is in `out` already stays as it
-    /// is.
+    /// Appends the ids of the watches that see `event`, sorted and each once. The ids that are in `out` already stay.
     pub fn matching(&self, event: &Event, out: &mut Vec<T>) {
         let start = out.len();
         out.extend(&self.all);
@@ -100,12 +99,12 @@ impl<T: Copy + Ord> WatchIndex<T> {
         dedup_from(out, start);
     }
 
-    /// How many watches there are.
+    /// Returns the number of watches.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no watch.
+    /// Returns true if there is no watch.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -162,7 +161,7 @@ impl<T: Copy + Ord> Space<T> {
     }
 }
 
-/// Whether an id that was removed leaves others under the same key.
+/// Result of removing an id: others are left under the key, or it was the last.
 #[derive(PartialEq, Eq)]
 enum Removed {
     OneOfSeveral,
@@ -186,7 +185,7 @@ where
     Some(Removed::Last)
 }
 
-/// As `Vec::dedup`, for the sorted elements from `start` on.
+/// Like `Vec::dedup`, for the sorted elements from `start` on.
 fn dedup_from<T: Copy + Eq>(out: &mut Vec<T>, start: usize) {
     let mut kept = start;
     for i in start..out.len() {
@@ -220,7 +219,7 @@ mod tests {
             self.next() % end
         }
 
-        /// So few letters that strings are often equal, and often begin alike.
+        /// Random text of so few letters that strings are often equal, and often begin alike.
         fn text(&mut self, len_min: u64) -> String {
             (0..len_min + self.below(6)).map(|_| if self.below(2) == 0 { 'a' } else { 'b' }).collect()
         }
@@ -279,7 +278,7 @@ mod tests {
         let mut scan: BTreeSet<(Watch, u64)> = BTreeSet::new();
         for _ in 0..20_000 {
             let (watch, id) = (watch(&mut rng), rng.below(30));
-            // More comes than goes until there are about 100; then the other way round, down to none.
+            // More watches come than go until there are about 100; then the other way round, down to none.
             if rng.below(200) < scan.len() as u64 + 20 {
                 assert_eq!(index.remove(&watch, id), scan.remove(&(watch, id)));
                 if let Some((watch, id)) = scan.pop_first() {

@@ -11,7 +11,7 @@ use tollgate_types::{
 
 pub(crate) const TTL_MS: u64 = 10_000;
 
-/// A name of 32 bytes; neighbours in number are far apart in order.
+/// A name of 32 bytes; names with neighbouring numbers are far apart in order.
 pub(crate) fn name(i: u64) -> Name {
     let scattered = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let name = Name::new(format!("jobs/tenant-{:04}/{:015x}", scattered % 10_000, scattered >> 4)).unwrap();
@@ -67,14 +67,14 @@ pub(crate) fn apply(state: &mut State, command: Command) -> Reply {
     state.apply(Entry::new(state.now(), command)).reply
 }
 
-/// A lock and its unlock by the worker's lease, at names beside the `held` ones.
+/// A lock and its unlock by the worker's lease, on names other than the `held` ones.
 pub(crate) fn random_work(turn: u64, worker: LeaseId, held: u64) -> (Command, Command) {
     let name = name(held * 10 + turn * 7_919);
     let lock = acquire(name.clone(), worker, turn, Wait::No, request(turn));
     (lock, release(name, worker, turn, request(turn + 1)))
 }
 
-/// Events on the first names.
+/// Events of acquiring the first `count` names.
 pub(crate) fn events(count: u64) -> Vec<Event> {
     let mut state = State::new(Limits::DEFAULT);
     let lease = LeaseId::new(1).unwrap();

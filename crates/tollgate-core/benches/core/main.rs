@@ -1,8 +1,8 @@
-//! What the core costs: `make bench-core`.
+//! Benchmarks of the core: `make bench-core`.
 //!
 //! Times are wall clock on one thread, each measured several times: median, and the spread in brackets. Memory is the
-//! growth of a fresh process. A figure is printed beside its target where it has one. Arguments pick single
-//! measurements: `cargo bench -p tollgate-core --bench core -- pairs hand-off`.
+//! growth of a fresh process. A figure is printed beside its target if it has one. Arguments pick single measurements:
+//! `cargo bench -p tollgate-core --bench core -- pairs hand-off`.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs, reason = "a report for people")]
 
@@ -48,7 +48,7 @@ fn main() {
     }
 }
 
-/// The formats, and finding the watches of an event.
+/// Measures the codec, and the search for the watches of an event.
 fn bytes() {
     codec();
     watches();
@@ -68,8 +68,8 @@ fn with_held(held: u64) -> (State, LeaseId) {
     (state, worker)
 }
 
-/// Applies pairs of commands and returns the time per pair. They are made a few at a time, outside the clock, so that
-/// they come from a warm cache as they would from the decoder.
+/// Applies pairs of commands and returns the time per pair. The pairs are made a few at a time, outside the clock, so
+/// that they come from a warm cache as they would from the decoder.
 fn time_pairs(state: &mut State, pairs: u64, mut make: impl FnMut(u64) -> (Command, Command)) -> Duration {
     const BATCH: u64 = 200;
     let mut spent = Duration::ZERO;
@@ -101,7 +101,8 @@ fn pairs(held: u64, target: &str) {
     Line::new(format!("lock + unlock, {held} held")).time(&per_pair).target(target).print();
 }
 
-/// The same at random: each round trip frees one of the held names and takes another, so that nothing is in a cache.
+/// Unlock and lock at random: each round trip frees one of the held names and takes another, so that nothing is in a
+/// cache.
 fn churn(held: u64) {
     let (mut state, holder) = (with_held(held).0, LeaseId::new(1).unwrap());
     let mut turn = 0u64;
@@ -157,7 +158,7 @@ fn hand_off() {
     Line::new("hand-off, 10,000 wait".to_owned()).time(&per_hand_off).target("1.5 us").print();
 }
 
-/// Ticks until nothing is due; how many, how long in all, the longest.
+/// Ticks until nothing is due; returns the number of entries, their total time, and the longest time.
 fn reap(state: &mut State, at: LogTime) -> (u64, Duration, Duration) {
     let (mut entries, mut total, mut longest) = (0, Duration::ZERO, Duration::ZERO);
     loop {
@@ -305,7 +306,7 @@ fn codec() {
     Line::new("decode it".to_owned()).time(&decode).print();
 }
 
-/// An event among 100,000 exact-key and 10,000 prefix watches, by index and by scan.
+/// Matches an event against 100,000 exact-key and 10,000 prefix watches, by index and by scan.
 fn watches() {
     let (mut index, mut all) = (WatchIndex::new(), Vec::new());
     let watches = (0..100_000).map(|i| Watch::Lock(name(i)));

@@ -8,7 +8,7 @@ use tollgate_types::{LeaseId, Limits};
 const LOCKS: u64 = 1_000_000;
 const ASK: &str = "TOLLGATE_BENCH_MEMORY";
 
-/// What the parent wants measured, in the child.
+/// The measurement that the parent process asks of this child process, if this is one.
 pub(crate) fn asked_of_child() -> Option<String> {
     std::env::var(ASK).ok()
 }
@@ -22,7 +22,7 @@ pub(crate) fn report() {
 }
 
 pub(crate) fn report_child(kind: &str) {
-    // All of the history that is kept is part of the price, so it is there before.
+    // The history that is kept is part of the cost, so the measurement includes all of it.
     let limits = Limits { claims_per_lease_max: 100_000_000, ..Limits::DEFAULT };
     let mut state = State::new(limits);
     let shared = kind == "one shared lease";

@@ -1,7 +1,7 @@
-//! Who waits for whom, as a graph of waits and owners.
+//! The wait graph: its nodes are waits and owners.
 //!
-//! An owner goes on when each of its waits is over; a wait is over when each wait ahead of it is, and each owner in its
-//! way has gone on. All of these are needed, none is one of several ways out: so a cycle is a deadlock.
+//! An owner goes on when each of its waits is over; a wait is over when each wait ahead of it is over and each owner in
+//! its way has gone on. All of these are needed, none of them is an alternative: so a cycle is a deadlock.
 
 use super::{BlockedBy, BlockedWait, Blocker, Victim, WaitEdges, Who};
 use crate::command::EndDeadlock;
@@ -9,19 +9,19 @@ use crate::reply::CycleStep;
 use std::collections::{BTreeMap, VecDeque};
 use tollgate_types::{GroupId, Revision, Token};
 
-/// The number of a node.
+/// Number of a node.
 type Node = usize;
 
-/// From one node to another that must come first.
+/// Edge from a node to another node that must go first.
 #[derive(Clone, Copy)]
 struct Edge<'a> {
     to: Node,
-    /// None from an owner to its wait.
+    /// None for an edge from an owner to its wait.
     why: Option<&'a Blocker>,
 }
 
 impl Edge<'_> {
-    /// The grant in the way, if it is one.
+    /// Token of the grant in the way, if the edge is a grant.
     fn token(&self) -> Option<Token> {
         match self.why?.by {
             BlockedBy::Grant(token) => Some(token),
@@ -31,15 +31,15 @@ impl Edge<'_> {
 }
 
 pub(super) struct Graph<'a> {
-    /// In order of (group, create revision), each with the node of its owner, if that has a name. Their nodes come
-    /// first.
+    /// In order of (group, create revision), each with the node of its owner, if the owner has a name. The nodes of the
+    /// waits come before those of the owners.
     waits: Vec<(GroupId, &'a BlockedWait, Option<Node>)>,
     edges: Vec<Vec<Edge<'a>>>,
     removed: Vec<bool>,
 }
 
 impl<'a> Graph<'a> {
-    /// Of what both saw alike.
+    /// Builds the graph of the edges that both passes saw alike.
     pub(super) fn new(
         first: &'a BTreeMap<GroupId, WaitEdges>,
         second: &'a BTreeMap<GroupId, WaitEdges>,
@@ -73,7 +73,7 @@ impl<'a> Graph<'a> {
                 edges[*owner].push(Edge { to: node, why: None });
             }
             for blocker in wait.blockers.iter().filter(|blocker| before.blockers.contains(blocker)) {
-                // One without a wait is not stuck.
+                // An owner without a wait is not stuck.
                 let owner = owners.get(&blocker.who).copied();
                 let (ahead, owner) = match blocker.by {
                     BlockedBy::Grant(_) => (None, owner),
@@ -89,7 +89,7 @@ impl<'a> Graph<'a> {
         Graph { waits: waits.collect(), edges, removed }
     }
 
-    /// As if the wait had ended.
+    /// Removes a wait, as if it had ended.
     pub(super) fn remove(&mut self, wait: Node) {
         self.removed[wait] = true;
     }
@@ -106,13 +106,13 @@ impl<'a> Graph<'a> {
         Some((wait, self.victim(wait, &knots)))
     }
 
-    /// Edges that stay within a knot.
+    /// Edges of a node that stay within its knot.
     fn inner<'s>(&'s self, node: Node, knots: &'s [Option<usize>]) -> impl Iterator<Item = Edge<'a>> + 's {
         let inside = move |edge: &Edge<'a>| knots[node].is_some() && knots[edge.to] == knots[node];
         self.edges[node].iter().copied().filter(inside)
     }
 
-    /// Which knot each node is in: the nodes that lead to each other. None for those in no cycle.
+    /// Knot of each node, that is, the nodes that lead to each other; none for a node in no cycle.
     fn knots(&self) -> Vec<Option<usize>> {
         let mut search = Knots::new(self.edges.len());
         for node in 0..self.edges.len() {
@@ -123,7 +123,7 @@ impl<'a> Graph<'a> {
         search.found
     }
 
-    /// For each wait whether a grant is in its way, or in that of one that it stands behind, within its knot.
+    /// For each wait, true if a grant within its knot is in its way, or in the way of a wait ahead of it.
     fn waits_for_a_grant(&self, knots: &[Option<usize>]) -> Vec<bool> {
         let mut behind: Vec<Vec<Node>> = vec![Vec::new(); self.waits.len()];
         let mut waits = vec![false; self.waits.len()];
@@ -149,7 +149,7 @@ impl<'a> Graph<'a> {
         waits
     }
 
-    /// The shortest way from a wait over places in queues to a grant, and from its holder back.
+    /// The shortest path from a wait over places in queues to a grant, and from the grant's holder back.
     fn victim(&self, wait: Node, knots: &[Option<usize>]) -> Victim {
         let (group, ended, owner) = self.waits[wait];
         let owner = owner.expect("the caller found it in the knot");
@@ -164,8 +164,9 @@ impl<'a> Graph<'a> {
         Victim { group, end, cycle: self.steps(&way) }
     }
 
-    /// The edges from a node to the first that will do, with where each begins; a wait leads to an owner by a grant or
-    /// by one ahead, and on the way to a grant only over waits.
+    /// Shortest path from a node to the first edge for which `is_last` is true: each edge with the node that it begins
+    /// at. A wait leads to an owner by a grant or by an earlier wait; a path that begins at a wait passes over waits
+    /// only.
     fn way(
         &self,
         from: Node,
@@ -190,7 +191,7 @@ impl<'a> Graph<'a> {
         unreachable!("nodes of a knot lead to each other")
     }
 
-    /// One step for each owner on the way, however many places in queues lie between.
+    /// One step for each owner on the path, however many places in queues lie between.
     fn steps(&self, way: &[(Node, Edge<'a>)]) -> Vec<CycleStep> {
         let mut steps = Vec::new();
         let mut begun: Option<(&BlockedWait, &Blocker)> = None;
@@ -231,14 +232,14 @@ fn way_back<'a>(
 
 /// Tarjan's search for strongly connected components, with a stack of its own.
 struct Knots {
-    /// When each node was first seen.
+    /// Order in which each node was first seen.
     order: Vec<Option<usize>>,
-    /// The earliest node on the stack that each leads to.
+    /// For each node, the earliest node on the stack that it leads to.
     low: Vec<usize>,
     on_stack: Vec<bool>,
     stack: Vec<Node>,
     seen: usize,
-    /// Which knot each node is in.
+    /// Knot of each node.
     found: Vec<Option<usize>>,
 }
 
@@ -255,7 +256,7 @@ impl Knots {
     }
 
     fn walk(&mut self, graph: &Graph<'_>, start: Node) {
-        // Each with how many of its edges have been looked at.
+        // Nodes on the path, each with the number of its edges that were looked at.
         let mut path: Vec<(Node, usize)> = Vec::new();
         self.enter(start, &mut path);
         while let Some((node, looked)) = path.last_mut() {
@@ -288,8 +289,8 @@ impl Knots {
         path.push((node, 0));
     }
 
-    /// All above a node on the stack lead to it, and it to them. One alone is no knot: nothing is in its own way
-    /// without another between.
+    /// Closes a component: all nodes above `root` on the stack lead to `root`, and `root` to them. A single node is no
+    /// knot: nothing is in its own way without another node between.
     fn close(&mut self, graph: &Graph<'_>, root: Node) {
         let from = self.stack.iter().rposition(|node| *node == root).expect("it was put there");
         let alone = from + 1 == self.stack.len();

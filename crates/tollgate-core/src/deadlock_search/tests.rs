@@ -1,4 +1,4 @@
-//! Passes that were made up: what a cycle is, and what is none.
+//! Deadlock searches on made-up passes: true cycles, and graphs without one.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// A wait since `since` for `text`.
+/// A wait for `text` that began at revision `since`.
 fn wait(who: Who, text: &str, since: u64, blockers: Vec<(Who, BlockedBy)>) -> BlockedWait {
     let blockers = blockers.into_iter().map(|(who, by)| Blocker { who, name: name(text), by });
     let (name, mode, create_revision) = (name(text), Mode::Exclusive, revision(since));
@@ -45,7 +45,7 @@ fn pass(groups: Vec<Vec<BlockedWait>>) -> Pass {
     numbers.zip(groups.into_iter().map(|waits| WaitEdges { waits, truncated: false })).collect()
 }
 
-/// What two equal passes find.
+/// Victims that a search over two equal passes finds.
 fn found(groups: Vec<Vec<BlockedWait>>) -> Vec<Victim> {
     let pass = pass(groups);
     find_deadlocks(&pass, &pass, 100)
@@ -131,7 +131,7 @@ fn the_empty_owner_takes_no_part() {
     assert_eq!(found(tasks), vec![]);
 }
 
-/// It stands between two threads of control, and is not to blame.
+/// A wait of the empty owner can be a link of a cycle, but is never ended for it.
 #[test]
 fn a_wait_of_the_empty_owner_stands_between_and_is_no_victim() {
     let groups = vec![
@@ -144,12 +144,12 @@ fn a_wait_of_the_empty_owner_stands_between_and_is_no_victim() {
     let victims = found(groups.clone());
     assert_eq!(ends(&victims), [(1, 4, 3)]);
     assert_eq!(victims[0].cycle.len(), 2, "{:?}", victims[0].cycle);
-    // Were the other younger, it would go for the grant that is in the way of the one ahead.
+    // With the groups swapped, the other wait is younger: it ends, for the grant that is in the way of the wait ahead.
     let swapped = groups.into_iter().rev().collect();
     assert_eq!(ends(&found(swapped)), [(1, 9, 5)]);
 }
 
-/// Readers share: one who stands behind another does not wait for that one to finish.
+/// Readers share: a reader behind another reader does not wait for the other to finish.
 #[test]
 fn one_ahead_that_will_share_is_waited_for_only_while_it_waits() {
     let queue = |excludes| {
@@ -165,7 +165,7 @@ fn one_ahead_that_will_share_is_waited_for_only_while_it_waits() {
     assert_eq!(ends(&found(queue(true))), [(1, 4, 3)]);
 }
 
-/// Whoever holds the locks may go on; then those ahead hold, and there is a grant to name.
+/// The holders of the locks may go on; then the waits ahead hold, and there is a grant to name.
 #[test]
 fn a_cycle_of_places_in_queues_alone_waits_for_a_grant() {
     let groups = vec![
@@ -199,7 +199,7 @@ fn every_knot_has_a_victim_and_no_more_than_asked_for() {
     assert_eq!(find_deadlocks(&pass, &pass, 0), vec![]);
 }
 
-/// Two cycles through one wait: its end breaks both.
+/// Two cycles share one wait: its end breaks both.
 #[test]
 fn a_wait_in_two_cycles_is_ended_once() {
     let groups = vec![
@@ -212,7 +212,7 @@ fn a_wait_in_two_cycles_is_ended_once() {
     assert_eq!(ends(&found(groups)), [(1, 9, 3)]);
 }
 
-/// As large as groups may tell, and deeper than any stack.
+/// As large as groups may report, and deeper than any stack.
 #[test]
 fn a_large_graph_is_searched_without_recursion() {
     const OWNERS: u64 = 50_000;

@@ -1,9 +1,9 @@
 //! Entries of the log as bytes.
 //!
 //! An entry is the format version (one byte), the log time (varint), from version 2 on the leader's wall time (varint),
-//! the command's tag (one byte) and the command's fields. All numbers below are stable: a log that was written once
-//! must decode for ever, so a tag is never given to another command and a field never changes its place. What needs
-//! either gets a new format version.
+//! the command's tag (one byte) and the command's fields. Invariant: all numbers below are stable. A log that was
+//! written once must decode for ever, so a tag is never given to another command and a field never changes its place. A
+//! change that needs either gets a new format version.
 //!
 //! | tag | command             | fields |
 //! |-----|---------------------|---|
@@ -14,7 +14,7 @@
 //! | 5   | `AcquireLock`       | flags, names, lease, owner, mode, \[wait\], delay, \[hold\], why, \[value, request\] |
 //! | 6   | `ReleaseLock`       | flags, names, then token, or lease, owner, \[token\], \[request\] |
 //! | 7   | `ConvertLock`       | flags, names, lease, owner, mode, \[wait\], \[request\] |
-//! | 8   | `CancelWait`        | flags, lease, then seq, or name, owner; acked |
+//! | 8   | `CancelWait`        | flags, lease, then seq, or name, owner, or name, revision; \[asks max\], acked |
 //! | 9   | `ForceRelease`      | name, token, reason |
 //! | 10  | `Txn`               | flags, \[lease, request\], list of compares, list of then, list of otherwise |
 //! | 11  | `SetLimits`         | list of numbers |
@@ -25,13 +25,15 @@
 //! | 16  | `RegisterStub`      | lease, incarnation, group |
 //! | 17  | `AckLeaseEnd`       | lease, incarnation, group |
 //! | 18  | `Proclaim`          | flags, name, lease, owner, token, value, \[request\] |
+//! | 19  | `EndDeadlock`       | name, create revision, blocker |
 //! | 20  | `SetLineage`        | lineage (8 bytes); from version 2 on |
 //!
-//! Fields in brackets are there if their flag is set. A request is seq, acked and, from version 2 on, an option of the
-//! names that it is a part of. A cancel by seq may have a name behind the seq, from version 2 on. The why of an
-//! `AcquireLock` is any bytes from version 3 on; before it is text without control characters. The reason of an
-//! `EndStub` is the number of that end reason in the history. Tag 0 is never used, so that a page of zeros is no entry.
-//! Not here: whether this binary can apply the command; the fields of stubs (`format::stubs`).
+//! Fields in brackets are present if their flag is set. A request is seq, acked and, from version 2 on, an option of
+//! the names of the whole request, if the command is a part of it. A cancel by seq may have a name after the seq, from
+//! version 2 on. The `why` of an `AcquireLock` is any bytes from version 3 on; before, it is text without control
+//! characters. The reason of an `EndStub` is the number of that end reason in the history. Tag 0 is never used, so that
+//! a page of zeros is no entry. Not here: the check that this binary can apply the command; the fields of stubs
+//! (`format::stubs`).
 
 use super::{DecodeError, FORMAT_1, Reader, Writer};
 use crate::command::{
@@ -41,16 +43,17 @@ use crate::command::{
 };
 use tollgate_types::{Key, Limit, LogTime, WallTime};
 
-/// The newest version of the format, which a group writes once all its members read it; see [`crate::entry_format`].
+/// The newest version of the format, which a group writes once all its members can read it; see
+/// [`crate::entry_format`].
 pub const ENTRY_FORMAT_VERSION: u8 = 3;
 
 /// The oldest version that [`decode_entry`] reads.
 const ENTRY_FORMAT_OLDEST: u8 = FORMAT_1;
 
-/// The most renewals that an entry has room for.
+/// Most renewals that an entry has room for.
 pub const RENEWALS_MAX: usize = 100_000;
 
-/// The most compares, and the most steps of either branch, that an entry has room for.
+/// Most compares, and most steps of either branch, that an entry has room for.
 pub const TXN_STEPS_MAX: usize = 1_024;
 
 const _: () = assert!(Limit::RenewalsPerEntry.range().1 <= RENEWALS_MAX as u64, "an entry must have room");
@@ -79,10 +82,10 @@ const SET_LINEAGE: u8 = 20;
 
 /// Appends the encoding of `entry` to `out`, in the newest format.
 ///
-/// Panics, rather than write what no replica could read, if the entry has more than [`RENEWALS_MAX`] renewals or
+/// Panics, rather than write bytes that no replica could read, if the entry has more than [`RENEWALS_MAX`] renewals or
 /// [`TXN_STEPS_MAX`] compares or steps, more than `SEQ_RANGES_MAX` acked ranges, a `Names::Many` or `Mode::Permit` that
-/// their constructors did not make, or something for which the format has no place ([`Command::fit_into`]). Who takes
-/// requests from outside checks these first.
+/// their constructors did not make, or a field for which the format has no place ([`Command::fit_into`]). Code that
+/// takes requests from outside checks these first.
 ///
 /// ```
 /// use tollgate_core::{Command, Entry, decode_entry, encode_entry};
@@ -99,7 +102,7 @@ pub fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
     encode_command(ENTRY_FORMAT_VERSION, (entry.at, entry.wall), &entry.command, out);
 }
 
-/// As [`encode_entry`], of a command that stands alone, with its log time and the time of day, in the format given.
+/// Like [`encode_entry`], for a command with its log time and wall time, in the given format.
 pub fn encode_command(format: u8, (at, wall): (LogTime, WallTime), command: &Command, out: &mut Vec<u8>) {
     assert!((ENTRY_FORMAT_OLDEST..=ENTRY_FORMAT_VERSION).contains(&format), "there is no format {format}");
     // Enough for nearly every command, so that a fresh buffer grows once.
@@ -113,7 +116,7 @@ pub fn encode_command(format: u8, (at, wall): (LogTime, WallTime), command: &Com
     writer.command(command, format);
 }
 
-/// The entry that these bytes, all of them, encode.
+/// Decodes an entry from all of these bytes.
 pub fn decode_entry(bytes: &[u8]) -> Result<Entry, DecodeError> {
     let mut reader = Reader::new(bytes);
     let found = reader.u8()?;
@@ -443,14 +446,14 @@ impl Writer<'_> {
         self.request_if_given(request.as_ref(), format);
     }
 
-    /// What the kind of wait leaves to say.
+    /// Writes the duration of a bounded wait; the flags carry the kind of wait.
     fn wait_time(&mut self, wait: Wait) {
         if let Wait::For(duration) = wait {
             self.duration(duration);
         }
     }
 
-    /// A flag has said whether it is given.
+    /// Writes the request, if there is one; a flag was written before that says so.
     fn request_if_given(&mut self, request: Option<&Request>, format: u8) {
         let Some(Request { seq, acked, scope }) = request else { return };
         self.seq(*seq);
@@ -568,7 +571,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Flags whose lowest two are a kind of wait.
+    /// Reads flags whose lowest two bits are a kind of wait.
     fn lock_flags(&mut self, what: &'static str, known: u8) -> Result<u8, DecodeError> {
         let at = self.at();
         match self.flags(what, known | WAIT_KIND)? {
@@ -596,7 +599,7 @@ impl Reader<'_> {
         Ok(Request { seq, acked, scope })
     }
 
-    /// A field whose flag says whether it is there.
+    /// Reads a field that is present if its flag is set.
     fn given<T>(
         &mut self,
         flag: u8,
@@ -636,9 +639,9 @@ const SELECT_KEY: u8 = 0;
 const SELECT_PREFIX: u8 = 1;
 const SELECT_ALL: u8 = 2;
 
-/// A compare is its key (two bytes or more), the relation, the attribute's tag and the attribute.
+/// Smallest size of a compare: its key (two bytes or more), the relation, the attribute's tag and the attribute.
 const COMPARE_BYTES_MIN: usize = 5;
-/// The shortest step deletes all.
+/// Smallest size of a step: a delete of all keys.
 const OP_BYTES_MIN: usize = 2;
 
 impl Writer<'_> {

@@ -1,4 +1,4 @@
-//! The command that breaks a deadlock, as bytes.
+//! The fields of the command that breaks a deadlock, as bytes.
 
 use super::wire::{DecodeError, Reader, Writer};
 use crate::command::EndDeadlock;

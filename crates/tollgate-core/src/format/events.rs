@@ -1,11 +1,11 @@
-//! Events as bytes, in snapshots and in the ring. The revision stands outside.
+//! Events as bytes, in snapshots and in the ring. Not here: the event's revision, which is written before it.
 
 use super::{DecodeError, Reader, Writer};
 use crate::event::{Change, ClaimState, LockChange, RegisterChange, RegisterState};
 use crate::reply::EndReason;
 use tollgate_types::{LeaseId, Metadata, Name, Owner, Reason, Revision, Value};
 
-/// A [`LockChange`], borrowed from where it happened.
+/// A [`LockChange`] with borrowed fields.
 pub(crate) struct LockChanged<'a> {
     pub(crate) name: &'a Name,
     pub(crate) lease: LeaseId,
@@ -42,7 +42,7 @@ pub(crate) fn write_lock_changed(writer: &mut Writer<'_>, changed: &LockChanged<
     writer.name(changed.name);
     writer.lease_id(changed.lease);
     writer.owner(changed.owner);
-    // In the format of the state, which has no other metadata than it has a place for.
+    // In the format of the state, which has no metadata that its format has no place for.
     writer.bytes(changed.metadata.as_bytes());
     writer.revision(changed.create_revision);
     for state in [&changed.now, &changed.prev].into_iter().flatten() {
@@ -65,15 +65,15 @@ pub(crate) fn write_register_change(writer: &mut Writer<'_>, change: &RegisterCh
     }
 }
 
-/// All of a change that a watch asks about.
+/// The fields of a change that decide which watches see it.
 pub(crate) enum Watched<'a> {
-    /// A claim on the lock of this name, and its lease.
+    /// A claim on the lock with this name, and the claim's lease.
     Lock(&'a [u8], LeaseId),
-    /// The register of this key.
+    /// The register with this key.
     Register(&'a [u8]),
 }
 
-/// Reads of a change what a watch asks about, and no further.
+/// Reads only the fields of a change that decide which watches see it.
 pub(crate) fn watched<'a>(reader: &mut Reader<'a>) -> Result<Watched<'a>, DecodeError> {
     let flags = reader.flags("kind of change", KNOWN)?;
     let left = reader.remaining();

@@ -1,14 +1,15 @@
-//! The bytes of which a request's fingerprint is made. They are as stable as the log: what a group keeps was made of
-//! them by another binary.
+//! The bytes that a request's fingerprint is made of. They are as stable as the log: a group keeps fingerprints that
+//! another binary has made.
 //!
-//! A field that a command gets later is written only where it is given, so that requests without it keep theirs.
+//! Invariant: a field that a command gets later is written only if it is given, so that requests without the field keep
+//! their fingerprints.
 
 use super::Writer;
 use super::command::{ACQUIRE_LOCK, CONVERT_LOCK, PROCLAIM, RELEASE_LOCK, TXN};
 use crate::fingerprint::Asks;
 use tollgate_types::{DurationMs, Names};
 
-/// Writes what a request is about. `names` are those of the whole request, if it is about locks.
+/// Writes the content of a request. `names` are the names of the whole request, if it is about locks.
 pub(crate) fn write_subject(writer: &mut Writer<'_>, asks: &Asks<'_>, names: Option<&Names>) {
     writer.u8(match asks {
         Asks::Acquire(_) => ACQUIRE_LOCK,

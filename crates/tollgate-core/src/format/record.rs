@@ -1,4 +1,4 @@
-//! One record of a snapshot as bytes.
+//! Records of a snapshot as bytes.
 
 use super::events::{read_event, read_register_state, reason_from, reason_number, write_register_state};
 use super::snapshot::{Header, Snapshot, write_header};
@@ -15,19 +15,19 @@ use crate::requests::{Kept, KeptFor, Outcome, Part, Requests};
 use crate::state::Restore;
 use tollgate_types::{GroupId, Key, LogTime, Name, Revision, Seq};
 
-/// The most seqs that the limits can leave on one claim or in one lease: those in flight, and those that waited.
+/// Most seqs that the limits can leave on one claim or in one lease: those in flight, and those that waited.
 const SEQS_MAX: usize = 2 * 65_536 + 64;
 
-/// The most slots that one request can be about: each compare and step of a transaction names one.
+/// Most slots that one request can be about: each compare and step of a transaction names one.
 const SLOTS_MAX: usize = 3 * TXN_STEPS_MAX;
 
-/// On what is kept for a request that had to wait.
+/// Flag in the tag of a kept outcome or part: the request had to wait.
 const WAITED: u8 = 0x80;
 
-/// No event is larger: a register's value before and after.
+/// Bound of an event's size: a register's value before and after.
 const EVENT_BYTES_MAX: usize = 256 * 1024;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Tag {
@@ -39,17 +39,17 @@ pub(super) enum Tag {
     Dirty = 6,
     Event = 7,
     End = 8,
-    /// A lease that lives in another group. Stands among the leases, which are in the order of their making.
+    /// A lease that lives in another group. Its place is among the leases, which are in the order of their creation.
     Stub = 9,
     /// The groups with stubs of a lease.
     Groups = 10,
     /// The groups that must be told of a lease's end.
     Unacked = 11,
-    /// Until when nothing is granted, after a restore from a backup.
+    /// Log time until which nothing is granted, after a restore from a backup.
     Closed = 12,
 }
 
-/// Sections follow one another in this order: a record comes after those that it refers to.
+/// Sections in their order: a record comes after those that it refers to.
 const SECTIONS: [&[Tag]; 11] = [
     &[Tag::Header],
     &[Tag::Closed],
@@ -86,11 +86,11 @@ pub(super) enum Record<'a> {
     Closure(&'a Closure),
     Register(&'a Register),
     Dirty(&'a Name),
-    /// Its revision, and its change, which is encoded already.
+    /// The event's revision, and its change, already encoded.
     Event((Revision, &'a [u8])),
 }
 
-/// Where a record stands in the canonical order.
+/// Place of a record in the canonical order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     section: usize,
@@ -103,7 +103,7 @@ impl Place {
         Place { section: Tag::Header.section(), number: Revision::ZERO, key: Vec::new() }
     }
 
-    /// Only events may share a place: those of one revision.
+    /// True if `next` may follow: places ascend, and only events may share a place, those of one revision.
     pub(super) fn may_precede(&self, next: &Place) -> bool {
         self < next || (self == next && self.section == Tag::Event.section())
     }
@@ -158,10 +158,11 @@ pub(super) fn encode(snapshot: &Snapshot, record: &Record<'_>, out: &mut Vec<u8>
     }
 }
 
-/// What a lease keeps for a request that has no claim, what that was about, and whether it had to wait.
+/// Outcome that a lease keeps for a request without a claim, the content of the request, and true if the request had to
+/// wait.
 pub(crate) type KeptOutcome = (Seq, Outcome, Subject, bool);
 
-/// What a claim's record says of a request on it: what it was about, and whether it had to wait.
+/// Content of a request that a claim answers, and true if the request had to wait.
 pub(crate) type SeqOnClaim = (Seq, Subject, bool);
 
 /// A record that was read.
@@ -243,7 +244,7 @@ pub(super) fn parse(tag: Tag, reader: &mut Reader<'_>, format: u8) -> Result<Par
     })
 }
 
-/// The hash in the last record.
+/// Reads the hash in the last record.
 pub(super) fn end(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
     reader.fixed_u64()
 }
@@ -261,7 +262,7 @@ fn write_lease(writer: &mut Writer<'_>, lease: &Lease) {
     writer.bool(lease.revoke_on_disconnect);
 }
 
-/// What leases and stubs remember of their requests, but for what their claims carry.
+/// Writes the requests of a lease or stub, except those that its claims carry.
 fn write_requests(writer: &mut Writer<'_>, lease: &Lease, snapshot: &Snapshot) {
     if snapshot.format() > FORMAT_1 && lease.stub().is_none() {
         writer.varint(lease.seqs_from);
@@ -280,7 +281,7 @@ fn write_requests(writer: &mut Writer<'_>, lease: &Lease, snapshot: &Snapshot) {
     });
 }
 
-/// What a request was about: from format 2 on. The fingerprint, 0 for none; then the slots.
+/// Writes the content of a request, from format 2 on: the fingerprint, 0 for none; then the slots.
 fn write_subject(writer: &mut Writer<'_>, subject: &Subject, snapshot: &Snapshot) {
     if snapshot.format() == FORMAT_1 {
         return;
@@ -328,7 +329,7 @@ fn read_lease(reader: &mut Reader<'_>, format: u8) -> Result<Lease, DecodeError>
     })
 }
 
-/// 0, or a seq.
+/// Reads 0 or a seq.
 fn read_seqs_from(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
     let at = reader.at();
     let from = reader.varint()?;
@@ -354,7 +355,7 @@ fn read_requests(
     Ok(Parsed::Lease { lease, kept })
 }
 
-/// `waited` is the flag of a request that had to wait, or 0.
+/// Writes an outcome; `waited` is the flag of a request that had to wait, or 0.
 fn write_outcome(writer: &mut Writer<'_>, outcome: &Outcome, waited: u8) {
     match outcome {
         Outcome::Acquired { token, create_revision, mode } => {
@@ -409,15 +410,15 @@ fn read_outcome(reader: &mut Reader<'_>) -> Result<(Outcome, bool), DecodeError>
     Ok((outcome, tag & WAITED != 0))
 }
 
-/// A claim as read: without the records that only a state can give it.
+/// A claim as it was read, without the links to other records that only a state can give it.
 pub(crate) type ClaimParts = Box<Claim>;
 
-/// Flags of a claim and of its upgrade: who asked for it.
+/// Flags of a claim and of its upgrade, for the callers that asked for it.
 const ANONYMOUS: u8 = 1;
 const ATTENDED: u8 = 1 << 1;
-/// Of a claim: more than once, and then how often follows.
+/// Flag of a claim that was asked for more than once: the number of requests follows.
 const ASKED_AGAIN: u8 = 1 << 2;
-/// Of a claim: it has a value, which follows, and since which revision it says so.
+/// Flag of a claim with a value: the value follows, and the revision that set it.
 const SAYS: u8 = 1 << 3;
 
 fn flag(set: bool, flag: u8) -> u8 {
@@ -471,7 +472,7 @@ fn write_claim(writer: &mut Writer<'_>, claim: &Claim, requests: &Requests, snap
     });
 }
 
-/// The claim, and what it says of its seqs, those of its upgrade last.
+/// Reads a claim and the requests on it, those of its upgrade last.
 fn read_claim(reader: &mut Reader<'_>, format: u8) -> Result<(ClaimParts, Vec<SeqOnClaim>), DecodeError> {
     let mut seqs = Vec::new();
     let mut claim = Claim {

@@ -1,9 +1,9 @@
 //! The bytes of a snapshot: every record of a state, framed and checksummed, written and read in pieces.
 //!
-//! A stream of frames, each with its length, the CRC-32 of its payload, and the payload: whole records, one after
-//! another. Sections come in the order of their tags, records in the order of their keys, so equal states have equal
-//! bytes and one hash. The last record carries that hash over all records before it. Derived tables are not written;
-//! `Restore` rebuilds them.
+//! A snapshot is a stream of frames, each with its length, the CRC-32 of its payload, and the payload: whole records,
+//! one after another. Invariant: sections have a fixed order, and so have the records of a section, by their keys; so
+//! equal states have equal bytes and one hash. The last record carries that hash over all records before it. Not here:
+//! derived tables, which are not written and which `Restore` rebuilds.
 
 use super::record::{self, Record, Tag};
 use super::{DecodeError, FORMAT_1, FORMAT_2, Reader, Writer};
@@ -19,18 +19,18 @@ use std::sync::Arc;
 use tollgate_types::{GroupId, GroupMap, Limits, Lineage, LogTime, Name, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The newest format, in which states of apply version 3 or above are written. Those of versions 1 and 2 are written
-/// and read in formats 1 and 2, so that members of a group that can't go beyond them understand each other.
+/// The newest format, in which states of apply version 3 or above are written. States of versions 1 and 2 are written
+/// and read in formats 1 and 2, so that members of a group that can't go beyond those understand each other.
 pub const SNAPSHOT_FORMAT_VERSION: u8 = 3;
 
 const MAGIC: [u8; 4] = *b"TGSN";
 const FRAME_HEAD_BYTES: usize = 8;
-/// A frame is closed once it has this much.
+/// Size at which a frame is closed.
 const FRAME_BYTES: usize = 32 * 1024;
-/// No record is larger: a lease with every kept outcome that a limit can allow.
+/// Bound of a frame's size. No record is larger: a lease with every kept outcome that a limit can allow.
 const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What a state is besides its records.
+/// The part of a state that is not in records.
 pub(crate) struct Header {
     pub(crate) now: LogTime,
     pub(crate) revision: Revision,
@@ -48,7 +48,7 @@ impl Header {
     }
 }
 
-/// In which format states of an apply version are written.
+/// Format in which states of an apply version are written.
 pub(crate) fn format_of(apply_version: u32) -> u8 {
     match apply_version {
         1 => FORMAT_1,
@@ -57,7 +57,7 @@ pub(crate) fn format_of(apply_version: u32) -> u8 {
     }
 }
 
-/// A state as it was at one entry. Cheap to take, and free to travel to another thread.
+/// A state as it was at one entry. Cheap to take, and can be sent to another thread.
 pub struct Snapshot {
     pub(crate) header: Header,
     pub(crate) closed_until: LogTime,
@@ -71,7 +71,7 @@ pub struct Snapshot {
     pub(crate) planted: Planted,
 }
 
-/// Where it stands, as for `State`.
+/// Shows the snapshot's position and no records, as for `State`.
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Snapshot")
@@ -92,7 +92,7 @@ impl Snapshot {
         self.header.now
     }
 
-    /// How entries after it are applied.
+    /// Returns the apply version in force.
     pub fn apply_version(&self) -> u32 {
         self.header.apply_version
     }
@@ -101,7 +101,7 @@ impl Snapshot {
         self.header.format()
     }
 
-    /// A hash of everything that two replicas at the same entry must agree on (P12).
+    /// Returns a hash of everything that two replicas at the same entry must agree on (P12).
     pub fn hash(&self) -> u64 {
         let (mut hasher, mut bytes) = (Xxh3Default::new(), Vec::new());
         for record in self.records() {
@@ -112,7 +112,7 @@ impl Snapshot {
         hasher.digest()
     }
 
-    /// The encoding, in pieces of at most `bytes_max` bytes, made as they are asked for.
+    /// Returns the encoding, in pieces of at most `bytes_max` bytes, each made when it is asked for.
     pub fn chunks(&self, bytes_max: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
         assert!(bytes_max > 0, "a piece has at least one byte");
         Chunks {
@@ -161,7 +161,7 @@ impl Snapshot {
     }
 }
 
-/// A snapshot is written on another thread than the one that applies.
+/// Snapshots are written on a thread other than the one that applies entries.
 const _: fn() = || {
     fn travels<T: Send + Sync>() {}
     travels::<Snapshot>();
@@ -173,7 +173,7 @@ struct Chunks<'a, R> {
     snapshot: &'a Snapshot,
     records: R,
     hasher: Xxh3Default,
-    /// Framed bytes, of which `taken` are handed out.
+    /// Framed bytes; the first `taken` of them are handed out.
     ready: Vec<u8>,
     taken: usize,
     bytes_max: usize,
@@ -221,52 +221,52 @@ impl<'a, R: Iterator<Item = Record<'a>>> Iterator for Chunks<'a, R> {
     }
 }
 
-/// Why bytes are not a snapshot that this binary can load.
+/// Reason why bytes are not a snapshot that this binary can load.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// A frame's checksum does not match: bytes were changed on disk or on the way.
     #[error("frame {frame} of the snapshot is corrupt: fetch it again from another replica")]
     Corrupt {
-        /// Its number, from 0.
+        /// Number of the frame, from 0.
         frame: u64,
     },
-    /// A frame longer than any can be.
+    /// A frame is longer than any frame can be.
     #[error("frame {frame} of the snapshot says it has {bytes} bytes: it is corrupt or not a snapshot")]
     FrameTooLong {
-        /// Its number, from 0.
+        /// Number of the frame, from 0.
         frame: u64,
-        /// What it says.
+        /// Length that the frame's head gives.
         bytes: u64,
     },
-    /// A record that can't be read.
+    /// A record can't be read.
     #[error("frame {frame} of the snapshot: {source}")]
     Record {
-        /// Its frame's number, from 0.
+        /// Number of the record's frame, from 0.
         frame: u64,
-        /// What is wrong with it.
+        /// Error in the record.
         source: DecodeError,
     },
-    /// Not made by Tollgate.
+    /// The bytes were not made by Tollgate.
     #[error("not a snapshot: it does not begin with the mark of one")]
     NotASnapshot,
-    /// Records in an order that no snapshot has, or bytes after the last.
+    /// The records are in an order that no snapshot has, or bytes follow the last.
     #[error("frame {frame} of the snapshot: records are out of order")]
     OutOfOrder {
-        /// Its number, from 0.
+        /// Number of the frame, from 0.
         frame: u64,
     },
-    /// A state that only a newer binary may continue.
+    /// Only a newer binary may continue the state.
     #[error("apply version {found} is not supported: this binary knows 1 to {known}, upgrade it")]
     ApplyVersion {
-        /// Its apply version.
+        /// Apply version of the state.
         found: u32,
-        /// The newest known one.
+        /// Newest apply version that this binary supports.
         known: u32,
     },
-    /// Records that can't all be true.
+    /// The records contradict each other.
     #[error("the snapshot contradicts itself: {0}")]
     Inconsistent(String),
-    /// The end is missing.
+    /// The end of the snapshot is missing.
     #[error("the snapshot is cut off: its last record is missing")]
     Truncated,
     /// The records are not those that were written.
@@ -292,7 +292,7 @@ pub enum SnapshotError {
 #[derive(Default)]
 pub struct SnapshotReader {
     buffer: Vec<u8>,
-    /// Of the records behind the header.
+    /// Format of the records after the header.
     format: u8,
     frame: u64,
     hasher: Xxh3Default,
@@ -303,12 +303,12 @@ pub struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// A reader that has seen nothing.
+    /// Makes a reader that has seen nothing.
     pub fn new() -> SnapshotReader {
         SnapshotReader::default()
     }
 
-    /// Takes the next bytes, however they were cut. After an error, every further call returns it again.
+    /// Takes the next bytes, cut anywhere. After an error, every further call returns the same error.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -376,7 +376,7 @@ impl SnapshotReader {
         Ok(())
     }
 
-    /// The state, once all of it was read.
+    /// Returns the state, once all of the snapshot was read.
     pub fn finish(self) -> Result<State, SnapshotError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -390,10 +390,10 @@ impl SnapshotReader {
     }
 }
 
-/// A whole frame's payload, and what follows it.
+/// Payload of a whole frame, and the bytes after the frame.
 type Frame<'a> = (&'a [u8], &'a [u8]);
 
-/// The next frame; none if more bytes are needed.
+/// Splits off the next frame; none if more bytes are needed.
 fn split_frame(bytes: &[u8], frame: u64) -> Result<Option<Frame<'_>>, SnapshotError> {
     let Some((head, rest)) = bytes.split_at_checked(FRAME_HEAD_BYTES) else { return Ok(None) };
     let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -450,7 +450,7 @@ fn read_header(reader: &mut Reader<'_>, frame: u64) -> Result<Header, SnapshotEr
         })
     };
     let header = read(reader).map_err(failed)?;
-    // What is no version, or one that is not known, is refused as such.
+    // Apply versions that don't exist or are not supported are refused as such, by `Restore`.
     let known = (1..=APPLY_VERSION_SUPPORTED).contains(&header.apply_version);
     if known && header.format() != found {
         let says = format!("no state of apply version {} is written in format {found}", header.apply_version);

@@ -1,5 +1,5 @@
-//! What passes between a lease's home and the groups with stubs of it, as bytes: the commands' fields, and the records
-//! of a snapshot.
+//! Messages between a lease's home and the groups with stubs of the lease, as bytes: the fields of the commands, and
+//! the records of a snapshot.
 
 use super::events::{reason_from, reason_number};
 use super::record::Tag;
@@ -88,7 +88,7 @@ impl Reader<'_> {
     }
 }
 
-/// A stub without its requests. Its terms are the home's business, so a stub has nothing to write of them.
+/// Writes a stub without its requests. The lease's terms are not written, because only the home has them.
 pub(super) fn write_stub(writer: &mut Writer<'_>, lease: &Lease, stub: Stub) {
     let Stub { home, incarnation, pending } = stub;
     writer.u8(Tag::Stub as u8);
@@ -131,7 +131,7 @@ pub(super) fn read_stub(reader: &mut Reader<'_>) -> Result<Lease, DecodeError> {
     })
 }
 
-/// A stub that has ended has done so at some time: never is how one that has not is known.
+/// Reads the log time at which a stub ended. It can't be never, which marks a stub that has not ended.
 fn read_end_time(reader: &mut Reader<'_>) -> Result<LogTime, DecodeError> {
     let at = reader.at();
     let (time, max) = (reader.log_time()?, LogTime::NEVER.ms() - 1);
@@ -145,7 +145,7 @@ pub(super) fn write_groups(writer: &mut Writer<'_>, lease: &Lease) {
     writer.groups(lease.groups());
 }
 
-/// At least one group, in order.
+/// Reads at least one group, in order.
 pub(super) fn read_groups(reader: &mut Reader<'_>) -> Result<Vec<GroupId>, DecodeError> {
     let at = reader.at();
     let groups = reader.list("groups", STUB_GROUPS_MAX, 1, Reader::group_id)?;

@@ -1,7 +1,7 @@
 //! The types of Tollgate as bytes, the same in the log and in snapshots.
 //!
-//! Reading goes through the constructors, so what is read is known to be good. Where two forms of one value would be
-//! possible (names in any order, ranges that touch), only the canonical one is read.
+//! Invariant: reading goes through the constructors, so every value read is valid. If a value could have two forms
+//! (names in any order, ranges that touch), only the canonical one is read.
 
 use super::FORMAT_2;
 use super::wire::{DecodeError, Reader, Writer};
@@ -11,14 +11,14 @@ use tollgate_types::{
     Slot, Token, Value, WallTime,
 };
 
-/// How many limits version 1 of the formats has. Once it is released, a limit more is a version more: old entries must
-/// still decode.
+/// Number of limits in version 1 of the formats. Once that version is released, one more limit needs one more version:
+/// old entries must still decode.
 const LIMITS_COUNT: usize = 22;
 const _: () = assert!(LIMITS_COUNT == Limit::ALL.len(), "a new limit needs a new version of the formats");
 
 macro_rules! strings {
     ($($method:ident, $type:ident, $what:literal;)*) => {
-        /// Strings: their bytes after their length.
+        /// Strings are their bytes after their length.
         impl Writer<'_> {
             $(#[inline]
             pub(crate) fn $method(&mut self, value: &$type) {
@@ -47,8 +47,8 @@ strings! {
     value, Value, "value";
 }
 
-/// Metadata: as strings, but up to format 2 it is text without control characters, and binaries that know no other
-/// format refuse anything else.
+/// Metadata is written like a string, but up to format 2 it is text without control characters, and binaries that know
+/// no other format refuse anything else.
 impl Writer<'_> {
     #[inline]
     pub(crate) fn metadata(&mut self, metadata: &Metadata, format: u8) {
@@ -71,7 +71,7 @@ impl Reader<'_> {
 
 macro_rules! numbers {
     ($($method:ident, $type:ident, $number:ident, $read:expr;)*) => {
-        /// Numbers: varints.
+        /// Numbers are varints.
         impl Writer<'_> {
             $(#[inline]
             pub(crate) fn $method(&mut self, value: $type) {
@@ -101,12 +101,12 @@ numbers! {
 }
 
 impl Writer<'_> {
-    /// 0 for none, which is no grant's token.
+    /// Writes a token; 0 for none, which is no grant's token.
     pub(crate) fn token_option(&mut self, token: Option<Token>) {
         self.varint(token.map_or(0, Token::get));
     }
 
-    /// 0 for none, which is no lease's id.
+    /// Writes a lease id; 0 for none, which is no lease's id.
     #[inline]
     pub(crate) fn lease_id_option(&mut self, lease: Option<LeaseId>) {
         self.varint(lease.map_or(0, LeaseId::get));
@@ -116,7 +116,7 @@ impl Writer<'_> {
         self.varint(u64::from(group.number()));
     }
 
-    /// Eight bytes, lowest first: for hashes and what is drawn at random, which varints would make longer.
+    /// Writes eight bytes, lowest first: for hashes and random numbers, which varints would make longer.
     pub(crate) fn fixed_u64(&mut self, number: u64) {
         number.to_le_bytes().into_iter().for_each(|byte| self.u8(byte));
     }
@@ -125,7 +125,7 @@ impl Writer<'_> {
         self.varint(u64::from(slot.number()));
     }
 
-    /// Its epoch, the number of its ranges, then where each begins and whose it is.
+    /// Writes a group map: its epoch, the number of its ranges, then the first slot and the group of each.
     pub(crate) fn group_map(&mut self, map: &GroupMap) {
         self.varint(map.epoch());
         let ranges: Vec<_> = map.ranges().map(|range| (range.first, range.group)).collect();
@@ -135,7 +135,7 @@ impl Writer<'_> {
         });
     }
 
-    /// Their number, then each. Panics on `Names::Many` that [`Names::new`] did not make.
+    /// Writes the number of names, then each. Panics on `Names::Many` that [`Names::new`] did not make.
     #[inline]
     pub(crate) fn names(&mut self, names: &Names) {
         match names {
@@ -151,7 +151,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One byte, followed by n and of for permits. Panics on permits that [`Mode::permit`] would refuse.
+    /// Writes one byte, followed by `n` and `of` for permits. Panics on permits that [`Mode::permit`] would refuse.
     #[inline]
     pub(crate) fn mode(&mut self, mode: Mode) {
         match mode {
@@ -169,19 +169,19 @@ impl Writer<'_> {
         }
     }
 
-    /// The ranges that a request carries. Panics if they are more than [`SEQ_RANGES_MAX`].
+    /// Writes the seq ranges of a request. Panics if there are more than [`SEQ_RANGES_MAX`].
     #[inline]
     pub(crate) fn seq_ranges(&mut self, seqs: &SeqRanges) {
         self.seq_ranges_max(seqs, SEQ_RANGES_MAX);
     }
 
-    /// As [`Writer::seq_ranges`], for a set that grew range by range.
+    /// Like [`Writer::seq_ranges`], for a set that grew range by range.
     pub(crate) fn seq_ranges_unbounded(&mut self, seqs: &SeqRanges) {
         self.seq_ranges_max(seqs, usize::MAX);
     }
 
-    /// The number of ranges, then for each how far it begins after the least seq at which it could, and how many seqs
-    /// it has after the first. So whatever numbers stand there, they are sorted ranges with gaps.
+    /// Writes the number of ranges, then for each the distance from the least seq at which it could begin to its first
+    /// seq, and the number of its seqs after the first. So any numbers decode to sorted ranges with gaps.
     fn seq_ranges_max(&mut self, seqs: &SeqRanges, max: usize) {
         let mut from_min = 1;
         self.list("seq ranges", max, seqs.ranges(), |writer, &(from, to)| {
@@ -191,7 +191,7 @@ impl Writer<'_> {
         });
     }
 
-    /// Their number, then each in the order of [`Limit::ALL`].
+    /// Writes the number of limits, then each in the order of [`Limit::ALL`].
     pub(crate) fn limits(&mut self, limits: &Limits) {
         self.list("limits", LIMITS_COUNT, Limit::ALL, |writer, &limit| writer.varint(limits.get(limit)));
     }
@@ -206,13 +206,13 @@ impl Reader<'_> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// One that was drawn: 0 is none.
+    /// Reads a lineage that exists: 0 stands for none.
     pub(crate) fn lineage(&mut self) -> Result<Lineage, DecodeError> {
         let (what, at) = ("lineage", self.at());
         Lineage::new(self.fixed_u64()?).ok_or(DecodeError::Invalid { at, source: Invalid::Empty { what } })
     }
 
-    /// 0 for none, which is no grant's token.
+    /// Reads a token; 0 stands for none, which is no grant's token.
     pub(crate) fn token_option(&mut self) -> Result<Option<Token>, DecodeError> {
         let at = self.at();
         match self.varint()? {
@@ -221,7 +221,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What [`Writer::lease_id_option`] wrote.
+    /// Reads a lease id or none, as [`Writer::lease_id_option`] wrote it.
     #[inline]
     pub(crate) fn lease_id_option(&mut self) -> Result<Option<LeaseId>, DecodeError> {
         let at = self.at();
@@ -243,7 +243,7 @@ impl Reader<'_> {
         Reader::valid(at, slot.and_then(Slot::new))
     }
 
-    /// What [`Writer::group_map`] wrote: [`GroupMap::new`] refuses ranges that are not as a map has them.
+    /// Reads a group map; [`GroupMap::new`] refuses ranges that no map can have.
     pub(crate) fn group_map(&mut self) -> Result<GroupMap, DecodeError> {
         let at = self.at();
         let epoch = self.varint()?;
@@ -253,7 +253,7 @@ impl Reader<'_> {
         Reader::valid(at, GroupMap::new(epoch, ranges))
     }
 
-    /// Names that are sorted and there once: [`Names::new`] alone would take them in any order.
+    /// Reads names that are sorted and each there once: [`Names::new`] alone would take them in any order.
     pub(crate) fn names(&mut self) -> Result<Names, DecodeError> {
         let at = self.at();
         let count = self.count("names", NAMES_MAX, 2)?;
@@ -289,12 +289,12 @@ impl Reader<'_> {
         }
     }
 
-    /// At most [`SEQ_RANGES_MAX`] ranges, as a request carries them.
+    /// Reads at most [`SEQ_RANGES_MAX`] ranges, as a request carries them.
     pub(crate) fn seq_ranges(&mut self) -> Result<SeqRanges, DecodeError> {
         self.seq_ranges_max(SEQ_RANGES_MAX)
     }
 
-    /// As many ranges as there are.
+    /// Reads any number of ranges.
     pub(crate) fn seq_ranges_unbounded(&mut self) -> Result<SeqRanges, DecodeError> {
         self.seq_ranges_max(usize::MAX)
     }
@@ -303,7 +303,7 @@ impl Reader<'_> {
         let (mut ranges, mut from_min) = (SeqRanges::default(), 1);
         for _ in 0..self.count("seq ranges", max, 2)? {
             let at = self.at();
-            // A sum that saturates is no seq either.
+            // A sum that saturates is not a valid seq, and is refused below.
             let from = self.varint()?.saturating_add(from_min);
             let to = self.varint()?.saturating_add(from);
             Reader::valid(at, ranges.append(from, to))?;
@@ -312,8 +312,8 @@ impl Reader<'_> {
         Ok(ranges)
     }
 
-    /// Any values: whether a group can have them is [`Limits::validate`]'s to say, and in a command its rejection is
-    /// an answer, not an error.
+    /// Reads limits with any values. [`Limits::validate`] decides whether a group can have them, and in a command its
+    /// rejection is an answer, not an error.
     pub(crate) fn limits(&mut self) -> Result<Limits, DecodeError> {
         let at = self.at();
         let count = self.count("limits", LIMITS_COUNT, 1)?;

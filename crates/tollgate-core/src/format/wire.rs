@@ -1,104 +1,105 @@
-//! Numbers, byte strings and lists as bytes: the letters of which the formats are made.
+//! Numbers, byte strings and lists as bytes: the primitives of the formats.
 //!
-//! A number is a LEB128 varint in its shortest form; a byte string or list has its length before it. `Reader` refuses
-//! any other form, so that there is one encoding of each value. Not here: the types of Tollgate (`values`).
+//! A number is a LEB128 varint in its shortest form; a byte string or list has its length before it. Invariant:
+//! `Reader` refuses any other form, so that there is one encoding of each value. Not here: the types of Tollgate
+//! (`values`).
 
 use tollgate_types::Invalid;
 
-/// Why bytes are not an encoding. `at` is the offset of the value that was refused.
+/// Reason why bytes are not a valid encoding. `at` is the offset of the refused value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end inside a value.
     #[error("byte {at}: the value here is cut off by the end of the input")]
     Truncated {
-        /// Where the value begins.
+        /// Offset at which the value begins.
         at: usize,
     },
     /// Bytes follow the last value.
     #[error("byte {at}: the value ends here, but {extra} more bytes follow")]
     Trailing {
-        /// Where the last value ends.
+        /// Offset at which the last value ends.
         at: usize,
-        /// How many bytes follow.
+        /// Number of bytes that follow.
         extra: usize,
     },
     /// A number over 64 bits, or not in its shortest form.
     #[error("byte {at}: this number has more bytes than it needs or can have")]
     BadVarint {
-        /// Where it begins.
+        /// Offset at which the number begins.
         at: usize,
     },
-    /// A tag, or a byte of flags, that this format does not have.
+    /// The format has no such tag or flags.
     #[error("byte {at}: {tag:#04x} is not a known {what}")]
     UnknownTag {
-        /// What the tag should tell.
+        /// Kind of value that the tag selects.
         what: &'static str,
-        /// The tag.
+        /// The unknown tag.
         tag: u8,
-        /// Where it is.
+        /// Offset of the tag.
         at: usize,
     },
-    /// Written by a binary that is newer than this one, or not by Tollgate.
+    /// The bytes were written by a binary that is newer than this one, or not by Tollgate.
     #[error("the {what} has format version {found}: this binary reads up to version {supported}")]
     UnsupportedVersion {
-        /// What was to be decoded.
+        /// Kind of the encoded value.
         what: &'static str,
-        /// The version that it says.
+        /// Version in the bytes.
         found: u8,
-        /// The version that would be read.
+        /// Newest version that this binary reads.
         supported: u8,
     },
     /// A value that its constructor refused.
     #[error("byte {at}: {source}")]
     Invalid {
-        /// Where it begins.
+        /// Offset at which the value begins.
         at: usize,
-        /// Which rule it broke.
+        /// Rule that the value broke.
         source: Invalid,
     },
-    /// A string or list that is longer than any can be.
+    /// A string or list is longer than any can be.
     #[error("byte {at}: {what} of length {len}: at most {max} is possible")]
     TooLong {
-        /// Which.
+        /// Kind of the string or list.
         what: &'static str,
-        /// Its length: bytes of a string, elements of a list.
+        /// Length: bytes of a string, elements of a list.
         len: u64,
-        /// The greatest length.
+        /// Greatest length.
         max: u64,
-        /// Where it begins.
+        /// Offset at which the value begins.
         at: usize,
     },
-    /// A list whose elements stand in another order than the canonical one.
+    /// The elements of a list are not in the canonical order.
     #[error("byte {at}: this element of {what} comes before the one ahead of it: they must be sorted")]
     Unsorted {
-        /// Which list.
+        /// Kind of the list.
         what: &'static str,
-        /// Where the element begins.
+        /// Offset at which the element begins.
         at: usize,
     },
 }
 
 /// Appends values to a buffer.
 ///
-/// What it is given is known to be good, and it asserts what the types leave open (the length of a list, a `Mode` or
+/// The values it is given are valid, and it asserts what the types leave open (the length of a list, a `Mode` or
 /// `Names` made by hand): an entry that no replica can decode must not reach the log.
 pub struct Writer<'a> {
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Writer<'a> {
-    /// Appends to `out`.
+    /// Makes a writer that appends to `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Writer<'a> {
         Writer { out }
     }
 
-    /// One byte: versions, tags, flags.
+    /// Writes one byte: versions, tags, flags.
     #[inline]
     pub fn u8(&mut self, byte: u8) {
         self.out.push(byte);
     }
 
-    /// A number: seven bits a byte, lowest first, the top bit set on all but the last.
+    /// Writes a number: seven bits per byte, lowest first, the top bit set on all bytes but the last.
     #[inline]
     pub fn varint(&mut self, number: u64) {
         if number < 0x80 {
@@ -109,7 +110,7 @@ impl<'a> Writer<'a> {
     }
 
     fn long_varint(&mut self, mut number: u64) {
-        // Gathered first: to ask for room costs more than the bytes.
+        // Gathered first: reserving room costs more than the bytes.
         let (mut bytes, mut len) = ([0; VARINT_BYTES_MAX], 0);
         while number >= 0x80 {
             bytes[len] = low_byte(number) | 0x80;
@@ -120,14 +121,14 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(&bytes[..=len]);
     }
 
-    /// A byte string, after its length.
+    /// Writes a byte string, after its length.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.varint(bytes.len() as u64);
         self.out.extend_from_slice(bytes);
     }
 
-    /// What `write` writes, after its length. Made for pieces below 128 bytes, where nothing moves.
+    /// Writes the output of `write`, after its length. Made for pieces below 128 bytes, for which nothing is moved.
     pub fn with_length(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
         let start = self.out.len();
         self.out.push(0);
@@ -143,13 +144,13 @@ impl<'a> Writer<'a> {
         self.out[at] = low_byte(len as u64);
     }
 
-    /// 1 for true, 0 for false.
+    /// Writes 1 for true, 0 for false.
     #[inline]
     pub fn bool(&mut self, value: bool) {
         self.u8(u8::from(value));
     }
 
-    /// 0, or 1 and the value.
+    /// Writes 0, or 1 and the value.
     #[inline]
     pub fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.bool(value.is_some());
@@ -158,14 +159,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The number of elements, which the elements follow. Panics if a reader would refuse it.
+    /// Writes the number of elements, which the elements follow. Panics if a reader would refuse the number.
     #[inline]
     pub fn count(&mut self, what: &'static str, count: usize, max: usize) {
         assert!(count <= max, "{what} of length {count}: the format has room for {max}");
         self.varint(count as u64);
     }
 
-    /// A list, after the number of its elements. Panics if a reader would refuse that number.
+    /// Writes a list, after the number of its elements. Panics if a reader would refuse that number.
     pub fn list<T>(
         &mut self,
         what: &'static str,
@@ -180,7 +181,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// 64 bits by seven.
+/// 64 bits, seven per byte.
 const VARINT_BYTES_MAX: usize = 10;
 
 #[allow(clippy::cast_possible_truncation, reason = "masked to seven bits")]
@@ -188,7 +189,7 @@ const fn low_byte(number: u64) -> u8 {
     (number & 0x7f) as u8
 }
 
-/// Takes values from the front of some bytes. After an error its place means nothing: give up.
+/// Takes values from the front of a byte slice. After an error its position means nothing, and reading must stop.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -196,18 +197,18 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes` from the start.
+    /// Makes a reader that starts at the beginning of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
-    /// The offset of the next value, for errors about it.
+    /// Returns the offset of the next value, for errors about it.
     #[inline]
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes left.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
@@ -221,7 +222,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One byte.
+    /// Reads one byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         let byte = *self.bytes.get(self.at).ok_or(DecodeError::Truncated { at: self.at })?;
@@ -229,7 +230,7 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
-    /// A number in its shortest form.
+    /// Reads a number in its shortest form.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         match self.bytes.get(self.at) {
@@ -245,7 +246,7 @@ impl<'a> Reader<'a> {
         let at = self.at;
         let mut number = 0;
         for (i, &byte) in self.bytes[at..].iter().take(VARINT_BYTES_MAX).enumerate() {
-            // The tenth byte has one bit left to give. A last byte of 0 could have been left away.
+            // The tenth byte has room for one bit. A last byte of 0 is superfluous.
             if (i == VARINT_BYTES_MAX - 1 && byte > 1) || (i > 0 && byte == 0) {
                 return Err(DecodeError::BadVarint { at });
             }
@@ -258,7 +259,7 @@ impl<'a> Reader<'a> {
         Err(DecodeError::Truncated { at })
     }
 
-    /// A number of at most 32 bits.
+    /// Reads a number of at most 32 bits.
     pub fn u32(&mut self, what: &'static str) -> Result<u32, DecodeError> {
         let at = self.at;
         let value = self.varint()?;
@@ -268,7 +269,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A byte string of at most `max` bytes.
+    /// Reads a byte string of at most `max` bytes.
     #[inline]
     pub fn bytes(&mut self, what: &'static str, max: usize) -> Result<&'a [u8], DecodeError> {
         let at = self.at;
@@ -283,13 +284,13 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// 1 for true, 0 for false, and nothing else.
+    /// Reads 1 for true or 0 for false, and nothing else.
     #[inline]
     pub fn bool(&mut self, what: &'static str) -> Result<bool, DecodeError> {
         Ok(self.flags(what, 1)? == 1)
     }
 
-    /// A byte of flags, of which only those in `known` may be set.
+    /// Reads a byte of flags; only those in `known` may be set.
     #[inline]
     pub fn flags(&mut self, what: &'static str, known: u8) -> Result<u8, DecodeError> {
         let at = self.at;
@@ -299,7 +300,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One byte that `from_tag` knows.
+    /// Reads one byte for which `from_tag` returns a value.
     #[inline]
     pub fn tag<T>(
         &mut self,
@@ -311,7 +312,7 @@ impl<'a> Reader<'a> {
         from_tag(tag).ok_or(DecodeError::UnknownTag { what, tag, at })
     }
 
-    /// What [`Writer::option`] wrote.
+    /// Reads a value or none, as [`Writer::option`] wrote it.
     #[inline]
     pub fn option<T>(
         &mut self,
@@ -321,8 +322,8 @@ impl<'a> Reader<'a> {
         if self.bool(what)? { read(self).map(Some) } else { Ok(None) }
     }
 
-    /// The number of elements of a list. It is safe to reserve room for: each takes `bytes_min` bytes or more (at
-    /// least one), and that many are left.
+    /// Reads the number of elements of a list. Reserving room for that many is safe: each takes at least `bytes_min`
+    /// bytes (at least one), and that many bytes are left.
     pub fn count(&mut self, what: &'static str, max: usize, bytes_min: usize) -> Result<usize, DecodeError> {
         let at = self.at;
         let len = self.varint()?;
@@ -333,7 +334,7 @@ impl<'a> Reader<'a> {
         usize::try_from(len).ok().filter(|len| *len <= possible).ok_or(DecodeError::Truncated { at })
     }
 
-    /// What [`Writer::list`] wrote; `bytes_min` as in [`Reader::count`].
+    /// Reads a list, as [`Writer::list`] wrote it; `bytes_min` as in [`Reader::count`].
     pub fn list<T>(
         &mut self,
         what: &'static str,
@@ -349,7 +350,7 @@ impl<'a> Reader<'a> {
         Ok(list)
     }
 
-    /// What a constructor said about the value that began at `at`.
+    /// Turns a constructor's error into a decoding error for the value that began at `at`.
     #[inline]
     pub fn valid<T>(at: usize, result: Result<T, Invalid>) -> Result<T, DecodeError> {
         result.map_err(|source| DecodeError::Invalid { at, source })

@@ -1,7 +1,7 @@
-//! Events as they lie in the ring: a head of fixed size, and behind it the bytes that a snapshot has of the change.
+//! Events as they are packed in the ring: a head of fixed size, then the change in the bytes of the snapshot format.
 //!
-//! So a snapshot copies the history instead of making it anew. The head is for finding the next event without reading
-//! this one, and for knowing what leaves with it; it never leaves the process. Not here: the bytes of a change
+//! So a snapshot copies the history instead of encoding it anew. The head serves to find the next event without reading
+//! this one, and to know the bytes that are freed with it; it never leaves the process. Not here: the bytes of a change
 //! (`format::events`).
 
 use crate::event::{Event, RegisterChange};
@@ -12,10 +12,10 @@ use crate::format::{
 use crate::watch::Watch;
 use tollgate_types::Revision;
 
-/// Revision, what it counts, length of what follows.
+/// Revision, bytes in the count against the bound, length of the body.
 pub(super) const HEAD_BYTES: usize = 16;
 
-/// Enough for most changes, so that a chunk grows once for each.
+/// Enough for most changes, so that the buffer grows once per event.
 const USUAL_BYTES: usize = 160;
 
 /// The head of a packed event.
@@ -61,13 +61,13 @@ pub(super) fn head(bytes: &[u8]) -> Head {
     }
 }
 
-/// The bytes of its change, as a snapshot has them.
+/// The body of an event: its change in the snapshot format.
 #[inline]
 pub(super) fn body(bytes: &[u8]) -> &[u8] {
     &bytes[HEAD_BYTES..]
 }
 
-/// Whether a watch wants the event that begins here, told without unpacking it.
+/// True if a watch wants the event that begins here; looks without unpacking the event.
 pub(super) fn matches(bytes: &[u8], watch: &Watch) -> bool {
     match watched(&mut Reader::new(body(bytes))).expect(PACKED) {
         Watched::Lock(name, lease) => watch.matches_lock(name, lease),
@@ -75,9 +75,10 @@ pub(super) fn matches(bytes: &[u8], watch: &Watch) -> bool {
     }
 }
 
-/// The event that begins here.
+/// Unpacks the event that begins here.
 pub(super) fn unpack(bytes: &[u8]) -> Event {
-    // Whatever any format has a place for: the events are of this state, or were checked when it was loaded.
+    // The newest format, which reads the changes of every format: the events are of this state, or were checked when it
+    // was loaded.
     let change = read_event(&mut Reader::new(body(bytes)), SNAPSHOT_FORMAT_VERSION).expect(PACKED);
     Event { revision: head(bytes).revision, change }
 }

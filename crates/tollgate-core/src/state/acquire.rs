@@ -60,12 +60,12 @@ impl State {
         if got > max { Err(over(limit, max, got)) } else { Ok(()) }
     }
 
-    /// The claim that an owner has on a name.
+    /// The claim of an owner on a name.
     pub(super) fn claim_on(&self, place: Place, lease: Id<Lease>, owner: &Owner) -> Option<Id<Claim>> {
         self.locks.get(place.1?).find_member(lease, owner, |id| self.claims.get(id))
     }
 
-    /// The one claim that an owner has on all these names, if it has any.
+    /// The one claim of an owner on all these names; none if the owner has no claim on any of them.
     fn claim_on_all(
         &self,
         names: &Names,
@@ -85,7 +85,7 @@ impl State {
         Ok(claims[first])
     }
 
-    /// The owner holds the names already: the grant it has, or a stronger one.
+    /// Answers an owner that holds the names already: with the present grant if its mode suffices, else by an upgrade.
     fn acquire_again(&mut self, id: Id<Claim>, acquire: &AcquireLock) -> Result<Answer, Rejection> {
         let claim = self.claims.get(id);
         check_kind(&acquire.names.as_slice()[0], claim.mode, acquire.mode)?;
@@ -100,7 +100,7 @@ impl State {
         self.convert(id, stronger, (acquire.wait, acquire.attended), acquire.request.as_ref())
     }
 
-    /// The owner waits for the names already.
+    /// Answers an owner that waits for the names already.
     fn attach_to_waiter(&mut self, id: Id<Claim>, acquire: &AcquireLock) -> Result<Answer, Rejection> {
         let claim = self.claims.get(id);
         if claim.names != acquire.names || claim.mode != acquire.mode {
@@ -131,7 +131,7 @@ impl State {
             return Ok(self.busy(&acquire.names).into());
         };
         for (_, lock) in places.iter().filter(|_| acquire.mode != Mode::Exclusive) {
-            // They may all come to hold it together.
+            // All of these waiters may come to hold the lock together.
             let members =
                 lock.map(|lock| self.locks.get(lock)).map_or(0, |l| l.holders.len() + l.queue.len());
             self.check(Limit::HoldersPerLock, members as u64 + 1)?;
@@ -142,7 +142,7 @@ impl State {
         Ok(Answer::Made(self.make_claim(acquire, lease, places, false, wait_until)))
     }
 
-    /// What refuses a newcomer, whether or not the names are free.
+    /// Checks that refuse a newcomer, whether or not the names are free.
     #[inline]
     fn check_fresh(
         &self,
@@ -158,7 +158,7 @@ impl State {
             }
         }
         let new = places.iter().filter(|(_, lock)| lock.is_none()).count();
-        // Joining what is there already is never refused for its number, even if the limit was lowered below it.
+        // Joining a lock that exists is never refused for the number of locks, even if the limit was lowered below it.
         if new > 0 {
             self.check(Limit::Locks, (self.locks.len() + new) as u64)?;
         }
@@ -166,9 +166,9 @@ impl State {
         acquire.value.as_ref().map_or(Ok(()), |_| self.check(Limit::ClaimValues, self.claim_values + 1))
     }
 
-    /// Whether this acquire, if it were the next entry and stamped `at`, would certainly be answered `Busy`, so that a
-    /// leader can say so without an entry. False wherever that takes more than a look: if anything is due by then or
-    /// left to settle, if it is a repeat, if its owner has a claim on the names, or if it would be refused.
+    /// Returns true if this acquire, as the next entry and stamped `at`, would certainly be answered `Busy`, so that a
+    /// leader can answer it without an entry. False if finding out takes more than a look: if anything is due by then
+    /// or left to settle, if the acquire is a repeat, if its owner has a claim on the names, or if it would be refused.
     pub fn would_be_busy(&self, acquire: &AcquireLock, at: LogTime) -> bool {
         let waits = self.wait_until(acquire.wait).is_some();
         if waits || self.next_deadline().is_some_and(|next| next <= at.max(self.now)) {
@@ -194,14 +194,14 @@ impl State {
         self.check(Limit::LockDelay, acquire.lock_delay.ms())
     }
 
-    /// Whether a newcomer gets the lock at once: nobody waits, and the holders leave room.
+    /// True if a newcomer gets the lock at once: it has no queue, and its holders leave room.
     fn is_free(&self, (_, lock): Place, mode: Mode) -> bool {
         let Some(lock) = lock.map(|lock| self.locks.get(lock)) else { return !self.is_all_closed() };
         let overtakes = self.planted(Bug::ReaderOvertakesWriter) && mode == Mode::Shared;
         (lock.queue.is_empty() || overtakes) && !self.is_closed(lock) && self.joins(lock, mode)
     }
 
-    /// When a wait that begins now ends; none if the request won't wait.
+    /// Log time at which a wait that begins now ends; none if the request does not wait.
     pub(super) fn wait_until(&self, wait: Wait) -> Option<LogTime> {
         match wait {
             Wait::No => None,

@@ -1,11 +1,11 @@
-//! Who is in the way of a wait: what a search for deadlocks over several groups asks each of them, and the end of a
-//! wait that such a search found hopeless.
+//! Reports the blockers of waits, for a search for deadlocks over several groups, and ends a wait that such a search
+//! found to be hopeless.
 //!
-//! Everything told here is *necessary*: while a grant that is told of stands, the wait told of is not granted. So a
-//! cycle over what several groups tell is a deadlock, however little of the rest is known. Permits are counted one
-//! holder at a time: one that alone leaves too few is told of; several that only together do are not, because any of
-//! them may make room. Not here: searching (`deadlock_search`), and the search within one group (`deadlock`), which
-//! counts them all.
+//! Invariant: every reported edge is *necessary*: while a reported grant stands, the reported wait is not granted. So a
+//! cycle over the reports of several groups is a deadlock, however little of the rest is known. Permits are counted one
+//! holder at a time: a holder that alone leaves too few is reported; several that only together do are not, because any
+//! of them may make room. Not here: searching (`deadlock_search`), and the search within one group (`deadlock`), which
+//! counts all holders together.
 
 use super::State;
 use crate::claim::{Claim, Death};
@@ -19,21 +19,22 @@ use std::collections::{BTreeMap, VecDeque};
 use tollgate_types::{Mode, Name, Revision, Token};
 
 impl State {
-    /// The waits that may be part of a deadlock over several groups, in order of create revision, each with what is in
-    /// its way: those of named owners whose lease is known in several groups, and all that these wait for in turn.
-    /// Looks at no more than `visits_max` claims of such owners, and then at as many that are in the way of what it
-    /// found; what is past that is left out, and `truncated` says so.
+    /// Reports the waits that may be part of a deadlock over several groups, in order of create revision, each with its
+    /// blockers: the waits of named owners whose lease is known in several groups, and all that these wait for in turn.
+    /// Looks at no more than `visits_max` claims of such owners, and then at as many claims in the way of those waits;
+    /// the rest is left out, and `truncated` is set.
     pub fn wait_edges(&self, visits_max: u64) -> WaitEdges {
         let mut survey =
             Survey { state: self, frontier: VecDeque::new(), waits: BTreeMap::new(), left: visits_max };
         let mut truncated = survey.begin().is_none();
-        // What was found is worth following however much was not: a deadlock is one by what is told of it alone.
+        // The waits found so far are worth following however many were not found: a cycle of reported edges is a
+        // deadlock whatever is missing from the report.
         survey.left = visits_max;
         truncated |= survey.go_on().is_none();
         WaitEdges { waits: survey.waits.into_values().flatten().collect(), truncated }
     }
 
-    /// Ends a wait that can never be granted, if it is still the one that was found, and as hopeless.
+    /// Ends a wait that can never be granted, if it is still the wait that the search found, and as hopeless.
     pub(super) fn end_deadlock(&mut self, end: &EndDeadlock) -> Reply {
         self.settle_names(std::slice::from_ref(&end.name));
         let Some(claim) = self.queued_claim(&end.name, end.create_revision) else {
@@ -46,7 +47,7 @@ impl State {
         Reply::Done
     }
 
-    /// Whether the grant with this token keeps out a wait, or one that it stands behind, directly or over others.
+    /// True if the grant with this token keeps out the wait, or keeps out a wait ahead of it, directly or over others.
     fn is_blocked_by(&self, id: Id<Claim>, token: Token) -> bool {
         let mut seen: BTreeMap<Revision, Id<Claim>> =
             BTreeMap::from([(self.claims.get(id).wait_revision(), id)]);
@@ -71,7 +72,7 @@ impl State {
         false
     }
 
-    /// The holder with this token, if it lives and keeps out this wait.
+    /// The holder with this token, if it is alive and keeps out this wait.
     fn living_blocker(&self, lock: &Lock, token: Token, id: Id<Claim>) -> Option<Id<Claim>> {
         let holder = lock.holder(token).filter(|holder| *holder != id && self.is_holding(*holder))?;
         keeps_out(self.claims.get(holder).mode, self.claims.get(id).wanted()).then_some(holder)
@@ -87,11 +88,11 @@ impl State {
     }
 }
 
-/// A walk over the waits, as far as it is allowed to. Its steps give nothing when that is reached.
+/// A walk over the waits, up to a bound. Its steps return none once the bound is reached.
 struct Survey<'a> {
     state: &'a State,
     frontier: VecDeque<Id<Claim>>,
-    /// By create revision; nothing yet for those in the frontier.
+    /// By create revision; none for the waits in the frontier.
     waits: BTreeMap<Revision, Option<BlockedWait>>,
     left: u64,
 }
@@ -102,7 +103,7 @@ impl Survey<'_> {
         Some(())
     }
 
-    /// The waits of owners that may hold something in another group.
+    /// Adds the waits of owners that may hold something in another group.
     fn begin(&mut self) -> Option<()> {
         let state = self.state;
         for lease in state.stubs.values().chain(state.registered.values()) {
@@ -147,8 +148,9 @@ impl Survey<'_> {
         Some(())
     }
 
-    /// Those who stand ahead: the next one, and all that would keep it out once they hold. True if one of them wants
-    /// at least as much: then all that is further on is in its way as well, and is told of with that one.
+    /// Adds the waits ahead in the queue: the next one, and all that would keep this wait out once they hold. Returns
+    /// true if one of them wants a mode at least as strong: then everything further ahead is in the way of that one as
+    /// well, and is reported with it.
     fn look_ahead(
         &mut self,
         id: Id<Claim>,
@@ -173,7 +175,7 @@ impl Survey<'_> {
                 self.add_waits_of(ahead)?;
             }
             if is_at_least(ahead.wanted(), claim.wanted()) {
-                // An upgrade is not in its own way; what it holds is in that of others.
+                // An upgrade is not in its own way; the grant that it stands on is in the way of others.
                 self.tell_grant(id, *other, name, lock, blockers);
                 return Some(true);
             }
@@ -199,8 +201,8 @@ impl Survey<'_> {
         Some(())
     }
 
-    /// Whether a claim holds the name so that it keeps the wait out; tells of it if so. Not of the empty owner's: that
-    /// waits for nothing but its own upgrade, which one group sees by itself.
+    /// Reports a claim if it holds the name so that it keeps the wait out; returns true if so. A grant of the empty
+    /// owner is not reported: that owner waits for nothing but its own upgrade, which one group sees by itself.
     fn tell_grant(
         &self,
         id: Id<Claim>,
@@ -221,7 +223,7 @@ impl Survey<'_> {
         true
     }
 
-    /// What a named owner waits for, it waits for with all it holds.
+    /// Adds the waits of a named owner: while it waits, it keeps all that it holds.
     fn add_waits_of(&mut self, claim: &Claim) -> Option<()> {
         if claim.owner.is_empty() {
             return Some(());
@@ -245,7 +247,7 @@ impl Survey<'_> {
     }
 }
 
-/// Whether one holder alone, in this mode, keeps out somebody who wants that one.
+/// True if one holder alone, in mode `held`, keeps out a claim that wants mode `wanted`.
 fn keeps_out(held: Mode, wanted: Mode) -> bool {
     match (held, wanted) {
         (Mode::Permit { n, .. }, Mode::Permit { n: more, of }) => {
@@ -255,7 +257,7 @@ fn keeps_out(held: Mode, wanted: Mode) -> bool {
     }
 }
 
-/// Whether all that keeps out `less` keeps out this mode too.
+/// True if everything that keeps out mode `less` keeps out `mode` too.
 fn is_at_least(mode: Mode, less: Mode) -> bool {
     match (mode, less) {
         (Mode::Permit { n, .. }, Mode::Permit { n: fewer, .. }) => n >= fewer,

@@ -34,7 +34,7 @@ impl State {
         }
     }
 
-    /// Whether somebody else asked for the claim too, and a cancel with that condition leaves it alone.
+    /// True if others asked for the claim too, and the cancel's `asks_max` makes it leave such a claim alone.
     fn is_wanted_by_more(&self, id: Id<Claim>, cancel: &CancelWait) -> bool {
         let more = cancel.asks_max.is_some_and(|max| self.claims.get(id).asks > max);
         more && !self.planted(Bug::AsksNotCounted)
@@ -60,7 +60,7 @@ impl State {
         Reply::Cancelled
     }
 
-    /// The claim that joined the queue of a name at this revision, and stands there still.
+    /// The claim that joined the queue of a name at this revision, if it still stands there.
     pub(super) fn queued_claim(&self, name: &Name, create_revision: Revision) -> Option<Id<Claim>> {
         let queue = &self.locks.get(self.find_lock(name).1?).queue;
         let keys = [QueueKey::waiter(create_revision), QueueKey::upgrade(create_revision)];
@@ -81,7 +81,7 @@ impl State {
         Reply::Cancelled
     }
 
-    /// `on` is a lock that the canceller says the request is on.
+    /// Cancels the request with a seq; `on` is the lock that the request is on, if the cancel says so.
     fn cancel_seq(&mut self, lease: Id<Lease>, seq: Seq, on: Option<&Name>, cancel: &CancelWait) -> Reply {
         let requests = &self.leases.get(lease).requests;
         if !requests.is_seen(seq) {
@@ -140,7 +140,7 @@ impl State {
         Reply::Cancelled
     }
 
-    /// Ends a wait: the claim, or its upgrade alone if it holds.
+    /// Ends a wait: the claim, or only its upgrade if the claim holds.
     pub(super) fn end_wait(&mut self, id: Id<Claim>, reason: EndReason) {
         let names = self.claims.get(id).names.clone();
         if self.claims.get(id).holds() {
@@ -151,7 +151,7 @@ impl State {
         self.settle_names(names.as_slice());
     }
 
-    /// The grant came first.
+    /// Answers a cancel that came after the grant, which is given back if `release`.
     fn cancel_granted(&mut self, id: Id<Claim>, release: bool) -> Reply {
         if !release {
             return self.claim_reply(id, false);

@@ -55,7 +55,7 @@ impl State {
         self.convert(claims[0], convert.mode, (convert.wait, convert.attended), convert.request.as_ref())
     }
 
-    /// Changes a holder's mode, or lets it wait for that; `attended`: by a caller that stands by.
+    /// Changes a holder's mode, or lets it wait for the new one; `attended`: for a caller that stands by.
     pub(super) fn convert(
         &mut self,
         id: Id<Claim>,
@@ -83,7 +83,7 @@ impl State {
             return Ok(Answer::Has(id));
         }
         if self.may_upgrade(claim, mode) {
-            // It overtakes those in the queue: they may come to wait for an owner that waits for them.
+            // The upgrade overtakes the waits in the queue: they may come to wait for an owner that waits for them.
             let waits = !claim.owner.is_empty() && !self.owner_waits(claim.lease, &claim.owner).is_empty();
             if waits {
                 self.check_deadlock_of_upgrade(id, mode)?;
@@ -99,7 +99,7 @@ impl State {
         Ok(Answer::Claim(id, Part::Convert))
     }
 
-    /// Whether a holder gets a stronger mode at once: no other upgrade waits, and the other holders leave room.
+    /// True if a holder gets a stronger mode at once: no other upgrade waits, and the other holders leave room.
     fn may_upgrade(&self, claim: &Claim, mode: Mode) -> bool {
         claim.locks.as_slice().iter().all(|lock| {
             let lock = self.locks.get(*lock);

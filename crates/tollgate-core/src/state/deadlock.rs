@@ -1,11 +1,11 @@
-//! Finds out whether a request, once queued, could ever be granted.
+//! Decides whether a request, once queued, could ever be granted.
 //!
-//! Imagine the request in its queues, and then that everybody goes on: whoever may be granted is, and whoever waits
-//! for nothing gives back what it holds. If the requester still waits when nothing moves any more, and a cycle leads
-//! from it back to itself, waiting would never end. Counting permits needs no special case: it is what the imagined
-//! grants do.
+//! Imagine the request in its queues, and then that every owner goes on: every wait that may be granted is, and every
+//! owner without a wait gives back what it holds. If the requester still waits when nothing moves any more, and a cycle
+//! leads from it back to itself, the wait would never end. Counting permits needs no special case: the imagined grants
+//! count them.
 //!
-//! Only claims that the request can depend on are looked at, and no more of them than a limit allows.
+//! Invariant: only claims that the request can depend on are looked at, and no more of them than a limit allows.
 
 use super::State;
 use super::settle::Place;
@@ -32,20 +32,20 @@ enum NodeKey {
 struct Node {
     who: (LeaseId, Owner),
     waits: Vec<usize>,
-    /// Waits that are not granted yet, in imagination.
+    /// Number of waits that are not granted yet, in imagination.
     open: usize,
     holds: Vec<(Id<Lock>, Mode)>,
-    /// Whether it gave back all it held, in imagination.
+    /// True once the node gave back all it held, in imagination.
     finished: bool,
 }
 
-/// Somebody in a queue.
+/// A claim in a queue.
 struct Waiter {
     node: usize,
     locks: SmallVec<[Id<Lock>; 1]>,
     key: QueueKey,
     mode: Mode,
-    /// What it holds meanwhile, if it waits for an upgrade.
+    /// Mode that the waiter holds meanwhile, if it waits for an upgrade.
     held: Option<Mode>,
     granted: bool,
 }
@@ -53,16 +53,16 @@ struct Waiter {
 struct Holder {
     node: usize,
     mode: Mode,
-    /// None if it was granted in imagination only: in truth it waits ahead.
+    /// None if the grant is only imagined: in truth the claim waits ahead.
     token: Option<Token>,
 }
 
-/// A lock as the search sees it.
+/// A lock in the search.
 struct Scene {
     held: Held,
     holders: Vec<Holder>,
     queue: BTreeMap<QueueKey, usize>,
-    /// Waiters up to here are in the search.
+    /// Waiters before this place are part of the search.
     seen_until: Option<QueueKey>,
 }
 
@@ -84,11 +84,11 @@ impl State {
         lease: Id<Lease>,
         places: &[Place],
     ) -> Result<(), Rejection> {
-        // Who has nothing yet is in nobody's way.
+        // An owner that has nothing yet is in nobody's way.
         if acquire.owner.is_empty() || !self.owner_has_claims(lease, &acquire.owner) {
             return Ok(());
         }
-        // A name without a lock is free: it is in nobody's way.
+        // A name without a lock is free, and blocks nothing.
         let wish = Wish {
             node: NodeKey::Owner(lease, acquire.owner.clone()),
             who: (acquire.lease, acquire.owner.clone()),
@@ -128,7 +128,7 @@ impl State {
     }
 }
 
-/// Behind everybody who is in the queue.
+/// Revision behind all that are in the queue.
 fn last_revision() -> Revision {
     Revision::new(REVISION_END - 1).expect("below the end")
 }
@@ -148,7 +148,7 @@ struct Search<'a> {
     visits: u64,
 }
 
-/// The requester's own node.
+/// Node of the requester.
 const REQUESTER: usize = 0;
 
 impl<'a> Search<'a> {
@@ -188,12 +188,12 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Whether the search has looked at all that one may.
+    /// True once the search has looked at more than one search may.
     fn is_tired(&self) -> bool {
         self.visits > self.state.limits.deadlock_visits_max
     }
 
-    /// Everybody who may be in the way of a waiter with this place in the queue.
+    /// Adds all claims that may be in the way of a waiter at this place in the queue.
     fn look_at(&mut self, lock: Id<Lock>, until: QueueKey) {
         let state = self.state;
         let record = state.locks.get(lock);
@@ -232,7 +232,7 @@ impl<'a> Search<'a> {
         self.scenes.get_mut(&lock).expect("made with its first waiter").seen_until = Some(until);
     }
 
-    /// The node of a claim, with all it waits for.
+    /// The node of a claim, made with all its waits if it is new.
     fn node_of(&mut self, id: Id<Claim>, claim: &Claim) -> usize {
         let key = node_key(id, claim);
         if let Some(node) = self.keys.get(&key) {
@@ -255,7 +255,7 @@ impl<'a> Search<'a> {
         let waiting = state.owner_waits(lease, owner);
         let mut claims: Vec<&Claim> =
             waiting.iter().filter(|id| state.death(**id).is_none()).map(|id| state.claims.get(*id)).collect();
-        // The order of the list is an accident; that of the queue is not.
+        // The order of the list depends on history; the order of the queue does not.
         claims.sort_by_key(|claim| claim.wait_revision());
         for claim in claims {
             self.add_claim(node, claim);
@@ -356,7 +356,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The shortest way from the requester back to itself, over those who are stuck.
+    /// The shortest path from the requester back to itself, over nodes that are stuck.
     fn cycle(&self) -> Option<Vec<CycleStep>> {
         let mut reached: BTreeMap<usize, CycleEdge> = BTreeMap::new();
         let mut walked: BTreeMap<Id<Lock>, Walked> = BTreeMap::new();
@@ -387,8 +387,8 @@ impl<'a> Search<'a> {
         steps
     }
 
-    /// Whom a stuck node waits for, but for those whom an earlier look at the same lock has shown already: they are
-    /// reached, and by no longer way.
+    /// Edges from a stuck node to the nodes that it waits for, except those that an earlier look at the same lock has
+    /// returned: they are reached already, by a path that is no longer.
     fn edges(&self, from: usize, walked: &mut BTreeMap<Id<Lock>, Walked>) -> Vec<CycleEdge> {
         let mut edges = Vec::new();
         for &index in self.nodes[from].waits.iter().filter(|index| !self.waiters[**index].granted) {
@@ -401,7 +401,7 @@ impl<'a> Search<'a> {
                     let in_the_way = stuck.filter(|holder| !waiter.mode.compatible(holder.mode));
                     let others = in_the_way.clone().filter(|holder| holder.node != from);
                     edges.extend(others.map(|holder| edge(holder.node, holder.token)));
-                    // Who holds the lock itself has not seen all that another waiter in this mode would.
+                    // A node that holds the lock itself has left itself out, and another waiter in this mode would not.
                     if in_the_way.clone().all(|holder| holder.node != from) {
                         walked.modes.push(waiter.mode);
                     }
@@ -429,16 +429,16 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What the walk along the cycle has seen of one lock.
+/// Parts of one lock that the walk along the cycle has returned.
 #[derive(Default)]
 struct Walked {
-    /// The modes for which all holders in the way were shown.
+    /// Modes for which all holders in the way were returned.
     modes: Vec<Mode>,
-    /// Waiters before this place were shown.
+    /// Place in the queue before which all waiters were returned.
     queue_until: Option<QueueKey>,
 }
 
-/// One node in another's way.
+/// Edge from a waiting node to a node in its way.
 struct CycleEdge {
     from: usize,
     to: usize,

@@ -11,8 +11,8 @@ use crate::slab::Id;
 use tollgate_types::{LogTime, Name, Names, Reason, Revision};
 
 impl State {
-    /// Ends a claim in all its names, at one revision. `due` is when the end was due, from which a lock-delay counts.
-    /// The caller settles the names, or leaves them for later.
+    /// Ends a claim on all its names, at one revision. `due` is the log time at which the end was due, from which a
+    /// lock-delay counts. The caller settles the names, or leaves them for later.
     pub(super) fn end_claim(
         &mut self,
         id: Id<Claim>,
@@ -56,8 +56,8 @@ impl State {
         (claim.names, claim.locks)
     }
 
-    /// Gives back some of a holder's names; it keeps the others. A pending upgrade ends first: it is for all of them,
-    /// and granted for the rest it would tell its caller of names that others may hold by then.
+    /// Gives back some of a holder's names; the holder keeps the others. A pending upgrade ends first: it is for all of
+    /// the names, and if it were granted for the rest, its caller would be told of names that others may hold by then.
     pub(super) fn give_back(&mut self, id: Id<Claim>, given: &[Name], reason: EndReason, note: &Reason) {
         if self.claims.get(id).upgrade.is_some() && !self.planted(Bug::UpgradeSurvivesLostName) {
             self.end_upgrade(id, reason);
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// Ends a holder's wait for a stronger mode; it holds what it held.
+    /// Ends a holder's wait for a stronger mode; its grant stays as it is.
     pub(super) fn end_upgrade(&mut self, id: Id<Claim>, reason: EndReason) {
         self.scratch.cost += 1;
         self.note_upgrade_end(id, reason);
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// Takes a claim that is out of the queue off one lock.
+    /// Removes a claim that is out of the queue from one lock.
     fn leave_lock(&mut self, claim: &Claim, lock: Id<Lock>) {
         let record = self.locks.get_mut(lock);
         if let Some(token) = claim.token {
@@ -114,7 +114,7 @@ impl State {
         record.forget_member(claim.lease, &claim.owner);
     }
 
-    /// Takes a claim out of its lease's list. What the lease keeps for its requests becomes how it ended.
+    /// Removes a claim from its lease's list. The requests that the claim answered keep its end as their outcome.
     fn unlink(&mut self, claim: &Claim, reason: EndReason) {
         if let Some(older) = claim.older {
             self.claims.get_mut(older).younger = claim.younger;
@@ -158,7 +158,7 @@ impl State {
         self.scratch.events_from.get_or_insert(revision);
     }
 
-    /// Closes a lock whose holder may still believe that it holds.
+    /// Starts the lock-delay of a lock whose former holder may still believe that it holds.
     fn close_after(&mut self, claim: &Claim, lock: Id<Lock>, reason: EndReason, due: LogTime) {
         let involuntary = reason.is_involuntary() || self.planted(Bug::LockDelayAfterRelease);
         if !claim.holds() || !involuntary || claim.lock_delay().ms() == 0 {
@@ -168,7 +168,7 @@ impl State {
         self.close_until(lock, due.after(claim.lock_delay()));
     }
 
-    /// Keeps a lock closed at least so long.
+    /// Keeps a lock closed at least until the log time `until`.
     pub(super) fn close_until(&mut self, lock: Id<Lock>, until: LogTime) {
         let present = self.locks.get(lock).closure.map(|closure| self.closures.get(closure).until);
         if until <= self.now || present.is_some_and(|present| present >= until) {

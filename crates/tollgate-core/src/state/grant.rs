@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tollgate_types::{DurationMs, LogTime, Mode, Name, Names, Reason, Revision, Token};
 
 impl State {
-    /// A new claim: holding if `granted`, else in the queues until `wait_until`.
+    /// Makes a new claim: holding if `granted`, else in the queues until `wait_until`.
     pub(super) fn make_claim(
         &mut self,
         acquire: &AcquireLock,
@@ -66,7 +66,7 @@ impl State {
         if max_hold.ms() == 0 { LogTime::NEVER } else { self.now.after(max_hold) }
     }
 
-    /// The locks of a request, made where there are none.
+    /// The locks of a request, created where they don't exist.
     fn locks_for(&mut self, acquire: &AcquireLock, places: &[Place]) -> Locks {
         let kind = Kind::of(acquire.mode);
         if let (Names::One(name), [place]) = (&acquire.names, places) {
@@ -90,7 +90,7 @@ impl State {
         lock
     }
 
-    /// Puts a claim into every table. Its locks exist, and it is the youngest of its lease.
+    /// Adds a claim to every table. Its locks exist, and it is the youngest of its lease.
     #[inline]
     pub(super) fn insert_claim(&mut self, mut claim: Claim) -> Id<Claim> {
         let lease_id = claim.lease;
@@ -121,7 +121,7 @@ impl State {
         id
     }
 
-    /// Sets the deadlines that a claim has now.
+    /// Sets the present deadlines of a claim.
     pub(super) fn start_timers(&mut self, id: Id<Claim>) {
         let claim = self.claims.get(id);
         for (at, revision) in timers(claim).into_iter().flatten() {
@@ -193,7 +193,7 @@ impl State {
         self.note_granted(id, waited_since);
     }
 
-    /// Gives a holder another mode: with a new token, or with the one it has. `prev` is what it was, for the event.
+    /// Changes a holder's mode: with a new token, or with the present one. `prev` is the state before, for the event.
     pub(super) fn change_mode(&mut self, id: Id<Claim>, mode: Mode, new_token: bool, prev: ClaimState) {
         let revision = self.bump();
         let before = self.claims.get(id);
@@ -247,8 +247,8 @@ impl State {
         self.note_mode(id);
     }
 
-    /// While all names are closed, those that somebody waits for are closed each by itself as well: so each is settled
-    /// when that time is over, in bounded steps.
+    /// While all names are closed, gives each name of a waiter a closure of its own: so each is settled when that time
+    /// is over, in bounded steps.
     fn close_with_all(&mut self, id: Id<Claim>) {
         if self.closed_until > self.now {
             for lock in self.claims.get(id).locks.clone().as_slice() {
@@ -257,7 +257,7 @@ impl State {
         }
     }
 
-    /// Takes a claim out of the queues of its names.
+    /// Removes a claim from the queues of its names.
     pub(super) fn leave_queues(&mut self, id: Id<Claim>) {
         let claim = self.claims.get(id);
         let key = claim.queue_key();
@@ -267,7 +267,7 @@ impl State {
         self.uncount_wait(id);
     }
 
-    /// Ends the pending upgrade of a claim that is out of the queues already.
+    /// Removes the pending upgrade of a claim that is out of the queues already.
     pub(super) fn take_upgrade(&mut self, id: Id<Claim>) -> Upgrade {
         let upgrade = self.claims.get_mut(id).upgrade.take().expect("the caller saw an upgrade");
         self.claim_deadlines.remove(&(upgrade.wait_until, upgrade.queued_at));
@@ -280,7 +280,7 @@ impl State {
         self.scratch.resolved.push(Resolution { create_revision, lease, owner, outcome });
     }
 
-    /// One event per name of a claim that stays, at the present revision.
+    /// Emits one event per name of a claim that stays, at the present revision.
     pub(super) fn emit_claim(
         &mut self,
         id: Id<Claim>,
@@ -296,7 +296,7 @@ impl State {
     }
 }
 
-/// The deadlines of a claim, each with the revision by which it is known.
+/// The deadlines of a claim, each with the revision that identifies it.
 pub(super) fn timers(claim: &Claim) -> [Option<(LogTime, Revision)>; 2] {
     let own = (claim.until != LogTime::NEVER).then_some((claim.until, claim.create_revision));
     let upgrade = claim.upgrade.as_ref().filter(|upgrade| upgrade.wait_until != LogTime::NEVER);

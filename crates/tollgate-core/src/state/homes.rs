@@ -1,7 +1,9 @@
-//! The home of a lease: knows which groups have a stub of it, and owes them word of its end until each has answered.
+//! The home of a lease: knows the groups that have a stub of the lease, and owes each of them notice of the lease's end
+//! until it has answered.
 //!
-//! A group is registered only while the lease lives, and what it is owed is part of the state: so no stub that was ever
-//! confirmed can outlive its lease unnoticed. Not here: the stubs themselves (`stubs`), and who carries the messages.
+//! Invariant: a group is registered only while the lease lives, and the notices owed are part of the state: so no stub
+//! that was ever confirmed can outlive its lease unnoticed. Not here: the stubs themselves (`stubs`), and sending the
+//! messages.
 
 use super::State;
 use crate::command::{AckLeaseEnd, RegisterStub};
@@ -14,7 +16,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tollgate_types::{GroupId, LeaseId, Limit, Revision};
 
-/// In how many groups one lease may have stubs.
+/// Most groups in which one lease may have stubs.
 pub const STUB_GROUPS_MAX: usize = 1_024;
 
 impl State {
@@ -48,7 +50,7 @@ impl State {
         let mut groups = groups.to_vec();
         groups.insert(place, group);
         if first {
-            // What is owed for the leases that have ended must not grow without end while a group does not answer.
+            // The notices owed for ended leases must not grow without bound while a group does not answer.
             self.check(Limit::Leases, (self.registered.len() + self.unacked.len()) as u64 + 1)?;
             self.registered.insert(self.leases.get(id).incarnation, id);
         }
@@ -56,7 +58,7 @@ impl State {
         Ok(())
     }
 
-    /// The first step of taking an ended lease apart: the groups with stubs of it are owed word of its end.
+    /// First step of reaping an ended lease: records that the groups with stubs of it are owed notice of its end.
     pub(super) fn owe_ends(&mut self, id: Id<Lease>) {
         let lease = self.leases.get(id);
         if lease.groups().is_empty() {
@@ -94,8 +96,8 @@ impl State {
         Reply::Done
     }
 
-    /// Who must be told of which lease's end, in order of (lease, incarnation, group), from the first after `after`:
-    /// at most `limit`.
+    /// Returns the groups that must be told of a lease's end, in order of (lease, incarnation, group), from the first
+    /// after `after`: at most `limit`.
     pub fn unacked_ends(&self, after: Option<(LeaseId, Revision, GroupId)>, limit: usize) -> Vec<UnackedEnd> {
         let from =
             after.map_or(Bound::Unbounded, |(lease, incarnation, _)| Bound::Included((lease, incarnation)));
@@ -118,14 +120,14 @@ impl State {
         ends
     }
 
-    /// How many leases have ended while some group has yet to answer.
+    /// Returns the number of ended leases that some group has yet to acknowledge.
     pub fn unacked_count(&self) -> u64 {
         self.unacked.len() as u64
     }
 
-    /// Whether this lease lives, asked by a group that has a stub of it. False counts as ended, so it must be asked of
-    /// the group that the lease's slot belongs to, by a linearizable read. True where this group has a stub of it too:
-    /// then it is not for this group to say.
+    /// Returns true if this lease lives; asked for a group that has a stub of it. False counts as ended, so the
+    /// question must go to the group that serves the lease's slot, by a linearizable read. True if this group has a
+    /// stub of it too: then the decision is not this group's.
     pub fn lease_lives(&self, lease: LeaseId, incarnation: Revision) -> bool {
         self.find_lease(lease).is_some_and(|id| self.leases.get(id).home_incarnation() == incarnation)
     }

@@ -12,28 +12,28 @@ use crate::requests::{Kept, KeptFor, Outcome, Part};
 use crate::slab::Id;
 use tollgate_types::{LeaseId, Limit, Names, REVISION_END, Seq, SeqRanges};
 
-/// The highest seq that there is.
+/// The highest possible seq.
 pub(super) const SEQ_MAX: u64 = REVISION_END - 1;
 
 /// A request for which a command runs.
 pub(super) struct Asked<'a> {
     pub(super) lease: Id<Lease>,
-    /// None if its caller numbers nothing.
+    /// None if the caller does not number its requests.
     pub(super) request: Option<&'a Request>,
     /// The names whose holders a busy answer lists.
     names: Option<&'a Names>,
-    /// Whether its caller stands by while it waits.
+    /// True if the caller stands by while it waits.
     attended: bool,
     subject: Subject,
 }
 
-/// What a command has to say once it ran.
+/// Result of a command.
 pub(super) enum Answer {
-    /// A claim that it made, which carries its seq already.
+    /// A claim that the command made, which carries the request's seq already.
     Made(Id<Claim>),
-    /// A claim that it found held, or made weaker: the answer is what the claim is, until it ends.
+    /// A claim that the command found held, or made weaker: the reply is the claim's state, until it ends.
     Has(Id<Claim>),
-    /// A claim that it changed, or now waits for too: the answer is what the claim is.
+    /// A claim that the command changed, or now waits for too: the reply is the claim's state.
     Claim(Id<Claim>, Part),
     /// Anything else.
     Reply(Reply),
@@ -59,8 +59,8 @@ impl State {
         (!self.is_past(lease.deadline)).then_some((found, lease))
     }
 
-    /// The lease on which a command may put something: it has not ended and, if it lives in another group, that group
-    /// knows of this one.
+    /// The lease, if a command may attach claims or registers to it: it has not ended and, if it lives in another
+    /// group, that group has registered this one.
     #[inline]
     pub(super) fn living_lease(&self, lease: LeaseId) -> Result<Id<Lease>, Rejection> {
         let (id, record) = self.find_living(lease).ok_or(Rejection::LeaseNotFound { lease })?;
@@ -90,7 +90,7 @@ impl State {
         Ok(asked)
     }
 
-    /// What a request is about, by the rules in force.
+    /// The content of a request, by the rules in force.
     fn subject(&mut self, request: &Request, asks: &Asks<'_>) -> Subject {
         let names = match &request.scope {
             _ if !self.knows_requests() => return Subject::UNKNOWN,
@@ -115,7 +115,7 @@ impl State {
             return Err(Reply::Rejected(Rejection::SeqReused { seq: request.seq }));
         }
         if let Some(Kept::Claim { claim, .. }) = self.leases.get(lease).requests.get(request.seq) {
-            // A repeat that names other locks must not be told of a claim that is dead.
+            // A repeat that names other locks must not be answered with a claim that is dead.
             let names = self.claims.get(claim).names.clone();
             self.settle_names(names.as_slice());
         }
@@ -126,8 +126,8 @@ impl State {
         self.room_for_one(lease).map_err(Reply::Rejected)
     }
 
-    /// From where on no seq of a lease was used, in any group. Asked of its home: others have seen only what came to
-    /// them.
+    /// The first seq of a lease that no request has used, in any group. Only the lease's home knows: other groups have
+    /// seen only the requests that came to them.
     pub(super) fn next_seq(&self, lease: Id<Lease>) -> Seq {
         let lease = self.leases.get(lease);
         let used = u64::from(!self.planted(Bug::NextSeqIsUsed));
@@ -149,7 +149,7 @@ impl State {
         Ok(())
     }
 
-    /// The answer to a request seen before.
+    /// The reply to a request that was seen before.
     fn repeat(&self, lease: Id<Lease>, seq: Seq, names: Option<&Names>) -> Option<Reply> {
         let requests = &self.leases.get(lease).requests;
         if !requests.is_seen(seq) || self.planted(Bug::RepeatRunsAgain) {
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// Notes on the claim that answers a repeat that it was asked for again.
+    /// Counts a repeat on the claim that answers it.
     fn count_repeat(&mut self, lease: Id<Lease>, seq: Seq, attended: bool) {
         if let Some(Kept::Claim { claim, part }) = self.leases.get(lease).requests.get(seq) {
             let waits = self.seq_waits(claim, part, seq);
@@ -173,14 +173,14 @@ impl State {
         }
     }
 
-    /// Whether a request is certainly new and would be let through by `begin`.
+    /// True if a request is certainly new and would be let through by `begin`.
     pub(super) fn would_run(&self, lease: Id<Lease>, request: &Request) -> bool {
         let (requests, acked) = (&self.leases.get(lease).requests, &request.acked);
         let seen = requests.is_seen(request.seq) || acked.contains(request.seq);
         !seen && requests.too_scattered(acked, self.open_max()).is_none() && self.room_for_one(lease).is_ok()
     }
 
-    /// How many requests of a lease can be open at once: those in flight, and those that wait.
+    /// Most requests of a lease that can be open at once: those in flight, and those that wait.
     fn open_max(&self) -> u64 {
         self.limits.ops_in_flight_per_lease_max + self.limits.waits_per_lease_max
     }
@@ -192,13 +192,14 @@ impl State {
         self.check(Limit::OpsInFlightPerLease, in_flight + 1)
     }
 
-    /// Refuses to let one more request wait. One without a seq leaves nothing behind.
+    /// Refuses one more waiting request if the lease has no room. A request without a seq is not counted: nothing of it
+    /// is kept.
     pub(super) fn room_to_wait(&self, lease: Id<Lease>, request: Option<&Request>) -> Result<(), Rejection> {
         let waits = self.leases.get(lease).requests.waits();
         request.map_or(Ok(()), |_| self.check(Limit::WaitsPerLease, waits + 1))
     }
 
-    /// Keeps what answers a repeat, and answers.
+    /// Keeps the answer for repeats, and returns it.
     pub(super) fn finish(&mut self, asked: Asked<'_>, result: Result<Answer, Rejection>) -> Reply {
         let Asked { lease, request, attended, subject, .. } = asked;
         let seq = request.map(|request| request.seq);
@@ -213,7 +214,7 @@ impl State {
             Ok(Answer::Has(claim)) => {
                 self.claims.get_mut(claim).asked(attended, false);
                 if let Some(seq) = seq {
-                    // As a Convert that was granted: it never waits, and a cancel of it releases nothing.
+                    // Kept like a Convert that was granted: it never waits, and a cancel of it releases nothing.
                     self.claims.get_mut(claim).seqs.push((seq, Part::Convert));
                     self.keep_claim(claim, seq, Part::Convert, subject, false);
                 }
@@ -239,14 +240,14 @@ impl State {
         reply
     }
 
-    /// Has the claim's lease find it by a seq.
+    /// Records in the claim's lease that the claim answers a seq.
     fn keep_claim(&mut self, claim: Id<Claim>, seq: Seq, part: Part, subject: Subject, waited: bool) {
         let kept = KeptFor { seq, kept: Kept::Claim { claim, part }, subject, waited };
         let lease = self.claims.get(claim).lease;
         self.leases.get_mut(lease).requests.keep_for(kept);
     }
 
-    /// Notes on the claim who asked for it.
+    /// Records on the claim that a request asked for it.
     fn attach(&mut self, id: Id<Claim>, part: Part, seq: Option<Seq>) {
         let claim = self.claims.get_mut(id);
         match (&mut claim.upgrade, part, seq) {
@@ -257,7 +258,8 @@ impl State {
         }
     }
 
-    /// Whether the wait that a request began still goes on. A Convert that was granted has none, though another may.
+    /// True while the wait that a request began goes on. A Convert that was granted has no wait, though another Convert
+    /// of the claim may.
     pub(super) fn seq_waits(&self, id: Id<Claim>, part: Part, seq: Seq) -> bool {
         let claim = self.claims.get(id);
         match part {
@@ -266,7 +268,7 @@ impl State {
         }
     }
 
-    /// What a claim is now, as the answer to a request that waits on it, or that has it.
+    /// The state of a claim as the reply to a request: `Queued` if the request waits for it, else `Acquired`.
     pub(super) fn claim_reply(&self, id: Id<Claim>, waits: bool) -> Reply {
         let claim = self.claims.get(id);
         if waits {
@@ -277,7 +279,7 @@ impl State {
         Reply::Acquired { token, create_revision: claim.create_revision, mode: claim.mode }
     }
 
-    /// What was kept, as an answer. `names` are those whose holders a busy answer lists.
+    /// The reply for a kept outcome. `names` are the names whose holders a busy reply lists.
     pub(super) fn outcome_reply(&self, seq: Seq, outcome: Outcome, names: Option<&Names>) -> Reply {
         match outcome {
             Outcome::Acquired { token, create_revision, mode } => {
@@ -297,7 +299,7 @@ impl State {
     }
 }
 
-/// The rejection of something that a limit forbids.
+/// The rejection of a request that exceeds a limit.
 pub(super) fn over(limit: Limit, max: u64, got: u64) -> Rejection {
     Rejection::LimitExceeded { limit, max, got }
 }

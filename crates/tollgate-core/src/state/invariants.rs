@@ -1,4 +1,4 @@
-//! What must be true after every entry. Tests check it each time; loading a snapshot checks it once.
+//! Invariants that hold after every entry. Tests check them each time; loading a snapshot checks them once.
 
 use super::State;
 use super::grant::timers;
@@ -14,7 +14,7 @@ use crate::slab::Id;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_types::{LogTime, Owner, Revision};
 
-/// Fails with a sentence unless the condition holds.
+/// Returns an error with a sentence unless the condition holds.
 macro_rules! must {
     ($condition:expr, $($says:tt)*) => {
         if !$condition {
@@ -26,9 +26,9 @@ macro_rules! must {
 type Checked = Result<(), String>;
 
 impl State {
-    /// Panics, saying what is wrong, if the state contradicts itself: P1 (exclusion), P2 (tokens), P8 and P9 (nobody
-    /// who could be granted waits), P14 (nothing is here that another group serves), and every derived table against
-    /// the records.
+    /// Panics, saying what is wrong, if the state contradicts itself: P1 (exclusion), P2 (tokens), P8 and P9 (no waiter
+    /// that could be granted still waits), P14 (no names, keys or leases of other groups are here), and every derived
+    /// table against the records.
     pub fn assert_invariants(&self) {
         if let Err(broken) = self.check_invariants() {
             panic!("invariant broken at revision {}: {broken}", self.revision);
@@ -111,7 +111,7 @@ impl State {
         Ok(())
     }
 
-    /// P1: every holder goes with all the others.
+    /// P1: every holder is compatible with all the others.
     fn check_exclusion(&self, lock: &Lock) -> Checked {
         let mut held = Held::default();
         for (_, claim) in &lock.holders {
@@ -144,7 +144,7 @@ impl State {
         Ok(())
     }
 
-    /// P8 and P9: once nothing is left to reap, whoever is first in line is first for a reason.
+    /// P8 and P9: once nothing is left to reap, a claim that is first in line can't be granted yet.
     fn check_nobody_forgotten(&self, lock: &Lock) -> Checked {
         if let Some((_, first)) = lock.queue.first_key_value() {
             let claim = self.claims.get(*first);
@@ -185,7 +185,7 @@ impl State {
         Ok(())
     }
 
-    /// Stubs and homes: what is owed to whom, and the tables by which the leader finds it.
+    /// Stubs and homes: the notices owed to groups, and the tables by which the leader finds them.
     fn check_homes(&self) -> Checked {
         let (mut stubs, mut pending, mut registered) = (0, 0, 0);
         for (id, lease) in self.leases.iter() {

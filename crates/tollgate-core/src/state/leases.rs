@@ -1,4 +1,4 @@
-//! Leases: grant, renew, revoke. Their ends are time's business (`work`).
+//! Leases: grant, renew, revoke. Not here: their ends, which time brings (`work`).
 
 use super::State;
 use super::identity::SEQ_MAX;
@@ -69,7 +69,7 @@ impl State {
         self.find_lease(id)
     }
 
-    /// The same client grants a living id again: a renewal that may change the terms.
+    /// Grants a living lease again to the same client: a renewal that may change the terms.
     fn grant_again(&mut self, id: Id<Lease>, grant: &GrantLease) -> Reply {
         if !self.is_same_client(&self.leases.get(id).client_id, &grant.client_id) {
             return Reply::Rejected(Rejection::LeaseTaken { lease: self.leases.get(id).id });
@@ -83,14 +83,15 @@ impl State {
         self.lease_granted(id, true)
     }
 
-    /// Who says nothing of itself is nobody's double.
+    /// True if both ids name the same client. From version 2 on, an empty client id is equal to none, not even to
+    /// another empty one.
     fn is_same_client(&self, one: &ClientId, other: &ClientId) -> bool {
         let silent = one.is_empty() && self.knows_requests() && !self.planted(Bug::EmptyClientIdsEqual);
         one == other && !silent
     }
 
-    /// A program that starts again with the lease of the one before must not use a seq that only another group has
-    /// seen.
+    /// Moves the lease's next seq past those that only other groups may have seen, because a program that starts again
+    /// with the lease of its predecessor must not use such a seq.
     fn pass_over_seqs_of_other_groups(&mut self, id: Id<Lease>) {
         let elsewhere = !self.leases.get(id).groups().is_empty() && self.knows_requests();
         if elsewhere && !self.planted(Bug::SeqsElsewhereForgotten) {
@@ -111,7 +112,8 @@ impl State {
         }
     }
 
-    /// Puts a lease into every table. An older one with its id, ended and not reaped yet, is no longer found by it.
+    /// Adds a lease to every table. An older lease with the same id, ended and not reaped yet, is no longer found by
+    /// it.
     pub(super) fn insert_lease(&mut self, lease: Lease) -> Id<Lease> {
         let (lease_id, hash) = (lease.id, hash_number(lease.id.get()));
         let (deadline, incarnation) = (lease.deadline, lease.incarnation);
@@ -125,7 +127,7 @@ impl State {
         id
     }
 
-    /// Takes an ended lease with nothing left on it out of every table.
+    /// Removes an ended lease, with nothing left on it, from every table.
     pub(super) fn forget_lease(&mut self, id: Id<Lease>) {
         self.note_lease_end(id);
         let lease = self.leases.remove(id);
@@ -134,7 +136,7 @@ impl State {
         self.forget_stub(lease.id, id);
         let (incarnation, reason) = (lease.home_incarnation(), lease.end_reason);
         self.scratch.ended_leases.push(EndedLease { lease: lease.id, incarnation, reason });
-        // Not found: its id has been granted again.
+        // Not found if the id has been granted again.
         self.lease_ids.remove(hash_number(lease.id.get()), id);
     }
 
@@ -183,7 +185,7 @@ impl State {
         }
     }
 
-    /// Ends a lease by making it due now; `work` takes it apart in bounded steps.
+    /// Ends a lease by making it due now; `work` reaps it in bounded steps.
     pub(super) fn revoke_lease(&mut self, revoke: &RevokeLease) -> Reply {
         let Some(id) = self.find_lease(revoke.lease) else {
             return Reply::Rejected(Rejection::LeaseNotFound { lease: revoke.lease });
@@ -203,7 +205,7 @@ impl State {
         Reply::LeaseRevoked
     }
 
-    /// Makes a lease due. Whoever asks for anything from here on finds it ended.
+    /// Makes a lease due. From here on every command and read finds it ended.
     pub(super) fn end_lease_now(&mut self, id: Id<Lease>, reason: EndReason) {
         self.leases.get_mut(id).end_reason = reason;
         self.set_deadline(id, self.now);
@@ -211,7 +213,7 @@ impl State {
         self.scratch.moment += 1;
     }
 
-    /// Refuses what only a lease's home can do.
+    /// Refuses a command that only a lease's home can run.
     fn check_home(&self, id: Id<Lease>) -> Result<(), Rejection> {
         let lease = self.leases.get(id);
         lease.stub().map_or(Ok(()), |stub| Err(Rejection::NotHome { lease: lease.id, home: stub.home }))

@@ -1,7 +1,7 @@
-//! Takes notes of what happens to locks and leases, for people to read.
+//! Takes notes of events in the life of locks and leases, for people to read.
 //!
-//! Invariant: without [`Noting::All`] nothing is copied but what is lost, so that noting costs nothing where locks
-//! change hands as they should. Not here: what a note is (`note`).
+//! Invariant: without [`Noting::All`] nothing but losses is copied, so that noting costs nothing where locks change
+//! hands as they should. Not here: the notes themselves (`note`).
 
 use super::State;
 use crate::claim::Claim;
@@ -19,18 +19,18 @@ pub(super) struct Notes {
 }
 
 impl State {
-    /// Says what to take notes of from here on. Not part of the state: each replica does as it likes.
+    /// Selects the notes to take from here on. The selection is not part of the state: each replica may have its own.
     pub fn take_notes_of(&mut self, noting: Noting) {
         self.notes.noting = noting;
     }
 
-    /// The notes since the last time, in the order in which things happened. Between two entries no more than one entry
-    /// does are there.
+    /// Returns the notes since the last call, in the order of the events. If called after every entry, it returns no
+    /// more than one entry makes.
     pub fn notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes.taken)
     }
 
-    /// A claim was made: it holds, or waits.
+    /// Notes that a claim was made: it holds, or waits.
     pub(super) fn note_made(&mut self, id: Id<Claim>) {
         if self.notes.noting == Noting::All {
             let claim = self.claims.get(id);
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// A waiter was granted that had waited since then.
+    /// Notes that a waiter was granted, which had waited since `since`.
     pub(super) fn note_granted(&mut self, id: Id<Claim>, since: LogTime) {
         if self.notes.noting == Noting::All {
             let claim = self.claims.get(id);
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// A holder has another mode, or waits for one.
+    /// Notes that a holder has another mode, or waits for one.
     pub(super) fn note_mode(&mut self, id: Id<Claim>) {
         if self.notes.noting == Noting::All {
             let claim = self.claims.get(id);
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// A claim is about to end.
+    /// Notes that a claim is about to end.
     pub(super) fn note_end(&mut self, id: Id<Claim>, reason: EndReason, why: &Reason) {
         if self.notes.noting != Noting::Nothing {
             let claim = self.claims.get(id);
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// A holder is about to lose some of its names.
+    /// Notes that a holder is about to lose some of its names.
     pub(super) fn note_given_back(&mut self, id: Id<Claim>, names: &[Name], reason: EndReason, why: &Reason) {
         if self.notes.noting != Noting::Nothing {
             let claim = self.claims.get(id);
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// A holder's wait for a stronger mode is about to end.
+    /// Notes that a holder's wait for a stronger mode is about to end.
     pub(super) fn note_upgrade_end(&mut self, id: Id<Claim>, reason: EndReason) {
         if self.notes.noting == Noting::All || self.notes.noting != Noting::Nothing && is_deadlock(reason) {
             let claim = self.claims.get(id);
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// A command was answered: note if it was refused for a deadlock.
+    /// Notes that a command was refused, if it was for a deadlock.
     pub(super) fn note_refusal(&mut self, reply: &Reply) {
         if self.notes.noting == Noting::Nothing {
             return;
@@ -118,7 +118,7 @@ impl State {
         self.notes.taken.push(note);
     }
 
-    /// An ended lease is about to be forgotten. That of another group is noted there.
+    /// Notes that an ended lease is about to be forgotten. The end of a stub is not noted: the lease's home notes it.
     pub(super) fn note_lease_end(&mut self, id: Id<Lease>) {
         let lease = self.leases.get(id);
         let noted = match self.notes.noting {
@@ -144,7 +144,7 @@ impl State {
         }
     }
 
-    /// Whether the end of a claim is noted: of a loss in any case.
+    /// True if the end of a claim is to be noted; always for losses and deadlocks.
     fn is_noted(&self, claim: &Claim, reason: EndReason) -> bool {
         let lost = claim.holds() && reason.is_involuntary();
         self.notes.noting == Noting::All || lost || is_deadlock(reason)

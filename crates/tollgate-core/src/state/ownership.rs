@@ -1,4 +1,4 @@
-//! Keeps count of what named owners have, for leases with too many claims to walk (`owners`).
+//! Counts the claims of named owners, for leases with too many claims to walk (`owners`).
 
 use super::State;
 use crate::claim::Claim;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tollgate_types::Owner;
 
 impl State {
-    /// Whether a named owner holds or awaits anything.
+    /// True if a named owner holds or awaits anything.
     pub(super) fn owner_has_claims(&self, lease: Id<Lease>, owner: &Owner) -> bool {
         let record = self.leases.get(lease);
         if record.counted {
@@ -18,7 +18,7 @@ impl State {
         self.claims_of(lease).any(|(_, claim)| claim.owner == *owner)
     }
 
-    /// What a named owner waits for.
+    /// The claims with which a named owner waits.
     pub(super) fn owner_waits(&self, lease: Id<Lease>, owner: &Owner) -> SmallVec<[Id<Claim>; 4]> {
         let record = self.leases.get(lease);
         if record.counted {
@@ -41,7 +41,7 @@ impl State {
         })
     }
 
-    /// A claim was added to its lease's list.
+    /// Counts a claim that was added to its lease's list.
     pub(super) fn count_claim(&mut self, id: Id<Claim>) {
         let claim = self.claims.get(id);
         let lease = self.leases.get(claim.lease);
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// The hash under which a claim's owner is counted, if it is.
+    /// The hash under which a claim's owner is counted; none if it is not counted.
     pub(super) fn counted_hash(&self, claim: &Claim) -> Option<u64> {
         let lease = self.leases.get(claim.lease);
         let counted = lease.counted && !claim.owner.is_empty();

@@ -1,8 +1,8 @@
-//! Which commands are for this group: those whose slots the group map gives to it (P14).
+//! Refuses commands for other groups: a group serves the slots that the group map gives to it (P14).
 //!
-//! Looked at before anything else is done with a command, so that one for another group leaves no trace here but that
-//! time passed. Not here: commands about a lease whose home is elsewhere (`leases`, `homes`): what this group has of it
-//! is a stub, and that says where the home is.
+//! Invariant: placement is checked before anything else is done with a command, so that a command for another group
+//! leaves no trace here except that time passed. Not here: commands about a lease whose home is another group
+//! (`leases`, `homes`): this group has a stub of such a lease, which names the home.
 
 use super::State;
 use crate::command::{CancelTarget, Command, GrantLease, LeaseChoice};
@@ -11,11 +11,11 @@ use crate::reply::Rejection;
 use std::sync::Arc;
 use tollgate_types::{GroupId, GroupMap, Key, Name, Slot};
 
-/// A group's own number, and the map that says what is its.
+/// The group's id, and the group map that says which slots are its own.
 pub(super) struct Placement {
     group: GroupId,
     map: Arc<GroupMap>,
-    /// The map has no other group: nothing needs to be hashed.
+    /// True if the map has no other group: no name needs to be hashed.
     serves_all: bool,
 }
 
@@ -33,7 +33,7 @@ impl Placement {
         &self.map
     }
 
-    /// Whether the group serves everything in these slots. They are not even computed if it serves all.
+    /// Refuses slots that another group serves. The slots are not even computed if this group serves all.
     fn check(&self, mut slots: impl Iterator<Item = Slot>) -> Result<(), Rejection> {
         if self.serves_all {
             return Ok(());
@@ -49,17 +49,17 @@ impl Placement {
 }
 
 impl State {
-    /// Which group this is.
+    /// Returns the id of the group.
     pub fn group(&self) -> GroupId {
         self.placement.group()
     }
 
-    /// Which group serves which slot.
+    /// Returns the group map.
     pub fn map(&self) -> &Arc<GroupMap> {
         self.placement.map()
     }
 
-    /// Refuses a command that names what another group serves.
+    /// Refuses a command with names, keys or lease ids that another group serves.
     #[inline]
     pub(super) fn check_placement(&self, command: &Command) -> Result<(), Rejection> {
         if self.placement.serves_all || self.planted(Bug::WrongGroupServed) {
@@ -68,7 +68,7 @@ impl State {
         self.check_slots(command)
     }
 
-    /// P14: nothing is here that another group serves.
+    /// P14: no lock, register or lease is here that another group serves.
     pub(super) fn check_placed(&self) -> Result<(), String> {
         let placement = &self.placement;
         let elsewhere = |what: &dyn std::fmt::Display, why: Rejection| format!("{what} is here, but {why}");

@@ -1,6 +1,7 @@
-//! Proclaim: a holder changes what it says of itself.
+//! Proclaim: changes the value that a holder proclaims.
 //!
-//! The value is a part of the claim, so that it begins, changes and ends with the grant, each time in one entry.
+//! Invariant: the value is a part of the claim, so that it begins, changes and ends with the grant, each time in one
+//! entry.
 
 use super::State;
 use super::identity::Answer;

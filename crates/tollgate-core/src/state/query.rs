@@ -1,5 +1,5 @@
-//! Reads of one thing: the state as clients see it. The dead are not shown, reaped or not. Reads of many are in
-//! `listing`, off the thread that applies.
+//! Reads of one thing: the state as clients see it. The dead are not shown, reaped or not. Not here: reads of many
+//! things, off the thread that applies (`listing`).
 
 use super::State;
 use crate::claim::{Claim, Death};
@@ -12,7 +12,7 @@ use crate::view::{LeaseClaim, LeaseView, LockView, RegisterView, WaitView};
 use crate::watch::Watch;
 use tollgate_types::{Key, LeaseId, Limits, Lineage, LogTime, Name, Names, Revision, Seq};
 
-/// Where it stands, not what is in it: that can be millions of records.
+/// Shows the state's position and sizes, and no records: there can be millions.
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State")
@@ -40,33 +40,33 @@ impl State {
         &self.limits
     }
 
-    /// How entries are applied; raised by a command only.
+    /// The apply version in force, which only a command raises.
     pub fn apply_version(&self) -> u32 {
         self.apply_version
     }
 
-    /// The history of grants that this one goes on; none before its cluster's first leader has drawn one, or while the
-    /// group is at apply version 1.
+    /// The lineage, that is, the history of grants that this state continues; none before the first leader of its
+    /// cluster has drawn one, or while the group is at apply version 1.
     pub fn lineage(&self) -> Option<Lineage> {
         self.lineage
     }
 
-    /// How many locks are held, awaited or closed.
+    /// Returns the number of locks that are held, awaited or closed.
     pub fn lock_count(&self) -> u64 {
         self.locks.len() as u64
     }
 
-    /// How many leases there are, ended ones that are not reaped yet included.
+    /// Returns the number of leases, including ended ones that are not reaped yet.
     pub fn lease_count(&self) -> u64 {
         self.leases.len() as u64
     }
 
-    /// How many registers there are, those of ended leases that are not reaped yet included.
+    /// Returns the number of registers, including those of ended leases that are not reaped yet.
     pub fn register_count(&self) -> u64 {
         self.registers.len() as u64
     }
 
-    /// How many claims there are, those that hold and those that wait, the dead ones not reaped yet included.
+    /// Returns the number of claims, holders and waiters, including dead ones that are not reaped yet.
     pub fn claim_count(&self) -> u64 {
         self.claims.len() as u64
     }
@@ -76,8 +76,8 @@ impl State {
         self.ring.min_revision()
     }
 
-    /// The events from a revision on that a watch asks for; never part of a revision. An empty batch whose `next` is
-    /// not above the state's revision means: read on from there.
+    /// Returns the events from a revision on that a watch sees; never part of a revision. If the batch is empty and its
+    /// `next` is not above the state's revision, read on from `next`.
     pub fn events_since(
         &self,
         from: Revision,
@@ -87,7 +87,7 @@ impl State {
         self.ring.read(from, watch, events_max, self.revision)
     }
 
-    /// Who holds a lock and who waits; none if nobody does and no lock-delay keeps it closed.
+    /// Returns the holders and waiters of a lock; none if it has neither and no lock-delay keeps it closed.
     pub fn lock(&self, name: &Name) -> Option<LockView> {
         self.lock_view(self.locks.get(self.find_lock(name).1?))
     }
@@ -104,14 +104,14 @@ impl State {
         members.view(&lock.name, self.now)
     }
 
-    /// The wait that joined the queue of a name at this revision; none if it is over.
+    /// Returns the wait that joined the queue of a name at this revision; none if it is over.
     pub fn wait(&self, name: &Name, create_revision: Revision) -> Option<WaitView> {
         let id = self.queued_claim(name, create_revision).filter(|id| self.death(*id).is_none())?;
         Some(wait_view(self.claims.get(id)))
     }
 
-    /// The waits whose callers stand by, of a part of all claims: begin at 0, go on with the number given back until
-    /// there is none. A wait that is there from the first look to the last is seen; of others, some.
+    /// Returns the waits whose callers stand by, among a part of all claims: begin at 0, go on with the number returned
+    /// until there is none. A wait that exists from the first call to the last is returned; of other waits, some are.
     pub fn attended_waits(&self, from: usize, claims_max: usize) -> (Vec<WaitView>, Option<usize>) {
         let (claims, next) = self.claims.part(from, claims_max);
         let attended = |claim: &&Claim| claim.is_queued() && claim.is_attended();
@@ -123,7 +123,7 @@ impl State {
         (claim, self.leases.get(claim.lease))
     }
 
-    /// The place of a queued claim, in the longest of its queues. 1 is the next in line.
+    /// Position of a queued claim in the longest of its queues; 1 for the next in line.
     pub(super) fn position(&self, claim: &Claim) -> u64 {
         let key = claim.queue_key();
         let places = claim.locks.as_slice().iter().map(|lock| {
@@ -134,7 +134,7 @@ impl State {
         places.max().unwrap_or(0) as u64
     }
 
-    /// The answer to those who won't wait: who holds the names, and what keeps them closed.
+    /// Returns the reply to requests that don't wait: the holders of the names, and the reason why they are closed.
     pub fn busy(&self, names: &Names) -> Reply {
         let locks = names.as_slice().iter().filter_map(|name| self.find_lock(name).1);
         let locks = locks.map(|lock| self.locks.get(lock));
@@ -146,17 +146,17 @@ impl State {
         }
     }
 
-    /// True if a request of a lease with this number was carried out, refused or put in line here.
+    /// Returns true if a request of a lease with this seq was carried out, refused or queued here.
     pub fn has_seen(&self, lease: LeaseId, seq: Seq) -> bool {
         self.find_lease(lease).is_some_and(|lease| self.leases.get(lease).requests.is_seen(seq))
     }
 
-    /// A lease, unless it has ended.
+    /// Returns a lease, unless it has ended.
     pub fn lease(&self, id: LeaseId) -> Option<LeaseView> {
         Some(lease_view(self.leases.get(self.find_lease(id)?), self.now))
     }
 
-    /// What a lease holds and awaits, oldest claim first: at most `limit` names.
+    /// Returns the names that a lease holds and awaits, oldest claim first: at most `limit` names.
     pub fn lease_claims(&self, id: LeaseId, limit: usize) -> Vec<LeaseClaim> {
         let Some(lease) = self.find_lease(id) else { return Vec::new() };
         let alive = |id: &Id<Claim>| !matches!(self.death(*id), Some(Death::Claim(..)));
@@ -172,7 +172,7 @@ impl State {
         names.take(limit).map(view).collect()
     }
 
-    /// A register, unless its lease has ended.
+    /// Returns a register, unless its lease has ended.
     pub fn register(&self, key: &Key) -> Option<RegisterView> {
         Some(self.registers.get(self.living_register(key)?).view())
     }

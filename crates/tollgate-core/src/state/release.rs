@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// Gives the names back, claim by claim, if all are held. `claims` are those of `names`, one each.
+    /// Gives the names back, claim by claim, if all are held. `claims` are the claims on `names`, one per name.
     fn release_claims(
         &mut self,
         names: &[Name],
@@ -102,7 +102,7 @@ impl State {
         Ok(reply)
     }
 
-    /// Ends a claim, or takes some of its names off it. Adds to `changed` what else may be grantable now.
+    /// Ends a claim, or removes some of its names. Adds to `changed` the other names that may be grantable now.
     fn release_names(
         &mut self,
         id: Id<Claim>,
@@ -117,7 +117,7 @@ impl State {
             return;
         }
         if claim.upgrade.is_some() {
-            // Its upgrade ends, and others may have waited behind that on the names that it keeps.
+            // The claim's upgrade ends, and others may have waited behind it on the names that the claim keeps.
             changed.extend_from_slice(claim.names.as_slice());
         }
         self.give_back(id, given, reason, note);

@@ -1,7 +1,7 @@
-//! Builds a state from the records of a snapshot, and freezes one into them.
+//! Builds a state from the records of a snapshot, and freezes a state into them.
 //!
-//! Every record is checked against those before it, so that bytes which only look like a snapshot end in an error,
-//! never in a panic or a wrong state; at the end all invariants are checked.
+//! Invariant: every record is checked against those before it, so that bytes which only look like a snapshot end in an
+//! error, never in a panic or a wrong state; at the end all invariants are checked.
 
 use super::{APPLY_VERSION_SUPPORTED, State};
 use crate::claim::{Claim, Locks};
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use tollgate_types::{GroupId, Key, LogTime, Name, Revision};
 
 impl State {
-    /// The state as it is now, to be written or hashed on another thread while this one goes on.
+    /// Returns the present state, to be written or hashed on another thread while this state goes on.
     ///
-    /// Costs a pointer per thousand records and per chunk of history; later writes copy the pages that they touch.
-    /// Drop it on that other thread too: letting go of a large state takes time.
+    /// Costs a pointer per thousand records and per chunk of history; later writes copy the pages that they touch. Drop
+    /// the snapshot on that other thread too: freeing a large state takes time.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             header: Header {
@@ -49,7 +49,7 @@ impl State {
     }
 }
 
-/// A state being rebuilt, record by record. Errors say what contradicts what.
+/// A state being rebuilt, record by record. Errors name the contradiction.
 pub(crate) struct Restore {
     state: State,
     incarnations: BTreeMap<Revision, Id<Lease>>,
@@ -150,8 +150,8 @@ impl Restore {
         Ok(())
     }
 
-    /// `claim.locks`, `claim.lease` and the neighbours are filled in here. `seqs` are its own and those of its upgrade,
-    /// in their order.
+    /// Adds a claim. `claim.locks`, `claim.lease` and the neighbours are filled in here. `seqs` are the claim's own
+    /// seqs and then those of its upgrade, in their order.
     pub(crate) fn claim(
         &mut self,
         incarnation: Revision,
@@ -228,7 +228,7 @@ impl Restore {
         Ok(())
     }
 
-    /// A claim carries its seqs; the lease finds it by them.
+    /// Records a claim's seqs in its lease, which finds the claim by them.
     fn keep_claim(&mut self, id: Id<Claim>, seqs: Vec<SeqOnClaim>) -> Restored {
         let claim = self.state.claims.get(id);
         let own = claim.seqs.iter().map(|(_, part)| *part);
@@ -293,7 +293,7 @@ impl Restore {
         Ok(())
     }
 
-    /// The state, if all of it fits together.
+    /// Returns the state, if all records fit together.
     pub(crate) fn finish(mut self) -> Result<State, String> {
         self.state.scratch.overdue = self.state.is_due();
         self.state.check_invariants()?;

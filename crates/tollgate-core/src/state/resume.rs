@@ -1,11 +1,12 @@
-//! What the state of a backup becomes before a new cluster may go on from it.
+//! Prepares the state of a backup for a new cluster that goes on from it.
 //!
-//! A backup is older than what its cluster became. Since then that cluster may have granted any lock, with tokens that
-//! this state has never heard of, to holders that may still believe in them. So its revision goes above all of those
-//! (P2), nothing is granted until nobody can believe any more (P1), and no lease of the backup lives on: what hung on
-//! it was given back, lost or passed on in a history that is gone.
+//! A backup is older than the last state of its cluster. Since the backup that cluster may have granted any lock, with
+//! tokens that this state does not know, to holders that may still believe in their grants. So the state's revision
+//! goes above all of those tokens (P2), nothing is granted until no holder can believe any more (P1), and no lease of
+//! the backup lives on: its claims were released, lost or passed on in a history that is gone.
 //!
-//! Not here: how far above, and for how long; that is for the operator's command to know (`tollgate snapshot restore`).
+//! Not here: the choice of the revision and of the time, which the operator's command makes (`tollgate snapshot
+//! restore`).
 
 use super::State;
 use crate::lease::Lease;
@@ -16,29 +17,29 @@ use crate::slab::Id;
 use crate::view::Closed;
 use tollgate_types::{DurationMs, LogTime, Names, REVISION_END, Revision};
 
-/// A state goes on only if so many changes are left to it: as many as a busy group makes in an hour.
+/// Fewest revisions that must be left for a state to go on: as many as a busy group uses in an hour.
 const REVISIONS_LEFT_MIN: u64 = 1 << 32;
 
-/// Why a state can't go on from there. Nothing has changed.
+/// Reason why a state can't go on above the given revision. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
-    /// The state has given out higher tokens itself.
+    /// The state itself has given out higher tokens.
     #[error("tokens up to {revision} are in the backup itself: go on above {revision} or a higher token")]
     Below {
-        /// The state's revision.
+        /// Revision of the state.
         revision: Revision,
     },
-    /// Tokens stay below 2^53.
+    /// There is not enough room above the given revision, because tokens stay below 2^53.
     #[error("above token {above} there is no room left: tokens stay below 2^53")]
     NoRoom {
-        /// What was asked for.
+        /// Revision that was asked for.
         above: u64,
     },
 }
 
 impl State {
     /// Goes on above a revision, in a new cluster: every lease ends now, history is gone, and no lock is granted for
-    /// `grace`. Every replica of the new cluster must be made so from the same state, with the same arguments.
+    /// `grace`. Every replica of the new cluster must be made like this from the same state, with the same arguments.
     pub fn resume(&mut self, above: u64, grace: DurationMs) -> Result<(), ResumeError> {
         if above < self.revision.get() {
             return Err(ResumeError::Below { revision: self.revision });
@@ -59,9 +60,9 @@ impl State {
         Ok(())
     }
 
-    /// Makes every lease and stub due, as one that nobody has renewed: `work` takes them apart in bounded steps, with
-    /// their lock-delays. A home still owes its groups word of the ends; each has ended its stub by itself and says
-    /// so.
+    /// Makes every lease and stub due, as if nobody had renewed it: `work` reaps them in bounded steps, with their
+    /// lock-delays. A home still owes its groups notice of the ends; each group has ended its stub by itself and
+    /// acknowledges.
     fn end_all_leases(&mut self) {
         let living: Vec<Id<Lease>> =
             self.leases.iter().filter(|(_, lease)| !self.is_past(lease.deadline)).map(|(id, _)| id).collect();
@@ -71,26 +72,26 @@ impl State {
         }
     }
 
-    /// The longest that a client of this group can believe in a lease after its last keepalive: the longest that one
-    /// may live, or does, if the limit was lowered since it was granted.
+    /// Returns the longest time for which a client of this group can believe in a lease after its last keepalive: the
+    /// longest TTL allowed, or the longest TTL of a present lease if the limit was lowered since that was granted.
     pub fn ttl_longest(&self) -> DurationMs {
         let granted = self.leases.iter().map(|(_, lease)| lease.ttl).max();
         granted.unwrap_or_default().max(DurationMs::from_ms(self.limits.ttl_ms_max))
     }
 
-    /// Until when no lock is granted, because the group was restored from a backup; none if it was not, or that time
-    /// has passed.
+    /// Returns the log time until which no lock is granted, because the group was restored from a backup; none if the
+    /// group was never restored, or that time has passed.
     pub fn closed_until(&self) -> Option<LogTime> {
         (self.closed_until > self.now).then_some(self.closed_until)
     }
 
-    /// Whether nothing may be granted, whatever the name.
+    /// True if nothing may be granted, whatever the name.
     #[inline]
     pub(super) fn is_all_closed(&self) -> bool {
         self.closed_until > self.now && !self.planted(Bug::ResumedGrantsEarly)
     }
 
-    /// For how long the names are closed, if any of them is: by a lock-delay of its own, or with all others.
+    /// The time for which the names are closed, if any of them is: by a lock-delay of its own, or with all others.
     pub(super) fn closed(&self, names: &Names) -> Option<Closed> {
         let locks = names.as_slice().iter().filter_map(|name| self.find_lock(name).1);
         let closures = locks.filter_map(|lock| self.locks.get(lock).closure);

@@ -1,4 +1,4 @@
-//! Brings a lock up to date: ends its dead, then grants its living waiters in order.
+//! Brings a lock up to date: ends its dead claims, then grants its living waiters in order.
 
 use super::State;
 use crate::claim::{Claim, Death, Locks};
@@ -11,25 +11,25 @@ use std::collections::BTreeSet;
 use tollgate_types::{Name, Reason};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What ending the dead of a lock came to.
+/// Result of ending the dead claims of a lock.
 struct Purged {
-    /// Whether anything ended.
+    /// True if anything ended.
     changed: bool,
-    /// Whether nobody dead is left.
+    /// True if no dead claim is left.
     finished: bool,
 }
 
-/// Who is next in line.
+/// The next waiter to grant.
 enum Next {
-    /// This claim, and it may be granted.
+    /// The first in line, which may be granted.
     Claim(Id<Claim>),
-    /// Nobody who may be granted.
+    /// No waiter may be granted.
     Nobody,
-    /// The budget ran out before that was known.
+    /// Unknown, because the budget ran out first.
     Unknown,
 }
 
-/// A name's hash, and its lock if there is one.
+/// Hash of a name, and its lock if there is one.
 pub(super) type Place = (u64, Option<Id<Lock>>);
 
 impl State {
@@ -49,22 +49,22 @@ impl State {
             places.push(place);
         }
         self.settle_around(names);
-        // Settling can free a lock, its own or another's.
+        // Settling can free a lock: the lock being settled, or another one.
         if self.scratch.overdue || places.len() > 1 {
             return names.iter().map(|name| self.find_lock(name)).collect();
         }
         places
     }
 
-    /// Settles what else the names of a command depend on.
+    /// Settles the other names that the names of a command depend on.
     pub(super) fn settle_around(&mut self, names: &[Name]) {
         while let Some(name) = self.unsettled_around(names) {
             self.settle(&name);
         }
     }
 
-    /// The least unsettled name on which the answer to a command may depend: one of its own, or one that is reached
-    /// from those by going from a name to all names of the claim that is first in its queue.
+    /// The least unsettled name on which the answer to a command may depend: one of the command's names, or a name that
+    /// is reached from them by going from a name to all names of the claim that is first in its queue.
     fn unsettled_around(&mut self, names: &[Name]) -> Option<Name> {
         if self.dirty.is_empty() && !self.scratch.overdue {
             return None;
@@ -84,7 +84,7 @@ impl State {
         around.into_iter().find(|name| self.is_unsettled(name))
     }
 
-    /// Whether a name is dirty or has something dead on it.
+    /// True if a name is dirty or has something dead on it.
     fn is_unsettled(&mut self, name: &Name) -> bool {
         if self.dirty.contains(name) {
             return true;
@@ -109,8 +109,8 @@ impl State {
         }
     }
 
-    /// Ends the dead of a lock and grants those who may be; frees it if nobody is left. If the budget runs out on the
-    /// way, the rest waits, and the name is dirty.
+    /// Ends the dead claims of a lock and grants the waiters that may be granted; frees the lock if it is idle then. If
+    /// the budget runs out on the way, the name becomes dirty, and the rest is done later.
     pub(super) fn settle_lock(&mut self, lock: Id<Lock>) {
         if !self.dirty.is_empty() {
             self.dirty.remove(&self.locks.get(lock).name);
@@ -121,7 +121,7 @@ impl State {
         let (before, queued) = (self.scratch.cost, !self.locks.get(lock).queue.is_empty());
         let finished = self.purge(lock).finished && self.grant_in_order(lock);
         if queued && self.scratch.cost == before {
-            // Nothing came of it, but a queue was looked at.
+            // Nothing ended and nothing was granted, but a queue was looked at.
             self.scratch.cost += 1;
         }
         if finished {
@@ -131,7 +131,7 @@ impl State {
         }
     }
 
-    /// Grants the first in line while that is possible. False if the budget ran out before.
+    /// Grants the first in line while that is possible. False if the budget ran out first.
     fn grant_in_order(&mut self, lock: Id<Lock>) -> bool {
         loop {
             match self.next_grantable(lock) {
@@ -160,7 +160,7 @@ impl State {
             let queue: Vec<Id<Claim>> = self.locks.get(lock).queue.values().copied().collect();
             self.end_dead(lock, &queue, false, &mut purged);
         }
-        // Looked at last: an end above may have prolonged it.
+        // Checked last: an end above may have prolonged the closure.
         let closure = self.locks.get(lock).closure.map(|closure| self.closures.get(closure).until);
         if purged.finished && closure.is_some_and(|until| until <= self.now) {
             self.open_lock(lock);
@@ -172,7 +172,7 @@ impl State {
         purged
     }
 
-    /// Ends those members that are dead. An upgrade that is dead alone is dealt with in its place in the queue.
+    /// Ends the dead ones among these members. A dead upgrade of a living holder is ended in its place in the queue.
     fn end_dead(&mut self, lock: Id<Lock>, members: &[Id<Claim>], holders: bool, purged: &mut Purged) {
         for id in members {
             let Some(death) = self.death(*id).filter(|death| !holders || *death != Death::Upgrade) else {
@@ -198,7 +198,7 @@ impl State {
         }
     }
 
-    /// The first in the queue, if it may be granted in all its names.
+    /// The first in the queue, if it may be granted on all its names.
     fn next_grantable(&mut self, lock: Id<Lock>) -> Next {
         let queue = &self.locks.get(lock).queue;
         let newest = self.planted(Bug::NewestWaiterFirst);
@@ -220,7 +220,7 @@ impl State {
         if self.may_grant(claim) { Next::Claim(claim) } else { Next::Nobody }
     }
 
-    /// Whether a queued claim is first in every queue and goes with every holder.
+    /// True if a queued claim is first in every queue and compatible with every holder.
     fn may_grant(&self, id: Id<Claim>) -> bool {
         let claim = self.claims.get(id);
         let key = claim.queue_key();
@@ -241,7 +241,7 @@ impl State {
         }
     }
 
-    /// Whether the lock's holders leave room for one more in this mode.
+    /// True if the lock's holders leave room for one more in this mode.
     pub(super) fn joins(&self, lock: &Lock, mode: tollgate_types::Mode) -> bool {
         let mut held = lock.held;
         if self.planted(Bug::PermitsOverdrawn)
@@ -260,7 +260,8 @@ impl State {
         delayed || self.is_all_closed()
     }
 
-    /// A lock that changed beside the one being settled: its queue is looked at when its turn comes.
+    /// Leaves a lock that changed beside the one being settled for later: its name becomes dirty if it has a queue, and
+    /// it is freed if it is idle.
     pub(super) fn leave_for_later(&mut self, lock: Id<Lock>) {
         let record = self.locks.get(lock);
         if record.queue.is_empty() {
@@ -280,7 +281,7 @@ impl State {
         }
     }
 
-    /// A lock nobody holds, awaits or keeps closed takes no memory.
+    /// Frees a lock that has no holder, no waiter and no closure, so that it takes no memory.
     pub(super) fn free_if_idle(&mut self, lock: Id<Lock>) {
         let record = self.locks.get(lock);
         if record.is_idle() {

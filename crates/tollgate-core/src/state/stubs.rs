@@ -1,8 +1,8 @@
 //! Stubs: leases that live in other groups and have claims in this one.
 //!
-//! A stub is added pending, before the home knows; it can be used once the home has registered this group, and so will
-//! tell it of the lease's end. It has no deadline and nothing here ends it but that word: no two groups' times are ever
-//! compared. Not here: the home's side (`homes`), and who carries the messages.
+//! A stub is added pending, before the home knows of it; it can be used once the home has registered this group, and so
+//! will tell it of the lease's end. Invariant: a stub has no deadline, and only the home's word ends it here, so the
+//! times of two groups are never compared. Not here: the home's side (`homes`), and sending the messages.
 
 use super::State;
 use crate::command::{AddStub, ConfirmStub, EndStub};
@@ -47,7 +47,8 @@ impl State {
         self.stub_reply(id)
     }
 
-    /// There is something with this id: its stub, that of another lease, or a lease that lives here.
+    /// Answers a command for an id that is in use: by its stub, by the stub of another lease, or by a lease that lives
+    /// here.
     fn add_stub_again(&mut self, present: Id<Lease>, add: &AddStub) -> Reply {
         let lease = add.lease;
         let Some(stub) = self.leases.get(present).stub() else {
@@ -60,7 +61,7 @@ impl State {
                 self.leases.get_mut(present).residence = Residence::Elsewhere(stub);
                 self.stub_reply(present)
             }
-            // The claims on the stub are those of a lease that must have ended. Whether it has is for its home to say.
+            // The claims on the stub belong to a lease that must have ended. Only its home can say whether it has.
             Ordering::Greater => {
                 Reply::Rejected(Rejection::OtherIncarnation { lease, stands: stub.incarnation })
             }
@@ -86,7 +87,7 @@ impl State {
         self.stub_reply(id)
     }
 
-    /// Ends a stub by making it due now, as a revoked lease: `work` takes it apart in bounded steps.
+    /// Ends a stub by making it due now, like a revoked lease: `work` reaps it in bounded steps.
     pub(super) fn end_stub(&mut self, end: EndStub) -> Reply {
         let Some((id, stub)) = self.find_stub(end.lease) else { return Reply::Done };
         if stub.incarnation != end.incarnation && !self.planted(Bug::StubEndIgnoresIncarnation) {
@@ -104,7 +105,7 @@ impl State {
         self.leases.get(id).stub().map(|stub| (id, stub))
     }
 
-    /// Takes a new or loaded stub into the tables by which the leader finds those with something to do.
+    /// Adds a new or loaded stub to the tables by which the leader finds stubs that need work.
     pub(super) fn note_stub(&mut self, id: Id<Lease>) {
         let lease = self.leases.get(id);
         if lease.stub().is_some() && !self.is_past(lease.deadline) {
@@ -116,7 +117,7 @@ impl State {
         }
     }
 
-    /// Takes a stub out of those tables again, if it is there.
+    /// Removes a stub from the leader's tables, if it is there.
     pub(super) fn forget_stub(&mut self, lease: LeaseId, id: Id<Lease>) {
         if self.stubs.get(&lease) == Some(&id) {
             self.stubs.remove(&lease);
@@ -124,20 +125,20 @@ impl State {
         }
     }
 
-    /// The stubs that have not ended, by id, from the first after `after`: at most `limit`. For the slow audit, which
-    /// asks their homes whether they still live.
+    /// Returns the stubs that have not ended, by id, from the first after `after`: at most `limit`. For the slow audit,
+    /// which asks their homes whether the leases still live.
     pub fn stubs(&self, after: Option<LeaseId>, limit: usize) -> Vec<StubView> {
         let found = self.stubs.range(after_id(after)).map(|(_, id)| *id);
         found.filter_map(|id| self.living_stub_view(id)).take(limit).collect()
     }
 
-    /// Those of them that the home has not confirmed: to be registered there.
+    /// Returns the stubs that the home has not confirmed, likewise: they are to be registered there.
     pub fn pending_stubs(&self, after: Option<LeaseId>, limit: usize) -> Vec<StubView> {
         let found = self.stubs_pending.range(after_id(after)).map(|lease| self.stubs[lease]);
         found.filter_map(|id| self.living_stub_view(id)).take(limit).collect()
     }
 
-    /// How many stubs there are that have not ended.
+    /// Returns the number of stubs that have not ended.
     pub fn stub_count(&self) -> u64 {
         self.stubs.len() as u64
     }

@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// Everything that could refuse the branch, before any of it runs.
+    /// Checks everything that could refuse the branch, before any of it runs.
     fn check_branch(&self, ops: &[Op]) -> Result<(), Rejection> {
         for op in ops {
             if let Op::Put { lease: Some(lease), .. } = op {
@@ -86,7 +86,7 @@ impl State {
         self.check_ranges(ops)?;
         let new = ops.iter().filter(|op| matches!(op, Op::Put { key, .. } if !self.keys.contains_key(key)));
         let new = new.count() as u64;
-        // Writing to what is there already is never refused, even if the limit was lowered below it.
+        // Writing to a register that exists is never refused, even if the limit was lowered below the present number.
         if new > 0 { self.check(Limit::Registers, self.registers.len() as u64 + new) } else { Ok(()) }
     }
 
@@ -102,7 +102,7 @@ impl State {
     }
 
     fn run_ops(&mut self, ops: &[Op]) -> Vec<OpResult> {
-        // The first write takes the revision that all of them share; their events come by key.
+        // The first write takes the revision that all writes share; their events are in order of key.
         let mut revision = None;
         let mut changes: Vec<RegisterChange> = Vec::new();
         let mut results = Vec::with_capacity(ops.len());
@@ -184,7 +184,7 @@ impl State {
         }
     }
 
-    /// The register with the least key that hangs on a lease.
+    /// The register with the least key that is attached to a lease.
     pub(super) fn first_register_of(&self, incarnation: Revision) -> Option<Key> {
         let least = Key::new([0]).expect("one byte is a key");
         let (first, key) = self.lease_registers.range((incarnation, least)..).next()?;
@@ -210,7 +210,7 @@ impl State {
         self.scratch.events_from.get_or_insert(self.revision);
     }
 
-    /// The register, unless its lease has ended.
+    /// Returns the register, unless its lease has ended.
     pub(super) fn living_register(&self, key: &Key) -> Option<Id<Register>> {
         self.keys.get(key).copied().filter(|id| self.is_living(*id))
     }
@@ -221,7 +221,7 @@ impl State {
             || self.planted(Bug::RegisterOutlivesLease)
     }
 
-    /// What the ranges of a branch look at must be within the limit, each and together.
+    /// Refuses a branch whose ranges look at more registers than the limit allows, each and together.
     fn check_ranges(&self, ops: &[Op]) -> Result<(), Rejection> {
         let (mut ranges, mut looks) = (0, 0);
         for op in ops {
@@ -239,11 +239,11 @@ impl State {
             ranges += 1;
             looks += self.looks_at(keys);
         }
-        // One range by key may match more: it is cut.
+        // A single range by key may match more than the limit: it is cut.
         if ranges > 1 { self.check(Limit::Range, looks) } else { Ok(()) }
     }
 
-    /// Sorting by revision needs all that match in hand, so that must not be too many.
+    /// Sorting by revision needs all matching registers at once, so there must not be too many.
     fn check_sortable(&self, query: &RangeQuery) -> Result<(), Rejection> {
         match query.sort {
             Sort::Key | Sort::KeyDescending => Ok(()),
@@ -252,7 +252,7 @@ impl State {
     }
 
     /// The registers that a range looks at: those that match, living or not, but no more than one above the limit.
-    /// Which ones that leaves out depends on the direction.
+    /// `last_first` decides which ones are left out.
     fn looked_at(&self, keys: &KeySelector, last_first: bool) -> Vec<Id<Register>> {
         let most = usize::try_from(self.limits.range_max + 1).expect("limits fit in memory");
         let matching = self.keys.range(bounds(keys)).map(|(_, id)| *id);
@@ -263,9 +263,9 @@ impl State {
         self.looked_at(keys, false).len() as u64
     }
 
-    /// The living registers that match, sorted and cut to the limit, and how many there are. A range looks at no more
-    /// than `range_max` + 1 registers: a count above `range_max` means that more may match, and so many can't be
-    /// sorted by revision.
+    /// Returns the living registers that match, sorted and cut to the limit, and the number of matches. A range looks
+    /// at no more than `range_max` + 1 registers: a count above `range_max` means that more may match, and so many
+    /// can't be sorted by revision.
     pub fn range(&self, query: &RangeQuery) -> Result<(Vec<RegisterView>, u64), Rejection> {
         self.check_sortable(query)?;
         Ok(self.sorted_range(query))
@@ -281,7 +281,7 @@ impl State {
         let count = if cut_off { max + 1 } else { ids.len() as u64 };
         match query.sort {
             Sort::Key | Sort::KeyDescending => {}
-            // Stable, and the ids come by key.
+            // The sort is stable, and the ids come by key.
             Sort::Create => ids.sort_by_key(|id| self.registers.get(*id).state.create_revision),
             Sort::CreateDescending => {
                 ids.sort_by_key(|id| self.registers.get(*id).state.create_revision);
@@ -325,7 +325,7 @@ fn bounds(keys: &KeySelector) -> (Bound<Key>, Bound<Key>) {
     }
 }
 
-/// The least key that is above all with this prefix: the prefix with its last byte below 0xff raised.
+/// The least key above all keys with this prefix: the prefix with its last byte below 0xff raised.
 fn after_prefix(prefix: &Key) -> Bound<Key> {
     let mut bytes = prefix.as_bytes().to_vec();
     while let Some(last) = bytes.pop() {

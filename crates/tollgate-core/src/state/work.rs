@@ -1,7 +1,7 @@
-//! What time does, in bounded steps: reaps what is due and grants what that makes free.
+//! Does what time brings, in bounded steps: reaps what is due and grants the locks that become free.
 //!
-//! An entry does at most a budget of it; while some is left, `next_deadline` is now and the leader ticks again at
-//! once.
+//! Invariant: an entry works off at most a budget; while work is left, `next_deadline` is now and the leader ticks
+//! again at once.
 
 use super::State;
 use crate::claim::{Claim, Death, Locks};
@@ -13,8 +13,8 @@ use crate::slab::Id;
 use tollgate_types::{DurationMs, LogTime, Names, Reason, Revision};
 
 impl State {
-    /// Works until nothing is due or the budget is spent; returns what is left of it. `scratch.overdue` says whether
-    /// anything is due before, and says it again afterwards.
+    /// Works until nothing is due or the budget is spent; returns the rest of the budget. `scratch.overdue` must be up
+    /// to date before, and is afterwards.
     pub(super) fn work(&mut self, budget: u64) -> u64 {
         if !self.scratch.overdue && self.dirty.is_empty() {
             return budget;
@@ -27,7 +27,7 @@ impl State {
         budget - (self.scratch.cost - start)
     }
 
-    /// Whether the present work has used up its budget. Never so for a command's own settling.
+    /// True if the present work has used up its budget; never for a command's own settling.
     pub(super) fn is_spent(&self) -> bool {
         self.scratch.cost >= self.scratch.cost_max
     }
@@ -49,17 +49,18 @@ impl State {
         true
     }
 
-    /// Whether a lease, wait, hold or closure has come to its end and is not reaped.
+    /// True if a lease, wait, hold or closure has reached its end and is not reaped.
     pub(super) fn is_due(&self) -> bool {
         self.due_lease().is_some() || self.due_claim().is_some() || self.due_closure().is_some()
     }
 
-    /// When log time matters next: now, while there is work left; never, while no deadline is pending.
+    /// Returns the log time of the next event that time brings: now, while work is left; none, while no deadline is
+    /// pending.
     pub fn next_deadline(&self) -> Option<LogTime> {
         let lease = self.lease_deadlines.first_key_value().map(|((at, _), _)| *at);
         let claim = self.claim_deadlines.first_key_value().map(|((at, _), _)| *at);
         let closure = self.closure_ends.first_key_value().map(|((at, _), _)| *at);
-        // A stub's deadline is never: no time brings it about.
+        // The deadline of a stub is never: no time brings it about.
         let lease = lease.filter(|at| *at != LogTime::NEVER);
         let first = [lease, claim, closure, self.closed_until()].into_iter().flatten().min();
         if self.dirty.is_empty() { first.map(|at| at.max(self.now)) } else { Some(self.now) }
@@ -80,7 +81,7 @@ impl State {
         (*until <= self.now).then_some(*lock)
     }
 
-    /// Whether a lease with this deadline has ended.
+    /// True if a lease with this deadline has ended.
     pub(super) fn is_past(&self, deadline: LogTime) -> bool {
         if self.planted(Bug::ExpiryOneEarly) {
             return deadline <= self.now.after(DurationMs::from_ms(1));
@@ -88,7 +89,7 @@ impl State {
         if self.planted(Bug::ExpiryOneLate) { deadline < self.now } else { deadline <= self.now }
     }
 
-    /// One step of taking an ended lease apart: a claim, a register, or the lease itself.
+    /// One step of reaping an ended lease: a claim, a register, or the lease itself.
     fn reap_lease(&mut self, id: Id<Lease>) {
         self.owe_ends(id);
         let lease = self.leases.get(id);
@@ -105,7 +106,7 @@ impl State {
         }
     }
 
-    /// Ends what a deadline was for: a wait, a hold, or the wait of an upgrade.
+    /// Ends the thing whose deadline came: a wait, a hold, or the wait of an upgrade.
     fn reap_claim(&mut self, id: Id<Claim>, due: LogTime, revision: Revision) {
         let claim = self.claims.get(id);
         if claim.upgrade.as_ref().is_some_and(|upgrade| upgrade.queued_at == revision) {
@@ -132,7 +133,7 @@ impl State {
         }
     }
 
-    /// How a claim is dead, if it is: decided by deadlines alone, so that a backlog changes nobody's answer.
+    /// Cause of death of a claim, if it is dead: decided by deadlines alone, so that a backlog changes nobody's answer.
     pub(super) fn death(&self, id: Id<Claim>) -> Option<Death> {
         if !self.scratch.overdue {
             return None;

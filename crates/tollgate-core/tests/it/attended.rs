@@ -1,4 +1,4 @@
-//! Waits whose callers stand by: how whoever leads finds them, and what it may end.
+//! Attended waits, whose callers stand by: how a leader finds them, and which waits it may end.
 
 use crate::commands::{Replica, acquire, convert, grant, lock, lock_as, name, request};
 use tollgate_core::{AcquireLock, Command, ConvertLock, Reply, WaitView};
@@ -49,7 +49,7 @@ fn a_wait_is_attended_until_one_asks_who_does_not_stand_by() {
     let wait = replica.state.wait(&name("b"), upgrade).unwrap();
     assert_eq!((wait.lease.get(), wait.attended, wait.asks), (2, true, 2), "the acquire and the convert");
 
-    // A repeat by one who stands by changes the count alone; one by a session takes the wait over.
+    // A repeat from a caller that stands by changes the count alone; a repeat from a session takes the wait over.
     queued_at(&mut replica, Command::AcquireLock(numbered.clone()));
     let asked =
         |replica: &Replica| replica.state.wait(&name("a"), first).map(|wait| (wait.attended, wait.asks));

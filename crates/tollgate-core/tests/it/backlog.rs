@@ -1,17 +1,17 @@
-//! What falls due together is worked off in bounded steps, and a backlog changes nobody's answer.
+//! Backlogs: everything that falls due together is worked off in bounded steps, and a backlog changes nobody's answer.
 //!
-//! 100,000 leases that end at one moment, and one lease that ends with 100,000 locks. Nothing here measures time:
-//! what counts is how many ends and grants an entry makes.
+//! 100,000 leases that end at one moment, and one lease that ends with 100,000 locks. Nothing here measures time: the
+//! tests count the ends and grants of each entry.
 
 use crate::commands::{Replica, acquire, grant, lock, name};
 use tollgate_core::{AcquireLock, Bug, Change, Command, Reply, Wait, WaitOutcome};
 use tollgate_types::Limits;
 
 const MANY: u64 = 100_000;
-/// Every so many locks have a waiter, whose lease lives on.
+/// Distance between locks that have a waiter, whose lease lives on.
 const WAITED: u64 = 100;
 const DUE_MS: u64 = 10_000;
-/// Has a lease that lives on.
+/// Number of a lease that lives on.
 const HEIR: u64 = MANY + 1;
 
 fn nth(i: u64) -> String {
@@ -34,8 +34,8 @@ fn state(holder: fn(u64) -> u64, bug: Option<Bug>) -> Replica {
     replica
 }
 
-/// Ticks from the moment at which all are due until nothing is; how many entries that took. No entry makes more ends
-/// and grants than it may.
+/// Ticks from the moment at which all leases are due until nothing is due; returns the number of entries. No entry
+/// makes more ends and grants than the limit.
 fn ticks_to_work_off(replica: &mut Replica) -> u64 {
     assert!(replica.is_idle(), "nothing is due before its time");
     let reaps_max = Limits::DEFAULT.reaps_per_entry_max;
@@ -55,12 +55,12 @@ fn ticks_to_work_off(replica: &mut Replica) -> u64 {
     unreachable!("the loop ends when nothing is due")
 }
 
-/// How many entries so many ends, grants and leases to forget take.
+/// Number of entries that so many steps take, each an end, a grant or a lease to forget.
 fn entries_for(steps: u64) -> u64 {
     steps.div_ceil(Limits::DEFAULT.reaps_per_entry_max)
 }
 
-/// A name that is still to be reaped, and one that someone waits for: to a command both are as they will be.
+/// Checks a name that is still to be reaped, and one with a waiter: to a command both are as they will be.
 fn a_command_meets_no_backlog(replica: &mut Replica) -> Result<(), String> {
     let try_lock = |i| Command::AcquireLock(AcquireLock { wait: Wait::No, ..acquire(HEIR, &[&nth(i)]) });
     let (free, inherited) = (MANY - 1, MANY);
@@ -85,7 +85,7 @@ fn a_command_meets_no_backlog(replica: &mut Replica) -> Result<(), String> {
 #[test]
 fn a_hundred_thousand_leases_that_fall_due_together_are_reaped_a_thousand_steps_an_entry() {
     let mut replica = state(|i| i, None);
-    // An end and a lease to forget for each, and the grants.
+    // For each lease an end and the lease to forget, and the grants.
     let steps = 2 * MANY + MANY / WAITED;
     assert_eq!((entries_for(steps), ticks_to_work_off(&mut replica)), (201, 201));
     assert_eq!((replica.state.lease_count(), replica.state.lock_count()), (1, MANY / WAITED));

@@ -1,5 +1,5 @@
-//! Busy answers that a leader can give without an entry. That none is given wrongly is checked with the oracle, before
-//! each entry of every sequence (`properties`); here, that they are given at all.
+//! Busy answers that a leader can give without an entry. The oracle checks before each entry of every sequence that
+//! none is given wrongly (`properties`); these tests check that they are given at all.
 
 use crate::commands::{Replica, acquire, at, confirm, grant, lock, owner, permits, request, stub};
 use crate::properties;
@@ -10,7 +10,7 @@ fn attempt(id: u64, text: &str) -> AcquireLock {
     AcquireLock { wait: Wait::No, ..acquire(id, &[text]) }
 }
 
-/// Lease 1 holds a, lease 2 waits for it; both end at 1,000. Lease 9 lives in another group, which is yet to confirm.
+/// Lease 1 holds a, lease 2 waits for it; both end at 1,000. Lease 9 is a pending stub of a lease of another group.
 fn held() -> Replica {
     let mut replica = Replica::new(&Limits::DEFAULT, None);
     replica.at(0, grant(1, 1_000));

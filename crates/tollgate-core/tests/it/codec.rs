@@ -22,7 +22,7 @@ pub(crate) fn encoded(entry: &Entry) -> Vec<u8> {
     bytes
 }
 
-/// In the format that begins with this byte.
+/// Encodes an entry in this format.
 pub(crate) fn encoded_in(format: u8, entry: &Entry) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_command(format, (entry.at, entry.wall), &entry.command, &mut bytes);
@@ -68,8 +68,8 @@ fn request(seq: u64, acked: &[(u64, u64)]) -> Request {
 }
 
 /// Entries in format 1, which older binaries wrote: a change here would mean that their logs no longer decode. Never
-/// change a line; a new format version gets lines of its own. They were computed from the layout that `format::command`
-/// documents, not recorded from the encoder.
+/// change a line; a new format version gets lines of its own. The lines were computed from the layout that
+/// `format::command` documents, not recorded from the encoder.
 fn golden() -> Vec<(&'static str, Entry)> {
     let acquire = AcquireLock {
         names: names(&["jobs"]),
@@ -392,8 +392,8 @@ fn golden() -> Vec<(&'static str, Entry)> {
     ]
 }
 
-/// What format 2 writes otherwise than format 1: the wall time behind the log time, the scope behind a request, a name
-/// behind the seq of a cancel; and the lineage.
+/// Entries that format 2 encodes differently from format 1: the wall time after the log time, the scope after a
+/// request, a name after the seq of a cancel; and the lineage.
 fn golden_of_format_2() -> Vec<(&'static str, Entry)> {
     let wall = WallTime::from_unix_ms(300);
     let entry = |command| Entry { at: LogTime::from_ms(1), wall, command };
@@ -452,7 +452,7 @@ fn golden_of_format_2() -> Vec<(&'static str, Entry)> {
     ]
 }
 
-/// What format 3 writes otherwise than format 2: metadata that is not plain text.
+/// Entries that format 3 encodes differently from format 2: metadata that is not plain text.
 fn golden_of_format_3() -> Vec<(&'static str, Entry)> {
     let entry = |bytes: &[u8]| Entry {
         at: LogTime::from_ms(1),
@@ -485,7 +485,7 @@ fn the_log_format_stays_as_it_is() {
         assert_eq!(hex(&encoded(&entry)), hex(&golden), "{entry:?}");
         assert_eq!(decode_entry(&golden), Ok(entry));
     }
-    // All else is as in format 2, but for the version.
+    // Every other entry is as in format 2, except for the version.
     for (golden, entry) in golden_of_format_2() {
         let newer = [&[3], &unhex(golden)[1..]].concat();
         assert_eq!(hex(&encoded(&entry)), hex(&newer), "{entry:?}");
@@ -493,7 +493,8 @@ fn the_log_format_stays_as_it_is() {
     }
 }
 
-/// P12: what a binary that knows format 2 refuses, this one refuses in format 2 as well, and never writes.
+/// P12: input that a binary that knows only format 2 refuses is refused by this binary in format 2 as well, and never
+/// written.
 #[test]
 fn p12_formats_before_3_have_no_metadata_but_plain_text() {
     for (golden, entry) in &golden_of_format_3()[1..] {
@@ -531,8 +532,7 @@ fn the_log_format_2_is_read_and_written() {
         assert_eq!(decode_entry(&golden), Ok(entry));
     }
     for (golden, entry) in golden() {
-        // What format 1 says, format 2 says in the same bytes behind the wall time, and ends with the scope of a
-        // request.
+        // Format 2 has the same bytes as format 1 after the wall time, and ends with the scope of a request.
         let (golden, mut entry) = (unhex(golden), entry);
         let time = (1..golden.len()).find(|i| golden[*i] < 0x80).unwrap() + 1;
         entry = with_scope(entry, &Scope::Whole);
@@ -641,7 +641,7 @@ fn a_flipped_bit_is_refused_or_makes_another_entry() {
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(decoded) = decode_entry(&bytes) {
                 assert_eq!(encoded_in(bytes[0], &decoded), bytes, "{decoded:?}");
-                // Of two formats the bytes may be the same but for the version.
+                // The bytes of two formats may be the same except for the version.
                 assert!(decoded != entry || bytes[0] != ENTRY_FORMAT_VERSION, "{decoded:?}");
                 other += 1;
             } else {
@@ -667,7 +667,7 @@ fn an_unknown_version_or_tag_is_refused() {
     assert_eq!(decode_entry(&[1, 0, 20, 1, 0, 0, 0, 0, 0, 0, 0]), Err(error), "format 1 has no lineage");
 }
 
-/// Each is a golden entry with one value that its constructor, or the canonical form, does not allow.
+/// Each case is a golden entry with one value that its constructor, or the canonical form, does not allow.
 #[test]
 fn a_refusal_says_what_is_wrong_and_where() {
     let cases = [

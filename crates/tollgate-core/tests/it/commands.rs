@@ -1,4 +1,4 @@
-//! Short ways to say commands, and a state to say them to: a test spells out only what it is about.
+//! Short forms of commands, and a state to apply them to: a test spells out only its own subject.
 
 use std::sync::Arc;
 use tollgate_core::{
@@ -41,7 +41,7 @@ impl Replica {
         replica
     }
 
-    /// As a group begins.
+    /// A replica of a group as it begins, at apply version 1.
     pub(crate) fn at_version_1(
         limits: &Limits,
         group: GroupId,
@@ -80,12 +80,12 @@ impl Replica {
         self.state.snapshot().hash()
     }
 
-    /// Whether nothing is due: then only a command changes anything at this log time.
+    /// True if nothing is due: then only a command changes anything at this log time.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.next_deadline().is_none_or(|next| next > self.state.now())
     }
 
-    /// Goes on with what a snapshot of the state gives back.
+    /// Continues with a state loaded from a snapshot of the present one.
     pub(crate) fn restore(&mut self, chunk_bytes: usize) -> Result<(), String> {
         let mut reader = SnapshotReader::new();
         for chunk in self.state.snapshot().chunks(chunk_bytes) {
@@ -144,7 +144,7 @@ pub(crate) fn grant(id: u64, ttl_ms: u64) -> Command {
     })
 }
 
-/// By a client that says who it is, and so may grant the lease again.
+/// A grant by a client with an id, which may therefore grant the lease again.
 pub(crate) fn grant_by(client: &str, id: u64, ttl_ms: u64) -> Command {
     let mut command = grant(id, ttl_ms);
     if let Command::GrantLease(grant) = &mut command {
@@ -187,7 +187,7 @@ pub(crate) fn renew(ids: impl IntoIterator<Item = u64>) -> Command {
     Command::RenewLeases(RenewLeases { renewals: ids.into_iter().map(renewal).collect() })
 }
 
-/// Exclusive, for as long as it takes, by the lease itself.
+/// An exclusive acquire by the lease itself, with an endless wait.
 pub(crate) fn acquire(id: u64, texts: &[&str]) -> AcquireLock {
     AcquireLock {
         names: names(texts),
@@ -204,7 +204,7 @@ pub(crate) fn acquire(id: u64, texts: &[&str]) -> AcquireLock {
     }
 }
 
-/// By the lease itself.
+/// A Proclaim by the lease itself.
 pub(crate) fn proclaim(id: u64, text: &str, token: u64, value: &[u8]) -> Command {
     Command::Proclaim(Proclaim {
         name: name(text),
@@ -225,13 +225,13 @@ pub(crate) fn lock_as(id: u64, text: &str, mode: Mode) -> Command {
     Command::AcquireLock(AcquireLock { mode, ..acquire(id, &[text]) })
 }
 
-/// By the lease itself, whatever its token.
+/// A release by the lease itself, whatever its token.
 pub(crate) fn unlock(id: u64, text: &str) -> Command {
     let by = ReleaseBy::Holder { lease: lease(id), owner: Owner::LEASE, token: None, request: None };
     Command::ReleaseLock(ReleaseLock { names: names(&[text]), by })
 }
 
-/// By the lease itself, for as long as it takes.
+/// A convert by the lease itself, with an endless wait.
 pub(crate) fn convert(id: u64, text: &str, mode: Mode) -> ConvertLock {
     let (names, wait) = (names(&[text]), Wait::Forever);
     let (owner, attended, request) = (Owner::LEASE, false, None);

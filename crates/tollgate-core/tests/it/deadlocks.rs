@@ -1,8 +1,8 @@
-//! Deadlocks over groups, with real states: what is found is one, and what is one is found and broken.
+//! Deadlocks over groups, with real states: every deadlock found is a real one, and every real one is found and broken.
 //!
-//! Three groups, leases that are known in all of them, and threads of control that lock what they find. At some moment
-//! nobody asks for anything new, and everybody who waits for nothing gives back what it holds: who is left then is
-//! stuck for good. That is compared with what the search found before, and broken by what it finds then.
+//! Three groups, leases that are known in all of them, and threads of control that lock at random. At some moment the
+//! threads stop asking for more, and every thread without a wait gives back what it holds: the threads left then are
+//! stuck for good. They are compared with the deadlocks that the search found before, which are then broken.
 
 use crate::codec::Rng;
 use crate::commands::{Replica, acquire, name, owner, permits, revision};
@@ -23,7 +23,7 @@ type Thread = (LeaseId, Owner);
 struct World {
     rng: Rng,
     groups: Vec<Replica>,
-    /// Two of each group.
+    /// Two names of each group.
     names: Vec<Vec<Name>>,
 }
 
@@ -50,7 +50,7 @@ impl World {
         World { rng: Rng::new(seed), groups: groups.collect(), names: names.collect() }
     }
 
-    /// Somebody asks for something; now and then without a name of its own.
+    /// Lets a thread ask for something; now and then as the empty owner.
     fn step(&mut self, with_permits: bool) {
         let (thread, at) = (self.rng.next() % THREADS, self.rng.below(GROUPS as usize));
         let both = self.rng.one_in(4);
@@ -82,7 +82,7 @@ impl World {
         find_deadlocks(&self.edges(), &self.edges(), 1)
     }
 
-    /// Every claim: where, whose, on what, and since when it waits if it does.
+    /// Every claim: its group, its owner, its lock, and the revision of its wait if it waits.
     fn claims(&self) -> Vec<(usize, Thread, Name, Option<u64>)> {
         let mut claims = Vec::new();
         for (at, names) in self.names.iter().enumerate() {
@@ -101,8 +101,8 @@ impl World {
         claims
     }
 
-    /// Everybody who waits for nothing gives back what it holds, until nobody can. A task without a name waits for what
-    /// it asked for in that one claim only.
+    /// Lets every thread without a wait give back what it holds, until none can. A task of the empty owner waits with
+    /// one claim only.
     fn go_on(&mut self) {
         loop {
             let claims = self.claims();
@@ -128,7 +128,7 @@ impl World {
         self.groups[at].at(0, Command::EndDeadlock(victim.end.clone())).reply
     }
 
-    /// Goes on with states restored from snapshots, so that tables that are rebuilt tell the same.
+    /// Continues with states restored from snapshots, to check that rebuilt tables report the same.
     fn restore(&mut self) {
         let before = self.edges();
         for group in &mut self.groups {
@@ -179,7 +179,7 @@ fn p8_a_deadlock_over_groups_is_found_and_broken_and_nothing_else_is() {
     assert!(found > SEEDS / 4 && broken > SEEDS / 2, "{found} found, {broken} broken");
 }
 
-/// Some are missed: any of several holders may make room. None is found that is not there.
+/// Some deadlocks are missed, because any of several holders may make room. No false one is found.
 #[test]
 fn with_semaphores_nothing_is_found_that_is_not_there() {
     let found: u64 = (0..SEEDS).map(|seed| run(seed, true).0).sum();

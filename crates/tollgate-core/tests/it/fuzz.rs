@@ -1,9 +1,9 @@
-//! Fuzzing of the decoders: they meet bytes from disks and from other nodes, and must never panic on any.
+//! Fuzzing of the decoders: their input comes from disks and from other nodes, and no input may make them panic.
 //!
 //! These are ordinary tests with a budget of a second each. `FUZZ_SECONDS` gives them more, with another seed each
 //! time; a failure prints its input and the seed with which `FUZZ_SEED` makes it the first input again. With
-//! `--nocapture` they say how fast they went. That a decoder reserves no more memory than its input justifies can't
-//! be measured from here: it is `Reader::count` that guarantees it, and `format::wire` that tests that.
+//! `--nocapture` they print their speed. Not here: that a decoder reserves no more memory than its input justifies,
+//! which can't be measured from outside; `Reader::count` guarantees it, and `format::wire` tests that.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a fuzzer reports its speed and its findings")]
 
 use crate::codec::{Rng, arbitrary_entry, encoded, hex};
@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant, SystemTime};
 use tollgate_core::{decode_entry, encode_command};
 
-/// No input is longer.
+/// Longest input in bytes.
 const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 #[test]
@@ -34,18 +34,18 @@ fn fuzz_snapshot_decoder() {
     fuzz("snapshot_decoder", snapshots::corpus_of_bytes(), snapshots::is_refused_or_itself);
 }
 
-/// The same with checksums that are always right, so that mutations get past them.
+/// Fuzzes the snapshot decoder with checksums that are always right, so that mutations get past them.
 #[test]
 fn fuzz_snapshot_records() {
     fuzz("snapshot_records", snapshots::corpus_of_records(), snapshots::is_refused_or_sound);
 }
 
 /// Calls `target` with random bytes and with mutations of `corpus` until the time is up. The target panics on a bug,
-/// and says whether it accepted the input.
+/// and returns true if it accepted the input.
 fn fuzz(target_name: &str, corpus: Vec<Vec<u8>>, mut target: impl FnMut(&[u8]) -> bool) {
     let corpus: Vec<Vec<u8>> = corpus.into_iter().filter(|bytes| bytes.len() <= INPUT_BYTES_MAX).collect();
     let seconds = env_number("FUZZ_SECONDS");
-    // Without a budget of one's own the inputs are the same each time: a build that was green stays green.
+    // Without a budget from the environment the inputs are the same each time: a build that was green stays green.
     let first_seed =
         env_number("FUZZ_SEED").unwrap_or_else(|| if seconds.is_some() { seed_from_clock() } else { 1 });
     let budget = Duration::from_secs(seconds.unwrap_or(1));
@@ -66,7 +66,7 @@ fn fuzz(target_name: &str, corpus: Vec<Vec<u8>>, mut target: impl FnMut(&[u8]) -
     assert!(inputs < 10_000 || accepted > 0, "mutations that nothing survives test little");
 }
 
-/// Calls the target; if it panics, says on what.
+/// Calls the target; if it panics, prints the input.
 fn checked(target_name: &str, seed: u64, input: &[u8], target: &mut impl FnMut(&[u8]) -> bool) -> bool {
     catch_unwind(AssertUnwindSafe(|| target(input))).unwrap_or_else(|panic| {
         eprintln!("fuzz {target_name}: FUZZ_SEED={seed}, {} bytes: {}", input.len(), hex(input));
@@ -81,11 +81,11 @@ fn env_number(name: &str) -> Option<u64> {
 
 fn seed_from_clock() -> u64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // Far apart, so that two runs one second apart don't share inputs.
+    // Seeds far apart, so that two runs one second apart don't share inputs.
     Rng::new(since_epoch.as_secs()).next()
 }
 
-/// One input, made from the seed alone: random bytes, or a piece of the corpus with a few things wrong.
+/// One input, made from the seed alone: random bytes, or a piece of the corpus with a few errors.
 pub(crate) fn input(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     if corpus.is_empty() || rng.one_in(16) {
         return random_bytes(rng, 200);
@@ -141,7 +141,7 @@ fn place(rng: &mut Rng, bytes: &[u8]) -> usize {
     if rng.one_in(2) { rng.below(end.min(12)) } else { rng.below(end) }
 }
 
-/// Puts a number that is far too great, or a little too great, where a length may be.
+/// Puts a number that is far too great, or a little too great, at a place where a length may be.
 fn inflate_length(rng: &mut Rng, bytes: &mut Vec<u8>, at: usize) {
     let Some(byte) = bytes.get_mut(at) else { return };
     if rng.one_in(2) {

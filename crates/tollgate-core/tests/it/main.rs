@@ -1,4 +1,4 @@
-//! The tests of the state machine from outside: one binary, so that it links once.
+//! Tests of the state machine from outside: one binary, so that it links once.
 
 mod attended;
 mod backlog;

@@ -4,7 +4,7 @@ use crate::{properties, scripts};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tollgate_core::Bug;
 
-/// How many random sequences a bug may survive before it counts as not caught.
+/// Most random sequences that a bug may survive before it counts as not caught.
 const SEQUENCES_MAX: u64 = 4_000;
 
 #[test]
@@ -34,8 +34,8 @@ fn every_planted_bug_is_caught() {
     assert!(survivors.is_empty(), "not caught: {survivors:?}");
 }
 
-/// A bug may be caught by an assertion of the core, whose backtrace is of no interest here. Other tests run beside
-/// this one and keep theirs.
+/// Silences panics on this thread: an assertion of the core may catch a bug, and its backtrace is of no interest here.
+/// Other tests run beside this one and keep their backtraces.
 fn silence_panics_of_this_thread() {
     let (hook, silent) = (std::panic::take_hook(), std::thread::current().id());
     std::panic::set_hook(Box::new(move |panic| {
@@ -58,7 +58,7 @@ fn by_scripts(scripts: &[(String, String)], bug: Bug) -> Vec<&str> {
     scripts.iter().filter(|(_, text)| caught(text)).map(|(name, _)| name.as_str()).collect()
 }
 
-/// After how many sequences the oracle disagrees.
+/// Number of the first sequence in which the oracle disagrees.
 fn by_oracle(bug: Bug) -> Option<u64> {
     (1..=SEQUENCES_MAX).find(|seed| {
         let run = AssertUnwindSafe(|| properties::run_sequence(*seed, Some(bug)).map(drop));

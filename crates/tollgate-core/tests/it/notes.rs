@@ -1,4 +1,4 @@
-//! Notes for people: what happened to whom, for how long and why; and only what was asked for.
+//! Notes for people: the events in the life of claims and leases, with durations and reasons; and only those asked for.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use tollgate_core::{
@@ -35,7 +35,7 @@ impl Story {
         self.state.apply(Entry::new(LogTime::from_ms(ms), command));
     }
 
-    /// All notes since the last time, each in a few words.
+    /// All notes since the last call, each in a few words.
     fn told(&mut self) -> Vec<String> {
         self.state.notes().iter().map(shown).collect()
     }

@@ -1,11 +1,11 @@
-//! The oracle: what `docs/semantics.md` says, as slowly and plainly as it can be said.
+//! The oracle: the rules of `docs/semantics.md`, implemented as slowly and plainly as possible.
 //!
 //! Written from that page alone, never from the state machine it is compared with. Nothing is indexed, cached or kept
-//! up to date: who holds, who waits and what is due is found by scanning all claims, each time it is asked. Where the
-//! page leaves a choice, a comment that begins with "Reading:" says which was taken.
+//! up to date: holders, waiters and due claims are found by scanning all claims, each time. Where the page leaves a
+//! choice, a comment that begins with "Reading:" says which one was taken.
 //!
-//! Not here: the bound on a deadlock search, and which cycle a search reports (`Oracle::check_cycle` judges the
-//! core's).
+//! Not here: the bound on a deadlock search, and the choice of the cycle that a search reports (`Oracle::check_cycle`
+//! judges the core's).
 
 mod blockers;
 mod claims;
@@ -35,7 +35,7 @@ use tollgate_types::{
 /// The newest version of the rules on the page.
 const VERSION: u32 = 3;
 
-/// The whole state. Claims and leases stand in the order in which they were made.
+/// The whole state. Claims and leases are in the order of their creation.
 pub(crate) struct Oracle {
     version: u32,
     lineage: Option<Lineage>,
@@ -45,29 +45,29 @@ pub(crate) struct Oracle {
     now: LogTime,
     revision: Revision,
     leases: Vec<Lease>,
-    /// Who must be told of the end of which lease and incarnation.
+    /// Ended leases by id and incarnation, each with the groups that must be told.
     unacked: BTreeMap<(LeaseId, Revision), (LeaseEnd, BTreeSet<GroupId>)>,
     claims: Vec<Claim>,
     closures: BTreeMap<Name, LogTime>,
-    /// Until when nothing is granted, after a restore.
+    /// Log time until which nothing is granted, after a restore.
     closed_until: LogTime,
     registers: BTreeMap<Key, Register>,
     dirty: BTreeSet<Name>,
-    /// All since the beginning; those before `ring_start` would have left the ring.
+    /// All events since the beginning; those before `ring_start` would have left the ring.
     events: Vec<Event>,
     ring_start: usize,
-    /// What is left for this entry; below 0 once the last step overdrew it.
+    /// Rest of this entry's budget; below 0 once the last step overdrew it.
     budget: i64,
-    /// Whether work is being done, which the budget bounds.
+    /// True while work is being done, which the budget bounds.
     bounded: bool,
     ended_leases: Vec<EndedLease>,
     resolved: Vec<Resolution>,
-    /// Who stood where when a deadlock was last found, to judge the core's cycle by.
+    /// The claims at the moment of the last deadlock found, to judge the core's cycle by.
     impasse: Option<Impasse>,
 }
 
-/// A lease's record, known by its incarnation; ids repeat. That of a stub is known by its `added`, which stands in
-/// that place.
+/// A lease's record, identified by its incarnation, because ids repeat. The record of a stub has its `added` revision
+/// as its incarnation.
 struct Lease {
     id: LeaseId,
     incarnation: Revision,
@@ -77,30 +77,30 @@ struct Lease {
     address: Address,
     last_seen: LogTime,
     revoke_on_disconnect: bool,
-    /// Why it ended, if not because nobody renewed it.
+    /// Reason for the lease's end; none if the lease expired.
     revoked: Option<EndReason>,
     seen: SeqRanges,
     kept: BTreeMap<u64, Kept>,
-    /// What the requests are about that something is kept for, as far as that is known.
+    /// Content of the kept requests, as far as it is known.
     about: BTreeMap<u64, About>,
     seqs_from: u64,
-    /// Those of them that were answered `Queued`.
+    /// Kept requests that were answered `Queued`.
     waited: BTreeSet<u64>,
     /// The registered groups.
     groups: BTreeSet<GroupId>,
     stub: Option<Stub>,
 }
 
-/// What a stub has beside.
+/// The fields that only a stub has.
 #[derive(Clone, Copy)]
 struct Stub {
     home: GroupId,
-    /// The lease's, in its home.
+    /// Incarnation of the lease in its home.
     incarnation: Revision,
     pending: bool,
 }
 
-/// What one Acquire made, known by its create revision. It holds if it has a token, else it waits.
+/// The claim that one Acquire made, identified by its create revision. It holds if it has a token, else it waits.
 #[derive(Clone)]
 struct Claim {
     names: Names,
@@ -109,7 +109,7 @@ struct Claim {
     owner: Owner,
     mode: Mode,
     metadata: Metadata,
-    /// What it says, and since which revision once it holds.
+    /// Value that the claim proclaims, and the revision that set it once the claim holds.
     value: Option<(Value, Revision)>,
     lock_delay: DurationMs,
     max_hold: Option<DurationMs>,
@@ -117,7 +117,7 @@ struct Claim {
     mod_revision: Revision,
     version: u64,
     token: Option<Token>,
-    /// Since when it waits or, once it holds, holds.
+    /// Log time since which the claim waits or, once it holds, holds.
     since: LogTime,
     hold_until: Option<LogTime>,
     wait_until: Option<LogTime>,
@@ -138,7 +138,7 @@ struct Upgrade {
     attended: bool,
 }
 
-/// A place in a queue: that of a waiting claim, or that of a holding claim's upgrade.
+/// A place in a queue, of a waiting claim or of a holding claim's upgrade.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     claim: Revision,
@@ -154,16 +154,16 @@ struct Register {
     version: u64,
 }
 
-/// What a purge did.
+/// Result of a purge.
 struct Purged {
-    /// Whether something ended, a closure included.
+    /// True if something ended, a closure included.
     changed: bool,
-    /// Whether the budget lasted.
+    /// True if the budget lasted.
     finished: bool,
 }
 
 impl Oracle {
-    /// The rules that it goes by.
+    /// Version of the rules that the oracle applies.
     pub(crate) fn version(&self) -> u32 {
         self.version
     }
@@ -194,7 +194,7 @@ impl Oracle {
         }
     }
 
-    /// "One entry" of the page.
+    /// Applies one entry: "One entry" of the page.
     pub(crate) fn apply(&mut self, entry: &Entry) -> Applied {
         assert!(entry.at >= self.now, "log time never falls");
         self.drop_old_events();
@@ -281,17 +281,17 @@ impl Oracle {
         self.bounded = false;
     }
 
-    /// Whether settling must stop: only in work, and only when the budget is spent.
+    /// True if settling must stop: only in work, and only when the budget is spent.
     fn is_spent(&self) -> bool {
         self.bounded && self.budget <= 0
     }
 
-    /// One end or grant, which counts in work only.
+    /// Spends the cost of one end or grant, which counts in work only.
     fn spend(&mut self) {
         self.budget -= i64::from(self.bounded);
     }
 
-    /// The first of the four kinds of work that applies; false if none does.
+    /// Does the first of the four kinds of work that applies; false if none does.
     fn work_step(&mut self) -> bool {
         if let Some(name) = self.dirty.first().cloned() {
             self.settle(&name);
@@ -390,7 +390,7 @@ impl Oracle {
         }
     }
 
-    /// Whether it is dirty, or something dead is on it.
+    /// True if a name is dirty, or something on it is dead.
     fn is_unsettled(&self, name: &Name) -> bool {
         let holders = self.holders(name).into_iter().any(|id| self.claim_death(self.claim(id)).is_some());
         let queue = self.queue(name).into_iter().any(|place| self.place_death(place).is_some());
@@ -398,7 +398,7 @@ impl Oracle {
         self.dirty.contains(name) || holders || queue || closure
     }
 
-    /// These names, and all that are reached by going from a name to the names of the first in its queue.
+    /// These names, and all names reached by going from a name to the names of the first claim in its queue.
     fn around(&self, names: &[Name]) -> BTreeSet<Name> {
         let mut around: BTreeSet<Name> = names.iter().cloned().collect();
         loop {
@@ -412,7 +412,7 @@ impl Oracle {
         }
     }
 
-    /// "Settle a name" of the page.
+    /// Settles a name: "Settle a name" of the page.
     fn settle(&mut self, name: &Name) {
         self.dirty.remove(name);
         if self.is_spent() {
@@ -427,7 +427,7 @@ impl Oracle {
         }
     }
 
-    /// False if the budget was spent before all was done.
+    /// Settles a name within the budget. False if the budget was spent before all was done.
     fn settle_in_budget(&mut self, name: &Name) -> bool {
         if !self.purge(name).finished {
             return false;
@@ -501,14 +501,14 @@ impl Oracle {
         Purged { changed: changed || closure_due, finished: true }
     }
 
-    /// The other names become dirty where anyone is in the queue.
+    /// Makes the other names dirty that have a queue.
     fn dirty_others(&mut self, name: &Name, names: &Names) {
         for other in names.as_slice().iter().filter(|other| *other != name) {
             self.make_dirty(other);
         }
     }
 
-    /// A name in whose queue nobody stands needs no settling.
+    /// Makes a name dirty, unless its queue is empty: then it needs no settling.
     fn make_dirty(&mut self, name: &Name) {
         if !self.queue(name).is_empty() {
             self.dirty.insert(name.clone());
@@ -530,7 +530,7 @@ impl Oracle {
     }
 }
 
-/// The rule of `event.rs` for the bytes that an event takes in the ring.
+/// Bytes of an event in the count against the ring's bound, by the rule of `event.rs`.
 fn ring_bytes(event: &Event) -> u64 {
     let value = |state: &Option<RegisterState>| state.as_ref().map_or(0, |state| state.value.len());
     let variable = match &event.change {

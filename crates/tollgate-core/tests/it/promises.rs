@@ -1,9 +1,9 @@
-//! The promises that the core alone can answer for, each with a check of its own, written without looking at how the
-//! core does it; a test's name begins with the promise's number.
+//! The promises that the core alone can keep, each with a check of its own, written without looking at how the core
+//! does it; a test's name begins with the promise's number.
 //!
-//! A check that has never failed proves little. So each of them runs again with bugs planted that break its promise,
-//! and must find every one. Not here: what each command answers (`oracle`, `scripts`), and what needs more than one
-//! node.
+//! A check that has never failed proves little. So each check runs again with bugs planted that break its promise, and
+//! must find every one. Not here: the answers to each command (`oracle`, `scripts`), and promises that need more than
+//! one node.
 
 mod determinism;
 mod exclusion;
@@ -31,12 +31,12 @@ fn must_hold(check: Check) {
     }
 }
 
-/// The check finds the planted bug by itself: a panic of the core would not do.
+/// Asserts that the check itself finds the planted bug: a panic of the core does not count.
 fn must_fail(check: Check, bug: Bug) {
     assert!(check(Some(bug)).is_err(), "{bug:?} is not noticed: {}", bug.says());
 }
 
-/// Fails with a sentence unless the condition holds.
+/// Returns an error with a sentence unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($says:tt)*) => {
         if !$condition {
@@ -64,7 +64,7 @@ fn histories() -> &'static [History] {
     })
 }
 
-/// The events that are about locks, those of one revision together.
+/// The events about locks, with those of one revision together.
 fn lock_changes(events: &[Event]) -> impl Iterator<Item = Vec<(Revision, &LockChange)>> {
     let at_once = events.chunk_by(|a, b| a.revision == b.revision);
     at_once.map(|events| {

@@ -1,8 +1,8 @@
-//! The core against the oracle: random entries, both applied, everything compared after each.
+//! The core against the oracle: random entries, applied to both, everything compared after each.
 //!
 //! A sequence is a function of its seed, so a failure is reported by its seed and can be run again: `START=seed
 //! SEQUENCES=1`. A failing sequence is shrunk by leaving entries out while it still fails in the same way. Not here:
-//! what is right (`oracle`), and stories with a known end (`scripts`).
+//! the rules (`oracle`), and stories with a known end (`scripts`).
 
 mod compare;
 mod generate;
@@ -25,9 +25,9 @@ use tollgate_core::{Applied, Bug, Entry, Reply};
 use tollgate_types::Limits;
 
 const SEQUENCES_DEFAULT: u64 = 20_000;
-/// How many commands an error shows before the one that failed.
+/// Number of commands that an error shows before the one that failed.
 const SHOWN: usize = 10;
-/// Rounds of leaving entries out; each halves the number that is left out together.
+/// Most runs while a failing sequence is shrunk.
 const SHRINK_RUNS_MAX: usize = 2_000;
 
 /// A sequence that failed, with all that is needed to run it again.
@@ -39,7 +39,7 @@ struct Broken {
     text: String,
 }
 
-/// Runs the sequence of a seed, with a bug planted if one is given. The error says where the two differ.
+/// Runs the sequence of a seed, with a bug planted if one is given. The error names the difference.
 pub(crate) fn run_sequence(seed: u64, bug: Option<Bug>) -> Result<Stats, String> {
     play(seed, bug).map_err(|broken| broken.text)
 }
@@ -137,7 +137,7 @@ fn describe_shrunk(broken: &Broken, bug: Option<Bug>) -> String {
     text
 }
 
-/// The limits that are not the default.
+/// The limits that differ from the default.
 fn difference(limits: &Limits) -> Vec<(&'static str, u64)> {
     let all = tollgate_types::Limit::ALL.iter();
     let changed = all.filter(|limit| limits.get(**limit) != Limits::DEFAULT.get(**limit));
@@ -229,15 +229,15 @@ fn rehearse(seed: u64, stats: &mut Stats) {
     }
 }
 
-/// Entries at random for tests of their own, for the only group of a cluster, and the limits to begin with. Aimed, as
-/// in a sequence, at what the entries before them made.
+/// Random entries for other tests, for the only group of a cluster, and the limits to begin with. As in a sequence,
+/// they are aimed at the claims and leases that the entries before them made.
 pub(crate) fn entries(seed: u64, count: u64) -> (Limits, Vec<Entry>) {
     let limits = Generator::new(seed).limits().clone();
     let entries = entries_after(&limits, &[], seed, count);
     (limits, entries)
 }
 
-/// As [`entries`], for a state that has seen `before`.
+/// Like [`entries`], for a state that has applied `before`.
 pub(crate) fn entries_after(limits: &Limits, before: &[Entry], seed: u64, count: u64) -> Vec<Entry> {
     let mut oracle = Place::alone().oracle(limits);
     for entry in before {
@@ -262,7 +262,8 @@ fn the_core_agrees_with_the_oracle() {
     }
 }
 
-/// Found a lock-delay lost to a purge, names left unsettled after a release, and a name settled that was settled.
+/// These seeds found a lock-delay lost to a purge, names left unsettled after a release, and a settled name that was
+/// settled again.
 const SEEDS_THAT_ONCE_FAILED: [u64; 4] = [431, 15_836, 43_656, 62_053];
 
 #[test]

@@ -1,8 +1,8 @@
-//! Runs the golden scripts in `tests/scripts` and compares what the state machine did with what they expect.
+//! Runs the golden scripts in `tests/scripts` and compares the state machine's output with the expected lines.
 //!
 //! A script is commands, `---`, and one line of output per command; `tests/scripts/README.md` is its manual. With
 //! `UPDATE_SCRIPTS=1` in the environment the output is rewritten instead: read the difference before you keep it. Not
-//! here: what is right in general (`oracle`, `properties`); a script is one story with a known end.
+//! here: the rules in general (`oracle`, `properties`); a script is one story with a known end.
 
 mod aliases;
 mod outcome;
@@ -22,7 +22,7 @@ use tollgate_core::{APPLY_VERSION_SUPPORTED, Applied, Bug, Command, Entry, Event
 use tollgate_types::{LeaseId, Limits, LogTime, Revision, Seq};
 
 const DIVIDER: &str = "---";
-/// More differences than this follow from the first ones.
+/// Most differences shown; further ones mostly follow from the first.
 const DIFFERENCES_MAX: usize = 6;
 
 /// Runs one script; `bug` is planted before its first command. The error shows each line that came out differently.
@@ -63,7 +63,7 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
 }
 
-/// What each command printed, beside the line that it came from.
+/// The output of each command, beside the line of the command.
 fn transcript(text: &str, bug: Option<Bug>) -> Result<Vec<(String, String)>, String> {
     let mut run = Run::new(bug);
     let mut printed = Vec::new();
@@ -96,7 +96,7 @@ impl Run {
         run
     }
 
-    /// A restored state has no bug: it is planted again.
+    /// Plants the bug again, because a restored state has none.
     fn plant(&mut self) {
         if let Some(bug) = self.bug {
             self.state.plant(bug);
@@ -156,7 +156,8 @@ impl Run {
     }
 }
 
-/// The first line names the file and says what it shows, so that a listing of first lines is a table of contents.
+/// Checks that the first line names the file and the script's subject, so that a listing of first lines is a table of
+/// contents.
 fn check_title(name: &str, text: &str) -> Result<(), String> {
     let title = format!("# {name}: ");
     let good = text.lines().next().is_some_and(|line| line.starts_with(&title) && line.len() > title.len());

@@ -1,4 +1,4 @@
-//! Snapshots: what they carry, what the bytes are, and that bytes which are not a snapshot never become a state.
+//! Snapshots: their content, their bytes, and that bytes which are not a snapshot never become a state.
 
 mod damage;
 mod fingerprints;

@@ -1,4 +1,4 @@
-//! Entries at random: every kind, every optional field, every length that a field can have.
+//! Random entries: every kind, every optional field, every length that a field can have.
 
 use tollgate_core::{
     AckLeaseEnd, AcquireLock, AddStub, Against, CancelTarget, CancelWait, Command, Compare, ConfirmStub,
@@ -53,7 +53,7 @@ impl Rng {
         if self.one_in(2) { Some(make(self)) } else { None }
     }
 
-    /// Mostly short; sometimes as long as it can be.
+    /// A length, mostly short; sometimes the longest allowed.
     fn length(&mut self, min: usize, max: usize) -> usize {
         let long = if self.one_in(64) { max } else { max.min(40) };
         min + self.below(long - min + 1)
@@ -136,7 +136,7 @@ fn arbitrary_acked(rng: &mut Rng) -> SeqRanges {
     let mut ranges = Vec::new();
     let mut from_min = 1;
     for _ in 0..count {
-        // So near that the last one stays in range, but for a single one, which may be anywhere.
+        // Near enough for the last range to stay in range; a single range may be anywhere.
         let near = if count == 1 { REVISION_END - 1 } else { 1 << 40 };
         let from = rng.number(from_min, from_min.max(near.min(from_min + (1 << 30))));
         let to = if count == 1 { rng.number(from, near) } else { rng.number(from, from + 1_000) };
@@ -308,7 +308,7 @@ fn arbitrary_txn(rng: &mut Rng) -> Txn {
     }
 }
 
-/// Any values, also such as no group can have: refusing them is the state's business.
+/// Limits with any values, valid or not: refusing them is the state's task.
 fn arbitrary_limits(rng: &mut Rng) -> Limits {
     let mut limits = Limits::DEFAULT;
     for &limit in Limit::ALL {

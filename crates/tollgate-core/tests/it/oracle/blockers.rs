@@ -1,4 +1,4 @@
-//! Who is in the way of a wait: "Deadlocks over groups" of the page.
+//! Blockers of waits: "Deadlocks over groups" of the page.
 
 use super::{Oracle, Place};
 use std::collections::BTreeSet;
@@ -19,13 +19,14 @@ impl Oracle {
         Reply::Done
     }
 
-    /// The number by which a wait is known.
+    /// The revision that identifies a wait.
     pub(super) fn wait_number(&self, place: Place) -> Revision {
         let upgrade = self.claim(place.claim).upgrade.as_ref().filter(|_| place.upgrade);
         upgrade.map_or(place.claim, |upgrade| upgrade.queued_at)
     }
 
-    /// The grants that block a wait, by claim and token: those that keep it out, and those that block one ahead of it.
+    /// The grants that block a wait, by claim and token: those that keep it out, and those that block a wait ahead of
+    /// it.
     fn blocking(&self, place: Place) -> BTreeSet<(Revision, Token)> {
         let mut waits: Vec<Place> = vec![place];
         let mut found = BTreeSet::new();
@@ -76,7 +77,7 @@ impl Oracle {
     }
 }
 
-/// Whether one in this mode alone leaves no room for another.
+/// True if one holder alone, in mode `held`, keeps out a claim that wants mode `wanted`.
 fn keeps_out(held: Mode, wanted: Mode) -> bool {
     if let (Mode::Permit { n: out, .. }, Mode::Permit { n, of }) = (held, wanted) {
         return out + n > of;

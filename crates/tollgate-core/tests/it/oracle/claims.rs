@@ -1,4 +1,4 @@
-//! Claims: who holds and who waits, when one is dead, and the changes that take a revision.
+//! Claims: holders and waiters, their deaths, and the changes that take a revision.
 
 use super::identity::{Kept, Outcome};
 use super::{Claim, Lease, Oracle, Place, Register, Upgrade};
@@ -28,7 +28,7 @@ impl Oracle {
         found.expect("a lease's record stays while something hangs on it")
     }
 
-    /// The holders of a lock by token, dead ones too.
+    /// The holders of a lock in order of token, dead ones included.
     pub(super) fn holders(&self, name: &Name) -> Vec<Revision> {
         let on_it = self.claims.iter().filter(|claim| claim.names.contains(name));
         let mut holders: Vec<_> =
@@ -37,7 +37,7 @@ impl Oracle {
         holders.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The queue of a lock, dead ones too: upgrades by `queued_at`, then the rest by `create_revision`.
+    /// The queue of a lock, dead waiters included: upgrades by `queued_at`, then the rest by `create_revision`.
     pub(super) fn queue(&self, name: &Name) -> Vec<Place> {
         let mut places = Vec::new();
         for claim in self.claims.iter().filter(|claim| claim.names.contains(name)) {
@@ -52,7 +52,7 @@ impl Oracle {
         places.into_iter().map(|(_, _, place)| place).collect()
     }
 
-    /// Why the claim is dead, if it is.
+    /// Reason for the claim's death, if it is dead.
     pub(super) fn claim_death(&self, claim: &Claim) -> Option<EndReason> {
         let lease = self.lease_of(claim.incarnation);
         let past = |at: Option<LogTime>| at.is_some_and(|at| at <= self.now);
@@ -67,7 +67,7 @@ impl Oracle {
         }
     }
 
-    /// Why the claim's upgrade is dead, if it has one that is.
+    /// Reason for the death of the claim's upgrade, if it has one and that is dead.
     pub(super) fn upgrade_death(&self, claim: &Claim) -> Option<EndReason> {
         let upgrade = claim.upgrade.as_ref()?;
         let timed_out = upgrade.wait_until.is_some_and(|at| at <= self.now);
@@ -79,13 +79,14 @@ impl Oracle {
         if place.upgrade { self.upgrade_death(claim) } else { self.claim_death(claim) }
     }
 
-    /// Whether `mode` goes with all holders of a lock but `me`.
+    /// True if `mode` is compatible with all holders of a lock except `me`.
     pub(super) fn goes_with_holders(&self, name: &Name, mode: Mode, me: Option<Revision>) -> bool {
         let others = self.holders(name).into_iter().filter(|id| Some(*id) != me);
         goes_with(mode, others.map(|id| self.claim(id).mode))
     }
 
-    /// 1 for the next in line, counted over the living. Reading: in several queues, the place furthest back.
+    /// Position in the queue, 1 for the next in line, counted over the living. Reading: in several queues, the place
+    /// furthest back.
     pub(super) fn position(&self, place: Place) -> u64 {
         let names = &self.claim(place.claim).names;
         let in_queue = |name: &Name| {
@@ -117,7 +118,7 @@ impl Oracle {
         revision
     }
 
-    /// A change that leaves the claim in place. `end` is why its upgrade ended, if that is the change.
+    /// Changes a claim that stays in place. `end` is the reason for the end of its upgrade, if that is the change.
     fn change_claim(
         &mut self,
         id: Revision,
@@ -190,7 +191,7 @@ impl Oracle {
         self.change_claim(id, None, |claim| claim.upgrade = Some(upgrade))
     }
 
-    /// Ends the wait for an upgrade; the claim goes on holding. Its names, to be settled.
+    /// Ends the wait for an upgrade; the claim goes on holding. Returns its names, to be settled.
     pub(super) fn end_upgrade(&mut self, id: Revision, reason: EndReason) -> Names {
         let claim = self.claim(id).clone();
         let queued_at = claim.upgrade.expect("only a pending upgrade ends").queued_at;
@@ -206,7 +207,7 @@ impl Oracle {
         claim.names
     }
 
-    /// Ends a claim for good. The names that it had, to be settled.
+    /// Ends a claim. Returns the names that it had, to be settled.
     pub(super) fn end_claim(&mut self, id: Revision, reason: EndReason) -> Names {
         self.end_claim_with_note(id, reason, &Reason::NONE)
     }
@@ -235,7 +236,7 @@ impl Oracle {
         claim.names
     }
 
-    /// Takes names off a holding claim; with all of them it ends. The names to be settled.
+    /// Removes names from a holding claim, which ends if all are removed. Returns the names to be settled.
     pub(super) fn give_back(
         &mut self,
         id: Revision,
@@ -262,7 +263,7 @@ impl Oracle {
         if upgrade { all.as_slice().to_vec() } else { names.to_vec() }
     }
 
-    /// The lock-delay after an involuntary end.
+    /// Starts the lock-delay after an involuntary end.
     fn close(&mut self, claim: &Claim, name: &Name, reason: EndReason) {
         if claim.token.is_none() || !reason.is_involuntary() || claim.lock_delay.ms() == 0 {
             return;
@@ -290,7 +291,7 @@ impl Oracle {
         self.lock_event(claim, name, LockChange { prev, end, note, vacant, ..blank(claim, name) });
     }
 
-    /// A register ends with its lease, at a revision of its own.
+    /// Ends a register with its lease, at a revision of its own.
     pub(super) fn end_register(&mut self, key: &Key) {
         let revision = self.next_revision();
         let register = self.registers.remove(key).expect("only a register that is there ends");
@@ -299,7 +300,7 @@ impl Oracle {
     }
 }
 
-/// Whether `mode` goes with all of `others`.
+/// True if `mode` is compatible with all of `others`.
 pub(super) fn goes_with(mode: Mode, others: impl Iterator<Item = Mode>) -> bool {
     let Mode::Permit { n, of } = mode else {
         return others.into_iter().all(|other| mode.compatible(other));
@@ -328,13 +329,13 @@ fn state_of(claim: &Claim) -> ClaimState {
     }
 }
 
-/// What a claim says by now.
+/// Value that a claim proclaims, if it holds.
 fn said_by(claim: &Claim) -> Option<Value> {
     let (value, _) = claim.value.as_ref().filter(|_| claim.token.is_some())?;
     Some(value.clone())
 }
 
-/// A change that says whose it is and nothing else yet.
+/// A change with the claim's identity and nothing else yet.
 fn blank(claim: &Claim, name: &Name) -> LockChange {
     LockChange {
         name: name.clone(),

@@ -1,5 +1,5 @@
-//! Deadlock, decided by playing it out: imagine the request in its queues, let everybody go on until nothing moves,
-//! and see whether the requester still waits in a circle.
+//! Deadlock, decided by simulation: imagine the request in its queues, let every owner go on until nothing moves, and
+//! see if the requester still waits in a circle.
 
 use super::Oracle;
 use super::claims::goes_with;
@@ -17,14 +17,14 @@ pub(super) struct Wish<'a> {
     pub(super) mode: Mode,
 }
 
-/// Who waits and holds as one: an owner, or, for the empty owner, one claim alone.
+/// A thread of control: a named owner with all its claims, or one claim of the empty owner.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Node {
     Thread(LeaseId, Owner),
     Claim(Revision),
 }
 
-/// A living claim as the search sees it.
+/// A living claim in the simulation.
 #[derive(Clone)]
 struct Player {
     node: Node,
@@ -34,11 +34,11 @@ struct Player {
     held: Option<Mode>,
     token: Option<Token>,
     wanted: Option<Mode>,
-    /// Its place in the queues: upgrades (0) before the rest (1), then by revision.
+    /// Place in the queues: upgrades (0) before the rest (1), then by revision.
     order: (u8, Revision),
 }
 
-/// The players at the moment of a refusal, the refused one among them.
+/// The players at the moment of a refusal, the refused request among them.
 pub(super) struct Impasse {
     players: Vec<Player>,
     requester: Player,
@@ -47,7 +47,8 @@ pub(super) struct Impasse {
 impl Oracle {
     pub(super) fn check_deadlock(&mut self, wish: &Wish<'_>) -> Result<(), Rejection> {
         let (players, requester) = self.imagine(wish);
-        // The page lets a node that has nothing yet go unsearched; here it is played out like any other.
+        // The page allows skipping the search for a node that has nothing yet; here the node is simulated like any
+        // other.
         let stuck = play_out(players.clone());
         if waits(&stuck, &requester.node) && leads_back(&stuck, &requester.node) {
             let cycle = find_cycle(&players, &requester.node);
@@ -133,7 +134,8 @@ impl Impasse {
 
     fn blocker(&self, step: &CycleStep, waiter: &Player) -> Option<&Player> {
         let mut there = self.players.iter().filter(|p| p.is(&step.blocker) && p.names.contains(&step.wants));
-        // The token of a holder that is in the way only by its upgrade is no lie: it does hold the lock with it.
+        // The token of a holder that is in the way only by its upgrade is correct: it does hold the lock with that
+        // token.
         there.find(|player| match step.blocker_token {
             Some(token) => {
                 player.token == Some(token) && (player.keeps_out(step.mode) || player.is_ahead_of(waiter))
@@ -148,7 +150,7 @@ impl Player {
         self.lease == who.0 && self.owner == who.1
     }
 
-    /// Whether it holds in a way that `mode` does not go with. In a semaphore any holder counts.
+    /// True if the player holds in a mode that `mode` is not compatible with. In a semaphore any holder counts.
     fn keeps_out(&self, mode: Mode) -> bool {
         self.held.is_some_and(|held| matches!(held, Mode::Permit { .. }) || !held.compatible(mode))
     }
@@ -205,7 +207,7 @@ fn others_on<'a>(players: &'a [Player], i: usize, name: &'a Name) -> impl Iterat
     others.filter(move |player| player.names.contains(name))
 }
 
-/// A cycle to report, by breadth first search. The comparer looks only at the core's.
+/// Finds a cycle to report, by breadth first search. The comparer looks only at the core's cycle.
 fn find_cycle(players: &[Player], start: &Node) -> Vec<CycleStep> {
     let mut paths: Vec<(Node, Vec<CycleStep>)> = vec![(start.clone(), Vec::new())];
     let mut reached: BTreeSet<Node> = BTreeSet::new();
@@ -246,7 +248,7 @@ fn steps_from(players: &[Player], node: &Node) -> Vec<(Node, CycleStep)> {
     steps
 }
 
-/// Whether following who waits for whom leads from `node` back to it. Reading: among those who are left at the end.
+/// True if waits lead from `node` back to it. Reading: among the players that are left at the end.
 fn leads_back(players: &[Player], node: &Node) -> bool {
     let mut reached: BTreeSet<Node> = BTreeSet::new();
     let mut next = vec![node.clone()];

@@ -1,4 +1,4 @@
-//! Request identity: which requests a lease has seen, and what a repeat is answered.
+//! Request identity: the requests that a lease has seen, and the answers to repeats.
 
 use super::{Oracle, Place};
 use tollgate_core::{EndReason, Rejection, RejectionCode, Reply, Request, Scope};
@@ -7,21 +7,21 @@ use tollgate_types::{LeaseId, Limit, Names, Revision, Seq, SeqRanges};
 /// Ranges that `seen` and `acked` may have beyond one per request in flight.
 const SPARE_RANGES: u64 = 65;
 
-/// What is kept for a seq that is seen and not acked.
+/// Record kept for a seq that is seen and not acked.
 pub(super) enum Kept {
-    /// It made this claim, or joined its wait.
+    /// The request made this claim, or joined its wait.
     Acquire(Revision),
-    /// It upgraded this claim: at once, or through the upgrade queued at this revision. Reading: that goes for an
-    /// Acquire that became a conversion, too.
+    /// The request upgraded this claim: at once, or through the upgrade queued at this revision. Reading: that applies
+    /// to an Acquire that became a conversion, too.
     Convert { claim: Revision, queued_at: Option<Revision> },
-    /// What it was answered.
+    /// The answer to the request.
     Outcome(Outcome),
 }
 
-/// What a request is about, in words: two are one request if these are the same. None if nobody knows.
+/// Content of a request as text: requests with the same text are the same request. None if it is unknown.
 pub(super) type About = String;
 
-/// The words of a command with a request; `names` are its own.
+/// The text of a command with a request; `names` are the command's own names.
 pub(super) fn about(
     names: Option<&Names>,
     request: Option<&Request>,
@@ -34,23 +34,23 @@ pub(super) fn about(
     }
 }
 
-/// An answer that does not change any more, but for the holders in the way.
+/// An answer that does not change any more, except for the holders in the way.
 #[derive(Clone)]
 pub(super) enum Outcome {
-    /// Answered with the present holders of the names that the repeat gives.
+    /// Busy, with the present holders of the names that the repeat gives.
     Busy,
     Rejected(RejectionCode),
     Reply(Reply),
 }
 
 impl Outcome {
-    /// That of a wait that was cancelled, or that never may begin.
+    /// Outcome of a wait that was cancelled, or that may never begin.
     pub(super) fn cancelled() -> Outcome {
         Outcome::Reply(Reply::Ended { token: None, reason: EndReason::Cancelled })
     }
 }
 
-/// What a command answers, and what is kept for its seq.
+/// Answer to a command, and the record to keep for its seq.
 pub(super) struct Answer {
     pub(super) reply: Reply,
     pub(super) kept: Kept,
@@ -132,7 +132,8 @@ impl Oracle {
         answer.reply
     }
 
-    /// A claim was asked for, and this is the answer. Who waits and does not stand by lets the wait go on without any.
+    /// Counts a request for a claim, with its answer. After a request that waits and whose caller does not stand by,
+    /// the wait goes on without any caller.
     fn asked(&mut self, claim: Revision, attended: bool, reply: &Reply) {
         let claim = self.claim_mut(claim);
         claim.asks += 1;
@@ -147,7 +148,7 @@ impl Oracle {
         Seq::new((highest + 1).max(lease.seqs_from).min((1 << 53) - 1)).expect("a seq")
     }
 
-    /// Rules 3 and 4.
+    /// Rules 3 and 4 of the page.
     fn answer_without_running(
         &mut self,
         incarnation: Revision,
@@ -171,7 +172,7 @@ impl Oracle {
         self.check_room(incarnation).err().map(Reply::Rejected)
     }
 
-    /// Rules 1 and 2.
+    /// Rules 1 and 2 of the page.
     pub(super) fn take_acks(&mut self, incarnation: Revision, acked: &SeqRanges) -> Result<(), Rejection> {
         let max = self.limits.ops_in_flight_per_lease_max;
         let open = max + self.limits.waits_per_lease_max;
@@ -189,7 +190,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Rule 4.
+    /// Rule 4 of the page.
     pub(super) fn check_room(&self, incarnation: Revision) -> Result<(), Rejection> {
         let max = self.limits.ops_in_flight_per_lease_max;
         let lease = self.lease_of(incarnation);
@@ -197,7 +198,7 @@ impl Oracle {
         if kept as u64 >= max { Err(too_many_in_flight(max, kept)) } else { Ok(()) }
     }
 
-    /// Whether one more request of the lease may wait; only one with a seq counts.
+    /// Refuses one more waiting request of the lease if there are too many; only one with a seq counts.
     pub(super) fn check_waits(&self, incarnation: Revision, has_seq: bool) -> Result<(), Rejection> {
         if !has_seq {
             return Ok(());
@@ -211,7 +212,7 @@ impl Oracle {
         lease.kept.insert(seq.get(), kept);
     }
 
-    /// Rule 3, for a seq that is seen.
+    /// Rule 3 of the page, for a seq that is seen.
     pub(super) fn answer_repeat(&self, incarnation: Revision, seq: Seq, names: Option<&Names>) -> Reply {
         match self.lease_of(incarnation).kept.get(&seq.get()) {
             None => Reply::Rejected(Rejection::SeqAcked { seq }),
@@ -235,7 +236,7 @@ impl Oracle {
         }
     }
 
-    /// Puts an outcome in the place of everything kept that `which` picks.
+    /// Replaces every kept record that `which` picks by an outcome.
     pub(super) fn replace_kept(
         &mut self,
         incarnation: Revision,
@@ -247,7 +248,7 @@ impl Oracle {
         }
     }
 
-    /// The answer for something that waits.
+    /// The answer for a place in a queue.
     pub(super) fn queued(&self, place: Place) -> Reply {
         let claim = self.claim(place.claim);
         let create_revision = claim.upgrade.as_ref().map_or(place.claim, |upgrade| upgrade.queued_at);

@@ -138,13 +138,13 @@ impl Oracle {
         Reply::LeaseRevoked
     }
 
-    /// Refuses to do in a stub's group what its home does.
+    /// Refuses a command that only the lease's home may run.
     fn must_be_home(&self, incarnation: Revision) -> Result<(), Rejection> {
         let lease = self.lease_of(incarnation);
         lease.stub.map_or(Ok(()), |stub| Err(Rejection::NotHome { lease: lease.id, home: stub.home }))
     }
 
-    /// Refuses `got` of what a limit allows less of.
+    /// Refuses `got` if it exceeds a limit.
     pub(super) fn check_limit(&self, limit: Limit, got: u64) -> Result<(), Rejection> {
         let max = self.limits.get(limit);
         if got > max { Err(Rejection::LimitExceeded { limit, max, got }) } else { Ok(()) }

@@ -38,7 +38,7 @@ impl Oracle {
         reply
     }
 
-    /// Settles the names of a command again if it changed anything.
+    /// Settles the names of a command again if the command changed anything.
     fn settle_changed(&mut self, before: Revision, names: &[Name]) {
         if self.revision > before {
             self.settle_all(names);
@@ -75,7 +75,7 @@ impl Oracle {
         self.check_limit(Limit::LockDelay, acquire.lock_delay.ms())
     }
 
-    /// Who's claim on a name, if it has one.
+    /// The claim of an owner on a name, if it has one.
     fn claim_of(&self, incarnation: Revision, owner: &Owner, name: &Name) -> Option<Revision> {
         let mine = |claim: &&Claim| claim.incarnation == incarnation && claim.owner == *owner;
         let mut found = self.claims.iter().filter(mine).filter(|claim| claim.names.contains(name));
@@ -113,7 +113,7 @@ impl Oracle {
         self.convert(id, mode, acquire.wait, acquire.request.is_some())
     }
 
-    /// A grant keeps its kind, and its number of permits.
+    /// Refuses to change the kind of a grant, or its number of permits.
     fn check_kind_held(&self, first: &Name, id: Revision, mode: Mode) -> Result<(), Rejection> {
         let held = self.claim(id).mode;
         if Kind::of(mode) != Kind::of(held) {
@@ -125,7 +125,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// An Acquire by one who has no claim on any of the names.
+    /// An Acquire by an owner that has no claim on any of the names.
     fn acquire_anew(&mut self, acquire: &AcquireLock, incarnation: Revision) -> Result<Answer, Rejection> {
         let (names, mode) = (acquire.names.as_slice(), acquire.mode);
         for name in names {
@@ -203,7 +203,7 @@ impl Oracle {
         Answer { reply: self.busy(names), kept: Kept::Outcome(Outcome::Busy) }
     }
 
-    /// The answer of one who has the claim already: what it is, until it ends.
+    /// The answer to an owner that has the claim already: the claim's state, until it ends.
     fn has(&self, id: Revision) -> Answer {
         Answer { reply: self.acquired(id), kept: Kept::Convert { claim: id, queued_at: None } }
     }
@@ -250,7 +250,7 @@ impl Oracle {
         self.join_upgrades(&claim, mode, wait, has_seq)
     }
 
-    /// Whether a named owner waits for anything.
+    /// True if a named owner waits for anything.
     fn waits_for_something(&self, claim: &Claim) -> bool {
         let same = |other: &&Claim| other.incarnation == claim.incarnation && other.owner == claim.owner;
         let waits = |other: &Claim| other.token.is_none() || other.upgrade.is_some();
@@ -291,8 +291,8 @@ impl Oracle {
             Wish { claim: Some(id), lease: claim.lease, owner: &claim.owner, names: &claim.names, mode };
         self.check_deadlock(&wish)?;
         let wait_until = self.end_of(wait);
-        // `queue_upgrade` fills in the revision at which it is queued.
-        // Until somebody asks who does not stand by: `asked` sees to that, for the first as well.
+        // `queue_upgrade` fills in `queued_at`. `attended` is true until a caller asks that does not stand by: `asked`
+        // sees to that, for the first caller as well.
         let (queued_at, since, asked_without_seq, attended) = (Revision::ZERO, self.now, !has_seq, true);
         let upgrade = Upgrade { mode, queued_at, since, wait_until, asked_without_seq, attended };
         let queued_at = self.queue_upgrade(id, upgrade);
@@ -333,7 +333,7 @@ impl Oracle {
         reply
     }
 
-    /// Who's holding claim on each name.
+    /// The holding claim of an owner on each name.
     fn held_by(
         &self,
         incarnation: Revision,
@@ -415,8 +415,8 @@ impl Oracle {
         })
     }
 
-    /// Reading: claims in order of the first of their names that is given back; the revision answered is that of the
-    /// last of them, before anyone else is granted what they gave back.
+    /// Reading: claims in order of the first of their names that is given back; the revision in the answer is that of
+    /// the last of them, before anyone else is granted the names that were given back.
     fn release(&mut self, names: &[Name], ids: &[Revision], changed: &mut BTreeSet<Name>) -> Reply {
         let mut done: Vec<Revision> = Vec::new();
         for id in ids {
@@ -446,7 +446,7 @@ impl Oracle {
         Ok(reply)
     }
 
-    /// Whether one more claim may have a value.
+    /// Refuses one more claim with a value if there are too many.
     fn check_values(&self) -> Result<(), Rejection> {
         let values = self.claims.iter().filter(|claim| claim.value.is_some()).count();
         self.check_limit(Limit::ClaimValues, values as u64 + 1)
@@ -517,7 +517,7 @@ impl Oracle {
         }
     }
 
-    /// Reading: all names of the claim are settled, not only the one that the command gave.
+    /// Reading: all names of the claim are settled, not only the name in the command.
     pub(super) fn end_wait(&mut self, place: Place, reason: EndReason) {
         let names = if place.upgrade {
             self.end_upgrade(place.claim, reason)
@@ -579,7 +579,7 @@ impl Oracle {
         self.lease_of(incarnation).kept.get(&seq.get())
     }
 
-    /// Whether what is kept for a seq is this wait, and it still goes on.
+    /// True if the record kept for a seq is this wait, and the wait still goes on.
     fn is_on_wait(&self, kept: Option<&Kept>, place: Place) -> bool {
         match kept {
             Some(Kept::Acquire(claim)) => {
@@ -600,21 +600,21 @@ impl Oracle {
         }
     }
 
-    /// The names that have a record: a holder, a waiter or a closure, dead and due ones too.
+    /// The names with a record: a holder, a waiter or a closure, dead and due ones included.
     pub(super) fn lock_records(&self) -> BTreeSet<Name> {
         let claimed = self.claims.iter().flat_map(|claim| claim.names.as_slice());
         claimed.chain(self.closures.keys()).cloned().collect()
     }
 }
 
-/// How long a request waits that does wait.
+/// Longest wait of a request that waits.
 #[derive(Clone, Copy)]
 enum Patience {
     Until(DurationMs),
     Endless,
 }
 
-/// None if it does not wait.
+/// The longest wait of a request; none if it does not wait.
 fn wait_for(wait: Wait) -> Option<Patience> {
     match wait {
         Wait::No => None,
@@ -624,7 +624,7 @@ fn wait_for(wait: Wait) -> Option<Patience> {
     }
 }
 
-/// A claim as asked for; `make_claim` fills in its revisions and token.
+/// A claim with the fields of the request; `make_claim` fills in its revisions and token.
 fn new_claim(acquire: &AcquireLock, incarnation: Revision) -> Claim {
     let lease: LeaseId = acquire.lease;
     Claim {

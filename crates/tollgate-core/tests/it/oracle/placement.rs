@@ -1,4 +1,4 @@
-//! Whose slot it is: "Slots and groups" of the page.
+//! Placement of slots: "Slots and groups" of the page.
 
 use super::Oracle;
 use tollgate_core::{CancelTarget, Command, KeySelector, LeaseChoice, Op, Rejection, Txn};
@@ -25,7 +25,7 @@ impl Oracle {
     }
 }
 
-/// The slots of all that a command names, in the order of the page.
+/// The slots of all names, keys and lease ids in a command, in the order of the page.
 fn named_slots(command: &Command) -> Vec<Slot> {
     let of = |names: &[Name]| names.iter().map(|name| Slot::of(name.as_bytes())).collect();
     match command {

@@ -107,7 +107,7 @@ impl Oracle {
         self.check_limit(Limit::Registers, (self.registers.len() + new) as u64)
     }
 
-    /// How many registers a range looks at, the dead included: no more than one above the limit.
+    /// Number of registers that a range looks at, dead ones included: at most one above the limit.
     fn looks_at(&self, keys: &KeySelector) -> u64 {
         let matching = self.registers.keys().filter(|key| selects(keys, key)).count() as u64;
         matching.min(self.limits.range_max + 1)
@@ -122,7 +122,7 @@ impl Oracle {
         }
     }
 
-    /// A range asked for by itself.
+    /// A range outside a transaction.
     pub(crate) fn read_range(&self, query: &RangeQuery) -> Result<(Vec<RegisterView>, u64), Rejection> {
         self.check_sortable(query)?;
         Ok(self.range(query))

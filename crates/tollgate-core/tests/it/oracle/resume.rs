@@ -15,7 +15,7 @@ impl Oracle {
         }
     }
 
-    /// What somebody begins to wait for while all is closed is closed by itself as well.
+    /// Closes each of these names by itself as well while all are closed, because a wait for them begins.
     pub(super) fn close_with_all(&mut self, names: &Names) {
         if self.closed_until > self.now {
             for name in names.as_slice() {

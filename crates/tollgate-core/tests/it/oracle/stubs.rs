@@ -1,4 +1,5 @@
-//! Leases over groups: the stubs of leases that live elsewhere, and what is owed to the groups with stubs of ours.
+//! Leases over groups: the stubs of leases that live elsewhere, and the notices owed to groups with stubs of this
+//! group's leases.
 
 use super::{Lease, Oracle, Stub};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +9,7 @@ use tollgate_core::{
 };
 use tollgate_types::{Address, DurationMs, LeaseId, Limit, LogTime, Revision, SeqRanges};
 
-/// In how many groups a lease may be registered.
+/// Most groups in which a lease may be registered.
 const GROUPS_MAX: usize = 1_024;
 
 impl Lease {
@@ -126,7 +127,7 @@ impl Oracle {
         Reply::Done
     }
 
-    /// The registered groups of a due lease become its unacked end.
+    /// Turns the registered groups of a due lease into its unacked end.
     pub(super) fn owe_end(&mut self, incarnation: Revision) {
         let lease = self.lease_of_mut(incarnation);
         let groups = std::mem::take(&mut lease.groups);
@@ -154,7 +155,7 @@ impl Oracle {
         stubs
     }
 
-    /// Who must be told of what, in order.
+    /// The groups that must be told of leases' ends, in order.
     pub(crate) fn unacked_ends(&self) -> Vec<UnackedEnd> {
         let ends = self.unacked.iter().flat_map(|((lease, incarnation), (reason, groups))| {
             groups.iter().map(|group| UnackedEnd {
@@ -167,7 +168,7 @@ impl Oracle {
         ends.collect()
     }
 
-    /// What an audit is told. A stub counts as living: it is not for its group to say.
+    /// The answer to an audit. A stub counts as living, because only the lease's home can decide.
     pub(crate) fn lease_lives(&self, lease: LeaseId, incarnation: Revision) -> bool {
         self.lease(lease).is_some_and(|lease| lease.incarnation == incarnation)
     }

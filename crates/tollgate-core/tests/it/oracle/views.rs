@@ -1,4 +1,4 @@
-//! What the oracle shows: the views of reads, and what the comparer needs beside them.
+//! Views of the oracle: those that reads return, and those that the comparer needs besides.
 
 use super::{Claim, Oracle, Place};
 use tollgate_core::{Closed, Event, HolderView, LeaseView, LockView, Reply, WaiterView, claim_key};
@@ -31,7 +31,7 @@ impl Oracle {
         self.events[..self.ring_start].last().map(|event| event.revision)
     }
 
-    /// The lock without the dead and without a due closure; none if nothing is left of it.
+    /// A lock without its dead claims and without a due closure; none if nothing is left of it.
     pub(crate) fn lock(&self, name: &Name) -> Option<LockView> {
         let holders = self.living_holders(name);
         let queue: Vec<Place> =
@@ -45,7 +45,7 @@ impl Oracle {
         Some(LockView { name: name.clone(), holders, waiters, closed_until })
     }
 
-    /// The names of all locks of which something is left to see.
+    /// The names of all locks with something left to see.
     pub(crate) fn lock_names(&self) -> Vec<Name> {
         self.lock_records().into_iter().filter(|name| self.lock(name).is_some()).collect()
     }
@@ -104,7 +104,7 @@ impl Oracle {
         }
     }
 
-    /// The answer to one who would not wait. Reading: by name, then token; the asker's own grants too.
+    /// The answer to a request that does not wait. Reading: by name, then token; the requester's own grants included.
     pub(super) fn busy(&self, names: &Names) -> Reply {
         let on_name =
             |name| self.living_holders(name).into_iter().map(move |claim| self.holder_view(name, claim));
@@ -144,14 +144,14 @@ impl Oracle {
         self.leases.iter().filter(|lease| lease.deadline > self.now).map(|lease| lease.id).collect()
     }
 
-    /// Those of them that live here.
+    /// The living leases whose home is this group.
     pub(crate) fn home_lease_ids(&self) -> Vec<LeaseId> {
         let stubs = self.stubs();
         let is_home = |id: &LeaseId| stubs.iter().all(|stub| stub.lease != *id);
         self.lease_ids().into_iter().filter(is_home).collect()
     }
 
-    /// When there is something to do next: now if anything is due or dirty.
+    /// Log time at which there is something to do next: now if anything is due or dirty.
     pub(crate) fn next_deadline(&self) -> Option<LogTime> {
         if !self.dirty.is_empty() {
             return Some(self.now);
@@ -163,7 +163,7 @@ impl Oracle {
         leases.chain(claims).chain(closures).chain(closed).min().map(|at| at.max(self.now))
     }
 
-    /// That nobody is left waiting for nothing: once no work is left, the first of no queue could be granted.
+    /// Checks that no waiter is left waiting for nothing: once no work is left, the first of no queue could be granted.
     pub(crate) fn check_settled(&self) -> Result<(), String> {
         if self.next_deadline().is_some_and(|at| at <= self.now) {
             return Ok(());

@@ -5,8 +5,8 @@ use crate::codec::Rng;
 use crate::commands::Replica;
 use tollgate_core::Bug;
 
-/// One replica applies everything, the other goes through snapshots at random points: equal answers and hashes
-/// always.
+/// One replica applies everything, the other goes through snapshots at random points: answers and hashes are always
+/// equal.
 fn replicas_agree_at_every_entry(bug: Option<Bug>) -> Result<(), String> {
     for history in histories() {
         let mut steady = Replica::new(&history.limits, bug);

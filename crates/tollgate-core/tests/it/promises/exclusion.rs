@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use tollgate_core::{Bug, Event};
 use tollgate_types::{Mode, Name, Revision};
 
-/// Who holds what, as the events tell it: by the claim's create revision.
+/// The holders of each lock by the claim's create revision, according to the events.
 #[derive(Default)]
 struct Holders(BTreeMap<Name, BTreeMap<Revision, Mode>>);
 
 impl Holders {
-    /// Takes in events, and looks at each revision.
+    /// Takes in events, and checks each revision.
     fn note(&mut self, events: &[Event]) -> Result<(), String> {
         for at_once in lock_changes(events) {
             for (_, change) in &at_once {
@@ -49,7 +49,7 @@ fn exclude(holders: &BTreeMap<Revision, Mode>) -> Result<(), String> {
     Ok(())
 }
 
-/// At every revision of random histories, by what events say; and after every entry, by what reads say.
+/// Checks every revision of random histories by the events, and the state after every entry by reads.
 fn holders_exclude_each_other(bug: Option<Bug>) -> Result<(), String> {
     for history in histories() {
         let mut replica = Replica::new(&history.limits, bug);

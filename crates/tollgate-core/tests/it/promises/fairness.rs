@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tollgate_core::{Bug, Command, Event, Reply};
 use tollgate_types::{Limits, Mode, Name, Revision};
 
-/// The queues as the events tell them. Upgrades sort before waiters, both by the revision at which they came.
+/// The queues according to the events. Upgrades sort before waiters, both by the revision at which they came.
 #[derive(Default)]
 struct Queues(BTreeMap<Name, BTreeMap<Place, Revision>>);
 
@@ -27,7 +27,7 @@ impl Queues {
                 let (upgrade, waiter) = (upgrade.map(|(place, _)| *place), Place::Waiter(claim));
                 let token = |state: Option<tollgate_core::ClaimState>| state.and_then(|state| state.token);
                 let granted = change.now.is_some() && token(change.now) != token(change.prev);
-                // Who holds already and is granted more goes before those who wait, but not before other upgrades.
+                // A holder that is granted a stronger mode goes before the waiters, but not before other upgrades.
                 let place = upgrade.unwrap_or(match change.prev {
                     Some(prev) if prev.token.is_some() => Place::Upgrade(revision),
                     _ => waiter,
@@ -64,7 +64,7 @@ fn the_first_in_line_is_granted_first(bug: Option<Bug>) -> Result<(), String> {
     Ok(())
 }
 
-/// A queue of writers, readers and an upgrade: who gives back, and who is woken by it.
+/// A queue of writers, readers and an upgrade: each release wakes exactly the claims that it grants.
 fn a_release_wakes_those_it_grants(bug: Option<Bug>) -> Result<(), String> {
     let mut replica = Replica::new(&Limits::DEFAULT, bug);
     for id in 1..=9 {
@@ -102,7 +102,7 @@ fn a_release_wakes_those_it_grants(bug: Option<Bug>) -> Result<(), String> {
     Ok(())
 }
 
-/// A writer turns reader: the readers behind it come in.
+/// A writer becomes a reader: the readers behind it are granted.
 fn a_downgrade_wakes_those_it_makes_room_for(bug: Option<Bug>) -> Result<(), String> {
     let mut replica = Replica::new(&Limits::DEFAULT, bug);
     for id in 1..=4 {

@@ -1,7 +1,7 @@
-//! P5 and P6 over groups: what a lease has in another group never ends while the lease lives, and always ends after it.
+//! P5 and P6 over groups: a lease's claims in another group never end while the lease lives, and always end after it.
 //!
-//! A home and two groups with stubs, each a state of its own, and leaders that only do what the queries tell them. The
-//! wire between them loses, repeats and delays; replicas are restored from their snapshots.
+//! A home and two groups with stubs, each a state of its own, and leaders that act only on what the queries return. The
+//! wire between them loses, repeats and delays messages; replicas are restored from their snapshots.
 
 use super::{ensure, must_fail, must_hold};
 use crate::codec::Rng;
@@ -16,12 +16,12 @@ const LEASES: u64 = 3;
 const TTL_MS: u64 = 100;
 const STEPS: u64 = 400;
 const SEEDS: u64 = 60;
-/// The home is group 0.
+/// The groups with stubs; the home is group 0.
 const TARGETS: [u32; 2] = [1, 2];
-/// Rounds in which nothing is lost, after which all must be quiet: add, register, confirm or end, ack, and one more.
+/// Rounds without losses after which all must be quiet: add, register, confirm or end, ack, and one more.
 const ROUNDS: usize = 6;
 
-/// What is on its way.
+/// A message between groups that is on its way.
 #[derive(Clone, Copy)]
 enum Message {
     Register { target: usize, stub: StubView },
@@ -36,11 +36,11 @@ struct World {
     home: Replica,
     targets: Vec<Replica>,
     wire: Vec<Message>,
-    /// Copies of what was delivered, to come again: soon, or when all has changed.
+    /// Copies of delivered messages, to be delivered again: soon, or when all has changed.
     duplicates: Vec<Message>,
     /// Leases that were used once.
     past: Vec<(u64, Revision)>,
-    /// Locks that were granted on stubs.
+    /// Number of locks that were granted on stubs.
     granted: u64,
 }
 
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// A client uses its lease in a group; its gateway has asked the home for the incarnation, now or long ago.
+    /// Lets a client use its lease in a group; its gateway has asked the home for the incarnation, now or long ago.
     fn ask_for_a_lock(&mut self, target: usize) -> Result<(), String> {
         let mut id = self.id();
         let text = ["a", "b", "c", "d"][self.rng.below(4)];
@@ -130,7 +130,7 @@ impl World {
         Ok(())
     }
 
-    /// P5: what ends here has ended at home.
+    /// P5: a lease that ends here has ended at home.
     fn apply(&mut self, target: usize, command: &Command) -> Result<Applied, String> {
         let applied = self.targets[target].at(self.now, command.clone());
         for ended in &applied.ended_leases {
@@ -140,7 +140,7 @@ impl World {
         Ok(applied)
     }
 
-    /// What leaders do every now and then, and need no memory for.
+    /// Sends the messages that leaders send every now and then, for which they need no memory.
     fn leaders_look(&mut self) {
         for (target, replica) in self.targets.iter().enumerate() {
             let pending = replica.state.pending_stubs(None, 2);
@@ -184,7 +184,7 @@ impl World {
         Ok(())
     }
 
-    /// P6: whatever can be used here lives at home, or the home will tell of its end.
+    /// P6: a lease that can be used here lives at home, or the home owes this group notice of its end.
     fn check(&self) -> Result<(), String> {
         let owed = self.home.state.unacked_ends(None, usize::MAX);
         for (target, replica) in self.targets.iter().enumerate() {
@@ -200,7 +200,7 @@ impl World {
         Ok(())
     }
 
-    /// All leases end, and nothing is lost any more: soon nothing is left anywhere.
+    /// Ends all leases, without further losses: soon nothing is left anywhere.
     fn wind_down(&mut self) -> Result<(), String> {
         self.now += TTL_MS;
         self.home.at(self.now, Command::Tick);
@@ -253,7 +253,7 @@ const GROUPS_MAX: u32 = 1_024;
 fn p16_a_lease_has_stubs_in_so_many_groups_only() {
     let mut replica = Replica::new(&Limits::DEFAULT, None);
     replica.at(0, grant(1, 1_000));
-    // Backwards, so that each goes to the front.
+    // In descending order, so that each group goes to the front.
     for group in (0..GROUPS_MAX).rev() {
         assert_eq!(replica.at(0, register(1, 1, group)).reply, Reply::StubRegistered);
     }
@@ -274,7 +274,7 @@ fn p16_a_lease_has_stubs_in_so_many_groups_only() {
     assert_eq!(replica.state.unacked_ends(None, 0).len(), 0);
 }
 
-/// Leases come and go while a group does not answer: what it is owed stays within the limit.
+/// Leases come and go while a group does not answer: the notices owed to it stay within the limit.
 #[test]
 fn p16_what_a_silent_group_is_owed_is_bounded() {
     let limits = Limits { leases_max: 10, ..Limits::DEFAULT };

@@ -9,7 +9,7 @@ use tollgate_core::{AcquireLock, Applied, Bug, Command, EndReason, Reply, Wait};
 use tollgate_types::{LeaseId, Limits, Revision};
 
 const LEASES: u64 = 6;
-/// So few steps an entry that a lease is often taken apart over several.
+/// Steps per entry, so few that reaping a lease often takes several entries.
 const REAPS: u64 = 1;
 
 /// The deadline that each living lease must have, from the answers that clients got.
@@ -19,7 +19,7 @@ struct Run {
     now: u64,
     ttls: BTreeMap<LeaseId, u64>,
     deadlines: BTreeMap<LeaseId, u64>,
-    /// Tell a lease from those with the same id before it, which may still be taken apart.
+    /// Incarnation of each lease, which tells it from earlier leases with the same id that may not be fully reaped.
     incarnations: BTreeMap<LeaseId, Revision>,
 }
 
@@ -36,7 +36,7 @@ impl Run {
         self.rng.next() % end
     }
 
-    /// One of a few leases, known to be living or not.
+    /// The id of one of a few leases, living or not.
     fn id(&mut self) -> u64 {
         1 + self.below(LEASES)
     }
@@ -65,9 +65,9 @@ impl Run {
         self.deadlines.get(&lease(id)).is_some_and(|deadline| self.now < *deadline)
     }
 
-    /// Applies a command after some time, and notes which leases it made live on.
+    /// Applies a command after some time, and notes the leases that it granted or renewed.
     fn step(&mut self) -> Applied {
-        // Often to the very millisecond at which something ends, or the one before.
+        // Often the very millisecond at which something ends, or the one before.
         let next = self.replica.state.next_deadline().map_or(0, |next| next.ms().saturating_sub(self.now));
         self.now += match self.below(8) {
             0 => next,
@@ -108,7 +108,7 @@ fn runs(bug: Option<Bug>, check: fn(&Run, &Applied) -> Result<(), String>) -> Re
     Ok(())
 }
 
-/// Before its time a lease is there, and nothing of it ends.
+/// Before its deadline a lease exists, and nothing of it ends.
 fn no_lease_ends_early(bug: Option<Bug>) -> Result<(), String> {
     runs(bug, |run, applied| {
         for (id, deadline) in &run.deadlines {
@@ -126,7 +126,7 @@ fn no_lease_ends_early(bug: Option<Bug>) -> Result<(), String> {
     })
 }
 
-/// From its time on a lease is gone for reads and for commands, reaped or not.
+/// From its deadline on a lease is gone for reads and for commands, reaped or not.
 fn no_lease_ends_late(bug: Option<Bug>) -> Result<(), String> {
     runs(bug, |run, applied| {
         for (id, deadline) in &run.deadlines {
@@ -147,7 +147,8 @@ fn no_lease_ends_late(bug: Option<Bug>) -> Result<(), String> {
     })
 }
 
-/// What the dead held is had at the first entry at or past the deadline, though a thousand others wait to be reaped.
+/// The locks of the dead are granted at the first entry at or past the deadline, though a thousand others wait to be
+/// reaped.
 fn the_next_in_line_does_not_wait_for_the_reaper(bug: Option<Bug>) -> Result<(), String> {
     let limits = Limits { reaps_per_entry_max: 1, ..Limits::DEFAULT };
     let mut replica = Replica::new(&limits, bug);

@@ -1,4 +1,4 @@
-//! P16: every limit of the core refuses what is past it, by name and value, or bounds what it does not refuse.
+//! P16: every limit of the core refuses what exceeds it, by name and value, or bounds it if it can't be refused.
 
 use super::{ensure, must_fail, must_hold};
 use crate::commands::{
@@ -10,9 +10,9 @@ use tollgate_core::{
 };
 use tollgate_types::{DurationMs, Limit, Limits, LogTime, Metadata, Mode, Reason, Token, Value};
 
-/// To what a limit is lowered: not its least value, so that it is seen to be used.
+/// Value to which a limit is lowered: not its least one, so that the test sees that the value is used.
 const VALUE: u64 = 20;
-/// Leases 1 to this one are there in every drive.
+/// Number of leases in every drive, with ids from 1.
 const LEASES: u64 = 40;
 const TTL_MS: u64 = 60_000;
 
@@ -22,7 +22,7 @@ fn drive(limit: Limit, bug: Option<Bug>) -> Result<(), String> {
     match limit {
         Limit::NameBytes => drive.size(|size| lock(1, &"n".repeat(bytes(size)))),
         Limit::MetadataBytes => {
-            // Bytes count, whatever they are.
+            // The limit counts bytes, whatever they are.
             let metadata = |size| Metadata::new(vec![b'\n'; bytes(size)]).expect("short");
             drive.size(|size| {
                 Command::AcquireLock(AcquireLock { metadata: metadata(size), ..acquire(1, &["jobs"]) })
@@ -65,7 +65,7 @@ fn drive(limit: Limit, bug: Option<Bug>) -> Result<(), String> {
             drive.count(&[], |i| saying(&format!("n{i}"), b"v"))?;
             let all = (1..=VALUE).map(|i| saying(&format!("n{i}"), b"v")).chain([lock(1, "quiet")]);
             let all: Vec<Command> = all.collect();
-            // Who says something already may say something else.
+            // A holder that has a value already may change it.
             drive.accepts(&all, proclaim(1, "n1", LEASES + 1, b"w"))?;
             drive.refuses(&all, proclaim(1, "quiet", LEASES + VALUE + 1, b"w"))
         }
@@ -84,7 +84,7 @@ fn drive(limit: Limit, bug: Option<Bug>) -> Result<(), String> {
     }
 }
 
-/// A lock whose holder says something of itself.
+/// An acquire of a lock with a value.
 fn saying(text: &str, value: &[u8]) -> Command {
     let value = Some(Value::new(value).expect("short"));
     Command::AcquireLock(AcquireLock { value, ..acquire(1, &[text]) })
@@ -127,7 +127,7 @@ impl Drive {
         self.accepted(&[before, &[command]].concat()).map(drop)
     }
 
-    /// By name and value, and without a trace.
+    /// Checks that the command is refused, by the limit's name and value, and without a trace.
     fn refuses(self, before: &[Command], command: Command) -> Result<(), String> {
         let (limit, mut replica) = (self.limit, self.accepted(before)?);
         let (max, hash) = (replica.state.limits().get(limit), replica.hash());
@@ -140,21 +140,21 @@ impl Drive {
         Ok(())
     }
 
-    /// A limit on one command: as much as it says is fine, one more is not.
+    /// Checks a limit on one command: exactly the limit is accepted, one more is not.
     fn size(self, command: impl Fn(u64) -> Command) -> Result<(), String> {
         self.accepts(&[], command(VALUE))?;
         self.refuses(&[], command(VALUE + 1))
     }
 
-    /// A limit on how many there are: so many commands are fine, the next is not.
+    /// Checks a limit on a number of things: exactly as many commands are accepted, the next is not.
     fn count(self, before: &[Command], command: impl Fn(u64) -> Command) -> Result<(), String> {
         let fine: Vec<Command> = before.iter().cloned().chain((1..=VALUE).map(&command)).collect();
         self.refuses(&fine, command(VALUE + 1))
     }
 }
 
-/// Waits have a limit of their own: a lease that has as many as it may goes on with everything else. A refusal is kept
-/// for its seq, so it leaves that trace.
+/// Waits have a limit of their own: a lease that has reached it goes on with everything else. A refusal is kept for its
+/// seq, so it leaves that trace.
 fn waits(drive: Drive) -> Result<(), String> {
     let wait = |i: u64| {
         let owner = owner(&format!("o{i}"));
@@ -173,7 +173,7 @@ fn waits(drive: Drive) -> Result<(), String> {
     Ok(())
 }
 
-/// Both ends of the range at once: one limits the other.
+/// Checks both ends of the TTL's range together, because one limits the other.
 fn ttls(bug: Option<Bug>) -> Result<(), String> {
     let limits = Limits { ttl_ms_min: 50, ttl_ms_max: 70, ..Limits::DEFAULT };
     let mut replica = Replica::new(&limits, bug);
@@ -190,7 +190,8 @@ fn ttls(bug: Option<Bug>) -> Result<(), String> {
     Ok(())
 }
 
-/// It never refuses: it drops the oldest. What it may be over by is what the last entry added.
+/// The bound of the ring refuses nothing: the ring drops the oldest events. It may exceed the bound by the events of
+/// the last entry.
 fn the_ring_is_bounded(bug: Option<Bug>) -> Result<(), String> {
     let limits = Limits { ring_bytes_max: 50_000, ..Limits::DEFAULT };
     let mut replica = Replica::new(&limits, bug);
@@ -216,7 +217,7 @@ fn bytes_at_least(events: &[Event]) -> u64 {
     events.iter().map(event).sum::<usize>() as u64
 }
 
-/// It never refuses: what is left is done in the next entries.
+/// The budget of an entry refuses nothing: the rest of the work is done in the next entries.
 fn the_work_of_an_entry_is_bounded(drive: Drive) -> Result<(), String> {
     let mut replica = drive.replica()?;
     for id in 1..=LEASES {
@@ -235,7 +236,7 @@ fn the_work_of_an_entry_is_bounded(drive: Drive) -> Result<(), String> {
     Ok(())
 }
 
-/// It never refuses: past it the request queues unsearched.
+/// The bound of a deadlock search refuses nothing: past it the request queues unsearched.
 fn a_search_is_bounded(drive: Drive) -> Result<(), String> {
     let by_owner = |id, text: String| {
         Command::AcquireLock(AcquireLock { owner: owner("o"), ..acquire(id, &[text.as_str()]) })

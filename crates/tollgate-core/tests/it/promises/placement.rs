@@ -1,7 +1,7 @@
 //! P14: a slot is served by exactly one group per map epoch.
 //!
-//! Three groups of one map are asked the same. Whose a slot is, is computed here without the map. Moving slots, and
-//! with it a second epoch, is not there yet.
+//! Three groups of one map get the same commands. The group that serves a slot is computed here without the map. Not
+//! here: moving slots, and with it a second epoch, which does not exist yet.
 
 use super::{ensure, must_fail, must_hold};
 use crate::codec::Rng;
@@ -31,12 +31,12 @@ struct World {
     refused: u64,
 }
 
-/// Equal parts, in order.
+/// The group that serves a slot: equal parts, in order.
 fn server_of(slot: Slot) -> GroupId {
     GroupId::new(u32::from(slot.number()) * GROUPS / 16_384)
 }
 
-/// A lease that lives in the group.
+/// A lease whose home is this group.
 fn lease_in(group: u32) -> LeaseId {
     let first = (0..16_384).map(|number| Slot::new(number).expect("below SLOTS"));
     let slot = first.into_iter().find(|slot| server_of(*slot).number() == group).expect("it has slots");
@@ -44,7 +44,7 @@ fn lease_in(group: u32) -> LeaseId {
 }
 
 impl World {
-    /// Every group knows a lease of each: one is its own, the others are stubs.
+    /// Every group knows one lease of each group: one is its own, the others are stubs.
     fn new(seed: u64, bug: Option<Bug>) -> World {
         let map = Arc::new(GroupMap::even(GROUPS).expect("few"));
         let of_group = |number| Replica::of_group(&Limits::DEFAULT, GroupId::new(number), &map, bug);
@@ -73,7 +73,7 @@ impl World {
         lease_in(u32::try_from(self.rng.below(GROUPS as usize)).expect("few"))
     }
 
-    /// A command, and the slots that it names.
+    /// A random command, and the slots of its names, keys and lease ids.
     fn command(&mut self) -> (Command, Vec<Slot>) {
         let (text, id, owner) = (self.text(), self.lease(), owner(["", "w"][self.rng.below(2)]));
         let token = Token::new(1 + self.rng.next() % 40).expect("above 0");
@@ -203,7 +203,7 @@ fn p14_a_slot_is_served_by_exactly_one_group() {
     must_fail(each_slot_is_served_by_one_group, Bug::PlacedByFirstName);
 }
 
-/// The map is a part of the state: a replica that was restored serves what it did.
+/// The map is a part of the state: a restored replica serves the same slots.
 #[test]
 fn p14_a_snapshot_carries_the_group_and_its_map() {
     let slot = |number| Slot::new(number).expect("below SLOTS");
@@ -228,7 +228,7 @@ fn p14_a_snapshot_carries_the_group_and_its_map() {
     ));
 }
 
-/// What only a map that changed without its records could leave behind.
+/// Records that only a map that changed without them could leave behind.
 #[test]
 fn p14_a_snapshot_with_what_another_group_serves_is_refused() {
     let map = Arc::new(GroupMap::even(GROUPS).expect("few"));

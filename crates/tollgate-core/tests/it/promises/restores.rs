@@ -1,5 +1,5 @@
-//! P2 and P1 over a restore from a backup: no token comes twice, and nobody is granted what a holder from after the
-//! backup may still believe to have.
+//! P2 and P1 over a restore from a backup: no token is granted twice, and no lock is granted that a holder from after
+//! the backup may still believe to hold.
 
 use super::{ensure, histories, must_fail, must_hold};
 use crate::commands::{Replica, acquire, grant, lock, name, unlock};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tollgate_core::{AcquireLock, Bug, Command, Reply, SnapshotReader, State, Wait, WaitOutcome};
 use tollgate_types::{DurationMs, LeaseId, Limits, LogTime, Mode, Token};
 
-/// What a backup of the state loads as.
+/// The state that a backup of this state loads as.
 fn backup(state: &State, bug: Option<Bug>) -> Result<State, String> {
     let mut reader = SnapshotReader::new();
     for chunk in state.snapshot().chunks(4_096) {
@@ -52,8 +52,8 @@ fn tokens_increase_over_restores(bug: Option<Bug>) -> Result<(), String> {
     take(&mut replica, now)
 }
 
-/// Any state, backed up in the middle of anything: nothing is granted before the grace is over, by no entry and to
-/// nobody; whoever waits for a free name then has it.
+/// Any state, backed up at any moment: nothing is granted before the grace is over, by no entry and to no one; then a
+/// waiter for a free name is granted it.
 fn nothing_is_granted_before_the_grace_is_over(bug: Option<Bug>) -> Result<(), String> {
     for history in histories() {
         let mut replica = Replica::new(&history.limits, bug);
@@ -77,7 +77,8 @@ fn nothing_is_granted_before_the_grace_is_over(bug: Option<Bug>) -> Result<(), S
     Ok(())
 }
 
-/// Two wait, one for a name that the backup knows; says with which tokens they were granted once they could be.
+/// Lets two leases wait, one for a name that the backup knows; returns the tokens with which they were granted once
+/// that was possible.
 fn waiters_after(replica: &mut Replica, start: LogTime) -> Result<BTreeMap<LeaseId, Token>, String> {
     let mut tokens = BTreeMap::new();
     let mut at = |replica: &mut Replica, ms: u64, command: Command| {
@@ -126,7 +127,7 @@ fn p1_nothing_is_granted_before_the_grace_of_a_restore_is_over() {
     must_fail(nothing_is_granted_before_the_grace_is_over, Bug::ClosingLostInSnapshot);
 }
 
-/// What it held then was perhaps released since, and passed on.
+/// A lock that a lease of the backup held was perhaps released since, and passed on.
 #[test]
 fn p2_no_lease_of_a_backup_gets_its_old_token_again() {
     let again = |bug| {

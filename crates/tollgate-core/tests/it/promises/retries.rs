@@ -7,20 +7,20 @@ use crate::snapshots::state_records;
 use tollgate_core::{AcquireLock, Bug, Command, Rejection, RenewLeases, Renewal, Reply};
 use tollgate_types::{Limit, Limits, Revision, Seq, SeqRanges};
 
-/// A request that ran, and what it was told.
+/// A request that ran, and its answer.
 struct Sent {
     seq: Seq,
     again: Command,
-    /// Tells its lease from later ones with the same id, which number their requests anew.
+    /// Incarnation of its lease: tells it from later ones with the same id, which number their requests anew.
     incarnation: Revision,
     lease: tollgate_types::LeaseId,
     reply: Reply,
 }
 
-/// Whether a repeat was told what the first attempt was, as far as that is kept.
+/// True if a repeat got the answer of the first attempt, as far as that is kept.
 fn is_same_answer(seq: Seq, first: &Reply, again: &Reply) -> bool {
     match (first, again) {
-        // The details are not kept, only what they came to.
+        // Details are not kept, only the outcome.
         (Reply::TxnDone { succeeded, revision, .. }, again) => {
             *again == Reply::TxnDone { succeeded: *succeeded, revision: *revision, results: Vec::new() }
         }
@@ -34,7 +34,7 @@ fn is_same_answer(seq: Seq, first: &Reply, again: &Reply) -> bool {
     }
 }
 
-/// As [`is_same_answer`], after others had their turn: who waited may hold by now, and who held may have ended.
+/// Like [`is_same_answer`], after others had their turn: a waiter may hold by now, and a holder may have ended.
 fn is_later_answer(seq: Seq, first: &Reply, again: &Reply) -> bool {
     let acked = Reply::Rejected(Rejection::SeqAcked { seq });
     is_same_answer(seq, first, again)
@@ -48,9 +48,9 @@ fn is_later_answer(seq: Seq, first: &Reply, again: &Reply) -> bool {
         }
 }
 
-/// Repeats at the same log time, in a state in which nothing is due: any change would be the repeat's.
+/// Repeats a request at the same log time, in a state in which nothing is due: any change would be the repeat's.
 fn repeat(replica: &mut Replica, sent: &Sent) -> Result<Reply, String> {
-    // An entry also drops the oldest of a history that the one before it made too long.
+    // An entry also drops the oldest events of a history that the entry before made too long.
     replica.at(replica.state.now().ms(), Command::Tick);
     let (revision, before) = (replica.state.revision(), state_records(&replica.state));
     let applied = replica.at(replica.state.now().ms(), sent.again.clone());
@@ -65,7 +65,8 @@ fn repeat(replica: &mut Replica, sent: &Sent) -> Result<Reply, String> {
     Ok(applied.reply)
 }
 
-/// Whether two states are the same but for how often one claim was asked for: a flag and a number of at most 5 bytes.
+/// True if two states are the same except for the number of requests for one claim: a flag and a number of at most 5
+/// bytes.
 fn differs_by_a_count(before: &[u8], after: &[u8]) -> bool {
     const COUNT_BYTES_MAX: usize = 6;
     let shared = before.len().min(after.len());
@@ -75,7 +76,7 @@ fn differs_by_a_count(before: &[u8], after: &[u8]) -> bool {
     before.len() - first - last <= COUNT_BYTES_MAX && after.len() - first - last <= COUNT_BYTES_MAX
 }
 
-/// Every request of random histories twice in a row, and some again much later, with snapshots in between.
+/// Sends every request of random histories twice in a row, and some again much later, with snapshots in between.
 fn a_repeat_changes_nothing_and_is_told_the_same(bug: Option<Bug>) -> Result<(), String> {
     let mut repeats = 0;
     for history in histories() {
@@ -115,12 +116,14 @@ fn a_repeat_changes_nothing_and_is_told_the_same(bug: Option<Bug>) -> Result<(),
     Ok(())
 }
 
-/// Of a stub, when it was added: a stub of the same lease that is added later numbers its requests anew.
+/// Incarnation of a lease; for a stub, the revision at which it was added, because a stub of the same lease that is
+/// added later numbers its requests anew.
 fn incarnation(replica: &Replica, lease: tollgate_types::LeaseId) -> Option<Revision> {
     replica.state.lease(lease).map(|view| view.stub.map_or(view.incarnation, |stub| stub.added))
 }
 
-/// None for a command without identity, and for one that was turned away at the door: it may still run.
+/// None for a command without identity, and for one that was refused because too many requests are in flight or because
+/// the stub is pending: it may still run.
 fn first_attempt(replica: &Replica, command: &Command, reply: Reply) -> Option<Sent> {
     let (lease, seq, again) = repeat_of(command)?;
     let in_flight = Limit::OpsInFlightPerLease;
@@ -137,7 +140,7 @@ fn first_attempt(replica: &Replica, command: &Command, reply: Reply) -> Option<S
     Some(Sent { seq, again, incarnation: incarnation(replica, lease)?, lease, reply })
 }
 
-/// Its client has the answer, so nobody waits for this one: it takes nothing.
+/// The client has the answer, so nobody waits for the duplicate: it takes nothing.
 fn a_delayed_duplicate_of_an_acknowledged_request_takes_nothing(bug: Option<Bug>) -> Result<(), String> {
     let mut replica = Replica::new(&Limits::DEFAULT, bug);
     replica.at(0, grant(1, 60_000));
@@ -153,7 +156,7 @@ fn a_delayed_duplicate_of_an_acknowledged_request_takes_nothing(bug: Option<Bug>
     Ok(())
 }
 
-/// The cancel overtook its request: that never runs.
+/// A cancel that overtook its request: the request never runs.
 fn a_request_that_was_cancelled_before_it_came_takes_nothing(bug: Option<Bug>) -> Result<(), String> {
     let mut replica = Replica::new(&Limits::DEFAULT, bug);
     replica.at(0, grant(1, 60_000));

@@ -24,7 +24,7 @@ impl Tokens {
     }
 }
 
-/// A lock that is taken, given back and so deleted, again and again, now and then with a snapshot in between.
+/// A lock that is taken and given back, and so deleted, again and again, now and then with a snapshot in between.
 fn an_idle_lock_keeps_no_memory_and_repeats_no_token(bug: Option<Bug>) -> Result<(), String> {
     let mut replica = Replica::new(&Limits::DEFAULT, bug);
     replica.at(0, grant(1, 60_000));

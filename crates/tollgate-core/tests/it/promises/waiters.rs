@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{Applied, Bug, Command, EndStub, Entry, LeaseEnd, Reply, StubView};
 use tollgate_types::{LogTime, Revision};
 
-/// Who was told to wait, and how often each was told the end of it.
+/// The waits that began, and the number of ends reported for each.
 #[derive(Default)]
 struct Waits {
     begun: BTreeSet<Revision>,
@@ -36,7 +36,7 @@ impl Waits {
     }
 }
 
-/// Random histories, with snapshots, until all leases have run out and all stubs were ended.
+/// Random histories, with snapshots, until all leases have expired and all stubs were ended.
 fn every_waiter_ends_exactly_once(bug: Option<Bug>) -> Result<(), String> {
     let mut waited = 0;
     for history in histories() {

@@ -1,4 +1,4 @@
-//! P11: a watch stream has no gap and no duplicate; where history is gone it says `compacted`.
+//! P11: a watch stream has no gap and no duplicate; if history is gone, it reports `compacted`.
 
 use super::{History, ensure, histories, must_fail, must_hold};
 use crate::codec::Rng;
@@ -33,7 +33,7 @@ fn limits_of(history: &History) -> Limits {
     Limits { ring_bytes_max: 4_096, ..history.limits.clone() }
 }
 
-/// From every revision, in batches of several sizes: all that happened since, or that it is compacted.
+/// Reads from every revision, in batches of several sizes: all events since, or that they are compacted.
 fn a_watch_can_begin_at_any_revision(bug: Option<Bug>) -> Result<(), String> {
     for history in &histories()[..12] {
         let mut replica = Replica::new(&limits_of(history), bug);
@@ -84,7 +84,8 @@ fn every_start(state: &State, all: &[Event]) -> Result<(), String> {
     Ok(())
 }
 
-/// A watcher that now reads and now sleeps, across snapshots: it has every event once, or was told what it missed.
+/// A watcher that reads at times and sleeps at times, across snapshots: it gets every event once, or learns that it
+/// missed some.
 fn a_slow_watcher_misses_nothing_unknowingly(bug: Option<Bug>) -> Result<(), String> {
     let mut times_compacted = 0;
     for history in histories() {
@@ -110,7 +111,7 @@ fn a_slow_watcher_misses_nothing_unknowingly(bug: Option<Bug>) -> Result<(), Str
                     ensure!(from < compacted.min_revision, "{from:?} is not gone");
                     from = compacted.min_revision;
                     times_compacted += 1;
-                    // It lists anew; what it missed it knows.
+                    // The watcher lists anew, and so knows what it missed.
                     seen = all.iter().filter(|event| event.revision < from).cloned().collect();
                 }
             }

@@ -15,31 +15,32 @@ use tollgate_types::{DurationMs, Key, LeaseId, Limits, LogTime, Name, Revision};
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) entry: Entry,
-    /// Whether it carries the seq of an entry before it.
+    /// True if the entry carries the seq of an entry before it.
     pub(super) repeat: bool,
-    /// Which of the two states goes through a snapshot, in chunks of so many bytes.
+    /// For each of the two states, the chunk size in bytes of a snapshot that it goes through after the entry, if any.
     pub(super) restore: [Option<usize>; 2],
-    /// By how much all of them go on above their revision, as from a backup, and for how long nothing is granted.
+    /// Set if all of them go on as from a backup: the increase of their revision, and the time for which nothing is
+    /// granted.
     pub(super) resume: Option<(u64, DurationMs)>,
 }
 
-/// The kind stays the same while a sequence is shrunk; the text is for people.
+/// A difference. The kind stays the same while a sequence is shrunk; the text is for people.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) kind: &'static str,
     pub(super) text: String,
 }
 
-/// How often lists are compared.
+/// Interval, in entries, at which lists are compared.
 const LISTS_EVERY: u64 = 3;
 
-/// How often the whole ring is compared: that is by far the most expensive comparison.
+/// Interval, in entries, at which the whole ring is compared, which is by far the most expensive comparison.
 const RING_EVERY: u64 = 8;
 
 pub(super) struct Pair {
     oracle: Oracle,
     core: State,
-    /// The same entries with snapshots at other points: its hash must be the same at the end.
+    /// A state with the same entries and snapshots at other points: its hash must be the same at the end.
     twin: State,
     bug: Option<Bug>,
     names: Vec<Name>,
@@ -66,7 +67,7 @@ impl Pair {
         &self.oracle
     }
 
-    /// Applies one entry to all and compares. What the oracle answered.
+    /// Applies one entry to all and compares. Returns what the oracle answered.
     pub(super) fn step(&mut self, step: &Step) -> Result<Applied, Failure> {
         self.entries += 1;
         let busy = self.would_be_busy(&step.entry);
@@ -112,7 +113,7 @@ impl Pair {
         self.compare_ring()
     }
 
-    /// What the core says before it knows.
+    /// The core's forecast of a busy answer.
     fn would_be_busy(&self, entry: &Entry) -> bool {
         match &entry.command {
             Command::AcquireLock(acquire) => self.core.would_be_busy(acquire, entry.at),
@@ -120,13 +121,13 @@ impl Pair {
         }
     }
 
-    /// What must be true at the end of a sequence.
+    /// Checks that must hold at the end of a sequence.
     pub(super) fn finish(&mut self) -> Result<(), Failure> {
         self.compare_ring()?;
         same("the hash of a replica", &self.core.snapshot().hash(), &self.twin.snapshot().hash())
     }
 
-    /// Any true cycle will do; the rest must be the same to the letter.
+    /// Compares the answers. Any true cycle of a deadlock will do; the rest must be exactly equal.
     fn compare_applied(&self, expected: &Applied, mut actual: Applied) -> Result<(), Failure> {
         if let Reply::Rejected(Rejection::Deadlock { cycle }) = &actual.reply
             && matches!(expected.reply, Reply::Rejected(Rejection::Deadlock { .. }))
@@ -141,7 +142,7 @@ impl Pair {
         same("the rest of the answer", expected, &actual)
     }
 
-    /// Lists of locks and leases, whole and cut in two places.
+    /// Compares lists of locks and leases, whole and cut in two places.
     fn compare_lists(&self) -> Result<(), Failure> {
         let (oracle, snapshot) = (&self.oracle, self.core.snapshot());
         let names = oracle.lock_names();
@@ -201,7 +202,7 @@ impl Pair {
         same("the next deadline", &next, &core.next_deadline())
     }
 
-    /// What the leader must tell other groups, whole and page by page.
+    /// Compares the reads that the leader needs for messages to other groups, whole and page by page.
     fn compare_homes(&self) -> Result<(), Failure> {
         let (oracle, core) = (&self.oracle, &self.core);
         let stubs = oracle.stubs();
@@ -232,7 +233,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What each wait that a search over groups begins with is blocked by, over all that the core tells.
+    /// Compares the blockers of each wait that a search over groups begins with, as the core reports them.
     fn compare_wait_edges(&self) -> Result<(), Failure> {
         let edges = self.core.wait_edges(u64::MAX);
         same("whether a look at all waits was cut off", &false, &edges.truncated)?;
@@ -268,13 +269,13 @@ impl Pair {
         Ok(())
     }
 
-    /// The events of this entry, which the ring keeps at least until the next.
+    /// Compares the events of this entry, which the ring keeps at least until the next.
     fn compare_entry_events(&self, from: Option<Revision>) -> Result<(), Failure> {
         let from = from.unwrap_or(self.oracle.revision().next());
         self.compare_events(from, &Watch::All, |_| true)
     }
 
-    /// All that the ring should still hold, by each kind of watch, and nothing older.
+    /// Compares all that the ring should still hold, by each kind of watch, and checks that it holds nothing older.
     fn compare_ring(&self) -> Result<(), Failure> {
         let compacted = self.oracle.compacted();
         if let Some(gone) = compacted
@@ -342,7 +343,7 @@ fn planted(mut state: State, bug: Option<Bug>) -> State {
     state
 }
 
-/// The state that a snapshot of `state` gives back.
+/// The state loaded from a snapshot of `state`.
 fn restored(state: &State, chunk_bytes: usize) -> Result<State, Failure> {
     let snapshot = state.snapshot();
     let broken = |text: String| Failure { kind: "the snapshot", text };

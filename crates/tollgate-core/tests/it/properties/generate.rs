@@ -1,8 +1,8 @@
-//! Makes the entries of a sequence, one by one, looking at what the oracle answered so far.
+//! Makes the entries of a sequence, one by one, looking at the oracle's answers so far.
 //!
 //! Commands chosen blindly would mostly be refused. So leases, tokens, holders and seqs are mostly drawn from those
-//! that exist, and now and then from those that did. Each sequence has a profile (how long leases live, how much work
-//! an entry may do, how many requests may be in flight), because some paths need many entries of the same mood.
+//! that exist, and now and then from those that once did. Each sequence has a profile (how long leases live, how much
+//! work an entry may do, how many requests may be in flight), because some paths need many similar entries.
 
 mod deadlocks;
 mod locks;
@@ -24,7 +24,7 @@ use tollgate_types::{
     Owner, Reason, SEQ_RANGES_MAX, Seq, SeqRanges, Slot, Token, Value, WallTime,
 };
 
-/// Where acked seqs lie that no request ever had: many gaps, to meet the bound on ranges.
+/// First of the acked seqs that no request ever had: they have many gaps, to meet the bound on ranges.
 const SPARSE_FROM: u64 = 1_000;
 
 #[allow(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
@@ -35,12 +35,12 @@ pub(super) struct Generator {
     calm: bool,
     /// Acks have many gaps.
     sparse: bool,
-    /// How often a command is about leases over groups, in percent. Never in most sequences, so that those of their
-    /// seeds stay as they were.
+    /// Chance, in percent, that a command is about leases over groups. 0 in most sequences, so that the sequences of
+    /// those seeds stay as they were.
     stub_chance: u64,
-    /// How often the state goes on as one from a backup does, in percent. Never in most sequences, as above.
+    /// Chance, in percent, that the state goes on as from a backup. 0 in most sequences, as above.
     resume_chance: u64,
-    /// How often a repeat carries the seq of another request, in percent. Never in most sequences, as above.
+    /// Chance, in percent, that a repeat carries the seq of another request. 0 in most sequences, as above.
     reuse_chance: u64,
     /// The group begins with the rules of an older version.
     old: bool,
@@ -52,7 +52,7 @@ pub(super) struct Generator {
     keys: Vec<Key>,
     owners: Vec<Owner>,
     leases: Vec<LeaseId>,
-    /// In which the group is asked for an id.
+    /// Slots in which the group is asked to assign an id.
     lease_slots: Vec<Slot>,
     client_ids: Vec<ClientId>,
     addresses: Vec<Address>,
@@ -61,7 +61,7 @@ pub(super) struct Generator {
     values: Vec<Value>,
     /// The last seq given out, per lease.
     seqs: BTreeMap<LeaseId, u64>,
-    /// Commands that carried a request, to be repeated.
+    /// Commands with a request, to be repeated.
     past: Vec<Command>,
     tokens: Vec<Token>,
 }
@@ -111,7 +111,7 @@ impl Generator {
         }
     }
 
-    /// The same generator for a state that stands there.
+    /// The same generator for a state at this place.
     pub(super) fn at(mut self, place: &Place) -> Generator {
         if !place.is_alone() {
             (self.names, self.keys) = (place.names(), place.keys());
@@ -120,7 +120,7 @@ impl Generator {
         self
     }
 
-    /// The same generator for a state that exists already, and another number of entries, with nothing between them.
+    /// The same generator for a state that exists already, and another number of entries, without restores in between.
     pub(super) fn going_on(mut self, limits: &Limits, at: LogTime, entries: u64) -> Generator {
         (self.limits, self.at, self.entries_left) = (limits.clone(), at, entries);
         self.resume_chance = 0;
@@ -150,7 +150,7 @@ impl Generator {
             self.part(command)
         };
         if oracle.version() < 3 {
-            // As whoever proposes it does. What else a format has no place for is ignored by the rules.
+            // A proposer fits its commands likewise. The rules ignore the other fields that a format has no place for.
             command.fit_into(2);
         }
         let restore = [self.restore(), self.restore()];
@@ -160,7 +160,7 @@ impl Generator {
         Some(Step { entry: Entry { at: self.at, wall, command }, repeat, restore, resume })
     }
 
-    /// Takes in what an entry answered.
+    /// Records the answer to an entry.
     pub(super) fn learn(&mut self, step: &Step, applied: &Applied) {
         match &applied.reply {
             Reply::Acquired { token, .. } => self.tokens.push(*token),
@@ -184,7 +184,7 @@ impl Generator {
             1 => self.rng.between(1, 3),
             2 => self.rng.between(4, 15),
             3 => self.rng.between(20, 100),
-            // To the very moment at which something is due.
+            // Up to the very moment at which something is due.
             _ => oracle.next_deadline().map_or(0, |next| self.at.until(next).ms().min(100)),
         };
         self.at = self.at.after(DurationMs::from_ms(ms));
@@ -237,7 +237,7 @@ impl Generator {
         }
     }
 
-    /// An old request again: as it was, or with other acks, at any distance.
+    /// Repeats an old request: as it was, or with other acks, at any distance.
     fn repeat(&mut self) -> Command {
         let last = self.past.len() as u64 - 1;
         let back =
@@ -254,7 +254,7 @@ impl Generator {
         command
     }
 
-    /// Gives a command the seq of another, or says that it is a part of something, or no part.
+    /// Gives a command the seq of another, or makes its request a part of another one, or a whole one.
     fn reuse(&mut self, command: &mut Command) {
         let at = self.rng.below(self.past.len() as u64);
         let other = &mut self.past[usize::try_from(at).expect("below a length")];
@@ -270,7 +270,7 @@ impl Generator {
         }
     }
 
-    /// Now and then, what one group has of a request over several.
+    /// Now and then makes the command one group's part of a request over several groups.
     fn part(&mut self, mut command: Command) -> Command {
         if self.reuse_chance > 0 && self.rng.percent(8) {
             let names = few_names(&mut self.rng);
@@ -318,7 +318,7 @@ impl Generator {
             return SeqRanges::new(ranges.collect()).expect("sorted with gaps");
         }
         let last = self.seqs.get(&lease).copied().unwrap_or(0);
-        // Where few may be in flight, a client that never acks would soon be refused everything.
+        // If few requests may be in flight, a client that never acks would soon be refused everything.
         let idle_chance = if self.limits.ops_in_flight_per_lease_max < 10 { 45 } else { 80 };
         if last == 0 || self.rng.percent(idle_chance) {
             return SeqRanges::default();
@@ -394,7 +394,7 @@ impl Generator {
     }
 }
 
-/// At least two of the names: the fewer, the deeper the queues.
+/// Some of the names, at least two: the fewer, the deeper the queues.
 fn few_names(rng: &mut Rng) -> Vec<Name> {
     let mut names = texts::names();
     for _ in 0..rng.below(4) {

@@ -1,5 +1,5 @@
-//! Where a sequence's state stands: alone in its cluster, or as one of two groups, so that some of what it is asked is
-//! the other's to serve.
+//! The place of a sequence's state: alone in its cluster, or one of two groups, so that some commands belong to the
+//! other group.
 
 use super::texts;
 use crate::oracle::Oracle;
@@ -7,27 +7,27 @@ use std::sync::Arc;
 use tollgate_core::{APPLY_VERSION_SUPPORTED, Command, Entry, State};
 use tollgate_types::{GroupId, GroupMap, Key, LeaseId, Limits, LogTime, Name, SLOTS, Slot};
 
-/// A group, and the map that says what is its.
+/// A group, and the group map that says which slots are its own.
 #[derive(Clone)]
 pub(super) struct Place {
     group: GroupId,
     map: Arc<GroupMap>,
-    /// The rules that the group begins with.
+    /// Apply version that the group begins with.
     version: u32,
 }
 
 impl Place {
-    /// The only group.
+    /// The place of a cluster's only group.
     pub(super) fn alone() -> Place {
         Place { group: GroupId::MAP, map: Arc::new(GroupMap::single()), version: APPLY_VERSION_SUPPORTED }
     }
 
-    /// Whether a seed's group begins as every group does, and is raised some time later.
+    /// True if a seed's group begins at an old version, as every group does, and is raised some time later.
     pub(super) fn is_old(seed: u64) -> bool {
         seed % 11 == 5
     }
 
-    /// Alone in most sequences, so that those of their seeds stay as they were.
+    /// The place for a seed. Alone in most sequences, so that the sequences of those seeds stay as they were.
     pub(super) fn of_seed(seed: u64) -> Place {
         let version = match seed / 11 % 2 {
             _ if !Place::is_old(seed) => APPLY_VERSION_SUPPORTED,
@@ -58,7 +58,7 @@ impl Place {
     }
 
     /// The usual names and one more. In one of two groups the usual ones get an ending if they need one to be served
-    /// there, and the other is not served.
+    /// there, and the extra one is not served.
     pub(super) fn names(&self) -> Vec<Name> {
         let texts = texts::names();
         if self.is_alone() {
@@ -71,7 +71,7 @@ impl Place {
         texts.iter().map(|name| ended(name, true)).chain([ended(&texts[0], false)]).collect()
     }
 
-    /// As the names.
+    /// The usual keys, adapted like the names.
     pub(super) fn keys(&self) -> Vec<Key> {
         let texts = texts::keys();
         if self.is_alone() {
@@ -84,7 +84,7 @@ impl Place {
         texts.iter().map(|key| ended(key, true)).chain([ended(&texts[0], false)]).collect()
     }
 
-    /// As the names.
+    /// The usual lease ids, adapted like the names.
     pub(super) fn lease_ids(&self) -> Vec<LeaseId> {
         let texts = texts::lease_ids();
         if self.is_alone() {
@@ -95,7 +95,7 @@ impl Place {
         served.chain([LeaseId::assigned(other, 1)]).collect()
     }
 
-    /// Slots in which leases are asked for.
+    /// Slots in which leases are granted.
     pub(super) fn lease_slots(&self) -> Vec<Slot> {
         if self.is_alone() {
             return vec![Slot::new(5).expect("a good slot")];
@@ -104,7 +104,7 @@ impl Place {
         vec![own, own, other]
     }
 
-    /// The first or the last slot, whichever is this group's, then the other.
+    /// The first and the last slot, the one that this group serves first.
     fn ends(&self) -> [Slot; 2] {
         let [first, last] = [0, SLOTS - 1].map(|number| Slot::new(number).expect("below SLOTS"));
         if self.serves(first) { [first, last] } else { [last, first] }

@@ -15,13 +15,13 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `end` - 1. The bias of the remainder does not matter here.
+    /// A number from 0 to `end` - 1. The bias of the remainder does not matter here.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "there must be something to choose from");
         self.next() % end
     }
 
-    /// Both ends included.
+    /// A number from `min` to `max`, both included.
     pub(super) fn between(&mut self, min: u64, max: u64) -> u64 {
         min + self.below(max - min + 1)
     }
@@ -35,7 +35,7 @@ impl Rng {
         &from[usize::try_from(at).expect("below a length")]
     }
 
-    /// The place of one of the weights, the heavier the likelier.
+    /// The index of one of the weights, the heavier the likelier.
     pub(super) fn weighted(&mut self, weights: &[u64]) -> usize {
         let mut at = self.below(weights.iter().sum());
         for (i, weight) in weights.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the sequences reached: proof that the generator leaves nothing out.
+//! Statistics of the sequences: proof that the generator leaves nothing out.
 
 use super::compare::Step;
 use crate::oracle::Oracle;
@@ -9,7 +9,7 @@ use tollgate_core::{
 };
 use tollgate_types::{Limit, Revision};
 
-/// How often each thing was seen.
+/// Number of times that each thing was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     seen: BTreeMap<String, u64>,
@@ -34,7 +34,7 @@ const REPLIES: [&str; 16] = [
     "Rejected",
 ];
 
-/// What a repeat can be answered.
+/// Possible answers to a repeat.
 const REPEATS: [&str; 8] =
     ["Acquired", "Queued", "Busy", "Released", "Ended", "TxnDone", "Proclaimed", "Rejected"];
 
@@ -124,7 +124,7 @@ impl Stats {
         }
     }
 
-    /// Whether a claim that lost a name in these events still holds another.
+    /// Counts a claim that lost a name in these events and still holds another.
     fn note_given_back(&mut self, events: &[Event], from: Revision, oracle: &Oracle) {
         let start = events.partition_point(|event| event.revision < from);
         let locks: Vec<LockView> = oracle.lock_names().iter().filter_map(|name| oracle.lock(name)).collect();
@@ -149,7 +149,7 @@ impl Stats {
         }
     }
 
-    /// What should have been seen and was not.
+    /// The things that should have been seen and were not.
     pub(super) fn missing(&self) -> Vec<String> {
         let mut wanted: Vec<String> = SPECIALS.iter().map(|special| (*special).to_owned()).collect();
         wanted.extend(REPLIES.iter().map(|reply| format!("reply {reply}")));
@@ -243,7 +243,7 @@ fn reply_name(reply: &Reply) -> &'static str {
     }
 }
 
-/// What an event that leaves its claim in place shows.
+/// Name of the special case that an event shows, if it leaves its claim in place and is one.
 fn special(change: &LockChange, together: bool) -> Option<&'static str> {
     let now: ClaimState = change.now?;
     match change.prev {

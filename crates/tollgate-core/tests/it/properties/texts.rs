@@ -5,10 +5,10 @@ use tollgate_types::{Address, ClientId, Key, LeaseId, Metadata, Name, Owner, Rea
 /// Mostly used as a semaphore, so that not every second request meets the other kind.
 pub(super) const SEMAPHORE: &str = "sem";
 
-/// One is longer than the least `name_bytes_max`.
+/// Names, of which one is longer than the least `name_bytes_max`.
 const NAMES: [&str; 5] = ["a", "a/b", "c", "d/longer-than-sixteen-bytes", SEMAPHORE];
 
-/// Prefixes of each other, and one that is not text.
+/// Keys that are prefixes of each other, and one that is not text.
 const KEYS: [&[u8]; 6] = [b"k", b"k/1", b"k/12", b"k/2", b"m", b"\xff"];
 
 pub(super) fn names() -> Vec<Name> {
@@ -27,7 +27,7 @@ pub(super) fn lease_ids() -> Vec<LeaseId> {
     (1..=3).map(|id| LeaseId::new(id).expect("a good id")).collect()
 }
 
-/// Of leases that live in other groups.
+/// Ids of leases that live in other groups.
 pub(super) fn stub_lease_ids() -> Vec<LeaseId> {
     (4..=5).map(|id| LeaseId::new(id).expect("a good id")).collect()
 }
@@ -40,7 +40,7 @@ pub(super) fn addresses() -> Vec<Address> {
     ["", "10.0.0.1:7"].iter().map(|address| Address::new(address).expect("a good address")).collect()
 }
 
-/// Nothing, text, and bytes that are none.
+/// Empty metadata, text with a control character, and bytes that are not text.
 pub(super) fn metadata() -> Vec<Metadata> {
     let bytes: [&[u8]; 3] = [b"", b"why\n", b"\xff\0because"];
     bytes.iter().map(|bytes| Metadata::new(bytes).expect("good metadata")).collect()

@@ -2,7 +2,7 @@
 
 use tollgate_types::LeaseId;
 
-/// Which lease each alias stands for.
+/// The lease of each alias.
 #[derive(Default)]
 pub(super) struct Aliases(Vec<(String, LeaseId)>);
 
@@ -13,7 +13,8 @@ impl Aliases {
         self.0.push((alias.to_owned(), lease));
     }
 
-    /// The lease of an alias. One that no line has bound is its number: a lease that never was can be spoken of too.
+    /// Returns the lease of an alias. An alias that no line has bound stands for its number, so that scripts can name a
+    /// lease that never existed.
     pub(super) fn lease(&mut self, alias: &str) -> Result<LeaseId, String> {
         if let Some((_, lease)) = self.0.iter().find(|(other, _)| other == alias) {
             return Ok(*lease);
@@ -26,7 +27,7 @@ impl Aliases {
         Ok(lease)
     }
 
-    /// Writes aliases in place of the ids in a text, in both forms: by themselves, and in keys.
+    /// Replaces the ids in a text by aliases, in both forms: by themselves, and in keys.
     pub(super) fn put_into(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (alias, lease)| {
             text.replace(&lease.to_string(), alias).replace(&format!("{lease:016x}"), alias)

@@ -1,8 +1,7 @@
-//! The line that an entry prints: its events by revision, then whatever they don't tell of its answer.
+//! The line that an entry prints: its events by revision, then the parts of its answer that the events don't show.
 //!
-//! A grant's event tells its token, and so the answer `Acquired` with that token need not be repeated; any other
-//! answer is written out. The same goes for waits: each that ended must have been told to its waiter, once and in
-//! order.
+//! A grant's event shows its token, and so the answer `Acquired` with that token need not be repeated; any other answer
+//! is written out. The same goes for waits: each end must have been reported to its waiter, once and in order.
 
 use super::print::{self, Place, who};
 use super::words::time;
@@ -12,26 +11,26 @@ use tollgate_core::{
 };
 use tollgate_types::{LeaseId, LogTime, Mode, Revision, Token};
 
-/// What an entry did.
+/// The result of an entry.
 pub(super) struct Outcome<'a> {
     pub(super) applied: &'a Applied,
     pub(super) events: &'a [Event],
-    /// The entry's time.
+    /// Log time of the entry.
     pub(super) at: LogTime,
-    /// The revision before it.
+    /// Revision before the entry.
     pub(super) before: Revision,
-    /// Whether a request with this seq was sent before.
+    /// True if a request with this seq was sent before.
     pub(super) again: bool,
-    /// Whether the group picked the lease's id.
+    /// True if the group picked the lease's id.
     pub(super) assigned: bool,
 }
 
 impl Outcome<'_> {
-    /// The line, with leases as ids.
+    /// The line, with lease ids that are not replaced by aliases yet.
     pub(super) fn print(&self, command: &Command) -> String {
         let mut parts = print::events(self.events, self.place());
         if let Some((made, text)) = self.new_lease() {
-            // The only revision without an event. It goes where it belongs in their order.
+            // The only revision without an event, put in its place among the others.
             let revisions = self.events.chunk_by(|a, b| a.revision == b.revision);
             let before = revisions.filter(|together| together[0].revision < made).count();
             parts.insert(before, format!("r{made} {text}"));
@@ -47,11 +46,11 @@ impl Outcome<'_> {
         if parts.is_empty() { "done".into() } else { parts.join("; ") }
     }
 
-    /// The lease or stub that the entry made, and when.
+    /// The lease or stub that the entry made, and its revision.
     fn new_lease(&self) -> Option<(Revision, String)> {
         match &self.applied.reply {
             Reply::LeaseGranted { lease, incarnation, renewed: false, .. } => {
-                // Without its leading zeros, and so not taken for the alias.
+                // Without its leading zeros, so that it is not replaced by the alias.
                 let id = if self.assigned { format!(" id={:x}", lease.get()) } else { String::new() };
                 Some((*incarnation, format!("lease {lease}{id}")))
             }
@@ -74,7 +73,7 @@ impl Outcome<'_> {
         })
     }
 
-    /// Whether the answer says nothing that an event of this entry does not.
+    /// True if the events of this entry show all of the answer.
     fn told_by_events(&self, command: &Command) -> bool {
         let ended_at = |reasons: &[EndReason]| {
             let ended = self
@@ -85,7 +84,7 @@ impl Outcome<'_> {
         match &self.applied.reply {
             Reply::Done => true,
             Reply::LeaseGranted { .. } | Reply::Stub(_) => self.new_lease().is_some(),
-            // That a cancel came too late is worth a word.
+            // Printed, because it shows that a cancel came too late.
             Reply::Acquired { .. } if matches!(command, Command::CancelWait(_)) => false,
             Reply::Acquired { token, create_revision, mode } => self.lock_changes().any(|(_, change)| {
                 holds(change, *token, *mode) && change.create_revision == *create_revision
@@ -140,7 +139,7 @@ impl Outcome<'_> {
         }
     }
 
-    /// Compares the waits that the events ended with those that the entry told of. Silent where they agree.
+    /// Compares the waits that the events ended with those that the entry reported. Empty if they agree.
     fn wrong_resolutions(&self) -> Vec<String> {
         let mut expected: Vec<Resolution> =
             self.lock_changes().filter_map(|(_, change)| resolution_of(change)).collect();
@@ -169,8 +168,8 @@ fn holds(change: &LockChange, token: Token, mode: Mode) -> bool {
     change.now.is_some_and(|now| now.token == Some(token) && now.mode == mode)
 }
 
-/// What a waiter must be told because of an event. None also for the end of a holder that waits for an upgrade: the
-/// event does not say that a wait ends with it, so that it is written out.
+/// The resolution that a waiter must get because of an event. None also for the end of a holder that waits for an
+/// upgrade: the event does not show that a wait ends with it, so the resolution is written out.
 fn resolution_of(change: &LockChange) -> Option<Resolution> {
     let prev = change.prev?;
     let (create_revision, outcome) = match change.now {
@@ -227,7 +226,7 @@ fn txn(succeeded: bool, revision: Revision, results: &[OpResult]) -> String {
     format!("{branch} at r{revision}{results}")
 }
 
-/// The names that the answer speaks of.
+/// The names in the command.
 fn names_of(command: &Command) -> String {
     let names = match command {
         Command::AcquireLock(acquire) => acquire.names.as_slice(),

@@ -15,15 +15,15 @@ use tollgate_types::{
     Owner, Reason, Revision, Seq, SeqRanges, Slot, Token, Value,
 };
 
-/// What a line asks for.
+/// Content of a line.
 pub(super) enum Step {
-    /// An entry of the log. `binds` is the alias of the lease that it makes, if the group picks the id.
+    /// An entry of the log. `binds` is the alias of the lease that the entry makes, if the group picks the id.
     Apply { entry: Entry, binds: Option<String> },
-    /// A look at the state, which takes no entry and no time.
+    /// A read of the state, which takes no entry and no time.
     Read(Read),
 }
 
-/// Parses a line. `limits` are those in force: `limit` changes one of them.
+/// Parses a line. `limits` are the limits in force: `limit` changes one of them.
 pub(super) fn line(text: &str, aliases: &mut Aliases, limits: &Limits) -> Result<Step, String> {
     let mut words = Words::of(text)?;
     let verb = words.next("a verb")?;
@@ -66,7 +66,7 @@ fn command(verb: &str, words: &mut Words, aliases: &mut Aliases) -> Result<Comma
     }
 }
 
-/// The lease and seq by which a repeat of this command would be known.
+/// The lease and seq that identify a repeat of this command.
 pub(super) fn request_of(command: &Command) -> Option<(LeaseId, Seq)> {
     let (lease, request) = match command {
         Command::AcquireLock(acquire) => (acquire.lease, &acquire.request),
@@ -81,7 +81,7 @@ pub(super) fn request_of(command: &Command) -> Option<(LeaseId, Seq)> {
     request.as_ref().map(|request| (lease, request.seq))
 }
 
-/// Makes the refusal of a value the text of an error.
+/// Turns the refusal of a value into the text of an error.
 pub(super) fn valid<T>(value: Result<T, Invalid>) -> Result<T, String> {
     value.map_err(|e| e.to_string())
 }
@@ -274,7 +274,7 @@ fn mode(words: &mut Words) -> Result<Option<Mode>, String> {
     plain.map(Some).ok_or(format!("no mode is called {text}"))
 }
 
-/// `seq=` and `acked=` of a request.
+/// Parses `seq=` and `acked=` of a request.
 pub(super) fn request(words: &mut Words) -> Result<Option<Request>, String> {
     let seq = words.number("seq")?;
     let acked = acked(words)?;
@@ -289,7 +289,7 @@ pub(super) fn request(words: &mut Words) -> Result<Option<Request>, String> {
     }
 }
 
-/// `acked=1-3,5`.
+/// Parses `acked=1-3,5`.
 fn acked(words: &mut Words) -> Result<SeqRanges, String> {
     let Some(text) = words.flag("acked") else { return Ok(SeqRanges::default()) };
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is no seq"));

@@ -1,4 +1,4 @@
-//! How events, locks, leases and registers are written in a script's output.
+//! Formats events, locks, leases and registers for a script's output.
 
 use super::words::time;
 use tollgate_core::{
@@ -7,16 +7,16 @@ use tollgate_core::{
 };
 use tollgate_types::{LeaseId, Mode, Owner, Revision, Value};
 
-/// A place in the queue that an answer gave to the waiter with that revision.
+/// A position in the queue that an answer gave to the waiter with this revision.
 pub(super) type Place = (Revision, u64);
 
-/// One text per revision. `place` goes to the event that it belongs to.
+/// One text per revision. `place` is shown with the event of its revision.
 pub(super) fn events(events: &[Event], place: Option<Place>) -> Vec<String> {
     let same_revision = |a: &Event, b: &Event| a.revision == b.revision;
     events.chunk_by(same_revision).map(|together| revision(together, place)).collect()
 }
 
-/// What happened at one revision: names to which the same happened stand together.
+/// The events of one revision: names with the same change are listed together.
 fn revision(events: &[Event], place: Option<Place>) -> String {
     let mut parts: Vec<(String, Vec<String>, String)> = Vec::new();
     for event in events {
@@ -67,7 +67,7 @@ fn lock_change(change: &LockChange, revision: Revision, place: Option<Place>) ->
     (verb.into(), change.name.to_string(), rest)
 }
 
-/// The numbers that follow from the others, and so are shown only if they are not what they should be.
+/// Numbers that can be derived from the others, shown only if they are not as expected.
 fn wrong_numbers(change: &LockChange, revision: Revision) -> Option<String> {
     let prev_version = change.prev.map_or(0, |prev| prev.version);
     let wrong = change.now.is_some_and(|now| now.mod_revision != revision || now.version != prev_version + 1)
@@ -87,17 +87,17 @@ fn position(revision: Revision, place: Option<Place>) -> String {
     here.map(|(_, position)| format!(" position={position}")).unwrap_or_default()
 }
 
-/// Nothing for the mode that most have.
+/// The mode; nothing for exclusive, the most frequent one.
 pub(super) fn mode(mode: Mode) -> String {
     if mode == Mode::Exclusive { String::new() } else { format!(" {mode}") }
 }
 
-/// `l1`, or `l1/owner`.
+/// Formats an owner: `l1`, or `l1/owner`.
 pub(super) fn who(lease: LeaseId, owner: &Owner) -> String {
     if owner.is_empty() { lease.to_string() } else { format!("{lease}/{owner}") }
 }
 
-/// Why something ended.
+/// Reason for an end.
 pub(super) fn reason(end: EndReason) -> &'static str {
     match end {
         EndReason::Released => "released",
@@ -117,7 +117,7 @@ fn quoted(what: &str, text: &impl std::fmt::Display) -> String {
     if text.is_empty() { String::new() } else { format!(" {what}=\"{text}\"") }
 }
 
-/// Whatever it is: what says nothing is something.
+/// The value, shown even if it is empty; nothing if there is none.
 fn said(value: Option<&Value>) -> String {
     value.map_or_else(String::new, |value| format!(" says=\"{value}\""))
 }
@@ -138,7 +138,7 @@ fn register_change(change: &RegisterChange, revision: Revision) -> (String, Stri
     }
 }
 
-/// A lock with all that reads tell of it.
+/// A lock with all details that reads return.
 pub(super) fn lock(lock: &LockView) -> String {
     let mut parts: Vec<String> = lock.holders.iter().map(holder).collect();
     parts.extend(lock.waiters.iter().map(waiter));
@@ -183,7 +183,7 @@ fn client(id: String) -> String {
     if id.is_empty() { id } else { format!(" client={id}") }
 }
 
-/// Who keeps a lock busy.
+/// The holders that keep a lock busy.
 pub(super) fn busy(holders: &[HolderView], closed: Option<Closed>) -> String {
     let one = |holder: &HolderView| {
         format!("{}{} token={}", who(holder.lease, &holder.owner), mode(holder.mode), holder.token)
@@ -196,7 +196,7 @@ pub(super) fn busy(holders: &[HolderView], closed: Option<Closed>) -> String {
     format!("busy held by {held}{closed}")
 }
 
-/// A lease with all that reads tell of it.
+/// A lease with all details that reads return.
 pub(super) fn lease(lease: &LeaseView) -> String {
     let address = lease.address.to_string();
     format!(
@@ -215,7 +215,7 @@ pub(super) fn lease(lease: &LeaseView) -> String {
     )
 }
 
-/// A wait, and what is in its way.
+/// A wait and its blockers.
 pub(super) fn blocked(wait: &BlockedWait) -> String {
     let one = |blocker: &Blocker| {
         let (who, name) = (who(blocker.who.lease, &blocker.who.owner), &blocker.name);
@@ -238,13 +238,13 @@ pub(super) fn stub(stub: &StubView) -> String {
     format!("stub {} home={} incarnation={} {state}", stub.lease, stub.home, stub.incarnation)
 }
 
-/// Who must be told of a lease's end.
+/// A group that must be told of a lease's end.
 pub(super) fn unacked_end(end: &UnackedEnd) -> String {
     let reason = reason(end.reason.into());
     format!("tell group {} that {} of r{} {reason}", end.group, end.lease, end.incarnation)
 }
 
-/// What a range found.
+/// The result of a range.
 pub(super) fn registers(registers: &[RegisterView], count: u64) -> String {
     let one = |register: &RegisterView| {
         let lease = register.lease.map(|lease| format!(" lease={lease}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The verbs that look at the state between two entries: they take no time and no revision.
+//! The verbs that read the state between two entries: they take no time and no revision.
 
 use super::aliases::Aliases;
 use super::parse::valid;
@@ -12,10 +12,10 @@ use tollgate_core::{
 };
 use tollgate_types::{DurationMs, GroupId, GroupMap, Key, LeaseId, LogTime, Name, Revision};
 
-/// Small, so that a snapshot of a few leases has several chunks.
+/// Chunk size, so small that a snapshot of a few leases has several chunks.
 const CHUNK_BYTES: usize = 64;
 
-/// A look at the state.
+/// A read of the state.
 pub(super) enum Read {
     /// A lock with its holders and waiters.
     Lock(Name),
@@ -25,30 +25,30 @@ pub(super) enum Read {
     Range(RangeQuery),
     /// The history from a revision on.
     Events { from: Revision, watch: Watch, events_max: usize },
-    /// Leases that live elsewhere.
+    /// Stubs of leases that live elsewhere.
     Stubs { pending: bool, after: Option<LeaseId>, limit: usize },
-    /// Who must be told of which lease's end.
+    /// The groups that must be told of leases' ends.
     Unacked { limit: usize },
-    /// Whether a lease lives.
+    /// Liveness of a lease.
     Lives { lease: LeaseId, incarnation: Revision },
-    /// Which waits may be part of a deadlock over groups.
+    /// The waits that may be part of a deadlock over groups.
     Waits { visits_max: u64 },
-    /// When the next tick is worth its while.
+    /// The log time at which the next tick has something to do.
     Deadline,
-    /// Not a look but a test: goes on with a state restored from its own snapshot.
+    /// Not a read but a test: continues with a state restored from its own snapshot.
     Snapshot,
-    /// Not a look either: goes on with an empty state of this group, where slots are evenly spread over so many.
+    /// Not a read either: continues with an empty state of this group, with the slots evenly spread over `of` groups.
     Group { group: u32, of: u32 },
-    /// Not a look either: goes on with an empty state of this apply version.
+    /// Not a read either: continues with an empty state of this apply version.
     Founded { version: u32 },
-    /// The history of grants that this one goes on.
+    /// The lineage.
     Lineage,
-    /// Not a look either: goes on as the first state of a cluster that was restored from a backup.
+    /// Not a read either: continues as the first state of a cluster that was restored from a backup.
     Resume { above: u64, grace: DurationMs },
 }
 
 impl Read {
-    /// The read that the verb stands for; none if it stands for a command.
+    /// Parses a read; none if the verb is a command's.
     pub(super) fn parse(
         verb: &str,
         words: &mut Words,
@@ -92,7 +92,7 @@ impl Read {
         }))
     }
 
-    /// Looks, and says what is there.
+    /// Runs the read, and returns its output.
     pub(super) fn run(self, state: &mut State) -> String {
         match self {
             Read::Lock(name) => match state.lock(&name) {

@@ -29,7 +29,7 @@ pub(super) fn parse(verb: &str, words: &mut Words, aliases: &mut Aliases) -> Res
     })
 }
 
-/// `incarnation=3`.
+/// Parses `incarnation=3`.
 pub(super) fn incarnation(words: &mut Words) -> Result<Revision, String> {
     revision(words, "incarnation")
 }

@@ -6,7 +6,7 @@ use super::words::Words;
 use tollgate_core::{Against, Compare, KeySelector, Op, RangeQuery, Relation, Sort, Txn};
 use tollgate_types::{Key, Revision, Value};
 
-/// Parses what follows the verb `put`, `get`, `delete` or `txn`.
+/// Parses the words after the verb `put`, `get`, `delete` or `txn`.
 pub(super) fn parse(verb: &str, words: &mut Words, aliases: &mut Aliases) -> Result<Txn, String> {
     let request = match words.flag("as") {
         Some(alias) => {
@@ -55,7 +55,7 @@ fn op(verb: &str, words: &mut Words, aliases: &mut Aliases) -> Result<Op, String
     }
 }
 
-/// `KEY`, `PREFIX*` or `*`, then `sort=` and `limit=`.
+/// Parses `KEY`, `PREFIX*` or `*`, then `sort=` and `limit=`.
 pub(super) fn range(words: &mut Words) -> Result<RangeQuery, String> {
     let keys = selector(words)?;
     let sort = match words.next_flag("sort").as_deref() {
@@ -79,7 +79,7 @@ fn selector(words: &mut Words) -> Result<KeySelector, String> {
     }
 }
 
-/// `create(k)=0`, `mod(k)>3`, `version(k)<2`, `value(k)!=x`, `lease(k)=l1`.
+/// Parses `create(k)=0`, `mod(k)>3`, `version(k)<2`, `value(k)!=x`, `lease(k)=l1`.
 fn compare(text: &str, aliases: &mut Aliases) -> Result<Compare, String> {
     let wrong = || format!("{text} is no compare: write version(key)=1");
     let (attribute, rest) = text.split_once('(').ok_or_else(wrong)?;

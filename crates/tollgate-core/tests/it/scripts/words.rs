@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::str::FromStr;
 use tollgate_types::{DurationMs, LogTime};
 
-/// What is left of a line.
+/// The words of a line that were not taken yet.
 pub(super) struct Words {
     left: VecDeque<String>,
-    /// The `@TIME` at its end.
+    /// The `@TIME` at the line's end.
     pub(super) at: Option<LogTime>,
 }
 
 impl Words {
-    /// Words are separated by spaces; double quotes keep spaces inside a word and are dropped.
+    /// Splits a line. Words are separated by spaces; double quotes keep spaces inside a word and are dropped.
     pub(super) fn of(line: &str) -> Result<Words, String> {
         let (mut left, mut word, mut quoted) = (VecDeque::new(), None::<String>, false);
         for c in line.chars() {
@@ -36,57 +36,57 @@ impl Words {
         Ok(Words { left, at: at.map(LogTime::from_ms) })
     }
 
-    /// The next word.
+    /// Takes the next word.
     pub(super) fn next(&mut self, what: &str) -> Result<String, String> {
         self.left.pop_front().ok_or_else(|| format!("{what} is missing"))
     }
 
-    /// The next word, left where it is.
+    /// Returns the next word without taking it.
     pub(super) fn peek(&self) -> Option<&str> {
         self.left.front().map(String::as_str)
     }
 
-    /// The next word if it is not a flag.
+    /// Takes the next word if it is not a flag.
     pub(super) fn next_plain(&mut self) -> Option<String> {
         self.left.pop_front_if(|word| !word.contains('='))
     }
 
-    /// The next word if it is `name=...`: then what follows the sign.
+    /// Takes the next word if it is `name=...`, and returns the part after the sign.
     pub(super) fn next_flag(&mut self, name: &str) -> Option<String> {
         let is_flag = |word: &mut String| value_of(word, name).is_some();
         self.left.pop_front_if(is_flag).and_then(|word| value_of(&word, name).map(str::to_owned))
     }
 
-    /// Takes `name=...` out of the line, wherever it stands.
+    /// Takes `name=...` out of the line, at any place.
     pub(super) fn flag(&mut self, name: &str) -> Option<String> {
         let at = self.left.iter().position(|word| value_of(word, name).is_some())?;
         self.left.remove(at).and_then(|word| value_of(&word, name).map(str::to_owned))
     }
 
-    /// As [`Words::flag`], with an error if it is not there.
+    /// Like [`Words::flag`], with an error if the flag is missing.
     pub(super) fn required(&mut self, name: &str) -> Result<String, String> {
         self.flag(name).ok_or_else(|| format!("{name}= is missing"))
     }
 
-    /// A flag's number.
+    /// Takes a flag with a number.
     pub(super) fn number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
         self.flag(name)
             .map(|text| text.parse().map_err(|_| format!("{name}={text} is no number")))
             .transpose()
     }
 
-    /// A flag's duration.
+    /// Takes a flag with a duration.
     pub(super) fn duration(&mut self, name: &str) -> Result<Option<DurationMs>, String> {
         self.flag(name).map(|text| milliseconds(&text).map(DurationMs::from_ms)).transpose()
     }
 
-    /// Takes a word that stands for itself out of the line.
+    /// Takes this word out of the line; true if it was there.
     pub(super) fn has(&mut self, word: &str) -> bool {
         let at = self.left.iter().position(|other| other == word);
         at.is_some_and(|at| self.left.remove(at).is_some())
     }
 
-    /// Refuses words that nobody asked for: a misspelt flag must not pass in silence.
+    /// Refuses words that were not taken: a misspelt flag must not pass in silence.
     pub(super) fn finish(self) -> Result<(), String> {
         match self.left.front() {
             Some(word) => Err(format!("{word} is not understood here")),
@@ -99,7 +99,7 @@ fn value_of<'a>(word: &'a str, name: &str) -> Option<&'a str> {
     word.strip_prefix(name)?.strip_prefix('=')
 }
 
-/// `5s` or `1500ms`.
+/// Parses `5s` or `1500ms`.
 pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1),
@@ -109,7 +109,7 @@ pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
     Ok(number * unit)
 }
 
-/// The text of [`milliseconds`]: whole seconds as seconds.
+/// Formats milliseconds for [`milliseconds`]: whole seconds as seconds.
 pub(super) fn time(ms: u64) -> String {
     match ms {
         u64::MAX => "never".into(),

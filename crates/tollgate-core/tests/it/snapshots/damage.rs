@@ -1,4 +1,4 @@
-//! Damage on disk or on the way: whatever happens to the bytes of a snapshot, loading them is an error.
+//! Damage on disk or on the way: if the bytes of a snapshot change in any way, loading them is an error.
 
 use super::frames::{bytes_of, frame, framed, frames_of, load, records_of};
 use super::golden;
@@ -11,8 +11,8 @@ pub(crate) fn corpus_of_bytes() -> Vec<Vec<u8>> {
     super::corpus_of_records().iter().map(|records| framed(records)).collect()
 }
 
-/// Loads bytes as a snapshot. Panics unless they are refused, or are what the state they make is written as. Says
-/// whether they make one.
+/// Loads bytes as a snapshot. Panics unless they are refused, or are equal to the bytes of the state they make. Returns
+/// true if they make one.
 pub(crate) fn is_refused_or_itself(bytes: &[u8]) -> bool {
     let Ok(state) = load(bytes) else { return false };
     assert_eq!(records_of(&bytes_of(&state)), records_of(bytes), "what loads is canonical");
@@ -64,7 +64,7 @@ fn any_single_bit_that_flips_is_noticed() {
         for bit in 0..8 {
             let mut flipped = whole.clone();
             flipped[at] ^= 1 << bit;
-            // A length that grew waits for bytes that never come; all else meets a checksum.
+            // A length that grew waits for bytes that never come; all other changes fail the checksum.
             let error = error_of(&flipped);
             let expected = match at {
                 0..4 => matches!(

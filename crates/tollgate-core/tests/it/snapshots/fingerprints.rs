@@ -1,8 +1,8 @@
-//! The fingerprints of requests, written down.
+//! The fingerprints of requests, as golden values.
 //!
-//! What a group keeps was made by other binaries, so fingerprints never change: not their bytes, not the hash. The
-//! bytes are those of docs/semantics.md, put together by hand; the hashes of them are what Debian's `xxhsum -H3` says.
-//! Never change a line; what a command gets later is in a line of its own.
+//! A group keeps fingerprints that other binaries made, so they never change: not their bytes, not the hash. The bytes
+//! follow docs/semantics.md, put together by hand; the hashes of them are the output of Debian's `xxhsum -H3`. Never
+//! change a line; a field that a command gets later is in a line of its own.
 
 use super::frames::state_records;
 use crate::codec::{hex, unhex};
@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const LEASE: u64 = 300;
 
-/// Its command, what the request is about, and the hash of that.
+/// A title, the command, the bytes of its fingerprint in hex, and their hash.
 type Golden = (&'static str, Command, &'static str, u64);
 
 fn numbered(scope: Scope) -> Request {
@@ -30,7 +30,7 @@ fn whole() -> Option<Request> {
     Some(numbered(Scope::Whole))
 }
 
-/// Of a request for a and b.
+/// A request that is part of a request for a and b.
 #[allow(clippy::unnecessary_wraps, reason = "as above")]
 fn part() -> Option<Request> {
     Some(numbered(Scope::PartOf(Box::new(names(&["a", "b"])))))
@@ -141,7 +141,7 @@ fn p10_fingerprints_stay_as_they_are() {
             records.windows(8).any(|window| window == golden.to_le_bytes())
         };
         assert!(!kept(&replica), "{what}: before it was asked for");
-        // Whether it succeeds or not: an outcome is kept.
+        // An outcome is kept, whether the command succeeds or not.
         replica.at(2, command);
         assert!(kept(&replica), "{what}: {} is kept under another number", hex(&unhex(bytes)));
     }

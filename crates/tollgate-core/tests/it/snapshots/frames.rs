@@ -1,8 +1,8 @@
-//! The frames of a snapshot taken apart and put together, without the code that is tested.
+//! Takes the frames of a snapshot apart and puts them together, without the tested code.
 
 use tollgate_core::{SnapshotError, SnapshotReader, State};
 
-/// Tag and hash of the last record.
+/// Length of the last record: tag and hash.
 const END_BYTES: usize = 1 + 8;
 const END_TAG: u8 = 8;
 
@@ -35,14 +35,14 @@ pub(super) fn frame(payload: &[u8]) -> Vec<u8> {
     [&length.to_le_bytes(), &crc.to_le_bytes(), payload].concat()
 }
 
-/// All records but the last, which has the hash of the others.
+/// All records except the last, which has the hash of the others.
 pub(super) fn records_of(bytes: &[u8]) -> Vec<u8> {
     let mut records: Vec<u8> = frames_of(bytes).iter().flat_map(|frame| frame[8..].to_vec()).collect();
     records.truncate(records.len() - END_BYTES);
     records
 }
 
-/// All that a state is, as bytes: without frames and hash.
+/// All content of a state as bytes: without frames and hash.
 pub(crate) fn state_records(state: &State) -> Vec<u8> {
     records_of(&bytes_of(state))
 }

@@ -1,4 +1,4 @@
-//! The bytes of a small snapshot, written down.
+//! Golden bytes of a small snapshot.
 
 use super::frames::{bytes_of, framed, load, records_of};
 use crate::codec::{hex, unhex};
@@ -11,12 +11,12 @@ use tollgate_types::{
     DurationMs, GroupId, GroupMap, Limits, Lineage, LogTime, Metadata, Reason, Token, Value,
 };
 
-/// A little of everything: every kind of record is there.
+/// A state with at least one record of each kind that a single group has.
 pub(super) fn state() -> State {
     filled(|limits| with_lineage(Replica::new(limits, None)))
 }
 
-/// The same at version 2.
+/// The same state at version 2.
 fn state_of_version_2() -> State {
     filled(|limits| with_lineage(Replica::at_version(2, limits)))
 }
@@ -26,7 +26,7 @@ fn with_lineage(mut replica: Replica) -> Replica {
     replica
 }
 
-/// The same at version 1, as binaries wrote it that knew no other.
+/// The same state at version 1, for binaries that knew no other.
 fn old_state() -> State {
     let map = Arc::new(GroupMap::single());
     filled(|limits| Replica::at_version_1(limits, GroupId::MAP, &map, None))
@@ -47,8 +47,8 @@ fn filled(replica: impl FnOnce(&Limits) -> Replica) -> State {
     let (token, reason) = (Token::new(3).expect("above 0"), Reason::new("why").expect("short"));
     replica.at(6, Command::ForceRelease(ForceRelease { name: name("c"), token, reason }));
     replica.at(6, txn(vec![put("k", b"v", Some(300))]));
-    // Lease 2 is due at 8. Of its two claims an entry reaps one, and the command that asks for d the other: e is left
-    // dirty.
+    // Lease 2 is due at 8. It has two claims: an entry reaps one, and the command that asks for d reaps the other, so
+    // that e is left dirty.
     replica.at(7, grant(2, 1));
     replica.at(7, lock(2, "z"));
     replica.at(7, Command::AcquireLock(acquire(2, &["d", "e"])));
@@ -57,23 +57,23 @@ fn filled(replica: impl FnOnce(&Limits) -> Replica) -> State {
     replica.state
 }
 
-/// Format 1: a change here would mean that snapshots of older binaries no longer load. Never change a line; a new
-/// format version gets lines of its own.
+/// Golden bytes of format 1: a change here would mean that snapshots of older binaries no longer load. Never change a
+/// line; a new format version gets lines of its own.
 const GOLDEN: [&str; 23] = [
-    // The mark, versions, log time 8, revision 12, and the limits.
+    // The magic bytes, versions, log time 8, revision 12, and the limits.
     "01 5447534e 01 08 0c 01 01 16 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 01 c0cf24",
     "e0d403 904e c0843d 808004 8001 904e 80808020 01 a09c01 904e a08d06",
-    // Group 0, of the map of epoch 1 in which it has all slots.
+    // Group 0, and the map of epoch 1 that gives it all slots.
     "00 01 01 00 00",
     // Lease 300 has seen seqs 1 to 3, and keeps Busy for the second.
     "02 ac02 01 904e 954e 01 00 00 05 00 01 00 02 01 02 02",
     // Lease 2 has ended and is not forgotten yet.
     "02 02 06 01 08 01 00 00 07 00 00 00",
-    // Lease 300 holds jobs since 6, for seq 1, and has said me since revision 2.
+    // Lease 300 holds jobs since 6, for seq 1, with the value "me" since revision 2.
     "03 01 ac02 01 046a6f6273 00 00 00 02 02 02 01 06 ffffffffffffffffff01 00 00 01 01 00 08 026d65 02 00",
-    // It waits for e since 7, for seq 3.
+    // Lease 300 waits for e since 7, for seq 3.
     "03 01 ac02 01 0165 00 00 00 00 09 09 01 07 ffffffffffffffffff01 00 00 01 03 80 00 00",
-    // It holds d since 8.
+    // Lease 300 holds d since 8.
     "03 01 ac02 01 0164 00 00 00 0c 0c 0c 01 08 ffffffffffffffffff01 00 00 00 01 00",
     // The name c is closed until 15.
     "04 0163 0f",
@@ -81,24 +81,24 @@ const GOLDEN: [&str; 23] = [
     "05 016b 01 01 0176 ac02 05 05 01",
     // The name e is dirty.
     "06 0165",
-    // Revision 2: jobs is granted, and its holder says me.
+    // Revision 2: jobs is granted, with the value "me".
     "07 02 14 21 046a6f6273 ac02 00 00 02 00 02 00 02 01 00 026d65",
     // The lock c is granted.
     "07 03 0e 01 0163 ac02 00 00 03 00 03 00 03 01 00",
-    // The lock c is taken away, and why.
+    // The lock c is taken away, with a reason.
     "07 04 12 0e 0163 ac02 00 00 03 00 03 00 03 01 04 03776879",
     // The register k is put.
     "07 05 0a 11 016b 0176 ac02 05 05 01",
     // Lease 2 is granted z.
     "07 07 0d 01 017a 02 00 00 07 00 07 00 07 01 00",
-    // And d and e, at one revision.
+    // Lease 2 is granted d and e, at one revision.
     "07 08 0d 01 0164 02 00 00 08 00 08 00 08 01 00",
     "07 08 0d 01 0165 02 00 00 08 00 08 00 08 01 00",
     // Lease 300 waits for e.
     "07 09 0e 01 0165 ac02 00 00 09 00 00 00 09 01 00",
-    // The lock z ends with lease 2, and nobody is left there.
+    // The lock z ends with lease 2, and is vacant.
     "07 0a 0e 0e 017a 02 00 00 07 00 07 00 07 01 01 00",
-    // So do d, and e where somebody waits.
+    // So do d, and e, which has a waiter.
     "07 0b 0e 0e 0164 02 00 00 08 00 08 00 08 01 01 00",
     "07 0b 0e 06 0165 02 00 00 08 00 08 00 08 01 01 00",
     // The lock d is granted.
@@ -111,15 +111,15 @@ fn golden_records() -> Vec<u8> {
     unhex(&GOLDEN.concat())
 }
 
-/// What format 2 writes otherwise: versions 2 in the head, and the lineage behind it; behind a lease where its seqs
-/// begin; behind each seq that something is kept for, its fingerprint and slots (here as `SS`: they stand below). The
-/// marks are replaced by [`golden_of_format_2`].
+/// Golden bytes of format 2, which differ from format 1: version 2 twice in the header, and the lineage at its end; in
+/// a lease the seq from which its seqs begin; after each seq that something is kept for, its fingerprint and slots. The
+/// placeholders `BUSY`, `JOBS` and `E` are replaced by [`golden_of_format_2`].
 const GOLDEN_2: [&str; 23] = [
     "01 5447534e 02 08 0c 02 01 16 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 01 c0cf24",
     "e0d403 904e c0843d 808004 8001 904e 80808020 01 a09c01 904e a08d06",
     // Lineage 7.
     "00 01 01 00 00 01 0700000000000000",
-    // Its seqs begin at 0.
+    // The seqs of the lease begin at 0.
     "02 ac02 01 904e 954e 01 00 00 05 00 00 01 00 02 01 02 02 BUSY",
     "02 02 06 01 08 01 00 00 07 00 00 00 00",
     "03 01 ac02 01 046a6f6273 00 00 00 02 02 02 01 06 ffffffffffffffffff01 00 00 01 01 00 JOBS 08 026d65 02 00",
@@ -142,7 +142,7 @@ const GOLDEN_2: [&str; 23] = [
     GOLDEN[22],
 ];
 
-/// A fingerprint, written down ([`super::fingerprints`]), and one slot.
+/// A golden fingerprint ([`super::fingerprints`]), and one slot.
 fn subject(fingerprint: u64, name: &str) -> String {
     let slot = crate::commands::name(name).slot().number();
     let slot =
@@ -151,8 +151,8 @@ fn subject(fingerprint: u64, name: &str) -> String {
 }
 
 fn golden_of_format_2() -> Vec<u8> {
-    // Of 05 01 046a6f6273 0177 00 00 00 00, of 05 01 046a6f6273 00 00 00 00 01 026d65, and of
-    // 05 01 0165 00 00 00 00 00.
+    // The hashes of 05 01 046a6f6273 0177 00 00 00 00, of 05 01 046a6f6273 00 00 00 00 01 026d65, and of 05 01 0165 00
+    // 00 00 00 00.
     let busy = subject(0x1d85_dc37_0c43_5728, "jobs");
     let jobs = subject(0x754f_29c5_62f8_8043, "jobs");
     let e = subject(0x02d3_db93_9e44_9fe9, "e");
@@ -168,7 +168,7 @@ fn golden_bytes_of_format_2_hold_and_load() {
     assert_eq!(bytes_of(&loaded), framed(&golden));
 }
 
-/// What format 3 writes otherwise than format 2: versions 3 in the head.
+/// Golden bytes of format 3, which differ from format 2 in the versions in the header.
 fn golden_of_format_3() -> Vec<u8> {
     let mut golden = golden_of_format_2();
     assert_eq!((golden[5], golden[8]), (2, 2), "format and apply version");
@@ -176,7 +176,7 @@ fn golden_of_format_3() -> Vec<u8> {
     golden
 }
 
-/// Once e is granted, lease 300 takes q at 9, with metadata that is no text: a claim, and an event of it.
+/// Claim and event of a grant with metadata that is not text: once e is granted, lease 300 takes q at 9.
 const GOLDEN_CLAIM_OF_ANY_BYTES: &str =
     "03 01 ac02 01 0171 00 03 0aff00 00 0e 0e 0e 01 09 ffffffffffffffffff01 00 00 00 01 00";
 const GOLDEN_EVENT_OF_ANY_BYTES: &str = "07 0e 11 01 0171 ac02 00 03 0aff00 0e 00 0e 00 0e 01 00";
@@ -203,8 +203,8 @@ fn golden_bytes_of_format_3_hold_and_load() {
     assert_eq!(bytes_of(&loaded), bytes_of(&state));
 }
 
-/// P12: what a binary that knows format 2 refuses, this one refuses in a snapshot of format 2 as well, and never
-/// writes.
+/// P12: input that a binary that knows only format 2 refuses is refused by this binary in a snapshot of format 2 as
+/// well, and never written.
 #[test]
 fn p12_snapshots_of_formats_before_3_have_no_metadata_but_plain_text() {
     let map = Arc::new(GroupMap::single());
@@ -253,7 +253,7 @@ fn golden_bytes_load() {
     assert_eq!(loaded.snapshot().hash(), GOLDEN_HASH);
 }
 
-/// Leases over groups: every kind of record that the state above has none of.
+/// A state with leases over groups: every kind of record that the state above does not have.
 fn state_over_groups() -> State {
     let limits = Limits { reaps_per_entry_max: 1, ..Limits::DEFAULT };
     let mut replica = Replica::at_version_1(&limits, GroupId::MAP, &Arc::new(GroupMap::single()), None);
@@ -266,19 +266,19 @@ fn state_over_groups() -> State {
     replica.at(3, register(4, 4, 1));
     replica.at(4, grant(5, 10_000));
     replica.at(4, register(5, 5, 6));
-    // The step after the command forgets the lease; what is owed stays.
+    // The step after the command forgets the lease; the notice owed stays.
     replica.at(5, revoke(5));
-    // And this one ends the claim of the stub and leaves the stub.
+    // The step after this command ends the claim of the stub and leaves the stub.
     replica.at(6, end_stub(2, 7));
     replica.state
 }
 
-/// As [`GOLDEN`].
+/// Golden bytes of the state over groups, like [`GOLDEN`].
 const GOLDEN_OVER_GROUPS: [&str; 10] = [
-    // The mark, versions, log time 6, revision 6, and the limits.
+    // The magic bytes, versions, log time 6, revision 6, and the limits.
     "01 5447534e 01 06 06 01 01 16 8004 8020 80ade204 c0843d 80897a 904e 904e 10 8008 64 c0cf24",
     "e0d403 904e c0843d 808004 8001 904e 80808020 01 a09c01 904e a08d06",
-    // Group 0, of the map of epoch 1 in which it has all slots.
+    // Group 0, and the map of epoch 1 that gives it all slots.
     "00 01 01 00 00",
     // A pending stub of lease 300, added at 1, of incarnation 9 in group 2, that has not ended; added at time 1.
     "09 ac02 01 09 02 01 00 00 01 00 00",
@@ -286,7 +286,7 @@ const GOLDEN_OVER_GROUPS: [&str; 10] = [
     "09 02 02 07 02 00 01 06 02 00 01 01 00 00 00",
     // Lease 4.
     "02 04 04 904e 934e 01 00 00 03 00 00 00",
-    // It has stubs in groups 1 and 300.
+    // Lease 4 has stubs in groups 1 and 300.
     "0a 04 02 01 ac02",
     // Lease 5, granted at 5, was revoked, and group 6 must be told.
     "0b 05 05 02 01 06",

@@ -1,5 +1,5 @@
-//! Bytes that are framed and checksummed as they should be, and still no snapshot of any state: made by a broken or
-//! hostile node. Loading them is an error, or gives a state that is sound and has just these bytes.
+//! Hostile snapshots: bytes that are framed and checksummed as they should be, and still no snapshot of any state, made
+//! by a broken or hostile node. Loading them is an error, or gives a state that is sound and has exactly these bytes.
 
 use super::frames::{bytes_of, framed, load, records_of};
 use super::rich::Rich;
@@ -29,8 +29,8 @@ pub(crate) fn corpus_of_records() -> Vec<Vec<u8>> {
     corpus
 }
 
-/// Loads records as a snapshot with the right checksums. Panics unless they are refused, or make a state that is
-/// sound and is written as it was read. Says whether they make one.
+/// Loads records as a snapshot with the right checksums. Panics unless they are refused, or make a state that is sound
+/// and has the same bytes. Returns true if they make one.
 pub(crate) fn is_refused_or_sound(records: &[u8]) -> bool {
     let Ok(state) = load(&framed(records)) else { return false };
     state.assert_invariants();
@@ -39,9 +39,9 @@ pub(crate) fn is_refused_or_sound(records: &[u8]) -> bool {
     true
 }
 
-/// A state that loaded must also take what comes without a panic: a few commands, and time above all.
+/// Checks that a state that loaded goes on without a panic: a few commands, and above all time.
 fn live_on(mut state: State) {
-    // The last revisions are left to a test of their own; nobody gets there.
+    // The last revisions have a test of their own; no real group gets there.
     if state.revision().get() >= REVISION_END / 2 {
         return;
     }
@@ -72,13 +72,13 @@ fn records_that_contradict_each_other_are_refused() {
     );
 }
 
-/// Records in which one piece is another.
+/// The records with one piece replaced.
 fn with(records: &[u8], piece: &[u8], other: &[u8]) -> Vec<u8> {
     let at = records.windows(piece.len()).position(|window| window == piece).expect("the piece is there");
     [&records[..at], other, &records[at + piece.len()..]].concat()
 }
 
-/// There would be two encodings of one state, with two hashes.
+/// Otherwise one state would have two encodings, with two hashes.
 #[test]
 fn kept_outcomes_in_another_order_are_refused() {
     let mut replica = old();
@@ -88,22 +88,22 @@ fn kept_outcomes_in_another_order_are_refused() {
         replica.at(0, Command::ConvertLock(not_held));
     }
     let records = records_of(&bytes_of(&replica.state));
-    // Two are kept: seq 1 and seq 2, both rejected (6) because the lock is not held (4).
+    // Two outcomes are kept: seq 1 and seq 2, both rejected (6) because the lock is not held (4).
     let swapped = with(&records, &[2, 1, 6, 4, 2, 6, 4], &[2, 2, 6, 4, 1, 6, 4]);
     assert!(load(&framed(&swapped)).is_err());
 }
 
-/// At version 1, whose records are short.
+/// A replica at version 1, whose records are short.
 fn old() -> Replica {
     Replica::at_version_1(&Limits::DEFAULT, GroupId::MAP, &Arc::new(GroupMap::single()), None)
 }
 
-/// What format 2 adds, as no state has it.
+/// Values in fields of format 2 that no state has.
 #[test]
 fn subjects_and_seqs_that_no_state_has_are_refused() {
     let mut replica = Replica::new(&Limits::DEFAULT, None);
     replica.at(0, grant(1, 1_000));
-    // One in slot 13450, one in 11155 (computed elsewhere): a range of slots would be [11155, 13450].
+    // One name is in slot 13450, the other in 11155 (computed elsewhere): sorted, the slots are [11155, 13450].
     let not_held =
         ConvertLock { request: request(9), names: names(&["a", "b"]), ..convert(1, "a", Mode::Shared) };
     replica.at(0, Command::ConvertLock(not_held));
@@ -119,7 +119,7 @@ fn subjects_and_seqs_that_no_state_has_are_refused() {
     for pair in [[high, low], [low, low]] {
         assert!(load(&framed(&with(&records, &listed([low, high]), &listed(pair)))).is_err());
     }
-    // Seqs from 0; seq 9 was seen.
+    // The seqs of the lease begin at 0; seq 9 was seen.
     let seqs = |from: &[u8]| [from, &[1, 8, 0, 1, 9, 6, 4]].concat();
     assert!(load(&framed(&with(&records, &seqs(&[0]), &seqs(&[7])))).is_ok());
     let too_high = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10];
@@ -134,7 +134,7 @@ fn subjects_and_seqs_that_no_state_has_are_refused() {
 /// The upgrade of the rich state: to exclusive, queued at revision 8 and time 0, without a deadline, for seq 510.
 const UPGRADE: [u8; 18] = [1, 0, 8, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 1, 254, 3, 0];
 
-/// Once granted, the lock would be of two kinds.
+/// Otherwise the lock would be of two kinds once the upgrade is granted.
 #[test]
 fn an_upgrade_to_permits_is_refused() {
     let records = records_of(&bytes_of(&Rich::at_version_1().replica.state));
@@ -142,18 +142,18 @@ fn an_upgrade_to_permits_is_refused() {
     assert!(load(&framed(&with(&records, &UPGRADE, &permits))).is_err());
 }
 
-/// The one that is queued at that revision would take its place.
+/// Otherwise a later wait that is queued at that revision would replace it.
 #[test]
 fn an_upgrade_from_the_future_is_refused() {
     let records = records_of(&bytes_of(&Rich::at_version_1().replica.state));
     let future = [&[1, 0, 127], &UPGRADE[3..]].concat();
     assert!(load(&framed(&with(&records, &UPGRADE, &future))).is_err());
-    // As long as it has waited would be less than nothing.
+    // Otherwise the time spent waiting would be negative.
     let since = [&[1, 0, 8, 0xff, 0xff, 0x7f], &UPGRADE[4..]].concat();
     assert!(load(&framed(&with(&records, &UPGRADE, &since))).is_err());
 }
 
-/// Nothing would ever wake it, though something else is due.
+/// Otherwise nothing would ever wake the waiter, though something else is due.
 #[test]
 fn a_waiter_that_waits_for_nobody_is_refused() {
     let records = records_of(&bytes_of(&Rich::new().replica.state));
@@ -161,7 +161,7 @@ fn a_waiter_that_waits_for_nobody_is_refused() {
     assert!(load(&framed(&clean)).is_err());
 }
 
-/// A repeat of the request would be told of a grant that is not there.
+/// Otherwise a repeat of the request would be answered with a grant that does not exist.
 #[test]
 fn a_waiter_that_was_converted_is_refused() {
     let mut replica = old();
@@ -175,12 +175,12 @@ fn a_waiter_that_was_converted_is_refused() {
     // upgrade.
     let tail = |part: u8| [&[255; 9][..], &[1, 0, 0, 1, 1, part, 0, 0]].concat();
     assert!(load(&framed(&with(&records, &tail(128), &tail(129)))).is_err());
-    // One that waits without counting as a wait would not be bounded.
+    // A wait that does not count as a wait would not be bounded.
     assert!(load(&framed(&with(&records, &tail(128), &tail(0)))).is_err());
     assert!(load(&framed(&with(&records, &tail(128), &tail(2)))).is_err());
 }
 
-/// A waiter that says something, or a holder that said it before its time.
+/// A waiter that proclaims a value, or a holder that did so before its time.
 #[test]
 fn a_value_from_another_time_is_refused() {
     let mut replica = Replica::new(&Limits::DEFAULT, None);
@@ -199,7 +199,7 @@ fn a_value_from_another_time_is_refused() {
     }
 }
 
-/// The next put would count past the end of numbers.
+/// Otherwise the next put would count past the greatest number.
 #[test]
 fn a_register_that_was_put_too_often_is_refused() {
     let mut replica = Replica::new(&Limits::DEFAULT, None);
@@ -209,7 +209,7 @@ fn a_register_that_was_put_too_often_is_refused() {
     assert!(load(&framed(&with(&records, &register(1), &register(2)))).is_err());
 }
 
-/// It would be due at the moment of its renewal.
+/// Otherwise the lease would be due at the moment of its renewal.
 #[test]
 fn a_lease_that_lives_for_no_time_is_refused() {
     let mut replica = Replica::new(&Limits::DEFAULT, None);
@@ -219,7 +219,7 @@ fn a_lease_that_lives_for_no_time_is_refused() {
     assert!(load(&framed(&with(&records, &lease, &[2, 1, 1, 0, 0xe8, 7]))).is_err());
 }
 
-/// A stub of lease 1, of incarnation 5 in group 2, added at 1.
+/// Record of a stub of lease 1, of incarnation 5 in group 2, added at revision 1.
 fn stub_record(pending: u8, ended: &[u8], seen: &[u8]) -> Vec<u8> {
     [&[9, 1, 1, 5, 2, pending], ended, &[0, 0], seen, &[0]].concat()
 }
@@ -246,7 +246,7 @@ fn a_stub_that_was_used_before_it_was_confirmed_is_refused() {
     assert!(load(&framed(&seen)).is_err());
 }
 
-/// Time would end it, or the number that stands for its absence.
+/// Otherwise time would end the stub, or the number that stands for no end would.
 #[test]
 fn a_stub_with_a_deadline_is_refused() {
     let records = records_with_a_stub([]);
@@ -258,7 +258,8 @@ fn a_stub_with_a_deadline_is_refused() {
     assert!(load(&framed(&ended(&never))).is_err(), "at no time");
 }
 
-/// Lease 1 has ended, and groups 3 and 4 must be told: as leases do, in order, and only if it has.
+/// Lease 1 has ended, and groups 3 and 4 must be told: with a lease's reason, in order, and only if the lease has
+/// ended.
 #[test]
 fn an_end_that_can_not_be_owed_is_refused() {
     let mut replica = Replica::new(&Limits::DEFAULT, None);
@@ -278,7 +279,7 @@ fn an_end_that_can_not_be_owed_is_refused() {
     assert!(load(&framed(&owed(1, 1, 2, &[2, 4, 3]))).is_err(), "out of order");
     assert!(load(&framed(&owed(1, 1, 2, &[2, 3, 3]))).is_err(), "twice");
     assert!(load(&framed(&owed(1, 2, 2, &[2, 3, 4]))).is_err(), "of the future");
-    // The lease with its groups, and the end beside it.
+    // The lease with its groups, and the unacked end besides.
     let groups = [10, 1, 2, 3, 4];
     let both = with(&living, &groups, &[&groups[..], &[11, 1, 1, 2, 1, 5]].concat());
     assert!(load(&framed(&both)).is_err(), "it lives");

@@ -1,4 +1,4 @@
-//! A state in which everything that a snapshot can carry is there at least once.
+//! A state with at least one of everything that a snapshot can carry.
 
 use crate::commands::{
     Replica, acquire, at, cancel_seq, confirm, convert, grant, lease, lock, lock_as, name, names, owner,
@@ -20,14 +20,14 @@ pub(super) struct Rich {
     entries: Vec<Entry>,
 }
 
-/// A seq, its request once more, and whether the answer is the one that should be kept.
+/// A seq, the command to repeat, and a check that the answer is the kept one.
 type Repeat = (u64, Command, fn(&Reply) -> bool);
 
-/// Of the grant of its seq 501.
+/// Token of the grant of the keeper's seq 501.
 const OWN_TOKEN: u64 = 22;
 /// The lease that keeps an outcome of each kind.
 const KEEPER: u64 = 2;
-/// When leases 4 and 5 fall due; all else happens at 0.
+/// Log time in ms at which leases 4 and 5 fall due; all else happens at 0.
 const DUE_MS: u64 = 100;
 
 impl Rich {
@@ -35,14 +35,14 @@ impl Rich {
         Rich::of(|limits| Replica::new(limits, None))
     }
 
-    /// In a group as it begins.
+    /// The rich state in a group at apply version 1, as every group begins.
     pub(super) fn at_version_1() -> Rich {
         let map = Arc::new(GroupMap::single());
         Rich::of(|limits| Replica::at_version_1(limits, GroupId::MAP, &map, None))
     }
 
     fn of(replica: impl FnOnce(&Limits) -> Replica) -> Rich {
-        // One step of work an entry, so that what falls due together is not reaped together.
+        // One step of work per entry, so that things that fall due together are not reaped together.
         let limits = Limits { reaps_per_entry_max: 1, ttl_ms_min: 1, ..Limits::DEFAULT };
         let mut rich = Rich { replica: replica(&limits), limits, entries: Vec::new() };
         for (id, ttl_ms) in [(1, 60_000), (2, 60_000), (3, 60_000), (4, DUE_MS), (5, DUE_MS)] {
@@ -56,7 +56,7 @@ impl Rich {
         rich
     }
 
-    /// Entries at random that go on from here.
+    /// Random entries that continue from this state.
     pub(super) fn entries_after(&self, seed: u64, count: u64) -> Vec<Entry> {
         properties::entries_after(&self.limits, &self.entries, seed, count)
     }
@@ -83,7 +83,7 @@ impl Rich {
         assert!(matches!(reply, Reply::Queued { .. }), "{reply:?}");
     }
 
-    /// Holders in every mode, waiters with and without a deadline, an upgrade, several names, a lock-delay.
+    /// Makes holders in every mode, waiters with and without a deadline, an upgrade, several names, a lock-delay.
     fn hold_and_wait(&mut self) {
         self.acquired(lock_as(1, "a", Mode::Shared));
         self.acquired(lock_as(2, "a", Mode::Shared));
@@ -124,10 +124,10 @@ impl Rich {
         assert!(matches!(reply, Reply::TxnDone { .. }), "{reply:?}");
     }
 
-    /// Lease 2 gets an outcome of each kind, a claim with a seq, a tombstone, and acks with gaps.
+    /// Gives lease 2 an outcome of each kind, a claim with a seq, a tombstone, and acks with gaps.
     fn keep_outcomes(&mut self) {
         for (seq, command, _) in Rich::repeats() {
-            // The others are there already, or are forbidden below before they come.
+            // The other seqs are used already, or are forbidden below before they come.
             if (501..=507).contains(&seq) || seq == 511 {
                 self.apply(command);
             }
@@ -138,7 +138,7 @@ impl Rich {
         self.apply(Command::RenewLeases(RenewLeases { renewals }));
     }
 
-    /// Stubs of both kinds, one of them in use, a lease with stubs elsewhere, and an end that must be told.
+    /// Makes stubs of both kinds, one of them in use, a lease with stubs elsewhere, and an unacked end.
     fn reach_over_groups(&mut self) {
         self.apply(stub(11, 5));
         self.apply(stub(12, 6));
@@ -154,7 +154,7 @@ impl Rich {
         self.apply(revoke(13));
     }
 
-    /// What was sent as each seq, and what a repeat is told.
+    /// The request of each seq, and the answer that a repeat gets.
     pub(super) fn repeats() -> Vec<Repeat> {
         let own = |text, number| AcquireLock { request: request(number), ..acquire(KEEPER, &[text]) };
         let busy = AcquireLock { wait: Wait::No, ..own("x", 503) };
@@ -198,14 +198,15 @@ impl Rich {
         ]
     }
 
-    /// Leases 4 and 5 fall due together; an entry may do one step, so most of it is left, and a name is dirty.
+    /// Lets leases 4 and 5 fall due together; an entry may do one step, so most of the work is left, and a name is
+    /// dirty.
     fn fall_due(&mut self) {
         self.acquired(lock(4, "first-to-go"));
         self.acquired(Command::AcquireLock(acquire(4, &["asked-for", "dirty-name"])));
         self.acquired(lock(5, "c-5"));
         self.queued(Command::AcquireLock(AcquireLock { owner: owner("d"), ..acquire(1, &["dirty-name"]) }));
-        // The step ends the claim on first-to-go. Asking for asked-for ends the other claim, and dirty-name is left
-        // over.
+        // The step ends the claim on first-to-go. The request for asked-for ends the other claim, and dirty-name is
+        // left over.
         let asked = AcquireLock { wait: Wait::No, ..acquire(3, &["asked-for"]) };
         let reply = self.apply_at(DUE_MS, Command::AcquireLock(asked));
         assert!(matches!(reply, Reply::Acquired { .. }), "{reply:?}");

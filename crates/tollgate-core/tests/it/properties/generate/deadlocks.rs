@@ -1,4 +1,4 @@
-//! The command that breaks a deadlock, mostly aimed at a wait that stands and at what is in its way.
+//! The command that breaks a deadlock, mostly aimed at a wait that exists and at a grant in its way.
 
 use super::Generator;
 use crate::oracle::Oracle;

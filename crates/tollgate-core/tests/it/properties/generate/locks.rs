@@ -1,4 +1,4 @@
-//! The commands on locks, mostly aimed at what is held and awaited.
+//! The commands on locks, mostly aimed at names that are held or awaited.
 
 use super::super::texts;
 use super::{Generator, seq};
@@ -71,7 +71,7 @@ impl Generator {
         oracle.lock_names().iter().filter_map(|name| oracle.lock(name)).collect()
     }
 
-    /// Somebody who holds something, and the names held with that token: all, or one.
+    /// A holder, and the names held with its token: all of them, or one.
     fn holder(&mut self, oracle: &Oracle) -> Option<(HolderView, Names)> {
         let locks = Generator::locks(oracle);
         let all: Vec<(&Name, &HolderView)> =
@@ -136,7 +136,7 @@ impl Generator {
         Command::ConvertLock(ConvertLock { names, lease, owner, mode, wait, attended, request })
     }
 
-    /// An Acquire of what is held already.
+    /// An Acquire of names that are held already.
     fn acquire_again(
         &mut self,
         names: Names,
@@ -196,7 +196,7 @@ impl Generator {
         Command::CancelWait(CancelWait { lease, target, release_if_granted, asks_max, acked })
     }
 
-    /// A seq that was given out, the later the likelier, or one of the next: then its request comes too late.
+    /// A seq that was given out, the later the likelier, or one of the next, whose request then comes too late.
     fn cancel_seq(&mut self, oracle: &Oracle) -> (LeaseId, CancelTarget) {
         let lease = self.lease(oracle);
         let last = self.seqs.get(&lease).copied().unwrap_or(0);

@@ -30,7 +30,7 @@ impl Generator {
         Compare { key, relation, against }
     }
 
-    /// What the register has, or something near it.
+    /// An attribute of the register, or a value near it.
     fn against(&mut self, oracle: &Oracle, register: Option<&RegisterView>) -> Against {
         let off = self.rng.below(2);
         let near = |revision: Option<Revision>| {

@@ -1,4 +1,4 @@
-//! Commands about leases that live in several groups' eyes: here with stubs elsewhere, or elsewhere with a stub here.
+//! Commands about leases over groups: leases of this group with stubs elsewhere, and stubs of other groups' leases.
 
 use super::Generator;
 use crate::oracle::Oracle;
@@ -8,14 +8,14 @@ use tollgate_core::{
 };
 use tollgate_types::{GroupId, LeaseId, Revision};
 
-/// The groups that there are: few, so that they meet.
+/// Number of groups: few, so that they meet.
 const GROUPS: u64 = 3;
 
 impl Generator {
     pub(super) fn stub_command(&mut self, oracle: &Oracle) -> Command {
         let stubs = oracle.stubs();
         let pending: Vec<StubView> = stubs.iter().copied().filter(|stub| stub.pending).collect();
-        // A stub that nobody confirms is of little use.
+        // A stub that is never confirmed is of little use.
         if !pending.is_empty() && self.rng.percent(35) {
             return self.confirm_stub(&pending);
         }
@@ -32,7 +32,7 @@ impl Generator {
         GroupId::new(u32::try_from(self.rng.below(GROUPS)).expect("few"))
     }
 
-    /// Mostly one that only ever is a stub.
+    /// Mostly a lease that is only ever a stub.
     fn stub_lease(&mut self) -> LeaseId {
         if self.rng.percent(85) {
             *self.rng.pick(&texts::stub_lease_ids())
@@ -45,7 +45,7 @@ impl Generator {
         Revision::new(self.rng.between(1, 3)).expect("small")
     }
 
-    /// The number itself, or now and then its neighbour.
+    /// The given revision or, now and then, its neighbour.
     fn about(&mut self, number: Revision) -> Revision {
         match self.rng.weighted(&[85, 8, 7]) {
             0 => number,
