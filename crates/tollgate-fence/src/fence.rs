@@ -1,13 +1,13 @@
-//! The fence around one resource: its highest exclusive token, and whether it takes one twice.
+//! The fence around one resource: its highest exclusive token, and whether it takes a token twice.
 //!
-//! Invariant (P3): `highest` never falls, and nothing below it is accepted. Not here: many resources (`fences`).
+//! Invariant (P3): `highest` never falls, and no token below it is accepted. Not here: many resources (`fences`).
 
 use crate::fenced_token::{FenceMode, FencedToken};
 use crate::planted::{Bug, Planted};
 use crate::rejected::Rejected;
 use tollgate_types::Token;
 
-/// Guards one resource: the thing that one lock name stands for.
+/// Guards one resource, which one lock name stands for.
 ///
 /// A number and a comparison. The caller makes the check and the write one step; here, with a mutex over both:
 ///
@@ -41,15 +41,15 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// A fence that has accepted nothing yet, around something that nobody has written to.
+    /// Makes a fence that has accepted nothing yet, around a resource that was never written to.
     ///
     /// If there is data already, its mark was kept with it: use [`Fence::restored`].
     pub fn new() -> Fence {
         Fence::default()
     }
 
-    /// A fence that accepts each exclusive token only once: one write per grant. For stores where making a write twice
-    /// does harm, as a retry would: appending, paying, sending.
+    /// Makes a fence that accepts each exclusive token only once: one write per grant. For stores where making a write
+    /// twice does harm, as a retry would: appending, paying, sending.
     ///
     /// ```
     /// use tollgate_fence::{Fence, FencedToken, Rejected};
@@ -65,7 +65,7 @@ impl Fence {
         Fence { strict: true, ..Fence::new() }
     }
 
-    /// This fence with the mark that was kept: never lower than it was.
+    /// Returns this fence with a mark that was kept; the fence's own mark never falls.
     ///
     /// ```
     /// use tollgate_fence::{Fence, FencedToken};
@@ -85,19 +85,20 @@ impl Fence {
         Fence { highest, ..self }
     }
 
-    /// Whether each exclusive token is accepted only once.
+    /// Returns true if each exclusive token is accepted only once.
     pub const fn is_strict(&self) -> bool {
         self.strict
     }
 
-    /// The highest exclusive token accepted so far: what to keep with the data.
+    /// Returns the highest exclusive token accepted so far: the mark to keep with the data.
     pub const fn highest(&self) -> Option<Token> {
         self.highest
     }
 
-    /// Whether [`Fence::accept`] would accept the token; changes nothing.
+    /// Checks if [`Fence::accept`] would accept the token; changes nothing.
     ///
-    /// For reads, and to refuse early. A write needs `accept`: what is checked now may be stale a moment later.
+    /// For reads, and to refuse early. A write needs `accept`: a token that passes the check may be stale a moment
+    /// later.
     pub fn check(&self, presented: FencedToken) -> Result<(), Rejected> {
         let Some(highest) = self.highest else { return Ok(()) };
         let exclusive = presented.mode == FenceMode::Exclusive;
@@ -126,7 +127,7 @@ impl Fence {
         Ok(())
     }
 
-    /// Makes one mistake from now on.
+    /// Plants a bug in this fence.
     #[cfg(feature = "planted-bugs")]
     #[must_use]
     pub fn with_bug(self, bug: Bug) -> Fence {

@@ -1,30 +1,30 @@
 //! A token together with its mode, as it travels from the lock's holder to the store.
 //!
-//! Invariant: the text form is read back to the same value, and nothing else is read at all. Not here: what a store
-//! does with it (`fence`).
+//! Invariant: the text form is read back to the same value, and nothing else is read at all. Not here: the store's
+//! decision about a token (`fence`).
 
 use std::fmt;
 use std::str::FromStr;
 use tollgate_types::{Invalid, Lineage, Mode, Token};
 
-/// What of a lock's mode matters to a store.
+/// The part of a lock's mode that matters to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FenceMode {
-    /// Alone: its token fences off all before it.
+    /// Held alone: the token fences off all tokens before it.
     Exclusive,
-    /// Side by side with others, like readers.
+    /// Held side by side with others, like readers.
     Shared,
-    /// One of a semaphore's permits, side by side with others.
+    /// One or more of a semaphore's permits, held side by side with others.
     Permit,
 }
 
 impl FenceMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [FenceMode; 3] = [FenceMode::Exclusive, FenceMode::Shared, FenceMode::Permit];
 
-    /// The mode that travels with the token of a grant.
+    /// Returns the mode that travels with the token of a grant.
     ///
-    /// None for the intent modes: they give no right to touch the thing itself, only to take locks further down, and
+    /// None for the intent modes: they give no right to touch the resource itself, only to take locks further down, and
     /// those have tokens of their own.
     pub const fn of(mode: Mode) -> Option<FenceMode> {
         match mode {
@@ -50,9 +50,9 @@ impl fmt::Display for FenceMode {
     }
 }
 
-/// A fencing token and the mode of its grant: what a writer sends along with each write.
+/// A fencing token and the mode of its grant, which a writer sends along with each write.
 ///
-/// Its text form fits a header, a variable or a column of text:
+/// The text form fits a header, a variable or a column of text:
 ///
 /// ```
 /// use tollgate_fence::FencedToken;
@@ -69,7 +69,7 @@ impl fmt::Display for FenceMode {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A number alone is not read: whoever passes it on must know its mode, and say so.
+/// A number alone is not read: the program that passes it on must know its mode, and state it.
 ///
 /// ```
 /// use tollgate_fence::FencedToken;
@@ -78,12 +78,12 @@ impl fmt::Display for FenceMode {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FencedToken {
-    /// The number.
+    /// Number of the token.
     pub token: Token,
-    /// How its holder holds the lock.
+    /// Mode of the holder's grant.
     pub mode: FenceMode,
-    /// The history of grants that the number belongs to, if its holder knows: a cluster that is restored from a backup
-    /// goes on with it, one that is founded anew has another, and begins with tokens from 1 on.
+    /// Lineage that the token belongs to, if its holder knows it. A cluster that is restored from a backup keeps the
+    /// lineage; a cluster that is founded anew has another one, with tokens from 1 on.
     pub lineage: Option<Lineage>,
 }
 
@@ -111,7 +111,7 @@ impl FencedToken {
         Some(FencedToken { token, mode: FenceMode::of(mode)?, lineage: None })
     }
 
-    /// The same token, of this lineage.
+    /// Returns the same token with this lineage.
     #[must_use]
     pub const fn of_lineage(self, lineage: Option<Lineage>) -> FencedToken {
         FencedToken { lineage, ..self }
@@ -152,48 +152,48 @@ impl FromStr for FencedToken {
     }
 }
 
-/// Sixteen hex digits, as they are written.
+/// Reads sixteen hex digits, in the form in which they are written.
 fn read_lineage(text: &str) -> Option<Lineage> {
     let lineage = Lineage::new(u64::from_str_radix(text, 16).ok()?)?;
     // `from_str_radix` would read "+1F" as well.
     (lineage.to_string() == text).then_some(lineage)
 }
 
-/// At most 40 characters of what somebody sent: enough to recognise it, and no more in our logs.
+/// At most 40 characters of a received text: enough to recognise it, and no more in our logs.
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// Why a text is no fenced token.
+/// Reason why a text is not a fenced token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// There is no `:` in it.
+    /// The text has no `:`.
     #[error("{text:?} has no mode: write it as {text}:exclusive, {text}:shared or {text}:permit")]
     NoMode {
-        /// Its beginning.
+        /// Beginning of the text.
         text: String,
     },
-    /// What stands before the `:` is not a plain number.
+    /// The part before the `:` is not a plain number.
     #[error("{text:?} is no fencing token: give the number that came with the grant, as in 41:exclusive")]
     NotANumber {
-        /// Its beginning.
+        /// Beginning of that part.
         text: String,
     },
     /// The number is 0, or too great for a token.
     #[error(transparent)]
     Token(Invalid),
-    /// What stands behind the `@` is no lineage.
+    /// The part after the `@` is not a lineage.
     #[error(
         "{text:?} is no lineage: give its 16 hex digits, as in 41:exclusive@0123456789abcdef, or leave it out"
     )]
     NotALineage {
-        /// Its beginning.
+        /// Beginning of that part.
         text: String,
     },
-    /// What stands behind the `:` is no mode.
+    /// The part after the `:` is not a mode.
     #[error("{text:?} has an unknown mode: it must be exclusive, shared or permit")]
     UnknownMode {
-        /// Its beginning.
+        /// Beginning of the text.
         text: String,
     },
 }

@@ -1,7 +1,7 @@
 //! Fences around many resources, by name, in bounded memory.
 //!
 //! Invariant: a resource whose mark is not kept is fenced by the floor, and the floor is never below a mark that was
-//! let go. So forgetting can turn away a good token, and never lets in a stale one. Not here: the rule itself
+//! forgotten. So forgetting can turn away a good token, and never lets in a stale one. Not here: the rule itself
 //! (`fence`).
 
 use crate::fence::Fence;
@@ -11,20 +11,20 @@ use crate::rejected::Rejected;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_types::{Name, Token};
 
-/// What to do about a resource that there is no room to remember. There is no default: each has a price.
+/// Policy for a resource that there is no room to remember. There is no default: each policy has a price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Refuse exclusive tokens for new resources ([`Rejected::Full`]) until some are dropped. Right wherever the
+    /// Refuse exclusive tokens for new resources ([`Rejected::Full`]) until some are dropped. The right choice if the
     /// number of resources is known beforehand.
     Refuse,
-    /// Forget the resource with the lowest mark, and remember that mark as a *floor*: of resources that are not
-    /// remembered, no token below the floor is accepted. That is safe, and the price is paid by those who held their
+    /// Forget the resource with the lowest mark, and remember that mark as a *floor*: for resources that are not
+    /// remembered, no token below the floor is accepted. That is safe, and the price is paid by writers that held their
     /// lock for long: a good token below the floor is refused too ([`Rejected::Forgotten`]), and its holder must
     /// acquire the lock again.
     ///
     /// Only for resources whose locks live in one group of a cluster: their tokens come from one counter, so a new
-    /// grant is above every floor. Between groups tokens can't be compared, and a resource of a group that counts
-    /// slower could be locked out for good.
+    /// grant is above every floor. Tokens of different groups can't be compared, and a resource of a group whose
+    /// counter is slower could be locked out for good.
     Forget,
 }
 
@@ -48,11 +48,11 @@ pub enum WhenFull {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Shared and permit tokens raise nothing and so take no room.
+/// Shared and permit tokens raise no mark and so take no room.
 #[derive(Debug, Clone)]
 pub struct Fences {
     marks: BTreeMap<Name, Token>,
-    /// The same, lowest mark first: which one to forget. Kept only where something may be forgotten.
+    /// The same marks, lowest first, to choose the one to forget. Kept only with [`WhenFull::Forget`].
     lowest_first: BTreeSet<(Token, Name)>,
     /// Fences all resources without a mark of their own.
     floor: Option<Token>,
@@ -63,7 +63,7 @@ pub struct Fences {
 }
 
 impl Fences {
-    /// Fences that remember at most `capacity` resources, each by some 100 bytes and its name.
+    /// Makes fences that remember at most `capacity` resources, each in some 100 bytes and its name.
     pub fn new(capacity: usize, when_full: WhenFull) -> Fences {
         Fences {
             marks: BTreeMap::new(),
@@ -76,32 +76,32 @@ impl Fences {
         }
     }
 
-    /// The same, but each exclusive token is accepted only once per resource: see [`Fence::strict`].
+    /// Like [`Fences::new`], but each exclusive token is accepted only once per resource: see [`Fence::strict`].
     pub fn strict(capacity: usize, when_full: WhenFull) -> Fences {
         Fences { strict: true, ..Fences::new(capacity, when_full) }
     }
 
-    /// How many resources are remembered.
+    /// Returns the number of resources remembered.
     pub fn len(&self) -> usize {
         self.marks.len()
     }
 
-    /// Whether no resource is remembered.
+    /// Returns true if no resource is remembered.
     pub fn is_empty(&self) -> bool {
         self.marks.is_empty()
     }
 
-    /// The highest exclusive token accepted for the resource; none if it was never written to, or is forgotten.
+    /// Returns the highest exclusive token accepted for the resource; none if it was never written to, or is forgotten.
     pub fn highest(&self, name: &Name) -> Option<Token> {
         self.marks.get(name).copied()
     }
 
-    /// The mark below which resources that are not remembered are fenced; none while nothing was forgotten.
+    /// Returns the floor, the mark that fences resources that are not remembered; none while nothing was forgotten.
     pub const fn floor(&self) -> Option<Token> {
         self.floor
     }
 
-    /// Whether [`Fences::accept`] would accept the token; changes nothing.
+    /// Checks if [`Fences::accept`] would accept the token; changes nothing.
     pub fn check(&self, name: &Name, presented: FencedToken) -> Result<(), Rejected> {
         match self.marks.get(name) {
             Some(mark) => self.fence(Some(*mark)).check(presented),
@@ -124,8 +124,8 @@ impl Fences {
         Ok(())
     }
 
-    /// Drops a resource that no longer exists, so that its room can be used. Its mark becomes part of the floor: should
-    /// the name come back, stale tokens of its first life stay out.
+    /// Drops a resource that no longer exists, so that its room can be used. Its mark becomes part of the floor: if the
+    /// name comes back, stale tokens of the dropped resource stay out.
     ///
     /// The price is that of [`WhenFull::Forget`], with the same advice.
     pub fn drop_resource(&mut self, name: &Name) {
@@ -136,10 +136,10 @@ impl Fences {
         }
     }
 
-    /// All marks and the floor: what to keep with the data.
+    /// Returns all marks and the floor, to be kept with the data.
     ///
-    /// Copies everything. A store that keeps each mark beside the data it guards needs [`Fences::highest`] and
-    /// [`Fences::floor`] only, after each write.
+    /// Copies everything. A store that keeps each mark beside the data it guards needs only [`Fences::highest`] and
+    /// [`Fences::floor`], after each write.
     pub fn marks(&self) -> Marks {
         let floor = self.floor.filter(|_| !self.planted.is(Bug::FloorNotKept));
         Marks { floor, of: self.marks.iter().map(|(name, mark)| (name.clone(), *mark)).collect() }
@@ -147,8 +147,8 @@ impl Fences {
 
     /// Takes over marks that were kept, before the first write.
     ///
-    /// Refused, and nothing is changed, if these fences have been in use (two memories can't be merged without calling
-    /// good tokens stale), or if there are more marks than fit and nothing may be forgotten.
+    /// Refused, and nothing is changed, if these fences have been in use (two sets of marks can't be merged without
+    /// calling good tokens stale), or if there are more marks than fit and nothing may be forgotten.
     pub fn restore(&mut self, kept: &Marks) -> Result<(), Unfit> {
         if !self.is_empty() || self.floor.is_some() {
             return Err(Unfit::InUse);
@@ -158,7 +158,7 @@ impl Fences {
         }
         self.floor = kept.floor;
         for (name, mark) in &kept.of {
-            // A name may stand there twice if the store's keeping was careless: the higher one counts.
+            // A store may have kept a name twice by mistake: the higher mark counts.
             let highest = self.highest(name).max(Some(*mark));
             self.set(name, highest.expect("one of the two is there"));
         }
@@ -166,7 +166,7 @@ impl Fences {
         Ok(())
     }
 
-    /// Makes one mistake from now on.
+    /// Plants a bug in these fences.
     #[cfg(feature = "planted-bugs")]
     #[must_use]
     pub fn with_bug(self, bug: Bug) -> Fences {
@@ -224,9 +224,9 @@ impl Fences {
     }
 }
 
-/// The marks of many fences: what must be kept with the data, and be as durable.
+/// The marks of many fences, which must be kept with the data, and be as durable.
 ///
-/// The fields are plain, to be written in whatever form the store keeps things.
+/// The fields are plain, to be written in any form that the store uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     /// The highest mark that was forgotten.
@@ -235,20 +235,20 @@ pub struct Marks {
     pub of: Vec<(Name, Token)>,
 }
 
-/// Why marks that were kept can't be taken over.
+/// Reason why marks that were kept can't be taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// There are marks here already.
+    /// The fences have marks or a floor already.
     #[error("these fences have been in use: restore into new ones, before the first write")]
     InUse,
-    /// More marks than may be remembered, where none may be forgotten.
+    /// There are more marks than may be remembered, and none may be forgotten.
     #[error(
         "{marks} resources were kept, and {capacity} may be remembered: raise the capacity to at least {marks}"
     )]
     TooMany {
-        /// How many were kept.
+        /// Number of marks kept.
         marks: usize,
-        /// How many there may be.
+        /// Number of marks that the fences may remember.
         capacity: usize,
     },
 }

@@ -1,7 +1,7 @@
 //! Bugs planted on purpose, to prove that the tests can fail.
 //!
-//! With the feature `planted-bugs`, a test switches one on in one fence at run time. Without it, every question "is
-//! this bug planted?" is a constant `false`, and nothing of them is left in the code.
+//! With the feature `planted-bugs`, a test switches one bug on in one fence at run time. Without the feature, every
+//! question "is this bug planted?" is a constant `false`, and nothing of the bugs is left in the code.
 
 #![cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 

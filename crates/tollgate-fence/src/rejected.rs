@@ -1,4 +1,4 @@
-//! Why a fence turned a token away, and what its bearer should do.
+//! Reasons for which a fence turns a token away, with advice for the writer.
 
 use crate::fenced_token::FencedToken;
 use tollgate_types::Token;
@@ -9,27 +9,27 @@ use tollgate_types::Token;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejected {
-    /// The lock was granted again since, and its later holder has been here. The bearer has lost the lock, whatever it
-    /// believes.
+    /// The lock was granted again since, and its later holder has written here. The writer has lost the lock, whatever
+    /// it believes.
     #[error(
         "{} token {} is stale: a write with token {highest} came first. Stop writing: the lock is lost. \
          Acquire it again, and read again what you meant to change", presented.mode, presented.token
     )]
     Stale {
-        /// What was shown.
+        /// Token of the write.
         presented: FencedToken,
         /// The highest exclusive token accepted so far.
         highest: Token,
     },
-    /// A strict fence takes each exclusive token once, and this one has been here. If it was a retry, its first attempt
-    /// was made.
+    /// A strict fence takes each exclusive token once, and this one was taken before. If the write is a retry, its
+    /// first attempt was accepted.
     #[error(
         "exclusive token {} was accepted before (the highest so far is {}), and this store takes each once. \
          If you repeat a write, it has been made; for another one acquire the lock again",
         presented.token, presented.token
     )]
     Repeated {
-        /// What was shown; equal to the highest exclusive token accepted so far.
+        /// Token of the write; equal to the highest exclusive token accepted so far.
         presented: FencedToken,
     },
     /// The fence has forgotten this resource, and can't tell a good token from a stale one below its floor.
@@ -39,27 +39,27 @@ pub enum Rejected {
         presented.mode, presented.token
     )]
     Forgotten {
-        /// What was shown.
+        /// Token of the write.
         presented: FencedToken,
         /// The highest mark that was forgotten.
         floor: Token,
     },
-    /// There is no room to remember one more resource, and the fences were told never to forget.
+    /// There is no room to remember one more resource, and the fences may not forget any.
     #[error(
         "{} token {} can't be remembered: this store already guards {capacity} resources, as many as it may. \
          Raise its capacity, or drop resources that no longer exist",
         presented.mode, presented.token
     )]
     Full {
-        /// What was shown.
+        /// Token of the write.
         presented: FencedToken,
-        /// How many resources the fences may remember.
+        /// Number of resources that the fences may remember.
         capacity: usize,
     },
 }
 
 impl Rejected {
-    /// The token that was turned away.
+    /// Returns the token that was turned away.
     pub const fn presented(&self) -> FencedToken {
         match *self {
             Rejected::Stale { presented, .. }

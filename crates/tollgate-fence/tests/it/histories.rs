@@ -1,8 +1,8 @@
 //! P3 on random histories: writes, restarts and dropped resources, beside a model that forgets nothing.
 //!
-//! Where fences may not forget, every answer must be the model's, and the judge of histories must agree. Where they
-//! may, they must never accept what the model refuses, must say when it is forgetting that makes them refuse, and must
-//! take every token that is above all they took.
+//! Fences that may not forget must give the model's answer each time, and the judge of histories must agree. Fences
+//! that may forget must never accept a token that the model refuses, must say when they refuse because of forgetting,
+//! and must take every token that is above all they took.
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const WRITES: u64 = 60;
 const NAMES: u64 = 5;
 const TOKENS: u64 = 24;
 
-/// The rule as the promise words it, on everything that was ever accepted.
+/// The rule in the words of the promise, on everything that was ever accepted.
 #[derive(Default)]
 struct Model {
     accepted: BTreeMap<Name, Vec<FencedToken>>,
@@ -55,7 +55,7 @@ fn check_mode(mode: FenceMode) -> CheckMode {
     }
 }
 
-/// One fence, restarted now and then, some restarts from a mark that is older than what it knows.
+/// One fence, restarted now and then, some restarts from a mark older than its present one.
 pub(crate) fn one_fence(seed: u64, plant: impl Fn(Fence) -> Fence) -> Result<(), String> {
     let mut rng = Rng(seed);
     let strict = rng.below(2) == 1;
@@ -82,7 +82,7 @@ pub(crate) fn one_fence(seed: u64, plant: impl Fn(Fence) -> Fence) -> Result<(),
     Ok(())
 }
 
-/// Many fences. With room for all names they must answer as the model does.
+/// Many fences. With room for all names they must answer like the model.
 pub(crate) fn many_fences(seed: u64, plant: impl Fn(Fences) -> Fences) -> Result<(), String> {
     let mut rng = Rng(seed);
     let strict = rng.below(2) == 1;

@@ -1,4 +1,4 @@
-//! What a writer that is turned away gets to read.
+//! The messages for writers that are turned away.
 
 use tollgate_fence::{Fence, FencedToken, Fences, WhenFull};
 use tollgate_types::{Name, Token};
