@@ -1,8 +1,9 @@
-//! Whom a node that joined a cluster was told of: all that it knows until the first snapshot reaches it.
+//! Membership list that a joining node receives: all that the node knows of its cluster until the first snapshot
+//! arrives.
 //!
-//! Written once, when the data directory is founded. Its replicas are blank until a leader has brought them a snapshot,
-//! and to answer that leader a node must know where it is. Afterwards the members in its snapshots and logs count. Not
-//! here: how a cluster is asked (`tollgate-server`).
+//! The list is written once, when the data directory is founded. The replicas of the node are blank until a leader
+//! sends them a snapshot, and to answer that leader the node must know the leader's address. Afterwards the members in
+//! its snapshots and logs count. Not here: how a cluster is asked for its members (`tollgate-server`).
 
 use crate::data_dir::{DataDir, DataDirError, Founding, failed, shown};
 use crate::engine::durable::replace_file;
@@ -21,7 +22,7 @@ const CRC_BYTES: usize = 4;
 pub struct Acquaintances(pub Members);
 
 impl Acquaintances {
-    /// Writes them down, durably.
+    /// Writes the members to the data directory, durably.
     pub fn write(&self, founding: &Founding) -> Result<(), DataDirError> {
         let mut bytes = MAGIC.to_vec();
         self.0.encode(&mut Writer::new(&mut bytes));
@@ -30,7 +31,7 @@ impl Acquaintances {
         replace_file(&path, &bytes).map_err(failed(&path))
     }
 
-    /// Reads them; none on a node that did not join.
+    /// Reads the members; none on a node that did not join.
     pub fn read(dir: &DataDir) -> Result<Option<Acquaintances>, DataDirError> {
         let path = dir.path().join(FILE);
         match fs::read(&path) {

@@ -1,25 +1,25 @@
-//! A backup: the states of all groups of a cluster in one file, of which every byte is checked.
+//! A backup: the states of all groups of a cluster in one file, with checksums over every byte.
 //!
 //! | part | what |
 //! |---|---|
 //! | mark | `TGBACKUP` and the format's version |
-//! | head | of which cluster, when, by which binary, with which members, how many groups; version 2: of whose disks |
-//! | for each group | which, and the last entry in it; version 2: its origin; then its snapshot, in pieces |
-//! | manifest | what each group's snapshot is, with size and checksum; and a hash of all bytes before it |
+//! | head | cluster, time, binary, members and number of groups; version 2: the disks |
+//! | for each group | group id, index of the last entry; version 2: origin; then the group's snapshot, in pieces |
+//! | manifest | each group's snapshot, with size and checksum; and a hash of all bytes before the manifest |
 //!
 //! Each part but the mark is a frame: its length and CRC-32 in four bytes each, then a tag and the fields. The manifest
-//! stands last because sizes are known last: so a backup can be written while it is being made, to a socket as well as
-//! to a disk, by a node that keeps none of it. One that was cut off has no manifest.
+//! comes last because sizes are known last: a backup can be written while it is being made, to a socket as well as to a
+//! disk, by a node that stores none of it. A backup that was cut off has no manifest.
 //!
-//! A running cluster is saved in version 1. A backup made from the disks of stopped nodes has version 2, and says of
-//! which; binaries that know version 1 alone refuse it.
+//! A backup of a running cluster has version 1. A backup made from the disks of stopped nodes has version 2, and lists
+//! the disks; binaries that know only version 1 refuse it.
 //!
-//! The groups' snapshots are each of one moment, and not all of the same one: no lock is in two groups, and what two
-//! groups tell each other may be late anyway.
+//! Each group's snapshot is of one moment, but the moments of the groups differ: no lock is in two groups, and messages
+//! between groups may be late anyway.
 //!
 //! A snapshot is in the form that `tollgate-core` gives it. Pure functions over `Read` and `Write`. Not here: who asks
-//! for a backup and how it travels (`tollgate-server`), how one is made from disks (`salvage`), what becomes of one
-//! (`restore`).
+//! for a backup and how it is transferred (`tollgate-server`), how a backup is made from disks (`salvage`), how a
+//! backup is restored (`restore`).
 
 mod manifest;
 mod origin;
@@ -35,60 +35,61 @@ use tollgate_core::{DecodeError, Reader, Snapshot, SnapshotError, SnapshotReader
 use tollgate_types::GroupId;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The newest format that this binary knows: that of backups made from disks. A cluster's own are of version 1.
+/// The newest format that this binary knows: the version of backups made from disks. Backups of running clusters have
+/// version 1.
 pub const BACKUP_VERSION: u8 = 2;
 
 const FROM_CLUSTER: u8 = 1;
 const FROM_DISKS: u8 = 2;
 
-/// More groups than this no backup has.
+/// The most groups that a backup can have.
 pub const GROUPS_MAX: usize = 65_536;
 
 const MAGIC: [u8; 8] = *b"TGBACKUP";
 const FRAME_HEAD_BYTES: usize = 8;
 /// Bytes of state in one piece.
 const PIECE_BYTES: usize = 64 * 1024;
-/// No frame is longer: a manifest of all groups, or a head with all members.
+/// The greatest length of a frame: a manifest of all groups, or a head with all members.
 const FRAME_BYTES_MAX: usize = 64 * GROUPS_MAX + 64 * MEMBERS_MAX;
 
-/// Why bytes are no backup that can be used.
+/// Reasons for which a backup can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The file system said no.
+    /// An error of the file system.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Something else.
+    /// Bytes that do not begin with a backup's mark.
     #[error("it is not a backup: it does not begin with the mark of one")]
     NotABackup,
-    /// A newer binary wrote it, or what is in it.
+    /// A backup, or a state in it, in the format of a newer binary.
     #[error(
         "it has format {found}, this binary knows up to {supported}: use the binary that saved it, or a newer one"
     )]
     TooNew {
-        /// Its format.
+        /// Format of the backup.
         found: u8,
-        /// The newest known one.
+        /// The newest format that this binary knows.
         supported: u8,
     },
-    /// A newer binary made a state in it, by rules that this one does not have.
+    /// A state made by a newer binary, by rules that this binary does not have.
     #[error(
         "the state of group {group} has apply version {found}, this binary knows up to {known}: use the binary that \
          saved it, or a newer one"
     )]
     TooNewState {
-        /// Whose state.
+        /// Group of the state.
         group: GroupId,
-        /// Its apply version.
+        /// Apply version of the state.
         found: u32,
-        /// The newest known one.
+        /// The newest apply version that this binary knows.
         known: u32,
     },
-    /// Bytes in it are not those that were written.
+    /// Bytes that differ from those that were written.
     #[error("it is damaged at byte {at} ({what}): use another copy, or an older backup")]
     Damaged {
-        /// Where the part begins that is wrong.
+        /// Offset of the damaged part in the file.
         at: u64,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
 }
@@ -98,7 +99,7 @@ pub enum BackupError {
 pub struct BackupWriter<W> {
     out: W,
     hasher: Xxh3,
-    /// Reused for every frame.
+    /// Buffer of the frame being written, reused for every frame.
     frame: Vec<u8>,
     version: u8,
     groups_left: u32,
@@ -128,10 +129,10 @@ impl<W: Write> BackupWriter<W> {
         Ok(writer)
     }
 
-    /// Adds a group. `index` is the last entry that the snapshot contains; an origin has a group that comes from disks.
+    /// Adds a group. `index` is the last entry that the snapshot contains. A group that comes from disks has an origin.
     ///
-    /// Panics if there are more groups than the head says, or not in order, or if the head says otherwise where they
-    /// come from: what is written could not be read.
+    /// Panics if there are more groups than the head says, if the groups are not in order, or if the head disagrees
+    /// with the origin: such a backup could not be read.
     pub fn group(
         &mut self,
         group: GroupId,
@@ -167,12 +168,12 @@ impl<W: Write> BackupWriter<W> {
         Ok(())
     }
 
-    /// Where it is written to.
+    /// The output that the backup is written to.
     pub fn out_mut(&mut self) -> &mut W {
         &mut self.out
     }
 
-    /// Ends the backup, and gives back where it was written to.
+    /// Ends the backup, and returns the output.
     ///
     /// Panics if a group is missing.
     pub fn finish(mut self) -> io::Result<W> {
@@ -203,13 +204,13 @@ impl<W: Write> BackupWriter<W> {
     }
 }
 
-/// Reads a backup, group by group, and believes no byte of it unchecked.
+/// Reads a backup, group by group, and checks every byte.
 #[derive(Debug)]
 pub struct BackupReader<R> {
     frames: Frames<R>,
     head: BackupHead,
     groups: Vec<BackupGroup>,
-    /// A frame that was read to see what it is.
+    /// A frame read in advance, to learn its tag.
     ahead: Option<Frame>,
 }
 
@@ -222,13 +223,13 @@ impl<R: Read> BackupReader<R> {
         Ok(BackupReader { frames, head, groups: Vec::new(), ahead: None })
     }
 
-    /// What it says of itself. Believe it once [`BackupReader::next_group`] has returned the last group and then none:
-    /// only then is every byte checked.
+    /// The head of the backup. Trust it only after [`BackupReader::next_group`] has returned the last group and then
+    /// none: only then is every byte checked.
     pub fn head(&self) -> &BackupHead {
         &self.head
     }
 
-    /// The next group with its state; none at the end, of which everything is checked then.
+    /// The next group with its state; none at the end, once all of the backup is checked.
     pub fn next_group(&mut self) -> Result<Option<(BackupGroup, State)>, BackupError> {
         let frame = match self.ahead.take() {
             Some(frame) => frame,
@@ -293,14 +294,14 @@ struct Frames<R> {
     input: R,
     version: u8,
     hasher: Xxh3,
-    /// How many bytes were read.
+    /// Number of bytes read.
     at: u64,
 }
 
 #[derive(Debug)]
 struct Frame {
     at: u64,
-    /// Of all bytes before it.
+    /// Hash of all bytes before the frame.
     hash_before: u64,
     payload: Vec<u8>,
 }

@@ -1,27 +1,27 @@
 //! Spreads the leadership of many groups over the nodes.
 //!
-//! Elections put leaders where chance has it, and after a failure they pile up on those who stayed. So a node that
-//! leads at least two groups more than another hands one of them on, now and then: a few milliseconds of a group's time
-//! for the work of a whole node. Nodes decide for themselves, by what they know; where several choose the same
-//! successor, the next round evens it out. Invariant: nothing moves where no two nodes differ by more than one, so a
-//! cluster with one group is left alone. Not here: whether a node could take a group over (`replica`).
+//! Elections choose leaders by chance, and after a failure the leaders concentrate on the surviving nodes. So a node
+//! that leads at least two groups more than another hands over one of them from time to time: a few milliseconds of a
+//! group's time for the work of a whole node. Nodes decide for themselves, by what they know; if several choose the
+//! same successor, the next round evens it out. Invariant: nothing moves unless two nodes differ by more than one
+//! group, so a cluster with one group is left alone. Not here: whether a node could take a group over (`replica`).
 
 use std::collections::BTreeMap;
 use tollgate_types::{GroupId, NodeId, Zone};
 
-/// A node that did not take a group over gets no other for so long: each attempt costs a group the time in which nobody
-/// can propose, and what kept the node from it rarely passes at once.
+/// A node that did not take a group over is offered no other group for this long: each attempt costs the group a time
+/// in which nobody can propose, and the cause of the failure rarely passes at once.
 pub(crate) const LEFT_ALONE_MS: u64 = 60_000;
 
-/// A group that this node leads, and who could lead it instead.
+/// A group that this node leads, and the nodes that could lead it instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Led {
     pub(crate) group: GroupId,
     pub(crate) successors: Vec<NodeId>,
 }
 
-/// What to hand on to whom, if anything. `leads` is how many groups each node leads, as far as is known, and `zones`
-/// where nodes stand: of equals the one whose zone leads least is chosen.
+/// Decides which group to hand over to which node, if any. `leads` counts the groups that each node leads, as far as is
+/// known, and `zones` has the nodes' zones: among equal nodes, the one whose zone leads the fewest groups is chosen.
 pub(crate) fn next_move(
     own: NodeId,
     led: &[Led],
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(chosen, Some((GroupId::new(0), node(3))));
     }
 
-    /// However leaders begin, each round of every node's own decision ends with nobody two ahead of another.
+    /// From any distribution of leaders, the nodes' independent decisions end with no node two groups ahead of another.
     #[test]
     fn nodes_that_decide_for_themselves_end_up_even() {
         for seed in 0..50_usize {

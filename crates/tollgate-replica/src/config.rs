@@ -1,74 +1,75 @@
-//! The settings of a host. Plain numbers; `validate` says what is wrong with them, one sentence a rule.
+//! The settings of a host, as plain numbers; `validate` names the first rule that they break.
 
 use crate::log_entry::COMMAND_BYTES_MAX;
 use tollgate_core::Noting;
 use tollgate_types::{ClusterId, NodeId};
 
-/// How a host behaves. All groups of a host share it.
+/// Settings of a host, shared by all of its groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostConfig {
-    /// The cluster; frames of another are refused.
+    /// The cluster; frames of other clusters are refused.
     pub cluster: ClusterId,
     /// This node.
     pub node: NodeId,
     /// Interval of heartbeats, and the unit of the election timeout.
     pub heartbeat_ms: u64,
-    /// A follower that hears nothing from a leader for this long, up to twice this long, asks for votes.
+    /// A follower that hears nothing from a leader for this long, or up to twice this long, asks for votes.
     pub election_timeout_ms: u64,
-    /// Least time between two campaigns begun because a connection broke; doubles up to the election timeout. At
-    /// least four times round trip plus fsync.
+    /// Least time between two campaigns that begin because a connection broke; doubles up to the election timeout. At
+    /// least four times the sum of round trip and fsync.
     pub failover_ms: u64,
     /// While a deadline is pending, a leader lets no more than this pass without an entry that carries the time.
     pub tick_ms: u64,
     /// Log time advances at most this much in one turn; the rest is dropped for good.
     pub log_time_step_max_ms: u64,
-    /// Followers are told what is committed with the entries that follow, or when none have followed for this long.
+    /// Followers learn the commit index with the entries that follow, or once none have followed for this long.
     pub commit_told_ms: u64,
-    /// What is proposed is gathered while less of it has come than is on its way, but for no longer than this: an entry
-    /// has its price in messages and fsyncs, whatever is in it. Where nothing is on its way nothing waits.
+    /// Proposals are gathered while fewer of them are gathered than are in flight, but for no longer than this: an
+    /// entry has its cost in messages and fsyncs, whatever its size. Proposals don't wait while nothing is in flight.
     pub gather_ms: u64,
     /// Commands that are proposed together are packed into entries of about this size.
     pub entry_bytes_max: usize,
     /// Entries are packed into messages of about this size.
     pub message_bytes_max: u64,
-    /// Append messages on their way to one follower.
+    /// Append messages in flight to one follower.
     pub messages_in_flight_max: usize,
-    /// Bytes proposed and not committed; past this, proposals are refused.
+    /// Bytes proposed but not committed; beyond this, proposals are refused.
     pub uncommitted_bytes_max: u64,
-    /// Proposals taken and not answered, per group; past this, proposals are refused.
+    /// Proposals accepted but not answered, per group; beyond this, proposals are refused.
     pub proposals_max: usize,
-    /// Reads taken and not answered, per group; past this, reads are refused.
+    /// Reads accepted but not answered, per group; beyond this, reads are refused.
     pub reads_max: usize,
-    /// A read unanswered for this long is asked again.
+    /// A read that is unanswered for this long is sent again.
     pub read_retry_ms: u64,
-    /// A read unanswered for this long fails.
+    /// A read that is unanswered for this long fails.
     pub read_timeout_ms: u64,
-    /// A snapshot is taken when the log since the last one is about this big, or as big as that one was, but at most
-    /// twice this (three quarters of it, or more: each replica draws its part)...
+    /// A snapshot is taken when the log since the last one is about as big as this or as the last snapshot, whichever
+    /// is more, but at most twice this (each replica draws its own share, from three quarters upwards)...
     pub snapshot_log_bytes: u64,
     /// ...or has entries this old.
     pub snapshot_age_ms: u64,
-    /// After a snapshot, this much of the log before it is kept for followers that are a little behind.
+    /// After a snapshot, this much of the log before it is kept, for followers that are slightly behind.
     pub log_kept_bytes: u64,
-    /// Size of the pieces in which snapshots travel.
+    /// Size of the chunks in which snapshots are sent.
     pub chunk_bytes: u32,
-    /// Pieces on their way to one peer.
+    /// Snapshot chunks in flight to one peer.
     pub chunks_in_flight_max: u32,
-    /// A snapshot transfer without progress for this long is given up.
+    /// A snapshot transfer that makes no progress for this long is aborted.
     pub transfer_timeout_ms: u64,
-    /// How often the replicas of a group compare their states, at most.
+    /// Least interval between two comparisons of the states of a group's replicas.
     pub compare_ms: u64,
-    /// How often a group asks the homes of its stubs whether they live.
+    /// Interval at which a group asks the homes of its stubs whether their leases are alive.
     pub audit_ms: u64,
-    /// How often a node that leads many groups looks whether another should lead one of them, about; 0 never does.
+    /// Approximate interval at which a node that leads many groups checks whether to hand one over; 0 turns balancing
+    /// off.
     pub balance_ms: u64,
-    /// A single caller's wait that nobody has stood by for this long ends.
+    /// A wait that only single callers asked for ends once no caller has attended it for this long.
     pub unattended_ms: u64,
     /// A learner at most this many entries behind may be promoted.
     pub promote_behind_max: u64,
     /// The newest apply version that this binary announces. In production always the core's.
     pub apply_version: u32,
-    /// What is noted, where this node leads, of what happens to locks.
+    /// Events of locks that are recorded while this node leads.
     pub noting: Noting,
 }
 
@@ -109,7 +110,7 @@ impl HostConfig {
         }
     }
 
-    /// The first rule that the settings break.
+    /// Returns the first rule that the settings break.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         let rules = [
             (self.heartbeat_ms > 0, "heartbeat_ms must be above 0"),

@@ -1,19 +1,19 @@
-//! The data directory: whose it is, whether it is complete, and that only one process uses it.
+//! The data directory: its owner, its completeness, and exclusive use by one process.
 //!
 //! ```text
-//! <dir>/lock        locked by the process that uses it
+//! <dir>/lock        locked by the process that uses the directory
 //! <dir>/identity    format, cluster, node, disk, and whether the founding was finished; with a checksum
-//! <dir>/peers       which disk each peer came with, and which peers have not heard of this one (`peer_disks`)
-//! <dir>/members     of a node that joined: who the members were when it did (`acquaintances`)
+//! <dir>/peers       disk that each peer first announced, and the peers that have not heard of this disk (`peer_disks`)
+//! <dir>/members     on a node that joined: the members at that time (`acquaintances`)
 //! ```
 //!
 //! The identity is written twice. [`DataDir::create`] writes that a founding is under way; the caller then makes the
-//! storage and the first writes; [`Founding::finish`] writes that it is complete. A node of a directory that was not
-//! finished has never voted nor promised anything, so the founding may simply begin anew. A node of a complete one
-//! may have, so nothing but its own files will do: an empty or a foreign directory is refused. Each founding draws a
-//! new disk id, so that peers can tell a directory that was founded anew from the one they knew.
+//! storage and the first writes; [`Founding::finish`] writes that the directory is complete. A node whose directory was
+//! not finished has never voted nor promised anything, so the founding may simply begin again. A node with a complete
+//! directory may have, so it needs its own files: an empty or a foreign directory is refused. Each founding draws a new
+//! disk id, so that peers can tell a directory that was founded again from the one they knew.
 //!
-//! Not here: what else is in it (`engine`).
+//! Not here: the other contents of the directory (`engine`).
 
 use crate::engine::durable::{replace_file, sync_dir, sync_parent};
 use crate::peer_disks::PeerDisks;
@@ -27,33 +27,33 @@ use tollgate_types::{ClusterId, DiskId, NodeId};
 /// The format of data directories that this binary writes, and the newest that it reads.
 pub const DATA_FORMAT: u64 = 3;
 
-/// The oldest format that this binary reads. The one before did not say where members are found; no release wrote it.
+/// The oldest format that this binary reads. Format 2 did not record the addresses of members; no release wrote it.
 const DATA_FORMAT_MIN: u64 = 3;
 
 const LOCK: &str = "lock";
 const IDENTITY: &str = "identity";
 const MAGIC: [u8; 8] = *b"TGIDENTY";
 const CRC_BYTES: usize = 4;
-/// What a new file system has at its root.
+/// Directory that a new file system has at its root.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Whose a data directory is.
+/// Identity of a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
     pub cluster: ClusterId,
     /// The node.
     pub node: NodeId,
-    /// The directory itself: drawn when it was founded.
+    /// The directory's own id, drawn when it was founded.
     pub disk: DiskId,
-    /// The format of what is inside.
+    /// Format of the directory's contents.
     pub format: u64,
 }
 
-/// Why a data directory can't be used. Nothing in it was changed.
+/// Reasons for which a data directory can't be used. Nothing in the directory was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// There is nothing.
+    /// The directory is missing or empty.
     #[error(
         "{path} has no data: bootstrap a new cluster or join one. A voter that lost its disk may not come back \
              empty: remove it from the cluster and let it join under a new node id"
@@ -62,33 +62,33 @@ pub enum DataDirError {
         /// The directory.
         path: String,
     },
-    /// It is being founded, or that was interrupted.
+    /// The directory is being founded, or its founding was interrupted.
     #[error("{path} was not finished: bootstrap, restore or join again with the same arguments")]
     Unfinished {
         /// The directory.
         path: String,
     },
-    /// There is something, and it can't be made anew.
+    /// The directory is in use or has foreign files, and can't be founded.
     #[error(
         "{path} is not empty (it has {found}): give an empty directory, or start the node that it belongs to"
     )]
     NotEmpty {
         /// The directory.
         path: String,
-        /// One of the things in it.
+        /// Name of a file in it.
         found: String,
     },
-    /// There are files, but not whose they are.
+    /// The directory has files but no identity.
     #[error(
         "{path} has files (among them {found}) but no identity: it is not a data directory, or has lost a file"
     )]
     NoIdentity {
         /// The directory.
         path: String,
-        /// One of the things in it.
+        /// Name of a file in it.
         found: String,
     },
-    /// Of another cluster.
+    /// The directory belongs to another cluster.
     #[error(
         "{path} belongs to cluster {found}, not {expected}: check the configured directory and cluster (one that was \
          restored from a backup has the id that the restore printed: cluster.id)"
@@ -96,70 +96,70 @@ pub enum DataDirError {
     ForeignCluster {
         /// The directory.
         path: String,
-        /// Whose it is.
+        /// Cluster that the directory belongs to.
         found: ClusterId,
-        /// Whose it should be.
+        /// Cluster that was expected.
         expected: ClusterId,
     },
-    /// Of another node.
+    /// The directory belongs to another node.
     #[error("{path} belongs to node {found}, not {expected}: a node never takes over another's directory")]
     ForeignNode {
         /// The directory.
         path: String,
-        /// Whose it is.
+        /// Node that the directory belongs to.
         found: NodeId,
-        /// Whose it should be.
+        /// Node that was expected.
         expected: NodeId,
     },
-    /// A newer binary wrote it.
+    /// A newer binary wrote the directory.
     #[error("{path} has format {found}, this binary knows up to {supported}: start the newer binary again")]
     TooNew {
         /// The directory.
         path: String,
-        /// Its format.
+        /// Format of the directory.
         found: u64,
-        /// The newest known one.
+        /// The newest format that this binary knows.
         supported: u64,
     },
-    /// A binary from before the first release wrote it.
+    /// A binary from before the first release wrote the directory.
     #[error(
         "{path} has format {found}, this binary reads from {supported} on: begin with an empty directory"
     )]
     TooOld {
         /// The directory.
         path: String,
-        /// Its format.
+        /// Format of the directory.
         found: u64,
-        /// The oldest known one.
+        /// The oldest format that this binary reads.
         supported: u64,
     },
-    /// The identity is not what was written.
+    /// The identity differs from what was written.
     #[error(
         "{path} is corrupt ({what}): remove the node, wipe its data directory and add it again as a new member"
     )]
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
-    /// Another process has it.
+    /// Another process uses the directory.
     #[error("{path} is used by another process: stop that one first")]
     InUse {
         /// The directory.
         path: String,
     },
-    /// The file system said no.
+    /// An error of the file system.
     #[error("{path}: {source}")]
     Io {
         /// The file or directory.
         path: String,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// A complete data directory, which no other process uses while this lives.
+/// A complete data directory, which no other process uses while this value lives.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -167,7 +167,7 @@ pub struct DataDir {
     _lock: Option<File>,
 }
 
-/// A data directory that is being made.
+/// A data directory whose founding is under way.
 #[derive(Debug)]
 #[must_use = "a founding that is not finished is none"]
 pub struct Founding {
@@ -177,10 +177,10 @@ pub struct Founding {
 impl DataDir {
     /// Begins a data directory, for a node that bootstraps a cluster or joins one.
     ///
-    /// The directory is made if it is missing, and must be empty if not; what is left of a founding by the same node
-    /// that was not finished is removed, whichever cluster it was for: the id of a restored one follows from the
-    /// restore, and is another one the second time if the clock had a say in it. `disk` must be random: no directory
-    /// that was ever founded may have the same.
+    /// The directory is made if it is missing, and must be empty otherwise. The remains of an unfinished founding by
+    /// the same node are removed, whichever cluster it was for: the id of a restored cluster is derived from the
+    /// restore, and differs the second time if it depends on the clock. `disk` must be random: no directory that was
+    /// ever founded may have the same id.
     pub fn create(
         path: &Path,
         cluster: ClusterId,
@@ -193,7 +193,7 @@ impl DataDir {
             fs::create_dir(path).and_then(|()| sync_parent(path)).map_err(failed(path))?;
         }
         let lock = lock(path)?;
-        // Somebody may have founded it before it was locked.
+        // Another process may have founded it before it was locked.
         refuse_used(path, node)?;
         clear(path).map_err(failed(path))?;
         let identity = Identity { cluster, node, disk, format: DATA_FORMAT };
@@ -201,7 +201,7 @@ impl DataDir {
         Ok(Founding { dir: DataDir { path: path.to_path_buf(), identity, _lock: Some(lock) } })
     }
 
-    /// Opens a complete data directory; if `expected` is given, that of this node and no other.
+    /// Opens a complete data directory; if `expected` is given, the directory must belong to that cluster and node.
     pub fn open(path: &Path, expected: Option<(ClusterId, NodeId)>) -> Result<DataDir, DataDirError> {
         let Some((identity, finished)) = read_identity(path)? else {
             return Err(match first_name(path)? {
@@ -219,10 +219,10 @@ impl DataDir {
         Ok(DataDir { path: path.to_path_buf(), identity, _lock: Some(lock) })
     }
 
-    /// Opens a complete data directory to look at it: nothing in it is changed, and it may be on a file system that is
-    /// mounted read-only. No node can use it while this lives.
+    /// Opens a complete data directory for reading: nothing in it is changed, and it may be on a file system that is
+    /// mounted read-only. No node can use the directory while the value lives.
     pub fn look(path: &Path) -> Result<DataDir, DataDirError> {
-        // First: what a node that runs is about to write is not looked at.
+        // The lock comes first: a running node may be about to change what would be read.
         let lock = shared_lock(path)?;
         match read_identity(path)? {
             Some((identity, true)) => Ok(DataDir { path: path.to_path_buf(), identity, _lock: lock }),
@@ -234,33 +234,33 @@ impl DataDir {
         }
     }
 
-    /// Whether there is a complete data directory. If there is neither one nor the beginning of one, nor anything else,
-    /// one may be founded.
+    /// True if `path` is a complete data directory. If it is not, [`DataDir::create`] decides whether one can be
+    /// founded there.
     pub fn is_founded(path: &Path) -> Result<bool, DataDirError> {
         Ok(read_identity(path)?.is_some_and(|(_, finished)| finished))
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// Identity of the directory.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 }
 
 impl Founding {
-    /// Where it is: make the storage there, and the first writes.
+    /// Path of the directory: the caller makes the storage and the first writes there.
     pub fn path(&self) -> &Path {
         &self.dir.path
     }
 
-    /// Makes it complete. Everything else in it must be durable by now.
+    /// Makes the directory complete. Everything else in it must be durable before the call.
     ///
-    /// `awaited` are the nodes that must hear of this disk before the node takes part: on a first member all the other
-    /// first members, on one that joins nobody.
+    /// `awaited` are the nodes that must hear of this disk before the node takes part: on a first member all other
+    /// first members, on a node that joins none.
     pub fn finish(self, awaited: BTreeSet<NodeId>) -> Result<DataDir, DataDirError> {
         PeerDisks::found(&self.dir.path, awaited)?;
         write_identity(&self.dir.path, &self.dir.identity, true)?;
@@ -270,7 +270,7 @@ impl Founding {
 
 fn refuse_used(path: &Path, node: NodeId) -> Result<(), DataDirError> {
     match read_identity(path)? {
-        // It has promised nothing to anybody.
+        // An unfinished node has promised nothing to anybody.
         Some((identity, false)) => refuse_foreign(path, &identity, identity.cluster, node),
         Some((_, true)) => Err(DataDirError::NotEmpty { path: shown(path), found: IDENTITY.to_owned() }),
         None => match first_name(path)? {
@@ -296,7 +296,7 @@ fn refuse_foreign(
     Ok(())
 }
 
-/// The system lets go of the lock when the process ends, however it ends.
+/// Locks the directory exclusively. The system releases the lock when the process ends, however it ends.
 fn lock(dir: &Path) -> Result<File, DataDirError> {
     let path = dir.join(LOCK);
     let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
@@ -308,7 +308,7 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
     }
 }
 
-/// As [`lock`], beside others who only look. None if there is no lock file: a node makes one before anything else.
+/// Like [`lock`], but shared with other readers. None if there is no lock file: a node makes it before anything else.
 fn shared_lock(dir: &Path) -> Result<Option<File>, DataDirError> {
     let path = dir.join(LOCK);
     let file = match File::open(&path) {
@@ -322,10 +322,10 @@ fn shared_lock(dir: &Path) -> Result<Option<File>, DataDirError> {
     }
 }
 
-/// One of the things in a directory, but for what may be in an empty one. Nothing if there is no directory.
+/// The first name in a directory that an empty data directory would not have. None if there is no directory.
 fn first_name(dir: &Path) -> Result<Option<String>, DataDirError> {
     let names = names(dir).map_err(failed(dir))?;
-    // The identity's unfinished file is all that a crash at the very beginning can leave.
+    // The identity's unfinished file is all that a crash during the first write can leave.
     let begun = Path::new(IDENTITY).with_extension(crate::engine::durable::UNFINISHED);
     let counts = |name: &String| *name != LOCK && *name != LOST_AND_FOUND && Path::new(name) != begun;
     Ok(names.into_iter().find(counts))
@@ -344,7 +344,8 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Removes what an unfinished founding left. The identity goes last: until then it says what this is.
+/// Removes the remains of an unfinished founding. The identity stays until it is replaced, because it marks the
+/// directory.
 fn clear(dir: &Path) -> io::Result<()> {
     for name in names(dir)? {
         let path = dir.join(&name);
@@ -360,7 +361,7 @@ fn clear(dir: &Path) -> io::Result<()> {
 fn write_identity(dir: &Path, identity: &Identity, finished: bool) -> Result<(), DataDirError> {
     let mut bytes = MAGIC.to_vec();
     let mut writer = Writer::new(&mut bytes);
-    // The format comes first, and has a place in every later one: a newer directory can be told from a damaged one.
+    // The format comes first here and in all later formats: a newer directory can be told from a damaged one.
     writer.varint(identity.format);
     writer.bool(finished);
     writer.varint(identity.cluster.number());
@@ -371,7 +372,7 @@ fn write_identity(dir: &Path, identity: &Identity, finished: bool) -> Result<(),
     replace_file(&path, &bytes).map_err(failed(&path))
 }
 
-/// The identity, and whether the founding was finished. None if there is none.
+/// Reads the identity, and whether the founding was finished. None if there is no identity file.
 fn read_identity(dir: &Path) -> Result<Option<(Identity, bool)>, DataDirError> {
     let path = dir.join(IDENTITY);
     let bytes = match fs::read(&path) {

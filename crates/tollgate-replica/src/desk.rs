@@ -1,12 +1,12 @@
-//! What a server does around a host: takes what callers ask, proposes and reads for them, and says what to answer.
+//! The part of a server around a host: accepts requests of callers, proposes and reads for them, and produces answers.
 //!
-//! Invariant: an answer is what the log or a confirmed read said, or an error that tells whether the request may still
-//! take effect. A caller whose request queues is parked, and answered once more: when its wait ends, or when that could
-//! take for ever because this node no longer leads, or can have nothing written; then it must ask again, with the same
-//! seq. A wait that only single callers asked for ends when the last of them hangs up, or when none has stood by for a
-//! while. Nothing here survives a crash. It stands beside the
-//! host, and not in the node, so that the simulator runs it too. Not here: sockets, forwarding to the leader, and what
-//! becomes of an answer.
+//! Invariant: an answer is the result from the log or from a confirmed read, or an error that tells whether the request
+//! may still take effect. A caller whose request queues is parked, and answered once more: when its wait ends, or when
+//! the end could take for ever because this node no longer leads, or can't have anything written; then the caller must
+//! ask again, with the same seq. A wait that only single callers asked for ends when the last of them hangs up, or when
+//! none has attended the wait for a while. Nothing here survives a crash. The desk belongs to the host's crate and not
+//! to the node's, so that the simulator runs it too. Not here: sockets, forwarding to the leader, and the delivery of
+//! an answer.
 
 mod attendance;
 mod parked;
@@ -32,18 +32,18 @@ use tollgate_types::{GroupId, LeaseId, Name, Names, NodeId, Revision};
 use under_way::UnderWay;
 use watchers::Watchers;
 
-/// By what the caller of a desk knows who asked.
+/// A caller as the user of a desk identifies it.
 pub trait Caller: Clone {
-    /// Which caller it is. A later attempt of a call has the same, and takes the place of the earlier one.
+    /// Key of the caller. A retry of a call has the same key, and replaces the earlier attempt.
     fn key(&self) -> CallerKey;
 }
 
-/// The name of a caller, as long as it is there.
+/// Key of a caller, valid while the caller is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallerKey {
-    /// By which connection it came: when that breaks, all of its callers are lost.
+    /// Connection of the caller: when it breaks, all of its callers are lost.
     pub stream: u64,
-    /// Which of that connection's calls it is.
+    /// Number of the call within the connection.
     pub call: u64,
 }
 
@@ -54,142 +54,143 @@ impl CallerKey {
     }
 }
 
-/// The desk's user's number for a watch.
+/// Number that the desk's user gives to a watch.
 pub type WatchNumber = u64;
 
-/// What to tell a caller. `R` is what the desk's user reads.
+/// An answer to a caller. `R` describes a read of the desk's user.
 #[derive(Debug)]
 pub enum Answer<R> {
     /// The command was applied. Never [`Reply::Queued`].
     Replied {
-        /// The group's revision behind it.
+        /// The group's revision after the command.
         revision: Revision,
-        /// What it answered.
+        /// Result of the command.
         reply: Reply,
-        /// Whether it changed anything that watches see. A repeat does not, nor does a lock request by who holds.
+        /// True if the command changed anything that watches see. A retry does not, nor does a lock request by the
+        /// holder.
         changed: bool,
     },
-    /// It waits in the queue; the outcome follows.
+    /// The request waits in the queue; the outcome follows.
     Queued {
-        /// When it joined.
+        /// Revision at which the request joined the queue.
         create_revision: Revision,
-        /// 1 for the next in line.
+        /// Position in the queue; 1 is the next in line.
         position: u64,
     },
-    /// Its wait is over.
+    /// The request's wait is over.
     Resolved {
-        /// When it joined the queue; for an upgrade, when that did.
+        /// Revision at which the request joined the queue; for an upgrade, at which the upgrade did.
         create_revision: Revision,
-        /// The group's revision behind the entry that ended the wait.
+        /// The group's revision after the entry that ended the wait.
         revision: Revision,
-        /// What became of it.
+        /// Outcome of the wait.
         outcome: WaitOutcome,
     },
-    /// The lock is not to be had at once: said after a quorum confirmed this leader, without an entry in the log.
+    /// The lock is not available at once: answered after a quorum confirmed this leader, without an entry in the log.
     Busy {
-        /// As of which revision.
+        /// Revision of the state in which the lock is busy.
         revision: Revision,
         /// [`Reply::Busy`].
         reply: Reply,
     },
     /// The keepalive was applied.
     Renewed {
-        /// The group's revision behind it.
+        /// The group's revision after the keepalive.
         revision: Revision,
-        /// What it did.
+        /// Result of the keepalive.
         renewed: Renewed,
     },
-    /// The group's state may be read now, and is as new as when it was asked for.
+    /// The group's state may be read now, and is at least as new as when the read was requested.
     MayRead {
-        /// Which group.
+        /// Group to read.
         group: GroupId,
-        /// What was to be read.
+        /// The requested read.
         what: R,
     },
-    /// The read could not be confirmed; it changes nothing to ask again.
+    /// The read could not be confirmed; it is safe to ask again, because a read changes nothing.
     NotRead {
-        /// What was to be read; none for a watch.
+        /// The requested read; none for a watch.
         what: Option<R>,
-        /// Why.
+        /// Reason of the failure.
         error: ReadError,
     },
-    /// It waits in the queue still, as far as this node knows, but how that ends is not to be learned here: ask again
-    /// with the same seq, the leader if one is known.
+    /// The request still waits in the queue, as far as this node knows, but this node can't learn how the wait ends:
+    /// the caller must ask again with the same seq, and ask the leader if one is known.
     AskAgain {
         /// The group.
         group: GroupId,
-        /// Who leads it.
+        /// Leader of the group, if known.
         leader: Option<NodeId>,
     },
-    /// It waits in the queue, but so many stand by for the same that how it ends is told to them alone.
+    /// The request waits in the queue, but so many callers attend the same wait that only those callers learn its end.
     Crowded {
         /// The group.
         group: GroupId,
     },
-    /// It hung up while it waited, and hears no more of it.
+    /// The caller hung up while its request waited, and gets no further answer.
     Left,
-    /// It was not carried out, or nobody knows: the error tells.
+    /// The request was not carried out, or the outcome is unknown: the error tells which.
     NotDone(ProposeError),
-    /// The membership changed; these are the members now.
+    /// The membership changed; these are the members after the change.
     Members(Box<Members>),
-    /// All that a watch wants of the revisions from `from` to before `next`.
+    /// All events that a watch wants of the revisions from `from` to before `next`.
     Events {
-        /// Which watch.
+        /// Number of the watch.
         watch: WatchNumber,
-        /// Where this batch begins: where the one before ended.
+        /// First revision of this batch: the end of the previous batch.
         from: Revision,
-        /// In order; never part of a revision.
+        /// Events in order; a revision is never split.
         events: Vec<Event>,
-        /// Where the next one will begin.
+        /// First revision of the next batch.
         next: Revision,
     },
-    /// The history that the watch wants is gone; the watch is over.
+    /// The history that the watch wants is compacted; the watch is over.
     Compacted {
-        /// Which watch.
+        /// Number of the watch.
         watch: WatchNumber,
-        /// The first revision that it still wanted.
+        /// The first revision that the watch still wanted.
         from: Revision,
-        /// The first that is still there.
+        /// The first revision that is still available.
         min_revision: Revision,
     },
 }
 
-/// What a proposal under way is for.
+/// Purpose of a proposal under way.
 #[derive(Debug)]
 enum Proposed<C> {
-    /// A command, and the request that it is about.
+    /// A command, and its relation to waiting requests.
     Command(C, About),
     /// Keepalives, in order.
     Renewals(Vec<C>),
-    /// The desk's own: the end of a wait that nobody stands by.
+    /// The desk's own command: ends a wait that no caller attends.
     End(WaitKey, Name),
 }
 
-/// What a command has to do with requests that wait.
+/// Relation of a command to requests that wait.
 #[derive(Debug, Clone)]
 enum About {
-    /// It may wait.
+    /// The command may wait.
     Wait(MayWait),
-    /// It ends the wait of one.
+    /// The command ends the wait of one request.
     CancelOf(RequestKey),
-    /// Nothing.
+    /// The command has nothing to do with waits.
     Nothing,
 }
 
 /// A request that may wait.
 #[derive(Debug, Clone)]
 struct MayWait {
-    /// One of its locks, if its caller stands by.
+    /// Name of one of its locks, if its caller attends the wait.
     attended: Option<Name>,
-    /// Its number, if it has one.
+    /// Key of the request, if it has a seq.
     request: Option<RequestKey>,
 }
 
-/// What a read under way is for.
+/// Purpose of a read under way.
 #[derive(Debug)]
 enum Reading<R> {
     Caller(R),
-    /// Whether a lock request that does not wait would find the lock busy.
+    /// Confirms that a lock request that does not wait would find the lock busy.
     Busy(Held),
 }
 
@@ -199,11 +200,11 @@ struct Held {
     group: GroupId,
     /// [`Command::AcquireLock`].
     command: Box<Command>,
-    /// What was proposed up to this id was asked for before it, and counts first: it may be the same client's release.
+    /// Proposals up to this id were requested earlier, and are answered first: one may be the same client's release.
     after: ProposalId,
 }
 
-/// How callers have been answered since the start.
+/// Counts of answers since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeskCounts {
     /// Requests answered busy without an entry.
@@ -215,28 +216,28 @@ pub struct DeskCounts {
 /// The desk of one node, from its start to its crash.
 #[derive(Debug)]
 pub struct Desk<C, R> {
-    /// By the numbers of their proposals.
+    /// Proposals under way, by proposal id.
     proposed: UnderWay<Proposed<C>>,
     last_read: u64,
-    // Looked up by id alone, never walked: the order of a hash map does not show.
+    // Looked up by id only, never iterated: the order of the hash map has no effect.
     reading: HashMap<ReadId, (C, Reading<R>)>,
-    /// Requests that a quorum confirmed to look busy, but that something asked for before them may still free.
+    /// Requests whose lock a quorum confirmed to look busy, but that an earlier request may still free.
     held: Vec<(C, Held)>,
     keepalives: BTreeMap<GroupId, Vec<(C, Renewal)>>,
-    /// What looked busy, and goes through the log after all.
+    /// Lock requests that looked busy, and go through the log after all.
     again: Vec<(C, GroupId, Box<Command>)>,
     parked: Parked<C>,
     attendance: Attendance,
     /// Waits whose last caller has hung up: to end in the next turn.
     abandoned: Vec<(WaitKey, Name)>,
-    /// Who wanted to cancel what somebody else stands by for.
+    /// Callers that asked to cancel a wait that another caller attends; the wait goes on.
     left_alone: Vec<(C, GroupId)>,
-    /// Who hung up in this turn, and whose wait goes on without it.
+    /// Callers that hung up in this turn, and whose wait goes on without them.
     hung_up: Vec<C>,
-    /// Groups of which the log has requests whose callers were told that nobody knows, and where the last one stands:
-    /// once that is applied, one of them may wait, and nobody stand by.
+    /// Groups whose log has requests whose callers were told that the outcome is unknown, with the index of the last
+    /// such entry: once that entry is applied, one of the requests may wait without a caller that attends it.
     unheard: BTreeMap<GroupId, u64>,
-    /// Who hung up, and whose wait is to end for that: a grant may be on its way, and must not go to nobody.
+    /// Callers that hung up, and whose wait is to end for that reason: a grant may be on its way, and must not be lost.
     leaving: BTreeMap<WaitKey, Vec<C>>,
     watchers: Watchers<C>,
     counts: DeskCounts,
@@ -244,8 +245,8 @@ pub struct Desk<C, R> {
 }
 
 impl<C: Caller, R> Desk<C, R> {
-    /// A desk whose proposals and reads are numbered from `first_id` on. Ids must never meet those of another user of
-    /// the same host.
+    /// Makes a desk whose proposals and reads are numbered from `first_id` on. The ids must never overlap with those of
+    /// another user of the same host.
     pub fn new(first_id: u64) -> Desk<C, R> {
         Desk {
             proposed: UnderWay::new(first_id),
@@ -273,10 +274,10 @@ impl<C: Caller, R> Desk<C, R> {
         self.planted = Planted::some(bug);
     }
 
-    /// A command. Between the host's begin and end of a turn, as all that asks for something.
+    /// Handles a command. To be called between the host's begin and end of a turn, like every request to the desk.
     ///
-    /// `fast` says that this is the first attempt of its call and that no copy of it is on its way: only then may a
-    /// lock request that does not wait be told that the lock is busy without an entry.
+    /// `fast` means that this is the first attempt of its call and that no copy of it is in flight: only then may a
+    /// lock request that does not wait be answered as busy without an entry.
     pub fn command(
         &mut self,
         caller: C,
@@ -309,30 +310,32 @@ impl<C: Caller, R> Desk<C, R> {
         host.propose(group, id, command);
     }
 
-    /// A keepalive. Those of a turn go into the log together.
+    /// Handles a keepalive. All keepalives of a turn go into the log together.
     pub fn keep_alive(&mut self, caller: C, group: GroupId, renewal: Renewal) {
         self.keepalives.entry(group).or_default().push((caller, renewal));
     }
 
-    /// A linearizable read, on any node that keeps state: [`Answer::MayRead`] gives `what` back when it may be done.
+    /// Requests a linearizable read, on any node that keeps state: [`Answer::MayRead`] returns `what` once the read may
+    /// be done.
     pub fn read(&mut self, caller: C, group: GroupId, what: R, host: &mut Host) {
         let id = self.fresh_read();
         self.reading.insert(id, (caller, Reading::Caller(what)));
         host.read(group, id);
     }
 
-    /// A change of membership.
+    /// Proposes a change of membership.
     pub fn change_members(&mut self, caller: C, group: GroupId, change: &MemberChange, host: &mut Host) {
         let id = ProposalId(self.proposed.begin(Proposed::Command(caller, About::Nothing)));
         host.change_members(group, id, change);
     }
 
-    /// Opens a watch, on any node that keeps state; a number that is in use begins anew. It may be told of `credit`
-    /// events, beside the rest of a revision, until [`Desk::give_credit`].
+    /// Opens a watch, on any node that keeps state; a number that is in use starts again. The watch may be sent
+    /// `credit` events, besides the rest of a revision, until [`Desk::give_credit`].
     ///
-    /// Between the host's begin and end of a turn. A watch `from` a revision is answered with the end of the turn. One
-    /// from now on (none) begins behind everything that was acknowledged before, on any node: that takes a confirmed
-    /// read, and until then the watch has no answer. If none is confirmed in time it is told [`Answer::NotRead`].
+    /// To be called between the host's begin and end of a turn. A watch `from` a revision is answered at the end of the
+    /// turn. A watch without `from` begins after everything that was acknowledged before, on any node: that takes a
+    /// confirmed read, and until then the watch has no answer. If none is confirmed in time, the answer is
+    /// [`Answer::NotRead`].
     pub fn watch(
         &mut self,
         caller: C,
@@ -345,7 +348,8 @@ impl<C: Caller, R> Desk<C, R> {
         self.watchers.add(caller, watch, group, from, filter, credit);
     }
 
-    /// Asks for what watches from now on wait for: one read for all that were opened in this turn, in each group.
+    /// Requests the reads that watches without a start revision need: one read per group for all watches opened in this
+    /// turn.
     fn ask_for_watches(&mut self, host: &mut Host) {
         while let Some(group) = self.watchers.to_ask() {
             let read = self.fresh_read();
@@ -358,7 +362,7 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// A watch may be told of so many events more.
+    /// Allows that many more events for a watch.
     pub fn give_credit(&mut self, watch: WatchNumber, events: u64) {
         self.watchers.give_credit(watch, events);
     }
@@ -373,33 +377,33 @@ impl<C: Caller, R> Desk<C, R> {
         ReadId(self.last_read)
     }
 
-    /// Whether there is something to do that waits for no input: then the next turn must begin at once.
+    /// True while there is work that waits for no input: then the next turn must begin at once.
     pub fn wants_turn(&self) -> bool {
         let minds = !self.abandoned.is_empty() || self.attendance.searching();
         minds || !self.again.is_empty() || self.watchers.any_ready()
     }
 
-    /// How many callers are parked.
+    /// Number of parked callers.
     pub fn parked_count(&self) -> usize {
         self.parked.len()
     }
 
-    /// How many have hung up and are yet to hear how their waits end.
+    /// Number of callers that have hung up and whose waits have yet to end.
     pub fn leaving_count(&self) -> usize {
         self.leaving.values().map(Vec::len).sum()
     }
 
-    /// How many watches there are.
+    /// Number of watches.
     pub fn watch_count(&self) -> usize {
         self.watchers.len()
     }
 
-    /// How callers have been answered.
+    /// Counts of answers since the start.
     pub fn counts(&self) -> DeskCounts {
         self.counts
     }
 
-    /// The turn is about to end: proposes what it gathered.
+    /// Proposes what was gathered. To be called before the turn ends.
     pub fn before_end_turn(&mut self, host: &mut Host) {
         self.mind_waits(host);
         self.ask_for_watches(host);
@@ -418,15 +422,15 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// The turn has ended: takes the desk's own replies and reads out of the output, leaves those of others, and says
-    /// what to answer.
+    /// Takes the desk's own replies and reads out of the output of a turn, leaves those of other users, and adds the
+    /// answers to callers. To be called after the turn has ended.
     pub fn after_turn(&mut self, output: &mut Output, host: &Host, answers: &mut Vec<(C, Answer<R>)>) {
         for (caller, group) in std::mem::take(&mut self.left_alone) {
             let revision = host.state(group).map_or(Revision::ZERO, State::revision);
             answers.push((caller, Answer::Replied { revision, reply: Reply::Done, changed: false }));
         }
         answers.extend(self.hung_up.drain(..).map(|caller| (caller, Answer::Left)));
-        // Replies first: what one of them parks, an entry of the same turn may resolve.
+        // Replies first: an entry of the same turn may resolve a wait that a reply parks.
         let replies = std::mem::take(&mut output.replies);
         output.replies = replies.into_iter().filter_map(|reply| self.reply(reply, host, answers)).collect();
         let reads = std::mem::take(&mut output.reads);
@@ -463,7 +467,7 @@ impl<C: Caller, R> Desk<C, R> {
         self.watchers.serve(output, host, events_lost, answers);
     }
 
-    /// Answers a proposal; gives it back if it is not one of ours.
+    /// Answers a proposal; returns the reply if the proposal is not the desk's.
     fn reply(
         &mut self,
         reply: ProposalReply,
@@ -514,7 +518,8 @@ impl<C: Caller, R> Desk<C, R> {
                     self.note_unheard(group, host);
                 }
                 self.answered(&caller, &about);
-                // It is told to ask again, so it does not stand by what an earlier attempt of the same call waits for.
+                // The caller is told to ask again, so it no longer attends the wait of an earlier attempt of the same
+                // call.
                 if let Some((_, (wait, attended))) = self.parked.remove(caller.key()) {
                     self.left(wait, attended);
                 }
@@ -527,7 +532,7 @@ impl<C: Caller, R> Desk<C, R> {
         None
     }
 
-    /// A request waits: so does its caller.
+    /// Parks the caller of a request that waits.
     fn queued(
         &mut self,
         caller: C,
@@ -538,7 +543,8 @@ impl<C: Caller, R> Desk<C, R> {
         answers: &mut Vec<(C, Answer<R>)>,
     ) {
         if !host.leads(group) {
-            // It was proposed while this node led. A follower may skip entries by a snapshot, and never tell.
+            // The request was proposed while this node led. A follower may skip entries by a snapshot, and never see
+            // the outcome.
             answers.push((caller, ask_again(host, group)));
             return;
         }
@@ -550,11 +556,12 @@ impl<C: Caller, R> Desk<C, R> {
         answers.push((told, answer));
     }
 
-    /// A request's wait was cancelled. If another request shares the wait, that goes on, and no entry tells of an end.
+    /// Ends a cancelled request's wait. If another request shares the wait, the wait goes on, and no entry reports an
+    /// end.
     fn cancelled(&mut self, request: RequestKey, revision: Revision, answers: &mut Vec<(C, Answer<R>)>) {
         let (callers, wait) = self.parked.cancelled(request);
         let Some((wait, attended)) = wait else { return };
-        // If the wait is over, an entry of this turn says so, and it is forgotten again.
+        // If the whole wait is over, an entry of this turn says so, and the wait is forgotten again.
         self.left(wait, attended);
         let create_revision = wait.1;
         let outcome = WaitOutcome::Ended(EndReason::Cancelled);
@@ -562,7 +569,7 @@ impl<C: Caller, R> Desk<C, R> {
         answers.extend(told.map(|caller| (caller, Answer::Resolved { create_revision, revision, outcome })));
     }
 
-    /// Answers those who look busy still, once all that was asked for before them is answered.
+    /// Answers requests that still look busy, once every earlier request is answered.
     fn answer_held(&mut self, host: &Host, answers: &mut Vec<(C, Answer<R>)>) {
         let oldest = self.proposed.oldest().map(ProposalId);
         let ready = |held: &Held| oldest.is_none_or(|oldest| oldest > held.after);
@@ -574,7 +581,7 @@ impl<C: Caller, R> Desk<C, R> {
                 let (revision, reply) = (state.revision(), state.busy(&acquire.names));
                 answers.push((caller, Answer::Busy { revision, reply }));
             } else {
-                // Free by now: the log decides.
+                // The lock is free by now: the log decides.
                 self.counts.fast_misses += 1;
                 self.again.push((caller, group, command));
             }
@@ -604,7 +611,7 @@ impl<C: Caller, R> Desk<C, R> {
         answers.extend(told.map(|(caller, renewed)| (caller, Answer::Renewed { revision, renewed })));
     }
 
-    /// Answers a read; gives it back if it is not one of ours.
+    /// Answers a read; returns the reply if the read is not the desk's.
     fn read_reply(&mut self, reply: ReadReply, answers: &mut Vec<(C, Answer<R>)>) -> Option<ReadReply> {
         if self.watchers.read_answered(reply.read, &reply.result, answers) {
             return None;
@@ -617,7 +624,7 @@ impl<C: Caller, R> Desk<C, R> {
                 answers.push((caller, Answer::NotRead { what: Some(what), error }));
             }
             (Reading::Busy(held), Ok(())) => self.held.push((caller, held)),
-            // Not to be confirmed: the log decides.
+            // The read can't be confirmed: the log decides.
             (Reading::Busy(held), Err(_)) => {
                 self.counts.fast_misses += 1;
                 self.again.push((caller, held.group, held.command));
@@ -627,7 +634,7 @@ impl<C: Caller, R> Desk<C, R> {
     }
 }
 
-/// Whether this node leads and, as far as it knows, a lock request that does not wait would be told that it is busy.
+/// True if this node leads and, as far as it knows, a lock request that does not wait would be answered as busy.
 fn looks_busy(host: &Host, group: GroupId, acquire: &AcquireLock) -> bool {
     let (Some(at), Some(state)) = (host.log_time(group), host.state(group)) else { return false };
     state.would_be_busy(acquire, at)
@@ -637,7 +644,7 @@ fn ask_again<R>(host: &Host, group: GroupId) -> Answer<R> {
     Answer::AskAgain { group, leader: host.leader(group) }
 }
 
-/// The group in which this node no longer leads, or has skipped entries.
+/// The group in which this node no longer leads, or has skipped entries, if the event says so.
 fn left_group(event: &HostEvent) -> Option<GroupId> {
     match event {
         HostEvent::LeadershipLost { group, .. }

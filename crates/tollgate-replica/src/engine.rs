@@ -1,18 +1,17 @@
-//! The real storage: logs, votes and marks of all groups in one raft-engine, snapshots as files beside it.
+//! The storage on disk: logs, votes and marks of all groups in one raft-engine, and snapshots as files beside it.
 //!
 //! ```text
 //! <dir>/log/           raft-engine's files
-//! <dir>/acked          how far the log was durable, to tell a torn tail from corruption
+//! <dir>/acked          durable end of the log, to tell a torn tail from corruption
 //! <dir>/snapshots/     <group>-<index>.snap
 //! ```
 //!
-//! All writes that come together are one batch and one fsync. raft-engine appends to the log and applies to its memory
-//! only what it could append, so a write that found no room can simply be written again. After an **fsync that failed**
-//! every call fails: the process must end, because what was written before may be gone from the page cache
-//! (`log_files`). Everything runs in the caller's one thread, the purge of old files too: raft-engine 0.4.2 can fail a
-//! read during a purge.
+//! All writes that are passed together are one batch and one fsync. raft-engine applies to its memory only what it
+//! could append to the log, so a write that found no room can simply be repeated. After an **fsync that failed** every
+//! call fails: the process must end, because earlier writes may be gone from the page cache (`log_files`). Everything
+//! runs in the caller's one thread, including the purge of old files: raft-engine 0.4.2 can fail a read during a purge.
 //!
-//! Not here: who may use the directory (`data_dir`), what the files of the log must look like (`scan`).
+//! Not here: which process may use the directory (`data_dir`), the format of the log files (`scan`).
 
 mod acked;
 mod copied;
@@ -45,10 +44,10 @@ use values::{BadValue, KIND_KEY, MARK_KEY, VOTE_KEY};
 /// Sizes of the log on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// A log file is closed once it has this much.
+    /// Size at which a log file is closed.
     pub log_file_bytes: u64,
-    /// Old log files are purged, and used anew, once all of them together have more than this. At least as much as a
-    /// file. What a busy group has not yet snapshotted stays, for up to nine more files.
+    /// Old log files are purged, and reused, once all files together have more than this; at least the size of one
+    /// file. Entries of a busy group that are not in a snapshot yet are kept, for up to nine more files.
     pub log_purge_bytes: u64,
 }
 
@@ -60,17 +59,17 @@ impl Default for EngineConfig {
 
 type Log = raft_engine::Engine<LogFiles, FilePipeLog<LogFiles>>;
 
-/// See the module.
+/// The storage of a data directory.
 pub struct Engine {
     dir: PathBuf,
     config: EngineConfig,
-    /// None if it was to be opened again and found no room.
+    /// None if the log was to be reopened and there was no room.
     log: Option<Log>,
     files: Arc<LogFiles>,
     tail: Arc<Tail>,
     acked: AckedFile,
     marks: Marks,
-    /// None once they were taken.
+    /// None once the jobs were taken.
     jobs: Option<SnapshotJobs>,
     groups: BTreeMap<GroupId, Kept>,
 }
@@ -84,17 +83,17 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// What is kept of a group beside its entries. The log must be told again whenever all of the group is cleared.
+/// Values of a group besides its entries. They must be written to the log again whenever the whole group is cleared.
 #[derive(Debug, Clone, Default)]
 struct Kept {
     kind: Option<ReplicaKind>,
     vote: Option<Vote>,
     mark: Option<SnapshotFile>,
-    /// The first and last entry in raft-engine's memory.
+    /// The first and the last entry in raft-engine's memory.
     entries: Option<(u64, u64)>,
 }
 
-/// Raft's entries, as raft-engine wants to know them.
+/// Describes Raft's entries to raft-engine.
 struct Entries;
 
 impl MessageExt for Entries {
@@ -105,12 +104,12 @@ impl MessageExt for Entries {
     }
 }
 
-/// Where raft-engine's files end.
+/// Ends of raft-engine's two queues of files.
 #[derive(Default)]
 struct Tail {
     append: End,
     rewrite: End,
-    /// A file was begun since the last purge.
+    /// True if a file was begun since the last purge.
     rotated: AtomicBool,
 }
 
@@ -151,7 +150,8 @@ impl EventListener for Tail {
     }
 }
 
-/// Holds what every batch of ours ends with. No group has this number: theirs have 32 bits.
+/// Pseudo group whose value is the signature that ends every batch. No real group has this number: group numbers have
+/// 32 bits.
 const SIGNATURE_GROUP: u64 = 1 << 32;
 const SIGNATURE_KEY: &[u8] = b"signature";
 
@@ -172,7 +172,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Opens the storage of a data directory. Refuses one that has lost or damaged anything that was durable.
+    /// Opens the storage of a data directory. Refuses a storage that has lost or damaged durable data.
     pub fn open(dir: &Path, config: EngineConfig) -> Result<Engine, StorageError> {
         let acked = AckedFile::open(&acked_path(dir))?;
         let mut engine = Engine::new(dir, config, acked);
@@ -186,8 +186,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Gives away what does the jobs, for another thread: a snapshot takes long, and the log must not wait for it. Call
-    /// it after [`Storage::load`]; from then on this takes writes only.
+    /// Hands out the worker for the jobs, for another thread: a snapshot takes long, and the log must not wait for it.
+    /// To be called after [`Storage::load`]; from then on the engine takes writes only.
     pub fn take_jobs(&mut self) -> SnapshotJobs {
         self.jobs.take().expect("the jobs are taken once")
     }
@@ -212,7 +212,7 @@ impl Engine {
     /// Checks the log's files and opens raft-engine on them.
     fn open_log(&mut self) -> Result<(), StorageError> {
         let dir = log_dir(&self.dir);
-        // The old one must let go of the files first.
+        // The old engine must release the files first.
         self.log = None;
         self.acked.acked.batch = scan::check(&dir, &self.acked.acked)?;
         let tail = Arc::clone(&self.tail) as Arc<dyn EventListener>;
@@ -232,7 +232,7 @@ impl Engine {
             recovery_mode: RecoveryMode::AbsoluteConsistency,
             target_file_size: ReadableSize(self.config.log_file_bytes),
             purge_threshold: ReadableSize(self.config.log_purge_bytes),
-            // A log file used anew has its blocks already: its fsyncs need no metadata.
+            // A reused log file already has its blocks: its fsyncs need no metadata.
             enable_log_recycle: true,
             // Commands are small and mostly numbers; and the byte that says how a batch is compressed is under no
             // checksum, so `scan` insists on one value.
@@ -248,7 +248,7 @@ impl Engine {
     /// Appends a batch to the log, durably.
     fn append(&mut self, batch: &mut LogBatch) -> Result<(), StorageError> {
         let number = self.acked.acked.batch + 1;
-        // Last of its items: `scan` looks for it there.
+        // The signature is the last item, where `scan` looks for it.
         batch
             .put(SIGNATURE_GROUP, SIGNATURE_KEY.to_vec(), scan::signature(&self.acked.acked.secret, number))
             .expect("the key is none of raft-engine's own");
@@ -258,7 +258,7 @@ impl Engine {
         unless_full(self.acked.write())
     }
 
-    /// Writes down where the log begins and ends, after something other than an append.
+    /// Records where the log begins and ends, after a change other than an append.
     fn acked_all(&mut self) -> Result<(), StorageError> {
         let log = self.log.as_ref().expect("the log is open");
         let acked = &mut self.acked.acked;
@@ -272,13 +272,14 @@ impl Engine {
         unless_full(self.acked.write_durably())
     }
 
-    /// What came of a call of raft-engine, which does not hear of an fsync that fails.
+    /// Checks the result of a call of raft-engine, which does not learn of a failed fsync.
     fn done<T>(&self, result: raft_engine::Result<T>) -> Result<T, StorageError> {
         self.files.synced()?;
         result.map_err(|error| self.log_error(error))
     }
 
-    /// What raft-engine's error means. It rolls back what did not fit, and says so in two ways.
+    /// Translates an error of raft-engine. raft-engine rolls back a write that found no room, and reports it in two
+    /// ways.
     fn log_error(&self, error: raft_engine::Error) -> StorageError {
         let dir = log_dir(&self.dir);
         match error {
@@ -289,7 +290,7 @@ impl Engine {
         }
     }
 
-    /// The small values of all groups, and where their entries are.
+    /// Reads the small values of all groups, and the range of their entries.
     fn read_groups(&mut self) -> Result<(), StorageError> {
         let mut numbers = self.log().raft_groups();
         numbers.retain(|number| *number != SIGNATURE_GROUP);
@@ -330,7 +331,8 @@ impl Engine {
         })
     }
 
-    /// What every group has at all times.
+    /// Checks what must hold for every group at all times: it has a kind, and no gap between its snapshot and its
+    /// entries.
     fn check_group(&self, group: GroupId, kept: &Kept) -> Result<(), StorageError> {
         let dir = log_dir(&self.dir);
         if kept.kind.is_none() {
@@ -348,8 +350,8 @@ impl Engine {
         }
     }
 
-    /// Drops entries that a mark has dropped before. raft-engine forgets a compaction whose file is purged while
-    /// older entries live on in its rewrites, and then takes the next append for one behind a hole.
+    /// Drops entries again that a mark had dropped before. raft-engine forgets a compaction whose file is purged while
+    /// older entries live on in its rewrites, and then takes the next append for one that leaves a gap.
     fn compact_again(&mut self) -> Result<(), StorageError> {
         let mut batch = LogBatch::default();
         for (group, kept) in &mut self.groups {
@@ -362,7 +364,7 @@ impl Engine {
         if batch.is_empty() { Ok(()) } else { self.append(&mut batch) }
     }
 
-    /// Frees log files that nothing needs any more. Once for each file that is filled.
+    /// Frees log files that are no longer needed. Runs once for each file that is filled.
     fn purge(&mut self) -> Result<(), StorageError> {
         self.tail.rotated.store(false, Ordering::Relaxed);
         if (self.log().get_used_size() as u64) <= self.config.log_purge_bytes {
@@ -375,14 +377,14 @@ impl Engine {
         }
         match self.done(self.log().purge_expired_files()) {
             Ok(_) => self.acked_all(),
-            // A purge that stops half-way has forgotten which groups were removed, and would let them come back.
-            // What it forgot still stands in the files: read them again.
+            // A purge that stops half-way has forgotten which groups were removed, and would let them come back. The
+            // files still have that information: read them again.
             Err(StorageError::Full { .. }) => unless_full(self.open_log()),
             Err(error) => Err(error),
         }
     }
 
-    /// A group with its state, if a replica of the kind `load` keeps one: as a rule its own kind.
+    /// Loads a group, with its state if a replica of the kind `load` keeps one; usually `load` is the group's own kind.
     fn load_group(
         &self,
         group: GroupId,
@@ -413,7 +415,7 @@ impl Engine {
 impl Storage for Engine {
     fn write(&mut self, writes: &[Write]) -> Result<(), StorageError> {
         let mut batch = LogBatch::default();
-        // Taken over only once it is durable: a write that finds no room has not happened.
+        // Applied to `groups` only once the batch is durable: a write that finds no room has not happened.
         let mut changed = BTreeMap::new();
         for part in writes.iter().flat_map(|write| &write.groups) {
             let kept = changed
@@ -428,14 +430,14 @@ impl Storage for Engine {
             self.open_log()?;
         }
         self.append(&mut batch)?;
-        // It is durable: from here on an error must not ask for it to be written again.
+        // The batch is durable: from here on no error may cause it to be written again.
         for (group, kept) in changed {
             if kept.kind.is_some() {
                 self.marks.set(group, kept.mark.as_ref());
                 self.groups.insert(group, kept);
             } else {
                 self.marks.set(group, None);
-                // Given away, they leave the files to the next start.
+                // Once handed out, the jobs leave the removal of these files to the next start.
                 if let Some(jobs) = &mut self.jobs {
                     jobs.forget(group);
                 }
@@ -458,7 +460,7 @@ impl Storage for Engine {
 }
 
 impl Kept {
-    /// Adds a group's part of a write to the batch. A batch applies in order, as does this.
+    /// Adds a group's part of a write to the batch, in the order in which a batch is applied.
     fn add(&mut self, part: &GroupWrite, batch: &mut LogBatch) -> Result<(), raft_engine::Error> {
         let group = u64::from(part.group.number());
         if let Some(kind) = part.create {
@@ -493,8 +495,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Clears the group and says again what stays. Compacting would do while the process runs, but raft-engine
-    /// remembers only clearings over the purge of their files: entries behind the snapshot would come back.
+    /// Clears the group and writes again what stays. A compaction would do while the process runs, but raft-engine
+    /// remembers only clearings across the purge of their files: entries behind the snapshot would come back.
     fn restart(&mut self, group: u64, batch: &mut LogBatch) -> Result<(), raft_engine::Error> {
         self.entries = None;
         batch.add_command(group, Command::Clean);
@@ -515,7 +517,8 @@ impl Kept {
         self.entries = self.entries.map(|(first, last)| (first.max(index + 1), last));
     }
 
-    /// raft-engine would find these out too, but only after it has written them, and then at every start.
+    /// Checks the indexes of appended entries. raft-engine would detect wrong ones too, but only after it has written
+    /// them, and then at every start.
     fn append(&mut self, group: u64, entries: &[LogEntry]) {
         let (first, last) = (entries[0].index, entries[entries.len() - 1].index);
         let consecutive = entries.windows(2).all(|pair| pair[1].index == pair[0].index + 1);
@@ -530,12 +533,12 @@ impl Kept {
     }
 }
 
-/// The index behind the snapshot.
+/// Index after the snapshot.
 fn mark_end(kept: &Kept) -> u64 {
     kept.mark.as_ref().map_or(1, |mark| mark.meta.index + 1)
 }
 
-/// For what only promises less if it is not written, and is written again with the next.
+/// Ignores a full disk, for records that promise less if they are not written, and are written again next time.
 fn unless_full(result: Result<(), StorageError>) -> Result<(), StorageError> {
     match result {
         Err(StorageError::Full { .. }) => Ok(()),

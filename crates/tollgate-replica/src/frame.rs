@@ -1,11 +1,11 @@
-//! What travels between two nodes: one frame carries what a turn has for a peer, whatever the groups.
+//! Frames between two nodes: one frame carries everything that a turn has for a peer, for all groups.
 //!
-//! The codec is this crate's own. Raft's protobuf decoder never sees bytes of the network: changes of membership,
-//! which Raft keeps as protobuf in the log, travel in the form of `frame::membership` and are built anew on arrival.
-//! Heartbeats and their answers, which is all that idle groups send, are a few bytes each.
+//! The codec is this crate's own. Raft's protobuf decoder never sees bytes from the network: changes of membership,
+//! which Raft keeps as protobuf in the log, are sent in the form of `frame::membership` and rebuilt on arrival.
+//! Heartbeats and their responses, which are all that idle groups send, are a few bytes each.
 //!
-//! A frame names its cluster, sender and receiver; one that went astray is refused whole. Decoding trusts nothing
-//! about lengths; it does trust that a peer of this cluster means what it says.
+//! A frame names its cluster, sender and receiver; a misdirected frame is refused as a whole. Decoding checks all
+//! lengths; it trusts the meaning of messages from a peer of this cluster.
 
 mod membership;
 mod message;
@@ -21,36 +21,36 @@ use raft::eraftpb::{Message, MessageType};
 use tollgate_core::{DecodeError, Reader, Writer};
 use tollgate_types::{ClusterId, GroupId, NodeId};
 
-/// Changes when a frame's bytes change their meaning.
+/// Version of the frame format. It changes when a frame's bytes change their meaning.
 const FRAME_VERSION: u8 = 2;
 
-/// Why a frame was refused. Nothing of it had any effect.
+/// Reasons for which a frame is refused. A refused frame has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// It is not a frame.
+    /// Bytes that are not a frame.
     #[error(
         "a peer sent bytes that are not a frame ({0}): check that it is a Tollgate node, and of this version"
     )]
     Malformed(#[from] DecodeError),
-    /// It is for another cluster.
+    /// A frame for another cluster.
     #[error("a frame of cluster {theirs} reached a node of cluster {ours}: check the addresses of the peers")]
     OtherCluster {
         /// The sender's cluster.
         theirs: ClusterId,
-        /// This node's.
+        /// This node's cluster.
         ours: ClusterId,
     },
-    /// It is for another node.
+    /// A frame for another node.
     #[error("a frame for node {to} reached node {here}: check the addresses of the peers")]
     OtherNode {
-        /// For whom it was.
+        /// The node that the frame was addressed to.
         to: NodeId,
-        /// Whom it reached.
+        /// The node that the frame reached.
         here: NodeId,
     },
 }
 
-/// Who speaks to whom.
+/// Header of a frame: sender and receiver, and properties of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) cluster: ClusterId,
@@ -58,11 +58,11 @@ pub(crate) struct Header {
     pub(crate) to: NodeId,
     /// The newest apply version that the sender's binary knows.
     pub(crate) apply_version: u32,
-    /// Whether the sender could lead: it is not about to stop, and its disk has room.
+    /// True if the sender could lead: it is not about to stop, and its disk has room.
     pub(crate) fit_to_lead: bool,
 }
 
-/// One thing that a node tells another.
+/// One part of a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Part {
     /// A message of Raft.
@@ -76,17 +76,17 @@ pub(crate) enum Part {
     Chunk(Chunk),
     /// The answer to a piece.
     ChunkAck { group: GroupId, transfer: TransferId, status: ChunkStatus },
-    /// A letter to whoever leads a group.
+    /// A letter to the leader of a group.
     Letter { group: GroupId, letter: Letter },
-    /// Hash your state behind this entry: the leader will tell its own.
+    /// Asks the receiver to hash its state after this entry: the leader will send its own hash.
     CompareAt { group: GroupId, index: u64 },
-    /// The hash of the leader's state behind an entry.
+    /// The hash of the leader's state after an entry.
     StateHash { group: GroupId, index: u64, hash: u64 },
     /// The receiver had a vote in this group and has lost its disk.
     DiskLost { group: GroupId },
 }
 
-/// See [`Part::Chunk`]. Each piece says what it is a piece of, so that the first one need not arrive first.
+/// See [`Part::Chunk`]. Each piece describes its whole snapshot, so that the first piece need not arrive first.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Chunk {
     pub(crate) group: GroupId,
@@ -98,18 +98,18 @@ pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
 }
 
-/// How far a receiver is.
+/// Progress of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChunkStatus {
-    /// The next piece begins here.
+    /// The offset at which the next piece begins.
     Next(u64),
-    /// It is complete and in use, or not needed.
+    /// The snapshot is complete and in use, or not needed.
     Done,
-    /// It can't be used: begin again.
+    /// The snapshot can't be used: the sender must begin again.
     Failed,
 }
 
-/// Bytes of a frame: parts are appended as they come.
+/// Encoder of a frame: parts are appended one by one.
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
     bytes: Vec<u8>,
@@ -188,7 +188,7 @@ const TAG_LETTER: u8 = 7;
 const TAG_COMPARE_AT: u8 = 8;
 const TAG_STATE_HASH: u8 = 9;
 
-/// The header and parts of a frame, all of them or an error.
+/// Decodes the header and all parts of a frame, or returns an error.
 pub(crate) fn decode(frame: &[u8]) -> Result<(Header, Vec<Part>), DecodeError> {
     let reader = &mut Reader::new(frame);
     let header = read_header(reader)?;
@@ -199,23 +199,23 @@ pub(crate) fn decode(frame: &[u8]) -> Result<(Header, Vec<Part>), DecodeError> {
     Ok((header, parts))
 }
 
-/// Who a frame says it is from: whoever carries it knows who that can be.
+/// The sender that a frame claims. The transport, which carries the frame, knows whether the claim can be true.
 pub fn sender(frame: &[u8]) -> Result<NodeId, FrameError> {
     Ok(read_header(&mut Reader::new(frame))?.from)
 }
 
-/// A promise of a member: it has the log of the leader of this term up to this entry on its disk.
+/// A member's promise: its disk has the log of the leader of this term up to this entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// In which group.
+    /// Group of the log.
     pub group: GroupId,
-    /// The leader's term.
+    /// Term of the leader.
     pub term: u64,
-    /// The last entry.
+    /// Index of the last entry.
     pub index: u64,
 }
 
-/// The acknowledgements in a frame: for whoever carries frames and judges what comes of them.
+/// The acknowledgements in a frame: for a carrier of frames that judges their effects, such as the simulator.
 pub fn acknowledgements(frame: &[u8]) -> Result<Vec<Acknowledgement>, FrameError> {
     let (_, parts) = decode(frame)?;
     let acknowledged = |part: Part| match part {

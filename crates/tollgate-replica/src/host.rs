@@ -1,7 +1,7 @@
-//! This node's replicas of all groups, driven turn by turn. The crate's header has the caller's duties.
+//! This node's replicas of all groups, driven turn by turn. The crate's header lists the caller's duties.
 //!
-//! The groups know nothing of each other; what they share is the turn: one frame a peer, one write, one clock. Raft's
-//! ticks of all groups fall together, so the heartbeats of idle groups travel in one frame.
+//! The groups are independent of each other; they share the turn: one frame per peer, one write, one clock. Raft's
+//! ticks of all groups coincide, so the heartbeats of idle groups are sent in one frame.
 
 use crate::balance;
 use crate::config::{HostConfig, InvalidConfig};
@@ -24,25 +24,26 @@ use std::sync::Arc;
 use tollgate_core::{Command, State};
 use tollgate_types::{GroupId, GroupMap, Limits, LogTime, NodeId, WallTime};
 
-/// After a pause no more than this many heartbeat intervals count: what the pause left unread must be read before
-/// anybody concludes that a leader is silent.
+/// The most heartbeat intervals that count after a pause: input that arrived during the pause must be read before any
+/// replica concludes that a leader is silent.
 const TICKS_PER_TURN_MAX: u64 = 2;
 
-/// More nodes than this are not remembered; groups have far fewer members.
+/// The most nodes that are remembered; groups have far fewer members.
 const PEERS_MAX: usize = 1_024;
 
-/// This node's replicas.
+/// This node's replicas of all groups.
 pub struct Host {
     replicas: BTreeMap<GroupId, Replica>,
     turn: Turn,
     in_turn: bool,
-    /// Letters between groups that are both led here.
+    /// Letters between groups that are both led by this node.
     letters: Vec<(GroupId, Letter)>,
     next_tick: Moment,
-    /// When to look next whether another node should lead one of the groups.
+    /// Time of the next check whether another node should lead one of the groups.
     balance_at: Moment,
-    /// The newest write handed out, and the newest known to be durable.
+    /// The newest write handed out.
     written: WriteNumber,
+    /// The newest write that is known to be durable.
     persisted: WriteNumber,
 }
 
@@ -56,7 +57,7 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// Makes a host of what [`Storage::load`] returned. Entries known to be committed are applied in the first turn.
+    /// Makes a host from the result of [`Storage::load`]. Entries known to be committed are applied in the first turn.
     pub fn open(
         config: HostConfig,
         groups: Vec<LoadedGroup>,
@@ -84,7 +85,7 @@ impl Host {
         })
     }
 
-    /// Begins a turn: time passes for all groups.
+    /// Begins a turn: advances the time of all groups.
     pub fn begin_turn(&mut self, now: Moment) {
         assert!(!self.in_turn, "a turn ends before the next begins");
         self.in_turn = true;
@@ -117,13 +118,13 @@ impl Host {
         }
     }
 
-    /// Hands a group on, if another node leads far fewer.
+    /// Hands over a group, if another node leads at least two groups fewer.
     fn balance(&mut self) {
         let every_ms = self.turn.config.balance_ms;
         if every_ms == 0 || self.replicas.len() < 2 {
             return;
         }
-        // Nodes that look at the same time choose the same successor.
+        // The interval is random, because nodes that check at the same time choose the same successor.
         self.balance_at = self.turn.now.after_ms(self.turn.randomness.between(every_ms, 2 * every_ms));
         let mut leads: BTreeMap<NodeId, usize> = BTreeMap::new();
         for leader in self.replicas.values().filter_map(Replica::leader) {
@@ -142,7 +143,7 @@ impl Host {
         }
     }
 
-    /// A frame from a peer, as it came from the network.
+    /// Handles a frame from a peer, as received from the network.
     pub fn receive(&mut self, frame: &[u8]) -> Result<(), FrameError> {
         self.assert_in_turn();
         let (header, parts) = frame::decode(frame)?;
@@ -190,22 +191,22 @@ impl Host {
             Part::CompareAt { index, .. } => replica.compare_at(from, index),
             Part::StateHash { index, hash, .. } => replica.peer_hashed(from, index, hash, turn),
             Part::DiskLost { .. } if replica.is_blank() => turn.event(HostEvent::DiskLost { group }),
-            // Meant for an earlier life of this node.
+            // The part was meant for an earlier incarnation of this node.
             Part::DiskLost { .. } => {}
         }
     }
 
-    /// The connection from `peer` broke, and could not be made again at once.
+    /// Handles a connection from `peer` that broke and could not be reopened at once.
     pub fn connection_lost(&mut self, peer: NodeId) {
         self.assert_in_turn();
-        // Who comes back may be another binary: what it supports counts when it says so again.
+        // The peer may come back with another binary: the versions that it supports count once it announces them again.
         self.turn.peers.remove(&peer);
         for replica in self.replicas.values_mut() {
             replica.connection_lost(peer, &mut self.turn);
         }
     }
 
-    /// The connection to `peer` works again. What was lost meanwhile is sent again by itself.
+    /// Handles a connection to `peer` that works again. Lost messages are sent again without further action.
     pub fn connection_regained(&mut self, peer: NodeId) {
         self.assert_in_turn();
         for replica in self.replicas.values_mut() {
@@ -233,8 +234,8 @@ impl Host {
         }
     }
 
-    /// Asks for a linearizable read, on any node that keeps state. Once it is answered in [`Output::reads`],
-    /// [`Host::state`] is at least as new as when this was called. Ids from 2^63 on are the host's own.
+    /// Requests a linearizable read, on any node that keeps state. Once it is answered in [`Output::reads`],
+    /// [`Host::state`] is at least as new as when this was called. Ids from 2^63 on are reserved for the host.
     pub fn read(&mut self, group: GroupId, read: ReadId) {
         self.assert_in_turn();
         assert!(read.0 >> 63 == 0, "{read:?} is one of the host's own");
@@ -245,7 +246,7 @@ impl Host {
         self.turn.out.reads.push(ReadReply { read, group, result });
     }
 
-    /// Hands leadership of the group to `to`, or to the best voter. Without effect on a replica that does not lead.
+    /// Hands leadership of the group to `to`, or to the best voter. No effect on a replica that does not lead.
     pub fn transfer_leadership(&mut self, group: GroupId, to: Option<NodeId>) {
         self.assert_in_turn();
         if let Some(replica) = self.replicas.get_mut(&group) {
@@ -253,18 +254,18 @@ impl Host {
         }
     }
 
-    /// Why leadership of the group can't be handed to `to`, or to anybody if nobody is named; none if it can, and none
-    /// on a replica that does not lead.
+    /// The reason why leadership of the group can't be handed to `to`, or to any node if `to` is none; none if it can,
+    /// and none on a replica that does not lead.
     pub fn transfer_refusal(&self, group: GroupId, to: Option<NodeId>) -> Option<MemberRefusal> {
         self.replicas.get(&group)?.transfer_refusal(to, &self.turn)
     }
 
-    /// Whether this node leads the group, and is handing that on.
+    /// True if this node leads the group, and is handing leadership over.
     pub fn hands_on(&self, group: GroupId) -> bool {
         self.replicas.get(&group).is_some_and(Replica::hands_on)
     }
 
-    /// Takes a snapshot soon, whatever the log's size.
+    /// Requests a snapshot soon, regardless of the log's size.
     pub fn take_snapshot(&mut self, group: GroupId) {
         self.assert_in_turn();
         if let Some(replica) = self.replicas.get_mut(&group) {
@@ -272,7 +273,7 @@ impl Host {
         }
     }
 
-    /// All writes up to `number` are durable.
+    /// Reports that all writes up to `number` are durable.
     pub fn persisted(&mut self, number: WriteNumber) {
         self.assert_in_turn();
         assert!(number <= self.written, "{number:?} was never handed out");
@@ -283,7 +284,7 @@ impl Host {
         }
     }
 
-    /// A job on snapshot files is done.
+    /// Reports the result of a job on snapshot files.
     pub fn job_done(&mut self, done: Done) {
         self.assert_in_turn();
         let group = match &done {
@@ -299,7 +300,7 @@ impl Host {
         }
     }
 
-    /// A job of the group could not be done for lack of space. What still matters is asked for again.
+    /// Reports that a job of the group failed for lack of space. Jobs that still matter are requested again.
     pub fn job_dropped(&mut self, group: GroupId) {
         self.assert_in_turn();
         if let Some(replica) = self.replicas.get_mut(&group) {
@@ -307,8 +308,8 @@ impl Host {
         }
     }
 
-    /// Writes fail for lack of space, or work again. While they fail, nothing is proposed, and leadership is handed on
-    /// if another node can be elected. May be called between turns as well.
+    /// Reports that writes fail for lack of space, or work again. While they fail, nothing is proposed, and leadership
+    /// is handed over if another node can be elected. May also be called between turns.
     pub fn disk_full(&mut self, full: bool) {
         if full != self.turn.disk_full {
             self.turn.full_since = if full { self.turn.now } else { Moment::NEVER };
@@ -317,27 +318,27 @@ impl Host {
         self.turn.announce();
     }
 
-    /// The time of day, for people who read the log: entries carry it, and nothing is decided by it. A host that is
-    /// told none notes none. May be called between turns as well.
+    /// Sets the time of day, for people who read the log: entries carry it, and no decision depends on it. Without a
+    /// call, entries carry none. May also be called between turns.
     pub fn wall_time(&mut self, wall: WallTime) {
         self.turn.wall = wall;
     }
 
-    /// Whether this node takes part in its groups. While it does not, it hears nobody, gives no vote and asks for none:
-    /// it may not until the other first members know its disk ([`crate::PeerDisks`]). A host takes part unless it is
-    /// told otherwise. May be called between turns as well.
+    /// Sets whether this node takes part in its groups. While it does not, it ignores all messages, gives no vote and
+    /// asks for none: it may not take part until the other first members know its disk ([`crate::PeerDisks`]). A host
+    /// takes part by default. May also be called between turns.
     pub fn take_part(&mut self, takes_part: bool) {
         self.turn.takes_part = takes_part;
     }
 
-    /// The process is about to stop: leadership is handed on, nothing more is proposed, and the others are told that
-    /// this node is to lead nothing. May be called between turns as well.
+    /// Prepares for the end of the process: leadership is handed over, nothing more is proposed, and peers are told not
+    /// to make this node a leader. May also be called between turns.
     pub fn begin_shutdown(&mut self) {
         self.turn.shutting_down = true;
         self.turn.announce();
     }
 
-    /// Ends the turn. What it produced must be dealt with as the crate's header says.
+    /// Ends the turn. The caller must handle the output as the crate's header says.
     pub fn end_turn(&mut self) -> Output {
         self.assert_in_turn();
         self.in_turn = false;
@@ -357,8 +358,8 @@ impl Host {
         output
     }
 
-    /// All groups of a cluster are of one lineage. A leader without a replica of the map's group gives none; the next
-    /// leader may have one.
+    /// Gives the lineage to groups that lack it: all groups of a cluster are of one lineage. A leader without a replica
+    /// of the map's group gives none; the next leader may have one.
     fn give_lineage(&mut self) {
         let known = self.replicas.get(&GroupId::MAP).and_then(Replica::state).and_then(State::lineage);
         for replica in self.replicas.values_mut().filter(|replica| replica.lacks_lineage()) {
@@ -372,13 +373,13 @@ impl Host {
             match replica.and_then(|replica| replica.takes_letters(self.turn.now)) {
                 Some(leader) if leader == self.turn.config.node => self.letters.push((group, letter)),
                 Some(other) => self.turn.send(other, &Part::Letter { group, letter }),
-                // It is written again, when there may be a leader.
+                // The letter is written again, when there may be a leader.
                 None => {}
             }
         }
     }
 
-    /// When the next turn must begin at the latest.
+    /// The latest time at which the next turn must begin.
     pub fn next_turn(&self) -> Moment {
         if !self.letters.is_empty() {
             return self.turn.now;
@@ -387,57 +388,57 @@ impl Host {
         self.next_tick.min(own.unwrap_or(Moment::NEVER))
     }
 
-    /// The moment of the present turn, or of the last one.
+    /// The moment of the current turn, or of the last one.
     pub fn now(&self) -> Moment {
         self.turn.now
     }
 
-    /// The groups that have a replica here.
+    /// The groups that have a replica on this node.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.replicas.keys().copied()
     }
 
-    /// How a group's replica is doing.
+    /// Status of a group's replica.
     pub fn status(&self, group: GroupId) -> Option<Status> {
         self.replicas.get(&group).map(Replica::status)
     }
 
-    /// How a group's replica is doing, in so few words that it may be asked for each turn.
+    /// Short status of a group's replica, cheap enough to be read in each turn.
     pub fn brief(&self, group: GroupId) -> Option<Brief> {
         self.replicas.get(&group).map(Replica::brief)
     }
 
-    /// The members of a group, as of what is applied here; nobody before anything has come to this replica.
+    /// The members of a group in this replica's applied state; empty while the replica is blank.
     pub fn members(&self, group: GroupId) -> Option<&Members> {
         self.replicas.get(&group).map(Replica::members)
     }
 
-    /// How far the other members are; none unless this node's replica leads.
+    /// Replication progress of the other members; none unless this node's replica leads.
     pub fn progress(&self, group: GroupId) -> Option<Vec<MemberProgress>> {
         self.replicas.get(&group)?.progress(&self.turn)
     }
 
-    /// Whether no group's replica here keeps lock state.
+    /// True if none of this node's replicas keeps lock state.
     pub fn is_witness(&self) -> bool {
         self.replicas.values().all(|replica| replica.kind() == ReplicaKind::Witness)
     }
 
-    /// Whether this node was removed from all its groups, and has heard of it.
+    /// True if this node was removed from all its groups, and knows it.
     pub fn is_removed(&self) -> bool {
         !self.replicas.is_empty() && self.replicas.values().all(Replica::is_removed)
     }
 
-    /// Whether this node's replica leads the group.
+    /// True if this node's replica leads the group.
     pub fn leads(&self, group: GroupId) -> bool {
         self.replicas.get(&group).is_some_and(Replica::leads)
     }
 
-    /// Who leads the group, as far as this node knows.
+    /// Returns the leader of the group, as far as this node knows.
     pub fn leader(&self, group: GroupId) -> Option<NodeId> {
         self.replicas.get(&group).and_then(Replica::leader)
     }
 
-    /// Whether a node has been heard from within an election timeout; always so of this one.
+    /// True if a node has been heard from within an election timeout; always true for this node.
     pub fn hears(&self, node: NodeId) -> bool {
         self.turn.is_active(node)
     }
@@ -447,7 +448,7 @@ impl Host {
         self.replicas.get(&group).and_then(Replica::log_time)
     }
 
-    /// The state of a group here, as of what is applied. None on a witness, and before the first snapshot came.
+    /// The applied state of this node's replica. None on a witness, and before the first snapshot arrives.
     pub fn state(&self, group: GroupId) -> Option<&State> {
         self.replicas.get(&group)?.state()
     }
@@ -463,7 +464,7 @@ impl Host {
         self.turn.planted = Planted::some(bug);
     }
 
-    /// Plants a bug in the state of every group here.
+    /// Plants a bug in the state of every group on this node.
     #[cfg(feature = "planted-bugs")]
     pub fn plant_in_states(&mut self, bug: tollgate_core::Bug) {
         for replica in self.replicas.values_mut() {
@@ -476,11 +477,11 @@ impl Host {
     }
 }
 
-/// Makes a group's first replica on a node of a new cluster, whose groups are those of the map. Each first member does
-/// this once, with equal arguments.
+/// Makes a group's first replica on a node of a new cluster, whose groups are the groups of the map. Each first member
+/// calls this once, with equal arguments.
 ///
-/// The log begins behind a snapshot of the empty state at index 1: a member that joins later has nothing before that
-/// and so always begins with a snapshot, which tells it the members.
+/// The log begins after a snapshot of the empty state at index 1: a member that joins later has nothing before that
+/// index and so always begins with a snapshot, which contains the members.
 pub fn bootstrap(
     storage: &mut dyn Storage,
     node: NodeId,
@@ -492,7 +493,7 @@ pub fn bootstrap(
     bootstrap_from(storage, node, group, members, &State::of_group(limits, group, Arc::clone(map)))
 }
 
-/// As [`bootstrap`], with a state to begin with: that of a backup.
+/// Like [`bootstrap`], with an initial state from a backup.
 pub fn bootstrap_from(
     storage: &mut dyn Storage,
     node: NodeId,
@@ -514,7 +515,7 @@ pub fn bootstrap_from(
     storage.write(&[Write { number: WriteNumber(0), groups: vec![part] }])
 }
 
-/// Makes an empty replica on a node that was, or is about to be, added to the group as a learner.
+/// Makes a blank replica on a node that was, or is about to be, added to the group as a learner.
 pub fn join(storage: &mut dyn Storage, group: GroupId, kind: ReplicaKind) -> Result<(), StorageError> {
     let mut part = GroupWrite::new(group);
     part.create = Some(kind);

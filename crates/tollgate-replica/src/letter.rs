@@ -1,14 +1,14 @@
-//! What groups tell each other about leases: a lease lives in one group, and its locks may be in others.
+//! Messages between groups about leases: a lease lives in one group, and its locks may be in others.
 //!
-//! A letter goes to whoever leads a group. It may be lost, doubled or late: what must not be forgotten stands in the
-//! groups' states, and their leaders write again until it is settled there. Not here: when they write
-//! (`replica::exchange`), and what it does (the core).
+//! A letter is addressed to the leader of a group. Letters may be lost, repeated or late: facts that must not be lost
+//! are in the groups' states, and their leaders write again until a matter is settled there. Not here: when letters are
+//! written (`replica::exchange`), and their effects (the core).
 
 use crate::frame::read_group;
 use tollgate_core::{DecodeError, LeaseEnd, Reader, Writer};
 use tollgate_types::{GroupId, LeaseId, Revision};
 
-/// Most leases in one question.
+/// The most leases in one audit.
 pub(crate) const LEASES_MAX: usize = 256;
 
 /// A lease as other groups know it.
@@ -20,17 +20,17 @@ pub(crate) struct LeaseKey {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Letter {
-    /// To a lease's home: `from` has a stub of it, and wants to be told when it ends.
+    /// To a lease's home: `from` has a stub of the lease, and wants to learn of the lease's end.
     Register { from: GroupId, key: LeaseKey, added: Revision },
-    /// The answer: whether the lease lives.
+    /// Answer to `Register`: tells whether the lease lives.
     Registered { key: LeaseKey, added: Revision, lives: bool },
     /// To a group with a stub: the lease has ended.
     Ended { home: GroupId, key: LeaseKey, reason: LeaseEnd },
-    /// The answer: no stub of it is left in `from`.
+    /// Answer to `Ended`: no stub of the lease is left in `from`.
     EndAcked { from: GroupId, key: LeaseKey },
-    /// To a home, now and then: do these still live?
+    /// To a home, periodically: asks whether these leases still live.
     Audit { from: GroupId, keys: Vec<LeaseKey> },
-    /// The answer: these do not.
+    /// Answer to `Audit`: the leases that no longer live.
     Gone { keys: Vec<LeaseKey> },
 }
 

@@ -1,32 +1,32 @@
 //! A member of Raft groups: turns the pure core into replicated state machines.
 //!
 //! A [`Host`] holds this node's replicas of all groups. It is synchronous and does no IO: it takes inputs, and after
-//! each turn gives out what to send, to write, to do and to tell. Time comes in as [`Moment`], randomness through
-//! [`Randomness`]; so the simulator drives the very code that a server runs. This is the only crate that names
-//! raft-rs and raft-engine.
+//! each turn returns the frames to send, the data to write, the jobs to perform and the answers. Time comes in as
+//! [`Moment`], randomness through [`Randomness`]; so the simulator drives the same code that a server runs. This is the
+//! only crate that names raft-rs and raft-engine.
 //!
 //! # The caller's duties, in order
 //!
-//! At the start: open the [`Storage`], [`bootstrap`] the groups if the cluster is new (or [`join`] them), load it,
-//! and make the host with [`Host::open`]. Then, turn after turn, in one thread:
+//! At the start: open the [`Storage`], [`bootstrap`] the groups if the cluster is new (or [`join`] them), load the
+//! storage, and make the host with [`Host::open`]. Then, turn after turn, in one thread:
 //!
-//! 1. [`Host::begin_turn`] with the time. No later than [`Host::next_turn`] asked for, sooner if there is input.
-//! 2. Everything that has arrived: [`Host::receive`] for frames, [`Host::propose`], [`Host::read`],
+//! 1. [`Host::begin_turn`] with the time: no later than [`Host::next_turn`] requires, sooner if there is input.
+//! 2. All input that has arrived: [`Host::receive`] for frames, [`Host::propose`], [`Host::read`],
 //!    [`Host::persisted`], [`Host::job_done`], ... in any order.
 //! 3. [`Host::end_turn`], once.
-//! 4. Send the output's frames, in order per peer. They may be lost; they may not wait for the disk, and they never
-//!    say what the disk does not know: what must be durable first is held back inside.
-//! 5. Hand the output's write to the storage, and the jobs. Writes become durable in the order of their numbers, and
-//!    only then is [`Host::persisted`] called. A write that failed for lack of space is written again, before any
-//!    later one, until it succeeds; tell the host with [`Host::disk_full`]. A job that failed so is forgotten; tell it
-//!    with [`Host::job_dropped`]. Any other failure stops the process.
-//! 6. Answer callers with the output's replies and reads, and then with what was applied: a waiter may have been queued
-//!    and granted in one turn. All of that may go out at once. A [`Desk`] does this.
+//! 4. Send the output's frames, in order per peer. They may be lost; they must not wait for the disk, and they never
+//!    promise more than the disk has: messages that need durable data first are held back inside.
+//! 5. Pass the output's write and its jobs to the storage. Writes become durable in the order of their numbers, and
+//!    only then is [`Host::persisted`] called. A write that failed for lack of space is repeated, before any later one,
+//!    until it succeeds; tell the host with [`Host::disk_full`]. A job that failed for lack of space is dropped; tell
+//!    the host with [`Host::job_dropped`]. Any other failure stops the process.
+//! 6. Answer callers with the output's replies and reads, and then with the applied entries: a waiter may have been
+//!    queued and granted in one turn. All answers may be sent at once. A [`Desk`] does this.
 //!
 //! After a crash only the storage remains; a proposal without an answer may or may not have happened.
 //!
-//! Assertions check what can be checked of this, in release builds too. A broken invariant stops the process: a
-//! replica that is wrong must not vote.
+//! Assertions check these duties where possible, in release builds too. A broken invariant stops the process: a replica
+//! with a wrong state must not vote.
 
 mod acquaintances;
 pub mod backup;

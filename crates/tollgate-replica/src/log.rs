@@ -1,8 +1,8 @@
-//! A group's log as Raft sees it: in memory, from some entry behind the last snapshot on.
+//! A group's log as Raft sees it: in memory, starting at the latest with the first entry after the last snapshot.
 //!
 //! The disk is written so that a restart finds everything; it is never read while the node runs. So Raft's synchronous
-//! reads can't block or fail, and no read races with the storage's purging. The price is memory, and it is bounded:
-//! a snapshot is taken before the log grows past its limit. A follower that needs older entries gets the snapshot.
+//! reads can't block or fail, and no read races with the storage's purging. The price is memory, which is bounded: a
+//! snapshot is taken before the log grows past its limit. A follower that needs older entries gets the snapshot.
 
 use crate::log_entry::last_stamp;
 use crate::storage::{SnapshotFile, Vote};
@@ -12,31 +12,31 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use tollgate_types::{LogTime, NodeId};
 
-/// What an entry costs in memory beside its data, about.
+/// Approximate memory cost of an entry besides its data.
 const ENTRY_OVERHEAD_BYTES: u64 = 96;
 
-/// How much of a log stays when a snapshot makes its head superfluous.
+/// The part of a log that stays when a snapshot makes its head superfluous.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keep {
-    /// The newest part, of this size.
+    /// Size of the newest part that stays.
     pub(crate) bytes: u64,
-    /// Entries behind this index, for somebody who is about to have everything up to it...
+    /// Entries after this index stay, for a member that is about to have everything up to it...
     pub(crate) behind: u64,
-    /// ...but no more than this.
+    /// ...up to this size.
     pub(crate) bytes_max: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Log {
-    /// Needed once, when Raft starts.
+    /// The vote at the start; Raft needs it once.
     vote: Vote,
     /// The newest complete snapshot.
     snapshot: Option<SnapshotFile>,
-    /// The entry before the first one: its index and term.
+    /// Index and term of the entry before the first one.
     before: (u64, u64),
     entries: VecDeque<Entry>,
     bytes: u64,
-    /// The part of it behind the snapshot.
+    /// Size of the entries after the snapshot.
     bytes_since_snapshot: u64,
     /// Set when Raft wanted to send a newer snapshot than there is.
     snapshot_wanted: Cell<bool>,
@@ -73,7 +73,7 @@ impl Log {
         self.before.0 + self.entries.len() as u64
     }
 
-    /// How much the log has grown since the snapshot.
+    /// Size by which the log has grown since the snapshot.
     pub(crate) fn bytes_since_snapshot(&self) -> u64 {
         self.bytes_since_snapshot
     }
@@ -86,7 +86,7 @@ impl Log {
         self.snapshot.as_ref().map_or(0, |file| file.meta.index)
     }
 
-    /// Whether Raft has asked for a newer snapshot since this was last asked.
+    /// True if Raft has asked for a newer snapshot since the last call.
     pub(crate) fn take_snapshot_wanted(&self) -> bool {
         self.snapshot_wanted.take()
     }
@@ -103,7 +103,7 @@ impl Log {
         self.entries.get(usize::try_from(at).ok()?)
     }
 
-    /// Appends entries, replacing any from the first of their indexes on.
+    /// Appends entries; existing entries from the first new index on are replaced.
     pub(crate) fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         assert!(
@@ -127,8 +127,8 @@ impl Log {
         }
     }
 
-    /// A complete snapshot of this replica's own applied state is there: the log may lose its head, except for what
-    /// `keep` says.
+    /// Records a complete snapshot of this replica's own applied state: the log may lose its head, except for the part
+    /// that `keep` protects.
     pub(crate) fn saved(&mut self, file: SnapshotFile, keep: Keep) {
         assert!(file.meta.index >= self.snapshot_index(), "snapshots only get newer");
         let index = file.meta.index;
@@ -145,7 +145,7 @@ impl Log {
         }
     }
 
-    /// A snapshot of a peer replaces the log.
+    /// Replaces the log with a peer's snapshot.
     pub(crate) fn restart(&mut self, file: SnapshotFile) {
         self.before = (file.meta.index, file.meta.term);
         self.snapshot = Some(file);
@@ -159,7 +159,7 @@ impl Log {
         self.entries.iter().filter(move |entry| entry.index >= index)
     }
 
-    /// The newest stamp in the log, entries that are not committed included. `None` if no entry here has one.
+    /// The newest stamp in the log, including entries that are not committed. `None` if no entry here has one.
     pub(crate) fn last_stamp(&self) -> Option<LogTime> {
         self.entries.iter().rev().find_map(last_stamp)
     }
@@ -222,7 +222,7 @@ impl raft::Storage for Log {
     }
 
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
-        // Raft on the other side refuses a snapshot from before it was a member.
+        // Raft on the other side refuses a snapshot from before its node was a member.
         let knows = |file: &SnapshotFile| NodeId::new(to).is_some_and(|to| file.meta.members.contains(to));
         match &self.snapshot {
             Some(file) if file.meta.index >= request_index && knows(file) => Ok(to_raft(file)),
@@ -234,7 +234,7 @@ impl raft::Storage for Log {
     }
 }
 
-/// What Raft needs to know of a snapshot. The state itself travels outside of Raft's messages.
+/// Raft's description of a snapshot. The state itself is sent outside of Raft's messages.
 pub(crate) fn to_raft(file: &SnapshotFile) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let meta = snapshot.mut_metadata();

@@ -1,31 +1,31 @@
-//! An entry of a group's log, and the batch of commands inside it.
+//! The entries of a group's log, and the batch of commands inside each.
 //!
-//! A normal entry carries commands that were proposed together, each with the log time that the leader stamped on
-//! it. Raft's own entries (a new leader's empty one) and changes of membership carry no stamp.
+//! A normal entry carries commands that were proposed together, each with the log time that the leader stamped on it.
+//! Raft's own entries (a new leader's empty one) and changes of membership carry no stamp.
 
 use bytes::Bytes;
 use raft::eraftpb;
 use tollgate_core::{Command, DecodeError, Entry, Reader, Writer, decode_entry, encode_command};
 use tollgate_types::{LogTime, WallTime};
 
-/// The longest command, encoded, and the longest entry. Peers read frames of twice this, which leaves room for what
-/// else is in a frame.
+/// The greatest length of an encoded command, and of an entry. Peers read frames of twice this length, which leaves
+/// room for the other parts of a frame.
 pub const COMMAND_BYTES_MAX: usize = 16 << 20;
 
 /// One entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Its place.
+    /// Index of the entry in the log.
     pub index: u64,
-    /// The term of the leader that made it.
+    /// Term of the leader that made the entry.
     pub term: u64,
-    /// What is inside.
+    /// Kind of the content.
     pub kind: EntryKind,
-    /// The bytes.
+    /// Encoded content.
     pub data: Bytes,
 }
 
-/// What an entry carries.
+/// Kind of an entry's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A batch of commands, or nothing.
@@ -69,7 +69,7 @@ pub(crate) struct BatchWriter {
 }
 
 impl BatchWriter {
-    /// Encodes a command in a format, to be added or not. How long it is.
+    /// Encodes a command in a format, without adding it, and returns its length.
     pub(crate) fn encode(&mut self, format: u8, at: (LogTime, WallTime), command: &Command) -> usize {
         self.scratch.clear();
         encode_command(format, at, command, &mut self.scratch);
@@ -90,8 +90,8 @@ impl BatchWriter {
     }
 }
 
-/// The commands inside an entry's data, decoded as they are asked for. Behind one that can't be decoded nothing makes
-/// sense, so that is the end.
+/// The commands inside an entry's data, decoded lazily. The iteration ends after a command that can't be decoded,
+/// because the bytes after it can't be interpreted.
 pub(crate) struct EncodedBatch<'a> {
     reader: Reader<'a>,
     failed: bool,
@@ -118,7 +118,7 @@ impl Iterator for EncodedBatch<'_> {
     }
 }
 
-/// The stamp of a batch: that of its last command. None for an entry without commands.
+/// The stamp of a batch: the stamp of its last command. None for an entry without commands.
 pub(crate) fn last_stamp(entry: &eraftpb::Entry) -> Option<LogTime> {
     if entry.get_entry_type() != eraftpb::EntryType::EntryNormal || entry.data.is_empty() {
         return None;
@@ -128,7 +128,7 @@ pub(crate) fn last_stamp(entry: &eraftpb::Entry) -> Option<LogTime> {
         .last()
 }
 
-/// The highest apply version that an entry raises to, if it raises any.
+/// The highest apply version that an entry raises the group to, if it contains a raise.
 pub(crate) fn last_raise(entry: &eraftpb::Entry) -> Option<u32> {
     if entry.get_entry_type() != eraftpb::EntryType::EntryNormal {
         return None;
@@ -183,7 +183,7 @@ mod tests {
     #[should_panic(expected = "what a leader encoded")]
     fn p15_a_log_that_cannot_be_decoded_has_no_stamp_though_its_last_command_has() {
         let mut data = batch(&[3, 9]);
-        // Behind the length of the first stands the version of its format.
+        // After the length of the first command comes the version of its format.
         data[1] = 0xff;
         let _ = last_stamp(&entry(data));
     }

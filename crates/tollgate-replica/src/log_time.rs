@@ -1,11 +1,11 @@
 //! The leader's count of log time.
 //!
-//! It begins at the last stamp in the leader's log, and moves with the leader's own monotonic clock. In one turn it
-//! moves by a limited step; what that cuts off is lost for good. So a process that was stopped for a minute does not
-//! end the leases whose keepalives lie unread in its sockets, and no later turn makes up for it. A clock that stands
-//! still or jumps back moves nothing.
+//! Log time continues from the last stamp in the leader's log, and advances with the leader's own monotonic clock. It
+//! advances by at most a limited step per turn; time beyond that step is lost for good. So a process that was stopped
+//! for a minute does not end the leases whose keepalives are unread in its sockets, and no later turn catches up. A
+//! clock that stands still or jumps back does not change log time.
 //!
-//! Not here: who leads, and what is stamped (`replica`).
+//! Not here: the leadership itself, and the stamping of entries (`replica`).
 
 use crate::moment::Moment;
 use tollgate_types::LogTime;
@@ -18,19 +18,19 @@ pub(crate) struct LogClock {
 }
 
 impl LogClock {
-    /// Goes on from the last stamp in the log.
+    /// Continues from the last stamp in the log.
     pub(crate) fn start(last_stamp: LogTime, now: Moment) -> LogClock {
         LogClock { now_us: last_stamp.ms().saturating_mul(1_000), seen: now }
     }
 
-    /// Once a turn.
+    /// Advances log time. Called once per turn.
     pub(crate) fn advance(&mut self, now: Moment, step_max_ms: u64) {
         let passed_us = now.us_since(self.seen);
         self.now_us += passed_us.min(step_max_ms.saturating_mul(1_000));
         self.seen = now;
     }
 
-    /// A planted bug: makes up for what was cut off, up to the same step each turn.
+    /// Implements a planted bug: catches up on the time that was cut off, up to the same step in each turn.
     pub(crate) fn catch_up(&mut self, behind_us: &mut u64, now: Moment, step_max_ms: u64) {
         let step_us = step_max_ms.saturating_mul(1_000);
         let passed_us = now.us_since(self.seen);
@@ -44,7 +44,7 @@ impl LogClock {
         LogTime::from_ms(self.now_us / 1_000)
     }
 
-    /// How long until log time reaches `time`, in milliseconds of this clock, rounded up.
+    /// Time until log time reaches `time`, in milliseconds of this clock, rounded up.
     pub(crate) fn ms_until(&self, time: LogTime) -> u64 {
         time.ms().saturating_mul(1_000).saturating_sub(self.now_us).div_ceil(1_000)
     }

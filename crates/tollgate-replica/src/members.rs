@@ -1,8 +1,8 @@
-//! Who belongs to a group, and how that changes.
+//! The members of a group, and changes of membership.
 //!
-//! The sets are Raft's: voters, learners, and during a joint change the outgoing voters too. Beside them stands who
-//! is a witness, where each is found, and the lowest node id that was never used: a node that comes back without its
-//! disk must come under a new one. All of it changes with entries of the log and travels with snapshots.
+//! The sets are Raft's: voters, learners, and during a joint change the outgoing voters too. Besides them, `Members`
+//! has the witnesses, the addresses of the members, and the lowest node id that was never used: a node that comes back
+//! without its disk must come under a new id. All of this changes with log entries and is part of snapshots.
 
 use crate::whereabouts::Whereabouts;
 use raft::eraftpb::{self, ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
@@ -13,37 +13,37 @@ use tollgate_types::NodeId;
 /// The members of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
-    /// Who votes and counts for a quorum.
+    /// Members that vote and count for a quorum.
     pub voters: BTreeSet<NodeId>,
-    /// During a joint change: the voters before it, whose quorum is needed too.
+    /// Voters before a joint change, whose quorum is needed too while the change is under way.
     pub outgoing: BTreeSet<NodeId>,
-    /// Who receives the log and does not vote.
+    /// Members that receive the log and do not vote.
     pub learners: BTreeSet<NodeId>,
     /// Outgoing voters that become learners when the joint change ends.
     pub learners_next: BTreeSet<NodeId>,
-    /// Which of them keep no lock state.
+    /// Members that keep no lock state.
     pub witnesses: BTreeSet<NodeId>,
-    /// Where each is found, if that is known.
+    /// Addresses and zone of each member, where known.
     pub whereabouts: BTreeMap<NodeId, Whereabouts>,
     /// No node with this id or a higher one was ever a member.
     pub next_node: u64,
 }
 
-/// Most members that a group can have, in each set.
+/// The most members of a group, in each set.
 pub const MEMBERS_MAX: usize = 64;
 
 const VARINT_BYTES_MAX: usize = 10;
 
-/// A change of membership, as an operator asks for it.
+/// A change of membership, as requested by an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChange {
     /// Adds a node that receives the log but has no vote yet.
     AddLearner {
-        /// A node id that this group has never seen.
+        /// A node id that this group has never used.
         node: NodeId,
-        /// Whether it keeps the log only.
+        /// True if the node keeps the log only.
         witness: bool,
-        /// Where it is found.
+        /// Addresses and zone of the node.
         whereabouts: Whereabouts,
     },
     /// Gives a learner a vote, once it has caught up.
@@ -51,7 +51,7 @@ pub enum MemberChange {
         /// The learner.
         node: NodeId,
     },
-    /// Removes a member. The leader cannot remove itself: it hands leadership on first, and the new leader does it.
+    /// Removes a member. The leader can't remove itself: it hands over leadership first, and the new leader removes it.
     Remove {
         /// The member.
         node: NodeId,
@@ -65,80 +65,80 @@ pub enum MemberChange {
     },
 }
 
-/// Why a change of membership was refused. Nothing changed.
+/// Reasons for which a change of membership is refused. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemberRefusal {
-    /// It is a member, or once was.
+    /// The id belongs to a member, or once did.
     #[error(
         "node id {node} was used before: give the node an id from {next} on (one that lost its disk is new)"
     )]
     IdUsed {
         /// The id.
         node: NodeId,
-        /// The first that is free.
+        /// The lowest free id.
         next: u64,
     },
-    /// It is no member.
+    /// The node is not a member.
     #[error("node {node} is not a member of this group: list the members and check the id")]
     NotMember {
         /// The node.
         node: NodeId,
     },
-    /// Only learners are promoted.
+    /// The node is not a learner: only learners are promoted.
     #[error("node {node} is not a learner: it votes already")]
     NotLearner {
         /// The node.
         node: NodeId,
     },
-    /// Only a voter can be replaced.
+    /// The node is not a voter: only a voter can be replaced.
     #[error("node {node} is not a voter: remove it instead")]
     NotVoter {
         /// The node.
         node: NodeId,
     },
-    /// The learner lacks entries.
+    /// The learner lacks too many entries.
     #[error("node {node} is {behind} entries behind: wait until it has caught up and promote it then")]
     NotCaughtUp {
         /// The learner.
         node: NodeId,
-        /// How many entries it lacks.
+        /// Number of entries that the learner lacks.
         behind: u64,
     },
-    /// Too few of those who remain answer.
+    /// Too few of the remaining voters are reachable.
     #[error("only {active} of the {voters} voters that would remain answer: bring more of them back first")]
     WouldLoseQuorum {
-        /// How many would answer.
+        /// Number of remaining voters that are reachable.
         active: usize,
-        /// How many would remain.
+        /// Number of voters that would remain.
         voters: usize,
     },
-    /// Nobody who remains has the locks.
+    /// None of the remaining voters keeps the lock state.
     #[error(
         "no voter that keeps locks would be left: add a full member, promote it once it has caught up, and try again"
     )]
     NobodyKeepsLocks,
-    /// It can't be handed leadership.
+    /// The node can't be given leadership.
     #[error("node {node} can't lead: {why}")]
     CantLead {
         /// The node.
         node: NodeId,
-        /// Why.
+        /// Reason, in words.
         why: &'static str,
     },
-    /// Nobody can be handed leadership.
+    /// There is no node that can be given leadership.
     #[error(
         "no other node can lead: each one that votes and keeps locks is away, about to stop, or has a full disk"
     )]
     NoSuccessor,
-    /// Whoever was handed leadership would not be elected.
+    /// A successor would not be elected.
     #[error(
         "too few voters could elect another leader: bring back those that are away, and make room on full disks"
     )]
     TooFewCanVote,
-    /// A change is under way.
+    /// Another change is under way.
     #[error("another change of membership is under way: wait until it is done")]
     Busy,
-    /// Too many.
+    /// The group has the greatest number of members already.
     #[error("a group has at most {MEMBERS_MAX} members: remove one first")]
     TooMany,
 }
@@ -161,7 +161,7 @@ impl Members {
         Members { voters, witnesses, next_node, ..Members::default() }
     }
 
-    /// The same members, found there. What is said of others is left out.
+    /// The same members with the given addresses. Entries for nodes that are not members are ignored.
     #[must_use]
     pub fn found_at(self, whereabouts: impl IntoIterator<Item = (NodeId, Whereabouts)>) -> Members {
         let known =
@@ -170,17 +170,17 @@ impl Members {
         Members { whereabouts, ..self }
     }
 
-    /// Where a member is found, as far as its group knows.
+    /// Addresses and zone of a member, as far as its group knows.
     pub fn whereabouts_of(&self, node: NodeId) -> &Whereabouts {
         self.whereabouts.get(&node).unwrap_or(&Whereabouts::UNKNOWN)
     }
 
-    /// Whether the id was a member's and is none's any more; or was passed over, and can't become one's.
+    /// True if the id belonged to a member and no longer does; or was skipped, and can't be used any more.
     pub fn is_past(&self, node: NodeId) -> bool {
         node.number() < self.next_node && !self.contains(node)
     }
 
-    /// Everybody, in order.
+    /// All members, in order.
     pub fn all(&self) -> BTreeSet<NodeId> {
         let mut all = self.voters.clone();
         all.extend(&self.outgoing);
@@ -188,17 +188,17 @@ impl Members {
         all
     }
 
-    /// Whether the node is one of them.
+    /// True if the node is a member.
     pub fn contains(&self, node: NodeId) -> bool {
         self.voters.contains(&node) || self.outgoing.contains(&node) || self.learners.contains(&node)
     }
 
-    /// Whether the node has a vote.
+    /// True if the node has a vote.
     pub fn is_voter(&self, node: NodeId) -> bool {
         self.voters.contains(&node) || self.outgoing.contains(&node)
     }
 
-    /// Whether a joint change is under way.
+    /// True while a joint change is under way.
     pub fn is_joint(&self) -> bool {
         !self.outgoing.is_empty()
     }
@@ -254,7 +254,7 @@ impl Members {
         }
     }
 
-    /// The most bytes that members take: five sets and the whereabouts of a full group.
+    /// The most bytes of encoded members: five sets and the addresses of a full group.
     pub(crate) const BYTES_MAX: usize = 5 * (1 + MEMBERS_MAX * VARINT_BYTES_MAX)
         + VARINT_BYTES_MAX
         + 1
@@ -300,12 +300,12 @@ fn nodes(numbers: &[u64]) -> BTreeSet<NodeId> {
 }
 
 impl MemberChange {
-    /// Whether the node would be gone.
+    /// True if the change removes the node.
     pub(crate) fn removes(&self, node: NodeId) -> bool {
         matches!(self, MemberChange::Remove { node: out } | MemberChange::Replace { out, .. } if *out == node)
     }
 
-    /// The change as Raft's, with what Raft does not ask about in its context.
+    /// The change in Raft's form; its context has the details that Raft does not need.
     pub(crate) fn to_raft(&self) -> ConfChangeV2 {
         let mut change = ConfChangeV2::default();
         let mut add = |kind, node: NodeId| {
@@ -336,7 +336,7 @@ impl MemberChange {
     }
 }
 
-/// Whom a change adds, and what is told of it beside its id.
+/// The member that a change adds, with the details beside its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Added {
     pub(crate) node: NodeId,
@@ -348,7 +348,7 @@ impl Added {
     pub(crate) const BYTES_MAX: usize = VARINT_BYTES_MAX + 1 + Whereabouts::BYTES_MAX;
 }
 
-/// Whom a change adds, if it adds somebody.
+/// Decodes the member that a change adds, if it adds one.
 pub(crate) fn added(change: &ConfChangeV2) -> Result<Option<Added>, DecodeError> {
     if change.context.is_empty() {
         return Ok(None);

@@ -1,14 +1,14 @@
-//! The node's own clock, as an input.
+//! The node's own clock, as an input to the host.
 
 use std::fmt;
 
-/// A reading of the node's monotonic clock, in microseconds since some start. Only differences mean anything, and
-/// only on one node. A clock that stands still or jumps back is taken to stand still.
+/// A reading of the node's monotonic clock, in microseconds since some start. Only differences between moments of the
+/// same node have a meaning. A clock that stands still or jumps back is treated as standing still.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// Later than any other: "no need to come back".
+    /// Later than any other moment: nothing to wait for.
     pub const NEVER: Moment = Moment(u64::MAX);
 
     /// A moment by its microseconds.
@@ -21,12 +21,12 @@ impl Moment {
         self.0
     }
 
-    /// So many microseconds from `earlier` to this; none if the clock went back.
+    /// Microseconds from `earlier` to this moment; 0 if the clock went back.
     pub const fn us_since(self, earlier: Moment) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// So many milliseconds later.
+    /// The moment `ms` milliseconds later.
     #[must_use]
     pub const fn after_ms(self, ms: u64) -> Moment {
         Moment(self.0.saturating_add(ms.saturating_mul(1_000)))

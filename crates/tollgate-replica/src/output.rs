@@ -1,49 +1,49 @@
-//! What a turn produces: everything that the caller must send, write, do and tell.
+//! The output of a turn: everything that the caller must send, write, perform and answer.
 
 use crate::members::{MemberRefusal, Members};
 use crate::storage::{Job, Write};
 use tollgate_core::{Note, Reply, Resolution};
 use tollgate_types::{GroupId, NodeId, Revision};
 
-/// The caller's name for a proposal; the host gives it back with the answer.
+/// Id that the caller gives to a proposal; the host returns it with the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProposalId(pub u64);
 
-/// The caller's name for a read; the host gives it back with the answer.
+/// Id that the caller gives to a read; the host returns it with the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
 
-/// What one turn of a host produced. The crate's header says what to do with it, in which order.
+/// Output of one turn of a host. The crate's header says how to handle it, and in which order.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Bytes to send now, one frame a peer.
+    /// Frames to send now, one per peer.
     pub frames: Vec<(NodeId, Vec<u8>)>,
-    /// What to make durable; [`crate::Host::persisted`] with its number, once it is.
+    /// Data to make durable; [`crate::Host::persisted`] must be called with its number once it is durable.
     pub write: Option<Write>,
-    /// Work on snapshot files; [`crate::Host::job_done`] with what became of each.
+    /// Work on snapshot files; [`crate::Host::job_done`] must be called with the result of each job.
     pub jobs: Vec<Job>,
     /// Answers to proposals.
     pub replies: Vec<ProposalReply>,
     /// Answers to reads.
     pub reads: Vec<ReadReply>,
-    /// What was applied, in order, group by group: for watchers and parked callers.
+    /// Applied entries, in order, group by group: for watchers and parked callers.
     pub applied: Vec<AppliedEntry>,
-    /// What an operator or a test may want to know.
+    /// Events for operators and tests.
     pub events: Vec<HostEvent>,
 }
 
 /// The answer to a proposal.
 #[derive(Debug)]
 pub struct ProposalReply {
-    /// Which.
+    /// Id of the proposal.
     pub proposal: ProposalId,
-    /// Its group.
+    /// Group of the proposal.
     pub group: GroupId,
-    /// What came of it.
+    /// Outcome of the proposal.
     pub result: Result<ProposalOutcome, ProposeError>,
 }
 
-/// What a proposal that was carried out did.
+/// Outcome of a proposal that was carried out.
 #[derive(Debug)]
 pub enum ProposalOutcome {
     /// A command was applied.
@@ -52,29 +52,30 @@ pub enum ProposalOutcome {
     Members(Box<Members>),
 }
 
-/// What one command did. Which waits and leases ended with it stands in [`AppliedEntry`].
+/// Result of one command. The waits and leases that ended with it are in [`AppliedEntry`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedCommand {
-    /// The group's revision behind it.
+    /// The group's revision after the command.
     pub revision: Revision,
-    /// What it answered.
+    /// Reply of the command.
     pub reply: Reply,
-    /// The first revision that it made, if it changed anything that watches see.
+    /// The first revision of the command's changes, if it changed anything that watches see.
     pub events_from: Option<Revision>,
 }
 
-/// Why a proposal has no outcome. Each variant answers the one question: may it still be applied?
+/// Reasons for which a proposal has no outcome. Each variant tells whether the proposal may still be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// Not applied, and never will be. Ask the leader.
+    /// Not applied, and never will be. The caller should ask the leader.
     #[error("this node takes no proposals for group {group}; {}", Ask(*leader))]
     NotLeader {
         /// The group.
         group: GroupId,
-        /// Who leads it, as far as this node knows.
+        /// Leader of the group, as far as this node knows.
         leader: Option<NodeId>,
     },
-    /// Unknown: it may still be applied. Send it again with the same seq; never report failure.
+    /// Unknown: the proposal may still be applied. The caller must send it again with the same seq, and never report
+    /// failure.
     #[error(
         "group {group} changed its leader before the entry was committed: send it again with the same seq"
     )]
@@ -82,21 +83,21 @@ pub enum ProposeError {
         /// The group.
         group: GroupId,
     },
-    /// Not applied, and never will be. Too much is under way; wait and try again.
+    /// Not applied, and never will be. Too many proposals are under way; the caller should wait and try again.
     #[error("group {group} has too many proposals under way: wait a little and try again")]
     Overloaded {
         /// The group.
         group: GroupId,
     },
-    /// Not applied, and never will be: it is longer than what travels to other nodes in one piece.
+    /// Not applied, and never will be: the command is longer than the greatest length of an entry.
     #[error("the request takes {bytes} bytes in the log, and at most {bytes_max} fit: ask for less at once")]
     TooLong {
-        /// How long it is.
+        /// Length of the command in the log.
         bytes: usize,
-        /// How long it may be: [`crate::COMMAND_BYTES_MAX`].
+        /// The greatest length: [`crate::COMMAND_BYTES_MAX`].
         bytes_max: usize,
     },
-    /// Not applied, and never will be. Try again later or on another node.
+    /// Not applied, and never will be. The caller should try again later or on another node.
     #[error("the disk of this node is full: ask another node, or free some space; it goes on by itself then")]
     DiskFull,
     /// Not applied, and never will be. Too few nodes have room on their disks.
@@ -107,8 +108,9 @@ pub enum ProposeError {
         /// The group.
         group: GroupId,
     },
-    /// Unknown: it met disks that were full already, and may still be applied when there is room; or it waits in line,
-    /// and no wait ends before. Send it again with the same seq; never report failure.
+    /// Unknown: the disks were already full, and the proposal may still be applied when there is room; or it waits in a
+    /// queue, and no wait ends before there is room. The caller must send it again with the same seq, and never report
+    /// failure.
     #[error(
         "the disks of group {group} are full, and it may or may not be carried out once there is room: free some \
          space, and send it again with the same seq"
@@ -128,9 +130,9 @@ pub enum ProposeError {
         "node {node} is away or does not know apply version {version}: bring it back or upgrade it, then try again"
     )]
     VersionUnsupported {
-        /// The first member that stands in the way.
+        /// The first member that prevents the raise.
         node: NodeId,
-        /// The version asked for.
+        /// The requested version.
         version: u32,
     },
     /// Not applied, and never will be.
@@ -138,7 +140,7 @@ pub enum ProposeError {
     Refused(#[from] MemberRefusal),
 }
 
-/// Whom to ask instead.
+/// Advice on the node to ask instead, for error texts.
 struct Ask(Option<NodeId>);
 
 impl std::fmt::Display for Ask {
@@ -150,39 +152,40 @@ impl std::fmt::Display for Ask {
     }
 }
 
-/// The answer to a read: once it is `Ok`, the group's state on this node is as new as when the read was asked.
+/// The answer to a read: if it is `Ok`, the group's state on this node is at least as new as when the read was
+/// requested.
 #[derive(Debug)]
 pub struct ReadReply {
-    /// Which.
+    /// Id of the read.
     pub read: ReadId,
-    /// Its group.
+    /// Group of the read.
     pub group: GroupId,
-    /// Whether the state may be read now.
+    /// `Ok` if the state may be read now.
     pub result: Result<(), ReadError>,
 }
 
-/// Why a read failed. A read changes nothing, so it may always be tried again.
+/// Reasons for which a read fails. A read changes nothing, so it may always be tried again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// No leader confirmed it in time.
+    /// No leader confirmed the read in time.
     #[error("no leader of group {group} confirmed the read in time: try again")]
     TimedOut {
         /// The group.
         group: GroupId,
     },
-    /// Too many reads wait.
+    /// Too many reads are under way.
     #[error("group {group} has too many reads under way: wait a little and try again")]
     Overloaded {
         /// The group.
         group: GroupId,
     },
-    /// The node has stopped. Only whoever runs a host says so.
+    /// The node has stopped. Reported by the owner of the host only.
     #[error("the node has stopped: ask another")]
     Stopped {
         /// The group.
         group: GroupId,
     },
-    /// There is no state here to read.
+    /// This node has no state of the group.
     #[error(
         "this node keeps no state of group {group}: read on one that does, which a witness or a new node is not"
     )]
@@ -192,48 +195,49 @@ pub enum ReadError {
     },
 }
 
-/// One log entry's effects.
+/// Effects of one log entry.
 #[derive(Debug)]
 pub struct AppliedEntry {
     /// The group.
     pub group: GroupId,
-    /// The entry's place in the log.
+    /// Index of the entry.
     pub index: u64,
-    /// The group's revision behind it.
+    /// The group's revision after the entry.
     pub revision: Revision,
-    /// The first revision of its events, if it had any.
+    /// The first revision of the entry's events, if it had any.
     pub events_from: Option<Revision>,
-    /// Waiters that it granted or ended.
+    /// Waiters that the entry granted or ended.
     pub resolved: Vec<Resolution>,
-    /// Leases that it ended.
+    /// Leases that the entry ended.
     pub ended_leases: Vec<tollgate_core::EndedLease>,
-    /// What happened to locks and leases, for people; only where this replica led, and as the host was told to note.
+    /// Notes on locks and leases, for people; only if this replica led, and of the kinds that the host's settings ask
+    /// for.
     pub notes: Vec<Note>,
-    /// How many commands it has.
+    /// Number of commands in the entry.
     pub commands: usize,
-    /// How long ago it was proposed, if this node did that.
+    /// Time since the entry was proposed, in microseconds, if this node proposed it.
     pub took_us: Option<u64>,
 }
 
-/// Something that happened in a host.
+/// An event in a host, for operators and tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostEvent {
-    /// This node's replica leads now.
+    /// This node's replica became the leader.
     LeadershipGained {
         /// The group.
         group: GroupId,
-        /// In which term.
+        /// Term of its leadership.
         term: u64,
     },
-    /// It leads no more.
+    /// This node's replica no longer leads.
     LeadershipLost {
         /// The group.
         group: GroupId,
-        /// The term it is in now.
+        /// The replica's current term.
         term: u64,
     },
-    /// It leads, and from now on nothing can be written: the disks of too many members are full, and nobody else could
-    /// do better.
+    /// This node's replica leads, and from now on nothing can be written: the disks of too many members are full, and
+    /// no other member could do better as the leader.
     OutOfRoom {
         /// The group.
         group: GroupId,
@@ -251,7 +255,7 @@ pub enum HostEvent {
     MembersChanged {
         /// The group.
         group: GroupId,
-        /// Who they are now.
+        /// The members after the change.
         members: Members,
     },
     /// This node's replica was removed from the group.
@@ -263,58 +267,59 @@ pub enum HostEvent {
     SnapshotSaved {
         /// The group.
         group: GroupId,
-        /// Its index.
+        /// Index of the snapshot.
         index: u64,
     },
-    /// A snapshot of a peer replaced the state here.
+    /// A peer's snapshot replaced this replica's state.
     SnapshotInstalled {
         /// The group.
         group: GroupId,
-        /// Its index.
+        /// Index of the snapshot.
         index: u64,
     },
-    /// A snapshot that a peer sent was damaged; it comes again.
+    /// A snapshot from a peer was damaged; it is sent again.
     SnapshotDamaged {
         /// The group.
         group: GroupId,
-        /// What was wrong.
+        /// Description of the damage.
         what: String,
     },
-    /// A voter spoke as if it had never had a disk: it is not listened to.
+    /// A voter sent a message as if it had never had a disk: the message is ignored.
     BlankVoterRefused {
         /// The group.
         group: GroupId,
         /// The voter.
         node: NodeId,
     },
-    /// The leader says that this node once had a vote, and its disk is empty: wipe it and join under a new id.
+    /// The leader says that this node once had a vote, but its disk is empty: the node must be wiped and join under a
+    /// new id.
     DiskLost {
         /// The group.
         group: GroupId,
     },
-    /// The state here was compared with a peer's, and is the same.
+    /// This replica's state was compared with a peer's, and is the same.
     StateAgrees {
         /// The group.
         group: GroupId,
-        /// The last entry in both.
+        /// The last entry in both states.
         index: u64,
-        /// The other.
+        /// The peer.
         peer: NodeId,
     },
-    /// The state here is another than a peer's, though the same entries made both: one of the two is wrong. One of them
-    /// leads.
+    /// This replica's state differs from a peer's, though the same entries made both: one of the two is wrong. One of
+    /// the two replicas leads.
     StateDiverged {
         /// The group.
         group: GroupId,
-        /// The last entry in both.
+        /// The last entry in both states.
         index: u64,
-        /// Whether it is this node that leads.
+        /// True if this node's replica is the one that leads.
         leads: bool,
-        /// The hash of the state here.
+        /// Hash of this replica's state.
         ours: u64,
-        /// The other.
+        /// The peer.
         peer: NodeId,
-        /// The hash of its state.
+        /// Hash of the peer's state.
         theirs: u64,
     },
 }

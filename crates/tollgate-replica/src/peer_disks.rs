@@ -1,13 +1,13 @@
-//! Which disk each peer came with, and which peers know this one: so that a voter that was founded anew is noticed.
+//! The disk of each known peer, and the peers that know this node's disk: detects a voter that was founded anew.
 //!
-//! A voter whose directory is wiped and bootstrapped again has forgotten its votes and its log, and looks like one
-//! that is new. Two rules make that harmless (P4). A node writes down the disk of a peer when it first hears from it,
-//! before it listens to anything else, and from then on hears nobody who comes under that id with another disk. And a
-//! first member takes part only when every other first member has written down its disk. So a disk that was ever
-//! counted on is known to all the others, and one that replaces it is refused by each that has kept its own; and each
-//! tells it so, whoever dials whom, which stops one that waits for nobody.
+//! A voter whose directory is wiped and bootstrapped again has forgotten its votes and its log, and looks like a new
+//! voter. Two rules make that harmless (P4). A node records the disk of a peer when it first hears from it, before it
+//! accepts any other message, and from then on ignores any peer that comes under that id with another disk. And a first
+//! member takes part only when every other first member has recorded its disk. So a disk that was ever relied on is
+//! known to all the others, and a replacement is refused by each node that has kept its own disk; and each of them
+//! reports the refusal to the replacement, whichever side dials, which stops a node that awaits nobody.
 //!
-//! Not here: what is said when peers meet (`tollgate-node`), and why it is done so (docs/decisions/0007).
+//! Not here: the messages when peers connect (`tollgate-node`), and the reasons for this design (docs/decisions/0007).
 
 use crate::data_dir::{DataDir, DataDirError, failed, shown};
 use crate::engine::durable::{fault, replace_file};
@@ -24,43 +24,43 @@ const FILE: &str = "peers";
 const MAGIC: [u8; 8] = *b"TGPEERS1";
 const CRC_BYTES: usize = 4;
 
-/// Far more than there are nodes in any configuration.
+/// The most peers in the file; far more than the nodes of any configuration.
 const PEERS_MAX: usize = 65_536;
 
-/// What a node remembers of its peers' disks, durably.
+/// A node's durable record of its peers' disks.
 #[derive(Debug)]
 pub struct PeerDisks {
     path: PathBuf,
     known: BTreeMap<NodeId, DiskId>,
-    /// Who has not written down this node's disk yet.
+    /// Nodes that have not recorded this node's disk yet.
     awaited: BTreeSet<NodeId>,
 }
 
-/// How it went when a peer came.
+/// Result of a peer's announcement of its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meeting {
-    /// It was never seen before; now it is known.
+    /// The peer was never seen before; now its disk is recorded.
     First,
-    /// It has the disk that it always had.
+    /// The peer has the same disk as before.
     Again,
-    /// It has another disk than this one, which it had: it must not be listened to.
+    /// The peer had the given disk before and now has another one: its messages must be ignored.
     OtherDisk(DiskId),
 }
 
 impl PeerDisks {
-    /// Writes down that nobody is known yet.
+    /// Writes the record of a new directory, without any known peer.
     pub(crate) fn found(dir: &Path, awaited: BTreeSet<NodeId>) -> Result<(), DataDirError> {
         let disks = PeerDisks { path: dir.join(FILE), known: BTreeMap::new(), awaited };
         replace_file(&disks.path, &disks.encode()).map_err(failed(&disks.path))
     }
 
-    /// Reads what this directory remembers.
+    /// Reads the record of a data directory.
     pub fn open(dir: &DataDir) -> Result<PeerDisks, DataDirError> {
         let path = dir.path().join(FILE);
         let damaged = |what: String| DataDirError::Damaged { path: shown(&path), what };
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
-            // It was written before the founding was finished.
+            // The file was written before the founding was finished.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(damaged("it is gone".to_owned()));
             }
@@ -79,7 +79,7 @@ impl PeerDisks {
         Ok(PeerDisks { path, known, awaited })
     }
 
-    /// A peer says which disk it has. When this returns that it is known, that is durable.
+    /// Handles a peer's announcement of its disk. If the result is that the disk is known, the record is durable.
     pub fn meet(&mut self, peer: NodeId, disk: DiskId) -> Result<Meeting, StorageError> {
         match self.known.get(&peer) {
             Some(known) if *known == disk => return Ok(Meeting::Again),
@@ -94,12 +94,12 @@ impl PeerDisks {
         Ok(Meeting::First)
     }
 
-    /// Which disk a peer came with, if it ever came.
+    /// The recorded disk of a peer, if the peer ever announced one.
     pub fn disk_of(&self, peer: NodeId) -> Option<DiskId> {
         self.known.get(&peer).copied()
     }
 
-    /// A peer has written down this node's disk. Whether that was the last one that was awaited.
+    /// Records that a peer has recorded this node's disk. Returns true if that was the last awaited peer.
     pub fn accepted_by(&mut self, peer: NodeId) -> Result<bool, StorageError> {
         if !self.awaited.remove(&peer) {
             return Ok(false);
@@ -111,7 +111,7 @@ impl PeerDisks {
         Ok(self.awaited.is_empty())
     }
 
-    /// Who must hear of this node's disk before the node takes part.
+    /// Nodes that must record this node's disk before the node takes part.
     pub fn awaited(&self) -> &BTreeSet<NodeId> {
         &self.awaited
     }

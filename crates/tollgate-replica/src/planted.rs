@@ -1,7 +1,7 @@
 //! Bugs planted on purpose, to prove that the simulator can fail.
 //!
-//! With the feature `planted-bugs`, a test switches one on in one host at run time. Without it, every question "is
-//! this bug planted?" is a constant `false`, and all that is left of them is three numbers that a replica remembers.
+//! With the feature `planted-bugs`, a test switches one bug on in one host at run time. Without it, every question "is
+//! this bug planted?" is a constant `false`, and the only remains are three numbers that a replica keeps.
 
 #![cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 

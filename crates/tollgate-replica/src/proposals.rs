@@ -1,7 +1,7 @@
-//! Proposals that are in the log of a leader and not applied yet, so that their outcomes find those who asked.
+//! Proposals that are in the log of a leader and not applied yet, to deliver their outcomes to their callers.
 //!
-//! A proposal is known by its place: (index, term). If another term's entry is applied there, the proposal is lost.
-//! The commands are kept beside, so that a leader need not decode what it encoded itself.
+//! A proposal is identified by its position: (index, term). If an entry of another term is applied at that index, the
+//! proposal is lost. The decoded commands are kept as well, so that a leader need not decode what it encoded itself.
 
 use crate::letter::Letter;
 use crate::moment::Moment;
@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use tollgate_core::Command;
 use tollgate_types::{LogTime, WallTime};
 
-/// Who waits for a proposal's outcome.
+/// The origin of a proposal, which waits for the outcome.
 #[derive(Debug, Clone)]
 pub(crate) enum Asker {
-    /// Nobody: time had to pass.
+    /// No caller: a command of the leader itself, or of a caller that was already answered.
     Nobody,
     /// A caller of the host.
     Caller(ProposalId),
@@ -25,10 +25,10 @@ pub(crate) enum Asker {
 pub(crate) struct Waiting {
     index: u64,
     term: u64,
-    /// When it was proposed.
+    /// Time of the proposal.
     pub(crate) since: Moment,
     pub(crate) askers: Vec<Asker>,
-    /// What they asked for, stamped `at`, when the leader's clock showed `wall`.
+    /// The proposed commands, stamped `at`, when the leader's clock showed `wall`.
     pub(crate) batch: Vec<Box<Command>>,
     pub(crate) at: LogTime,
     pub(crate) wall: WallTime,
@@ -40,13 +40,13 @@ pub(crate) struct Proposals {
     count: usize,
 }
 
-/// What became of the proposals at an index.
+/// Result of claiming the proposals at an index.
 pub(crate) enum Claimed {
-    /// Nobody here proposed that entry.
+    /// This node did not propose the entry.
     None,
-    /// This is the entry that was proposed.
+    /// The entry is the one that was proposed.
     Same(Waiting),
-    /// Another entry took its place.
+    /// Another entry took the place of the proposed one.
     Lost(Vec<Asker>),
 }
 
@@ -67,7 +67,7 @@ impl Proposals {
         self.waiting.push_back(Waiting { index, term, since, askers, batch, at, wall });
     }
 
-    /// The entry at (index, term) is being applied.
+    /// Takes the proposals at `index`, whose entry with `term` is being applied.
     pub(crate) fn claim(&mut self, index: u64, term: u64) -> Claimed {
         match self.waiting.front() {
             Some(first) if first.index == index => {}
@@ -82,8 +82,8 @@ impl Proposals {
         if first.term == term { Claimed::Same(first) } else { Claimed::Lost(first.askers) }
     }
 
-    /// The callers who wait, told by now that nobody knows. What they asked for stays in the log, and is applied for
-    /// nobody if it is.
+    /// Takes the callers that wait, which are told that the outcome is unknown. Their commands stay in the log; if they
+    /// are applied, no caller is answered.
     pub(crate) fn take_callers(&mut self) -> Vec<ProposalId> {
         let askers = self.waiting.iter_mut().flat_map(|waiting| &mut waiting.askers);
         let caller = |asker: &mut Asker| match *asker {
@@ -96,7 +96,7 @@ impl Proposals {
         askers.filter_map(caller).collect()
     }
 
-    /// Leadership is gone: all who wait.
+    /// Takes all askers, because leadership is lost.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Asker> + use<> {
         self.count = 0;
         std::mem::take(&mut self.waiting).into_iter().flat_map(|waiting| waiting.askers)

@@ -1,6 +1,6 @@
-//! Randomness, as an input.
+//! Randomness, as an input to the host.
 
-/// Where election jitter and nonces come from: the system in a server, a seed in the simulator.
+/// Source of election jitter and nonces: the system in a server, a seed in the simulator.
 pub trait Randomness {
     /// The next 64 random bits.
     fn next_u64(&mut self) -> u64;

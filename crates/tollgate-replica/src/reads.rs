@@ -1,17 +1,18 @@
-//! Linearizable reads by `ReadIndex`: asked together, asked again, given up in time.
+//! Linearizable reads by `ReadIndex`: batched, retried, and timed out.
 //!
-//! Raft asks a quorum once per call and forgets calls silently (no leader, no entry of its term committed, a lost
-//! message). So the reads of a turn share one call, and a call without an answer is made again. A call's context is
-//! unique over nodes and restarts: an answer to an old life's call must not pass for this one's.
+//! Raft asks a quorum once per call and drops calls silently (no leader, no entry of its term committed, a lost
+//! message). So the reads of a turn share one call, and a call without an answer is repeated. A call's context is
+//! unique over nodes and restarts: an answer to a call from before a restart must not pass for an answer to a later
+//! one.
 //!
-//! A read is answered when the index that a quorum confirmed has been applied here.
+//! A read is answered when the index that a quorum confirmed has been applied on this node.
 
 use crate::moment::Moment;
 use crate::output::ReadId;
 use std::collections::VecDeque;
 use tollgate_types::NodeId;
 
-/// Calls on their way at a time; later reads join the next one.
+/// The most calls in flight at a time; later reads join the next one.
 const CALLS_MAX: usize = 8;
 
 #[derive(Debug)]
@@ -19,7 +20,7 @@ struct Call {
     context: Vec<u8>,
     reads: Vec<Asked>,
     sent: Moment,
-    /// Confirmed: wait until this much is applied.
+    /// Confirmed index: the reads wait until it is applied.
     index: Option<u64>,
 }
 
@@ -53,7 +54,7 @@ impl Reads {
         self.waiting.push(Asked { read, at: now });
     }
 
-    /// The context of a call to make now, if there is one. Calls that got no answer in time join it.
+    /// The context of a call to make now, if there is one. Reads of calls without a timely answer join it.
     pub(crate) fn next_call(&mut self, now: Moment, retry_ms: u64) -> Option<Vec<u8>> {
         let waiting = &mut self.waiting;
         self.calls.retain_mut(|call| {
@@ -76,14 +77,14 @@ impl Reads {
         Some(context)
     }
 
-    /// A quorum confirmed the leader after the call was made, and this was committed by then.
+    /// Records that a quorum confirmed the leader after the call was made, and that `index` was committed by then.
     pub(crate) fn confirmed(&mut self, context: &[u8], index: u64) {
         if let Some(call) = self.calls.iter_mut().find(|call| call.context == context) {
             call.index = Some(index);
         }
     }
 
-    /// Reads that can be answered, now that so much is applied.
+    /// Takes the reads that can be answered, now that entries up to `applied` are applied.
     pub(crate) fn answered(&mut self, applied: u64, answer: &mut Vec<ReadId>) {
         self.calls.retain(|call| {
             let ready = call.index.is_some_and(|index| index <= applied);
@@ -95,7 +96,7 @@ impl Reads {
         self.count -= answer.len();
     }
 
-    /// Reads that have waited too long.
+    /// Takes the reads that have waited too long.
     pub(crate) fn timed_out(&mut self, now: Moment, timeout_ms: u64, late: &mut Vec<ReadId>) {
         let mut keep = |asked: &Asked| {
             let ok = now < asked.at.after_ms(timeout_ms);
@@ -112,7 +113,7 @@ impl Reads {
         self.count -= late.len();
     }
 
-    /// When a call must be made again. Reads that wait for one go with it.
+    /// Time at which a call must be repeated. Reads that wait for a call join it.
     pub(crate) fn next_turn(&self, retry_ms: u64) -> Moment {
         let calls = self.calls.iter().filter(|call| call.index.is_none());
         calls.map(|call| call.sent).min().map_or(Moment::NEVER, |at| at.after_ms(retry_ms))

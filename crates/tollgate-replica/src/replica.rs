@@ -1,11 +1,12 @@
-//! One group's member on this node: Raft, the log in memory, and the state that committed entries make.
+//! One group's member on this node: Raft, the log in memory, and the state that results from the committed entries.
 //!
-//! Raft decides; this file keeps its bookkeeping in order. The order of one round of Raft's output is what the safety
-//! of the whole rests on, and it stands in one place, `drain`:
-//! what a leader says goes out at once, if its disk knows the term in which it leads; what anybody else says waits
-//! until the disk has what it says; entries are applied only when they are committed and on this disk.
+//! Raft decides; this file keeps its bookkeeping in order. The safety of the whole depends on the order in which one
+//! round of Raft's output is handled, which is in one place, `drain`: a leader's messages are sent at once, if its disk
+//! knows the term in which it leads; messages of other replicas wait until the disk has what they promise; entries are
+//! applied only when they are committed and on this disk.
 //!
-//! Its parts: `lead` (stamping, proposing, membership), `room`, `apply`, `snapshots`, `failover`, `comparison`.
+//! The parts are `lead` (stamping, proposing, membership), `room`, `apply`, `snapshots`, `failover`, `comparison` and
+//! `exchange` (letters).
 
 mod apply;
 mod comparison;
@@ -39,81 +40,82 @@ use std::collections::{BTreeMap, VecDeque};
 use tollgate_core::{Command, State};
 use tollgate_types::{GroupId, LogTime, NodeId};
 
-/// Messages of one replica that wait for the disk.
+/// The most messages of one replica that wait for the disk.
 const PARTS_HELD_MAX: usize = 1_024;
 
-/// What a replica does in its group.
+/// Role of a replica in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It follows a leader, or waits for one.
+    /// Follows a leader, or waits for one.
     Follower,
-    /// It asks for votes.
+    /// Asks for votes.
     Candidate,
-    /// It leads.
+    /// Leads the group.
     Leader,
 }
 
-/// What a replica looks like from outside.
+/// Public status of a replica.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// What it does.
+    /// Role of the replica.
     pub role: Role,
     /// Raft's term.
     pub term: u64,
-    /// The leader, as far as it knows.
+    /// The leader, as far as the replica knows.
     pub leader: Option<NodeId>,
-    /// Applied up to here.
+    /// Index of the last applied entry.
     pub applied: u64,
-    /// Committed up to here, as far as it knows.
+    /// Index of the last committed entry, as far as the replica knows.
     pub committed: u64,
-    /// The log in memory ends here...
+    /// Index of the last entry of the log in memory.
     pub last_index: u64,
-    /// ...and begins here.
+    /// Index of the first entry of the log in memory.
     pub first_index: u64,
-    /// Index of its newest snapshot, 0 if it has none.
+    /// Index of the newest snapshot, 0 if there is none.
     pub snapshot_index: u64,
     /// The members of the group.
     pub members: Members,
-    /// What it keeps.
+    /// Kind of the replica.
     pub kind: ReplicaKind,
-    /// Whether it leads, has applied an entry of its own term, and keeps state: then it may serve clients.
+    /// True if the replica leads, has applied an entry of its own term, and keeps state: then it may serve clients.
     pub serves: bool,
 }
 
-/// What routing must know of a replica.
+/// Short status of a replica, for routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Brief {
-    /// What it does.
+    /// Role of the replica.
     pub role: Role,
     /// Raft's term.
     pub term: u64,
-    /// The leader, as far as it knows.
+    /// The leader, as far as the replica knows.
     pub leader: Option<NodeId>,
     /// See [`Status::serves`].
     pub serves: bool,
-    /// Whether it leads, can have nothing written for lack of room on disks, and nobody else could do better.
+    /// True if the replica leads, can have nothing written for lack of room on disks, and no other member could do
+    /// better.
     pub stuck: bool,
 }
 
-/// How far a member has come, as the leader knows it.
+/// Replication progress of a member, as the leader knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberProgress {
     /// The member.
     pub node: NodeId,
-    /// It has the leader's log up to here.
+    /// Index up to which the member has the leader's log.
     pub matched: u64,
-    /// How many entries of the leader's log it lacks.
+    /// Number of entries of the leader's log that the member lacks.
     pub behind: u64,
-    /// Whether it has spoken in this group lately, as one that has its disk, and its connection stands.
+    /// True if the member has recently sent a message in this group, has its disk, and is connected.
     pub active: bool,
-    /// Whether it is near enough to the end to get a vote.
+    /// True if the member is close enough to the end of the log to get a vote.
     pub caught_up: bool,
-    /// Whether its node has been heard from lately: a new member is blank, and so not active, until its first snapshot
-    /// is complete.
+    /// True if the member's node has recently been heard from: a new member is blank, and so not active, until its
+    /// first snapshot is complete.
     pub connected: bool,
-    /// How much it has of a snapshot that is on its way to it...
+    /// Bytes that the member has received of a snapshot in transfer.
     pub snapshot_received_bytes: u64,
-    /// ...which has so many bytes; 0 if none is on its way.
+    /// Size of the snapshot in transfer; 0 if there is none.
     pub snapshot_bytes: u64,
 }
 
@@ -127,34 +129,36 @@ pub(crate) struct Replica {
     applied: u64,
     seen: Seen,
     election_ticks: usize,
-    /// Runs while this replica leads, and keeps state.
+    /// Clock of log time; runs while this replica leads, and keeps state.
     clock: Option<LogClock>,
     /// The stamp of the newest stamped entry in the log; kept while leading.
     last_stamp: LogTime,
-    /// By which version an entry would be applied behind all that are in the log: a raise may stand there that is not
-    /// applied yet. Kept while leading.
+    /// Apply version of an entry appended after all entries in the log: the log may have a raise that is not applied
+    /// yet. Kept while leading.
     log_version: u32,
-    /// Boxed, for a command is big, and passes through many hands.
+    /// Commands to be proposed. Boxed, because a command is big and is moved many times.
     queue: Vec<(Asker, Box<Command>)>,
-    /// Since when what is proposed waits for more.
+    /// Time since which proposals wait for more.
     gathered_from: Moment,
-    /// Who is to lead from the end of this turn on.
+    /// Node to which leadership is handed at the end of this turn.
     hand_on_to: Option<NodeId>,
-    /// How far the followers were told that entries are committed, and since when there is more to tell than that.
+    /// Commit index that the followers were told.
     told_commit: u64,
+    /// Time since which there is a newer commit index to tell.
     untold_since: Moment,
+    /// Value of `told_commit` at `untold_since`.
     untold_behind: u64,
     proposals: Proposals,
     reads: Reads,
     outstanding: VecDeque<Outstanding>,
-    /// What this turn writes.
+    /// Group write of this turn.
     write: GroupWrite,
-    /// The vote as Raft has it, and whether it differs from the one on disk in what need not be durable.
+    /// The vote as Raft has it. Its commit index, which need not be durable, may be newer than on disk.
     vote: Vote,
     /// The newest term that the disk knows of.
     durable_term: u64,
     sending: BTreeMap<NodeId, Sending>,
-    /// When each member last spoke in this group, as one that has its disk.
+    /// Time of each member's last message in this group, sent while it had its disk.
     heard: BTreeMap<NodeId, Moment>,
     pins: BTreeMap<NodeId, Pin>,
     receiving: Option<Receiving>,
@@ -163,34 +167,34 @@ pub(crate) struct Replica {
     saving: bool,
     snapshot_asked: bool,
     snapshot_at: Moment,
-    /// Of how much log the next one waits for.
+    /// Size of the log at which the next snapshot is taken, as this replica's random share of the limit.
     snapshot_part: u64,
-    /// No snapshot is taken before this.
+    /// Earliest time of the next snapshot.
     save_from: Moment,
-    /// Once the write is durable, older snapshots may go.
+    /// Write after which older snapshots may be removed, and the index below which they go.
     remove_after: Option<(WriteNumber, u64)>,
-    /// Snapshots below this index were to go already.
+    /// Index below which removal of the snapshots was already requested.
     removed_below: u64,
     failover: Failover,
     room: Room,
     exchange: Exchange,
     comparison: Comparison,
     removed: bool,
-    /// When a transfer is given up that was made for balance alone.
+    /// Time at which a transfer made for balance alone is given up.
     balanced_until: Moment,
-    /// The apply version is not raised before this.
+    /// Earliest time of the next raise of the apply version.
     raise_from: Moment,
-    /// No lineage is proposed before this.
+    /// Earliest time of the next proposal of a lineage.
     lineage_from: Moment,
-    /// For a planted bug: the highest stamp ever seen, in entries that were truncated too.
+    /// For a planted bug: the highest stamp ever seen, including truncated entries.
     highest_stamp: LogTime,
-    /// For a planted bug: how many entries were there to be applied when this replica started.
+    /// For a planted bug: index of the last entry in the log when this replica started.
     replays_to: u64,
-    /// For a planted bug: how much log time the limit of a turn's step has cut off.
+    /// For a planted bug: log time that the limit of a turn's step has cut off.
     cut_off_us: u64,
 }
 
-/// What was last noticed of Raft, to see what changed.
+/// Last observed state of Raft, to detect changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     term: u64,
@@ -237,11 +241,11 @@ impl Replica {
             check_quorum: true,
             pre_vote: true,
             min_election_tick: election_tick,
-            // A witness waits longer than others, so the range is wider than Raft's usual one.
+            // A witness waits longer than full replicas, so the range is wider than Raft's usual one.
             max_election_tick: 3 * election_tick + 1,
             read_only_option: raft::ReadOnlyOption::Safe,
-            // Never: raft-rs 0.7.0 adds entries to a waiting empty message without comparing indexes, so a follower
-            // can be made to acknowledge entries that it does not have (docs/track-record.md).
+            // Never: raft-rs 0.7.0 adds entries to a waiting empty message without comparing indexes, so a follower can
+            // be made to acknowledge entries that it does not have (docs/track-record.md).
             batch_append: false,
             skip_bcast_commit: true,
             max_uncommitted_size: config.uncommitted_bytes_max,
@@ -369,26 +373,26 @@ impl Replica {
         self.raw.raft.state == StateRole::Leader
     }
 
-    /// Leads, has applied an entry of its own term, and keeps state.
+    /// True if the replica leads, has applied an entry of its own term, and keeps state.
     fn serves(&self) -> bool {
         self.leads() && self.state.is_some() && self.raw.raft.apply_to_current_term()
     }
 
-    /// What the next entry would be stamped with.
+    /// The stamp of the next entry; none on a replica that may not serve clients.
     pub(crate) fn log_time(&self) -> Option<LogTime> {
         let clock = self.clock.as_ref().filter(|_| self.serves())?;
         Some(clock.now().max(self.last_stamp))
     }
 
-    /// Neither log nor snapshot: a member that nothing has reached yet, or one that lost its disk.
+    /// True without log and snapshot: on a member that nothing has reached yet, or that lost its disk.
     pub(crate) fn is_blank(&self) -> bool {
         self.log().snapshot_file().is_none()
     }
 
-    /// Log time moves once a turn, before anything is stamped.
+    /// Advances log time, once per turn and before anything is stamped.
     pub(crate) fn begin_turn(&mut self, turn: &mut Turn) {
         self.give_up_balancing(turn);
-        // Nobody can renew while nothing can be written: such an outage must not eat leases either.
+        // No client can renew while nothing can be written: such an outage must not consume leases either.
         let step_max_ms = if self.lacks_room(turn) { 0 } else { turn.config.log_time_step_max_ms };
         let Some(clock) = &mut self.clock else { return };
         if turn.planted.is(Bug::ClampCaughtUp) {
@@ -397,7 +401,7 @@ impl Replica {
         clock.advance(turn.now, step_max_ms);
     }
 
-    /// One heartbeat interval has passed.
+    /// Handles one heartbeat interval.
     pub(crate) fn tick(&mut self, turn: &mut Turn) {
         if self.removed || !turn.takes_part {
             return;
@@ -408,7 +412,7 @@ impl Replica {
         }
     }
 
-    /// A message of Raft from a peer.
+    /// Handles a message of Raft from a peer.
     pub(crate) fn step(&mut self, from: NodeId, from_blank: bool, mut message: Message, turn: &mut Turn) {
         if self.removed || !self.may_step(&message, turn) {
             return;
@@ -420,19 +424,19 @@ impl Replica {
             self.heard.insert(from, turn.now);
         }
         if self.is_blank() {
-            // To a leader that remembers what this node once had it would otherwise be a broken promise, and Raft
-            // stops the process; the answer, marked as blank, lets the leader say what is wrong.
+            // A leader that remembers this node's lost log may send a commit index past the end of the log, on which
+            // Raft would stop the process; the answer, marked as blank, lets the leader report the problem.
             message.commit = message.commit.min(self.raw.raft.raft_log.last_index());
         }
-        // Raft refuses answers of nodes that it does not know, and says so; there is nothing to do about it.
+        // Raft refuses responses of unknown nodes with an error that needs no handling.
         let _ = self.raw.step(message);
         self.observe(turn);
     }
 
     fn may_step(&self, message: &Message, turn: &Turn) -> bool {
         let kind = message.get_msg_type();
-        // A replica without anything has forgotten whom it voted for, if it ever voted. It listens until the leader
-        // has brought it a snapshot.
+        // A blank replica has forgotten its vote, if it ever voted. It only accepts messages of a leader until the
+        // leader has sent it a snapshot.
         let listens = matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat);
         if self.is_blank() && !listens && !turn.planted.is(Bug::BlankVotes) {
             return false;
@@ -443,8 +447,8 @@ impl Replica {
         !(turn.disk_full && self.asks_for_room(message))
     }
 
-    /// A voter can't be blank: it got its vote when it had caught up. One that is has lost its disk, and with it its
-    /// promises; it may come back as a new member only.
+    /// Decides whether to accept a message of a blank member. A voter can't be blank, because it got its vote when it
+    /// had caught up. A blank voter has lost its disk, and with it its promises; it may come back only as a new member.
     fn accepts_blank(&mut self, from: NodeId, turn: &mut Turn) -> bool {
         if turn.planted.is(Bug::BlankVotes) {
             return true;
@@ -454,7 +458,7 @@ impl Replica {
         }
         if self.members.is_voter(from) && !turn.planted.is(Bug::BlankVoterServed) {
             turn.send(from, &Part::DiskLost { group: self.group });
-            // What it sent before its first snapshot may come late; then it has spoken otherwise meanwhile.
+            // Messages that the voter sent before its first snapshot may arrive late; by then it is active.
             if !self.is_active(from, turn) {
                 turn.event(HostEvent::BlankVoterRefused { group: self.group, node: from });
             }
@@ -472,20 +476,20 @@ impl Replica {
         true
     }
 
-    /// Whether the member has spoken in this group lately, and has its disk.
+    /// True if the member has recently sent a message in this group, and has its disk.
     fn is_active(&self, node: NodeId, turn: &Turn) -> bool {
         let limit_ms = turn.config.election_timeout_ms;
         node == self.node || self.heard.get(&node).is_some_and(|at| turn.now < at.after_ms(limit_ms))
     }
 
-    /// Before it campaigns, Raft looks through the entries behind what it knows to be applied. While a snapshot that
-    /// was installed is not durable, they are gone already.
+    /// True if Raft may campaign. Before a campaign, Raft reads the entries after its applied index. While an installed
+    /// snapshot is not durable, those entries are already gone.
     fn may_campaign(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         log.applied + 1 >= log.first_index()
     }
 
-    /// Sees what the last call into Raft changed. Called after each, so that nothing is missed in between.
+    /// Handles what the last call into Raft changed. Called after each call, so that no change in between is missed.
     fn observe(&mut self, turn: &mut Turn) {
         let raft = &self.raw.raft;
         let now = Seen { term: raft.term, role: raft.state, leader: NodeId::new(raft.leader_id) };
@@ -521,7 +525,7 @@ impl Replica {
         let ticks = self.raw.raft.election_timeout() as u64;
         let (low, high) = match self.kind {
             ReplicaKind::Full => (ticks, 2 * ticks),
-            // It must be electable, for it may have the longest log, but others are better leaders.
+            // A witness must be electable, because it may have the longest log, but full replicas are better leaders.
             ReplicaKind::Witness => (2 * ticks, 3 * ticks),
         };
         let drawn = turn.randomness.between(low, high);
@@ -529,7 +533,7 @@ impl Replica {
         self.raw.raft.set_randomized_election_timeout(self.election_ticks);
     }
 
-    /// The disk has all writes up to `number`.
+    /// Releases the messages that waited for the writes up to `number`, which are durable now.
     pub(crate) fn persisted(&mut self, number: WriteNumber, turn: &mut Turn) {
         while self.outstanding.front().is_some_and(|outstanding| outstanding.write <= number) {
             let done = self.outstanding.pop_front().expect("looked at above");
@@ -546,7 +550,7 @@ impl Replica {
         }
     }
 
-    /// Tells Raft how far the state is. An installed snapshot counts once it is on disk.
+    /// Tells Raft the applied index. An installed snapshot counts once it is on disk.
     fn tell_applied(&mut self) {
         let log = &self.raw.raft.raft_log;
         if self.applied > log.applied && self.applied <= log.persisted.min(log.committed) {
@@ -554,10 +558,10 @@ impl Replica {
         }
     }
 
-    /// The end of the turn: everything that Raft has to say and do.
+    /// Ends the turn: handles everything that Raft has to send and do.
     pub(crate) fn end_turn(&mut self, turn: &mut Turn) -> Option<GroupWrite> {
         if self.has_more_on_its_way() && !self.queue.is_empty() {
-            // What is committed by now is on its way no more.
+            // Entries that are committed by now are no longer in flight.
             self.drain(turn);
         }
         if !self.removed {
@@ -580,7 +584,7 @@ impl Replica {
             return None;
         }
         let mut write = write;
-        // The commit index need not be durable, so it costs no write of its own, but it goes along.
+        // The commit index need not be durable, so it costs no write of its own, but it is added to every write.
         write.vote = Some(self.vote);
         if turn.planted.is(Bug::VoteNotPersisted) {
             write.vote = Some(Vote { voted_for: None, ..self.vote });
@@ -628,14 +632,14 @@ impl Replica {
         }
     }
 
-    /// A group's only voter leads the moment it campaigns, before its disk knows the term. Raft lets it speak to
-    /// learners at once; but after a crash it would lead in the same term again, and give them other entries under
-    /// the same index and term.
+    /// True if a leader's messages must wait because the disk does not know its term yet. A group's only voter leads
+    /// the moment it campaigns, before its disk knows the term. Raft lets it send to learners at once; but after a
+    /// crash it would lead in the same term again, and send them other entries under the same index and term.
     fn speaks_for_lost_term(&self, turn: &Turn) -> bool {
         self.vote.term > self.durable_term && !turn.planted.is(Bug::LeadsInLostTerm)
     }
 
-    /// Lets a round's messages go when the disk has what they say.
+    /// Holds a round's messages until the disk has what they promise.
     fn hold(&mut self, ready: u64, must_sync: bool, messages: Vec<Message>, turn: &mut Turn) {
         let eager = turn.planted.is(Bug::AckBeforeFsync)
             || (turn.planted.is(Bug::WitnessWithoutLog) && self.kind == ReplicaKind::Witness);
@@ -658,7 +662,7 @@ impl Replica {
             self.send(message, turn);
         }
         let mut parts: Vec<_> = messages.into_iter().filter_map(|message| self.part(message, turn)).collect();
-        // Behind a disk that hangs they would pile up; one that is dropped is one that was lost.
+        // Messages would pile up while a disk hangs; a dropped message is like a lost one.
         let held: usize = self.outstanding.iter().map(|outstanding| outstanding.parts.len()).sum();
         parts.truncate(PARTS_HELD_MAX.saturating_sub(held));
         let term = self.vote.term;
@@ -693,7 +697,7 @@ impl Replica {
         }
     }
 
-    /// A message as a part of a frame. A snapshot becomes a transfer instead.
+    /// Converts a message to a part of a frame. A snapshot becomes a transfer instead.
     fn part(&mut self, message: Message, turn: &mut Turn) -> Option<(NodeId, Part)> {
         let to = NodeId::new(message.to)?;
         if message.get_msg_type() == MessageType::MsgSnapshot {
@@ -712,7 +716,7 @@ impl Replica {
         sendable.then(|| (to, Part::Raft { group: self.group, blank: self.is_blank(), message }))
     }
 
-    /// Asks for a linearizable read.
+    /// Requests a linearizable read.
     pub(crate) fn read(&mut self, read: ReadId, turn: &mut Turn) {
         let group = self.group;
         let error = if self.state.is_none() || self.removed {
@@ -758,7 +762,7 @@ impl Replica {
         }
     }
 
-    /// When this replica needs a turn at the latest, beside Raft's ticks.
+    /// The latest time at which this replica needs a turn, apart from Raft's ticks.
     pub(crate) fn next_turn(&self, turn: &Turn) -> Moment {
         if self.removed {
             return Moment::NEVER;
@@ -772,7 +776,7 @@ impl Replica {
         read.min(self.next_stamp(turn)).min(self.failover.next_turn()).min(told)
     }
 
-    /// Says that nothing can be proposed here.
+    /// The error for proposals to a replica that does not lead.
     fn not_leader(&self) -> ProposeError {
         let leader = self.seen.leader.filter(|&leader| leader != self.node);
         ProposeError::NotLeader { group: self.group, leader }

@@ -1,13 +1,13 @@
 //! Makes the data directory of one node of a new cluster from a backup.
 //!
-//! Every node of the new cluster is made so, each from its own copy of the backup. What they must agree on, to the
-//! byte, is the state that each group begins with. So the new cluster's id is a hash of just that: its name, its
-//! members, and the first state of every group. Nodes that were restored from different backups, above different tokens
-//! or with different graces are of different clusters and refuse each other, before either of them has a vote.
+//! Every node of the new cluster is made like this, each from its own copy of the backup. The nodes must agree, to the
+//! byte, on the initial state of each group. So the new cluster's id is a hash of exactly that: its name, its members,
+//! and the initial state of every group. Nodes that were restored from different backups, above different tokens or
+//! with different graces are of different clusters and refuse each other, before either of them has a vote.
 //!
-//! The directory is founded as by a bootstrap (`data_dir`): complete or not there, with a disk id of its own, and the
-//! node takes part only once all other first members have met that disk. Not here: what a state becomes by it
-//! (`State::resume` in `tollgate-core`), reading clocks and flags (`tollgate snapshot restore`).
+//! The directory is founded as by a bootstrap (`data_dir`): complete or missing, with a disk id of its own, and the
+//! node takes part only once all other first members have recorded that disk. Not here: the change of a state by a
+//! restore (`State::resume` in `tollgate-core`), reading clocks and flags (`tollgate snapshot restore`).
 
 use crate::backup::{BackupError, BackupGroup, BackupHead, BackupReader};
 use crate::data_dir::{DataDir, DataDirError};
@@ -23,25 +23,27 @@ use tollgate_core::{ResumeError, State, Writer};
 use tollgate_types::{ClusterId, DiskId, DurationMs, Lineage, NodeId, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// What every restore adds to the highest revision in a backup: more than a group grants in an hour, for what the old
-/// cluster did in the seconds that its clock and this one may be apart.
+/// Added by every restore to the highest revision in a backup: more than a group grants in an hour, to cover the old
+/// cluster's work in the seconds by which its clock and this one may differ.
 const RAISE: u64 = 1 << 32;
 
-/// And for every second that the backup is old: more changes than a group makes in one.
+/// Added for every second of the backup's age: more changes than a group makes in one second.
 const RAISE_PER_SECOND: u64 = 1 << 20;
 
-/// A backup this old, or a clock this wrong, would cost a good part of all tokens that there are.
+/// The greatest plausible age of a backup. An older backup, or a clock that is wrong by so much, would consume a good
+/// part of all tokens.
 const AGE_MAX: Duration = Duration::from_hours(10 * 366 * 24);
 
-/// Why no data directory was made. What is left of one is no data directory, and is replaced when it is tried again.
+/// Reasons for which no data directory was made. The remains of an attempt are no data directory, and are replaced by
+/// the next attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The backup can't be used.
     #[error("{path}: {source}")]
     Backup {
-        /// Its file.
+        /// Path of the backup.
         path: String,
-        /// What is wrong with it.
+        /// Reason why it can't be used.
         source: BackupError,
     },
     /// The new cluster would be mistaken for the old one.
@@ -53,56 +55,56 @@ pub enum RestoreError {
         /// The name.
         name: String,
     },
-    /// The clock that took the backup and this one disagree.
+    /// The clock of the machine that made the backup and this machine's clock disagree.
     #[error(
         "the backup is from {seconds} seconds in the future: the clock of this machine or of the one that saved it is \
          wrong; correct it, or give the highest token that may have been handed out with --above-token"
     )]
     FromTheFuture {
-        /// How far.
+        /// Difference of the clocks, in seconds.
         seconds: u64,
     },
-    /// Likewise.
+    /// The backup is implausibly old.
     #[error(
         "the backup is {days} days old, which can't be right: correct the clock of this machine, or give the highest \
          token that may have been handed out with --above-token"
     )]
     TooOld {
-        /// How old.
+        /// Age of the backup, in days.
         days: u64,
     },
-    /// The states can't go on from there.
+    /// The states can't continue above the requested token.
     #[error("{0}")]
     Resume(#[from] ResumeError),
     /// The backup was replaced while it was read.
     #[error("{path} changed while it was read: try again")]
     Changed {
-        /// Its file.
+        /// Path of the backup.
         path: String,
     },
     /// The directory can't be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// It could not be written.
+    /// The data could not be written.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
-/// What a backup contains; every byte of it was checked, and every state built.
+/// Contents of a backup; every byte of it was checked, and every state built.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// What it says of itself.
+    /// Head of the backup.
     pub head: BackupHead,
-    /// Its groups.
+    /// Groups in the backup.
     pub groups: Vec<GroupSummary>,
 }
 
-/// A group in a backup, and how much is in its state.
+/// A group in a backup, and the size of its state.
 #[derive(Debug, Clone)]
 pub struct GroupSummary {
-    /// What the manifest says.
+    /// The group's line in the manifest.
     pub group: BackupGroup,
-    /// Locks that were held, awaited or closed.
+    /// Locks that were held, waited for or closed by a lock-delay.
     pub locks: u64,
     /// Leases, stubs included.
     pub leases: u64,
@@ -110,7 +112,7 @@ pub struct GroupSummary {
     pub registers: u64,
     /// The longest time to live that a lease has, or may be granted.
     pub ttl_longest: DurationMs,
-    /// The history of grants that it belongs to; none in a state of apply version 1.
+    /// The history of grants that the state belongs to; none in a state of apply version 1.
     pub lineage: Option<Lineage>,
 }
 
@@ -120,21 +122,21 @@ impl Summary {
         self.groups.iter().map(|summary| summary.group.revision).max().unwrap_or_default()
     }
 
-    /// The history of grants that the cluster goes on, and that one restored from this will; none in the backup of a
-    /// cluster that knew none: then the restored one draws its own.
+    /// The history of grants that a cluster restored from this backup continues; none in the backup of a cluster
+    /// without one: then the restored cluster draws its own.
     pub fn lineage(&self) -> Option<Lineage> {
         self.groups.iter().find_map(|summary| summary.lineage)
     }
 
-    /// For how long a holder from after the backup may still believe: the longest time to live in any group.
+    /// Time for which a holder from after the backup may still rely on its lock: the longest time to live in any group.
     pub fn grace(&self) -> DurationMs {
         self.groups.iter().map(|summary| summary.ttl_longest).max().unwrap_or_default()
     }
 
     /// A token that the old cluster can't have reached by now, by the wall clock of this machine.
     ///
-    /// One for all groups, above what any of them can have reached: so it holds for a name that moved from one group to
-    /// another since, and is one number to repeat on the other nodes.
+    /// The token is the same for all groups, above what any of them can have reached: so it also holds for a name that
+    /// has moved to another group since, and is a single number to repeat on the other nodes.
     pub fn above_token(&self, now_unix_ms: u64) -> Result<u64, RestoreError> {
         let Some(age_ms) = now_unix_ms.checked_sub(self.head.taken_unix_ms) else {
             let seconds = (self.head.taken_unix_ms - now_unix_ms).div_ceil(1_000);
@@ -148,7 +150,7 @@ impl Summary {
     }
 }
 
-/// Reads a whole backup and says what is in it.
+/// Reads and checks a whole backup, and summarizes it.
 pub fn inspect(path: &Path) -> Result<Summary, RestoreError> {
     let mut groups = Vec::new();
     let head = read(path, |group, state| {
@@ -165,22 +167,22 @@ pub fn inspect(path: &Path) -> Result<Summary, RestoreError> {
     Ok(Summary { head, groups })
 }
 
-/// What is to be made of a backup. On every node of the new cluster the same, but for `node` and `data_dir`.
+/// Parameters of a restore. They are the same on every node of the new cluster, except for `node` and `data_dir`.
 #[derive(Debug, Clone)]
 pub struct Restoration {
     /// The backup.
     pub file: PathBuf,
     /// The new cluster's name.
     pub cluster_name: String,
-    /// Its first members.
+    /// First members of the new cluster.
     pub members: Members,
-    /// Every token of the new cluster is above this one.
+    /// Lower bound: every token of the new cluster is above this one.
     pub above_token: u64,
-    /// For how long no lock is granted, once somebody leads.
+    /// Time during which no lock is granted, once there is a leader.
     pub grace: DurationMs,
     /// This node.
     pub node: NodeId,
-    /// Where its data shall be.
+    /// Path of the data directory to make.
     pub data_dir: PathBuf,
 }
 
@@ -203,12 +205,12 @@ impl Restoration {
         Ok(cluster)
     }
 
-    /// The new cluster's id, found by going through the whole backup.
+    /// Computes the new cluster's id, by reading the whole backup.
     pub fn cluster_id(&self) -> Result<ClusterId, RestoreError> {
         self.each_state(|_, _| Ok(()))
     }
 
-    /// Goes through the states that the groups begin with. Returns the cluster id that follows from them.
+    /// Visits the initial states of the groups. Returns the cluster id that is derived from them.
     fn each_state(
         &self,
         mut each: impl FnMut(&BackupGroup, &State) -> Result<(), RestoreError>,
@@ -223,7 +225,7 @@ impl Restoration {
             writer.bytes(&state.snapshot().hash().to_le_bytes());
             each(&group, &state)
         })?;
-        // Disks don't know the name of their cluster, but mostly its id follows from it.
+        // Disks don't know the name of their cluster, but its id is usually derived from the name.
         if head.cluster_name == self.cluster_name || head.cluster == ClusterId::of_name(&self.cluster_name) {
             return Err(RestoreError::SameName { name: self.cluster_name.clone() });
         }
@@ -233,7 +235,7 @@ impl Restoration {
     }
 }
 
-/// Hands every group of a backup to `each`, with its state, one at a time. The last of the file is checked at the end.
+/// Passes every group of a backup to `each`, with its state, one at a time. The end of the file is checked last.
 fn read(
     path: &Path,
     mut each: impl FnMut(BackupGroup, State) -> Result<(), RestoreError>,

@@ -1,19 +1,21 @@
 //! Makes a backup from the data directories of stopped nodes, for a cluster that has lost its quorum for good.
 //!
-//! Each group's state is that of the newest snapshot and log among the directories (`survey`), the log applied to its
-//! end: also what is not known to be committed. An entry that was acknowledged is on the disks of a majority; if the
-//! others are lost, nobody can tell the entries that they had from those that they had not. To apply one that was never
-//! committed makes something true of which its caller was told that nobody knows; to leave out one that was committed
-//! breaks P4. Witnesses count like full nodes: they load no snapshot, but their disks have those that the leader sent.
+//! Each group's state is made from the newest snapshot and log among the directories (`survey`). The log is applied to
+//! its end, including entries that are not known to be committed. An entry that was acknowledged is on the disks of a
+//! majority; if the other disks are lost, the entries that they had can't be told from those that they did not have. To
+//! apply an entry that was never committed carries out a request whose caller was told that the outcome is unknown; to
+//! leave out an entry that was committed breaks P4. Witnesses count like full nodes: they load no snapshot, but their
+//! disks have the snapshots that the leader sent.
 //!
-//! P15: a directory of which any byte is not what was written is refused as a whole, with its path; whoever gave it can
-//! leave it out. P2: the backup says up to when all of it is known to be current, and a restore counts the tokens that
-//! may have been handed out from then on. That is the least of its groups, and of each the wall time of the leader
-//! that made its last entry. Where no entry has one, it is the time at which the snapshot file was written, and not
-//! that of the log's files: these are written to by all groups, and by votes, when this group may long have gone on
-//! without this node.
+//! P15: a directory in which any byte differs from what was written is refused as a whole, with its path; the operator
+//! can leave it out. P2: the backup says up to which time all of it is known to be current, and a restore accounts for
+//! the tokens that may have been handed out from then on. That time is the earliest of its groups, and for each group
+//! the wall time of the leader that made its last entry. If no entry has a wall time, it is the time at which the
+//! snapshot file was written, and not the time of the log's files: those are written by all groups, and by votes, while
+//! this group may long have continued without this node.
 //!
-//! Not here: the file (`backup`), a new cluster of it (`restore`), flags and signals (`tollgate snapshot save`).
+//! Not here: the file (`backup`), the new cluster made from it (`restore`), flags and signals
+//! (`tollgate snapshot save`).
 
 mod directory;
 mod survey;
@@ -29,27 +31,27 @@ use survey::{Clash, Survey, commands, newest};
 use tollgate_core::State;
 use tollgate_types::{ClusterId, GroupId, NodeId};
 
-/// Most directories that are taken at a time.
+/// The most directories that one backup is made from.
 const DIRECTORIES_MAX: usize = crate::backup::DISKS_MAX;
 
-/// Why no backup was made. No directory was changed.
+/// Reasons for which no backup was made. No directory was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SalvageError {
-    /// Its node runs.
+    /// The directory's node is running.
     #[error("{path} is used by a node that runs: stop it, and all nodes of its cluster, and try again")]
     InUse {
         /// The directory.
         path: String,
     },
-    /// It has nothing to save.
+    /// The directory has no data of a cluster.
     #[error("{path} has no data of a cluster ({why}): check the path, or leave it out")]
     NoData {
         /// The directory.
         path: String,
-        /// What it has instead.
+        /// Description of its actual contents.
         why: String,
     },
-    /// Bytes in it are not those that were written.
+    /// The directory has bytes that differ from those that were written.
     #[error(
         "{path} is corrupt ({file}: {what}): nothing of it is used; give an intact copy of it, or leave it out and go \
          on with the others"
@@ -57,54 +59,54 @@ pub enum SalvageError {
     Corrupt {
         /// The directory.
         path: String,
-        /// The file in it.
+        /// The damaged file.
         file: String,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
-    /// A newer binary wrote it.
+    /// A newer binary wrote the directory.
     #[error("{path} is of a newer version ({what}): use the binary that wrote it, or a newer one")]
     TooNew {
         /// The directory.
         path: String,
-        /// What is newer.
+        /// Description of the newer part.
         what: String,
     },
-    /// Of another cluster.
+    /// The directory belongs to another cluster.
     #[error("{path} belongs to cluster {found}, and {first} to cluster {expected}: leave one of them out")]
     OtherCluster {
         /// The directory.
         path: String,
-        /// Whose it is.
+        /// Cluster that the directory belongs to.
         found: ClusterId,
-        /// The one that was given first.
+        /// The directory that was given first.
         first: String,
-        /// Whose that one is.
+        /// Cluster that the first directory belongs to.
         expected: ClusterId,
     },
-    /// Only one of them can be what the node had last.
+    /// Two directories are of the same node: only one of them can be the node's latest.
     #[error("{path} and {first} are both of node {node}: leave one out, the older one")]
     SameNode {
         /// The directory.
         path: String,
-        /// The one that was given first.
+        /// The directory that was given first.
         first: String,
         /// The node.
         node: NodeId,
     },
-    /// The cluster has had two histories.
+    /// The directories contradict each other: the cluster has had two histories.
     #[error(
         "{path} and {other} know different entries {index} of group {group} to be committed, which can't be in one \
          cluster: was it founded twice, or a disk rolled back? Leave out the one that you trust less"
     )]
     TwoHistories {
-        /// A directory.
+        /// One directory.
         path: String,
-        /// Another.
+        /// The other directory.
         other: String,
         /// The group.
         group: GroupId,
-        /// The place in its log.
+        /// Index of the entry in the group's log.
         index: u64,
     },
     /// The directories do not have all groups.
@@ -113,21 +115,21 @@ pub enum SalvageError {
         /// A group that is missing.
         group: GroupId,
     },
-    /// Too many.
+    /// Too many directories were given.
     #[error("more than {DIRECTORIES_MAX} directories were given: leave some out")]
     TooMany,
-    /// No room for copies of the logs.
+    /// There is no room for copies of the logs.
     #[error("no room for a copy of the log in {path}: save to a disk with more room")]
     NoRoom {
         /// The directory of the copies.
         path: String,
     },
-    /// The file system said no.
+    /// An error of the file system.
     #[error("{path}: {source}")]
     Io {
         /// The file or directory.
         path: String,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
     /// The backup could not be written.
@@ -135,7 +137,7 @@ pub enum SalvageError {
     Write(io::Error),
 }
 
-/// The directories that are left of a cluster, one after the other; then a [`Plan`].
+/// The directories that are left of a cluster, added one after the other and then turned into a [`Plan`].
 #[derive(Debug)]
 pub struct Salvage {
     copies: PathBuf,
@@ -144,26 +146,26 @@ pub struct Salvage {
     planted: Planted,
 }
 
-/// What of which directory is saved.
+/// The choice of the directory that each group is taken from.
 #[derive(Debug)]
 pub struct Plan {
     directories: Vec<Directory>,
-    /// In order.
+    /// Chosen groups, in order of their ids.
     groups: Vec<Chosen>,
 }
 
 #[derive(Debug)]
 struct Chosen {
     group: GroupId,
-    /// Place of its directory.
+    /// Index of the group's directory.
     from: usize,
-    /// The last entry.
+    /// Index of the last entry to apply.
     index: u64,
     origin: GroupOrigin,
 }
 
 impl Salvage {
-    /// Begins with no directory. Logs are copied into `copies`, an empty directory that stays until the end.
+    /// Begins without directories. Logs are copied into `copies`, an empty directory that must exist until the end.
     pub fn new(copies: &Path, config: EngineConfig) -> Salvage {
         let (copies, planted) = (copies.to_path_buf(), Planted::default());
         Salvage { copies, config, directories: Vec::new(), planted }
@@ -199,7 +201,7 @@ impl Salvage {
         Ok(())
     }
 
-    /// Decides what is taken from where.
+    /// Chooses the directory and the last entry of each group.
     ///
     /// Panics if no directory was added.
     pub fn plan(self) -> Result<Plan, SalvageError> {
@@ -254,7 +256,7 @@ impl Salvage {
 }
 
 impl Plan {
-    /// Writes the backup, and gives back where it was written to. `version` is that of this binary.
+    /// Writes the backup, and returns the output. `version` is the version of this binary.
     pub fn write<W: Write>(&self, out: W, version: &str) -> Result<W, SalvageError> {
         let mut writer = BackupWriter::new(out, &self.head(version)).map_err(SalvageError::Write)?;
         for chosen in &self.groups {
@@ -282,7 +284,7 @@ impl Plan {
         }
     }
 
-    /// The state of a group after the last entry that is taken.
+    /// The state of a group after the last chosen entry.
     fn state(&self, chosen: &Chosen) -> Result<State, SalvageError> {
         let (group, directory) = (chosen.group, &self.directories[chosen.from]);
         let loaded = directory.engine.load_state(group);
@@ -296,7 +298,7 @@ impl Plan {
         Ok(*state)
     }
 
-    /// Whether all groups of the cluster are there: every state has the map of them.
+    /// Checks that all groups of the cluster are there: every state has the group map.
     fn check_groups(&self, state: &State) -> Result<(), SalvageError> {
         let missing = |group: &GroupId| self.groups.iter().all(|chosen| chosen.group != *group);
         match state.map().groups().into_iter().find(missing) {

@@ -1,13 +1,13 @@
-//! A snapshot as a file: what it contains, and the state's bytes in blocks that are each checked.
+//! The format of a snapshot file: a header, and the state's bytes in blocks that are checked one by one.
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 0..49152 | header: magic, version, length, [`SnapshotMeta`], size and checksum of the state, CRC-32, zeros |
 //! | then | blocks: up to 65,536 bytes of state, then the CRC-32 of the block's number and bytes |
 //!
-//! Every byte is under some checksum, so a damaged piece is noticed when it is read, not only when all is loaded. The
-//! header is written last: a file that was cut off has none. A transfer carries the state's bytes only; the receiver
-//! makes its own header and blocks from the [`SnapshotFile`] that came with it.
+//! Every byte is under some checksum, so a damaged piece is noticed when it is read, and not only when all is loaded.
+//! The header is written last: a file that was cut off has none. A transfer sends the state's bytes only; the receiver
+//! makes its own header and blocks from the [`SnapshotFile`] that comes with them.
 //!
 //! Pure functions over `Read`, `Write` and `Seek`, so that a simulated disk has the same bytes. Not here: names of
 //! files, fsync and rename (`engine`), the state's own format (`tollgate-core`).
@@ -17,10 +17,10 @@ use crate::storage::{SnapshotFile, SnapshotMeta};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use tollgate_core::{DecodeError, Reader, Snapshot, SnapshotError, SnapshotReader, State, Writer};
 
-/// The format that this binary writes, and the only one that it reads.
+/// The format that this binary writes, and the only format that it reads.
 pub const SNAPSHOT_FILE_VERSION: u8 = 2;
-/// Length of the header. Fixed, so that blocks can be written before their header is known; mostly zeros, unless there
-/// are many members with long names.
+/// Length of the header. The length is fixed so that blocks can be written before their header is known; the header is
+/// mostly zeros, unless there are many members with long names.
 pub const HEADER_BYTES: usize = 48 * 1024;
 /// Bytes of state in a block.
 pub const BLOCK_BYTES: usize = 64 * 1024;
@@ -28,35 +28,35 @@ pub const BLOCK_BYTES: usize = 64 * 1024;
 const MAGIC: [u8; 8] = *b"TGSNFILE";
 const BODY_AT: usize = MAGIC.len() + 1 + 2;
 const CRC_BYTES: usize = 4;
-/// Index, term, size and checksum.
+/// The most bytes of index, term, size and checksum.
 const NUMBERS_BYTES_MAX: usize = 4 * 10;
 const _: () = assert!(BODY_AT + Members::BYTES_MAX + NUMBERS_BYTES_MAX + CRC_BYTES <= HEADER_BYTES);
-/// What [`Snapshot::chunks`] is asked for at a time.
+/// Size of the chunks requested from [`Snapshot::chunks`].
 const CHUNK_BYTES: usize = BLOCK_BYTES;
 
-/// Why bytes are not a snapshot file.
+/// Reasons for which a snapshot file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotFileError {
-    /// They could not be read.
+    /// The file could not be read.
     #[error("it can't be read: {0}")]
     Io(#[from] io::Error),
-    /// They are not those that were written.
+    /// The bytes differ from those that were written.
     #[error("{0}")]
     Damaged(String),
-    /// A newer binary wrote them.
+    /// A newer binary wrote the file.
     #[error("it has format {found}, this binary knows up to {supported}")]
     TooNew {
-        /// Its format.
+        /// Format of the file.
         found: u8,
-        /// The newest known one.
+        /// The newest format that this binary knows.
         supported: u8,
     },
-    /// Only a newer binary may go on from the state in them.
+    /// The state in the file needs a newer binary.
     #[error("its state has apply version {found}, this binary knows up to {known}")]
     ApplyVersion {
-        /// The state's.
+        /// Apply version of the state.
         found: u32,
-        /// The newest known one.
+        /// The newest apply version that this binary knows.
         known: u32,
     },
 }
@@ -65,14 +65,14 @@ fn damaged(what: impl Into<String>) -> SnapshotFileError {
     SnapshotFileError::Damaged(what.into())
 }
 
-/// A whole snapshot file, in memory.
+/// Encodes a whole snapshot file in memory.
 pub fn encode(meta: &SnapshotMeta, snapshot: &Snapshot) -> (SnapshotFile, Vec<u8>) {
     let memory = Cursor::new(Vec::new());
     let (file, memory) = write(memory, meta, snapshot).expect("writing to memory can't fail");
     (file, memory.into_inner())
 }
 
-/// Writes a snapshot file, piece by piece as the snapshot gives them out.
+/// Writes a snapshot file, chunk by chunk as the snapshot produces them.
 pub fn write<W: Write + Seek>(
     inner: W,
     meta: &SnapshotMeta,
@@ -95,7 +95,7 @@ pub fn load<R: Read + Seek>(inner: R) -> Result<(SnapshotFile, State), SnapshotF
     SnapshotFileReader::open(inner)?.load()
 }
 
-/// Makes a snapshot file from the state's bytes, however they come.
+/// Makes a snapshot file from the state's bytes, in pieces of any size.
 #[derive(Debug)]
 pub struct SnapshotFileWriter<W> {
     inner: W,
@@ -106,7 +106,7 @@ pub struct SnapshotFileWriter<W> {
 }
 
 impl<W: Write + Seek> SnapshotFileWriter<W> {
-    /// Begins a file. Until [`SnapshotFileWriter::finish`] it has no header, and nobody can take it for complete.
+    /// Begins a file. Until [`SnapshotFileWriter::finish`] the file has no header, so it can't be taken for complete.
     pub fn new(mut inner: W) -> io::Result<SnapshotFileWriter<W>> {
         inner.write_all(&vec![0; HEADER_BYTES])?;
         let checksum = crc32fast::Hasher::new();
@@ -137,7 +137,7 @@ impl<W: Write + Seek> SnapshotFileWriter<W> {
         Ok(())
     }
 
-    /// How many bytes of state it has so far.
+    /// Number of bytes of state so far.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -147,7 +147,7 @@ impl<W: Write + Seek> SnapshotFileWriter<W> {
         self.checksum.clone().finalize()
     }
 
-    /// Writes what is left, and the header. Not yet durable.
+    /// Writes the last block, and the header. The file is not yet durable.
     pub fn finish(mut self, meta: SnapshotMeta) -> io::Result<(SnapshotFile, W)> {
         if !self.block.is_empty() {
             self.close_block()?;
@@ -160,7 +160,7 @@ impl<W: Write + Seek> SnapshotFileWriter<W> {
     }
 }
 
-/// Reads a snapshot file, and believes nothing that a checksum does not confirm.
+/// Reads a snapshot file, and checks all of it against checksums.
 #[derive(Debug)]
 pub struct SnapshotFileReader<R> {
     inner: R,
@@ -181,12 +181,12 @@ impl<R: Read + Seek> SnapshotFileReader<R> {
         Ok(SnapshotFileReader { inner, file })
     }
 
-    /// What the header says.
+    /// The description of the snapshot in the header.
     pub fn file(&self) -> &SnapshotFile {
         &self.file
     }
 
-    /// A piece of the state's bytes, checked. Shorter than asked for at the end only.
+    /// A checked piece of the state's bytes. Shorter than `length` at the end only.
     pub fn read_at(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, SnapshotFileError> {
         if offset > self.file.size {
             return Err(damaged(format!("it has no byte {offset}: its state has {}", self.file.size)));
@@ -205,13 +205,13 @@ impl<R: Read + Seek> SnapshotFileReader<R> {
         Ok(piece)
     }
 
-    /// Checks everything.
+    /// Checks the whole file.
     pub fn verify(mut self) -> Result<SnapshotFile, SnapshotFileError> {
         self.each_block(|_| Ok(()))?;
         Ok(self.file)
     }
 
-    /// Checks everything and builds the state.
+    /// Checks the whole file and builds the state.
     pub fn load(mut self) -> Result<(SnapshotFile, State), SnapshotFileError> {
         let mut reader = SnapshotReader::new();
         self.each_block(|bytes| reader.push(bytes).map_err(bad_state))?;
@@ -235,7 +235,7 @@ impl<R: Read + Seek> SnapshotFileReader<R> {
         Ok(())
     }
 
-    /// The bytes of one block, which exists.
+    /// The checked bytes of one block, which must exist.
     fn block(&mut self, number: u64) -> Result<Vec<u8>, SnapshotFileError> {
         let left = self.file.size - number * BLOCK_BYTES as u64;
         let at = HEADER_BYTES as u64 + number * (BLOCK_BYTES + CRC_BYTES) as u64;
@@ -250,7 +250,7 @@ impl<R: Read + Seek> SnapshotFileReader<R> {
     }
 }
 
-/// The end of the file is damage; anything else that goes wrong is the disk's.
+/// Reads exactly `bytes`. An early end of the file is damage; any other error is the disk's.
 fn read_exact(inner: &mut impl Read, bytes: &mut [u8], what: &str) -> Result<(), SnapshotFileError> {
     inner.read_exact(bytes).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => damaged(format!("it ends inside {what}")),
@@ -268,7 +268,7 @@ fn bad_state(error: SnapshotError) -> SnapshotFileError {
     }
 }
 
-/// A block in another's place is as wrong as one with other bytes.
+/// CRC-32 of a block's number and bytes: a block in the wrong place is as wrong as one with wrong bytes.
 fn block_crc(number: u64, bytes: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&number.to_le_bytes());
@@ -280,7 +280,7 @@ fn blocks(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES as u64)
 }
 
-/// The length of a file for that much state. A size that no file can have comes out as a length that none has.
+/// The length of a file with `size` bytes of state. For an impossible size, the result is a length that no file has.
 fn file_bytes(size: u64) -> u64 {
     size.saturating_add(blocks(size) * CRC_BYTES as u64).saturating_add(HEADER_BYTES as u64)
 }
@@ -333,7 +333,7 @@ fn decode_body(body: &[u8]) -> Result<SnapshotFile, DecodeError> {
     Ok(file)
 }
 
-/// Also the form in which the log names a snapshot.
+/// Encodes the description of a snapshot, for the header and for the snapshot marks in the log.
 pub(crate) fn encode_snapshot_file(file: &SnapshotFile, writer: &mut Writer<'_>) {
     writer.varint(file.meta.index);
     writer.varint(file.meta.term);

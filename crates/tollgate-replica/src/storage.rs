@@ -1,10 +1,10 @@
-//! What a host asks of a disk, and what it finds there when it starts.
+//! The interface between a host and its disk: writes, jobs, and the data found at the start.
 //!
-//! Two implementations: [`crate::Engine`] on raft-engine and files, and the simulator's disk. A storage does what it
-//! is told, in order; it decides nothing. It is used from the caller's IO thread, never by the host itself.
+//! Two implementations: [`crate::Engine`] on raft-engine and files, and the simulator's disk. A storage performs its
+//! orders in sequence; it decides nothing. It is used from the caller's IO thread, never by the host itself.
 //!
-//! A [`Write`] is the log: entries, votes and snapshot marks of all groups of one turn, made durable by one fsync. A
-//! [`Job`] is about snapshot files, and may take long.
+//! A [`Write`] goes to the log: entries, votes and snapshot marks of all groups of one turn, made durable by one fsync.
+//! A [`Job`] works on snapshot files, and may take long.
 
 use crate::log_entry::LogEntry;
 use crate::members::Members;
@@ -14,49 +14,49 @@ use tollgate_types::{GroupId, NodeId};
 
 /// A durable home for the logs, votes and snapshots of one node's replicas.
 pub trait Storage {
-    /// Makes the writes durable, in order, and returns only then. Writes that come together share one fsync.
+    /// Makes the writes durable, in order, and returns only then. Writes that are passed together share one fsync.
     ///
-    /// After an error of kind [`StorageError::Full`] nothing of them may be relied on, and the same writes come again
-    /// once there is room. Any other error is a fault: the process stops.
+    /// After [`StorageError::Full`] none of the writes may be relied on, and the same writes are passed again once
+    /// there is room. Any other error is a fault: the process stops.
     fn write(&mut self, writes: &[Write]) -> Result<(), StorageError>;
 
-    /// Does one job on snapshot files. After `Full` the job is forgotten ([`crate::Host::job_dropped`]); any other
+    /// Performs one job on snapshot files. After `Full` the job is dropped ([`crate::Host::job_dropped`]); any other
     /// error is a fault.
     fn perform(&mut self, job: Job) -> Result<Done, StorageError>;
 
-    /// Everything that is there, at the start and once. Refuses what is damaged.
+    /// Loads everything, once at the start. Refuses damaged data.
     fn load(&mut self) -> Result<Vec<LoadedGroup>, StorageError>;
 }
 
-/// Numbers the writes of one host; a higher one is handed out later.
+/// Number of a write of one host; later writes have higher numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WriteNumber(pub u64);
 
-/// What one turn must make durable, for all groups.
+/// Data of one turn that must be made durable, for all groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
-    /// Its number, for [`crate::Host::persisted`].
+    /// Number of the write, for [`crate::Host::persisted`].
     pub number: WriteNumber,
     /// One part for each group that has something to write.
     pub groups: Vec<GroupWrite>,
 }
 
-/// One group's part of a [`Write`]. The order of effects is that of the fields.
+/// One group's part of a [`Write`]. The parts take effect in the order of the fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupWrite {
     /// The group.
     pub group: GroupId,
-    /// What kind of replica this is, said once when the group comes to this node.
+    /// Kind of the replica, set once when the group comes to this node.
     pub create: Option<ReplicaKind>,
-    /// From now on the log begins after this snapshot, whose file is complete. Entries up to its index may go; if
-    /// `restart` is set, all entries go, those above it too.
+    /// Snapshot, with a complete file, after which the log begins from now on. Entries up to its index may be removed;
+    /// if `restart` is set, all entries are removed, including those above it.
     pub snapshot: Option<SnapshotMark>,
-    /// Entries to append. Their indexes are consecutive; any entry that the log has at the first of these indexes or
-    /// above is replaced.
+    /// Entries to append. Their indexes are consecutive; any existing entry at the first of these indexes or above is
+    /// replaced.
     pub entries: Vec<LogEntry>,
     /// The vote to keep, if it changed.
     pub vote: Option<Vote>,
-    /// The group leaves this node: everything of it goes.
+    /// True if the group leaves this node: all of its data is removed.
     pub remove: bool,
 }
 
@@ -67,32 +67,32 @@ impl GroupWrite {
     }
 }
 
-/// What a replica keeps.
+/// Kind of a replica, by the data that it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaKind {
-    /// Log and lock state.
+    /// Keeps log and lock state.
     Full,
-    /// The log and votes; snapshots as files that it never loads.
+    /// Keeps the log and votes, and snapshots as files that it never loads.
     Witness,
 }
 
-/// Raft's promise: never vote twice in a term, never forget what was committed.
+/// Raft's hard state, which keeps its promise: never vote twice in a term, never forget what was committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vote {
     /// The current term.
     pub term: u64,
-    /// Whom this replica voted for in that term.
+    /// Node that this replica voted for in that term.
     pub voted_for: Option<NodeId>,
-    /// Up to where the log is known to be committed.
+    /// Index up to which the log is known to be committed.
     pub commit: u64,
 }
 
-/// Where a snapshot stands in the log, and who the members were there.
+/// Position of a snapshot in the log, and the members at that position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotMeta {
-    /// The last entry that it contains.
+    /// Index of the last entry in the snapshot.
     pub index: u64,
-    /// That entry's term.
+    /// Term of that entry.
     pub term: u64,
     /// The members after that entry.
     pub members: Members,
@@ -101,9 +101,9 @@ pub struct SnapshotMeta {
 /// A complete snapshot file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotFile {
-    /// What it contains.
+    /// Position and members of the snapshot.
     pub meta: SnapshotMeta,
-    /// Bytes of state in it, which is what a transfer carries.
+    /// Bytes of state in the file, which are the bytes that a transfer sends.
     pub size: u64,
     /// CRC-32 of those bytes.
     pub checksum: u32,
@@ -112,65 +112,66 @@ pub struct SnapshotFile {
 /// See [`GroupWrite::snapshot`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotMark {
-    /// Which snapshot.
+    /// Description of the snapshot.
     pub file: SnapshotFile,
-    /// Whether the log starts anew behind it (it was installed), and does not merely lose its head (it was taken).
+    /// True if the log starts anew after the snapshot because it was installed; false if the log merely loses its head
+    /// because the snapshot was taken.
     pub restart: bool,
 }
 
-/// Work on snapshot files. Jobs of one group are done in the order in which they were given out.
+/// Work on snapshot files. Jobs of one group are performed in the order in which they were handed out.
 #[derive(Debug)]
 pub enum Job {
-    /// Write a snapshot of the state to a file, durably, whole or not at all. -> [`Done::Saved`]
+    /// Writes a snapshot of the state to a file, durably and atomically. -> [`Done::Saved`]
     Save {
         /// The group.
         group: GroupId,
-        /// Where it stands in the log.
+        /// Position of the snapshot in the log.
         meta: SnapshotMeta,
         /// The state.
         snapshot: Box<Snapshot>,
     },
-    /// Read a piece of a saved snapshot, to send it. -> [`Done::Read`]
+    /// Reads a piece of a saved snapshot, to send it. -> [`Done::Read`]
     Read {
         /// The group.
         group: GroupId,
-        /// For which transfer.
+        /// Transfer that the piece belongs to.
         transfer: TransferId,
-        /// To whom.
+        /// Receiver of the piece.
         peer: NodeId,
         /// Index of the snapshot.
         index: u64,
-        /// Where in it.
+        /// Offset in the state's bytes.
         offset: u64,
-        /// How much; less is read at the end only.
+        /// Length of the piece; less is read at the end only.
         length: u32,
     },
-    /// Store a piece of a snapshot that a peer sends; offset 0 begins a new one and drops any other unfinished one of
+    /// Stores a piece of a snapshot from a peer; offset 0 begins a new snapshot and drops any other unfinished one of
     /// the group. -> [`Done::Received`]
     Receive {
         /// The group.
         group: GroupId,
         /// The transfer.
         transfer: TransferId,
-        /// From whom.
+        /// Sender of the piece.
         peer: NodeId,
-        /// Where in it.
+        /// Offset in the state's bytes.
         offset: u64,
         /// The bytes.
         bytes: Bytes,
     },
-    /// All of it was received: check it, make it durable, and load it if asked. -> [`Done::Completed`]
+    /// Checks a completely received snapshot, makes it durable, and loads it if asked. -> [`Done::Completed`]
     Complete {
         /// The group.
         group: GroupId,
         /// The transfer.
         transfer: TransferId,
-        /// What it must be.
+        /// Expected description of the snapshot.
         file: SnapshotFile,
-        /// Whether to build the state from it; witnesses don't.
+        /// True if the state is to be built; false on witnesses.
         load: bool,
     },
-    /// Hash the state behind an entry; it touches no file. -> [`Done::Hashed`]
+    /// Hashes the state after an entry; touches no file. -> [`Done::Hashed`]
     Hash {
         /// The group.
         group: GroupId,
@@ -179,7 +180,7 @@ pub enum Job {
         /// The state.
         snapshot: Box<Snapshot>,
     },
-    /// Remove the group's snapshots with an index below `below`. -> [`Done::Removed`]
+    /// Removes the group's snapshots with an index below `below`. -> [`Done::Removed`]
     Remove {
         /// The group.
         group: GroupId,
@@ -189,7 +190,7 @@ pub enum Job {
 }
 
 impl Job {
-    /// The group that it is about.
+    /// The group of the job.
     pub fn group(&self) -> GroupId {
         match self {
             Job::Save { group, .. }
@@ -202,11 +203,11 @@ impl Job {
     }
 }
 
-/// Numbers a sender's snapshot transfers.
+/// Number of a sender's snapshot transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferId(pub u64);
 
-/// What became of a [`Job`].
+/// Result of a [`Job`].
 #[derive(Debug)]
 pub enum Done {
     /// The snapshot is saved.
@@ -216,37 +217,37 @@ pub enum Done {
         /// The file.
         file: SnapshotFile,
     },
-    /// A piece to send; `None` if the file is gone, or damaged there: then nothing of it may be sent.
+    /// A piece to send; `None` if the file is gone or damaged there: then nothing of it may be sent.
     Read {
         /// The group.
         group: GroupId,
-        /// For which transfer.
+        /// Transfer that the piece belongs to.
         transfer: TransferId,
-        /// To whom.
+        /// Receiver of the piece.
         peer: NodeId,
-        /// Where in the snapshot.
+        /// Offset in the state's bytes.
         offset: u64,
         /// The bytes.
         bytes: Option<Bytes>,
     },
-    /// A piece is stored (not yet durable).
+    /// A piece is stored, but not yet durable.
     Received {
         /// The group.
         group: GroupId,
         /// The transfer.
         transfer: TransferId,
-        /// From whom.
+        /// Sender of the piece.
         peer: NodeId,
-        /// Where the next piece begins.
+        /// Offset of the next piece.
         next: u64,
     },
-    /// The received snapshot is complete.
+    /// The check of a received snapshot has ended.
     Completed {
         /// The group.
         group: GroupId,
         /// The transfer.
         transfer: TransferId,
-        /// What it turned out to be.
+        /// Result of the check.
         outcome: Completion,
     },
     /// The state is hashed.
@@ -255,54 +256,54 @@ pub enum Done {
         group: GroupId,
         /// The last entry that the state contains.
         index: u64,
-        /// What all replicas must agree on.
+        /// Hash that must be the same on all replicas.
         hash: u64,
     },
-    /// Old files are gone.
+    /// The old files are removed.
     Removed {
         /// The group.
         group: GroupId,
     },
 }
 
-/// The end of a received snapshot.
+/// Result of a received snapshot.
 #[derive(Debug)]
 pub enum Completion {
     /// Durable, and loaded.
     Loaded(SnapshotFile, Box<State>),
     /// Durable, and not to be loaded.
     Kept(SnapshotFile),
-    /// Not what the sender said it was: it is thrown away and must be sent again.
+    /// Different from the sender's description: dropped, and must be sent again.
     Damaged(String),
 }
 
-/// What a storage found of one group.
+/// Data of one group that a storage found.
 #[derive(Debug)]
 pub struct LoadedGroup {
     /// The group.
     pub group: GroupId,
-    /// What this replica keeps.
+    /// Kind of the replica.
     pub kind: ReplicaKind,
-    /// Its vote.
+    /// The replica's vote.
     pub vote: Vote,
-    /// The snapshot behind which its log begins; none if nothing has come to this replica yet.
+    /// Snapshot that the log follows; none on a blank replica.
     pub snapshot: Option<SnapshotFile>,
     /// The state in that snapshot, if this replica keeps one.
     pub state: Option<Box<State>>,
-    /// The log behind it, without gaps.
+    /// Log entries after the snapshot, without gaps.
     pub entries: Vec<LogEntry>,
 }
 
-/// Why a storage could not do what it was asked.
+/// Reasons for which a storage operation fails.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// No room is left. Nothing was made durable; free some space and the node goes on by itself.
+    /// There is no room left. Nothing was made durable; the node continues by itself once there is space.
     #[error("no space left on the disk of {path}: free some; the node takes no proposals until then")]
     Full {
-        /// Where.
+        /// Path on the full disk.
         path: String,
     },
-    /// Bytes on disk are not those that were written.
+    /// Bytes on disk differ from those that were written.
     #[error(
         "{file} is corrupt ({what}): this replica's disk can't be trusted; remove the node, wipe its data \
              directory and add it again as a new member"
@@ -310,7 +311,7 @@ pub enum StorageError {
     Corrupt {
         /// The file.
         file: String,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
     /// The disk failed.
@@ -318,10 +319,10 @@ pub enum StorageError {
     Failed {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         what: String,
     },
-    /// The group has moved on to rules that this binary does not know.
+    /// The state needs apply rules that this binary does not know.
     #[error(
         "{file}: the group moved on to apply version {found} and this binary knows {known}: start the newer binary \
              that the other members run"
@@ -329,19 +330,19 @@ pub enum StorageError {
     Outdated {
         /// The file.
         file: String,
-        /// The version in force.
+        /// The apply version in force.
         found: u32,
-        /// The newest known one.
+        /// The newest apply version that this binary knows.
         known: u32,
     },
-    /// The data is of a newer binary.
+    /// A newer binary wrote the data.
     #[error("{file} has format {found}, this binary knows up to {supported}: start the newer binary again")]
     TooNew {
         /// The file.
         file: String,
-        /// Its format.
+        /// Format of the file.
         found: u64,
-        /// The newest known one.
+        /// The newest format that this binary knows.
         supported: u64,
     },
 }

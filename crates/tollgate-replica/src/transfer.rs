@@ -1,11 +1,12 @@
-//! Snapshots on their way: a window of pieces, repeated from where the receiver is.
+//! Snapshot transfers: a window of pieces, repeated from the receiver's position.
 //!
-//! The sender reads pieces of its newest file and keeps a few of them on the way. The receiver stores them in order
-//! and says where the next one begins; anything else it lets fall. When nothing has moved for a while, and no piece is
-//! still being read, the sender begins again at the receiver's last word, and after a longer while it gives up and
-//! tells Raft, which asks anew. One transfer a peer and group; a newer one takes the older one's place.
+//! The sender reads pieces of its newest file and keeps a few of them in flight. The receiver stores them in order and
+//! reports the offset of the next one; it drops pieces at any other offset. When there was no progress for a while, and
+//! no piece is still being read, the sender starts again from the receiver's last report, and after a longer while it
+//! gives up and tells Raft, which requests a new transfer. There is one transfer per peer and group; a newer one
+//! replaces the older one.
 //!
-//! Not here: what becomes of a complete snapshot (`replica`), and the bytes on disk (`storage`).
+//! Not here: the use of a complete snapshot (`replica`), and the bytes on disk (`storage`).
 
 use crate::config::HostConfig;
 use crate::frame::{Chunk, ChunkStatus};
@@ -14,22 +15,22 @@ use crate::storage::{Job, SnapshotFile, TransferId};
 use bytes::Bytes;
 use tollgate_types::{GroupId, NodeId};
 
-/// Without progress for this long the sender repeats what may have been lost.
+/// After this long without progress the sender repeats pieces that may have been lost.
 const RESEND_MS: u64 = 500;
 
 #[derive(Debug)]
 pub(crate) struct Sending {
     pub(crate) transfer: TransferId,
     pub(crate) file: SnapshotFile,
-    /// The sender's term when it began; Raft on the other side ignores what is of an old one.
+    /// The sender's term at the start of the transfer; Raft at the receiver ignores messages of an old term.
     pub(crate) term: u64,
-    /// Whether Raft waits for the end; a courtesy to a witness it knows nothing of.
+    /// True if Raft waits for the end; false for a snapshot that is sent to a witness without Raft's request.
     pub(crate) for_raft: bool,
     acked: u64,
-    /// Read, or being read, up to here.
+    /// Offset up to which pieces were read, or are being read.
     sent: u64,
-    /// Pieces that are being read. While there are any, none is read twice: a disk that is slow would have the more to
-    /// do the later it is.
+    /// Number of pieces that are being read. While there are any, no piece is read twice: otherwise a slow disk would
+    /// have more to do the later it is.
     reading: u32,
     moved: Moment,
     resent: Moment,
@@ -46,7 +47,7 @@ impl Sending {
         Sending { transfer, file, term, for_raft, acked: 0, sent: 0, reading: 0, moved: now, resent: now }
     }
 
-    /// The pieces to read next.
+    /// Adds jobs for the pieces to read next.
     pub(crate) fn jobs(&mut self, group: GroupId, peer: NodeId, config: &HostConfig, jobs: &mut Vec<Job>) {
         let window = u64::from(config.chunk_bytes) * u64::from(config.chunks_in_flight_max);
         while self.sent < self.file.size && self.sent.saturating_sub(self.acked) < window {
@@ -65,13 +66,13 @@ impl Sending {
         }
     }
 
-    /// A piece was read, or will not be. The receiver has yet to hear of it.
+    /// Records that a piece was read, or will not be. The receiver has not answered it yet.
     pub(crate) fn was_read(&mut self, now: Moment) {
         self.reading = self.reading.saturating_sub(1);
         self.resent = now;
     }
 
-    /// Nothing that was to be read may come any more.
+    /// Forgets reads that may never be answered.
     pub(crate) fn forget_reads(&mut self) {
         self.reading = 0;
     }
@@ -80,12 +81,12 @@ impl Sending {
         Chunk { group, transfer: self.transfer, term: self.term, file: self.file.clone(), offset, bytes }
     }
 
-    /// What the receiver has said that it has.
+    /// Bytes that the receiver has reported as received.
     pub(crate) fn received_bytes(&self) -> u64 {
         self.acked
     }
 
-    /// The receiver wants the piece at `next`.
+    /// Records that the receiver wants the piece at `next`.
     pub(crate) fn acked(&mut self, next: u64, now: Moment) {
         if next == self.file.size {
             self.moved = now; // The receiver checks and loads it, which may take long.
@@ -98,10 +99,11 @@ impl Sending {
         }
     }
 
-    /// Begins again at the receiver's last word if nothing moves. Whether there is hope left.
+    /// Starts again from the receiver's last report if there is no progress. Returns false once the transfer has timed
+    /// out.
     pub(crate) fn is_alive(&mut self, now: Moment, config: &HostConfig) -> bool {
         if self.reading == 0 && now >= self.resent.after_ms(RESEND_MS) {
-            // If everything has arrived, the last byte asks how it goes.
+            // If the receiver has everything, the last byte is sent again to ask for its status.
             self.sent = self.acked.min(self.file.size - 1);
             self.resent = now;
         }
@@ -115,20 +117,20 @@ pub(crate) struct Receiving {
     pub(crate) transfer: TransferId,
     pub(crate) file: SnapshotFile,
     pub(crate) term: u64,
-    /// Handed to the storage up to here.
+    /// Offset up to which pieces were passed to the storage.
     next: u64,
-    /// Everything was handed over, and the storage checks it.
+    /// True once everything was passed to the storage, which checks it.
     completing: bool,
     moved: Moment,
 }
 
-/// What to do with a piece.
+/// Handling of a received piece.
 pub(crate) enum Arrival {
-    /// Store it.
+    /// Store the piece.
     Store { offset: u64, bytes: Bytes },
-    /// It is not the next one: say which is.
+    /// The piece is not the next one: report the next one.
     Repeat(ChunkStatus),
-    /// Let it fall.
+    /// Drop the piece.
     Ignore,
 }
 
@@ -168,7 +170,7 @@ impl Receiving {
         Arrival::Store { offset: chunk.offset, bytes: chunk.bytes }
     }
 
-    /// A piece is stored up to `next`. Whether that was the last.
+    /// Records that the piece up to `next` is stored. Returns true if that was the last one.
     pub(crate) fn stored(&mut self, next: u64) -> bool {
         let complete = next == self.file.size && !self.completing;
         self.completing |= complete;

@@ -1,4 +1,4 @@
-//! What all replicas of a host share during a turn: the time, the settings, and the output that grows.
+//! Shared data of all replicas of a host during a turn: the time, the settings, and the output.
 
 use crate::balance::LEFT_ALONE_MS;
 use crate::config::HostConfig;
@@ -12,35 +12,35 @@ use crate::storage::{TransferId, WriteNumber};
 use std::collections::BTreeMap;
 use tollgate_types::{GroupId, NodeId, WallTime};
 
-/// A frame past this size is closed and another begun, so that one peer's backlog can't hold up its heartbeats.
+/// Size at which a frame is closed and another begun, so that a peer's backlog can't delay its heartbeats.
 const FRAME_BYTES_MAX: usize = 2 << 20;
 
 pub(crate) struct Turn {
     pub(crate) config: HostConfig,
     pub(crate) randomness: Box<dyn Randomness + Send>,
     pub(crate) now: Moment,
-    /// The time of day, which entries carry along and nothing is decided by.
+    /// Time of day, which entries carry; no decision depends on it.
     pub(crate) wall: WallTime,
     pub(crate) out: Output,
-    /// The number of this turn's write, if there will be one.
+    /// Number of this turn's write, if there is one.
     pub(crate) number: WriteNumber,
     pub(crate) peers: BTreeMap<NodeId, Peer>,
     pub(crate) disk_full: bool,
-    /// Since when it is.
+    /// Time since which the disk is full.
     pub(crate) full_since: Moment,
     pub(crate) shutting_down: bool,
-    /// Whether the replicas speak and listen at all.
+    /// True if the replicas send and accept messages at all.
     pub(crate) takes_part: bool,
     pub(crate) planted: Planted,
-    /// Nodes that did not take a group over which they were handed for balance, and until when they get none.
+    /// Nodes that did not take over a group handed to them for balance, with the time until which they get no other.
     left_alone: BTreeMap<NodeId, Moment>,
-    /// Letters of this turn, and the groups to whose leaders they go.
+    /// Letters of this turn, with the groups whose leaders receive them.
     letters: Vec<(GroupId, Letter)>,
     frames: BTreeMap<NodeId, FrameWriter>,
     transfers: u64,
 }
 
-/// What a host knows of another node.
+/// A host's view of another node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) heard: Moment,
@@ -50,7 +50,7 @@ pub(crate) struct Peer {
 
 impl Turn {
     pub(crate) fn new(config: HostConfig, mut randomness: Box<dyn Randomness + Send>, now: Moment) -> Turn {
-        // Transfers of an earlier life of this node must not be taken for this one's.
+        // Transfers from before a restart of this node must not be taken for current ones.
         let transfers = randomness.next_u64() >> 16;
         Turn {
             config,
@@ -112,8 +112,7 @@ impl Turn {
         }
     }
 
-    /// What headers tell of this node is no longer so: everybody is sent a new one now, and not when there happens to
-    /// be something to say to it.
+    /// Sends every peer a frame with a new header at once, because this node's properties in the header have changed.
     pub(crate) fn announce(&mut self) {
         self.close_frames();
         for to in self.peers.keys().copied().collect::<Vec<_>>() {
@@ -135,24 +134,24 @@ impl Turn {
         self.out.events.push(event);
     }
 
-    /// A node did not take over what it was handed for balance.
+    /// Excludes a node from balancing for a while, because it did not take over a group handed to it for balance.
     pub(crate) fn leave_alone(&mut self, node: NodeId) {
         let now = self.now;
         self.left_alone.retain(|_, until| now < *until);
         self.left_alone.insert(node, now.after_ms(LEFT_ALONE_MS));
     }
 
-    /// Whether the node gets no groups for balance now.
+    /// True while the node gets no groups for balance.
     pub(crate) fn is_left_alone(&self, node: NodeId) -> bool {
         self.left_alone.get(&node).is_some_and(|until| self.now < *until)
     }
 
-    /// Whether the node has said lately that it is about to stop, or can't write.
+    /// True if the node's last frame said that it is about to stop, or can't write.
     pub(crate) fn is_unfit(&self, node: NodeId) -> bool {
         self.peers.get(&node).is_some_and(|peer| !peer.fit_to_lead)
     }
 
-    /// Whether the node has been heard from lately.
+    /// True if the node has been heard from within an election timeout.
     pub(crate) fn is_active(&self, node: NodeId) -> bool {
         let limit_ms = self.config.election_timeout_ms;
         node == self.config.node

@@ -1,29 +1,29 @@
-//! Where a node is found, as its group knows it.
+//! The addresses and the zone of a node, as its group knows them.
 //!
-//! It travels with the membership and not with the lock state, so that witnesses know it too. It decides nothing:
-//! replicas that were told different addresses of a node agree on everything else all the same, and what a node's own
-//! configuration says of another wins over it.
+//! Addresses and zone are part of the membership and not of the lock state, so that witnesses know them too. No
+//! decision depends on them: replicas that were told different addresses of a node still agree on everything else, and
+//! a node's own configuration of another node's addresses takes precedence.
 
 use tollgate_core::{DecodeError, Reader, Writer};
 use tollgate_types::{HostPort, Zone};
 
-/// Where a node is found. Each part may be unknown, and is empty then.
+/// Addresses and zone of a node. Each part may be unknown, and is empty then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Whereabouts {
-    /// Where other nodes dial it.
+    /// Address at which other nodes dial the node.
     pub peer: HostPort,
-    /// Where clients dial it.
+    /// Address at which clients dial the node.
     pub client: HostPort,
-    /// Where it stands.
+    /// Zone of the node.
     pub zone: Zone,
 }
 
 impl Whereabouts {
-    /// Nothing is known.
+    /// Unknown addresses and zone.
     pub const UNKNOWN: Whereabouts =
         Whereabouts { peer: HostPort::NONE, client: HostPort::NONE, zone: Zone::NONE };
 
-    /// The most bytes that it takes, with the lengths before its parts.
+    /// The most bytes of an encoding, including the lengths before the parts.
     pub(crate) const BYTES_MAX: usize = 2 * (2 + HostPort::BYTES_MAX) + 2 + Zone::BYTES_MAX;
 
     pub(crate) fn encode(&self, writer: &mut Writer<'_>) {

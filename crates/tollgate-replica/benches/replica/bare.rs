@@ -1,11 +1,11 @@
-//! Three bare Rafts: propose, replicate, commit, and nothing else.
+//! Three bare Rafts that propose, replicate and commit, and do nothing else.
 
 use crate::seconds;
 use raft::eraftpb::{ConfState, Message};
 use raft::storage::MemStorage;
 use raft::{Config, RawNode, StateRole};
 
-/// About what a lock or unlock command takes in the log.
+/// Approximate size of a lock or unlock command in the log.
 const COMMAND_BYTES: usize = 60;
 
 struct Node {
@@ -13,7 +13,7 @@ struct Node {
     committed: usize,
 }
 
-/// Seconds for `operations` commands, `at_once` of them under way, packed into entries of `per_entry` commands.
+/// Seconds for `operations` commands, `at_once` of them in flight, packed into entries of `per_entry` commands.
 pub(crate) fn run(operations: usize, at_once: usize, per_entry: usize) -> f64 {
     let mut nodes: Vec<Node> = (1..=3).map(node).collect();
     let mut wires: Vec<Vec<Message>> = vec![Vec::new(); 3];
@@ -54,12 +54,12 @@ fn node(id: u64) -> Node {
     Node { raw: RawNode::new(&config, storage, &silent).expect("valid"), committed: 0 }
 }
 
-/// Everybody reads, writes and sends once.
+/// Lets every node read, write and send once.
 fn round(nodes: &mut [Node], wires: &mut [Vec<Message>], per_entry: usize) {
     for at in 0..nodes.len() {
         let node = &mut nodes[at];
         for message in std::mem::take(&mut wires[at]) {
-            // Answers to what it asked for as a candidate may come late.
+            // Responses to messages that it sent as a candidate may come late.
             let _ = node.raw.step(message);
         }
         if !node.raw.has_ready() {
@@ -81,7 +81,7 @@ fn round(nodes: &mut [Node], wires: &mut [Vec<Message>], per_entry: usize) {
         node.raw.advance_apply();
         node.committed += committed.iter().filter(|entry| !entry.data.is_empty()).count() * per_entry;
         if let Some(last) = committed.last().filter(|last| last.index % 64 == 0) {
-            // Keeps memory even; a log that only grows would measure the allocator.
+            // Keeps memory constant; a log that only grows would measure the allocator.
             let _ = node.raw.store().wl().compact(last.index.saturating_sub(8_192).max(1));
         }
         for message in out {

@@ -1,4 +1,4 @@
-//! Three hosts that lock and unlock, each proposer its own name under one lease a group.
+//! Three hosts that lock and unlock; each proposer has its own name, under one lease per group.
 
 use crate::memory::Memory;
 use crate::seconds;
@@ -37,7 +37,7 @@ struct Cluster {
     answered: Vec<ProposalId>,
 }
 
-/// One proposer: its lock, and how far it is.
+/// One proposer: its lock, and its progress.
 struct Proposer {
     group: GroupId,
     name: Name,
@@ -46,7 +46,7 @@ struct Proposer {
     holds: bool,
 }
 
-/// Seconds for so many operations by so many proposers over so many groups.
+/// Seconds for a number of operations by a number of proposers over a number of groups.
 pub(crate) fn run(operations: usize, proposers: usize, groups: u32) -> f64 {
     let mut cluster = Cluster::new(groups);
     cluster.elect(groups);
@@ -89,7 +89,7 @@ impl Cluster {
                 bootstrap(&mut disk, id, group, &map, &members, Limits::DEFAULT).expect("memory");
             }
             let mut config = HostConfig::new(ClusterId::new(1), id);
-            // Snapshots are measured with the core.
+            // Snapshots are measured in the benchmarks of the core.
             config.snapshot_age_ms = u64::MAX / 2_000;
             let loaded = disk.load().expect("memory");
             let randomness = Box::new(Counter(id.number()));
@@ -99,7 +99,7 @@ impl Cluster {
         Cluster { nodes: nodes.collect(), now_us: 0, answered: Vec::new() }
     }
 
-    /// Node 0 comes to lead all groups.
+    /// Makes node 0 the leader of all groups.
     fn elect(&mut self, groups: u32) {
         let leads = |cluster: &Cluster, group| {
             cluster.nodes[0].host.status(group).is_some_and(|status| status.serves)
@@ -130,7 +130,7 @@ impl Cluster {
         act(&mut node.host);
         let output = node.host.end_turn();
         if let Some(write) = output.write {
-            // Durable at once: what a disk costs is measured with the storage.
+            // Durable at once: the cost of a disk is measured in the storage benchmark.
             node.persisted = Some(write.number);
         }
         for job in output.jobs {
@@ -146,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// Everybody takes turns until so many proposals are answered.
+    /// Runs turns of all nodes until `answers` more proposals are answered.
     fn wait_for(&mut self, answers: usize) {
         let before = self.answered.len();
         while self.answered.len() - before < answers {
@@ -159,7 +159,7 @@ impl Cluster {
 }
 
 impl Proposer {
-    /// Its name is one of those that its group serves, and its lease lives there.
+    /// A proposer with a name that its group serves; its lease lives there.
     fn new(number: usize, groups: u32) -> Proposer {
         let map = GroupMap::even(groups).expect("few");
         let group = GroupId::new(u32::try_from(number).expect("small") % groups);

@@ -1,8 +1,9 @@
-//! What replication costs without disk and network: three hosts in one thread, lock and unlock by 1,024 proposers,
-//! beside three bare Rafts that carry the same bytes and do nothing with them.
+//! Cost of replication without disk and network: three hosts in one thread, lock and unlock by 1,024 proposers, beside
+//! three bare Rafts that carry the same bytes and do nothing with them.
 //!
-//! One thread does everybody's work, so the time of an operation is the CPU time that the whole cluster spends on it.
-//! Frames are encoded and decoded, entries are applied three times; writes are kept in memory and at once durable.
+//! One thread does the work of all nodes, so the time of an operation is the CPU time that the whole cluster spends on
+//! it. Frames are encoded and decoded, entries are applied three times; writes are kept in memory and are durable at
+//! once.
 
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, reason = "a benchmark prints figures")]
 
@@ -30,7 +31,7 @@ fn main() {
     report("Tollgate, one group, 1 proposer", || hosts::run(OPERATIONS / 40, 1, 1) * 40.0);
 }
 
-/// Runs it several times; `run` gives the seconds for all operations.
+/// Runs a measurement several times; `run` returns the seconds for all operations.
 fn report(what: &str, mut run: impl FnMut() -> f64) {
     run();
     let mut seconds: Vec<f64> = (0..RUNS).map(|_| run()).collect();
@@ -40,7 +41,7 @@ fn report(what: &str, mut run: impl FnMut() -> f64) {
     println!("{what:<58} {median:>10.3} {:>14.0} [{least:.3} .. {most:.3}]", 1e6 / median);
 }
 
-/// Seconds of CPU time that `work` takes in this thread; of a clock, where the system does not count them.
+/// Seconds of CPU time that `work` takes in this thread; of elapsed time, where the system does not count CPU time.
 fn seconds(work: impl FnOnce()) -> f64 {
     let (begun, cpu_begun) = (Instant::now(), cpu_seconds());
     work();

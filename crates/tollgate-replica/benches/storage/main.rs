@@ -1,8 +1,8 @@
-//! What the storage costs, with fsync: `cargo bench -p tollgate-replica --bench storage`.
+//! Cost of the storage, with fsync: `cargo bench -p tollgate-replica --bench storage`.
 //!
-//! Medians of several rounds, and the spread in brackets. CPU is that of the writing thread, kernel included.
-//! `BENCH_DIR` says where to write; where an fsync costs nothing (tmpfs) the figures mean nothing. Arguments pick
-//! single measurements: `-- writes recovery`.
+//! The figures are medians of several rounds, with the spread in brackets. CPU is the time of the writing thread,
+//! kernel included. `BENCH_DIR` is the directory to write to; where an fsync costs nothing (tmpfs) the figures are
+//! meaningless. Arguments select single measurements: `-- writes recovery`.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs, reason = "a report for people")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -46,7 +46,7 @@ fn default_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-storage")
 }
 
-/// The type of the file system that has the directory.
+/// The type of a directory's file system.
 fn file_system(dir: &Path) -> String {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     let mounts = mounts.lines().filter_map(|line| {
@@ -57,7 +57,7 @@ fn file_system(dir: &Path) -> String {
     over.map_or_else(|| "unknown".to_owned(), |(_, kind)| kind.to_owned())
 }
 
-/// A storage in a directory of its own, which is removed with it.
+/// A storage in a temporary directory of its own.
 struct Place {
     path: PathBuf,
     engine: Option<Engine>,
@@ -103,7 +103,7 @@ fn turn(groups: u32, from: u64, entries: u64) -> Write {
 
 static DATA: [u8; ENTRY_BYTES] = [0x5a; ENTRY_BYTES];
 
-/// What the disk itself takes for as many bytes as a small write has.
+/// Measures the disk itself, with writes as small as the storage's small ones.
 fn bare(dir: &Path) {
     let path = dir.join("bare");
     for (what, prepared) in [("appended", false), ("in a file used anew", true)] {
@@ -140,7 +140,7 @@ fn writes(dir: &Path) {
     }
 }
 
-/// One thread has the disk, and takes all that has come while it was busy.
+/// One thread owns the disk, and takes all writes that have arrived while it was busy.
 fn merged(dir: &Path) {
     for together in [1, 4, 16, 64] {
         let mut place = Place::new(dir, 1, EngineConfig::default());
@@ -156,7 +156,7 @@ fn merged(dir: &Path) {
     }
 }
 
-/// Once the log has been purged its files are used anew, and their blocks are there already.
+/// Measures reused files: once the log has been purged its files are reused, and their blocks already exist.
 fn anew(dir: &Path) {
     let config = EngineConfig { log_file_bytes: 1 << 20, log_purge_bytes: 4 << 20 };
     let mut place = Place::new(dir, 1, config);
@@ -169,7 +169,7 @@ fn anew(dir: &Path) {
         place.write(&[write]);
         next += 1;
     };
-    // Many entries at a time, to come to the purge soon.
+    // Many entries at a time, to reach the purge soon.
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(15) && reused(&place) < 3 {
         for _ in 0..500 {
@@ -180,7 +180,7 @@ fn anew(dir: &Path) {
     line.print("anew: 1 group x 1 entry, 1 MiB files used anew");
 }
 
-/// How many of the first files are gone.
+/// Number of first log files that are gone.
 fn reused(place: &Place) -> u64 {
     let names = fs::read_dir(place.path.join("log")).unwrap().map(|entry| entry.unwrap().file_name());
     let numbers = names.filter_map(|name| name.to_str()?.strip_suffix(".raftlog")?.parse::<u64>().ok());

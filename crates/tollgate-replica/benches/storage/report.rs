@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const ROUNDS: usize = 5;
 
-/// What a number of steps took.
+/// Measurement of a number of steps.
 #[derive(Clone, Copy)]
 pub(crate) struct Round {
     steps: u32,
@@ -14,7 +14,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// Steps until the time is up.
+    /// Runs steps until the time is up.
     pub(crate) fn run(time: Duration, mut step: impl FnMut()) -> Round {
         let (started, cpu) = (Instant::now(), cpu());
         let mut steps = 0;
@@ -32,16 +32,16 @@ impl Round {
     }
 }
 
-/// What this thread has used, in the kernel too.
+/// CPU time that this thread has used, kernel included.
 fn cpu() -> Duration {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
 }
 
 pub(crate) struct Line {
-    /// Writes that one step stands for.
+    /// Number of writes per step.
     together: u64,
-    /// By time, least first.
+    /// Times, in ascending order.
     times: Vec<Duration>,
     cpu: Duration,
 }

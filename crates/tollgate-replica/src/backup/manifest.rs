@@ -1,4 +1,4 @@
-//! What a backup says of itself and of each group in it, as fields.
+//! The fields of a backup's head, group heads and manifest.
 
 use super::FROM_DISKS;
 use super::origin::GroupOrigin;
@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use tollgate_core::{DecodeError, Reader, Writer};
 use tollgate_types::{ClusterId, GroupId, LogTime, NodeId, Revision};
 
-/// Longer names and versions no cluster and no binary has.
+/// The greatest length of a cluster's name and of a binary's version.
 const TEXT_BYTES_MAX: usize = 1_024;
 
-/// What a part is.
+/// Kind of a backup part, as its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Tag {
@@ -26,27 +26,28 @@ impl Tag {
     }
 }
 
-/// Where a backup comes from.
+/// Origin of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupHead {
     /// The cluster.
     pub cluster: ClusterId,
-    /// Its name, for people. Disks don't know it: empty if it was made from them.
+    /// Name of the cluster, for people. Disks don't know the name: empty if the backup was made from disks.
     pub cluster_name: String,
-    /// When it was begun, in milliseconds since 1970 by the wall clock of the node that made it. Nothing in it is
-    /// older. If it was made from disks: up to when all of it is known to be current.
+    /// Time at which the backup was begun, in milliseconds since 1970 by the wall clock of the node that made it.
+    /// Nothing in the backup is older. If it was made from disks: the time up to which all of it is known to be
+    /// current.
     pub taken_unix_ms: u64,
-    /// The version of the binary that made it.
+    /// Version of the binary that made the backup.
     pub version: String,
-    /// The members of the cluster then.
+    /// Members of the cluster at that time.
     pub members: Members,
-    /// How many groups are in it: all of the cluster.
+    /// Number of groups in the backup: all groups of the cluster.
     pub groups: u32,
-    /// The stopped nodes whose data directories it was made from; none if it was made by a cluster that ran.
+    /// Stopped nodes whose data directories the backup was made from; empty if it was made by a running cluster.
     pub disks: BTreeSet<NodeId>,
 }
 
-/// Directories that a backup can be made from: as many as a cluster can have had members, in turn.
+/// Directories that a backup can be made from: as many members as a cluster can have had over time.
 pub(crate) const DISKS_MAX: usize = 4 * MEMBERS_MAX;
 
 impl BackupHead {
@@ -83,7 +84,7 @@ impl BackupHead {
     }
 }
 
-/// What stands before a group's state.
+/// Head that precedes a group's state.
 pub(super) struct GroupHead {
     pub(super) group: GroupId,
     pub(super) index: u64,
@@ -111,26 +112,26 @@ impl GroupHead {
 /// One group in a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupGroup {
-    /// Which.
+    /// Id of the group.
     pub group: GroupId,
-    /// The last entry of its log that is in the state.
+    /// Index of the last log entry that is in the state.
     pub index: u64,
-    /// What it was made of, if it was made from disks.
+    /// Origin of the state, if the backup was made from disks.
     pub origin: Option<GroupOrigin>,
     /// The state's revision.
     pub revision: Revision,
     /// The state's log time.
     pub log_time: LogTime,
-    /// How entries after it would be applied.
+    /// Apply version by which later entries would be applied.
     pub apply_version: u32,
-    /// The size of the state.
+    /// Size of the state, in bytes.
     pub bytes: u64,
     /// CRC-32 of the state.
     pub checksum: u32,
 }
 
 impl BackupGroup {
-    /// As the manifest has it: the origin stands with the state alone.
+    /// Encodes the group for the manifest, without the origin, which is stored with the state only.
     fn encode(&self, writer: &mut Writer<'_>) {
         writer.varint(u64::from(self.group.number()));
         writer.varint(self.index);
@@ -157,7 +158,7 @@ impl BackupGroup {
     }
 }
 
-/// What stands last: what is in the backup, and the hash of every byte before.
+/// Encodes the manifest, the last part: the groups in the backup, and the hash of every byte before the manifest.
 pub(super) fn encode(groups: &[BackupGroup], hash: u64, writer: &mut Writer<'_>) {
     writer.u8(Tag::Manifest as u8);
     writer.count("groups", groups.len(), super::GROUPS_MAX);
@@ -184,7 +185,7 @@ fn expect(reader: &mut Reader<'_>, tag: Tag) -> Result<(), DecodeError> {
     reader.tag("part of a backup", |number| (number == tag as u8).then_some(()))
 }
 
-/// What is longer than any could still be read.
+/// Cuts a text at the greatest length that a reader accepts.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }

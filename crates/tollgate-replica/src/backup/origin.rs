@@ -1,34 +1,34 @@
-//! Where the state of a group comes from, in a backup that was made from the disks of stopped nodes.
+//! Origin of a group's state, in a backup that was made from the disks of stopped nodes.
 //!
-//! Nothing goes by it but what people are told. Not here: how it is found out (`salvage`).
+//! The origin is for people only; no decision depends on it. Not here: how the origin is determined (`salvage`).
 
 use crate::members::decode_node;
 use tollgate_core::{DecodeError, Reader, Writer};
 use tollgate_types::NodeId;
 
-/// How it is known up to when a state is current.
+/// Source of the time up to which a state is known to be current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeSource {
-    /// The wall time of the leader that made the last entry which has one.
+    /// Wall time of the leader that made the last entry with a wall time.
     Entry,
-    /// The time at which the snapshot file was last changed: no entry behind it has a wall time.
+    /// Time at which the snapshot file was last changed: no entry after the snapshot has a wall time.
     SnapshotFile,
 }
 
-/// What a group's state was made of.
+/// Data that a group's state was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupOrigin {
-    /// The node whose snapshot and log were taken.
+    /// Node whose snapshot and log were used.
     pub node: NodeId,
-    /// The term of the last entry.
+    /// Term of the last entry.
     pub term: u64,
-    /// The last entry that some disk knew to be committed; what follows it was taken all the same.
+    /// Last entry that some disk knew to be committed; entries after it were used nevertheless.
     pub committed: u64,
-    /// Up to when the state is known to be current, in milliseconds since 1970.
+    /// Time up to which the state is known to be current, in milliseconds since 1970.
     pub current_unix_ms: u64,
-    /// How that is known.
+    /// Source of `current_unix_ms`.
     pub time_source: TimeSource,
-    /// Whether nothing can be missing that was acknowledged: the disks of a majority were there.
+    /// True if no acknowledged entry can be missing, because the disks of a majority were available.
     pub complete: bool,
 }
 

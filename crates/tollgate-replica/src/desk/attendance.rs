@@ -1,11 +1,12 @@
-//! Which waits have nobody who stands by, since when, and which of them are to end.
+//! List of unattended waits: since when no caller has attended each of them, and which of them are to end.
 //!
-//! A single caller's wait ends when its last caller hangs up, or when nobody has stood by for a while: the connection
-//! over which callers came broke, another node led and its callers have not found the way here, or they were told that
-//! nothing can be written. A session's wait does not: the state knows which are which. Invariant: a wait in a group
-//! that this node leads, that the state calls attended and on which nobody is parked, is under way here, on the list,
-//! or yet to be found by a search: one begins with every leadership, and one when there is room on disks again. Not
-//! here: who is parked (`parked`), and the entry that ends a wait (`desk`).
+//! A caller attends a wait while it stays connected for the answer. A wait that only single callers asked for ends when
+//! its last caller hangs up, or when no caller has attended it for a while: the connection of the callers broke,
+//! another node led and the callers have not found the way here, or they were told that nothing can be written. A
+//! session's wait does not end: the state knows which waits are which. Invariant: a wait in a group that this node
+//! leads, that the state calls attended and on which nobody is parked, is under way here, on the list, or yet to be
+//! found by a search: a search begins with every leadership, and when there is room on disks again. Not here: parked
+//! callers (`parked`), and the entry that ends a wait (`desk`).
 
 use super::CallerKey;
 use super::parked::{RequestKey, WaitKey};
@@ -13,12 +14,12 @@ use crate::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_types::{GroupId, Name};
 
-/// How a caller went.
+/// Way in which a caller left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gone {
-    /// It wants nothing any more.
+    /// The caller hung up and wants no answer any more.
     HungUp,
-    /// Its stream broke: it may come by another.
+    /// The caller's stream broke: the caller may come back over another.
     Lost,
 }
 
@@ -30,50 +31,51 @@ struct UnderWay {
     gone: Option<Gone>,
 }
 
-/// See above.
+/// Record of callers that left, of unattended waits, and of searches for such waits.
 #[derive(Debug, Default)]
 pub(super) struct Attendance {
     under_way: BTreeMap<CallerKey, UnderWay>,
-    /// How many callers that have not gone have each request under way.
+    /// Number of callers that have each request under way and have not left.
     requests: BTreeMap<RequestKey, u32>,
-    /// Since when nobody stands by, and one of the wait's locks.
+    /// Time since which each wait is unattended, and the name of one of the wait's locks.
     since: BTreeMap<WaitKey, (Moment, Name)>,
     by_time: BTreeSet<(Moment, WaitKey)>,
-    /// Groups whose state is to be searched, and from where on.
+    /// Groups whose state is to be searched, and the position at which the search continues.
     searches: BTreeMap<GroupId, usize>,
-    /// When the last turn was, and the time that counts here.
+    /// Time of the last turn.
     turn: Moment,
+    /// Time that counts for waits: the sum of the turns' steps, each capped at `STEP_MAX_US`.
     now: Moment,
 }
 
-/// No turn makes more than this pass: a machine that stood still must read first what came meanwhile.
+/// The most time that one turn can add: a machine that was suspended must first read the input that arrived meanwhile.
 const STEP_MAX_US: u64 = 500_000;
 
 impl Attendance {
-    /// A turn is taken.
+    /// Advances the time at the start of a turn.
     pub(super) fn pass(&mut self, turn: Moment) {
         let step_us = turn.us_since(self.turn).min(STEP_MAX_US);
         self.now = Moment::from_us(self.now.us() + step_us);
         self.turn = turn;
     }
 
-    /// A request that may wait is proposed.
+    /// Records that a request that may wait is proposed.
     pub(super) fn asks(&mut self, who: CallerKey, request: Option<RequestKey>) {
         let known = self.under_way.get(&who).map_or(0, |under_way| under_way.attempts);
         self.uncount(who);
-        // Who asks again is there.
+        // A caller that asks again is present.
         self.under_way.insert(who, UnderWay { attempts: known + 1, request, gone: None });
         if let Some(request) = request {
             *self.requests.entry(request).or_default() += 1;
         }
     }
 
-    /// Whether a caller that has not gone has the request under way.
+    /// True if a caller that has not left has the request under way.
     pub(super) fn any_asks(&self, request: RequestKey) -> bool {
         self.requests.contains_key(&request)
     }
 
-    /// A caller no longer counts for its request.
+    /// Stops counting a caller for its request.
     fn uncount(&mut self, who: CallerKey) {
         let counts = self.under_way.get(&who).filter(|under_way| under_way.gone.is_none());
         let Some(request) = counts.and_then(|under_way| under_way.request) else { return };
@@ -85,7 +87,7 @@ impl Attendance {
         }
     }
 
-    /// It was answered. How its caller went meanwhile, if it did.
+    /// Records an answer. Returns how the caller left in the meantime, if it did.
     pub(super) fn answered(&mut self, who: CallerKey) -> Option<Gone> {
         let under_way = self.under_way.get_mut(&who)?;
         under_way.attempts -= 1;
@@ -97,7 +99,7 @@ impl Attendance {
         gone
     }
 
-    /// A caller went while its request was under way.
+    /// Records that a caller left while its request was under way.
     pub(super) fn went(&mut self, who: CallerKey, how: Gone) {
         self.uncount(who);
         if let Some(under_way) = self.under_way.get_mut(&who) {
@@ -105,7 +107,7 @@ impl Attendance {
         }
     }
 
-    /// All callers of a stream went.
+    /// Records that all callers of a stream left.
     pub(super) fn stream_lost(&mut self, stream: u64) {
         let of_stream = self.under_way.range(CallerKey::all_of(stream));
         let there = of_stream.filter(|(_, under_way)| under_way.gone.is_none());
@@ -114,7 +116,7 @@ impl Attendance {
         }
     }
 
-    /// Nobody stands by any more. Whoever went first counts.
+    /// Puts a wait on the list because no caller attends it any more. A time that is already recorded stays.
     pub(super) fn left(&mut self, wait: WaitKey, name: Name) {
         let now = self.now;
         if let std::collections::btree_map::Entry::Vacant(place) = self.since.entry(wait) {
@@ -123,14 +125,14 @@ impl Attendance {
         }
     }
 
-    /// Somebody stands by again, or the wait is over.
+    /// Takes a wait off the list because it is attended again, or over.
     pub(super) fn forget(&mut self, wait: WaitKey) {
         if let Some((since, _)) = self.since.remove(&wait) {
             self.by_time.remove(&(since, wait));
         }
     }
 
-    /// The waits that nobody has stood by for so long: at most so many, the oldest first.
+    /// Takes the waits that have been unattended for `for_ms`: at most `count_max`, the oldest first.
     pub(super) fn take_due(&mut self, for_ms: u64, count_max: usize) -> Vec<(WaitKey, Name)> {
         let is_due = |since: Moment| since.after_ms(for_ms) <= self.now;
         let due = self.by_time.iter().take_while(|(since, _)| is_due(*since)).take(count_max);
@@ -143,17 +145,17 @@ impl Attendance {
         due.into_iter().map(named).collect()
     }
 
-    /// This node leads the group from now on.
+    /// Begins a search of a group that this node leads from now on.
     pub(super) fn begin_search(&mut self, group: GroupId) {
         self.searches.insert(group, 0);
     }
 
-    /// Where to search.
+    /// Groups to search, and where each search continues.
     pub(super) fn searches(&self) -> Vec<(GroupId, usize)> {
         self.searches.iter().map(|(group, from)| (*group, *from)).collect()
     }
 
-    /// A part of a group was searched, and where to go on.
+    /// Records that a part of a group was searched, and where the search continues, if it does.
     pub(super) fn searched(&mut self, group: GroupId, next: Option<usize>) {
         match next {
             Some(next) => self.searches.insert(group, next),
@@ -161,12 +163,12 @@ impl Attendance {
         };
     }
 
-    /// Whether a search has begun and goes on.
+    /// True while a search has begun and is not finished.
     pub(super) fn searching(&self) -> bool {
         self.searches.values().any(|from| *from > 0)
     }
 
-    /// This node leads the group no more. Requests under way are answered yet.
+    /// Drops the waits and the search of a group that this node no longer leads. Requests under way are still answered.
     pub(super) fn leave(&mut self, group: GroupId) {
         self.searches.remove(&group);
         self.since.retain(|(of, _), _| *of != group);
@@ -200,7 +202,7 @@ mod tests {
         attendance.pass(at(6));
         attendance.left(wait(3), name());
         attendance.pass(at(9));
-        // It was left already.
+        // Wait 1 was left already: the earlier time counts.
         attendance.left(wait(1), name());
         attendance.forget(wait(2));
         attendance.pass(at(104));

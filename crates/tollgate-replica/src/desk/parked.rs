@@ -1,43 +1,43 @@
-//! Callers that wait in a queue, parked at the group's leader until the log says what became of them.
+//! Callers that wait in a queue, parked at the group's leader until the log has the outcome.
 //!
-//! Invariant: each caller parked is given back exactly once, by the entry that ended its wait, because this node can no
-//! longer tell, or to nobody because it is gone itself. Not here: how they are answered (`desk`), and what becomes of a
-//! wait that its callers have left (`attendance`).
+//! Invariant: each parked caller is given back exactly once: by the entry that ended its wait, because this node can no
+//! longer learn the outcome, or because the caller itself is gone. Not here: how callers are answered (`desk`), and
+//! what happens to a wait that its callers have left (`attendance`).
 
 use super::{Caller, CallerKey};
 use std::collections::BTreeMap;
 use tollgate_types::{GroupId, LeaseId, Name, Revision, Seq};
 
-/// Callers of one wait: attempts of one request, or several who ask for the same.
+/// The most callers of one wait: attempts of one request, or several requests for the same claim.
 const CALLERS_PER_WAIT_MAX: usize = 8;
 
-/// The name of a wait: joining a queue takes a revision of its own.
+/// Key of a wait: joining a queue takes a revision of its own.
 pub(super) type WaitKey = (GroupId, Revision);
 
-/// By what a request that waits is known beside that.
+/// Key of a waiting request, besides the key of its wait.
 pub(super) type RequestKey = (GroupId, LeaseId, Seq);
 
-/// A wait that somebody has left, and one of its locks if that one stood by.
+/// A wait that a caller has left, and the name of one of its locks if that caller attended it.
 pub(super) type Left = (WaitKey, Option<Name>);
 
-/// Those that left, and what.
+/// Callers that left, and the wait that they left.
 type Leaving<C> = (Vec<C>, Left);
 
 #[derive(Debug)]
 struct Waiting<C> {
     caller: C,
-    /// One of the wait's locks, if the caller stands by.
+    /// Name of one of the wait's locks, if the caller attends the wait.
     attended: Option<Name>,
     request: Option<RequestKey>,
 }
 
-/// All callers that are parked on a node. There are no more waits than the groups' limits let wait.
+/// All callers that are parked on a node. The groups' limits bound the number of waits.
 #[derive(Debug)]
 pub(super) struct Parked<C> {
     waits: BTreeMap<WaitKey, Vec<Waiting<C>>>,
-    /// Where the callers of a request are.
+    /// Wait of each request that has parked callers.
     requests: BTreeMap<RequestKey, WaitKey>,
-    /// Where each caller is.
+    /// Wait of each parked caller.
     callers: BTreeMap<CallerKey, WaitKey>,
 }
 
@@ -48,8 +48,8 @@ impl<C> Default for Parked<C> {
 }
 
 impl<C: Caller> Parked<C> {
-    /// Parks a caller, unless too many stand by for the same: whether it did. A later attempt of a call takes the place
-    /// of an earlier one.
+    /// Parks a caller and returns true, unless too many callers attend the wait. A retry of a call replaces the earlier
+    /// attempt.
     pub(super) fn park(
         &mut self,
         key: WaitKey,
@@ -70,7 +70,8 @@ impl<C: Caller> Parked<C> {
         true
     }
 
-    /// A caller is gone. The wait that it was parked on, and one of its locks if it stood by.
+    /// Removes a caller that is gone. Returns the wait on which it was parked, and the name of one of the wait's locks
+    /// if it attended the wait.
     pub(super) fn remove(&mut self, who: CallerKey) -> Option<Leaving<C>> {
         let key = self.callers.get(&who).copied()?;
         let callers = self.waits.get_mut(&key).expect("who is parked is parked somewhere");
@@ -82,28 +83,29 @@ impl<C: Caller> Parked<C> {
         Some((self.forget(gone), (key, attended)))
     }
 
-    /// Who is parked and came by this stream.
+    /// Parked callers that came over a stream.
     pub(super) fn of_stream(&self, stream: u64) -> Vec<CallerKey> {
         self.callers.range(CallerKey::all_of(stream)).map(|(who, _)| *who).collect()
     }
 
-    /// Whether anybody is parked on a wait.
+    /// True if any caller is parked on a wait.
     pub(super) fn any_on(&self, key: WaitKey) -> bool {
         self.waits.contains_key(&key)
     }
 
-    /// Whether a caller of the request is parked.
+    /// True if any caller of the request is parked.
     pub(super) fn any_of(&self, request: RequestKey) -> bool {
         self.requests.contains_key(&request)
     }
 
-    /// Those whose wait is over.
+    /// Takes the callers whose wait is over.
     pub(super) fn resolve(&mut self, key: WaitKey) -> Vec<C> {
         let callers = self.waits.remove(&key).unwrap_or_default();
         self.forget(callers)
     }
 
-    /// The callers of one request, whose wait is over for them, though it may go on for others; and which wait it is.
+    /// Takes the callers of one request, whose wait is over for them, though it may go on for others; returns the wait
+    /// too.
     pub(super) fn cancelled(&mut self, request: RequestKey) -> (Vec<C>, Option<Left>) {
         let Some(key) = self.requests.get(&request).copied() else { return (Vec::new(), None) };
         let Some(callers) = self.waits.get_mut(&key) else { return (Vec::new(), None) };
@@ -115,7 +117,7 @@ impl<C: Caller> Parked<C> {
         (self.forget(gone), Some((key, attended)))
     }
 
-    /// Everyone who waits in the group: this node may miss how their waits end.
+    /// Takes all callers that wait in the group: this node may miss how their waits end.
     pub(super) fn leave(&mut self, group: GroupId) -> Vec<C> {
         let gone = self.waits.extract_if(.., |(of, _), _| *of == group);
         let gone = gone.flat_map(|(_, callers)| callers).collect();
@@ -126,7 +128,7 @@ impl<C: Caller> Parked<C> {
         for parked in &gone {
             self.callers.remove(&parked.caller.key());
             let Some(request) = parked.request else { continue };
-            // Another caller of the request may be parked still.
+            // Another caller of the request may still be parked.
             let waits = self.requests.get(&request).and_then(|key| self.waits.get(key));
             if !waits.is_some_and(|callers| callers.iter().any(|other| other.request == Some(request))) {
                 self.requests.remove(&request);
@@ -146,7 +148,7 @@ mod tests {
 
     const GROUP: GroupId = GroupId::new(0);
 
-    /// Stream, call and attempt.
+    /// A caller given as stream, call and attempt.
     impl Caller for (u64, u64, u32) {
         fn key(&self) -> CallerKey {
             CallerKey { stream: self.0, call: self.1 }

@@ -1,8 +1,9 @@
-//! What the desk does about waits that their callers have left.
+//! Handling of waits that their callers have left.
 //!
-//! Invariant: a wait is ended only by an entry that does nothing if somebody asked for the wait since the desk looked.
-//! So one who comes between the decision and the entry keeps its place; one who comes after the entry is told that the
-//! request was cancelled, or queues anew if its request had no number. Not here: who left when (`attendance`).
+//! Invariant: a wait is ended only by an entry that does nothing if somebody asked for the wait after the desk looked.
+//! So a caller that arrives between the decision and the entry keeps its place; a caller that arrives after the entry
+//! is told that the request was cancelled, or queues again if its request had no seq. Not here: which caller left when
+//! (`attendance`).
 
 use super::attendance::Gone;
 use super::parked::WaitKey;
@@ -13,16 +14,16 @@ use crate::planted::Bug;
 use tollgate_core::{CancelTarget, CancelWait, Command, Reply};
 use tollgate_types::{GroupId, Name, SeqRanges};
 
-/// Claims that are looked at in one turn, after a change of leaders.
+/// Claims searched in one turn, after a change of leaders.
 const SEARCHED_PER_TURN: usize = 4_096;
 
-/// Waits that are ended in one turn.
+/// The most waits that are ended in one turn.
 const ENDS_PER_TURN_MAX: usize = 1_000;
 
 impl<C: Caller, R> Desk<C, R> {
-    /// A caller wants nothing any more. If it was the last one that stood by, its wait ends. It is answered all the
-    /// same, once: how the wait ended, for a grant may come before that; or [`Answer::Left`] if it
-    /// goes on without the caller.
+    /// Handles a caller that wants no answer any more. If it was the last caller that attended its wait, the wait ends.
+    /// The caller is still answered once: with the end of the wait, because a grant may come before that end; or with
+    /// [`Answer::Left`] if the wait goes on without the caller.
     pub fn hang_up(&mut self, who: CallerKey, host: &mut Host) {
         self.attendance.went(who, Gone::HungUp);
         let Some((callers, (wait, attended))) = self.parked.remove(who) else { return };
@@ -34,8 +35,8 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// A connection broke, and who came by it is told nothing. They may come by another, so their waits go on for a
-    /// while.
+    /// Handles a broken connection, whose callers get no answer. The callers may come back over another connection, so
+    /// their waits go on for a while.
     pub fn stream_lost(&mut self, stream: u64) {
         self.attendance.stream_lost(stream);
         for who in self.parked.of_stream(stream) {
@@ -45,14 +46,14 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// A request is proposed.
+    /// Records that a request is proposed.
     pub(super) fn asks(&mut self, caller: &C, about: &About) {
         if let About::Wait(MayWait { attended: Some(_), request }) = about {
             self.attendance.asks(caller.key(), *request);
         }
     }
 
-    /// Whether a cancel is for one of several callers, and another of the same request stands by.
+    /// True if the command cancels a single caller's request while another caller of the same request attends it.
     pub(super) fn is_wanted(&self, group: GroupId, command: &Command) -> bool {
         match command {
             Command::CancelWait(CancelWait {
@@ -68,7 +69,7 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// It is answered. How its caller went meanwhile, if it did.
+    /// Records that a request is answered. Returns how its caller left in the meantime, if it did.
     pub(super) fn answered(&mut self, caller: &C, about: &About) -> Option<Gone> {
         match about {
             About::Wait(MayWait { attended: Some(_), .. }) => self.attendance.answered(caller.key()),
@@ -76,7 +77,8 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// A request waits whose caller has gone. Gives the caller back if it is not to hear how the wait ends.
+    /// Handles a request that queues after its caller has left. Returns the caller if it is not to learn how the wait
+    /// ends.
     pub(super) fn queued_for_nobody(
         &mut self,
         caller: C,
@@ -101,14 +103,14 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// A caller was told that nobody knows, and its request is in this leader's log.
+    /// Records that a caller was told that its outcome is unknown while its request is in this leader's log.
     pub(super) fn note_unheard(&mut self, group: GroupId, host: &Host) {
         if let Some(status) = host.status(group) {
             self.unheard.insert(group, status.last_index);
         }
     }
 
-    /// Looks for waits of such requests, once they are applied.
+    /// Begins a search for the waits of such requests, once the requests are applied.
     pub(super) fn look_for_unheard(&mut self, host: &Host) {
         let applied = |group: GroupId| host.status(group).map_or(u64::MAX, |status| status.applied);
         let forgets = self.planted.is(Bug::UnheardForgotten);
@@ -119,9 +121,9 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// Nothing can be written in a group that this node leads, so no wait ends, not even by its own deadline. Whoever
-    /// is parked is told so, and asks again. As after a change of leaders, what nobody has come back for is found once
-    /// there is room.
+    /// Releases the parked callers of a group that this node leads and where nothing can be written: no wait ends then,
+    /// not even by its own deadline. The callers are told so, and ask again. As after a change of leaders, waits that
+    /// no caller has come back for are found once there is room.
     pub(super) fn out_of_room(&mut self, group: GroupId, host: &Host, answers: &mut Vec<(C, Answer<R>)>) {
         if self.planted.is(Bug::ParkedWithoutRoom) {
             return;
@@ -133,18 +135,18 @@ impl<C: Caller, R> Desk<C, R> {
         answers.extend(released.map(|caller| (caller, Answer::NotDone(error.clone()))));
     }
 
-    /// Somebody has left a wait: if it was the last one, the time begins after which it ends.
+    /// Handles a caller that left a wait: if it was the last one, the time begins after which the wait ends.
     pub(super) fn left(&mut self, wait: WaitKey, attended: Option<Name>) {
         if let Some(name) = attended.filter(|_| !self.parked.any_on(wait)) {
             self.attendance.left(wait, name);
         }
     }
 
-    /// Ends what nobody stands by any more, and looks for it where this node has come to lead.
+    /// Ends waits that are due, and searches for unattended waits in groups that this node has come to lead.
     pub(super) fn mind_waits(&mut self, host: &mut Host) {
         self.attendance.pass(host.now());
         for (group, from) in self.attendance.searches() {
-            // Without room nobody can come back, so that time counts against nobody.
+            // Without room no caller can come back, so that time counts against none.
             if !host.brief(group).is_some_and(|brief| brief.serves && !brief.stuck) {
                 continue;
             }
@@ -164,8 +166,8 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// What came of the end of a wait: it is over, or somebody asked for it meanwhile, or it could not be ended. In the
-    /// last two cases it is on the list again unless somebody is parked.
+    /// Handles the result of an attempt to end a wait: the wait is over, or it was asked for in the meantime, or it
+    /// could not be ended. In the last two cases the wait is on the list again unless a caller is parked.
     pub(super) fn end_answered(
         &mut self,
         result: Result<ProposalOutcome, ProposeError>,
@@ -181,14 +183,14 @@ impl<C: Caller, R> Desk<C, R> {
         });
         let wanted = reply == Some(Reply::Done);
         if reply.is_some() && !wanted {
-            // It is over: an entry says how to those who are not told yet.
+            // The wait is over: an entry has the outcome for the callers that are not answered yet.
             return;
         }
         let leads = host.leads(group);
         if leads {
             self.left(wait, Some(name));
         }
-        // Those whose wait could not be ended hear how it ends, as long as this node leads.
+        // Callers whose wait could not be ended learn how it ends, as long as this node leads.
         if wanted || !leads {
             for caller in self.leaving.remove(&wait).unwrap_or_default() {
                 answers.push((caller, if wanted { Answer::Left } else { ask_again(host, group) }));
@@ -196,7 +198,7 @@ impl<C: Caller, R> Desk<C, R> {
         }
     }
 
-    /// Ends a wait, if only single callers asked for it and nobody stands by: whether an entry is to do that.
+    /// Proposes to end a wait, if only single callers asked for it and none is parked. Returns true if it was proposed.
     fn end_wait(&mut self, wait: WaitKey, name: Name, host: &mut Host) -> bool {
         let (group, create_revision) = wait;
         if self.parked.any_on(wait) && !self.planted.is(Bug::HangUpEndsSharedWait) {

@@ -1,8 +1,9 @@
-//! Watches from now on that have not begun: which of them still need a read index, and which wait for one.
+//! Watches without a start revision that have not begun: those that still need a read index, and those that wait for
+//! one.
 //!
-//! Invariant: a watch is begun only by a read that was asked for after the watch was opened. All watches of a group
+//! Invariant: a watch is begun only by a read that was requested after the watch was opened. All watches of a group
 //! that were opened in one turn share a read. Not here: the reads themselves, which Raft's leader confirms (`reads`),
-//! and what a watch is told once it has begun (`watchers`).
+//! and the events of a watch that has begun (`watchers`).
 
 use super::WatchNumber;
 use crate::output::ReadId;
@@ -15,14 +16,15 @@ pub(super) struct Unbegun {
     watches: BTreeMap<WatchNumber, Waits>,
     /// Watches opened in this turn, by group.
     opened: BTreeMap<GroupId, BTreeSet<WatchNumber>>,
-    /// Watches by the read under way that each waits for. Empty if all of them have ended meanwhile.
+    /// Watches by the read under way that each waits for. A set is empty if all of its watches have ended in the
+    /// meantime.
     asked: BTreeMap<ReadId, BTreeSet<WatchNumber>>,
 }
 
-/// What a watch waits for.
+/// Step that a watch waits for.
 #[derive(Debug, Clone, Copy)]
 enum Waits {
-    /// To have a read asked for.
+    /// A read to be requested in this group.
     ToAsk(GroupId),
     /// The answer to this read.
     For(ReadId),
@@ -58,12 +60,12 @@ impl Unbegun {
         }
     }
 
-    /// A group with watches for which a read is to be asked.
+    /// A group with watches for which a read must be requested.
     pub(super) fn to_ask(&self) -> Option<GroupId> {
         self.opened.first_key_value().map(|(group, _)| *group)
     }
 
-    /// This read is asked for all watches of the group that were opened so far.
+    /// Assigns a requested read to all watches of the group that were opened so far.
     pub(super) fn ask(&mut self, group: GroupId, read: ReadId) {
         let opened = self.opened.remove(&group).unwrap_or_default();
         for number in &opened {
@@ -72,7 +74,7 @@ impl Unbegun {
         self.asked.insert(read, opened);
     }
 
-    /// The read was answered: these watches wait no more. None if no watch ever waited for it.
+    /// Takes the watches that waited for an answered read. None if no watch ever waited for it.
     pub(super) fn answered(&mut self, read: ReadId) -> Option<BTreeSet<WatchNumber>> {
         let asked = self.asked.remove(&read)?;
         for number in &asked {
@@ -103,7 +105,7 @@ mod tests {
         assert_eq!(unbegun.to_ask(), Some(OTHER));
         unbegun.ask(OTHER, ReadId(2));
         assert_eq!(unbegun.to_ask(), None);
-        // One that comes after a read was asked for is not begun by it.
+        // A watch that is opened after a read was requested is not begun by that read.
         unbegun.add(5, GROUP);
         assert_eq!(answered(&mut unbegun, 1), Some(vec![1, 2, 3]));
         assert!(!unbegun.contains(1) && unbegun.contains(4) && unbegun.contains(5));
@@ -120,7 +122,7 @@ mod tests {
         unbegun.add(1, GROUP);
         unbegun.ask(GROUP, ReadId(1));
         unbegun.remove(1);
-        // Another one under the same number waits for a read of its own.
+        // A later watch under the same number waits for a read of its own.
         unbegun.add(1, GROUP);
         assert_eq!(answered(&mut unbegun, 1), Some(vec![]));
         assert!(unbegun.contains(1));

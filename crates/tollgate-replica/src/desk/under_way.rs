@@ -1,25 +1,25 @@
-//! What is under way, by numbers that are given out one after the other.
+//! Requests under way, by consecutive numbers.
 //!
-//! Most of it ends in the order in which it began, so it lies in a row, and finding something is a subtraction. What
-//! does not end while many others do is put aside. Invariant: the row begins with something that is under way, or is
-//! empty; it is never longer than its limit, so what is over takes no more room than that (P16).
+//! Most requests end in the order in which they began, so they are kept in a row, and a lookup is a subtraction.
+//! Requests that don't end while many others do are put aside. Invariant: the row begins with a request that is under
+//! way, or is empty; it is never longer than its limit, so ended requests take no more room than that (P16).
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Places in the row.
+/// The most places in the row.
 const ROW_MAX: usize = 16_384;
 
 #[derive(Debug)]
 pub(super) struct UnderWay<T> {
-    /// The number of the first place.
+    /// Number of the first place in the row.
     first: u64,
     row: VecDeque<Option<T>>,
-    /// What began before the first place.
+    /// Requests that began before the first place in the row.
     aside: BTreeMap<u64, T>,
 }
 
 impl<T> UnderWay<T> {
-    /// The numbers begin behind `before`.
+    /// Makes an empty collection whose numbers begin after `before`.
     pub(super) fn new(before: u64) -> UnderWay<T> {
         UnderWay { first: before + 1, row: VecDeque::new(), aside: BTreeMap::new() }
     }
@@ -29,7 +29,7 @@ impl<T> UnderWay<T> {
         self.first + self.row.len() as u64 - 1
     }
 
-    /// Begins something, and numbers it.
+    /// Begins a request, and returns its number.
     pub(super) fn begin(&mut self, what: T) -> u64 {
         if self.row.len() >= ROW_MAX
             && let Some(late) = self.row.pop_front()
@@ -42,7 +42,7 @@ impl<T> UnderWay<T> {
         self.last()
     }
 
-    /// What has this number and is under way: it is over now.
+    /// Ends the request with this number and returns it, if it is under way.
     pub(super) fn end(&mut self, number: u64) -> Option<T> {
         let Some(at) = number.checked_sub(self.first) else { return self.aside.remove(&number) };
         let ended = self.row.get_mut(usize::try_from(at).ok()?)?.take();
@@ -57,7 +57,7 @@ impl<T> UnderWay<T> {
         }
     }
 
-    /// The number of what began first of all that is under way.
+    /// Number of the oldest request under way.
     pub(super) fn oldest(&self) -> Option<u64> {
         let aside = self.aside.first_key_value().map(|(number, _)| *number);
         aside.or((!self.row.is_empty()).then_some(self.first))

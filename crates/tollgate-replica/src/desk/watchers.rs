@@ -1,11 +1,11 @@
 //! Watches of the groups' histories, served by any node that keeps state.
 //!
-//! Invariant: the batches of a watch follow each other without gap or overlap, and never split a revision. A watch from
-//! now on begins, and is answered for the first time, once a read that was asked for after it was opened is confirmed:
-//! by then the state here has everything that anybody had been told of. A watch that takes no more is not buffered for:
-//! it falls behind in the history itself, and once that is gone it is told so and is over. Not here: what is in the
-//! history (`tollgate_core`), how much a watch may be sent (the desk's user), and which watches wait for which read
-//! (`unbegun`).
+//! Invariant: the batches of a watch follow each other without gap or overlap, and never split a revision. A watch
+//! without a start revision begins, and is first answered, once a read that was requested after the watch was opened is
+//! confirmed: by then the local state has everything that any caller was answered before. Events are not buffered for a
+//! watch without credit: the watch falls behind in the history itself, and once that part of the history is gone, the
+//! watch is told so and is over. Not here: the events in the history (`tollgate_core`), how much a watch may be sent
+//! (the desk's user), and which watches wait for which read (`unbegun`).
 
 use super::unbegun::Unbegun;
 use super::{Answer, Caller, WatchNumber};
@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{Event, State, Watch, WatchIndex};
 use tollgate_types::{GroupId, Revision};
 
-/// How many events one answer has, beside the rest of its last revision.
+/// The most events in one answer, besides the rest of its last revision.
 const EVENTS_MAX: usize = 256;
 
-/// How many that are behind read the history in one turn: others wait for the turn to end.
+/// The most watches that catch up from the history in one turn: others wait for the turn to end.
 const BEHIND_PER_TURN_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -26,28 +26,28 @@ struct Watcher<C> {
     caller: C,
     group: GroupId,
     filter: Watch,
-    /// It has been told everything below this. None until the first answer, if it wants what is new from then on.
+    /// Exclusive end of the revisions sent so far. None until the first answer, if the watch has no start revision.
     told: Option<Revision>,
-    /// There is nothing for it from `told` to before this.
+    /// Exclusive end of the revisions known to have nothing for the watch, from `told` on.
     next: Revision,
-    /// How many events more it may be told of.
+    /// Number of further events that the watch may be sent.
     credit: u64,
-    /// Whether it has had no answer yet: it gets one even if there is nothing to tell.
+    /// True until the first answer, which is sent even if there are no events.
     fresh: bool,
 }
 
 /// The watches of one group.
 #[derive(Debug)]
 struct GroupWatches {
-    /// Those that have been told everything below `told` and have credit; what is new is matched against all of them
-    /// at once. None of them is behind.
+    /// Watches that were sent everything below `told` and have credit; new events are matched against all of them at
+    /// once. None of them is behind.
     current: WatchIndex<WatchNumber>,
     told: Revision,
-    /// There is more for them than one turn looked at.
+    /// True if there are more events for `current` than one turn looked at.
     unfinished: bool,
-    /// The others that have credit: each reads the history by itself, a few of them a turn.
+    /// The other watches with credit: each reads the history by itself, a few of them per turn.
     behind: BTreeSet<WatchNumber>,
-    /// Which of them was served last.
+    /// The watch in `behind` that was served last.
     served: WatchNumber,
 }
 
@@ -59,7 +59,7 @@ impl Default for GroupWatches {
 }
 
 impl GroupWatches {
-    /// The next that is behind: each in turn, so that a few that have far to go hold up nobody.
+    /// Takes the next watch that is behind, round robin, so that a few watches that are far behind hold up no others.
     fn behind_next(&mut self) -> Option<WatchNumber> {
         let after = self.behind.range(self.served + 1..).next().copied();
         let next = after.or_else(|| self.behind.first().copied())?;
@@ -105,17 +105,17 @@ impl<C: Caller> Watchers<C> {
         }
     }
 
-    /// A group with watches that can't begin before a read of it is confirmed.
+    /// A group with watches that can't begin before a read of the group is confirmed.
     pub(super) fn to_ask(&self) -> Option<GroupId> {
         self.unbegun.to_ask()
     }
 
-    /// This read of the group is asked for.
+    /// Assigns a requested read to the watches of the group that need one.
     pub(super) fn asked(&mut self, group: GroupId, read: ReadId) {
         self.unbegun.ask(group, read);
     }
 
-    /// The read was answered: those that waited for it begin, or are refused. False if it is not one of theirs.
+    /// Begins or refuses the watches that waited for an answered read. False if no watch waits for the read.
     pub(super) fn read_answered<R>(
         &mut self,
         read: ReadId,
@@ -166,12 +166,12 @@ impl<C: Caller> Watchers<C> {
         self.all.len()
     }
 
-    /// Whether a watch waits for no more than its turn.
+    /// True if a watch waits for nothing but its turn.
     pub(super) fn any_ready(&self) -> bool {
         self.groups.values().any(|group| group.unfinished || !group.behind.is_empty())
     }
 
-    /// Tells all who watch what is new in the states.
+    /// Sends new events of the states to the watches.
     pub(super) fn serve<R>(
         &mut self,
         output: &Output,
@@ -183,7 +183,7 @@ impl<C: Caller> Watchers<C> {
             match event {
                 // The history began anew, and may have jumped.
                 HostEvent::SnapshotInstalled { group, .. } => self.all_behind(*group),
-                // Its state stays as it is, for ever.
+                // A removed replica's state never changes again.
                 HostEvent::Removed { group } => self.refuse_all(*group, answers),
                 _ => {}
             }
@@ -199,7 +199,7 @@ impl<C: Caller> Watchers<C> {
         }
     }
 
-    /// There is no state here to watch, as on a witness.
+    /// Refuses the watches of a group that has no state on this node, as on a witness.
     fn refuse_all<R>(&mut self, group: GroupId, answers: &mut Vec<(C, Answer<R>)>) {
         let (watchers, unbegun) = (&mut self.all, &mut self.unbegun);
         let gone = watchers.extract_if(.., |_, watcher| watcher.group == group);
@@ -247,8 +247,8 @@ impl<C: Caller> Watchers<C> {
             for number in &matching {
                 let watcher = &self.all[number];
                 let events = wanted.entry(*number).or_default();
-                // One that begins in the future is not told of what comes before; of more than it may be told of, only
-                // that there is more matters.
+                // A watch that begins in the future gets no earlier events; of more events than its credit, it matters
+                // only that there are more.
                 if watcher.next <= event.revision && events.len() as u64 <= watcher.credit {
                     events.push(event.clone());
                 }
@@ -257,7 +257,7 @@ impl<C: Caller> Watchers<C> {
         for (number, events) in wanted.into_iter().filter(|(_, events)| !events.is_empty()) {
             let watcher = self.all.get_mut(&number).expect("what is matched is there");
             let count = events.len() as u64;
-            // One that may not be told of all this reads the history by itself from here on.
+            // A watch without enough credit for all of these events reads the history by itself from here on.
             if count > watcher.credit {
                 here.current.remove(&watcher.filter, number);
                 watcher.next = watcher.next.max(from);
@@ -271,7 +271,7 @@ impl<C: Caller> Watchers<C> {
             }
             let (told, next) = (watcher.told.replace(batch.next).unwrap_or(from), batch.next);
             if lose_events && batch.next.get().is_multiple_of(2) {
-                // The next batch claims to follow on the one before.
+                // The next batch claims to follow the previous one.
                 watcher.told = Some(told);
                 continue;
             }
@@ -286,7 +286,7 @@ impl<C: Caller> Watchers<C> {
             let Some(number) = here.behind_next() else { return };
             let watcher = self.all.get_mut(&number).expect("what is behind is there");
             match watcher.catch_up(number, state, answers) {
-                // Told everything, and not to be told more: as good as behind without credit.
+                // Sent everything, and without credit for more: treated as behind without credit.
                 Progress::Current if watcher.credit == 0 => {}
                 Progress::Current => {
                     if here.current.is_empty() {
@@ -307,7 +307,7 @@ impl<C: Caller> Watchers<C> {
 }
 
 enum Progress {
-    /// It has been told everything that there is.
+    /// The watch was sent everything that there is.
     Current,
     Behind,
     NoCredit,
@@ -406,7 +406,7 @@ mod tests {
         answers
     }
 
-    /// A watch from now on, whose read is confirmed at once.
+    /// Adds a watch without a start revision, whose read is confirmed at once.
     fn add(watchers: &mut Watchers<(u64, u64, u32)>, number: WatchNumber, filter: Watch, credit: u64) {
         watchers.add((1, 1, 1), number, GROUP, None, filter, credit);
         assert_eq!(watchers.to_ask(), Some(GROUP));
@@ -414,7 +414,7 @@ mod tests {
         assert!(watchers.read_answered::<()>(ReadId(number), &Ok(()), &mut Vec::new()));
     }
 
-    /// From, number of events, next, of each batch.
+    /// Start, number of events, and end of each batch.
     fn batches(said: &Said) -> Vec<(u64, usize, u64)> {
         said.iter()
             .map(|(_, answer)| match answer {
@@ -481,7 +481,7 @@ mod tests {
         serve(&mut watchers, &state);
         lock(&mut state, "a");
         let told = batches(&serve(&mut watchers, &state))[0].2;
-        // What it does not want rolls the history past where it stopped.
+        // Events that the watch does not want push the history past the place where it stopped.
         for round in 0..100 {
             lock(&mut state, &format!("b{round}"));
             serve(&mut watchers, &state);
@@ -506,7 +506,7 @@ mod tests {
         let refused = |told: &(_, Answer<()>)| matches!(told.1, Answer::NotRead { what: None, .. });
         assert!(answers.len() == 2 && answers.iter().all(refused), "{answers:?}");
         assert_eq!(watchers.to_ask(), None);
-        // The read is the desk's, and says nothing to anybody any more.
+        // The read belongs to the desk, and no longer answers any watch.
         assert!(watchers.read_answered(ReadId(1), &Ok(()), &mut answers));
         assert_eq!((answers.len(), watchers.len(), watchers.any_ready()), (2, 0, false));
         assert_eq!(batches(&serve(&mut watchers, &state)), []);

@@ -1,14 +1,15 @@
-//! How far the log was known to be durable: a small file beside it, written after each fsync of the log.
+//! The durable end of the log: a small file beside the log, written after each fsync of the log.
 //!
-//! raft-engine's files alone can't tell a last batch that a power failure tore, which nobody was promised, from a
-//! last batch that was acknowledged and then rotted. This file can: what it says is never more than what was durable,
-//! so a log that ends before it has lost something. It is written after the log's fsync and not synced itself. If the
-//! process dies it is exact; if the power fails it may be old, and then it only promises less.
+//! raft-engine's files alone can't tell a last batch that a power failure tore, which was promised to nobody, from a
+//! last batch that was acknowledged and later damaged. This file can: it never claims more than was durable, so a log
+//! that ends before the recorded end has lost something. The file is written after the log's fsync and not synced
+//! itself. If the process dies the file is exact; if the power fails it may be old, and then it only promises less.
 //!
-//! Which files may be missing is here as well, because raft-engine silently drops all files before a gap. That part
-//! changes when files are purged, and is synced before and after.
+//! The file also records which log files may be missing, because raft-engine silently drops all files before a gap.
+//! That part changes when files are purged, and is synced before and after.
 //!
-//! Two slots are written in turn, so that a torn write leaves the other. Not here: what follows from it (`scan`).
+//! Two slots are written in turn, so that a torn write leaves the other slot intact. Not here: the checks that use the
+//! file (`scan`).
 
 use super::durable::{corrupt, fault};
 use crate::storage::StorageError;
@@ -19,41 +20,41 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 4] = *b"TGAK";
 const VERSION: u8 = 1;
-/// A slot each, far enough apart that no sector, page or block holds both.
+/// Size of one of the two slots, which are so far apart that no sector, page or block holds both.
 const SLOT_BYTES: usize = 4096;
 const SLOTS: usize = 2;
 const FIELDS_BYTES: usize = 4 + 1 + 1 + 8 + SECRET_BYTES + 7 * 8;
 const SLOT_USED_BYTES: usize = FIELDS_BYTES + 4;
 pub(super) const SECRET_BYTES: usize = 16;
 
-/// How far one of raft-engine's two queues of files was durable.
+/// Durable end of one of raft-engine's two queues of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct QueueMark {
-    /// The first file that is needed.
+    /// Number of the first file that is needed.
     pub(super) first: u64,
-    /// The last file that something was durable in.
+    /// Number of the last file with durable data.
     pub(super) last: u64,
-    /// And up to which byte of it.
+    /// Durable end within the file `last`, in bytes.
     pub(super) end: u64,
 }
 
-/// See the module.
+/// Contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Acked {
-    /// Stands in every batch that we write. Nobody outside knows it, so no client can put bytes into a value that a
-    /// scan of the log takes for a batch.
+    /// Written in every batch of this crate. The secret is known to nobody outside, so no client can put bytes into a
+    /// value that a scan of the log takes for a batch.
     pub(super) secret: [u8; SECRET_BYTES],
-    /// Number of the last batch. Each of ours has one, so that a lost one is missed.
+    /// Number of the last batch. Batches are numbered so that a lost one is noticed.
     pub(super) batch: u64,
-    /// Entries, votes and marks, as they come.
+    /// Queue of entries, votes and marks, as they are written.
     pub(super) append: QueueMark,
-    /// What a purge moved out of old files.
+    /// Queue of the data that a purge moved out of old files.
     pub(super) rewrite: QueueMark,
-    /// A purge was under way: files may be missing that `first` still names.
+    /// True while a purge is under way: files may be missing that `first` still names.
     pub(super) purging: bool,
 }
 
-/// The file.
+/// The open file.
 #[derive(Debug)]
 pub(super) struct AckedFile {
     file: File,
@@ -63,7 +64,7 @@ pub(super) struct AckedFile {
 }
 
 impl AckedFile {
-    /// Makes the file, durable but for its name.
+    /// Makes the file, durable except for its name.
     pub(super) fn create(path: &Path) -> Result<AckedFile, StorageError> {
         let failed = |error| fault(path, error);
         let mut secret = [0; SECRET_BYTES];
@@ -72,7 +73,7 @@ impl AckedFile {
             .and_then(|mut file| file.read_exact(&mut secret))
             .map_err(|error| fault(random, error))?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
-        // All of it now: later writes must not need room.
+        // The whole file is written now: later writes must not need room.
         file.write_all_at(&[0; SLOT_BYTES * SLOTS], 0).map_err(failed)?;
         let (append, rewrite) = (QueueMark::default(), QueueMark::default());
         let acked = Acked { secret, batch: 0, append, rewrite, purging: false };
@@ -103,7 +104,7 @@ impl AckedFile {
         Ok(AckedFile { file, path: path.to_path_buf(), writes, acked })
     }
 
-    /// Writes it down, for as long as the machine runs.
+    /// Writes the next slot without an fsync: it survives the process, but not a power failure.
     pub(super) fn write(&mut self) -> Result<(), StorageError> {
         self.writes += 1;
         let slot = encode(self.writes, &self.acked);
@@ -111,7 +112,7 @@ impl AckedFile {
         self.file.write_all_at(&slot, at).map_err(|error| fault(&self.path, error))
     }
 
-    /// Writes it down for good.
+    /// Writes the next slot, durably.
     pub(super) fn write_durably(&mut self) -> Result<(), StorageError> {
         self.write()?;
         self.file.sync_all().map_err(|error| fault(&self.path, error))
@@ -134,7 +135,7 @@ fn encode(writes: u64, acked: &Acked) -> [u8; SLOT_USED_BYTES] {
     bytes.try_into().expect("the fields add up to the slot")
 }
 
-/// The number of the write, the version, and the fields; none if it is not a slot that was written whole.
+/// Decodes the number of the write, the version, and the fields; none if the slot was not written completely.
 fn decode(slot: &[u8]) -> Option<(u64, u8, Acked)> {
     let (fields, crc) = slot.get(..SLOT_USED_BYTES)?.split_at(FIELDS_BYTES);
     if fields[..4] != MAGIC || crc32fast::hash(fields).to_le_bytes() != crc {

@@ -1,8 +1,8 @@
-//! What a data directory holds, read without changing it.
+//! Reads the log and the snapshots of a data directory without changing them.
 //!
-//! To open a log is to write to it: a torn tail is cut off, a compaction done again, the place up to which it was
-//! durable noted. So the log is copied first, and opened at the copy, with all the checks of a start. Snapshot files
-//! are read where they are. Not here: whether a node uses the directory (`data_dir`), what is made of it (`salvage`).
+//! Opening a log writes to it: a torn tail is cut off, a compaction done again, the durable end recorded. So the log is
+//! copied first, and the copy is opened, with all the checks of a start. Snapshot files are read in place. Not here:
+//! whether a node uses the directory (`data_dir`), the state that is made of it (`salvage`).
 
 use super::acked::AckedFile;
 use super::durable::{corrupt, fault};
@@ -17,7 +17,7 @@ use tollgate_types::GroupId;
 
 impl Engine {
     /// Opens a copy of a data directory's log, made in `copy`, an empty directory. Errors name the files of the
-    /// original. Nothing may be written to this but by tests: it would be written to the copy.
+    /// original. Only tests may write to the returned engine: the writes go to the copy.
     pub(crate) fn open_copied(dir: &Path, copy: &Path, config: EngineConfig) -> Result<Engine, StorageError> {
         copy_log(dir, copy)?;
         let opened = (|| {
@@ -35,22 +35,22 @@ impl Engine {
         opened.map_err(|error| named_as_in(dir, copy, error))
     }
 
-    /// The groups that have a replica here.
+    /// The groups that have a replica in the directory.
     pub(crate) fn group_ids(&self) -> Vec<GroupId> {
         self.groups.keys().copied().collect()
     }
 
-    /// A group without its state. Its snapshot is checked all the same.
+    /// Loads a group without its state. The group's snapshot is still checked.
     pub(crate) fn load_log(&self, group: GroupId) -> Result<LoadedGroup, StorageError> {
         self.load_group(group, &self.groups[&group], ReplicaKind::Witness)
     }
 
-    /// A group with the state of its snapshot. A witness never loads it, but its disk has it.
+    /// Loads a group with the state of its snapshot. A witness never loads the state, but its disk has it.
     pub(crate) fn load_state(&self, group: GroupId) -> Result<LoadedGroup, StorageError> {
         self.load_group(group, &self.groups[&group], ReplicaKind::Full)
     }
 
-    /// When the snapshot file behind which a group's log begins was last changed.
+    /// Time at which the snapshot file that precedes a group's log was last changed.
     pub(crate) fn snapshot_changed(&self, group: GroupId, index: u64) -> Result<SystemTime, StorageError> {
         self.jobs.as_ref().expect("nobody takes the jobs of a copy").changed(group, index)
     }
@@ -68,7 +68,7 @@ fn copy_log(dir: &Path, copy: &Path) -> Result<(), StorageError> {
     copy_file(&acked_path(dir), &acked_path(copy))
 }
 
-/// Its bytes alone: the copy must be writable, even if the original is not.
+/// Copies the bytes alone: the copy must be writable, even if the original is not.
 fn copy_file(from: &Path, to: &Path) -> Result<(), StorageError> {
     let mut original = File::open(from).map_err(|error| missing_or_failed(from, error))?;
     let mut copy = File::create(to).map_err(|error| fault(to, error))?;
@@ -82,7 +82,7 @@ fn missing_or_failed(path: &Path, error: io::Error) -> StorageError {
     }
 }
 
-/// The same error, of the file that was copied. Where there is no room, it is the copy that lacks it.
+/// Names the original file in an error about its copy. A full disk is the copy's, so that error stays as it is.
 fn named_as_in(dir: &Path, copy: &Path, mut error: StorageError) -> StorageError {
     let original = |file: &str| {
         let inside = Path::new(file).strip_prefix(copy).map(Path::to_path_buf);

@@ -1,17 +1,17 @@
-//! Files that are there, whole, after a power failure; and what an error of the file system means.
+//! Files that are complete after a power failure; and the meaning of file system errors.
 //!
-//! A name is durable only once its directory is synced: a file that was synced but not named is lost with its
-//! directory entry. Not here: what is in the files.
+//! A name is durable only once its directory is synced: a file that was synced without its directory is lost with its
+//! directory entry. Not here: the contents of the files.
 
 use crate::storage::StorageError;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Ends the name of a file that is not complete.
+/// Extension of a file that is not complete.
 pub(crate) const UNFINISHED: &str = "tmp";
 
-/// Replaces the file as a whole: after a crash there is the old one or the new one.
+/// Replaces the whole file: after a crash there is either the old or the new one.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension(UNFINISHED);
     let mut file = File::create(&unfinished)?;
@@ -35,7 +35,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a file; one that is not there is removed.
+/// Removes a file; succeeds if the file does not exist.
 pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -43,12 +43,12 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether only room is missing. A quota counts as the disk's end.
+/// True if the only problem is lack of room. An exceeded quota counts as a full disk.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// What an error on this file means to a replica.
+/// Translates an error on a file into a storage error.
 #[allow(clippy::needless_pass_by_value, reason = "made for map_err")]
 pub(crate) fn fault(path: &Path, error: io::Error) -> StorageError {
     let file = path.display().to_string();

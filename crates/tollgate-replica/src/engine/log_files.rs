@@ -1,13 +1,14 @@
-//! raft-engine's files, with an fsync that fails once and for all, and blocks that are written before they are needed.
+//! raft-engine's files, with sticky fsync failures, and blocks that are written before they are needed.
 //!
 //! raft-engine panics when an fsync fails, and again when it closes the file while it unwinds, which aborts the process
-//! before anybody can say why. So it is told that all is well, and what happened is kept: whoever called it asks
-//! [`LogFiles::synced`] before believing anything. Invariant: after the first failure no file is removed or renamed, so
-//! that whatever was durable before stays where it was. Not here: what is done about it (`engine`).
+//! before the reason can be reported. So raft-engine is told that every fsync succeeded, and the failure is kept: the
+//! caller of raft-engine must ask [`LogFiles::synced`] before it trusts a result. Invariant: after the first failure no
+//! file is removed or renamed, so that earlier durable data stays in place. Not here: the reaction to a failure
+//! (`engine`).
 //!
-//! Blocks that a file system has set aside but that were never written have to be noted as written with the first fsync
-//! behind each write, in its journal. So they are filled with zeros a little ahead of what is written: the fsyncs that
-//! follow take two thirds of the time. A log file that is used anew has its blocks.
+//! Blocks that a file system has allocated but that were never written must be recorded as written in its journal by
+//! the first fsync after each write. So they are filled with zeros slightly ahead of the writes: the fsyncs that follow
+//! take two thirds of the time. A reused log file already has its blocks.
 
 use crate::storage::StorageError;
 use raft_engine::env::{DefaultFileSystem, FileSystem, Handle, Permission, WriteExt};
@@ -29,7 +30,7 @@ struct Failure {
     what: String,
 }
 
-/// An open one.
+/// An open log file.
 pub(super) struct LogFile {
     inner: Arc<<DefaultFileSystem as FileSystem>::Handle>,
     path: PathBuf,
@@ -37,7 +38,7 @@ pub(super) struct LogFile {
 }
 
 impl LogFiles {
-    /// Whether every fsync so far went well.
+    /// Fails if any fsync has failed so far.
     pub(super) fn synced(&self) -> Result<(), StorageError> {
         self.failure.get().map_or(Ok(()), |Failure { path, what }| {
             let what = format!("fsync failed: {what}");
@@ -90,32 +91,31 @@ impl FileSystem for LogFiles {
     }
 }
 
-/// Writes to one.
+/// Writer of a log file.
 pub(super) struct LogWriter {
     inner: <DefaultFileSystem as FileSystem>::Writer,
-    /// Where it stands.
+    /// Position of the next write.
     at: u64,
-    /// Room that was set aside and has no zeros yet.
+    /// Allocated range that has no zeros yet.
     bare: Range<u64>,
 }
 
-/// So much is filled at once: enough that most writes find their blocks filled, and so little that no fsync takes long
-/// for it.
+/// Zeros written at once: enough that most writes find their blocks filled, and so few that they slow down no fsync.
 static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
 
 impl LogWriter {
-    /// Fills what comes next, if what is about to be written gets there.
+    /// Fills the blocks after the next `bytes`, if the next write reaches blocks without zeros.
     fn fill_before(&mut self, bytes: usize) -> io::Result<()> {
         let end = self.at + bytes as u64;
         if self.bare.is_empty() || end <= self.bare.start || self.at >= self.bare.end {
             return Ok(());
         }
-        // What is about to be written needs no zeros.
+        // The range of the next write needs no zeros.
         let from = end.max(self.bare.start).min(self.bare.end);
         let to = (from + ZEROS.len() as u64).min(self.bare.end);
         self.inner.seek(SeekFrom::Start(from))?;
         let part = usize::try_from(to - from).expect("no longer than the zeros");
-        // They only save time: if there is no room for them, there may still be some for what matters.
+        // Zeros only save time: without room for them, there may still be room for the data.
         let filled = self.inner.write_all(&ZEROS[..part]).is_ok();
         self.inner.seek(SeekFrom::Start(self.at))?;
         self.bare = if filled { to..self.bare.end } else { 0..0 };
@@ -127,7 +127,7 @@ impl WriteExt for LogWriter {
     fn truncate(&mut self, offset: usize) -> io::Result<()> {
         self.bare.end = self.bare.end.min(offset as u64);
         self.inner.truncate(offset)?;
-        // The inner writer goes there too.
+        // The inner writer seeks to the offset too.
         self.at = offset as u64;
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Handle for LogFile {
 
     fn sync(&self) -> io::Result<()> {
         if let Err(error) = self.inner.sync() {
-            // The first is the one to tell of.
+            // Only the first failure is reported.
             let _ = self.failure.set(Failure { path: self.path.clone(), what: error.to_string() });
         }
         Ok(())
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(writer.bare.start, 11 + step);
         writer.write_all(b", and what fits").unwrap();
         assert_eq!(writer.bare.start, 11 + step, "there were zeros already");
-        // Over what is filled and past the end of what was set aside.
+        // Over the filled range and past the end of the allocated one.
         let long = vec![7; room];
         writer.write_all(&long).unwrap();
         assert!(writer.bare.is_empty());

@@ -1,27 +1,26 @@
 //! Reads raft-engine's files before raft-engine does, and tells a torn tail from corruption.
 //!
-//! raft-engine's own recovery cuts the last file at the first batch that is not valid, whatever follows, and forgets
-//! all files before a gap in their numbers. Both lose what was acknowledged, without a word. So every file is walked
-//! here first:
+//! raft-engine's own recovery cuts the last file at the first invalid batch, whatever follows, and forgets all files
+//! before a gap in their numbers. Both silently lose acknowledged data. So every file is walked here first:
 //!
 //! - A batch that is not valid, in a file that is not the last of its queue, is corruption. A file whose header was
-//!   never written does not count as the last: raft-engine writes on in the one before it if a disk without room kept
-//!   it from making the next.
-//! - So is a missing one: each of ours has a number.
-//! - So is one that stands before the place up to which the log was known to be durable ([`Acked`]).
-//! - In the last file of the appends, so is one behind which a valid batch of the same file follows: batches are
-//!   synced one by one, so the first that is not whole was the last that was written.
-//! - Anything else is the batch that was being written when the process or the power went, which nobody was promised.
-//!   It is cut off here, and raft-engine then gets files that are valid to their ends, in a mode in which it
-//!   tolerates nothing.
+//!   never written does not count as the last: raft-engine continues in the file before it if a full disk kept it from
+//!   making the next one.
+//! - A missing batch is corruption: each batch of this crate has a number.
+//! - An invalid batch before the durable end of the log ([`Acked`]) is corruption.
+//! - In the last file of the appends, an invalid batch that is followed by a valid batch of the same file is
+//!   corruption: batches are synced one by one, so the first incomplete batch was the last that was written.
+//! - Any other invalid batch was being written when the process or the power failed, and was promised to nobody. It is
+//!   cut off here, and raft-engine then gets files that are valid to their ends, in a mode in which it tolerates no
+//!   damage.
 //!
-//! A file may be an old one used anew, with old batches behind the tail. They don't count: the checksum of a batch is
-//! mixed with the number of its file. Nor does what a client wrote into a value count: a batch of ours ends with the
-//! secret and its own number.
+//! A file may be a reused old one, with old batches after the tail. Those don't count: the checksum of a batch is mixed
+//! with the number of its file. Bytes that a client wrote into a value don't count either: a batch of this crate ends
+//! with the secret and its own number.
 //!
-//! The format is that of raft-engine =0.4.2, `log_batch.rs` and `file_pipe_log/format.rs`:
-//! file = magic, version (u64 BE), alignment (u64 BE), batches. Batch = length << 8 | compression (u64 BE), offset of
-//! the items (u64 BE), entries and their CRC-32 (LE) if there are any, items and their CRC-32 xor file number (LE).
+//! The format is that of raft-engine =0.4.2, `log_batch.rs` and `file_pipe_log/format.rs`: file = magic, version (u64
+//! BE), alignment (u64 BE), batches. Batch = length << 8 | compression (u64 BE), offset of the items (u64 BE), entries
+//! and their CRC-32 (LE) if there are any, items and their CRC-32 xor file number (LE).
 
 use super::acked::{Acked, QueueMark, SECRET_BYTES};
 use super::durable::{corrupt, fault, remove_file, sync_dir};
@@ -42,34 +41,36 @@ struct LogFile {
     path: PathBuf,
 }
 
-/// What every batch of ours ends with.
+/// The signature that ends every batch: secret and batch number.
 pub(super) fn signature(secret: &[u8; SECRET_BYTES], batch: u64) -> Vec<u8> {
     [&secret[..], &batch.to_le_bytes()].concat()
 }
 
-/// The number in a batch's items, if the batch is ours.
+/// The batch number in the items, if the batch has the signature.
 fn signed_number(items: &[u8], secret: &[u8; SECRET_BYTES]) -> Option<u64> {
     let (rest, number) = items.split_last_chunk::<8>()?;
     rest.ends_with(secret).then(|| u64::from_le_bytes(*number))
 }
 
-/// Checks all files of the log, and cuts off what was torn. Returns the number of the last batch.
+/// Checks all files of the log, and cuts off a torn tail. Returns the number of the last batch.
 pub(super) fn check(dir: &Path, acked: &Acked) -> Result<u64, StorageError> {
     let appends = files(dir, ".raftlog")?;
     let rewrites = files(dir, ".rewrite")?;
-    // Until its first fsync a purge has moved nothing that is needed. After it files go, and then all must be there.
+    // Until its first fsync a purge has moved nothing that is needed. Afterwards files are removed, and then all moved
+    // data must be there.
     let moved = |run: &[LogFile], mark: &QueueMark| run.first().is_none_or(|file| file.number > mark.first);
     let purged = acked.purging && (moved(&appends, &acked.append) || moved(&rewrites, &acked.rewrite));
     let secret = Some(&acked.secret);
     let appends = Queue { dir, files: appends, mark: acked.append, one_by_one: true, secret };
     let last = appends.check(acked.purging)?;
-    // Rewrites are not synced one by one: of several, a power failure may leave a later one.
+    // Rewrites are not synced one by one: of several, a power failure may keep a later one and lose an earlier one.
     let rewrites = Queue { dir, files: rewrites, mark: acked.rewrite, one_by_one: purged, secret: None };
     rewrites.check(acked.purging)?;
     Ok(last.unwrap_or(acked.batch))
 }
 
-/// The files of a queue, without those before the last gap. raft-engine leaves such when it is killed at its end.
+/// The files of a queue, without those before the last gap. raft-engine leaves such files if it is killed during its
+/// shutdown.
 fn files(dir: &Path, suffix: &str) -> Result<Vec<LogFile>, StorageError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).map_err(|error| fault(dir, error))? {
@@ -89,14 +90,14 @@ struct Queue<'a> {
     dir: &'a Path,
     files: Vec<LogFile>,
     mark: QueueMark,
-    /// Whether a batch was only written once the one before it was durable.
+    /// True if each batch was written only once the one before it was durable.
     one_by_one: bool,
-    /// Stands in all batches of the queue, with their numbers.
+    /// The secret in all batches of the queue, along with their numbers; none in rewrites.
     secret: Option<&'a [u8; SECRET_BYTES]>,
 }
 
 impl Queue<'_> {
-    /// The number of the last batch, if they have numbers and there is one.
+    /// Checks the queue. Returns the number of the last batch, if batches have numbers and there is one.
     fn check(&self, purging: bool) -> Result<Option<u64>, StorageError> {
         self.check_present(purging)?;
         let mut batch = None;
@@ -113,7 +114,7 @@ impl Queue<'_> {
         Ok(batch)
     }
 
-    /// The files but for one at the end that was being made: that goes, and nothing was in it.
+    /// The files without a last file that was still being made: that file is removed, since nothing was in it.
     fn without_unmade(&self, batch: &mut Option<u64>) -> Result<&[LogFile], StorageError> {
         match self.files.split_last() {
             Some((last, others)) if !others.is_empty() && !has_file_header(&read(&last.path)?) => {
@@ -124,7 +125,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Where the valid batches from the start of the file end; 0 if not even its header is valid.
+    /// Returns the end of the valid batches from the start of the file; 0 if the file's header is not valid.
     fn walk(&self, file: &LogFile, bytes: &[u8], last: &mut Option<u64>) -> Result<usize, StorageError> {
         if !has_file_header(bytes) {
             return Ok(0);
@@ -147,7 +148,7 @@ impl Queue<'_> {
         Ok(end)
     }
 
-    /// Whether all files are there that must be.
+    /// Checks that all required files are there.
     fn check_present(&self, purging: bool) -> Result<(), StorageError> {
         let missing = |number: u64| Err(corrupt(self.dir, format!("log file {number} is missing")));
         match (self.files.first(), self.files.last()) {
@@ -188,7 +189,7 @@ impl Queue<'_> {
         cut.map_err(|error| fault(&file.path, error))
     }
 
-    /// A file without a header was being made. raft-engine makes it again.
+    /// Removes a file without a header, which was being made. raft-engine makes it again.
     fn remove(&self, file: &LogFile) -> std::io::Result<()> {
         remove_file(&file.path)?;
         sync_dir(self.dir)
@@ -214,7 +215,7 @@ fn has_file_header(bytes: &[u8]) -> bool {
     magic == FILE_MAGIC && numbers[..8] == FILE_VERSION.to_be_bytes() && numbers[8..] == [0; 8]
 }
 
-/// Where the parts of a batch are, if its header can be true.
+/// Positions of the parts of a batch, if its header is plausible.
 struct Batch {
     start: usize,
     items: usize,
@@ -225,7 +226,7 @@ fn batch_at(bytes: &[u8], start: usize) -> Option<Batch> {
     let header = bytes.get(start..start.checked_add(BATCH_HEADER_BYTES)?)?;
     let number = |at: usize| header[at..at + 8].try_into().map(u64::from_be_bytes).ok();
     let (length, items) = (number(0)?, number(8)?);
-    // The lowest byte is the compression, which we don't use: another value there is damage that no checksum sees.
+    // The lowest byte is the compression, which is not used: another value there is damage that no checksum detects.
     if length & 0xff != 0 {
         return None;
     }
@@ -261,7 +262,8 @@ impl Batch {
     }
 }
 
-/// The first batch of this file that begins after `from`. Its items are enough: what they say was written.
+/// The first batch of this file that begins after `from`. Valid items are enough: they prove that the batch was
+/// written.
 fn later_batch(bytes: &[u8], from: usize, number: u64, secret: Option<&[u8; SECRET_BYTES]>) -> Option<usize> {
     let used = bytes.iter().rposition(|byte| *byte != 0)? + 1;
     if used <= from {
@@ -280,10 +282,10 @@ fn later_batch(bytes: &[u8], from: usize, number: u64, secret: Option<&[u8; SECR
     })
 }
 
-/// Checksums of any part of some bytes, each in the same short time. A client could fill values with headers that
-/// claim long items, and make a scan that sums each of them up take hours.
+/// Checksums of any part of some bytes, each in the same short time. A client could fill values with headers that claim
+/// long items, so that a scan that sums each of them from scratch would take hours.
 struct Sums {
-    /// Of all bytes up to each multiple of `STEP`.
+    /// Checksum of all bytes up to each multiple of `STEP`.
     upto: Vec<u32>,
 }
 

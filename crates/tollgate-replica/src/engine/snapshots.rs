@@ -1,8 +1,8 @@
-//! The directory of snapshot files: one for each group and index, complete or not there.
+//! The directory of snapshot files: one file for each group and index, either complete or missing.
 //!
-//! A file is written under another name, synced, renamed, and its directory synced. What is left over from a crash is
-//! removed at the start. The file that a group's log begins behind is never removed. Not here: the format
-//! (`snapshot_file`), which snapshot the log begins behind (`engine`).
+//! A file is written under another name, synced, renamed, and its directory synced. The remains of a crash are removed
+//! at the start. The snapshot file that a group's log follows is never removed. Not here: the format (`snapshot_file`),
+//! the choice of the snapshot that a log follows (`engine`).
 
 use super::durable::{UNFINISHED, corrupt, fault, remove_file, sync_dir};
 use crate::snapshot_file::{self, SnapshotFileError, SnapshotFileReader, SnapshotFileWriter};
@@ -20,13 +20,13 @@ use tollgate_types::{GroupId, NodeId};
 
 const COMPLETE: &str = "snap";
 
-/// What each group's log begins behind, as far as it is durable. The log's thread writes it, and that of the files
-/// reads it; neither holds on to it.
+/// Durable snapshot mark of each group, after which the group's log begins. The log's thread writes the marks, and the
+/// thread of the snapshot files reads them; both hold the mutex only briefly.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Marks(Arc<Mutex<BTreeMap<GroupId, SnapshotFile>>>);
 
 impl Marks {
-    /// From now on the group's log begins behind this.
+    /// Sets the snapshot after which the group's log begins from now on.
     pub(super) fn set(&self, group: GroupId, mark: Option<&SnapshotFile>) {
         let mut marks = self.lock();
         match mark {
@@ -48,10 +48,10 @@ impl Marks {
     }
 }
 
-/// Does [`Job`]s on the snapshot files of a data directory. See the module.
+/// Performs [`Job`]s on the snapshot files of a data directory.
 ///
-/// A job may take long: [`crate::Engine::take_jobs`] gives this away, so that another thread does them while the log
-/// goes on.
+/// A job may take long: [`crate::Engine::take_jobs`] hands this value out, so that another thread performs the jobs
+/// while the log goes on.
 #[derive(Debug)]
 pub struct SnapshotJobs {
     dir: PathBuf,
@@ -73,13 +73,13 @@ impl SnapshotJobs {
         SnapshotJobs { dir, marks, incoming: BTreeMap::new() }
     }
 
-    /// The group is gone, and its files go too. What can't be removed now is removed at the next start.
+    /// Removes the files of a removed group. Files that can't be removed now are removed at the next start.
     pub(super) fn forget(&mut self, group: GroupId) {
         let _ = self.drop_incoming(group);
         let _ = self.remove(group, u64::MAX);
     }
 
-    /// Removes what no log needs: unfinished files, and complete ones that no mark names.
+    /// Removes files that no log needs: unfinished files, and complete ones that no mark names.
     pub(super) fn remove_leftovers(&self) -> Result<(), StorageError> {
         for path in self.paths()? {
             let used = parse(&path).is_some_and(|(group, index)| self.marks.index(group) == Some(index));
@@ -92,7 +92,7 @@ impl SnapshotJobs {
         sync_dir(&self.dir).map_err(|error| fault(&self.dir, error))
     }
 
-    /// The state that a group's log begins behind, checked; none for a witness, whose file is checked all the same.
+    /// Loads and checks the state that a group's log follows; none for a witness, whose file is checked nevertheless.
     pub(super) fn load(
         &self,
         group: GroupId,
@@ -117,7 +117,7 @@ impl SnapshotJobs {
         }
     }
 
-    /// Does one job: see [`crate::Storage::perform`].
+    /// Performs one job: see [`crate::Storage::perform`].
     pub fn perform(&mut self, job: Job) -> Result<Done, StorageError> {
         match job {
             Job::Save { group, meta, snapshot } => {
@@ -164,7 +164,7 @@ impl SnapshotJobs {
         sync_dir(&self.dir)
     }
 
-    /// A file that could not be written takes no room.
+    /// Removes a file that could not be written, so that it takes no room.
     fn or_removed<T>(&self, unfinished: &Path, result: std::io::Result<T>) -> Result<T, StorageError> {
         result.map_err(|error| {
             let found = fault(&self.dir, error);
@@ -172,7 +172,7 @@ impl SnapshotJobs {
         })
     }
 
-    /// None if it is not there, or not as it was written: then nothing of it may be sent.
+    /// Reads a piece of a snapshot file. None if the file is missing or damaged: then nothing of it may be sent.
     fn read(&self, group: GroupId, index: u64, offset: u64, length: u32) -> Option<Bytes> {
         let file = File::open(self.path(group, index)).ok()?;
         let mut reader = SnapshotFileReader::open(file).ok()?;
@@ -180,7 +180,7 @@ impl SnapshotJobs {
         reader.read_at(offset, length).ok().map(Bytes::from)
     }
 
-    /// Where the next piece begins. One that is not the next is not taken.
+    /// Takes a piece and returns the offset of the next one. A piece at another offset is ignored.
     fn receive(
         &mut self,
         group: GroupId,
@@ -206,7 +206,7 @@ impl SnapshotJobs {
 
     fn begin(&mut self, group: GroupId, transfer: TransferId, peer: NodeId) -> Result<(), StorageError> {
         self.drop_incoming(group)?;
-        // Not a name that a save of the same group uses.
+        // Must differ from the name that a save of the same group uses.
         let path = self.dir.join(format!("{group}-from-{peer}.{UNFINISHED}", group = group.number()));
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
         let begun = opened.and_then(SnapshotFileWriter::new);
@@ -267,10 +267,10 @@ impl SnapshotJobs {
         }
         let failed = |error| fault(&unfinished, error);
         let (_, mut opened) = writer.finish(file.meta.clone()).map_err(failed)?;
-        // What is durable is what is checked: the state is built from the file, not from what was received.
+        // The durable bytes are checked: the state is built from the file, not from the received bytes.
         let state = match load.then(|| snapshot_file::load(&mut opened)).transpose() {
             Ok(loaded) => loaded.map(|(_, state)| Box::new(state)),
-            // It would be no better if it came again: the node must stop.
+            // Sending the snapshot again would not help: the node must stop.
             Err(error @ (SnapshotFileError::TooNew { .. } | SnapshotFileError::ApplyVersion { .. })) => {
                 return Err(bad_file(&unfinished, error));
             }
@@ -293,7 +293,7 @@ impl SnapshotJobs {
         Ok(())
     }
 
-    /// When a complete file was last changed.
+    /// Time at which a complete file was last changed.
     pub(super) fn changed(&self, group: GroupId, index: u64) -> Result<SystemTime, StorageError> {
         let path = self.path(group, index);
         fs::metadata(&path).and_then(|found| found.modified()).map_err(|error| fault(&path, error))
@@ -310,7 +310,7 @@ impl SnapshotJobs {
     }
 }
 
-/// The group and index that a complete file's name says.
+/// Parses the group and the index from a complete file's name.
 fn parse(path: &Path) -> Option<(GroupId, u64)> {
     let name = path.file_name()?.to_str()?.strip_suffix(COMPLETE)?.strip_suffix('.')?;
     let (group, index) = name.split_once('-')?;

@@ -1,7 +1,7 @@
-//! The bytes of a group's small values in the log: what kind of replica it is, its vote, its snapshot mark.
+//! Encoding of a group's small values in the log: the kind of the replica, its vote, its snapshot mark.
 //!
-//! Each has a version and a CRC-32 of its own. raft-engine checks batches as it reads them from disk, and then keeps
-//! these values in memory and moves them between files; the checksum goes all the way with them.
+//! Each value has a version and a CRC-32 of its own. raft-engine checks batches when it reads them from disk, and then
+//! keeps these values in memory and moves them between files; the checksum stays with them.
 
 use crate::members::decode_node;
 use crate::snapshot_file::{decode_snapshot_file, encode_snapshot_file};
@@ -15,7 +15,7 @@ pub(super) const MARK_KEY: &[u8] = b"mark";
 const VERSION: u8 = 1;
 const CRC_BYTES: usize = 4;
 
-/// Why a value can't be used.
+/// Reasons for which a value can't be used.
 #[derive(Debug)]
 pub(super) enum BadValue {
     Damaged(String),

@@ -1,7 +1,7 @@
-//! A change of membership on its way between nodes.
+//! Encoding of a membership change between nodes.
 //!
-//! In the log it is Raft's protobuf, because Raft reads it there. On the network it is these few fields, and the
-//! protobuf is built from them on arrival: the same fields always give the same bytes.
+//! In the log a change is Raft's protobuf, because Raft reads it there. On the network it is the few fields written
+//! here, and the protobuf is built from them on arrival: the same fields always give the same bytes.
 
 use crate::members::{Added, MEMBERS_MAX, added};
 use bytes::Bytes;
@@ -37,7 +37,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Bytes, DecodeError> {
     })?);
     change.changes = reader.list("changes", 2 * MEMBERS_MAX, 2, read_single)?.into();
     change.context = Bytes::copy_from_slice(reader.bytes("context", Added::BYTES_MAX)?);
-    // When it is applied it is too late to refuse it.
+    // Once the change is applied, it is too late to refuse it.
     added(&change)?;
     let bytes = change.write_to_bytes().expect("a message in memory has a length");
     Ok(bytes.into())

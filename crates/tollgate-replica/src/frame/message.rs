@@ -1,7 +1,7 @@
-//! Raft's messages as bytes.
+//! Encoding of Raft's messages.
 //!
-//! Only those that members send each other: a proposal is never forwarded, a snapshot travels in pieces, and what
-//! Raft says to itself stays where it is. Sender and receiver stand in the frame's header.
+//! Only messages that members send each other are encoded: a proposal is never forwarded, a snapshot is sent in pieces,
+//! and Raft's local messages never leave the node. Sender and receiver are in the frame's header.
 
 use super::{Header, Part, TAG_HEARTBEAT, TAG_HEARTBEAT_RESPONSE, TAG_MESSAGE, membership, read_group};
 use bytes::Bytes;
@@ -9,9 +9,10 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use tollgate_core::{DecodeError, Reader, Writer};
 use tollgate_types::GroupId;
 
-/// Longest context: that of a read is 24 bytes, that of a vote a word.
+/// The greatest length of a context: the context of a read has 24 bytes, and the context of a vote is a word.
 const CONTEXT_BYTES_MAX: usize = 64;
-/// A message carries at least two bytes for each entry, so a frame's size bounds this anyway.
+/// The most entries in a message. A message carries at least two bytes for each entry, so a frame's size bounds this
+/// anyway.
 const ENTRIES_MAX: usize = 1 << 20;
 
 const BLANK: u8 = 1;
@@ -45,7 +46,7 @@ kinds! {
     MsgReadIndexResp = 11,
 }
 
-/// Whether members send each other messages of this kind.
+/// True if members send each other messages of this kind.
 pub(crate) fn travels(kind: MessageType) -> bool {
     tag_of(kind).is_some()
 }
@@ -154,7 +155,7 @@ pub(super) fn read(reader: &mut Reader<'_>, header: Header) -> Result<Part, Deco
     Ok(Part::Raft { group, blank: flags & BLANK != 0, message })
 }
 
-/// Whether an append's entries come one after another behind the one that they are said to follow. Raft takes it for
+/// True if an append's entries are consecutive and follow the entry that the message names. Raft takes that for
 /// granted, and acknowledges by counting.
 fn follows(message: &Message) -> bool {
     let indexes = message.entries.iter().map(|entry| Some(entry.index));

@@ -1,4 +1,4 @@
-//! Committed entries become state, once each and in order.
+//! Applies committed entries to the state, each once and in order.
 
 use super::Replica;
 use crate::log_entry::EncodedBatch;
@@ -39,7 +39,7 @@ impl Replica {
                 (waiting.askers, Some(((waiting.at, waiting.wall), waiting.batch)))
             }
             Claimed::Lost(askers) => {
-                // Another leader's entry stands where these were.
+                // An entry of another leader is at this index.
                 self.refuse_all(askers, &ProposeError::Indeterminate { group: self.group }, turn);
                 (Vec::new(), None)
             }
@@ -67,7 +67,8 @@ impl Replica {
             commands: 0,
             took_us,
         };
-        // Once in a group: by its leader, and not again of what the log of before has.
+        // Notes are taken once in a group: by its leader, and not again for entries that were in the log before the
+        // start.
         let noting =
             if self.leads() && entry.index > self.replays_to { turn.config.noting } else { Noting::Nothing };
         self.state.as_mut().expect("as above").take_notes_of(noting);
@@ -89,7 +90,7 @@ impl Replica {
         turn.out.applied.push(whole);
     }
 
-    /// Applies commands one after the other, and tells those who asked for them.
+    /// Applies commands one after the other, and answers their askers.
     fn apply_batch(
         &mut self,
         batch: impl Iterator<Item = Stamped>,
@@ -129,7 +130,7 @@ impl Replica {
         }
     }
 
-    /// Tells all who asked that there is no outcome. Other groups write again by themselves.
+    /// Tells all askers that there is no outcome. Other groups repeat their letters without further action.
     pub(super) fn refuse_all(
         &mut self,
         askers: impl IntoIterator<Item = Asker>,
@@ -145,7 +146,7 @@ impl Replica {
         }
     }
 
-    /// A planted bug.
+    /// Implements a planted bug: applies membership changes when they are appended.
     pub(super) fn apply_membership_early(&mut self, entries: &[Entry]) {
         for entry in entries.iter().filter(|entry| entry.get_entry_type() == EntryType::EntryConfChangeV2) {
             let change = ConfChangeV2::parse_from_bytes(&entry.data).expect("as when it is applied");
@@ -165,8 +166,8 @@ impl Replica {
                 self.raw.apply_conf_change(&change).expect("a change is checked before it is proposed");
             self.members = self.members.after(&conf, added);
         }
-        // That it is committed must be durable: a node that starts again with the members of before may need the vote
-        // of one that is gone. Else the commit index goes along with whatever is written next.
+        // The commit of this entry must be durable: a node that restarts with the old members may need the vote of a
+        // removed one. All other commit indexes are written along with the next write.
         self.write.vote = Some(self.vote);
         turn.event(HostEvent::MembersChanged { group: self.group, members: self.members.clone() });
         match self.proposals.claim(entry.index, entry.term) {
@@ -185,7 +186,7 @@ impl Replica {
         if !self.members.contains(self.node) && !self.removed {
             self.removed = true;
             if self.leads() {
-                // It came to lead while its removal was under way. The others elect anew.
+                // This node became leader while its removal was under way. The others elect a new one.
                 let term = self.raw.raft.term;
                 self.raw.raft.become_follower(term, raft::INVALID_ID);
                 self.observe(turn);
@@ -195,7 +196,8 @@ impl Replica {
     }
 }
 
-/// What the group does from here on must be known here, or this replica would make another state of it than the others.
+/// Panics if the group has an apply version that this binary does not know: its replica would compute another state
+/// than the others.
 pub(super) fn must_know(version: u32, turn: &Turn) {
     let known = turn.config.apply_version;
     assert!(
@@ -204,7 +206,7 @@ pub(super) fn must_know(version: u32, turn: &Turn) {
     );
 }
 
-/// The commands of an entry, as its leader encoded them.
+/// Decodes the commands of an entry, as its leader encoded them.
 fn decoded(entry: &Entry) -> impl Iterator<Item = Stamped> {
     EncodedBatch::new(&entry.data).map(|command| command.expect("a committed entry is what a leader encoded"))
 }

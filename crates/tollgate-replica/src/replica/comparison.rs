@@ -1,11 +1,11 @@
-//! Replicas compare their states now and then: the same entries must have made the same state (P12).
+//! Comparison of the replicas' states: the same entries must have made the same state (P12).
 //!
-//! A leader names an index that the log has not reached yet. Every replica that hears of it in time takes a snapshot,
-//! which is a few pointers, when it has applied that entry, and has it hashed beside the turns. The leader tells the
-//! others its hash and each of them tells the leader its own, so that both know if they differ. Invariant: at most one
-//! hash is under way on a replica, and a leader asks for one at most every `compare_ms`. What is lost on the way is not
-//! asked for again: the next comparison comes. Not here: what is done about a difference (`tollgate-node`;
-//! docs/decisions/0013).
+//! A leader names an index that the log has not reached yet. Every replica that receives the name in time takes a
+//! snapshot, which is a few pointers, when it has applied that entry, and has the snapshot hashed outside of the turns.
+//! The leader sends its hash to the others and each of them sends its own to the leader, so that both know if they
+//! differ. Invariant: at most one hash is under way on a replica, and a leader starts a comparison at most every
+//! `compare_ms`. Lost messages are not repeated: the next comparison follows. Not here: the reaction to a difference
+//! (`tollgate-node`; docs/decisions/0013).
 
 use super::Replica;
 use crate::frame::Part;
@@ -17,23 +17,24 @@ use crate::turn::Turn;
 use std::collections::BTreeMap;
 use tollgate_types::NodeId;
 
-/// What a replica knows of its own state's hash and the leader's.
+/// A replica's hashes of its own state and of its peers' states.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
-    /// When this replica last asked for one, as the leader.
+    /// Time at which this replica, as the leader, last started a comparison.
     asked: Option<Moment>,
-    /// The state is hashed behind this entry.
+    /// Index of the entry after which the state is to be hashed.
     at: Option<u64>,
     hashing: bool,
-    /// The newest hash here, and the entry behind which it was taken.
+    /// The newest hash of the own state, after the index of its last entry.
     own: Option<(u64, u64)>,
-    /// The newest that peers have told: the leader if this replica follows, the followers if it leads.
+    /// The newest hashes from peers, with indexes: from the leader if this replica follows, from the followers if it
+    /// leads.
     told: BTreeMap<NodeId, (u64, u64)>,
 }
 
 impl Replica {
-    /// The leader names the next entry as the one to compare behind. Before that entry is sent: on the way to a peer
-    /// nothing overtakes.
+    /// Starts a comparison, as the leader, at the next entry. The message is sent before that entry: messages to a peer
+    /// don't overtake each other.
     pub(super) fn ask_comparison(&mut self, turn: &mut Turn) {
         let due =
             self.comparison.asked.is_none_or(|asked| turn.now >= asked.after_ms(turn.config.compare_ms));
@@ -54,14 +55,14 @@ impl Replica {
         }
     }
 
-    /// A leader names an entry.
+    /// Handles a leader's request to hash the state after an entry.
     pub(crate) fn compare_at(&mut self, leader: NodeId, index: u64) {
         if self.seen.leader == Some(leader) && index > self.applied {
             self.comparison.at = Some(index);
         }
     }
 
-    /// An entry was applied.
+    /// Starts the hash of the state if it was requested after the entry just applied.
     pub(super) fn hash_if_asked(&mut self, turn: &mut Turn) {
         if self.comparison.at != Some(self.applied) {
             return;
@@ -74,13 +75,13 @@ impl Replica {
         }
     }
 
-    /// The state behind an entry was hashed.
+    /// Handles the hash of the state after an entry.
     pub(super) fn hashed(&mut self, index: u64, hash: u64, turn: &mut Turn) {
         self.comparison.hashing = false;
         self.comparison.own = Some((index, hash));
         let part = Part::StateHash { group: self.group, index, hash };
         if turn.planted.is(Bug::HashKeptBack) {
-            // As if nobody had asked.
+            // Nothing is sent, as if no comparison had been requested.
         } else if self.leads() {
             self.tell_others(&part, turn);
         } else if let Some(leader) = self.seen.leader {
@@ -91,7 +92,7 @@ impl Replica {
         }
     }
 
-    /// A peer tells the hash of its state; one of the two leads, as far as this replica knows.
+    /// Handles the hash of a peer's state; one of the two replicas leads, as far as this one knows.
     pub(crate) fn peer_hashed(&mut self, peer: NodeId, index: u64, theirs: u64, turn: &mut Turn) {
         let leads = self.leads();
         if !self.members.contains(peer) || !(leads || self.seen.leader == Some(peer)) {
@@ -103,7 +104,7 @@ impl Replica {
             } else {
                 HostEvent::StateDiverged { group: self.group, index, leads, ours, peer, theirs }
             }),
-            // Its own is on the way, or was never asked for.
+            // The own hash is under way, or was never requested.
             own if own.is_none_or(|(own_at, _)| own_at < index) => {
                 self.comparison.told.insert(peer, (index, theirs));
             }

@@ -1,10 +1,10 @@
-//! A leader's correspondence about leases that live in one group and hold locks in another.
+//! A leader's letters about leases that live in one group and hold locks in another.
 //!
-//! What is owed stands in the state: stubs that wait for their home's word, and ended leases whose groups have not
-//! acknowledged it. A leader goes through both, a page at a time, and writes again what was not settled in a while.
-//! A received letter becomes a command; its answer is written when the command has been applied, so nothing is
-//! promised that could be lost. Now and then a group asks the homes of all its stubs whether they live; a home
-//! answers that only after a quorum has confirmed it.
+//! The open matters are in the state: stubs that are not confirmed by their home, and ended leases whose end was not
+//! acknowledged by all groups. A leader goes through both, a page at a time, and repeats letters about matters that
+//! were not settled in a while. A received letter becomes a command; its answer is written when the command has been
+//! applied, so an answer never promises what could be lost. Periodically a group asks the homes of all its stubs
+//! whether the leases live; a home answers only after a quorum has confirmed it.
 
 use super::Replica;
 use crate::letter::{LEASES_MAX, LeaseKey, Letter};
@@ -17,21 +17,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{AckLeaseEnd, Command, ConfirmStub, EndStub, LeaseEnd, RegisterStub, Reply};
 use tollgate_types::{GroupId, LeaseId, NodeId, Revision};
 
-/// What was written and not settled within this time is written again.
+/// A letter is repeated if its matter was not settled within this time.
 const RETELL_MS: u64 = 200;
-/// Stubs and ends looked at in one turn.
+/// Stubs and ends visited in one turn.
 const PAGE: usize = 128;
-/// Audits that wait for a quorum's word; more are dropped and come again.
+/// Audits that wait for a quorum's confirmation; further audits are dropped and come again.
 const AUDITS_MAX: usize = 64;
-/// Reads of this host's own have this bit set.
+/// Bit that marks the read ids reserved for the host.
 const OWN_READ: u64 = 1 << 63;
 
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
-    /// When somebody was last told of something.
+    /// Time of the last letter to each group about each lease.
     told: BTreeMap<(LeaseKey, GroupId), Moment>,
     forgot_at: Moment,
-    /// Letters whose commands are in the log, so that a repeat does not put them there again.
+    /// Letters whose commands are queued or in the log, so that a repeated letter does not add its command again.
     in_log: BTreeSet<(LeaseKey, Errand)>,
     pending_after: Option<LeaseId>,
     ends_after: Option<(LeaseId, Revision, GroupId)>,
@@ -42,12 +42,12 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// A new leader, or none: everything is written anew.
+    /// Forgets all letters: after a change of leadership everything is written anew.
     pub(super) fn reset(&mut self) {
         *self = Exchange { reads: self.reads, ..Exchange::default() };
     }
 
-    /// Once in a while, so that it costs little even if very much is owed to somebody who is silent.
+    /// Forgets old letters, rarely enough to cost little even if very many are unanswered by a silent group.
     fn forget_old(&mut self, now: Moment) {
         if now >= self.forgot_at.after_ms(RETELL_MS) {
             self.told.retain(|_, at| now < at.after_ms(RETELL_MS));
@@ -65,7 +65,7 @@ impl Exchange {
 }
 
 impl Replica {
-    /// The end of a turn of a leader: writes what is owed.
+    /// Writes the due letters at the end of a leader's turn.
     pub(super) fn correspond(&mut self, turn: &mut Turn) {
         if self.clock.is_none() || !self.raw.raft.apply_to_current_term() {
             return;
@@ -128,8 +128,9 @@ impl Replica {
         }
     }
 
-    /// To whom letters for this group go: its leader, as far as this node knows. One that was removed hears of no
-    /// later leader, but may lead other groups yet: it writes to the others in turn, and they pass its letters on.
+    /// The node that receives letters for this group: the group's leader, as far as this node knows. A removed node
+    /// does not learn of later leaders, but may still lead other groups: it writes to the voters that it knows in turn,
+    /// and they pass its letters on.
     pub(crate) fn takes_letters(&self, now: Moment) -> Option<NodeId> {
         if !self.removed {
             return self.leader();
@@ -139,14 +140,15 @@ impl Replica {
         self.members.voters.iter().nth(turn).copied()
     }
 
-    /// Who leads instead, if `from` could not know because it is no member. Letters of members stop here: so none
-    /// travels on and on between nodes that take each other for the leader.
+    /// The leader to which a letter from `from` is passed on, because `from` is not a member and may not know the
+    /// leader. Letters from members are not passed on: so none is forwarded endlessly between nodes that take each
+    /// other for the leader.
     pub(crate) fn passes_on(&self, from: NodeId) -> Option<NodeId> {
         let lost = !self.leads() && !self.removed && !self.members.contains(from);
         self.leader().filter(|leader| lost && *leader != self.node)
     }
 
-    /// A letter to this group's leader.
+    /// Handles a letter to this group's leader.
     pub(crate) fn letter(&mut self, letter: Letter, turn: &mut Turn) {
         let serves = self.clock.is_some() && self.raw.raft.apply_to_current_term() && !self.removed;
         if !serves || self.lacks_room(turn) || turn.shutting_down {
@@ -163,7 +165,8 @@ impl Replica {
         }
     }
 
-    /// Puts a letter's command into the queue, unless it is in the log already or too much is: it comes again.
+    /// Queues a letter's command, unless it is in the log already or too many proposals are: then the letter comes
+    /// again.
     fn carry_out(&mut self, letter: Letter, turn: &Turn) {
         if self.proposals.len() + self.queue.len() >= turn.config.proposals_max {
             return;
@@ -174,12 +177,12 @@ impl Replica {
         }
     }
 
-    /// A letter's command will not be applied after all.
+    /// Forgets a letter whose command will not be applied.
     pub(super) fn letter_dropped(&mut self, letter: &Letter) {
         self.exchange.in_log.remove(&errand_of(letter));
     }
 
-    /// A letter's command has been applied: time for the answer.
+    /// Answers a letter whose command has been applied.
     pub(super) fn letter_applied(&mut self, letter: &Letter, reply: &Reply, turn: &mut Turn) {
         self.letter_dropped(letter);
         match *letter {
@@ -187,7 +190,7 @@ impl Replica {
                 let lives = match reply {
                     Reply::StubRegistered => true,
                     Reply::LeaseUnknown => false,
-                    // A limit: the stub stays pending, and is registered once there is room.
+                    // A limit was reached: the stub stays pending, and is registered once there is room.
                     _ => return,
                 };
                 turn.post(from, Letter::Registered { key, added, lives });
@@ -207,7 +210,7 @@ impl Replica {
         self.reads.ask(read, turn.now);
     }
 
-    /// A read of this host's own is over. Whether it was one.
+    /// Handles the end of a read of the host's own. Returns false if the read is a caller's.
     pub(super) fn own_read(&mut self, read: ReadId, confirmed: bool, turn: &mut Turn) -> bool {
         if read.0 & OWN_READ == 0 {
             return false;
@@ -223,7 +226,7 @@ impl Replica {
     }
 }
 
-/// What a letter makes the group do about a lease.
+/// Effect of a letter on a lease in the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Errand {
     Register(GroupId),

@@ -1,9 +1,9 @@
-//! Fast failover: a broken connection is news that a timeout only guesses.
+//! Fast failover: a broken connection tells at once what a timeout can only guess.
 //!
-//! When the connection from the leader breaks and can't be made again, a follower forgets its leader, so that it will
-//! grant a vote, and asks for votes itself after a little jitter. Raft's pre-vote keeps this harmless: whoever still
-//! hears the leader refuses. A witness leaves it to others. The next attempt waits twice as long, up to the election
-//! timeout, so that a torn cluster does not drown in campaigns.
+//! When the connection from the leader breaks and can't be reopened, a follower forgets its leader, so that it will
+//! grant a vote, and asks for votes itself after a little jitter. Raft's pre-vote keeps this harmless: a node that
+//! still hears the leader refuses. A witness does not campaign for this reason. The next attempt waits twice as long,
+//! up to the election timeout, so that a partitioned cluster is not flooded with campaigns.
 
 use super::Replica;
 use crate::moment::Moment;
@@ -14,9 +14,9 @@ use tollgate_types::NodeId;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failover {
-    /// Whose connection broke.
+    /// Leader whose connection broke.
     lost: Option<NodeId>,
-    /// When to campaign, if nobody leads until then.
+    /// Time of the next campaign, if there is no leader until then.
     campaign_at: Moment,
     attempts: u32,
 }
@@ -40,7 +40,7 @@ impl Replica {
         }
         if self.leads() {
             self.raw.report_unreachable(peer.number());
-            // Nothing is proposed while leadership is handed on, and nobody is there to take it: Raft would wait for
+            // Nothing is proposed during a leadership transfer, and this successor can't take over: Raft would wait for
             // an election timeout, and leases would end late.
             if self.raw.raft.lead_transferee == Some(peer.number()) {
                 self.raw.raft.abort_leader_transfer();
@@ -61,7 +61,7 @@ impl Replica {
         }
     }
 
-    /// It was a false alarm: the leader is there, and its next heartbeat makes it known again.
+    /// Cancels a campaign after a false alarm: the leader is reachable, and its next heartbeat makes it known again.
     pub(crate) fn connection_regained(&mut self, peer: NodeId) {
         if self.failover.lost == Some(peer) {
             self.failover = Failover::default();
@@ -74,10 +74,10 @@ impl Replica {
         }
         let raft = &self.raw.raft;
         let waits = raft.state == StateRole::Follower && raft.leader_id == raft::INVALID_ID;
-        // Raft looks through the entries between applied and committed before it campaigns; let it have none.
+        // Raft reads the entries between applied and committed before it campaigns; there must be none.
         let ready = raft.raft_log.applied == raft.raft_log.committed;
         if waits && ready && raft.promotable() {
-            // Raft can only say that it did not campaign; then a later attempt will.
+            // An error only means that Raft did not campaign; a later attempt will.
             let _ = self.raw.campaign();
             self.observe(turn);
         }

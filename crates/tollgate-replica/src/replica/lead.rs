@@ -1,8 +1,8 @@
-//! What a leader does: stamps and proposes, lets time pass, changes the members, hands leadership on.
+//! Duties of a leader: stamps and proposes commands, lets time pass, changes the members, hands leadership over.
 //!
-//! What was proposed is gathered for a moment while more is on its way, and packed into few entries, keepalives first:
-//! after a pause a lease must not end because its keepalive was read last. Every stamp is at least the one before it in
-//! the log, whoever made that one.
+//! Proposals are gathered for a moment while others are in flight, and packed into few entries, keepalives first: after
+//! a pause a lease must not end because its keepalive was read last. Every stamp is at least the previous one in the
+//! log, whichever leader made it.
 
 use super::room::Room;
 use super::{MemberProgress, Replica};
@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 use tollgate_core::{Command, Entry, entry_format};
 use tollgate_types::{GroupId, Lineage, LogTime, NodeId};
 
-/// A leader whose disk is slower than those of the others waits for it only this part of an election timeout: handing
-/// leadership on costs a few round trips.
+/// Divisor of the election timeout: a leader whose disk is slower than the disks of a majority waits only this part for
+/// it, because a leadership transfer costs only a few round trips.
 const SLOWER_THAN_OTHERS: u64 = 4;
 
 impl Replica {
@@ -46,7 +46,7 @@ impl Replica {
         self.clock = Some(LogClock::start(base, turn.now));
     }
 
-    /// The version in force behind the last entry of the log, if what is applied has this one.
+    /// The apply version in force after the last entry of the log, given the version of the applied state.
     fn version_in_log(&self, applied: u32) -> u32 {
         let log = &self.raw.raft.raft_log;
         let stored = self.log().entries_from(self.applied + 1);
@@ -54,7 +54,7 @@ impl Replica {
         all.filter_map(last_raise).max().map_or(applied, |raised| raised.max(applied))
     }
 
-    /// Nobody here can know any more what becomes of what was proposed.
+    /// Drops the leader's state and refuses all proposals, because this node can no longer learn their outcomes.
     pub(super) fn stop_leading(&mut self, turn: &mut Turn) {
         self.clock = None;
         self.sending.clear();
@@ -70,7 +70,7 @@ impl Replica {
         self.refuse_all(queue.into_iter().map(|(asker, _)| asker), &error, turn);
     }
 
-    /// Takes a command to propose at the end of this turn or a moment later, or says at once why not.
+    /// Queues a command for the end of this turn or slightly later, or refuses it at once.
     pub(crate) fn propose(&mut self, proposal: ProposalId, command: Box<Command>, turn: &mut Turn) {
         match self.objection(turn, &command) {
             Some(error) => turn.refuse(self.group, proposal, error),
@@ -101,8 +101,9 @@ impl Replica {
         }
     }
 
-    /// A version is raised only when every member is there and knows it: one that does not would have to stop. So would
-    /// a member whose addition is in the log before it and not applied yet: nobody has asked that one.
+    /// The objection to a raise of the apply version. It is raised only when every member is present and knows the
+    /// version: a member that does not would have to stop. So would a member whose addition is in the log but not
+    /// applied yet, which was not checked.
     fn version_objection(&self, version: u32, turn: &Turn) -> Option<ProposeError> {
         if self.raw.raft.has_pending_conf() {
             return Some(ProposeError::Refused(MemberRefusal::Busy));
@@ -117,8 +118,8 @@ impl Replica {
         Some(ProposeError::VersionUnsupported { node, version })
     }
 
-    /// Once the last member that did not know a newer version is replaced, the group moves on by itself. Everybody must
-    /// be there and say so now: who is away may come back as what it was.
+    /// Raises the apply version once the last member that did not know a newer one is replaced. All members must be
+    /// present and announce it now: an absent member may come back with an older binary.
     fn raise_version_if_all_know_it(&mut self, turn: &Turn) {
         let Some(state) = &self.state else { return };
         let known = turn.config.apply_version.min(tollgate_core::APPLY_VERSION_SUPPORTED);
@@ -129,18 +130,19 @@ impl Replica {
         let all_know = |version: &u32| self.objection(turn, &Command::RaiseApplyVersion(*version)).is_none();
         if let Some(version) = (current + 1..=known).rev().find(all_know) {
             self.queue.push((Asker::Nobody, Box::new(Command::RaiseApplyVersion(version))));
-            // It may be lost, and a second one only says that the version is there already.
+            // The command may be lost; a second one only reports that the version is in force already.
             self.raise_from = turn.now.after_ms(turn.config.election_timeout_ms);
         }
     }
 
-    /// Whether this replica leads, and its state has no lineage.
+    /// True if this replica leads, and its state has no lineage.
     pub(crate) fn lacks_lineage(&self) -> bool {
         self.leads() && self.state.as_ref().is_some_and(|state| state.lineage().is_none())
     }
 
-    /// A group without a lineage gets one, if it knows lineages. The map's group draws it, once in the life of a
-    /// cluster and all that are restored from it; the others take `known`, which is what that group has.
+    /// Proposes a lineage for a group without one, if its apply version has lineages. The map's group draws the
+    /// lineage, once in the life of a cluster and of all clusters restored from it; the others take `known`, the
+    /// lineage of that group.
     pub(crate) fn give_lineage(&mut self, known: Option<Lineage>, turn: &mut Turn) {
         let Some(state) = self.state.as_ref().filter(|_| self.serves()) else { return };
         if !state.takes_lineage() || state.lineage().is_some() || turn.now < self.lineage_from {
@@ -151,12 +153,12 @@ impl Replica {
         let Some(command) = lineage.map(Command::SetLineage) else { return };
         if self.objection(turn, &command).is_none() {
             self.queue.push((Asker::Nobody, Box::new(command)));
-            // It may be lost, and a second one changes nothing.
+            // The command may be lost; a second one changes nothing.
             self.lineage_from = turn.now.after_ms(turn.config.election_timeout_ms);
         }
     }
 
-    /// A leader's part of the end of a turn.
+    /// Performs the leader's duties at the end of a turn.
     pub(super) fn lead(&mut self, turn: &mut Turn) {
         if !self.leads() {
             return;
@@ -173,10 +175,10 @@ impl Replica {
         self.hand_on(turn);
     }
 
-    /// Whether what is proposed waits for more. An entry has its price, whatever is in it: so what comes is gathered
-    /// until there is as much as on its way already, or that is answered. Where nothing is on its way nobody waits,
-    /// many who ask at once go along in few entries, and where members are far from each other nobody waits for longer
-    /// than a moment.
+    /// True if the queue waits for more proposals. An entry has its cost, whatever its size: so proposals are gathered
+    /// until there are as many as in flight, or until those are answered. While nothing is in flight no proposal waits,
+    /// many simultaneous proposals share few entries, and where members are far from each other no proposal waits
+    /// longer than `gather_ms`.
     fn gathers(&mut self, turn: &Turn) -> bool {
         if !self.has_more_on_its_way() {
             return false;
@@ -185,12 +187,12 @@ impl Replica {
         turn.now < self.gathered_until(turn)
     }
 
-    /// Whether more was proposed and is not applied than waits to be.
+    /// True if more proposals are in the log and not applied than are queued.
     pub(super) fn has_more_on_its_way(&self) -> bool {
         self.queue.len() < self.proposals.len()
     }
 
-    /// When what is proposed waits no longer, whatever is on its way.
+    /// Time at which gathering ends, whatever is in flight.
     pub(super) fn gathered_until(&self, turn: &Turn) -> Moment {
         self.gathered_from.after_ms(turn.config.gather_ms)
     }
@@ -217,13 +219,13 @@ impl Replica {
         raises_last(&mut queue);
         let format = entry_format(self.log_version);
         for (asker, mut command) in queue {
-            // What is kept here is what the others will read.
+            // The commands kept here must equal those that other replicas decode.
             if !turn.planted.is(Bug::OldFormatOverfilled) {
                 command.fit_into(format);
             }
             let bytes = writer.encode(format, (at, turn.wall), &command);
             if bytes > COMMAND_BYTES_MAX {
-                // No frame could carry it: it would stand in the log for ever, and all that follows behind it.
+                // No frame could carry the command: it would stay in the log for ever, and block all entries after it.
                 let error = ProposeError::TooLong { bytes, bytes_max: COMMAND_BYTES_MAX };
                 self.refuse_all([asker], &error, turn);
                 continue;
@@ -254,7 +256,7 @@ impl Replica {
         }
         let (askers, batch) = (std::mem::take(askers), std::mem::take(batch));
         if self.raw.propose(Vec::new(), writer.take()).is_err() {
-            // Too much is not committed yet: Raft put nothing into the log.
+            // Too many bytes are uncommitted: Raft put nothing into the log.
             return self.refuse_all(askers, &ProposeError::Overloaded { group: self.group }, turn);
         }
         self.last_stamp = at;
@@ -263,7 +265,7 @@ impl Replica {
                 self.log_version = self.log_version.max(version);
             }
         }
-        // The entry goes to all who are up to date, and what is committed by now with it.
+        // The entry is sent to all followers that are up to date, and the commit index with it.
         self.told_commit = self.raw.raft.raft_log.committed;
         let keepalives = batch.iter().all(|command| matches!(**command, Command::RenewLeases(_)));
         let early = turn.planted.is(Bug::AnsweredBeforeCommit)
@@ -275,7 +277,7 @@ impl Replica {
         self.proposals.push((index, term), turn.now, askers, (at, turn.wall, batch));
     }
 
-    /// A planted bug: the outcome that the command would have on a copy of the state as it is.
+    /// Implements a planted bug: answers with the outcome that the command would have on a copy of the current state.
     fn answer_early(&mut self, askers: Vec<Asker>, at: LogTime, batch: Vec<Box<Command>>, turn: &mut Turn) {
         let state = self.state.as_ref().expect("a leader that proposes keeps state");
         let mut reader = tollgate_core::SnapshotReader::new();
@@ -290,13 +292,13 @@ impl Replica {
         }
     }
 
-    /// Time must pass for those who wait for it, even when nobody speaks.
+    /// Proposes a tick if time must pass for a pending deadline and no other entry carries the time.
     fn tick_if_due(&mut self, turn: &mut Turn) {
         let (Some(clock), Some(state)) = (self.clock, &self.state) else { return };
         let Some(deadline) = state.next_deadline() else { return };
-        // What is gathered brings the time along.
+        // Gathered commands carry the time.
         let none = turn.planted.is(Bug::NoTicks) || self.lacks_room(turn) || !self.queue.is_empty();
-        // While leadership is handed on, Raft takes no proposals.
+        // During a leadership transfer Raft takes no proposals.
         if none || self.raw.raft.lead_transferee.is_some() {
             return;
         }
@@ -304,7 +306,7 @@ impl Replica {
         let all_applied = self.applied == self.raw.raft.raft_log.last_index();
         let due = deadline <= now && self.last_stamp < deadline;
         let silent = now.ms() >= self.last_stamp.ms() + turn.config.tick_ms;
-        // One entry ends a limited number of claims; the rest is due already.
+        // One entry ends a limited number of claims; the rest is already due.
         let backlog = deadline <= state.now() && all_applied;
         if due || silent || backlog {
             self.queue.push((Asker::Nobody, Box::new(Command::Tick)));
@@ -312,29 +314,29 @@ impl Replica {
         }
     }
 
-    /// Followers learn what is committed from the next entries that they are sent. If none follow soon, they are told
-    /// all the same.
+    /// Sends the commit index to the followers, which normally learn it with the next entries, if none have followed
+    /// soon.
     pub(super) fn tell_commit_if_due(&mut self, turn: &Turn) {
-        // What is gathered goes soon, and tells it along.
+        // Gathered commands are sent soon, and carry the commit index.
         let due = turn.now >= self.untold_since.after_ms(turn.config.commit_told_ms) && self.queue.is_empty();
         if self.leads() && due && !turn.planted.is(Bug::CommitNotTold) {
             self.raw.raft.bcast_append();
-            // Whoever can't be sent anything now learns it with the heartbeats; and there may be nobody to tell.
+            // A follower that can't be sent anything now learns it with the heartbeats; and there may be no follower.
             self.told_commit = self.raw.raft.raft_log.committed;
         }
     }
 
-    /// Notices that there is something to tell.
+    /// Records since when there is a commit index to tell.
     pub(super) fn note_untold_commit(&mut self, turn: &Turn) {
         if !self.leads() || self.raw.raft.raft_log.committed <= self.told_commit {
             self.untold_since = Moment::NEVER;
         } else if self.untold_since == Moment::NEVER || self.untold_behind != self.told_commit {
-            // While entries keep following, what is committed goes with them.
+            // While entries keep following, they carry the commit index.
             (self.untold_since, self.untold_behind) = (turn.now, self.told_commit);
         }
     }
 
-    /// When a tick falls due, on this node's clock.
+    /// Time at which a tick is due, on this node's clock.
     pub(super) fn next_stamp(&self, turn: &Turn) -> Moment {
         let (Some(clock), Some(state)) = (self.clock, &self.state) else { return Moment::NEVER };
         let Some(deadline) = state.next_deadline() else { return Moment::NEVER };
@@ -346,52 +348,53 @@ impl Replica {
         }
         let silence = LogTime::from_ms(self.last_stamp.ms() + turn.config.tick_ms);
         let due = if self.last_stamp < deadline { deadline.min(silence) } else { silence };
-        // What is due already was proposed in this turn, or is gathered, or Raft has no room for it.
+        // A tick that is already due was proposed in this turn, or is gathered, or Raft has no room for it.
         turn.now.after_ms(clock.ms_until(due).max(1))
     }
 
-    /// Raft leaves a joint configuration by itself, unless the leader changed at the wrong moment.
+    /// Leaves a joint configuration if Raft did not. Raft does so by itself, unless the leader changed at the wrong
+    /// moment.
     fn leave_joint(&mut self, turn: &mut Turn) {
         let raft = &self.raw.raft;
         let stuck = self.members.is_joint() && !raft.has_pending_conf() && raft.apply_to_current_term();
         if stuck && raft.lead_transferee.is_none() {
-            // Raft refuses if it can't now; the next turn tries again.
+            // Raft refuses if it can't leave now; the next turn tries again.
             let _ = self.raw.propose_conf_change(Vec::new(), ConfChangeV2::default());
             self.observe(turn);
         }
     }
 
-    /// A witness leads only until somebody else can, and so does a node that can't write or is about to stop.
+    /// True if leadership should be handed over: by a witness, or by a node that can't write or is about to stop.
     fn should_hand_on(&self, turn: &Turn) -> bool {
         let unfit = self.kind == ReplicaKind::Witness
             || turn.disk_full
             || turn.shutting_down
             || self.disk_hangs(turn);
-        // Disks that are filled by the same entries are full at the same time: the others may be about to say so.
+        // Disks that are filled by the same entries get full at the same time: the others may be about to report it.
         let too_soon = turn.disk_full && turn.now < turn.full_since.after_ms(turn.config.heartbeat_ms);
         let in_vain = too_soon || (turn.disk_full && !self.could_elect_another(turn));
         let raft = &self.raw.raft;
         unfit && !in_vain && raft.lead_transferee.is_none() && raft.commit_to_current_term()
     }
 
-    /// Whether this node's disk is so slow that another leads better.
+    /// True if this node's disk is so slow that another node would lead better.
     fn disk_hangs(&self, turn: &Turn) -> bool {
-        // What it can't write it can't apply, though others may commit it.
+        // A write that is not durable can't be applied, though the others may commit it.
         let oldest = self.outstanding.front().map_or(Moment::NEVER, |outstanding| outstanding.since);
-        // While the others have what it waits for, its disk is all that keeps callers waiting.
+        // While the others have the awaited entries, this disk alone keeps callers waiting.
         let log = &self.raw.raft.raft_log;
         let patience = if log.committed > log.persisted { SLOWER_THAN_OTHERS } else { 1 };
         turn.now >= oldest.after_ms(turn.config.election_timeout_ms / patience)
     }
 
-    /// Whether leadership is on its way to another node.
+    /// True if leadership is being handed to another node.
     pub(crate) fn hands_on(&self) -> bool {
         self.hand_on_to.is_some() || (self.leads() && self.raw.raft.lead_transferee.is_some())
     }
 
-    /// Hands leadership to `to`, or to the full voter that has most of the log, at the end of the turn: what is asked
-    /// for until then goes before, keepalives first. Not to one that could not take over: nothing would be proposed
-    /// until Raft gives up, an election timeout later.
+    /// Hands leadership to `to`, or to the full voter that has most of the log, at the end of the turn: commands that
+    /// arrive until then are proposed before, keepalives first. Leadership is not handed to a node that could not take
+    /// over: nothing would be proposed until Raft gives up, an election timeout later.
     pub(crate) fn transfer_leadership(&mut self, to: Option<NodeId>, turn: &Turn) {
         if self.leads() {
             self.hand_on_to = match to {
@@ -410,7 +413,8 @@ impl Replica {
         }
     }
 
-    /// This group as one that another node could lead as well; none if it is not led here, or in a state of change.
+    /// This group with the nodes that could lead it as well; none if it is not led by this node, or is in a state of
+    /// change.
     pub(crate) fn may_hand_on(&self, turn: &Turn) -> Option<Led> {
         let settled = self.leads()
             && self.raw.raft.lead_transferee.is_none()
@@ -426,14 +430,14 @@ impl Replica {
         Some(Led { group: self.group, successors: self.members.voters.iter().copied().filter(fit).collect() })
     }
 
-    /// Hands leadership on for the sake of balance: for that nobody has to wait as long as for a silent leader.
+    /// Hands leadership over for balance, with a shorter timeout than the one for a silent leader.
     pub(crate) fn balance(&mut self, to: NodeId, turn: &Turn) {
         self.transfer_leadership(Some(to), turn);
         self.balanced_until = turn.now.after_ms(turn.config.failover_ms);
     }
 
-    /// A node that is caught up takes over within some round trips, or stands still: then nothing would be proposed,
-    /// and no lease end, until Raft gives up by itself after an election timeout.
+    /// Aborts a transfer for balance that takes too long. A node that is caught up takes over within some round trips,
+    /// or not at all: then nothing would be proposed, and no lease end, until Raft gives up after an election timeout.
     pub(super) fn give_up_balancing(&mut self, turn: &mut Turn) {
         if turn.now < self.balanced_until {
             return;
@@ -445,8 +449,8 @@ impl Replica {
         }
     }
 
-    /// Whether another node could lead. One that has just died, or is about to stop, leads nothing: it would be
-    /// everybody's choice.
+    /// True if another node could lead. A node that has just died, or is about to stop, leads no group, so it would be
+    /// the choice of every leader.
     fn is_fit(&self, node: NodeId, turn: &Turn) -> bool {
         let may = node != self.node && !self.members.witnesses.contains(&node);
         may && self.answers(node, turn)
@@ -459,7 +463,7 @@ impl Replica {
         self.members.voters.iter().filter(fit).max_by_key(matched).copied()
     }
 
-    /// Proposes a change of membership, or says at once why not.
+    /// Proposes a change of membership, or refuses it at once.
     pub(crate) fn change_members(&mut self, proposal: ProposalId, change: &MemberChange, turn: &mut Turn) {
         // A witness may change the members too: it may be the only one left to lead.
         let error = if !self.leads() || self.removed || self.raw.raft.lead_transferee.is_some() {
@@ -523,7 +527,7 @@ impl Replica {
         (!caught_up).then_some(MemberRefusal::NotCaughtUp { node, behind })
     }
 
-    /// How far every other member is; none unless this replica leads.
+    /// Replication progress of every other member; none unless this replica leads.
     pub(crate) fn progress(&self, turn: &Turn) -> Option<Vec<MemberProgress>> {
         let others = self.members.all().into_iter().filter(|node| *node != self.node);
         self.leads().then(|| others.map(|node| self.progress_of(node, turn)).collect())
@@ -548,14 +552,14 @@ impl Replica {
         }
     }
 
-    /// Whether a member can be counted on: it has spoken in this group lately, its connection has not broken since, and
-    /// it is not about to stop, or without room on its disk.
+    /// True if a member can be relied on: it has recently sent a message in this group, its connection has not broken
+    /// since, it is not about to stop, and its disk has room.
     pub(super) fn answers(&self, node: NodeId, turn: &Turn) -> bool {
         let connected = turn.is_active(node) || turn.planted.is(Bug::BrokenConnectionAnswers);
         self.is_active(node, turn) && connected && !turn.is_unfit(node)
     }
 
-    /// A change must leave a quorum of those who answer now.
+    /// Refuses a change that does not leave a quorum of reachable voters.
     fn quorum_refusal(&self, out: Option<NodeId>, by: Option<NodeId>, turn: &Turn) -> Option<MemberRefusal> {
         let mut voters: BTreeSet<NodeId> = self.members.voters.clone();
         let loses_vote = out.is_some_and(|node| voters.remove(&node));
@@ -572,7 +576,7 @@ impl Replica {
     }
 }
 
-/// Moves what raises the apply version to the end: what follows it may have the format that it allows.
+/// Moves raises of the apply version to the end: commands after a raise may have the format that it allows.
 fn raises_last(queue: &mut [(Asker, Box<Command>)]) {
     let raises = |command: &Command| matches!(command, Command::RaiseApplyVersion(_));
     if queue.iter().any(|(_, command)| raises(command)) {
@@ -580,7 +584,7 @@ fn raises_last(queue: &mut [(Asker, Box<Command>)]) {
     }
 }
 
-/// Moves keepalives to the front. They are few, so nothing else moves if there are none.
+/// Moves keepalives to the front. Without keepalives nothing moves.
 fn keepalives_first(queue: &mut Vec<(Asker, Box<Command>)>) {
     let is_keepalive = |command: &Command| matches!(command, Command::RenewLeases(_));
     if queue.iter().any(|(_, command)| is_keepalive(command)) {

@@ -1,11 +1,11 @@
 //! Room on the members' disks: whether a leader can have anything written, and whether another could be elected.
 //!
-//! A node whose disk is full says so with every frame. A leader that can have nothing written, for lack of room on its
-//! own disk or on those of too many others, takes no proposals and lets no log time pass: nobody could renew a lease.
-//! It goes on leading, unless another can be elected and do better. To be elected takes votes, and votes are written
-//! too: a leader that let go where too few can vote would leave nobody, and reads need a leader. Invariant: what stands
-//! in the log is never said to have not happened. Not here: what a full disk keeps from leaving a node
-//! (`Replica::hold`).
+//! A node whose disk is full says so in every frame. A leader that can have nothing written, for lack of room on its
+//! own disk or on the disks of too many others, takes no proposals and lets no log time pass, because no client could
+//! renew a lease. It continues to lead, unless another node can be elected and do better. An election takes votes, and
+//! votes are written too: a leader that stepped down where too few can vote would leave no leader, and reads need one.
+//! Invariant: a caller is never told that an entry in the log did not happen. Not here: the messages that a full disk
+//! holds back (`Replica::hold`).
 
 use super::Replica;
 use crate::members::MemberRefusal;
@@ -17,18 +17,20 @@ use std::collections::BTreeSet;
 use tollgate_core::Command;
 use tollgate_types::{LeaseId, NodeId, Seq};
 
-/// Entries may wait for this part of an election timeout until a leader looks whether the members have room for them.
+/// Divisor of the election timeout: entries may wait for this part of it until a leader checks whether the members have
+/// room.
 const LOOK_AFTER: u64 = 4;
 
-/// What a leader knows of room.
+/// A leader's view of the room on disks.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// What was committed when it last looked, and since when there is more than that in the log.
+    /// Commit index at the last check.
     committed: u64,
+    /// Time since which the log has had entries after `committed` and `committed` has not advanced.
     waits_since: Moment,
-    /// Too few members have room for what is in the log.
+    /// True if too few members have room for the entries in the log.
     pub(super) starved: bool,
-    /// Nothing can be written, and nobody else could lead.
+    /// True if nothing can be written, and no other node could lead.
     pub(super) stuck: bool,
 }
 
@@ -39,21 +41,21 @@ impl Default for Room {
 }
 
 impl Replica {
-    /// Whether proposals have no chance for now.
+    /// True if no proposal can be written for now.
     pub(super) fn lacks_room(&self, turn: &Turn) -> bool {
         turn.disk_full || self.room.starved
     }
 
-    /// What to tell callers then, whose requests are not in the log.
+    /// The error for callers whose requests are not in the log because there is no room.
     pub(super) fn no_room(&self, turn: &Turn) -> ProposeError {
         // Otherwise another node is about to take over.
         let alone = turn.disk_full && !self.room.stuck;
         if alone { ProposeError::DiskFull } else { ProposeError::NoRoom { group: self.group } }
     }
 
-    /// The refusal of a command that this call has not put into the log. A numbered one may be there by an
-    /// earlier attempt: waiting in line, carried out, or in what was not committed yet. Then nobody may be told that it
-    /// never happened.
+    /// The refusal of a command that this call has not put into the log. A command with a seq may be in the log by an
+    /// earlier attempt: waiting in a queue, carried out, or not committed yet. Then no caller may be told that it never
+    /// happened.
     pub(super) fn no_room_for(&self, turn: &Turn, command: &Command) -> ProposeError {
         let (error, log) = (self.no_room(turn), &self.raw.raft.raft_log);
         let is_certain = |(lease, seq): (LeaseId, Seq)| {
@@ -68,7 +70,7 @@ impl Replica {
         }
     }
 
-    /// Looks after room, as a leader.
+    /// Checks the room on disks, as a leader, and refuses proposals without room.
     pub(super) fn look_for_room(&mut self, turn: &mut Turn) {
         let (committed, last) = {
             let log = &self.raw.raft.raft_log;
@@ -85,7 +87,7 @@ impl Replica {
         let stuck = self.is_stuck(turn);
         let was_stuck = std::mem::replace(&mut self.room.stuck, stuck);
         if self.lacks_room(turn) {
-            // What was gathered when there was room could not be written now.
+            // Commands that were gathered while there was room could not be written now.
             self.gathered_from = Moment::NEVER;
             let queue = std::mem::take(&mut self.queue);
             for (asker, command) in queue {
@@ -106,25 +108,26 @@ impl Replica {
         self.room.starved || (turn.disk_full && !self.may_give_way(turn))
     }
 
-    /// Whether leadership is handed on, or another node could be elected and do better.
+    /// True if leadership is being handed over, or another node could be elected and do better.
     fn may_give_way(&self, turn: &Turn) -> bool {
         let could = || self.best_successor(turn).is_some() && self.could_elect_another(turn);
         self.hands_on() || (self.raw.raft.commit_to_current_term() && could())
     }
 
-    /// Whether so many answer that more could be committed, if only they had room.
+    /// True if enough members are reachable for a commit, but too few of them have room.
     fn too_few_have_room(&self, turn: &Turn) -> bool {
         let there = |node| self.is_active(node, turn) && turn.is_active(node);
         self.is_quorum(there) && !self.is_quorum(|node| there(node) && self.has_room(node, turn))
     }
 
-    /// Whether a node could be elected in the place of this one: so many can write down whom they vote for.
+    /// True if another node could be elected: a quorum can write a vote.
     pub(super) fn could_elect_another(&self, turn: &Turn) -> bool {
         let there = |node| node == self.node || self.answers(node, turn);
         self.is_quorum(|node| there(node) && self.has_room(node, turn))
     }
 
-    /// One that is about to stop says the same of itself; of those that do there is no telling which it is.
+    /// True if a node has room. A node that is about to stop announces itself in the same way as one without room; the
+    /// two can't be told apart.
     fn has_room(&self, node: NodeId, turn: &Turn) -> bool {
         if node == self.node { !turn.disk_full } else { !turn.is_unfit(node) }
     }
@@ -136,7 +139,8 @@ impl Replica {
         most(&self.members.voters) && (!self.members.is_joint() || most(&self.members.outgoing))
     }
 
-    /// Why leadership can't be handed to `to`, or to anybody if nobody is named; none if it can, or is not had.
+    /// The reason why leadership can't be handed to `to`, or to any node if `to` is none; none if it can, or if this
+    /// replica does not lead.
     pub(crate) fn transfer_refusal(&self, to: Option<NodeId>, turn: &Turn) -> Option<MemberRefusal> {
         if !self.leads() || to == Some(self.node) {
             return None;
@@ -160,23 +164,23 @@ impl Replica {
         (!self.could_elect_another(turn)).then_some(MemberRefusal::TooFewCanVote)
     }
 
-    /// Whether there is nothing to be made of a message without room on this node's disk.
+    /// True if a message can't be handled without room on this node's disk.
     pub(super) fn asks_for_room(&self, message: &Message) -> bool {
         match message.get_msg_type() {
-            // What could not be written must not pile up.
+            // Entries that can't be written must not pile up.
             MessageType::MsgAppend => !message.entries.is_empty(),
             MessageType::MsgHeartbeat | MessageType::MsgSnapshot => false,
             MessageType::MsgTimeoutNow => true,
-            // Neither a vote nor the new term could be written. Who leads in it, if anybody, says so itself.
+            // Neither a vote nor the new term could be written. A leader of the new term announces itself.
             _ => message.term > self.raw.raft.term,
         }
     }
 
-    /// Whether a message says nothing that this node's disk must know first. On a full disk such messages wait for
-    /// nothing: a leader that is still heard from by a quorum can go on to lead, and be read from.
+    /// True if a message promises nothing that must be durable first. On a full disk such messages are not held back: a
+    /// leader that still hears from a quorum can continue to lead, and serve reads.
     pub(super) fn needs_no_disk(&self, message: &Message) -> bool {
         match message.get_msg_type() {
-            // It knows the leader of this term; that it does is no promise beyond the term.
+            // The sender knows the leader of this term; that is no promise beyond the term.
             MessageType::MsgHeartbeatResponse => message.term <= self.durable_term,
             MessageType::MsgReadIndex => true,
             _ => false,

@@ -1,9 +1,9 @@
-//! Snapshots: when one is taken, how one goes to a peer, and how one of a peer replaces what is here.
+//! Snapshots: when a replica takes one, how it is sent to a peer, and how a peer's snapshot is installed.
 //!
-//! A replica takes snapshots of its own state, leader or not, and shortens its log behind them whether or not any
-//! follower still needs the head. A follower that does gets the snapshot. What arrives is stored, checked and loaded
-//! before Raft hears of it, so installing it is one step. A witness can't take snapshots: the leader sends it each
-//! of its own, and the witness shortens its log by them unseen.
+//! A replica takes snapshots of its own state, leader or not, and then shortens its log whether or not any follower
+//! still needs the head. A follower that does gets the snapshot. A received snapshot is stored, checked and loaded
+//! before Raft is told, so installing it is one step. A witness can't take snapshots: the leader sends it each of its
+//! own, and the witness shortens its log by them without loading them.
 
 use super::Replica;
 use super::apply::must_know;
@@ -21,28 +21,28 @@ use raft::SnapshotStatus;
 use raft::eraftpb::{Message, MessageType};
 use tollgate_types::NodeId;
 
-/// The log may grow to this many times its usual size for peers that are being sent a snapshot.
+/// Factor by which the log may exceed its usual size for peers that are being sent a snapshot.
 const LOG_PINNED_FACTOR: u64 = 4;
 
-/// The entries behind a snapshot that a peer has received stay for a while.
+/// Protection of the entries after a snapshot that a peer has received; they stay for a while.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pin {
     index: u64,
     until: Moment,
 }
 
-/// After a snapshot that found no room, the next one is tried so much later.
+/// Delay of the next attempt after a snapshot that found no room.
 const SAVE_AGAIN_MS: u64 = 5_000;
 
-/// A part of the log that causes a snapshot, in parts of [`PARTS`]. Replicas have logs of the same length: each waits
-/// for another part of it, or all nodes would be busy with snapshots at the same time.
+/// Draws the share of the log limit that causes a snapshot, in units of 1 / [`PARTS`]. Replicas have logs of the same
+/// length: each draws another share, or all nodes would be busy with snapshots at the same time.
 pub(super) fn draw_part(turn: &mut Turn) -> u64 {
     turn.randomness.between(PARTS * 3 / 4, PARTS)
 }
 
 const PARTS: u64 = 256;
 
-/// Behind a large snapshot, the log may grow to this many times what usually causes one.
+/// Factor by which the log may exceed the size that usually causes a snapshot, after a large snapshot.
 const LOG_GROWTH_MAX: u64 = 2;
 
 fn log_bytes_max(config: &HostConfig) -> u64 {
@@ -50,12 +50,12 @@ fn log_bytes_max(config: &HostConfig) -> u64 {
 }
 
 impl Replica {
-    /// Asks for a snapshot now.
+    /// Requests a snapshot.
     pub(crate) fn ask_snapshot(&mut self) {
         self.snapshot_asked = true;
     }
 
-    /// The end of a turn: takes a snapshot if it is time, and keeps transfers moving.
+    /// Takes a snapshot if it is due, and continues transfers. Called at the end of a turn.
     pub(super) fn carry_snapshots(&mut self, turn: &mut Turn) {
         self.take_snapshot_if_due(turn);
         let mut lost = Vec::new();
@@ -101,16 +101,16 @@ impl Replica {
         self.snapshot_part = draw_part(turn);
     }
 
-    /// How much log there may be since the last snapshot. A snapshot is written whole: if it was larger than that log,
-    /// most of what the disk writes would be snapshots. So a large one waits for more, but only for so much: the log is
-    /// in memory.
+    /// Size of the log since the last snapshot that causes the next one. A snapshot is written whole: if it was larger
+    /// than that log, most of the disk's writes would be snapshots. So a large snapshot waits for more log, but only up
+    /// to a bound: the log is in memory.
     fn snapshot_log_bytes(&self, config: &HostConfig) -> u64 {
         let last_bytes = self.log().snapshot_file().map_or(0, |file| file.size);
         let (least, most) = (config.snapshot_log_bytes, log_bytes_max(config));
         last_bytes.clamp(least, most).saturating_mul(self.snapshot_part) / PARTS
     }
 
-    /// The storage did a job.
+    /// Handles the result of a job.
     pub(crate) fn job_done(&mut self, done: Done, turn: &mut Turn) {
         match done {
             Done::Saved { file, .. } => self.saved(file, turn),
@@ -124,12 +124,13 @@ impl Replica {
         }
     }
 
-    /// A job was not done: a snapshot is taken later, and a transfer begins again. What is sent is read again anyway.
+    /// Handles a dropped job: a snapshot is taken later, and a transfer begins again. Pieces to be sent are read again
+    /// anyway.
     pub(crate) fn job_dropped(&mut self, turn: &Turn) {
         self.saving = false;
         self.receiving = None;
         self.sending.values_mut().for_each(Sending::forget_reads);
-        // Or it would be tried without a pause for as long as there is no room.
+        // Otherwise snapshots would be tried without a pause for as long as there is no room.
         self.save_from = turn.now.after_ms(SAVE_AGAIN_MS);
     }
 
@@ -150,7 +151,7 @@ impl Replica {
         }
     }
 
-    /// A complete snapshot of what is applied here becomes the one behind which the log begins.
+    /// Makes a complete snapshot of applied state the one after which the log begins.
     fn adopt(&mut self, file: SnapshotFile, turn: &Turn) {
         let index = file.meta.index;
         let keep = self.what_to_keep(turn);
@@ -159,9 +160,10 @@ impl Replica {
         self.remove_after = Some((turn.number, index));
     }
 
-    /// A peer that is being sent a snapshot needs the entries behind it next. If they went meanwhile it would need a
-    /// newer snapshot, and so on for ever, where snapshots are taken faster than they travel. So they stay until it
-    /// has caught up, for a time and up to a size: nobody can stop the log from shrinking.
+    /// The part of the log to keep. A peer that is being sent a snapshot needs the entries after it next. If they were
+    /// removed in the meantime it would need a newer snapshot, and so on for ever, where snapshots are taken faster
+    /// than they are sent. So they stay until the peer has caught up, for a time and up to a size, so that no peer can
+    /// keep the log from shrinking.
     fn what_to_keep(&mut self, turn: &Turn) -> Keep {
         let config = &turn.config;
         let prs = self.raw.raft.prs();
@@ -178,12 +180,12 @@ impl Replica {
         }
     }
 
-    /// Older snapshots go once the mark of the newer one is durable; one that is being sent stays.
+    /// Removes older snapshots once the mark of the newer one is durable; a snapshot that is being sent stays.
     pub(super) fn remove_old_snapshots(&mut self, turn: &mut Turn) {
         let Some((_, index)) = self.remove_after else { return };
         let sent = self.sending.values().map(|sending| sending.file.meta.index).min();
         let below = sent.map_or(index, |sent| sent.min(index));
-        // While a transfer holds an older one back, the same would be asked for with every write.
+        // While a transfer holds an older snapshot back, the same removal would be requested with every write.
         if below > self.removed_below {
             turn.out.jobs.push(Job::Remove { group: self.group, below });
             self.removed_below = below;
@@ -233,13 +235,13 @@ impl Replica {
         if let Some(bytes) = bytes {
             turn.send(peer, &Part::Chunk(sending.chunk(self.group, offset, bytes)));
         } else {
-            // The file is gone or damaged here; a new one replaces it.
+            // The file on this node is gone or damaged; a new snapshot replaces it.
             self.snapshot_asked = true;
             self.end_sending(peer, SnapshotStatus::Failure, turn);
         }
     }
 
-    /// A peer says how far it is.
+    /// Handles a peer's progress report.
     pub(crate) fn chunk_acked(
         &mut self,
         peer: NodeId,
@@ -258,7 +260,7 @@ impl Replica {
         }
     }
 
-    /// A piece of a peer's snapshot.
+    /// Handles a piece of a peer's snapshot.
     pub(crate) fn chunk_arrived(&mut self, peer: NodeId, chunk: Chunk, turn: &mut Turn) {
         if self.removed || turn.disk_full {
             return;
@@ -329,14 +331,15 @@ impl Replica {
         message.term = receiving.term;
         message.set_snapshot(to_raft(&file));
         self.arrived = Some((file, state));
-        // Raft takes it or not (it may be of an old term, or not needed any more); `install` hears which.
+        // Raft takes the snapshot or not (it may be of an old term, or no longer needed); `install` is called only if
+        // it does.
         let _ = self.raw.step(message);
         self.observe(turn);
         self.drain(turn);
         self.arrived = None;
     }
 
-    /// Raft has taken the snapshot that arrived: it replaces log, members and state.
+    /// Installs the received snapshot, which Raft has taken: it replaces log, members and state.
     pub(super) fn install(&mut self, index: u64, turn: &mut Turn) {
         let (file, state) = self.arrived.take().expect("a snapshot is complete before Raft hears of it");
         assert_eq!(file.meta.index, index, "Raft installs the snapshot that it was given");

@@ -1,4 +1,4 @@
-//! The data directory of one stopped node, as a salvage reads it: locked against its node, checked like at a start, and
+//! The data directory of one stopped node, as a salvage reads it: locked against its node, checked as at a start, and
 //! not changed.
 
 use super::SalvageError;
@@ -12,17 +12,17 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 use tollgate_types::GroupId;
 
-/// See the module.
+/// The opened directory and the surveys of its groups.
 #[derive(Debug)]
 pub(super) struct Directory {
     dir: DataDir,
     pub(super) engine: Engine,
-    /// The groups that have something here.
+    /// Surveys of the groups that have a snapshot in the directory.
     pub(super) surveys: BTreeMap<GroupId, Survey>,
 }
 
 impl Directory {
-    /// Opens it, with a copy of its log in `copy`, which must not exist.
+    /// Opens the directory, with a copy of its log in `copy`, which must not exist.
     pub(super) fn open(path: &Path, copy: &Path, config: EngineConfig) -> Result<Directory, SalvageError> {
         let dir = DataDir::look(path).map_err(|error| of_data_dir(path, error))?;
         fs::create_dir(copy)
@@ -45,7 +45,7 @@ impl Directory {
         self.dir.identity()
     }
 
-    /// When the snapshot behind which a group's log begins was written here.
+    /// Time at which the snapshot before a group's log was written to this disk, in milliseconds since 1970.
     pub(super) fn snapshot_unix_ms(&self, group: GroupId, index: u64) -> Result<u64, SalvageError> {
         let changed = self.engine.snapshot_changed(group, index);
         let changed = changed.map_err(|error| of_storage(self.path(), error))?;

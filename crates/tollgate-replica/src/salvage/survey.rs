@@ -1,13 +1,14 @@
-//! What the log of one group says on one disk, and which of several logs has what was acknowledged.
+//! Survey of the log of one group on one disk, and the choice among several logs of the one with all acknowledged
+//! entries.
 //!
-//! An election would choose the log with the newest last entry: by its term, then by its index. Of logs that are not
-//! from a majority that is not enough. One of them may know an entry to be committed that another, with a newer last
-//! entry, does not have: that other one was never elected. So logs that lack what some log knows to be committed are
-//! passed over, and the newest of the rest is taken, to its end. What is behind the known commit was acknowledged if
-//! the lost disks had it too, and nobody is left to tell; whoever was not acknowledged was told that it may have
-//! happened.
+//! An election would choose the log with the newest last entry: by its term, then by its index. For logs that are not
+//! from a majority that is not enough. One log may know an entry to be committed that another log, with a newer last
+//! entry, does not have: the owner of that other log was never elected. So logs that lack an entry that some log knows
+//! to be committed are skipped, and the newest of the rest is taken, to its end. Entries after the known commit were
+//! acknowledged if the lost disks had them too, which can't be found out any more; the other callers were told that the
+//! outcome is unknown.
 //!
-//! Pure. Not here: disks (`directory`), what the entries do to a state (`salvage`).
+//! Pure. Not here: disks (`directory`), applying the entries to a state (`salvage`).
 
 use crate::log::Log;
 use crate::log_entry::{EncodedBatch, EntryKind, LogEntry};
@@ -20,32 +21,32 @@ use std::collections::BTreeSet;
 use tollgate_core::{APPLY_VERSION_SUPPORTED, Command, DecodeError, Entry};
 use tollgate_types::{NodeId, WallTime};
 
-/// See the module.
+/// Survey of one group's log on one disk.
 #[derive(Debug)]
 pub(super) struct Survey {
-    /// The last entry in the snapshot, and its term.
+    /// Index and term of the last entry in the snapshot.
     before: (u64, u64),
-    /// The first entry of each term behind it, with that term.
+    /// First index of each run of entries with the same term after the snapshot, with that term.
     terms: Vec<(u64, u64)>,
-    /// The last entry.
+    /// Index of the last entry.
     pub(super) last: u64,
-    /// The last one that is known to be committed.
+    /// Index of the last entry that is known to be committed.
     pub(super) committed: u64,
-    /// What the leader's clock showed when it made the last entry that says so.
+    /// Wall time in the last command that has one, by the clock of the leader that made its entry.
     pub(super) wall: Option<WallTime>,
-    /// The members at the known commit, and after every change behind it.
+    /// The members at the known commit, and after each later change.
     members: Vec<Members>,
 }
 
-/// Why a log can't be read to its end.
+/// Reasons for which a log can't be read to its end.
 #[derive(Debug)]
 pub(super) enum Unreadable {
     Corrupt(String),
-    /// It raises its group to an apply version that this binary does not know.
+    /// An entry that needs a newer binary, such as a raise to an apply version that this binary does not know.
     TooNew(u32),
 }
 
-/// Two logs know different entries to be committed at one place. The first is the one with the higher commit.
+/// Two logs that know different entries to be committed at one index. The first log is the one with the higher commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Clash {
     pub(super) index: u64,
@@ -53,7 +54,7 @@ pub(super) struct Clash {
 }
 
 impl Survey {
-    /// None of a replica that nothing has come to yet.
+    /// Surveys a loaded log. None for a blank replica.
     pub(super) fn of(loaded: &LoadedGroup) -> Result<Option<Survey>, Unreadable> {
         let Some(snapshot) = &loaded.snapshot else { return Ok(None) };
         let before = (snapshot.meta.index, snapshot.meta.term);
@@ -78,12 +79,12 @@ impl Survey {
         Ok(Some(Survey { before, terms, last, committed, wall, members }))
     }
 
-    /// The last entry in the snapshot behind which the log begins.
+    /// Index of the last entry in the snapshot that the log follows.
     pub(super) fn snapshot_index(&self) -> u64 {
         self.before.0
     }
 
-    /// The term of an entry, if that is known here.
+    /// The term of an entry, if this log knows it.
     fn term_of(&self, index: u64) -> Option<u64> {
         if index > self.last || index < self.before.0 {
             return None;
@@ -102,8 +103,8 @@ impl Survey {
         self.members.last().expect("there are members at the known commit")
     }
 
-    /// Whether nothing that was acknowledged can be missing here, if this was chosen from the logs of these nodes: they
-    /// are a majority of the members, whichever change of members was the last one that was committed.
+    /// True if no acknowledged entry can be missing from this log, given that it was chosen among the logs of these
+    /// nodes: the nodes are a majority of the members, whichever change of members was the last committed one.
     pub(super) fn is_complete(&self, nodes: &BTreeSet<NodeId>) -> bool {
         let majority = |voters: &BTreeSet<NodeId>| 2 * voters.intersection(nodes).count() > voters.len();
         self.members
@@ -112,7 +113,7 @@ impl Survey {
     }
 }
 
-/// Which of these logs to take. See the module.
+/// Chooses the log to take, by the rule in the module's header.
 pub(super) fn newest(surveys: &[&Survey]) -> Result<usize, Clash> {
     let most = (0..surveys.len()).max_by_key(|at| surveys[*at].committed).expect("there is a log");
     let index = surveys[most].committed;
@@ -129,7 +130,7 @@ pub(super) fn newest(surveys: &[&Survey]) -> Result<usize, Clash> {
     Ok(newest.expect("the log with the highest known commit has it"))
 }
 
-/// The commands of an entry, if this binary can apply them.
+/// The commands of an entry; an error for a command that this binary can't apply.
 pub(super) fn commands(entry: &LogEntry) -> impl Iterator<Item = Result<Entry, Unreadable>> {
     let data = if entry.kind == EntryKind::Commands { &entry.data[..] } else { &[] };
     let index = entry.index;
@@ -145,7 +146,7 @@ pub(super) fn commands(entry: &LogEntry) -> impl Iterator<Item = Result<Entry, U
     })
 }
 
-/// The members at the known commit, and after every change behind it.
+/// The members at the known commit, and after each later change.
 fn memberships(
     snapshot: &SnapshotFile,
     entries: &[LogEntry],
@@ -172,7 +173,7 @@ fn memberships(
     Ok(found)
 }
 
-/// Raft, to be told of changes of members only: it knows what a joint change is.
+/// A Raft node that only applies changes of members, because Raft knows the rules of joint changes.
 fn observer(snapshot: &SnapshotFile) -> raft::Result<RawNode<Log>> {
     let log = Log::new(Vote::default(), Some(snapshot.clone()), &[]);
     let settings = raft::Config { id: u64::MAX, applied: snapshot.meta.index, ..raft::Config::default() };
@@ -186,7 +187,7 @@ mod tests {
     use crate::storage::SnapshotMeta;
     use crate::whereabouts::Whereabouts;
 
-    /// A log behind entry 10 of term 1: the terms of its entries, and its known commit.
+    /// A log after entry 10 of term 1, given by the terms of its entries and its known commit.
     fn survey(terms: &[u64], committed: u64) -> Survey {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for (index, term) in (11..).zip(terms) {
@@ -210,17 +211,17 @@ mod tests {
         assert_eq!(chosen(&[survey(&[1, 1], 12), survey(&[1, 1], 11)]), Ok(0), "of equals the first given");
     }
 
-    /// The leader of term 3 committed entry 12, of term 1, with one of its own that is not on this disk. Who was alone
-    /// in term 2 has a newer end, and could not have been elected by those who are lost.
+    /// The leader of term 3 committed entry 12, of term 1, along with an entry of its own that is not on this disk. The
+    /// node that was alone in term 2 has a newer end, and could not have been elected by the lost nodes.
     #[test]
     fn p4_a_log_that_lacks_what_another_knows_to_be_committed_is_passed_over() {
         assert_eq!(chosen(&[survey(&[1, 1], 12), survey(&[1, 2], 11)]), Ok(0));
         assert_eq!(chosen(&[survey(&[1, 2, 2, 2], 11), survey(&[1, 1], 12)]), Ok(1));
-        // Nor does it help to be long.
+        // A longer log does not help either.
         assert_eq!(chosen(&[survey(&[1], 10), survey(&[1, 1], 12), survey(&[2, 2, 2], 10)]), Ok(1));
     }
 
-    /// Through the joint change, which a leader ends with an entry of its own.
+    /// The changes include a joint change, which a leader ends with an entry of its own.
     #[test]
     fn the_members_behind_the_known_commit_are_those_after_each_change() {
         let node = |id| NodeId::new(id).unwrap();
@@ -260,7 +261,7 @@ mod tests {
         let mut log = survey(&[1], 11);
         assert!(log.is_complete(&nodes(&[1, 3])) && !log.is_complete(&nodes(&[2])));
         assert!(!log.is_complete(&nodes(&[2, 4, 5])), "strangers do not count");
-        // A change from three to five behind the known commit: nobody knows whether it took effect.
+        // A change from three to five members after the known commit: it is unknown whether it took effect.
         let mut joint = Members::first((1..=5).filter_map(NodeId::new), []);
         joint.outgoing = nodes(&[1, 2, 3]);
         log.members.push(joint);

@@ -1,7 +1,7 @@
-//! A few hosts in one thread, with a clock, wires and disks that a test holds in its hands.
+//! A few hosts in one thread, with a clock, wires and disks that the test controls.
 //!
-//! A step is a millisecond: each node has one turn, reads what was sent to it in the step before, and its disk does
-//! what it has been given, unless the test holds it. Not here: random faults (the simulator).
+//! A step is a millisecond: each node has one turn, reads the frames sent to it in the step before, and its disk
+//! performs its writes and jobs, unless the test holds the disk. Not here: random faults (the simulator).
 
 use crate::memory::Memory;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,7 +26,7 @@ pub(crate) fn node(number: u64) -> NodeId {
     NodeId::new(number).unwrap()
 }
 
-/// Splitmix: enough for jitter.
+/// Splitmix, which is random enough for jitter.
 pub(crate) struct Seeded(pub(crate) u64);
 
 impl Randomness for Seeded {
@@ -39,7 +39,7 @@ impl Randomness for Seeded {
     }
 }
 
-/// A caller of a desk, by its number.
+/// A caller of a desk, identified by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Call(pub(crate) u64);
 
@@ -49,7 +49,7 @@ impl Caller for Call {
     }
 }
 
-/// A desk, and what it has answered.
+/// A desk, and its answers so far.
 pub(crate) struct Front {
     pub(crate) desk: Desk<Call, ()>,
     pub(crate) answers: Vec<(Call, Answer<()>)>,
@@ -57,16 +57,16 @@ pub(crate) struct Front {
 
 pub(crate) struct Node {
     pub(crate) host: Option<Host>,
-    /// Beside the host, in tests of what callers are told.
+    /// Desk beside the host, in tests of answers to callers.
     pub(crate) front: Option<Front>,
     pub(crate) disk: Memory,
     pub(crate) disk_held: bool,
-    /// The disk writes, and does nothing about snapshots.
+    /// The disk writes, but performs no jobs on snapshots.
     pub(crate) jobs_held: bool,
-    /// How often old snapshots were to be removed.
+    /// Number of jobs to remove old snapshots.
     pub(crate) removals: u32,
     pub(crate) paused: bool,
-    /// Added to the cluster's time.
+    /// Offset of the node's clock from the cluster's time.
     pub(crate) clock_offset_us: u64,
     pub(crate) config: HostConfig,
     inbox: Vec<Vec<u8>>,
@@ -80,15 +80,15 @@ pub(crate) struct Node {
 pub(crate) struct Cluster {
     pub(crate) now_us: u64,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
-    /// Frames from the first to the second are lost.
+    /// Pairs of nodes; frames from the first to the second are lost.
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
     pub(crate) replies: BTreeMap<ProposalId, Result<ProposalOutcome, ProposeError>>,
     pub(crate) reads: BTreeMap<ReadId, ReadReply>,
     pub(crate) events: Vec<(NodeId, HostEvent)>,
-    /// Who sent how many frames and bytes.
+    /// Number of frames sent.
     pub(crate) frames: u64,
     pub(crate) trace: u64,
-    /// What time of day each node believes it is, if they are told one.
+    /// Wall time of each node, as an offset by node number, if hosts are given one.
     pub(crate) wall: Option<fn(u64) -> u64>,
     next_id: u64,
 }
@@ -153,7 +153,7 @@ impl Cluster {
         self.start(number);
     }
 
-    /// A node with an empty disk that is about to be added as a learner.
+    /// Adds a node with an empty disk that is about to be added as a learner.
     pub(crate) fn add_joining(&mut self, number: u64, kind: ReplicaKind, groups: u32) {
         let mut disk = Memory::default();
         for group in 0..groups {
@@ -173,7 +173,7 @@ impl Cluster {
         this.host = Some(Host::open(this.config.clone(), groups, randomness, now).unwrap());
     }
 
-    /// Kill -9: what the disk does not have is gone.
+    /// Kills a node: everything that is not on its disk is lost.
     pub(crate) fn crash(&mut self, number: u64) {
         let this = self.nodes.get_mut(&node(number)).unwrap();
         this.host = None;
@@ -192,7 +192,7 @@ impl Cluster {
         self.host(number).status(GROUP).unwrap()
     }
 
-    /// One millisecond.
+    /// Runs one millisecond.
     pub(crate) fn step(&mut self) {
         self.now_us += 1_000;
         let numbers: Vec<NodeId> = self.nodes.keys().copied().collect();
@@ -205,7 +205,7 @@ impl Cluster {
         self.deliver(sent);
     }
 
-    /// One turn of one node, in which the test may do something.
+    /// Runs one turn of one node, in which the test may call the host.
     pub(crate) fn turn(&mut self, id: NodeId, act: impl FnOnce(&mut Host)) -> Option<Output> {
         self.turn_at_desk(id, |host, _| act(host))
     }
@@ -297,7 +297,7 @@ impl Cluster {
         self.cut.clear();
     }
 
-    /// The leader that a majority has, and that serves.
+    /// The serving leader with the highest term, if any.
     pub(crate) fn leader_now(&self) -> Option<u64> {
         let running = self.nodes.iter().filter_map(|(id, node)| Some((id, node.host.as_ref()?)));
         let leaders = running.filter_map(|(id, host)| {
@@ -323,7 +323,7 @@ impl Cluster {
         id
     }
 
-    /// Does something in a turn of its own, and sends what comes of it.
+    /// Calls the host in a turn of its own, and sends the resulting frames.
     pub(crate) fn act(&mut self, number: u64, act: impl FnOnce(&mut Host)) -> Output {
         let output = self.turn(node(number), act).expect("the node runs");
         self.deliver_output(number, &output);
@@ -342,7 +342,7 @@ impl Cluster {
         }
     }
 
-    /// A call at a node's desk.
+    /// Makes a call at a node's desk.
     pub(crate) fn ask(&mut self, number: u64, call: Call, command: Command) {
         let asks = |host: &mut Host, front: Option<&mut Front>| {
             front.expect("it has a desk").desk.command(call, GROUP, command, false, host);
@@ -351,7 +351,7 @@ impl Cluster {
         self.deliver_output(number, &output);
     }
 
-    /// What a node's desk has told a call so far, in order; it is told only once.
+    /// Takes the answers that a node's desk has given to a call so far, in order.
     pub(crate) fn told(&mut self, number: u64, call: Call) -> Vec<Answer<()>> {
         let front = self.nodes.get_mut(&node(number)).unwrap().front.as_mut().unwrap();
         front.answers.extract_if(.., |(to, _)| *to == call).map(|(_, answer)| answer).collect()
@@ -388,7 +388,8 @@ impl Cluster {
         }
     }
 
-    /// Runs until the group has what its first leader gives it: the newest version that all know, and a lineage.
+    /// Runs until the group has everything that its first leader proposes: the newest version known to all, and a
+    /// lineage.
     pub(crate) fn until_founded(&mut self) {
         self.until("the group has a version and a lineage", |cluster| {
             let hosts = cluster.nodes.values().filter_map(|node| node.host.as_ref());
@@ -407,7 +408,7 @@ impl Cluster {
         self.apply(lock(name, lease)).reply
     }
 
-    /// Whether all running replicas with state have applied the same and agree.
+    /// True if all running replicas with state have applied the same entries and have the same state.
     pub(crate) fn agree(&self) -> bool {
         let hosts = self.nodes.values().filter_map(|node| node.host.as_ref());
         let mut all = hosts
@@ -418,7 +419,7 @@ impl Cluster {
 }
 
 impl Node {
-    /// The disk does what it was given.
+    /// Performs the disk's writes and jobs.
     pub(crate) fn work(&mut self) {
         while let Some(write) = self.writes.front() {
             if self.disk.write(std::slice::from_ref(write)).is_err() {

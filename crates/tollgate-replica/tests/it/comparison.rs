@@ -25,7 +25,7 @@ fn p12_replicas_compare_their_states_and_agree() {
             *of == node(number) && matches!(event, HostEvent::StateAgrees { group: GROUP, .. })
         };
         let count = cluster.events.iter().filter(agreed).count();
-        // Three seconds, a second apart; the leader hears from two.
+        // Three seconds, with a comparison each second; the leader compares with two peers.
         let at_least = if number == leader { 4 } else { 2 };
         assert!((at_least..=3 * at_least).contains(&count), "node {number}: {count}");
     }
@@ -37,7 +37,7 @@ fn an_idle_group_hashes_nothing() {
     let mut cluster = comparing();
     cluster.leader();
     cluster.run_ms(60_000);
-    // Behind the first entry perhaps; there are no others.
+    // At most the state after the first entry is hashed; there are no others.
     let count =
         cluster.events.iter().filter(|(_, event)| matches!(event, HostEvent::StateAgrees { .. })).count();
     assert!(count <= 4, "{count}");
@@ -72,6 +72,6 @@ fn p12_a_replica_that_left_out_an_entry_is_found_by_itself_and_by_its_leader() {
         (diverged(wrong, leader), diverged(leader, wrong))
     };
     assert_eq!(found(false), (true, true));
-    // With the bug in who leads, the one that is wrong hears of nothing.
+    // With the bug in the leader, the wrong replica does not learn of the difference.
     assert_eq!(found(true), (false, true));
 }

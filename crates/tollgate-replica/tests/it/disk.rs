@@ -38,7 +38,7 @@ fn a_single_node_with_a_full_disk_says_so_and_goes_on_when_there_is_room() {
     assert_eq!(cluster.host(1).state(GROUP).unwrap().lease_count(), 3, "and what was in the log was applied");
 }
 
-/// Whether a linearizable read on this node is answered within a second.
+/// True if a linearizable read on this node is answered within a second.
 fn can_read(cluster: &mut Cluster, number: u64) -> bool {
     let read = cluster.read(number);
     cluster.run_ms(1_000);
@@ -47,7 +47,7 @@ fn can_read(cluster: &mut Cluster, number: u64) -> bool {
 
 #[test]
 fn full_disks_of_a_majority_cost_writes_and_neither_leader_nor_reads() {
-    // Those that are full, counted from the leader on.
+    // Places of the full nodes, counted from the leader on.
     for full in [&[1, 2][..], &[0, 1], &[0, 1, 2]] {
         let mut cluster = Cluster::new(3, &[], 1);
         let leader = cluster.leader();
@@ -91,7 +91,7 @@ fn while_a_minority_is_full_or_members_stop_nobody_speaks_of_full_disks() {
     cluster.grant_lease(2, 600_000);
     cluster.nodes.get_mut(&node(second)).unwrap().disk.full = false;
     cluster.until("it has caught up", Cluster::agree);
-    // Those that are about to stop say the same of themselves as those whose disks are full.
+    // Nodes that are about to stop announce themselves in the same way as nodes with full disks.
     for number in [second, third] {
         cluster.act(number, Host::begin_shutdown);
     }
@@ -111,7 +111,7 @@ fn a_leader_whose_disk_hangs_hands_on() {
     cluster.until("another leads", |cluster| cluster.leader_now().is_some_and(|leader| leader != old));
 }
 
-/// How long it takes until another leads, if the disks of these nodes hang.
+/// Time until the leader steps down, if the disks of these nodes hang.
 fn hands_on_after_ms(hang: impl Fn(u64, u64) -> bool) -> u64 {
     let mut cluster = Cluster::new(3, &[], 1);
     let old = cluster.leader();
@@ -130,7 +130,7 @@ fn hands_on_after_ms(hang: impl Fn(u64, u64) -> bool) -> u64 {
 fn a_leader_with_the_slowest_disk_hands_on_before_an_election_would_be_due() {
     let alone = hands_on_after_ms(|number, leader| number == leader);
     assert!((250..400).contains(&alone), "{alone} ms");
-    // Where nobody else is faster, there is nothing to gain in a hurry.
+    // If no other disk is faster, there is no reason to hurry.
     let with_another = hands_on_after_ms(|number, leader| number == leader || number == leader % 3 + 1);
     assert!(with_another >= 1_000, "{with_another} ms");
 }

@@ -80,7 +80,7 @@ fn a_leader_does_not_wait_for_a_successor_that_could_not_take_over() {
     let old = cluster.leader();
     cluster.run_ms(300);
     let full: Vec<u64> = (1..=4).filter(|number| *number != old).collect();
-    // One is silent, the disk of another is full, and the fifth would hand leadership on at once.
+    // One node is silent, the disk of another is full, and the fifth, a witness, would hand leadership over at once.
     cluster.isolate(full[0]);
     cluster.nodes.get_mut(&node(full[1])).unwrap().host.as_mut().unwrap().disk_full(true);
     cluster.run_ms(1_100);
@@ -133,7 +133,7 @@ fn leaders_of_many_groups_end_up_spread_over_the_nodes_that_are_there() {
 
 const SPREAD: u32 = 6;
 
-/// How many of six groups a node leads.
+/// Number of groups, out of six, that a node leads.
 fn led(cluster: &Cluster, number: u64) -> usize {
     let host = cluster.host(number);
     (0..SPREAD).filter(|group| host.leads(tollgate_types::GroupId::new(*group))).count()
@@ -146,8 +146,8 @@ fn spread_evenly() -> Cluster {
     cluster
 }
 
-/// Hands its groups on, and gets none, for as long as a server waits for what is under way. Leading nothing, it would
-/// be everybody's choice.
+/// Checks that a node hands its groups over and gets none for as long as a server waits at its end. Leading no group,
+/// it would be the choice of every leader.
 fn is_handed_nothing(cluster: &mut Cluster, number: u64) {
     cluster.until("it has handed its groups on", |cluster| led(cluster, number) == 0);
     for ms in 0..10_000 {
@@ -186,7 +186,7 @@ fn one_that_did_not_take_over_is_left_alone_for_a_while() {
             (1..=3).any(|number| cluster.host(number).status(group).unwrap().serves)
         })
     });
-    // It comes back to lead nothing, answers heartbeats, and can't write down that it asks for votes.
+    // The node comes back without groups, answers heartbeats, and can't write that it asks for votes.
     cluster.crash(3);
     cluster.run_ms(3_000);
     cluster.start(3);
@@ -249,7 +249,7 @@ fn p12_the_only_voter_speaks_as_leader_only_when_its_disk_knows_the_term() {
     cluster.nodes.get_mut(&node(1)).unwrap().disk_held = true;
     cluster.until("it leads", |cluster| cluster.status(1).role == Role::Leader);
     cluster.run_ms(500);
-    // Were it to crash now, it would lead in the same term again, with other entries.
+    // If it crashed now, it would lead in the same term again, with other entries.
     assert!(cluster.status(1).term > term);
     assert_eq!(cluster.status(2).term, term, "the learner has heard of a term that may be lost");
     cluster.nodes.get_mut(&node(1)).unwrap().disk_held = false;

@@ -48,7 +48,7 @@ fn damaged_frames_never_panic_the_decoder() {
     let mut cluster = Cluster::new(3, &[], 1);
     let frame = a_frame(&mut cluster);
     let mut random = Seeded(7);
-    // A host of another cluster: whatever decodes is refused before Raft could take it for a peer's word.
+    // A host of another cluster: a frame that decodes is refused before Raft could handle its messages.
     let mut other = Cluster::with(3, &[], 1, |config| config.cluster = ClusterId::new(0xbad));
     let now_us = other.now_us + 1_000_000;
     let host = other.nodes.get_mut(&node(2)).unwrap().host.as_mut().unwrap();

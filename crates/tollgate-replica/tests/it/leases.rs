@@ -6,7 +6,7 @@ use tollgate_replica::{HostEvent, MemberChange, ProposalId, ProposalOutcome};
 use tollgate_types::{GroupId, Revision};
 
 const OTHER: GroupId = GroupId::new(1);
-/// Its slot is the other's, of two.
+/// Name of a lock whose slot belongs to the other one of two groups.
 const ELSEWHERE: &str = "orders";
 
 /// The leader of a group.
@@ -127,7 +127,7 @@ fn letters_are_written_again_until_they_arrive() {
     let mut cluster = two_groups();
     let incarnation = granted(&mut cluster, 1, 60_000);
     let (home, other) = (leader_of(&mut cluster, GROUP), leader_of(&mut cluster, OTHER));
-    // Raft goes on by the third node; the two leaders can't reach each other.
+    // Raft continues through the third node; the two leaders can't reach each other.
     cluster.cut.insert((node(home), node(other)));
     cluster.cut.insert((node(other), node(home)));
     add_stub(&mut cluster, 1, incarnation);
@@ -136,7 +136,7 @@ fn letters_are_written_again_until_they_arrive() {
     assert!(matches!(lock_elsewhere(&mut cluster, ELSEWHERE, 1), Reply::Acquired { .. }));
 }
 
-/// It still leads another, and hears no more of who leads that one.
+/// The removed node still leads another group, and does not learn of the later leader.
 #[test]
 fn p6_a_node_that_was_removed_from_a_group_tells_its_later_leader_of_ends() {
     let mut cluster = Cluster::with(3, &[], 2, |config| {
@@ -196,7 +196,7 @@ fn what_is_owed_survives_both_leaders() {
 #[test]
 fn an_audit_finds_stubs_whose_home_knows_nothing_of_them() {
     let mut cluster = two_groups();
-    // A stub that is confirmed although no such lease ever was, as after a restore of the home alone.
+    // A stub that is confirmed although its lease never existed, as after a restore of the home alone.
     let incarnation = Revision::new(999).unwrap();
     let (home, other) = (leader_of(&mut cluster, GROUP), leader_of(&mut cluster, OTHER));
     cluster.cut.insert((node(other), node(home)));

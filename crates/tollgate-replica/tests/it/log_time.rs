@@ -67,7 +67,7 @@ fn a_stamp_that_was_truncated_does_not_count() {
     let old = cluster.leader();
     cluster.isolate(old);
     let committed = log_time(&cluster, old);
-    // The old leader goes on stamping entries that nobody gets, until it sees that it is alone.
+    // The old leader continues to stamp entries that reach no other node, until it notices that it is alone.
     cluster.run_ms(900);
     let others: Vec<u64> = (1..=3).filter(|&number| number != old).collect();
     cluster.until("the others have a leader", |cluster| {
@@ -92,7 +92,7 @@ fn p5_a_leader_that_was_paused_reads_its_keepalives_before_it_ends_a_lease() {
     cluster.nodes.get_mut(&node(1)).unwrap().paused = true;
     cluster.run_ms(60_000);
     cluster.nodes.get_mut(&node(1)).unwrap().paused = false;
-    // What lies in its sockets is read in the first turn.
+    // The unread input in its sockets is read in the first turn.
     let id = cluster.propose(1, renew(1));
     cluster.answer(id).unwrap();
     assert_eq!(cluster.host(1).state(GROUP).unwrap().lease_count(), 1);

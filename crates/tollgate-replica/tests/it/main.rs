@@ -1,4 +1,4 @@
-//! Hosts against each other, with time, wires and disks in the test's hands.
+//! Tests with several hosts, whose time, wires and disks the test controls.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

@@ -1,4 +1,4 @@
-//! Members come and go.
+//! Changes of membership.
 
 use crate::cluster::{Cluster, GROUP, node};
 use tollgate_core::Reply;
@@ -110,7 +110,7 @@ fn one_whose_connection_has_just_broken_does_not_count_as_one_that_answers() {
     cluster.run_ms(300);
     let others: Vec<u64> = (1..=3).filter(|&number| number != leader).collect();
     cluster.crash(others[0]);
-    // It spoke a moment ago, far less than an election timeout.
+    // The node was heard from a moment ago, far less than an election timeout.
     cluster.act(leader, |host| host.connection_lost(node(others[0])));
     let told = cluster.host(leader).progress(GROUP).unwrap();
     assert!(told.iter().all(|told| told.active == (told.node == node(others[1]))), "{told:?}");
@@ -222,7 +222,7 @@ fn a_voter_that_comes_back_with_an_empty_disk_is_refused() {
     });
     cluster.run_ms(1_000);
     assert_eq!(cluster.status(lost).snapshot_index, 0, "nothing was brought to it");
-    // It gives no vote either: without it and one more there is no leader.
+    // The node gives no vote either: the remaining node alone elects no leader.
     cluster.crash(leader);
     cluster.run_ms(6_000);
     assert_eq!(cluster.leader_now(), None);
@@ -243,7 +243,7 @@ fn an_apply_version_is_raised_only_when_all_members_are_there_and_know_it() {
         cluster.replies.remove(&id).map(Result::unwrap_err)
     };
     assert_eq!(refused(&mut cluster), Some(ProposeError::VersionUnsupported { node: node(3), version }));
-    // An upgraded node counts once it has said so; one that is away does not.
+    // An upgraded node counts once it has announced its version; an absent node does not.
     cluster.crash(3);
     cluster.nodes.get_mut(&node(3)).unwrap().config.apply_version = version;
     cluster.run_ms(1_500);
@@ -275,12 +275,12 @@ fn a_group_that_shrank_to_one_member_starts_again_alone() {
         }
         cluster.crash(last);
         cluster.start(last);
-        // With the members of before it would need the other's vote, which it can't have.
+        // With the old members it would need the other's vote, which it can't get.
         cluster.until("the only member leads", |cluster| cluster.leader_now() == Some(last));
     }
 }
 
-/// The node comes back with nothing.
+/// Restarts a node with an empty disk.
 pub(crate) fn lose_disk(cluster: &mut Cluster, number: u64) {
     cluster.crash(number);
     let mut disk = crate::memory::Memory::default();
@@ -342,7 +342,7 @@ fn where_a_member_is_found_is_known_to_all_witnesses_and_newcomers_included() {
     let add =
         |number, host| MemberChange::AddLearner { node: node(number), witness: false, whereabouts: at(host) };
     changed(&mut cluster, add(4, "d")).unwrap();
-    // The one by the log, the other by a snapshot.
+    // Node 4 learns of node 5 by the log, node 5 of node 4 by a snapshot.
     cluster.add_joining(4, ReplicaKind::Full, 1);
     let leader = cluster.leader();
     cluster.act(leader, |host| host.take_snapshot(GROUP));
@@ -354,7 +354,7 @@ fn where_a_member_is_found_is_known_to_all_witnesses_and_newcomers_included() {
             (members.whereabouts_of(node(4)), members.whereabouts_of(node(5))) == (&at("d"), &at("e"))
         })
     });
-    // And over a restart, from what is on disk.
+    // The addresses also survive a restart, from the disk.
     cluster.crash(3);
     cluster.start(3);
     assert!(cluster.host(3).members(GROUP).is_some());
@@ -426,7 +426,7 @@ fn a_leader_tells_how_much_of_its_first_snapshot_a_new_member_has() {
 fn nobody_is_removed_without_whom_the_locks_would_be_gone() {
     let mut cluster = Cluster::new(1, &[], 1);
     cluster.grant_lease(1, 600_000);
-    // The leader says so at once, and looks for no successor.
+    // The leader refuses at once, and looks for no successor.
     let refusal = refused(&mut cluster, MemberChange::Remove { node: node(1) });
     assert_eq!(refusal, MemberRefusal::NobodyKeepsLocks);
     let mut cluster = Cluster::new(2, &[2], 1);

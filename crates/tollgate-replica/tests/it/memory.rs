@@ -1,4 +1,4 @@
-//! A storage in memory, for tests and benchmarks that are not about disks. Everything is durable at once.
+//! A storage in memory, for tests and benchmarks that are not about disks. Every write is durable at once.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Planted bugs that the simulator hardly ever shows, and that these tests do.
+//! Planted bugs that the simulator hardly ever detects, and that these tests detect.
 
 #![cfg(feature = "planted-bugs")]
 
@@ -127,7 +127,7 @@ fn a_commit_that_nobody_is_told_of_waits_for_a_heartbeat() {
         if let Some(bug) = bug {
             plant(&mut cluster, leader, bug);
         }
-        // The longest of several: one may fall together with a heartbeat.
+        // The longest of several times: a single one may coincide with a heartbeat.
         let longest = (1..=5).map(|lease| {
             let id = cluster.propose(leader, grant_lease(lease, 600_000));
             cluster.answer(id).unwrap();

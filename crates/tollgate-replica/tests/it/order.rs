@@ -1,4 +1,5 @@
-//! What goes out before the disk has it, and what does not; proposals and their answers.
+//! Messages that are sent before the disk has their entries, and messages that are held back; proposals and their
+//! answers.
 
 use crate::cluster::{Cluster, GROUP, grant_lease, lock, node, unlock};
 use tollgate_core::Reply;
@@ -11,13 +12,13 @@ fn p4_a_leader_sends_before_its_own_disk_has_written() {
     let leader = cluster.leader();
     cluster.nodes.get_mut(&node(leader)).unwrap().disk_held = true;
     let id = cluster.propose(leader, grant_lease(1, 10_000));
-    // Two of three disks are a majority: the leader's own is not needed.
+    // Two of three disks are a majority: the leader's own disk is not needed.
     cluster.until("both followers have it", |cluster| {
         let reached = |number: &u64| cluster.status(*number).last_index >= cluster.status(leader).last_index;
         (1..=3).filter(reached).count() == 3
     });
     cluster.run_ms(20);
-    // It commits, but a leader applies nothing that its own disk lacks.
+    // The entry commits, but a leader applies no entry that its own disk lacks.
     assert!(!cluster.replies.contains_key(&id));
     assert!(cluster.status(leader).committed > cluster.status(leader).applied);
     cluster.nodes.get_mut(&node(leader)).unwrap().disk_held = false;
@@ -42,7 +43,7 @@ fn p4_a_follower_acknowledges_only_what_its_disk_has() {
     assert!(matches!(cluster.answer(id), Ok(ProposalOutcome::Applied(_))));
 }
 
-/// A leader that has just sent four commands in one entry, which its disk does not get yet; what comes is gathered for
+/// A leader that has just sent four commands in one entry, which its disk does not get yet; proposals are gathered for
 /// 50 ms.
 fn with_four_on_their_way() -> (Cluster, u64, u64) {
     let mut cluster = Cluster::with(3, &[], 1, |config| config.gather_ms = 50);

@@ -1,4 +1,4 @@
-//! Linearizable reads: on any node, never stale, together, again, and not for ever.
+//! Linearizable reads: on any node, never stale, batched, retried, and timed out.
 
 use crate::cluster::{Cluster, GROUP, node};
 use tollgate_core::Reply;
@@ -27,7 +27,7 @@ fn p13_a_leader_that_lost_its_majority_answers_no_read() {
     let old = cluster.leader();
     cluster.isolate(old);
     let read = cluster.read(old);
-    // Long enough for the others to have a new leader and for the old one to believe still.
+    // Long enough for the others to have a new leader and for the old one to believe that it still leads.
     cluster.run_ms(4_500);
     assert!(!cluster.reads.contains_key(&read));
     cluster.run_ms(1_000);

@@ -1,4 +1,4 @@
-//! Snapshots and what follows from them.
+//! Snapshots, log compaction, and catching up by snapshot.
 
 use crate::cluster::{Cluster, GROUP, node};
 use tollgate_replica::{Done, HostConfig, HostEvent, Job};
@@ -16,7 +16,8 @@ fn fill(cluster: &mut Cluster, from: u64, to: u64) {
     }
 }
 
-/// Three nodes, of which one was down while the others went far beyond what their logs keep: its leader and it.
+/// Three nodes, one of which was down while the others went far beyond the logs that they keep. Returns the leader and
+/// the dead follower too.
 fn with_a_dead_follower() -> (Cluster, u64, u64) {
     let mut cluster = Cluster::with(3, &[], 1, small);
     cluster.grant_lease(1, 600_000);
@@ -53,7 +54,7 @@ fn a_dead_follower_does_not_stop_the_log_from_shrinking_and_comes_back_by_a_snap
             .iter()
             .any(|(id, event)| { *id == node(dead) && matches!(event, HostEvent::SnapshotInstalled { .. }) })
     );
-    // What was installed lasts.
+    // The installed snapshot survives a crash.
     cluster.crash(dead);
     cluster.start(dead);
     cluster.until("it has caught up", Cluster::agree);
@@ -64,7 +65,7 @@ fn a_transfer_survives_lost_pieces() {
     let (mut cluster, leader, dead) = with_a_dead_follower();
     cluster.start(dead);
     for round in 0..40 {
-        // Now and then nothing gets through, in either direction.
+        // From time to time nothing gets through, in either direction.
         cluster.run_ms(37);
         cluster.cut.insert((node(leader), node(dead)));
         cluster.cut.insert((node(dead), node(leader)));
@@ -86,7 +87,7 @@ fn p15_a_damaged_snapshot_is_never_installed() {
         cluster.events.iter().any(damaged)
     });
     assert!(cluster.status(dead).snapshot_index < 200);
-    // A new snapshot repairs it.
+    // A new snapshot repairs the damage.
     fill(&mut cluster, 300, 302);
     cluster.act(leader, |host| host.take_snapshot(GROUP));
     cluster.until("it has caught up", Cluster::agree);
@@ -118,7 +119,7 @@ fn a_follower_catches_up_although_snapshots_are_taken_faster_than_they_travel() 
     cluster.crash(dead);
     fill(&mut cluster, 0, 100);
     cluster.start(dead);
-    // Somebody works all the while.
+    // A client works all the while.
     for round in 100.. {
         assert!(round < 3_000, "it never catches up");
         cluster.lock(&format!("job{}", round % 100), 1);
@@ -129,7 +130,7 @@ fn a_follower_catches_up_although_snapshots_are_taken_faster_than_they_travel() 
     }
 }
 
-/// A follower that has been sent a snapshot, which is installed and not yet durable.
+/// A follower with a received snapshot that is installed but not yet durable.
 fn installed_and_not_durable() -> (Cluster, u64, u64) {
     let mut cluster = Cluster::with(3, &[], 1, small);
     cluster.grant_lease(1, 600_000);
@@ -177,7 +178,7 @@ fn a_snapshot_that_takes_long_to_load_is_not_sent_again_meanwhile() {
     for _ in 0..10_000 {
         cluster.step();
         if completing(&cluster) {
-            // Longer than a transfer may stand still.
+            // Longer than a transfer may make no progress.
             cluster.run_ms(2 * cluster.nodes[&node(late)].config.transfer_timeout_ms);
         }
         cluster.nodes.get_mut(&node(late)).unwrap().work();
@@ -193,7 +194,7 @@ fn a_disk_that_is_behind_with_snapshots_is_asked_to_read_nothing_twice() {
     let (mut cluster, leader, dead) = with_a_dead_follower();
     cluster.nodes.get_mut(&node(leader)).unwrap().jobs_held = true;
     cluster.start(dead);
-    // Longer than a sender waits before it repeats itself, and shorter than it takes to give up.
+    // Longer than the time after which a sender repeats pieces, and shorter than the time after which it gives up.
     cluster.run_ms(4_000);
     let sender = cluster.nodes.get_mut(&node(leader)).unwrap();
     let reads = sender.jobs.iter().filter(|job| matches!(job, Job::Read { .. })).count();

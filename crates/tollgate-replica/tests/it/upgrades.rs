@@ -1,7 +1,8 @@
-//! Binaries of two apply versions in one group (P12): all make the same state of the same entries, the version is
-//! raised when the last old member is gone and not before, and who does not know it stops.
+//! Binaries of two apply versions in one group (P12): all make the same state from the same entries, the version is
+//! raised when the last old member is gone and not before, and a binary that does not know it stops.
 //!
-//! From the version before the newest to the newest; with the feature `next-version`, to one that there is not yet.
+//! The upgrade is from the version before the newest to the newest; with the feature `next-version`, to one that does
+//! not exist yet.
 
 use crate::cluster::{Cluster, GROUP, lock, node};
 use tollgate_core::{
@@ -26,13 +27,13 @@ fn cluster_of(version: u32) -> Cluster {
     cluster
 }
 
-/// The node stops, and comes back with this version.
+/// Stops a node, and restarts it with this version.
 fn replace(cluster: &mut Cluster, number: u64, version: u32) {
     cluster.crash(number);
     cluster.run_ms(200);
     cluster.nodes.get_mut(&node(number)).unwrap().config.apply_version = version;
     cluster.start(number);
-    // Who was connected to it hears that it went.
+    // Connected nodes learn that it is gone.
     for other in cluster.nodes.keys().map(|id| id.number()).collect::<Vec<_>>() {
         if other != number && cluster.nodes[&node(other)].host.is_some() {
             cluster.act(other, |host| host.connection_lost(node(number)));
@@ -46,7 +47,7 @@ fn versions(cluster: &Cluster) -> Vec<u32> {
     hosts.filter_map(|host| Some(host.state(GROUP)?.apply_version())).collect()
 }
 
-/// Nobody has asked a node whose addition is in the log and not applied yet: it would have to stop.
+/// A node whose addition is in the log but not applied yet was not checked for the version: it would have to stop.
 #[test]
 fn p12_no_version_is_raised_behind_an_addition_that_is_not_applied() {
     let mut cluster = cluster_of(NEW);
@@ -62,7 +63,7 @@ fn p12_no_version_is_raised_behind_an_addition_that_is_not_applied() {
     cluster.until("the learner is added", |cluster| cluster.replies.contains_key(&added));
 }
 
-/// Some work, after which all who run must be the same.
+/// Applies some commands, and checks that all running replicas agree.
 fn work(cluster: &mut Cluster, round: u64) {
     for number in 0..5 {
         cluster.grant_lease(round * 10 + number + 1, 600_000);
@@ -76,11 +77,12 @@ fn work(cluster: &mut Cluster, round: u64) {
     assert!(cluster.agree(), "P12: the same entries made different states");
 }
 
-/// What newer versions decide otherwise than older ones, done to a lease that is to live for 600 s and holds a lock of
-/// its own.
+/// Commands that newer versions decide in another way than older ones, on a lease that is to live for 600 s and holds a
+/// lock of its own.
 #[cfg(not(feature = "next-version"))]
 fn show_rules(cluster: &mut Cluster, lease: u64) {
-    // Whoever says nothing of itself renews the lease of another that says nothing, or not.
+    // By the old rules a client without an id renews the lease of another client without an id; by the new rules it
+    // does not.
     for ttl_ms in [600_000, 599_000] {
         let mut command = crate::cluster::grant_lease(lease, ttl_ms);
         if let Command::GrantLease(grant) = &mut command {
@@ -97,7 +99,7 @@ fn show_rules(cluster: &mut Cluster, lease: u64) {
     lock_with(cluster, lease, ANY_BYTES);
 }
 
-/// Metadata that is no text, and what of it is text.
+/// Metadata that is not text.
 const ANY_BYTES: &[u8] = b"{\n\"a\": \xff}";
 const AS_TEXT: &[u8] = b"{ \"a\": ?}";
 
@@ -147,12 +149,12 @@ fn upgrade_from(old: u32) {
     cluster.until("the group moves on by itself", |cluster| versions(cluster) == [NEW; 3]);
     show_rules(&mut cluster, 1_002);
     work(&mut cluster, 4);
-    // Each entry by the rules that were in force when it came, on every replica.
+    // Each entry was applied on every replica by the rules in force at its index.
     for number in 1..=3 {
         assert_eq!(shown(&cluster, number, 1_001), by_rules_of(old), "granted while one was old");
         assert_eq!(shown(&cluster, number, 1_002), by_rules_of(NEW), "granted by the new rules");
     }
-    // Also after all of them have read it again.
+    // The result is the same after all replicas have read the entries again.
     for number in 1..=3 {
         replace(&mut cluster, number, NEW);
     }
@@ -186,8 +188,8 @@ fn p12_a_member_that_is_away_and_a_learner_that_is_old_hold_the_version_back() {
     cluster.until("all are there and know it", |cluster| versions(cluster) == [NEW; 4]);
 }
 
-/// The names of the whole request that a part is of have no place in the log of an old group: the leader, which keeps
-/// its commands, must not know more than those who read them.
+/// The names of the whole request that a part belongs to have no place in the log of an old group: the leader, which
+/// keeps its commands, must not know more than the replicas that decode them.
 #[test]
 fn p12_what_the_old_format_has_no_place_for_is_forgotten_by_the_leader_too() {
     for version in [1, 2, NEW] {
@@ -210,7 +212,7 @@ fn p12_what_the_old_format_has_no_place_for_is_forgotten_by_the_leader_too() {
         };
         cluster.apply(Command::CancelWait(cancel));
         work(&mut cluster, 7);
-        // And after all of them have read it again.
+        // The result is the same after all replicas have read the entries again.
         for number in 1..=3 {
             replace(&mut cluster, number, version);
         }
@@ -218,8 +220,8 @@ fn p12_what_the_old_format_has_no_place_for_is_forgotten_by_the_leader_too() {
     }
 }
 
-/// What a new leader proposes before it has applied its log stands behind the raise that is in there, and is decided by
-/// its rules.
+/// Commands that a new leader proposes before it has applied its log come after the raise in that log, and are decided
+/// by the raised version's rules.
 #[test]
 fn p10_a_leader_that_has_not_applied_its_log_yet_proposes_by_the_version_in_it() {
     let mut cluster = Cluster::with(3, &[], 1, |_| {});
@@ -252,13 +254,13 @@ fn a_group_of_version_2_gets_a_lineage_as_it_did_before_there_was_another() {
     assert_eq!(versions(&cluster), [2; 3]);
 }
 
-/// P12: a member that is not upgraded yet reads no metadata but plain text; it would have to stop.
+/// P12: a member that is not upgraded yet reads only plain-text metadata; with any other it would have to stop.
 #[test]
 fn p12_an_old_member_is_never_given_metadata_that_it_does_not_read() {
     overfill_an_old_group(|_| {});
 }
 
-/// The test above must be able to fail.
+/// Proves that the test above can fail.
 #[cfg(feature = "planted-bugs")]
 #[test]
 #[should_panic(expected = "has no place for")]
@@ -268,7 +270,7 @@ fn p12_a_leader_that_gives_an_old_member_what_it_does_not_read_is_noticed() {
 
 fn overfill_an_old_group(plant: fn(&mut tollgate_replica::Host)) {
     let mut cluster = cluster_of(2);
-    // All but one are new, and one of them leads.
+    // All members but one are new, and one of the new ones leads.
     for number in 2..=3 {
         replace(&mut cluster, number, NEW);
     }
@@ -283,13 +285,13 @@ fn overfill_an_old_group(plant: fn(&mut tollgate_replica::Host)) {
     cluster.grant_lease(1, 600_000);
     lock_with(&mut cluster, 1, ANY_BYTES);
     work(&mut cluster, 7);
-    // Also after the old one has read it again.
+    // The result is the same after the old member has read the entries again.
     replace(&mut cluster, 1, 2);
     work(&mut cluster, 8);
     for number in 1..=3 {
         assert_eq!(shown(&cluster, number, 1).1, AS_TEXT, "node {number}");
     }
-    // A repeat that comes later is a repeat, whatever it carries.
+    // A later repeat counts as a repeat, whatever it carries.
     replace(&mut cluster, 1, NEW);
     cluster.until("the group moves on", |cluster| versions(cluster) == [NEW; 3]);
     lock_with(&mut cluster, 1, ANY_BYTES);
@@ -322,9 +324,9 @@ fn groups_of_a_cluster_are_of_one_lineage_once_all_members_know_lineages() {
     }
     work(&mut cluster, 1);
     assert_eq!(lineages(&cluster), drawn, "it stays");
-    // Another cluster with the same settings is of another.
+    // Another cluster with the same settings has another lineage.
     let mut other = Cluster::with(1, &[], 3, |config| config.cluster = ClusterId::new(77));
-    // What is drawn follows from how often it was started.
+    // The drawn number depends on the number of starts.
     for _ in 0..5 {
         other.crash(1);
         other.start(1);
@@ -333,7 +335,7 @@ fn groups_of_a_cluster_are_of_one_lineage_once_all_members_know_lineages() {
     assert_ne!(lineages(&other)[0], drawn[0]);
 }
 
-/// P12: replicas make the same state of the same entries, whatever the leader's wall clock showed.
+/// P12: replicas make the same state from the same entries, whatever the leader's wall clock showed.
 #[test]
 fn p12_entries_carry_the_leaders_wall_time_and_nothing_is_decided_by_it() {
     let run = |wall: fn(u64) -> u64| {
@@ -356,7 +358,7 @@ fn an_old_binary_that_meets_a_newer_version_in_the_log_stops() {
     cluster.until("the group is at the new version", |cluster| versions(cluster) == [NEW; 3]);
     cluster.crash(3);
     cluster.nodes.get_mut(&node(3)).unwrap().config.apply_version = OLD;
-    // What its log says is applied in its first turns.
+    // The entries in its log are applied in its first turns.
     cluster.start(3);
     cluster.run_ms(3_000);
 }
@@ -373,7 +375,7 @@ fn an_old_binary_that_meets_a_newer_version_in_a_snapshot_stops() {
         work(&mut cluster, round);
     }
     assert!(cluster.status(cluster.leader_now().unwrap()).first_index > 10, "the log was shortened");
-    // A new member with an old binary has to be brought the state.
+    // A new member with an old binary must receive the state.
     cluster.add_joining(4, ReplicaKind::Full, 1);
     cluster.crash(4);
     cluster.nodes.get_mut(&node(4)).unwrap().config.apply_version = OLD;
@@ -386,7 +388,7 @@ fn an_old_binary_that_meets_a_newer_version_in_a_snapshot_stops() {
     cluster.run_ms(5_000);
 }
 
-/// The test above must be able to fail.
+/// Proves that the test above can fail.
 #[cfg(all(feature = "planted-bugs", feature = "next-version"))]
 #[test]
 #[should_panic(expected = "P12: the same entries made different states")]

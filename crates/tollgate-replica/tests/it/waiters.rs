@@ -8,17 +8,17 @@ use tollgate_types::{DurationMs, Seq, SeqRanges};
 const HOLDER: u64 = 1;
 const WAITER: u64 = 2;
 const CALL: Call = Call(7);
-/// How long callers have to come back, by default.
+/// The default time in which callers have to come back.
 const UNATTENDED_MS: u64 = 10_000;
 
-/// A request of the waiter's for the lock that the holder has.
+/// A request of the waiter for the lock that the holder has.
 fn waits(wait: Wait, attended: bool) -> Command {
     let Command::AcquireLock(mut acquire) = lock("jobs", WAITER) else { unreachable!("it makes one") };
     (acquire.wait, acquire.attended) = (wait, attended);
     Command::AcquireLock(acquire)
 }
 
-/// The same under a number.
+/// The same request with a seq.
 fn numbered(seq: u64) -> Command {
     let waits = waits(Wait::Forever, false);
     let Command::AcquireLock(mut acquire) = waits else { unreachable!("it is one") };
@@ -53,7 +53,7 @@ fn waiting(cluster: &Cluster, leader: u64) -> u64 {
 
 #[test]
 fn p8_a_wait_is_answered_while_the_disks_of_a_majority_are_full() {
-    // Those that are full, counted from the leader on.
+    // Places of the full nodes, counted from the leader on.
     for full in [&[1, 2][..], &[0, 1], &[0, 1, 2]] {
         let (mut cluster, leader) = held();
         let full: Vec<u64> = full.iter().map(|place| (leader - 1 + place) % 3 + 1).collect();
@@ -61,14 +61,14 @@ fn p8_a_wait_is_answered_while_the_disks_of_a_majority_are_full() {
         cluster.run_ms(50);
         assert!(matches!(cluster.told(leader, CALL)[..], [Answer::Queued { .. }]), "{full:?}");
         fill(&mut cluster, &full, true);
-        // Nothing is noticed before something is written.
+        // A full disk is noticed only at a write.
         cluster.propose(leader, grant_lease(3, 600_000));
         cluster.run_ms(1_000);
         let told = cluster.told(leader, CALL);
         let [Answer::NotDone(error)] = &told[..] else { panic!("{full:?}: {told:?}") };
         assert_eq!(*error, ProposeError::NoRoomMidway { group: GROUP }, "{full:?}: it is in line still");
         assert_eq!(waiting(&cluster, leader), 1, "{full:?}");
-        // Who comes back finds its place once there is room, and is told again if there is none once more.
+        // A caller that comes back finds its place once there is room, and is told again if there is none once more.
         fill(&mut cluster, &full, false);
         cluster.until("all goes on", |cluster| !cluster.host(leader).brief(GROUP).unwrap().stuck);
         cluster.run_ms(300);
@@ -79,7 +79,8 @@ fn p8_a_wait_is_answered_while_the_disks_of_a_majority_are_full() {
     }
 }
 
-/// What was said to stand in line perhaps is never said to have not happened, however often it is asked for.
+/// A request whose caller was told that it may be queued is never reported as not executed, however often it is
+/// repeated.
 #[test]
 fn p10_one_who_asks_again_while_disks_are_full_is_not_told_that_nothing_happened() {
     let (mut cluster, leader) = held();
@@ -103,7 +104,7 @@ fn p10_one_who_asks_again_while_disks_are_full_is_not_told_that_nothing_happened
     assert_eq!(waiting(&cluster, leader), 1);
 }
 
-/// How many wait a while after there is room again, if nobody has come back.
+/// Number of waiters left a while after there is room again, if no caller has come back.
 fn left_in_line(before_it_fills: bool, prepare: impl FnOnce(&mut Front)) -> u64 {
     let (mut cluster, leader) = held();
     let full: Vec<u64> = (1..=3).filter(|number| *number != leader).collect();
@@ -118,7 +119,7 @@ fn left_in_line(before_it_fills: bool, prepare: impl FnOnce(&mut Front)) -> u64 
     } else {
         cluster.ask(leader, CALL, waits(Wait::Forever, true));
     }
-    // Far longer than callers have to come back: while there is no room they can't.
+    // Far longer than the time in which callers have to come back: without room they can't.
     cluster.run_ms(30_000);
     let error = ProposeError::NoRoomMidway { group: GROUP };
     let told = cluster.told(leader, CALL);

@@ -1,4 +1,4 @@
-//! Watches from now on, served by a desk beside one host of a cluster: where they begin, and what they wait for.
+//! Watches without a start revision, served by a desk beside one host of a cluster: where they begin, and when.
 
 use crate::cluster::{Cluster, GROUP, lock, node};
 use crate::snapshots::small;
@@ -8,7 +8,7 @@ use tollgate_types::Revision;
 
 const CREDIT: u64 = 100;
 
-/// A desk numbers its proposals and reads from here on: apart from those of the cluster.
+/// First id of the desk's proposals and reads, apart from the ids of the cluster.
 const FIRST_ID: u64 = 1 << 40;
 
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ struct Served {
 }
 
 impl Served {
-    /// By a node that follows, in a cluster with a lease.
+    /// A desk at a follower, in a cluster with a lease.
     fn by_a_follower(mut cluster: Cluster) -> Served {
         let leader = cluster.leader();
         cluster.grant_lease(1, 600_000);
@@ -41,7 +41,7 @@ impl Served {
         Served { cluster, at, desk: Desk::new(FIRST_ID), said: Vec::new() }
     }
 
-    /// One millisecond, and whatever is to be done at the desk in its turn.
+    /// Runs one millisecond, with a call to the desk in its turn.
     fn step(&mut self, act: impl FnOnce(&mut Desk<Watcher, ()>, &mut Host)) {
         self.cluster.now_us += 1_000;
         let ids: Vec<_> = self.cluster.nodes.keys().copied().collect();
@@ -87,7 +87,7 @@ impl Served {
         self.step(|desk, _| desk.watch(Watcher, number, GROUP, from, Watch::All, credit));
     }
 
-    /// What the leader carries out for somebody else; the revision behind it.
+    /// Acquires a lock at the leader for another client; returns the revision after it.
     fn lock(&mut self, name: &str) -> Revision {
         let leader = self.cluster.leader_now().expect("somebody leads");
         let id = self.cluster.propose(leader, lock(name, 1));
@@ -101,7 +101,7 @@ impl Served {
         }
     }
 
-    /// From, number of events and next, of each batch that was told since the last call.
+    /// Start, number of events and end of each batch since the last call.
     fn batches(&mut self) -> Vec<(u64, usize, u64)> {
         let of = |answer: Answer<()>| match answer {
             Answer::Events { from, events, next, .. } => (from.get(), events.len(), next.get()),
@@ -114,7 +114,7 @@ impl Served {
         self.cluster.host(self.at).state(GROUP).unwrap().revision().get()
     }
 
-    /// Nothing of what the leader says gets here.
+    /// Cuts the node off from the messages of all others.
     fn hold_back(&mut self) {
         for other in [1, 2, 3] {
             self.cluster.cut.insert((node(other), node(self.at)));
@@ -139,7 +139,7 @@ fn p11_a_watch_from_now_on_begins_behind_all_that_was_acknowledged_before_it() {
     served.until("the watch has begun", |served| !served.said.is_empty());
     let begin = acknowledged.get() + 1;
     assert_eq!(served.batches(), [(begin, 0, begin)]);
-    // And from there on nothing is missing.
+    // From there on no event is missing.
     let next = served.lock("b");
     served.until("the lock is told", |served| !served.said.is_empty());
     assert_eq!(served.batches(), [(begin, 1, next.get() + 1)]);
@@ -211,7 +211,7 @@ fn a_watch_that_ends_before_it_begins_is_told_nothing() {
     served.watch(1, None, CREDIT);
     served.watch(2, None, CREDIT);
     served.step(|desk, _| desk.unwatch(1));
-    // Under its number another begins, which is not confirmed by what the first had asked.
+    // Another watch begins under its number, which the read of the first does not confirm.
     served.cluster.heal();
     served.watch(2, None, CREDIT);
     served.until("the watch has begun", |served| !served.said.is_empty());

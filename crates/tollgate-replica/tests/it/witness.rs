@@ -1,4 +1,4 @@
-//! Witnesses: voters that keep the log and no locks.
+//! Witnesses: voters that keep the log and no lock state.
 
 use crate::cluster::{Cluster, GROUP, node};
 use tollgate_core::Reply;
@@ -38,7 +38,7 @@ fn a_witness_with_the_longest_log_leads_until_another_has_it() {
     assert!(matches!(cluster.lock("jobs", 1), Reply::Acquired { .. }));
     cluster.crash(leader);
     cluster.heal();
-    // The other full node lacks an acknowledged grant: only the witness can be elected, and it hands on.
+    // The other full node lacks an acknowledged grant: only the witness can be elected, and it hands leadership over.
     cluster.until("the witness has led", |cluster| {
         cluster.events.iter().any(|(id, event)| {
             *id == node(3) && matches!(event, tollgate_replica::HostEvent::LeadershipGained { .. })
@@ -64,7 +64,7 @@ fn a_witness_shortens_its_log_by_snapshots_that_it_never_loads() {
     let witness = cluster.status(3);
     assert!(witness.snapshot_index > 1, "the leader sent it one");
     assert!(witness.first_index > 100, "its log begins at {}", witness.first_index);
-    // And it can send it on: a full node that lost touch gets the witness's snapshot.
+    // The witness keeps its snapshot over a restart.
     cluster.crash(3);
     cluster.start(3);
     cluster.run_ms(1_000);

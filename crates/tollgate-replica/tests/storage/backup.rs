@@ -1,4 +1,4 @@
-//! Backups: what was saved comes back to the byte, or is refused; and nodes restored alike are one cluster.
+//! Backups: a saved backup is read back to the byte, or refused; and nodes restored in the same way are one cluster.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -65,7 +65,7 @@ fn grant(lease: u64) -> Command {
     })
 }
 
-/// A lease that holds, one that waits, and registers.
+/// A state with a lease that holds, a lease that waits, and registers.
 fn state(registers: u64) -> State {
     let mut state = State::new(Limits::DEFAULT);
     let mut apply = |command| drop(state.apply(Entry::new(LogTime::from_ms(5), command)));
@@ -133,7 +133,7 @@ impl Saved {
 
 #[test]
 fn a_backup_comes_back_as_it_was_saved() {
-    // More than one piece in the first group, and ids that are not consecutive.
+    // The first group has more than one piece, and the ids are not consecutive.
     let states = [(0, state(3_000)), (7, state(1))];
     let hashes: Vec<u64> = states.iter().map(|(_, state)| state.snapshot().hash()).collect();
     let bytes = backup(&states);
@@ -142,7 +142,7 @@ fn a_backup_comes_back_as_it_was_saved() {
     assert_eq!(*BackupReader::open(&bytes[..]).unwrap().head(), head(2));
 }
 
-/// What the binary before version 2 wrote for [`backup`] of a state with a register and one with nothing.
+/// Bytes that the binary before version 2 wrote for [`backup`] of a state with a register and an empty state.
 const VERSION_1: &str = "\
     54474241434b5550011e0000008a8f2fc801070470726f6480d095ffbc3105302e312e30030102030000000004000203\
     000000d8b5198502000948010000070bab2303c5023d0100001d0e6df0015447534e0105050101168004802080ade204\
@@ -161,7 +161,7 @@ fn unhexed(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
-/// So it is read by binaries that know no other, and a rolling upgrade needs no word about it.
+/// Binaries that know no other version can read it, so a rolling upgrade needs no special step.
 #[test]
 fn a_running_cluster_is_saved_in_version_1_to_the_byte() {
     let states = [(0, state(1)), (3, State::new(Limits::DEFAULT))];
@@ -183,7 +183,8 @@ fn origin() -> GroupOrigin {
     }
 }
 
-/// From the description, not by the code: a frame has its length and CRC-32, the last one the hash of all before.
+/// Encodes a backup by the description of the format, and not by the code: a frame has its length and CRC-32, and the
+/// last frame the hash of all bytes before it.
 fn described(parts: &[Vec<u8>], manifest: &[u8]) -> Vec<u8> {
     let frame = |payload: &[u8]| {
         let length = u32::try_from(payload.len()).unwrap();
@@ -266,7 +267,7 @@ fn a_backup_that_is_cut_off_or_goes_on_is_refused() {
     assert!(read(&[&bytes[..], &bytes[..]].concat()).is_err(), "twice");
 }
 
-/// Each part has its checksum; only the hash of all of them sees that one is in another's place.
+/// Each part has its checksum; only the hash over all of them detects a part in the wrong place.
 #[test]
 fn parts_of_two_backups_make_none() {
     let (one, other) = (backup(&[(0, state(3))]), backup(&[(0, state(4))]));
@@ -285,7 +286,7 @@ fn parts_of_two_backups_make_none() {
     assert!(error.to_string().contains("hash"), "{error}");
 }
 
-/// A backup of an empty group whose state has this apply version, with all checksums up to there as they must be.
+/// A backup of an empty group whose state has this apply version; all checksums before the manifest's hash are right.
 fn backup_of_version(version: u8) -> Vec<u8> {
     const HEAD_BYTES: usize = 8;
     let mut bytes = backup(&[(0, State::new(Limits::DEFAULT))]);
@@ -299,7 +300,7 @@ fn backup_of_version(version: u8) -> Vec<u8> {
     let state = bytes.windows(5).position(|window| window == b"\x01TGSN").unwrap();
     bytes[state + 8] = version;
     seal(&mut bytes, state - HEAD_BYTES);
-    // The part of the backup that it is in.
+    // Find the part of the backup that contains the state.
     let mut part = b"TGBACKUP\x01".len();
     while part + HEAD_BYTES + number(&bytes, part) < state {
         part += HEAD_BYTES + number(&bytes, part);
@@ -314,7 +315,7 @@ fn a_backup_of_a_newer_binary_is_not_called_damaged() {
     let says = read(&backup_of_version(known + 1)).unwrap_err().to_string();
     assert!(says.contains("use the binary that saved it, or a newer one"), "{says}");
     assert!(says.contains(&format!("apply version {}", known + 1)) && !says.contains("damaged"), "{says}");
-    // There never was such a version.
+    // Version 0 never existed.
     assert!(matches!(read(&backup_of_version(0)), Err(BackupError::Damaged { .. })));
 }
 
@@ -341,7 +342,7 @@ fn a_summary_says_what_is_in_a_backup() {
     assert_eq!(summary.grace(), DurationMs::from_ms(Limits::DEFAULT.ttl_ms_max));
 }
 
-/// P2: 2^32 and 2^20 for each second, above all groups.
+/// P2: 2^32, plus 2^20 for each second, above all groups.
 #[test]
 fn the_token_to_go_on_above_follows_from_the_age() {
     let saved = Saved::new();
@@ -356,7 +357,7 @@ fn the_token_to_go_on_above_follows_from_the_age() {
     assert!(old.contains("days old") && old.contains("--above-token"), "{old}");
 }
 
-/// What a group begins with in a directory, byte for byte.
+/// The initial snapshot of a group in a directory, byte for byte.
 fn first_snapshot(dir: &Path, group: u32) -> Vec<u8> {
     fs::read(dir.join(format!("snapshots/{group}-1.snap"))).unwrap()
 }
@@ -399,14 +400,14 @@ fn a_restored_group_goes_on_above_the_token_and_grants_after_the_grace() {
     assert!(state.register(&Key::new("k/19").unwrap()).is_some());
 }
 
-/// So that a store can tell it from one that was founded anew.
+/// A store can tell the restored cluster from a cluster that was founded anew.
 #[test]
 fn a_restored_cluster_is_of_the_lineage_of_its_backup_and_of_no_other() {
     let lineage = Lineage::new(77);
     let mut newer = state(1);
     newer.apply(Entry::new(newer.now(), Command::RaiseApplyVersion(APPLY_VERSION_SUPPORTED)));
     newer.apply(Entry::new(newer.now(), Command::SetLineage(lineage.unwrap())));
-    // A group that had not heard of it yet, and one that knows none.
+    // A group that has not received the lineage yet, and a backup without any lineage.
     for (states, kept) in [([newer, state(0)], lineage), ([state(1), state(0)], None)] {
         let saved = Saved::new();
         let [first, second] = states;
@@ -418,7 +419,7 @@ fn a_restored_cluster_is_of_the_lineage_of_its_backup_and_of_no_other() {
     }
 }
 
-/// Else they could elect each other's leaders and hand out one token twice.
+/// Otherwise they could elect each other's leaders and hand out one token twice.
 #[test]
 fn nodes_restored_differently_are_of_different_clusters() {
     let saved = Saved::new();
@@ -474,7 +475,7 @@ fn a_restore_that_was_interrupted_is_begun_anew() {
     assert!(!saved.data_dir(1).join("half").exists());
 }
 
-/// The token follows from the clock unless it is given, and the cluster's id from the token.
+/// The token is derived from the clock unless it is given, and the cluster's id from the token.
 #[test]
 fn a_restore_that_was_interrupted_is_begun_anew_above_another_token() {
     let saved = Saved::new();
@@ -486,7 +487,7 @@ fn a_restore_that_was_interrupted_is_begun_anew_above_another_token() {
     assert_eq!(saved.restore(&second).unwrap(), cluster);
     let expected = Some((cluster, node(1)));
     assert_eq!(DataDir::open(&saved.data_dir(1), expected).unwrap().identity().cluster, cluster);
-    // A finished one has made promises.
+    // A finished directory has made promises.
     let third = saved.restore(&first);
     assert!(matches!(third, Err(RestoreError::DataDir(DataDirError::NotEmpty { .. }))), "{third:?}");
 }

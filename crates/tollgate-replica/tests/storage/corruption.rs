@@ -45,7 +45,7 @@ fn p15_a_flipped_bit_anywhere_in_what_was_acknowledged_is_refused() {
     }
 }
 
-/// The slots are as old as the storage: what follows is told by the batches alone.
+/// The slots are as old as the storage, so the damage is detected by the batches alone.
 #[test]
 fn p15_a_flipped_bit_is_refused_by_the_batches_behind_it_alone() {
     let dir = dir();
@@ -66,7 +66,7 @@ fn p15_a_flipped_bit_is_refused_by_the_batches_behind_it_alone() {
         assert_corrupt(found(image.path()), "0000000000000001.raftlog", &format!("byte {byte}"));
         fs::write(&path, &log).unwrap();
     }
-    // Of the last batch this can't be told. The node takes it for torn, as it must.
+    // Damage to the last batch can't be told from a torn write. The node has to treat it as torn.
     flip(&path, last_but_one + 20);
     assert_eq!(found(image.path()).unwrap()[0].entries, entries(1, 5, 1));
 }
@@ -91,7 +91,7 @@ fn p15_lost_files_of_the_log_are_noticed() {
         let path = &log_files(image.path(), ".raftlog")[cut];
         let log = fs::read(path).unwrap();
         let ends = batch_ends(&log);
-        // At the end of a batch, where nothing looks torn.
+        // Cut at the end of a batch, where nothing looks torn.
         fs::write(path, &log[..ends[ends.len() - 2]]).unwrap();
         let result = found(image.path());
         assert_corrupt(result, "log", &format!("file {cut} of {count}, cut"));
@@ -102,7 +102,7 @@ fn p15_lost_files_of_the_log_are_noticed() {
 fn p15_a_flipped_bit_in_what_a_purge_moved_is_refused() {
     let dir = dir();
     let mut engine = Engine::create(dir.path(), small()).unwrap();
-    // A group that says little, and is moved out of the way of one that says much.
+    // A group with few writes, which are moved out of the way of a group with many.
     let idle = GroupWrite { entries: entries(1, 3, 1), vote: Some(vote(2, 2)), ..created(2) };
     engine.write(&[write(1, created(1)), write(2, idle)]).unwrap();
     for turn in 1..=100u64 {
@@ -142,7 +142,7 @@ fn p15_the_word_on_how_far_the_log_was_durable_survives_one_damage_and_not_two()
     assert_corrupt(found(image.path()), "acked", "no file");
 }
 
-/// Else any client could keep a node from starting again.
+/// Otherwise any client could keep a node from starting again.
 #[test]
 fn bytes_in_a_value_that_look_like_a_batch_are_not_taken_for_one() {
     let dir = dir();
@@ -157,7 +157,7 @@ fn bytes_in_a_value_that_look_like_a_batch_are_not_taken_for_one() {
     assert_eq!(found(before.path()).unwrap()[0].entries, []);
 }
 
-/// A valid batch of the log file with this number, but for the secret: one that clears group 1.
+/// A batch that is valid for the log file with this number, except for the secret: it clears group 1.
 fn forged_batch(number: u32) -> Vec<u8> {
     let items = [1, 1, 2, 1];
     let length: u64 = 16 + items.len() as u64 + 4;
@@ -168,7 +168,7 @@ fn forged_batch(number: u32) -> Vec<u8> {
     batch
 }
 
-/// The forged batch is as good as raft-engine's own, and is refused all the same where a batch may stand.
+/// The forged batch is as valid as raft-engine's own, and is still refused where a batch is expected.
 #[test]
 fn p15_a_batch_that_somebody_else_wrote_is_refused() {
     let image = image();

@@ -1,4 +1,4 @@
-//! Who may use a directory.
+//! Ownership of data directories: which nodes and processes may use one.
 
 use crate::world::{dir, node};
 use std::collections::BTreeSet;
@@ -172,10 +172,10 @@ fn p4_a_peers_first_disk_is_remembered_and_another_is_told_from_it() {
         (1, 11, Meeting::Again),
         (1, 12, Meeting::OtherDisk(disk(11))),
         (2, 12, Meeting::First),
-        // The other one took nobody's place.
+        // The refused disk did not replace the recorded one.
         (1, 11, Meeting::Again),
     ] {
-        // Each time as after a restart.
+        // Each step is as after a restart.
         let opened = DataDir::open(dir.path(), None).unwrap();
         let mut disks = PeerDisks::open(&opened).unwrap();
         assert_eq!(disks.meet(node(peer), disk(with)).unwrap(), meeting, "{peer} {with}");

@@ -1,4 +1,4 @@
-//! A disk that is full: nothing is lost, and all goes on once there is room.
+//! A full disk: nothing is lost, and the storage continues once there is room.
 
 use crate::world::{appended, created, entry, found, group, killed, log_files, save, state_of, write};
 use std::fs;
@@ -8,19 +8,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 use tollgate_replica::{Engine, EngineConfig, Job, Storage, StorageError, Write};
 
-/// A small file system of its own.
+/// A small file system for one test.
 struct Disk {
     at: TempDir,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// One test at a time has one. To mount it takes another process, and until that has begun its own program it has all
-/// open files of this one: meanwhile no file that is removed makes room, and no lock of a file that is closed is free.
+/// Held by the one test at a time that has a disk. Mounting it takes another process, which shares all open files of
+/// this one until it has begun its own program: meanwhile a removed file frees no room, and a closed file releases no
+/// lock.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Likewise for others that start processes.
+/// Takes the lock of the test that has a disk, for other tests that start processes.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    // One that failed has said so.
+    // A test that failed while it held the lock has reported its failure.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -42,7 +43,7 @@ impl Disk {
         self.at.path()
     }
 
-    /// Takes all the room that is left but for some bytes.
+    /// Fills the disk except for some bytes.
     fn fill(&self, left: usize) -> PathBuf {
         let path = self.path().join("ballast");
         let mut size = 1 << 20;
@@ -58,7 +59,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // By now nothing is open there any more; if it is after all, it goes when that does.
+        // Nothing is open there any more; otherwise the unmount takes effect once the last file is closed.
         let _ = Command::new("umount").arg("-l").arg(self.path()).output();
     }
 }
@@ -88,13 +89,13 @@ fn a_full_disk_refuses_writes_until_there_is_room_and_loses_none() {
         for _ in 0..5 {
             assert!(matches!(engine.write(&turn(index)), Err(StorageError::Full { .. })));
         }
-        // What a kill leaves now, on a disk that has room.
+        // The image that a kill leaves now, on a disk with room.
         let image = killed_without(disk.path(), &ballast);
         assert_eq!(found(image.path()).unwrap()[0].entries.len() as u64, index - 1);
         fs::remove_file(&ballast).unwrap();
         engine.write(&turn(index)).unwrap();
         assert_eq!(engine.load().unwrap()[0].entries.len() as u64, index);
-        // The next file could not be begun, and stands there empty while the one before it is written on.
+        // The next file could not be begun: it stays empty while the one before it is written on.
         let begun = log_files(disk.path(), ".raftlog").pop().unwrap();
         begun_in_vain += u32::from(fs::metadata(begun).unwrap().len() == 0);
         assert_eq!(found(killed(disk.path()).path()).unwrap()[0].entries.len() as u64, index);
@@ -128,7 +129,7 @@ fn a_snapshot_that_finds_no_room_leaves_nothing_behind() {
     save(&mut engine, 1, 1, state_of(2_000));
 }
 
-/// A purge moves what is old before it frees anything, and can find no room for that.
+/// A purge moves old data before it frees anything, and may have no room for that.
 #[test]
 fn a_purge_that_finds_no_room_loses_nothing() {
     let Some(disk) = Disk::new("4m") else { return };
@@ -146,7 +147,7 @@ fn a_purge_that_finds_no_room_loses_nothing() {
         assert!(matches!(result, Ok(()) | Err(StorageError::Full { .. })), "{result:?}");
         last
     };
-    // Until one more file makes it a purge.
+    // Stop one file short of a purge.
     while log_files(disk.path(), ".raftlog").len() < 64 {
         step(&mut engine);
     }

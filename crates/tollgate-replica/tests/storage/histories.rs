@@ -9,7 +9,7 @@ use tollgate_replica::{
     Engine, GroupWrite, LogEntry, ReplicaKind, SnapshotFile, SnapshotMark, Storage, Vote, Write, WriteNumber,
 };
 
-/// What a group must have.
+/// Expected contents of a group.
 #[derive(Clone, Default)]
 struct Group {
     vote: Vote,
@@ -63,7 +63,7 @@ impl History {
             return created(number);
         };
         let mut part = GroupWrite::new(group(number));
-        // The higher its number the less a group says: some lie idle while files go by.
+        // Groups with higher numbers write less: some are idle while files are filled and purged.
         match self.random.below(if number < 2 { 12 } else { 60 }) {
             0 => part = self.taken(number, &mut model),
             1 => part = self.installed(number, &mut model),
@@ -122,7 +122,7 @@ impl History {
 
     fn restart(&mut self) {
         if self.random.below(2) == 0 {
-            // The old one is dropped after the copy, and with it its directory.
+            // The old directory is dropped after the copy.
             self.dir = killed(self.dir.path());
         }
         self.engine = None;

@@ -1,4 +1,4 @@
-//! A kill or a power failure at any byte: the next start finds all that was acknowledged, and whole writes only.
+//! A kill or a power failure at any byte: the next start finds all acknowledged writes, and only whole writes.
 
 use crate::world::{
     Summary, appended, batch_ends, created, dir, entries, found, killed, last_log, marked, save, small,
@@ -9,7 +9,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use tollgate_replica::{Engine, EngineConfig, GroupWrite, Storage, Write};
 
-/// The directory after each of some writes, and what a start must find there. All in one log file.
+/// The directory after each of several writes, and the expected result of a start. All writes are in one log file.
 struct Film {
     frames: Vec<(TempDir, Summary)>,
 }
@@ -39,7 +39,7 @@ fn log_of(dir: &TempDir) -> Vec<u8> {
     fs::read(last_log(dir.path())).unwrap()
 }
 
-/// A directory as `base`, with another log.
+/// A copy of the directory `base` with another log.
 fn with_log(base: &Path, log: &[u8]) -> TempDir {
     let dir = killed(base);
     fs::write(last_log(dir.path()), log).unwrap();
@@ -55,7 +55,7 @@ fn a_write_that_was_cut_at_any_byte_has_not_happened() {
         let ends = batch_ends(&log);
         let (from, to) = (ends[ends.len() - 2], ends[ends.len() - 1]);
         for cut in from..to {
-            // The file ends there, or what was set aside for it is still empty.
+            // The file ends at the cut, or the allocated rest is still empty.
             let mut zeroed = log.clone();
             zeroed[cut..].fill(0);
             // The last byte of a batch may be a zero.
@@ -69,7 +69,7 @@ fn a_write_that_was_cut_at_any_byte_has_not_happened() {
     }
 }
 
-/// A power failure may take what was written down of how far the log was durable, which is not synced.
+/// A power failure may lose the record of the log's durable end, which is not synced.
 #[test]
 fn without_the_newest_mark_a_cut_log_gives_a_prefix_of_its_writes() {
     let film = film();
@@ -103,7 +103,7 @@ fn a_storage_that_was_cut_goes_on() {
     assert_eq!(found[0].entries, before.1[0].4);
 }
 
-/// A file that is used anew has old batches behind its tail.
+/// A reused file has old batches behind its tail.
 #[test]
 fn a_kill_with_old_batches_behind_the_tail_loses_nothing() {
     let dir = dir();
@@ -131,7 +131,7 @@ fn a_log_file_that_was_being_begun_is_begun_again() {
     let (last, expected) = film.frames.last().unwrap();
     for content in [&b""[..], b"RAFT-LOG", &[0; 4096]] {
         let dir = killed(last.path());
-        // The one before it was closed by then.
+        // The file before it was closed by then.
         let path = last_log(dir.path());
         let log = fs::read(&path).unwrap();
         fs::write(&path, &log[..*batch_ends(&log).last().unwrap()]).unwrap();

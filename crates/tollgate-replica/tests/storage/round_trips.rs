@@ -132,7 +132,7 @@ fn writes_of_many_groups_are_one_batch() {
         .unwrap();
     let copy = killed(dir.path());
     let bytes = std::fs::read(crate::world::last_log(copy.path())).unwrap();
-    // The header's end, that of the batch that a new storage begins with, and one more.
+    // The ends of the header, of a new storage's first batch, and of one more batch.
     assert_eq!(crate::world::batch_ends(&bytes).len(), 3);
     let found = open(&copy).load().unwrap();
     assert_eq!(found.len(), 32);

@@ -1,5 +1,5 @@
-//! Backups from the disks of stopped nodes: what was acknowledged and is on one of them is in the backup, what is
-//! damaged is refused, and no directory is changed.
+//! Backups from the disks of stopped nodes: acknowledged entries that are on one of them are in the backup, damage is
+//! refused, and no directory is changed.
 
 use crate::world::{self, appended, batch_ends, group, last_log, log_files, node, write};
 use bytes::Bytes;
@@ -22,10 +22,10 @@ use tollgate_types::{
     ClusterId, DiskId, DurationMs, GroupId, GroupMap, Key, Limits, LogTime, Value, WallTime,
 };
 
-/// When the leaders' clocks began.
+/// Wall time at which the leaders' clocks begin.
 const WALL_UNIX_MS: u64 = 1_700_000_000_000;
 
-/// The data directory of a node of three, of which the third is a witness, with its storage open.
+/// The data directory of one node out of three, the third of which is a witness, with its storage open.
 struct Disk {
     _dir: DataDir,
     path: PathBuf,
@@ -58,7 +58,7 @@ fn encoded(index: u64, term: u64, entry: &Entry, format: u8) -> LogEntry {
     LogEntry { index, term, kind: EntryKind::Commands, data: Bytes::from(data) }
 }
 
-/// A write to a register, another one for each index; a second later than the one before.
+/// A write to a register, a different one for each index; each entry is a second later than the one before.
 fn entry(index: u64, term: u64) -> LogEntry {
     let wall = WallTime::from_unix_ms(WALL_UNIX_MS + index * 1_000);
     let entry = Entry { at: LogTime::from_ms(index), wall, command: put(index) };
@@ -82,7 +82,7 @@ impl Disks {
         self.dir.path().join(format!("n{number}"))
     }
 
-    /// A node's directory as a bootstrap makes it: every group begins behind entry 1.
+    /// A node's directory as a bootstrap makes it: the log of every group begins after entry 1.
     fn founded(&self, number: u64, groups: u32) -> Disk {
         self.founded_of(ClusterId::new(7), number, groups)
     }
@@ -147,13 +147,13 @@ impl Disk {
         self.engine.write(&[write(self.writes, part)]).unwrap();
     }
 
-    /// Ends as a kill ends a node.
+    /// Stops the node without a shutdown, as a kill does.
     fn stop(self) -> PathBuf {
         self.path
     }
 }
 
-/// The bytes of every file in it, and when each was last changed.
+/// The bytes and the modification time of every file in a directory.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -170,7 +170,7 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
     found
 }
 
-/// P12, too: what is made of the disk is what the replicas made of the same entries.
+/// P12, too: the state made from the disk is the one that the replicas made from the same entries.
 #[test]
 fn p4_the_log_is_applied_to_its_end_and_not_only_to_the_known_commit() {
     let disks = Disks::new();
@@ -222,7 +222,7 @@ fn p4_of_several_directories_the_newest_log_is_taken() {
     assert!(!disks.salvage(&[2]).unwrap().origin().complete);
 }
 
-/// Its own process loads no state, but its disk has the snapshots that the leader sent, and the log behind them.
+/// A witness's own process loads no state, but its disk has the snapshots that the leader sent, and the log after them.
 #[test]
 fn p4_a_witness_alone_has_all_that_its_log_has() {
     let disks = Disks::new();
@@ -252,7 +252,7 @@ fn a_directory_is_left_as_it_was_with_its_torn_tail_and_its_leftovers() {
     let acked = fs::read(disk.path.join("acked")).unwrap();
     disk.write(appended(0, entries(6, 6, 1)));
     let path = disk.stop();
-    // As a power failure may leave it: the last batch is half there, and was not acknowledged.
+    // As after a power failure: the last batch is cut in half, and was not acknowledged.
     let log = fs::read(last_log(&path)).unwrap();
     let end = *batch_ends(&log).last().unwrap();
     fs::write(last_log(&path), &log[..end - 3]).unwrap();
@@ -262,7 +262,7 @@ fn a_directory_is_left_as_it_was_with_its_torn_tail_and_its_leftovers() {
     let before = contents(&path);
     assert_eq!(disks.salvage(&[1]).unwrap().written(), [2, 3, 4, 5]);
     assert_eq!(contents(&path), before);
-    // A start would have changed it.
+    // A normal start would have changed the directory.
     drop(Engine::open(&path, EngineConfig::default()).unwrap());
     assert_ne!(contents(&path), before);
 }
@@ -342,7 +342,7 @@ fn p15_a_flipped_bit_anywhere_refuses_the_directory_by_name() {
         assert_corrupt(disks.salvage(&[1]), &format!("{} missing", missing.display()));
         fs::write(&missing, good).unwrap();
     }
-    // The other one is as good as before, without it.
+    // The other directory is still good without the damaged one.
     disks.salvage(&[2]).unwrap();
     disks.salvage(&[1]).unwrap();
 }
@@ -375,7 +375,7 @@ fn what_is_of_another_cluster_or_no_use_is_refused_with_its_path() {
     assert!(says(&[7]).contains("never took part"), "{}", says(&[7]));
 }
 
-/// It would have to guess what the newer bytes mean.
+/// The older binary would have to guess the meaning of the newer bytes.
 #[test]
 fn what_a_newer_binary_wrote_is_refused_and_not_called_corrupt() {
     let disks = Disks::new();
@@ -406,7 +406,7 @@ fn a_group_that_is_on_none_of_the_disks_is_missed() {
     let founding = DataDir::create(&path, ClusterId::new(7), node(1), DiskId::new(1)).unwrap();
     let mut engine = Engine::create(&path, EngineConfig::default()).unwrap();
     bootstrap_from(&mut engine, node(1), group(0), &members(), &first_state(0, 2)).unwrap();
-    // It was to join this one, and nothing has come yet.
+    // The node was to join this group, and has received nothing yet.
     join(&mut engine, group(1), ReplicaKind::Full).unwrap();
     drop((founding.finish(BTreeSet::new()).unwrap(), engine));
     let refused = disks.salvage(&[1]).err().unwrap();
@@ -417,13 +417,14 @@ fn a_group_that_is_on_none_of_the_disks_is_missed() {
     assert_eq!((saved.groups[1].1.node, saved.groups[1].1.complete), (node(2), false));
 }
 
-/// P2: tokens are counted from then on.
+/// P2: a restore accounts for tokens from that time on.
 #[test]
 fn p2_all_is_current_up_to_the_oldest_of_the_groups_last_entries() {
     let disks = Disks::new();
     let mut disk = disks.founded(1, 3);
     disk.write(appended(0, entries(2, 9, 1)));
-    // A leader's empty entry, and one of before entries had a wall time: they are no older than the one before.
+    // A leader's empty entry, and an entry of the format without wall times: the group is still current up to the entry
+    // before them.
     let empty = LogEntry { index: 5, term: 2, kind: EntryKind::Commands, data: Bytes::new() };
     let old = Entry::new(LogTime::from_ms(6), put(6));
     let behind = vec![empty, encoded(6, 2, &old, 1)];
@@ -438,7 +439,7 @@ fn p2_all_is_current_up_to_the_oldest_of_the_groups_last_entries() {
     assert_eq!(saved.head.taken_unix_ms, WALL_UNIX_MS + 4_000);
 }
 
-/// P2: the files of the log say nothing of one group: another's entries, or a vote, change them as well.
+/// P2: the files of the log tell nothing about one group: entries of another group, or a vote, change them as well.
 #[test]
 fn p2_without_a_wall_time_a_group_is_as_old_as_its_snapshot() {
     let disks = Disks::new();
@@ -490,7 +491,7 @@ fn p2_a_restore_goes_on_above_all_that_may_have_been_handed_out_since() {
     assert_eq!((state.revision().get(), state.register_count()), (above, 8));
 }
 
-/// Many small files, purged and used anew, and a snapshot in the middle.
+/// Many small files, purged and reused, and a snapshot in the middle.
 #[test]
 fn p4_a_log_that_was_purged_and_compacted_is_read_to_its_end() {
     let disks = Disks::new();
@@ -517,7 +518,7 @@ fn p4_a_log_that_was_purged_and_compacted_is_read_to_its_end() {
     assert_eq!(contents(&path), before);
 }
 
-/// The tests above must be able to fail.
+/// Proves that the tests above can fail.
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn p4_planted_bugs_of_a_salvage_lose_what_was_acknowledged() {

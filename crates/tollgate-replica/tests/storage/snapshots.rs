@@ -1,4 +1,4 @@
-//! Snapshot files: saved, sent, received, removed; whole or not there.
+//! Snapshot files: saved, sent, received, removed; complete or missing.
 
 use crate::world::{
     appended, assert_corrupt, create, created, dir, entries, found, group, marked, node, open, save,
@@ -13,7 +13,7 @@ use tollgate_replica::{
     Completion, Done, Engine, GroupWrite, Job, ReplicaKind, SnapshotFile, Storage, TransferId, snapshot_file,
 };
 
-/// Enough for several blocks.
+/// Enough leases for several blocks.
 const LEASES: u64 = 5_000;
 
 fn read(engine: &mut Engine, index: u64, offset: u64, length: u32) -> Option<Bytes> {
@@ -49,7 +49,7 @@ fn files(dir: &TempDir) -> Vec<String> {
     names
 }
 
-/// A storage whose group 1 begins behind a snapshot at index 5.
+/// A storage whose group 1 begins after a snapshot at index 5.
 fn with_snapshot(kind: ReplicaKind) -> (TempDir, Engine, SnapshotFile) {
     let dir = dir();
     let mut engine = create(&dir);
@@ -147,7 +147,7 @@ fn a_snapshot_that_is_not_what_the_sender_said_is_thrown_away() {
         assert_eq!(files(&dir), ["1-5.snap"]);
     }
     assert!(matches!(complete(&mut engine, 1, &newer, true), Completion::Damaged(_)));
-    // As the sender said, but no state.
+    // Bytes as announced by the sender, but not a state.
     receive(&mut engine, 1, 0, b"no state at all");
     let checksum = crc32fast::hash(b"no state at all");
     let odd = SnapshotFile { size: 15, checksum, ..newer };
@@ -193,7 +193,7 @@ fn p15_a_flipped_bit_in_a_snapshot_is_refused_and_never_sent() {
             damaged[byte] ^= 1 << (byte % 8);
             fs::write(&path, &damaged).unwrap();
             assert_eq!(read(&mut engine, 5, 0, u32::MAX), None, "byte {byte}");
-            // What is not damaged may still be sent, but nothing else.
+            // Undamaged pieces may still be sent, but nothing else.
             let piece = read(&mut engine, 5, 65_536, 65_536);
             assert!(piece.is_none_or(|piece| piece == state_bytes()[65_536..131_072]), "byte {byte}");
             assert!(snapshot_file::verify(&damaged).is_err(), "byte {byte}");

@@ -1,4 +1,4 @@
-//! What the tests write, and where.
+//! Test data, and the directories that it is written to.
 
 use bytes::Bytes;
 use std::fs;
@@ -56,7 +56,7 @@ pub(crate) fn meta(index: u64) -> SnapshotMeta {
     SnapshotMeta { index, term: 1, members: Members::first([node(1), node(2), node(3)], [node(3)]) }
 }
 
-/// A snapshot of a state with so many leases: some 60 bytes each.
+/// A snapshot of a state with this many leases, of some 60 bytes each.
 pub(crate) fn state_of(leases: u64) -> Snapshot {
     let mut state = State::new(Limits::DEFAULT);
     for lease in 1..=leases {
@@ -80,12 +80,12 @@ pub(crate) fn save(engine: &mut Engine, number: u32, index: u64, snapshot: Snaps
     }
 }
 
-/// Files so small that tests fill, purge and use them anew.
+/// Files so small that tests fill, purge and reuse them.
 pub(crate) fn small() -> EngineConfig {
     EngineConfig { log_file_bytes: 2 * 1024, log_purge_bytes: 8 * 1024 }
 }
 
-/// In memory where there is such a place: this is about bytes, and an fsync would only make it slow.
+/// A temporary directory, in memory where possible: the tests are about bytes, and fsyncs would only be slow.
 pub(crate) fn dir() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory).unwrap() } else { TempDir::new().unwrap() }
@@ -99,19 +99,19 @@ pub(crate) fn open(dir: &TempDir) -> Engine {
     Engine::open(dir.path(), EngineConfig::default()).unwrap()
 }
 
-/// What a start finds; a refusal may come with either step.
+/// Result of a start; a refusal may come from either step.
 pub(crate) fn found(dir: &Path) -> Result<Vec<LoadedGroup>, StorageError> {
     Engine::open(dir, small())?.load()
 }
 
-/// Everything but the state, to compare by.
+/// Loaded groups without their states, for comparisons.
 pub(crate) type Summary = Vec<(GroupId, ReplicaKind, Vote, Option<SnapshotFile>, Vec<LogEntry>)>;
 
 pub(crate) fn summary(groups: Vec<LoadedGroup>) -> Summary {
     groups.into_iter().map(|it| (it.group, it.kind, it.vote, it.snapshot, it.entries)).collect()
 }
 
-/// The directory as a kill leaves it.
+/// A copy of the directory as a kill leaves it.
 pub(crate) fn killed(dir: &Path) -> TempDir {
     let copy = self::dir();
     copy_into(dir, copy.path());
@@ -143,7 +143,7 @@ pub(crate) fn last_log(dir: &Path) -> PathBuf {
     log_files(dir, ".raftlog").pop().unwrap()
 }
 
-/// Where the batches of a log file end, going by their headers; the first is the end of the file's header.
+/// The ends of the batches of a log file, by their headers; the first is the end of the file's header.
 pub(crate) fn batch_ends(bytes: &[u8]) -> Vec<usize> {
     let mut ends = vec![LOG_HEADER_BYTES];
     loop {
