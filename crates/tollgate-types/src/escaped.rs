@@ -1,19 +1,19 @@
-//! Text of clients as terminals and logs may show it: what would move the cursor, break the line or turn it round is
-//! spelled out.
+//! Display of client text for terminals and logs: characters that move the cursor, break the line or change the text
+//! direction are escaped.
 //!
-//! Names may have any letters, and so the marks by which Unicode turns text round: shown as they are, a name can look
-//! like another, or hide what stands behind it on the line. Not here: which text a name may be (`text`).
+//! Names may contain any characters, including the Unicode bidirectional controls: shown unescaped, a name can look
+//! like another one, or hide the text after it on the line. Not here: the text that a name may contain (`text`).
 
 use std::fmt;
 
-/// Text that is safe to show; see [`escaped`].
+/// Text that is safe to show, with dangerous characters escaped; see [`escaped`].
 #[derive(Debug, Clone, Copy)]
 pub struct Escaped<'a>(&'a [u8]);
 
-/// Shows text, or bytes that are likely to be text, with control characters, marks that turn text round and separators
-/// of lines as `\u{202e}`, and bytes that are no UTF-8 as `\xff`.
+/// Escapes text, or bytes that are likely to be text, for display: control characters, bidirectional controls and line
+/// separators become `\u{202e}`, and bytes that are not UTF-8 become `\xff`.
 ///
-/// All else is as it was, backslashes too: this is for eyes, and there is no way back.
+/// All other text is unchanged, including backslashes: the output is meant for people and can't be decoded.
 ///
 /// ```
 /// use tollgate_types::escaped;
@@ -45,7 +45,7 @@ fn write_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(&text[plain_from..])
 }
 
-/// Whether a character does something to the text around it.
+/// True if a character affects the text around it: controls, bidirectional controls and line separators.
 fn is_spelled_out(character: char) -> bool {
     let turns_round = matches!(
         character,

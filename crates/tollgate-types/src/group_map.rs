@@ -1,7 +1,7 @@
-//! Which group serves which slot.
+//! Group map: the assignment of slots to groups.
 //!
-//! Invariant: every slot is served by exactly one group (P14), by construction: a map is a list of where the ranges
-//! begin, the first at slot 0. Not here: which node leads a group.
+//! Invariant: every slot is served by exactly one group (P14), by construction: a map is a list of the first slots of
+//! the ranges, and the first range starts at slot 0. Not here: which node leads a group.
 
 use crate::group::GroupId;
 use crate::invalid::{Invalid, in_range};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// The most groups that a cluster can have.
 pub const GROUPS_MAX: u32 = 1_024;
 
-/// Which group serves which slot. A later map has a higher epoch.
+/// The assignment of every slot to a group. A newer map has a higher epoch.
 ///
 /// ```
 /// use tollgate_types::{GroupId, GroupMap, Slot};
@@ -24,18 +24,18 @@ pub const GROUPS_MAX: u32 = 1_024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMap {
     epoch: u64,
-    /// Where each range begins, and whose it is; it ends where the next begins.
+    /// First slot and group of each range; a range ends where the next one begins.
     ranges: Vec<(Slot, GroupId)>,
 }
 
 /// A range of slots, both ends included, and the group that serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRange {
-    /// Its first slot.
+    /// First slot of the range.
     pub first: Slot,
-    /// Its last slot.
+    /// Last slot of the range, included.
     pub last: Slot,
-    /// Who serves it.
+    /// Group that serves the range.
     pub group: GroupId,
 }
 
@@ -57,7 +57,8 @@ impl GroupMap {
         GroupMap::even(1).expect("one is allowed")
     }
 
-    /// A map of where ranges begin: in order, the first at slot 0, no two neighbours with one group.
+    /// A map from the first slot and the group of each range. The ranges must be in order, start at slot 0, and
+    /// neighbours must belong to different groups.
     pub fn new(epoch: u64, ranges: Vec<(Slot, GroupId)>) -> Result<GroupMap, Invalid> {
         let rule = |holds: bool, says: &'static str| {
             if holds { Ok(()) } else { Err(Invalid::GroupMap { says }) }
@@ -69,7 +70,7 @@ impl GroupMap {
         Ok(GroupMap { epoch, ranges })
     }
 
-    /// Which version of the map it is.
+    /// Version of the map.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -80,12 +81,12 @@ impl GroupMap {
         self.ranges[after - 1].1
     }
 
-    /// Whether one group serves all.
+    /// True if one group serves all slots.
     pub fn is_single(&self) -> bool {
         self.ranges.len() == 1
     }
 
-    /// All groups that serve something, in order.
+    /// All groups that serve at least one slot, in order.
     pub fn groups(&self) -> Vec<GroupId> {
         let groups: BTreeSet<GroupId> = self.ranges.iter().map(|(_, group)| *group).collect();
         groups.into_iter().collect()

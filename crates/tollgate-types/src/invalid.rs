@@ -1,20 +1,20 @@
-//! Why a value was refused by its constructor.
+//! Reasons for which a constructor refuses a value.
 
-/// The rule that a value broke. The text says what to do instead, so it can go to a user as it is.
+/// The rule that a value breaks. The text says what to do instead, so it can be shown to a user unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// A text or byte string that must not be empty was.
+    /// An empty text or byte string where at least one byte is required.
     #[error("{what} is empty: give it at least one byte")]
     Empty {
-        /// Which value.
+        /// Name of the refused value.
         what: &'static str,
     },
     /// More bytes than any configuration allows.
     #[error("{what} has {bytes} bytes: at most {max} are allowed")]
     TooLong {
-        /// Which value.
+        /// Name of the refused value.
         what: &'static str,
-        /// Its length.
+        /// Length of the refused value, in bytes.
         bytes: usize,
         /// The name of the limit.
         limit: &'static str,
@@ -24,7 +24,7 @@ pub enum Invalid {
     /// Text that is not UTF-8.
     #[error("{what} is not UTF-8 from byte {at} on")]
     NotUtf8 {
-        /// Which value.
+        /// Name of the refused value.
         what: &'static str,
         /// Offset of the first bad byte.
         at: usize,
@@ -32,20 +32,20 @@ pub enum Invalid {
     /// A control character, which would garble terminals and logs.
     #[error("{what} has the control character {code:#04x} at byte {at}: use printable text")]
     Control {
-        /// Which value.
+        /// Name of the refused value.
         what: &'static str,
         /// The character's code point.
         code: u32,
-        /// Its offset in bytes.
+        /// Offset of the character, in bytes.
         at: usize,
     },
-    /// A text that is no address of a node.
+    /// A text that is not the address of a node.
     #[error("{what} is not a host and a port: write it such as 10.0.0.1:7401")]
     NotHostPort {
-        /// Which value.
+        /// Name of the refused value.
         what: &'static str,
     },
-    /// A text that is no lease id.
+    /// A text that is not a lease id.
     #[error("a lease id is written as L- and 16 hex digits: write {instead}")]
     NotLeaseId {
         /// The ids that may have been meant.
@@ -54,19 +54,19 @@ pub enum Invalid {
     /// A number outside its range.
     #[error("{what} is {value}: it must be from {min} to {max}")]
     OutOfRange {
-        /// Which value.
+        /// Name of the refused value.
         what: &'static str,
         /// The number given.
         value: u64,
-        /// The least allowed.
+        /// The least value allowed.
         min: u64,
-        /// The greatest allowed.
+        /// The greatest value allowed.
         max: u64,
     },
-    /// The same element twice where each may stand once.
+    /// A repeated element in a list whose elements must be unique.
     #[error("{what} has {element:?} twice: name each once")]
     Twice {
-        /// Which list.
+        /// Name of the list.
         what: &'static str,
         /// The repeated element.
         element: String,
@@ -74,7 +74,7 @@ pub enum Invalid {
     /// Ranges that are empty, unsorted, overlapping or touching.
     #[error("{what} must be sorted ranges with a gap between them; {from}..={to} is not")]
     Ranges {
-        /// Which list.
+        /// Name of the list.
         what: &'static str,
         /// First element of the offending range.
         from: u64,
@@ -84,7 +84,7 @@ pub enum Invalid {
     /// A group map that does not serve every slot exactly once.
     #[error("the group map can't be: {says}")]
     GroupMap {
-        /// What must hold of one.
+        /// Rule that every group map must follow.
         says: &'static str,
     },
 }

@@ -1,7 +1,8 @@
 //! Lease ids, whose top bits name the slot where the lease lives.
 //!
-//! Written as `L-` and sixteen hex digits, for people and command lines. Bare digits could be hex, as in the keys of
-//! holders, or decimal, as in JSON, and no length tells which: they are not read as an id.
+//! Lease ids are written as `L-` and sixteen hex digits, for people and command lines. Bare digits are refused because
+//! they are ambiguous: they could be hex, as in the keys of holders, or decimal, as in JSON, and the length does not
+//! tell which.
 
 use crate::invalid::{Invalid, in_range};
 use crate::slot::{SLOTS, Slot};
@@ -13,7 +14,7 @@ use std::str::FromStr;
 const COUNTER_BITS: u32 = 49;
 const ID_END: u64 = 1 << 63;
 
-/// What every written id begins with.
+/// Prefix of every written lease id.
 const PREFIX: &str = "L-";
 /// Hex digits of a written id, leading zeros included.
 const DIGITS: usize = 16;
@@ -36,20 +37,20 @@ impl LeaseId {
         LeaseId(NonZeroU64::new(id).expect("counter is at least 1"))
     }
 
-    /// The slot, and so the group, where this lease lives.
+    /// The slot of the lease. The slot decides which group serves the lease.
     pub fn slot(self) -> Slot {
         let bits = (self.get() >> COUNTER_BITS) & (u64::from(SLOTS) - 1);
         Slot::new(u16::try_from(bits).expect("masked to 14 bits")).expect("masked below SLOTS")
     }
 
-    /// The number.
+    /// The id as a number.
     #[inline]
     pub fn get(self) -> u64 {
         self.0.get()
     }
 }
 
-/// `L-` and sixteen hex digits.
+/// Writes `L-` and sixteen hex digits.
 ///
 /// ```
 /// use tollgate_types::LeaseId;
@@ -64,14 +65,14 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// The number alone: `{:016x}` is the form in the keys of holders and waiters.
+/// Writes the number alone: `{:016x}` is the form in the keys of holders and waiters.
 impl fmt::LowerHex for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::LowerHex::fmt(&self.get(), f)
     }
 }
 
-/// Reads the form that `Display` writes, and no other. The error for bare digits has the ids that they may stand for.
+/// Reads only the form that `Display` writes. The error for bare digits lists the ids that the digits may stand for.
 impl FromStr for LeaseId {
     type Err = Invalid;
 
@@ -84,7 +85,7 @@ impl FromStr for LeaseId {
     }
 }
 
-/// What may have been meant by a text that is no id.
+/// Suggests the lease ids that a refused text may stand for.
 fn instead(text: &str) -> String {
     let marked = text.strip_prefix("0x");
     let id = |digits, radix| number(digits, radix).and_then(|id| LeaseId::new(id).ok());
@@ -98,7 +99,7 @@ fn instead(text: &str) -> String {
     }
 }
 
-/// The number that consists of these digits, without a sign.
+/// Parses a number that consists of digits only, without a sign.
 fn number(digits: &str, radix: u32) -> Option<u64> {
     let all_digits = digits.chars().all(|digit| digit.is_digit(radix));
     u64::from_str_radix(digits, radix).ok().filter(|_| all_digits)

@@ -1,9 +1,9 @@
-//! The words of Tollgate as types: names, ids, tokens, times, modes, limits, slots.
+//! Tollgate's vocabulary as types: names, ids, tokens, times, modes, limits, slots.
 //!
-//! Every constructor validates, and its error says which rule broke; past it, a value is known to be good and nobody
-//! checks again. Two variants can be written down without one, and must not be: `Mode::Permit` is made by
+//! Every constructor validates, and its error says which rule the value broke; a value that exists is valid and is not
+//! checked again. Two variants can be built without their constructor, and must not be: `Mode::Permit` is made by
 //! [`Mode::permit`], `Names::Many` by [`Names::new`]. Not here: what the values mean together (`tollgate-core`), how
-//! they travel (`tollgate-proto`).
+//! they are encoded (`tollgate-proto`).
 //!
 //! ```
 //! use tollgate_types::{Name, Slot};

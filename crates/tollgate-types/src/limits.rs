@@ -1,7 +1,7 @@
-//! The limits: how much of everything there may be.
+//! Limits on sizes and counts, such as the number of locks or the bytes in a name.
 //!
-//! They are part of the replicated state, so that every replica refuses the same request, and a command changes them
-//! while the group runs. One table below gives each its name, default and range.
+//! Limits are part of the replicated state, so that every replica refuses the same request, and a command changes them
+//! while the group runs. The table below gives each limit its name, default and range.
 
 use crate::invalid::{Invalid, in_range};
 use std::fmt;
@@ -14,14 +14,14 @@ macro_rules! limits {
             $($(#[$doc])* pub $field: u64,)*
         }
 
-        /// Which limit, for rejections and tools.
+        /// The identity of one limit, for rejections and tools.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Limit {
             $($(#[$doc])* $variant,)*
         }
 
         impl Limit {
-            /// All of them, in the order of the log format. New ones go at the end.
+            /// All limits, in the order of the log format. New limits go at the end.
             pub const ALL: &'static [Limit] = &[$(Limit::$variant,)*];
 
             /// The name that configuration and error messages use.
@@ -36,15 +36,15 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// What a new group starts with.
+            /// The limits of a new group.
             pub const DEFAULT: Limits = Limits { $($field: $default,)* };
 
-            /// The value in force.
+            /// The value of the limit that is in force.
             pub const fn get(&self, limit: Limit) -> u64 {
                 match limit { $(Limit::$variant => self.$field,)* }
             }
 
-            /// Changes one; [`Limits::validate`] says whether the result is allowed.
+            /// Changes one limit; [`Limits::validate`] says whether the resulting set is allowed.
             pub const fn set(&mut self, limit: Limit, value: u64) {
                 match limit { $(Limit::$variant => self.$field = value,)* }
             }
@@ -55,9 +55,9 @@ macro_rules! limits {
 limits! {
     /// Bytes in a lock's name.
     name_bytes_max, NameBytes, 512, 16..=512;
-    /// Bytes of metadata (`why`) of a claim, whatever they are, and of the reason of a forced release.
+    /// Bytes of metadata (`why`) of a claim, in any encoding, and of the reason of a forced release.
     metadata_bytes_max, MetadataBytes, 4_096, 0..=4_096;
-    /// Locks that are held, awaited or closed by a lock-delay.
+    /// Locks that are held, waited for or closed by a lock-delay.
     locks_max, Locks, 10_000_000, 1..=1_000_000_000;
     /// Leases.
     leases_max, Leases, 1_000_000, 1..=100_000_000;
@@ -81,7 +81,7 @@ limits! {
     renewals_per_entry_max, RenewalsPerEntry, 10_000, 1..=100_000;
     /// Registers.
     registers_max, Registers, 1_000_000, 0..=100_000_000;
-    /// Bytes in a register's value, and in what a holder says of itself.
+    /// Bytes in a register's value, and in the value that a holder publishes about itself.
     value_bytes_max, ValueBytes, 65_536, 0..=65_536;
     /// Compares, and operations of either branch, in one transaction.
     txn_ops_max, TxnOps, 128, 1..=1_024;
@@ -89,18 +89,20 @@ limits! {
     range_max, Range, 10_000, 1..=100_000;
     /// Bytes of history kept for watches.
     ring_bytes_max, RingBytes, 67_108_864, 4_096..=4_294_967_296;
-    /// Ends and grants that one entry makes on behalf of time, beside its own command.
+    /// Ends and grants that the passing of time causes in one entry, besides the entry's own command.
     reaps_per_entry_max, ReapsPerEntry, 1_000, 1..=100_000;
-    /// Waiters and holders that one search for a deadlock looks at; past it the request queues unsearched.
+    /// Waiters and holders visited by one search for a deadlock; beyond that the request queues without a complete
+    /// search.
     deadlock_visits_max, DeadlockVisits, 20_000, 1..=1_000_000;
-    /// Requests of one lease that wait, or did, and whose outcome the client has not acknowledged.
+    /// Requests of one lease that wait, or have waited, and whose outcome the client has not acknowledged.
     waits_per_lease_max, WaitsPerLease, 10_000, 1..=65_536;
-    /// Holders that say something of themselves, and waiters that will.
+    /// Holders that publish a value about themselves, and waiters that will.
     claim_values_max, ClaimValues, 100_000, 0..=100_000_000;
 }
 
 impl Limits {
-    /// One message per rule that the set breaks.
+    /// Checks the range of every limit, and that `ttl_ms_min` is at most `ttl_ms_max`; returns the first rule that is
+    /// broken.
     pub fn validate(&self) -> Result<(), Invalid> {
         for &limit in Limit::ALL {
             let (min, max) = limit.range();

@@ -1,26 +1,26 @@
-//! The modes in which a lock can be held, and which of them go together.
+//! The modes in which a lock can be held, and their compatibility.
 
 use crate::invalid::{Invalid, in_range};
 use std::fmt;
 
-/// How a holder shares its lock with others.
+/// The way in which a holder shares its lock with other holders.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Alone.
+    /// Held by one holder alone.
     Exclusive,
-    /// Together with other readers.
+    /// Held together with other readers.
     Shared,
-    /// Means to take `Shared` further down a tree.
+    /// Intends to take `Shared` further down a tree.
     IntentShared,
-    /// Means to take `Exclusive` further down a tree.
+    /// Intends to take `Exclusive` further down a tree.
     IntentExclusive,
-    /// Reads all of a tree and means to take `Exclusive` further down.
+    /// Reads a whole tree and intends to take `Exclusive` further down.
     SharedIntentExclusive,
     /// `n` of a semaphore's `of` permits.
     Permit {
-        /// How many this holder takes.
+        /// Number of permits that this holder takes.
         n: u32,
-        /// How many there are; the same for all who hold or wait.
+        /// Total number of permits; the same for all holders and waiters of the semaphore.
         of: u32,
     },
 }
@@ -54,7 +54,8 @@ impl Mode {
         }
     }
 
-    /// Whether two different holders may have these modes at once. Permits are counted, not matched: see the lock.
+    /// True if two different holders may have these modes at once. Always false for permits, which are counted instead:
+    /// see the lock.
     ///
     /// ```
     /// use tollgate_types::Mode;
@@ -72,7 +73,7 @@ impl Mode {
         }
     }
 
-    /// Whether a holder of `self` already has all that `wanted` would give.
+    /// True if a holder of `self` already has every right that `wanted` gives.
     #[inline]
     pub fn covers(self, wanted: Mode) -> bool {
         match (self, wanted) {
@@ -103,7 +104,7 @@ impl fmt::Debug for Mode {
     }
 }
 
-/// As scripts, logs and the command line write it.
+/// Writes the mode as scripts, logs and the command line do.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

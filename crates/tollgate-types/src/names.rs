@@ -1,4 +1,4 @@
-//! The names of one request: one, or several that are taken together.
+//! The names of one request: one name, or several names that are taken together.
 
 use crate::invalid::Invalid;
 use crate::text::Name;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 /// The most names that any limit can allow in one request.
 pub const NAMES_MAX: usize = 64;
 
-/// One name, or several in order and each once. Cheap to clone.
+/// One name, or several sorted names without repeats. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// What nearly every request has.
+    /// A single name, as in nearly every request.
     One(Name),
     /// Two or more, sorted. Made by [`Names::new`] only.
     Many(Arc<[Name]>),
 }
 
 impl Names {
-    /// Sorts the names; refuses none, more than [`NAMES_MAX`], and one given twice.
+    /// Sorts the names. Refuses an empty list, more than [`NAMES_MAX`] names, and a name given twice.
     pub fn new(mut names: Vec<Name>) -> Result<Names, Invalid> {
         if names.len() > NAMES_MAX {
             let (value, max) = (names.len() as u64, NAMES_MAX as u64);
@@ -43,7 +43,7 @@ impl Names {
         }
     }
 
-    /// Whether `name` is one of them.
+    /// True if `name` is one of the names.
     pub fn contains(&self, name: &Name) -> bool {
         match self {
             Names::One(one) => one == name,
@@ -51,7 +51,7 @@ impl Names {
         }
     }
 
-    /// All but `name`; nothing if it was the only one.
+    /// The names except `name`; none if it was the only one.
     pub fn without(&self, name: &Name) -> Option<Names> {
         let rest: Vec<Name> = self.as_slice().iter().filter(|n| *n != name).cloned().collect();
         Names::new(rest).ok()

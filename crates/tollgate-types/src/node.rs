@@ -1,10 +1,10 @@
-//! Who a process is: its node id, the cluster that it belongs to, and the disk that it remembers things on.
+//! Identity of a process: its node id, the cluster that it belongs to, and the disk that holds its durable state.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A node of a cluster. Ids are given once: a node that lost its disk comes back under another one.
+/// A node of a cluster. Ids are never reused: a node that lost its disk comes back under another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(NonZeroU64);
 
@@ -40,7 +40,7 @@ impl ClusterId {
         ClusterId(number)
     }
 
-    /// The id of a cluster that was given none: every node finds the same one from the name.
+    /// The id of a cluster that was not given one: every node derives the same id from the name.
     pub fn of_name(name: &str) -> ClusterId {
         ClusterId(xxh3_64(name.as_bytes()))
     }
@@ -63,14 +63,14 @@ impl fmt::Debug for ClusterId {
     }
 }
 
-/// A history of grants: drawn when a cluster is founded, and kept by every cluster that is restored from one of its
-/// backups, while a cluster that is founded anew, whatever its name, has another. Tokens of one lineage can be
-/// compared.
+/// A history of grants. The lineage is drawn when a cluster is founded, and kept by every cluster that is restored from
+/// a backup of that cluster; a cluster that is founded anew has another lineage, whatever its name. Tokens of the same
+/// lineage can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lineage(NonZeroU64);
 
 impl Lineage {
-    /// A lineage by number; none by 0.
+    /// A lineage by number; none for 0.
     pub const fn new(number: u64) -> Option<Lineage> {
         match NonZeroU64::new(number) {
             Some(number) => Some(Lineage(number)),
@@ -96,8 +96,8 @@ impl fmt::Debug for Lineage {
     }
 }
 
-/// A data directory, by a number that is drawn when it is founded: a node that comes back with another one has
-/// forgotten its promises.
+/// A data directory, identified by a number that is drawn when the directory is founded: a node that comes back with
+/// another number has lost the promises that it made.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId(u64);
 

@@ -1,10 +1,11 @@
-//! Bugs planted on purpose, to prove that tests can fail: the one macro that makes a crate's table of them.
+//! Bugs planted on purpose, to prove that tests can fail: the macro that makes a crate's table of planted bugs.
 //!
 //! With the crate's feature `planted-bugs`, a test switches one bug on at run time. Without it every question "is this
 //! bug planted?" is a constant `false`, and the code of the bug is compiled to nothing. Not here: the bugs themselves,
 //! a table in each crate's `planted.rs`.
 
-/// Makes `Bug`, the table, and `Planted`, which knows whether one is switched on: `Name: "what goes wrong",` a line.
+/// Makes `Bug`, the table, and `Planted`, the bug that is switched on, if any.
+/// One line per bug: `Name: "what goes wrong",`.
 ///
 /// The crate that uses it must have a feature `planted-bugs`.
 #[macro_export]
@@ -17,16 +18,16 @@ macro_rules! planted_bugs {
         }
 
         impl Bug {
-            /// All of them.
+            /// All planted bugs.
             pub const ALL: &'static [Bug] = &[$(Bug::$bug,)*];
 
-            /// What goes wrong, in a sentence.
+            /// Describes the failure in one sentence.
             pub const fn says(self) -> &'static str {
                 match self { $(Bug::$bug => $says,)* }
             }
         }
 
-        /// The bug that is planted, if any. Takes no room in a shipped binary.
+        /// The bug that is planted, if any. Zero-sized in a shipped binary.
         #[derive(Debug, Clone, Copy, Default)]
         pub(crate) struct Planted {
             #[cfg(feature = "planted-bugs")]
@@ -39,7 +40,7 @@ macro_rules! planted_bugs {
                 Planted { bug: Some(bug) }
             }
 
-            /// Whether it is this one: always false in a shipped binary.
+            /// True if `bug` is the planted bug: always false in a shipped binary.
             #[cfg(feature = "planted-bugs")]
             pub(crate) fn is(self, bug: Bug) -> bool {
                 self.bug == Some(bug)

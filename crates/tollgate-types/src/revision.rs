@@ -4,15 +4,15 @@ use crate::invalid::{Invalid, in_range};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Revisions and tokens stay below this, so that a double holds them exactly.
+/// Exclusive upper bound of revisions and tokens: a double holds every number below exactly.
 pub const REVISION_END: u64 = 1 << 53;
 
-/// A group's counter of state changes. 0 is before the first.
+/// A group's counter of state changes. 0 means that nothing has changed yet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision(u64);
 
 impl Revision {
-    /// Before the first change.
+    /// The revision before the first change.
     pub const ZERO: Revision = Revision(0);
 
     /// A revision by number, below 2^53.
@@ -30,13 +30,13 @@ impl Revision {
         Revision(self.0 + 1)
     }
 
-    /// The revision before this one; zero has none before it but itself.
+    /// The revision before this one; zero stays zero.
     #[must_use]
     pub const fn previous(self) -> Revision {
         Revision(self.0.saturating_sub(1))
     }
 
-    /// The number.
+    /// The revision as a number.
     #[inline]
     pub const fn get(self) -> u64 {
         self.0
@@ -55,7 +55,7 @@ impl fmt::Debug for Revision {
     }
 }
 
-/// The fencing number of a grant: the revision at which it was given.
+/// The fencing token of a grant: the revision at which the lock was granted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(NonZeroU64);
 
@@ -72,7 +72,7 @@ impl Token {
         Token(NonZeroU64::new(revision.0).expect("a grant is a change, so its revision is above 0"))
     }
 
-    /// The number.
+    /// The token as a number.
     #[inline]
     pub const fn get(self) -> u64 {
         self.0.get()

@@ -4,7 +4,7 @@ use crate::invalid::{Invalid, in_range};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// The number of a request within its lease, from 1. A repeat carries the number of the first attempt.
+/// The number of a request within its lease, from 1. A retry carries the number of the first attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(u64);
 
@@ -14,7 +14,7 @@ impl Seq {
         in_range("seq", number, 1, crate::REVISION_END - 1).map(Seq)
     }
 
-    /// The number.
+    /// The seq as a number.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -48,13 +48,13 @@ pub const SEQ_RANGES_MAX: usize = 64;
 pub struct SeqRanges(SmallVec<[(u64, u64); 1]>);
 
 impl SeqRanges {
-    /// From inclusive ranges that are sorted and leave gaps; at most [`SEQ_RANGES_MAX`], as a request carries them.
+    /// A set from inclusive ranges that are sorted and leave gaps; at most [`SEQ_RANGES_MAX`], the bound of a request.
     pub fn new(ranges: Vec<(u64, u64)>) -> Result<SeqRanges, Invalid> {
         in_range("number of seq ranges", ranges.len() as u64, 0, SEQ_RANGES_MAX as u64)?;
         SeqRanges::from_sorted(ranges)
     }
 
-    /// As [`SeqRanges::new`], without a bound on their number: for a set that grew range by range.
+    /// Like [`SeqRanges::new`], without a bound on the number of ranges: for a set that grew range by range.
     pub fn from_sorted(ranges: impl IntoIterator<Item = (u64, u64)>) -> Result<SeqRanges, Invalid> {
         let mut all = SeqRanges::default();
         for (from, to) in ranges {
@@ -63,7 +63,7 @@ impl SeqRanges {
         Ok(all)
     }
 
-    /// Adds a range behind all others, with a gap before it.
+    /// Adds a range after all others; a gap must separate it from the last one.
     #[inline]
     pub fn append(&mut self, from: u64, to: u64) -> Result<(), Invalid> {
         let from_min = self.0.last().map_or(1, |last| last.1 + 2);
@@ -80,12 +80,12 @@ impl SeqRanges {
         &self.0
     }
 
-    /// Whether there is none.
+    /// True if the set has no seq.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `seq` is in the set.
+    /// True if `seq` is in the set.
     #[inline]
     pub fn contains(&self, seq: Seq) -> bool {
         let after = self.0.partition_point(|&(from, _)| from <= seq.0);
@@ -97,7 +97,7 @@ impl SeqRanges {
         self.insert_range(seq.0, seq.0);
     }
 
-    /// Adds all of `other`.
+    /// Adds all seqs of `other`.
     pub fn merge(&mut self, other: &SeqRanges) {
         for &(from, to) in &other.0 {
             self.insert_range(from, to);
@@ -106,7 +106,7 @@ impl SeqRanges {
 
     #[inline]
     fn insert_range(&mut self, from: u64, to: u64) {
-        // Numbers given out in order only ever move the end of the last range.
+        // Numbers given out in order only ever extend the last range.
         match self.0.last_mut() {
             Some(last) if last.0 <= from && from <= last.1 + 1 => last.1 = last.1.max(to),
             _ => self.insert_anywhere(from, to),
@@ -114,7 +114,7 @@ impl SeqRanges {
     }
 
     fn insert_anywhere(&mut self, from: u64, to: u64) {
-        // The ranges that overlap or touch from..=to become one with it.
+        // All ranges that overlap or touch from..=to are merged with it.
         let first = self.0.partition_point(|&(_, end)| end + 1 < from);
         let last = self.0.partition_point(|&(start, _)| start <= to + 1);
         if first == last {

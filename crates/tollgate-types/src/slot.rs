@@ -1,10 +1,10 @@
-//! Slots: the hash buckets in which names are dealt out to groups.
+//! Slots: the hash buckets by which names are distributed over groups.
 
 use crate::invalid::{Invalid, in_range};
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How many slots there are. Fixed for ever: it is part of every assigned lease id and of the group map.
+/// Number of slots. Fixed for ever: the number is part of every assigned lease id and of the group map.
 pub const SLOTS: u16 = 16_384;
 
 /// A hash bucket of names.
@@ -17,7 +17,8 @@ impl Slot {
         in_range("slot", u64::from(number), 0, u64::from(SLOTS) - 1).map(|_| Slot(number))
     }
 
-    /// The slot of a name: xxh3 (64 bits, seed 0) of the text inside its first non-empty `{...}`, else of all of it.
+    /// The slot of a name: xxh3 (64 bits, seed 0) of the text inside its first non-empty `{...}`, or else of the whole
+    /// name.
     pub fn of(name: &[u8]) -> Slot {
         let bucket = xxh3_64(hash_tag(name)) % u64::from(SLOTS);
         Slot(u16::try_from(bucket).expect("below SLOTS"))
@@ -35,7 +36,7 @@ impl fmt::Display for Slot {
     }
 }
 
-/// What is hashed: an opening brace, at least one byte, a closing brace; an empty pair is passed over.
+/// The hashed part of a name: the text inside the first non-empty `{...}`, or else the whole name.
 fn hash_tag(name: &[u8]) -> &[u8] {
     let mut rest = name;
     while let Some(open) = rest.iter().position(|&b| b == b'{') {

@@ -1,6 +1,6 @@
 //! Names, owners and the other strings that clients choose.
 //!
-//! The bounds here are the format's: no limit can be set above them. The limits in force may be lower (`Limits`).
+//! The bounds here belong to the format: no limit can be set above them. The limits in force may be lower (`Limits`).
 
 use crate::bytes::ShortBytes;
 use crate::escaped::escaped;
@@ -23,7 +23,7 @@ fn check_len(
 }
 
 fn check_text(what: &'static str, bytes: &[u8]) -> Result<(), Invalid> {
-    // Most are plain ASCII, which is seen many bytes at a time.
+    // Most strings are printable ASCII, which this loop checks many bytes at a time.
     if bytes.iter().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~')) {
         return Ok(());
     }
@@ -34,7 +34,8 @@ fn check_text(what: &'static str, bytes: &[u8]) -> Result<(), Invalid> {
     }
 }
 
-/// Who may be dialled is for the one who dials to find out; this keeps out what can't be dialled at all.
+/// Refuses text that can't be dialled: an address is empty or a host and a port. Whether the host exists is found out
+/// by the caller that dials it.
 fn check_host_port(what: &'static str, bytes: &[u8]) -> Result<(), Invalid> {
     check_text(what, bytes)?;
     if bytes.is_empty() {
@@ -63,10 +64,10 @@ macro_rules! string_type {
             /// The greatest length in bytes that any limit can allow.
             pub const BYTES_MAX: usize = $max;
 
-            /// The name of the limit on its length.
+            /// Name of the limit on the length.
             pub const LIMIT: &'static str = $limit;
 
-            /// Checks the rules above and keeps the bytes.
+            /// Checks the rules of this type and keeps the bytes.
             pub fn new(from: impl AsRef<[u8]>) -> Result<Self, Invalid> {
                 let bytes = from.as_ref();
                 check_len($what, bytes, ($limit, $min, $max))?;
@@ -75,7 +76,7 @@ macro_rules! string_type {
                 Ok(Self(ShortBytes::new(bytes)))
             }
 
-            /// The bytes as they were given.
+            /// The bytes, unchanged.
             #[inline]
             pub fn as_bytes(&self) -> &[u8] {
                 self.0.as_slice()
@@ -87,7 +88,7 @@ macro_rules! string_type {
                 self.as_bytes().len()
             }
 
-            /// Whether it has no byte.
+            /// True if the length is 0.
             #[inline]
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
@@ -102,7 +103,7 @@ macro_rules! string_type {
     };
 }
 
-/// Text, or bytes that are likely to be text, as they are.
+/// Displays text, or bytes that are likely to be text, without escapes.
 macro_rules! shown_as_it_is {
     ($($type:ident)*) => {
         $(impl fmt::Display for $type {
@@ -146,17 +147,18 @@ string_type! {
 }
 
 string_type! {
-    /// What a client calls itself: up to 128 bytes of UTF-8 without control characters.
+    /// The name that a client gives itself: up to 128 bytes of UTF-8 without control characters.
     ClientId, "client id", "client_id_bytes_max", 0..=128, check_text
 }
 
 string_type! {
-    /// Where a lease's client was last seen, as text: up to 64 bytes of UTF-8 without control characters.
+    /// The last known network address of a lease's client, as text: up to 64 bytes of UTF-8 without control characters.
     Address, "address", "address_bytes_max", 0..=64, check_text
 }
 
 string_type! {
-    /// What a claim carries for people and programs that look at the lock: up to 4 KiB, any bytes. Often text.
+    /// Information that a claim carries for people and programs that look at the lock: up to 4 KiB, any bytes. Often
+    /// text.
     ///
     /// ```
     /// use tollgate_types::Metadata;
@@ -169,7 +171,7 @@ string_type! {
 }
 
 string_type! {
-    /// Why a lock was taken away, for people: up to 4 KiB of UTF-8 without control characters.
+    /// The reason for a forced release, for people: up to 4 KiB of UTF-8 without control characters.
     Reason, "reason", "metadata_bytes_max", 0..=4096, check_text
 }
 
@@ -179,12 +181,13 @@ string_type! {
 }
 
 string_type! {
-    /// Where a node can be dialled: a host, by name or address, and a port, up to 259 bytes; empty if not known.
+    /// The address at which a node can be dialled: a host, by name or address, and a port, up to 259 bytes; empty if
+    /// not known.
     HostPort, "address of a node", "node_address_bytes_max", 0..=259, check_host_port
 }
 
 string_type! {
-    /// Where a node stands, as a label (rack, building, region): up to 64 bytes of UTF-8 without control characters.
+    /// The location of a node, as a label (rack, building, region): up to 64 bytes of UTF-8 without control characters.
     Zone, "zone", "zone_bytes_max", 0..=64, check_text
 }
 
@@ -213,46 +216,47 @@ impl ClientId {
 }
 
 impl Address {
-    /// Not known.
+    /// Unknown address.
     pub const NONE: Address = Address(ShortBytes::EMPTY);
 }
 
 impl HostPort {
-    /// Not known.
+    /// Unknown address.
     pub const NONE: HostPort = HostPort(ShortBytes::EMPTY);
 }
 
 impl Zone {
-    /// Nobody gave one.
+    /// No zone configured.
     pub const NONE: Zone = Zone(ShortBytes::EMPTY);
 }
 
 impl Value {
-    /// No bytes.
+    /// The value without bytes.
     pub const EMPTY: Value = Value(ShortBytes::EMPTY);
 }
 
 impl Metadata {
-    /// Nothing to say.
+    /// Empty metadata.
     pub const NONE: Metadata = Metadata(ShortBytes::EMPTY);
 
-    /// The text that it is, line breaks and other control characters included; none if it is no UTF-8.
+    /// The metadata as text, including line breaks and other control characters; none if it is not UTF-8.
     pub fn as_text(&self) -> Option<&str> {
         std::str::from_utf8(self.as_bytes()).ok()
     }
 
-    /// Whether it is UTF-8 without control characters.
+    /// True if the metadata is UTF-8 without control characters.
     pub fn is_plain(&self) -> bool {
         self.check_plain().is_ok()
     }
 
-    /// Says what keeps it from being plain.
+    /// Returns the rule that keeps the metadata from being plain text.
     pub fn check_plain(&self) -> Result<(), Invalid> {
         check_text("metadata", self.as_bytes())
     }
 
-    /// The same as plain text of the same length, so that no limit judges it otherwise: a space for each line break and
-    /// tab, and a question mark for each other byte of a control character or of what is no UTF-8.
+    /// The metadata as plain text of the same length, so that every length limit applies as before: a space for each
+    /// line break and tab, and a question mark for each byte of another control character or of bytes that are not
+    /// UTF-8.
     #[must_use]
     pub fn to_plain(&self) -> Metadata {
         let mut plain = Vec::with_capacity(self.len());
@@ -270,7 +274,7 @@ impl Metadata {
     }
 }
 
-/// Escaped, as whoever reads it must see it on one line.
+/// Writes the metadata escaped, because it must be shown on one line.
 impl fmt::Display for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         escaped(self.as_bytes()).fmt(f)
@@ -278,7 +282,7 @@ impl fmt::Display for Metadata {
 }
 
 impl Reason {
-    /// Nobody gave one.
+    /// No reason given.
     pub const NONE: Reason = Reason(ShortBytes::EMPTY);
 }
 
@@ -300,7 +304,7 @@ mod tests {
         assert!(Name::new("x".repeat(512)).is_ok());
     }
 
-    /// The same, looked at character by character.
+    /// The rule of `check_text`, checked character by character.
     fn is_text(bytes: &[u8]) -> bool {
         std::str::from_utf8(bytes).is_ok_and(|text| !text.chars().any(char::is_control))
     }

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// A group's log time: milliseconds that some leader has counted, not a wall clock. It stands still while nobody
-/// leads.
+/// A group's log time: milliseconds counted by the group's leaders, not a wall clock. Log time stands still while the
+/// group has no leader.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LogTime(u64);
 
 impl LogTime {
-    /// Where a new group starts.
+    /// The log time of a new group.
     pub const ZERO: LogTime = LogTime(0);
     /// Later than any deadline: "never".
     pub const NEVER: LogTime = LogTime(u64::MAX);
@@ -23,13 +23,13 @@ impl LogTime {
         self.0
     }
 
-    /// `duration` later; far enough is `NEVER`.
+    /// The time `duration` later; `NEVER` at most.
     #[must_use]
     pub const fn after(self, duration: DurationMs) -> LogTime {
         LogTime(self.0.saturating_add(duration.0))
     }
 
-    /// What is left of the time until `deadline`; nothing once it has passed.
+    /// The time left until `deadline`; zero once the deadline has passed.
     pub const fn until(self, deadline: LogTime) -> DurationMs {
         DurationMs(deadline.0.saturating_sub(self.0))
     }
@@ -46,7 +46,7 @@ impl fmt::Debug for LogTime {
 pub struct DurationMs(u64);
 
 impl DurationMs {
-    /// No time at all.
+    /// The empty duration.
     pub const ZERO: DurationMs = DurationMs(0);
 
     /// A duration by its milliseconds.
@@ -64,7 +64,7 @@ impl DurationMs {
         self.0
     }
 
-    /// As people write it: `100ms`, `90s`, `10m`, `1h`.
+    /// Writes the duration as people do: `100ms`, `90s`, `10m`, `1h`.
     pub fn in_units(self) -> impl fmt::Display {
         InUnits(self)
     }
@@ -98,13 +98,13 @@ impl fmt::Display for DurationMs {
     }
 }
 
-/// A time of day by somebody's wall clock, for people: milliseconds since 1970. Wall clocks are wrong now and then, so
-/// nothing is decided by one.
+/// A time of day by the wall clock of some machine, for people: milliseconds since 1970. Wall clocks can be wrong, so
+/// no decision depends on this time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WallTime(u64);
 
 impl WallTime {
-    /// Nobody noted it.
+    /// No time recorded.
     pub const UNKNOWN: WallTime = WallTime(0);
 
     /// A time by its milliseconds since 1970; 0 is unknown.

@@ -1,9 +1,9 @@
-//! What other programs may rely on: clients in any language must find the same slot for a name.
+//! Promises to other programs: clients in any language must compute the same slot for a name.
 
 use tollgate_types::{Name, Slot};
 
-/// Computed with the reference implementation of XXH3 through another language's binding, not with this crate. A
-/// change here would send clients to the wrong group.
+/// Expected slots, computed with the reference implementation of XXH3 through another language's binding, not with this
+/// crate. A change here would send clients to the wrong group.
 const SLOTS_BY_NAME: [(&str, u16); 14] = [
     ("a", 3_615),
     ("db/migrate", 819),
@@ -11,7 +11,7 @@ const SLOTS_BY_NAME: [(&str, u16); 14] = [
     // The longest input of one of the hash's code paths, and the shortest of the next.
     ("0123456789abcdef", 8_493),
     ("01234567890123456", 7_972),
-    // Hash tags: the text inside the first non-empty braces alone is hashed.
+    // Hash tags: only the text inside the first non-empty braces is hashed.
     ("orders", 13_563),
     ("{orders}/42", 13_563),
     ("{}{tenant-7}/cart", 10_762),
@@ -25,7 +25,8 @@ const SLOTS_BY_NAME: [(&str, u16); 14] = [
     ("tab{né}le", 480),
 ];
 
-/// As above, for names of so many bytes `x`: the hash changes its code path after 128 and 240.
+/// Expected slots, computed in the same way, for names of this many `x` bytes: the hash changes its code path after 128
+/// and 240 bytes.
 const SLOTS_BY_LENGTH: [(usize, u16); 5] =
     [(128, 7_447), (129, 10_204), (240, 2_920), (241, 10_781), (512, 10_854)];
 
