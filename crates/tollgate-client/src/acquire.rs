@@ -1,7 +1,7 @@
-//! Takes locks.
+//! Acquires locks.
 //!
-//! Invariant: an acquire that is dropped at any point leaves no lock and no waiter. Not here: how that is done
-//! (`claim`), what is held then (`grant`).
+//! Invariant: an acquire that is dropped at any point leaves no lock and no waiter. Not here: how the invariant is kept
+//! (`claim`), and the state of a held lock (`grant`).
 
 use crate::acquire_error::{AcquireError, Closed};
 use crate::belief;
@@ -25,9 +25,10 @@ use tollgate_proto::convert::{ModeFields, write_mode};
 use tollgate_proto::v1::{self, EndReason, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{Metadata, Mode, Name, Names, Token};
 
-/// A lock to be taken: wait for it, or set more first.
+/// Request for a lock or for several locks: set options, then await it.
 ///
-/// Cancel-safe: dropped at any point, by `timeout` or `select!` for example, it leaves no lock and no waiter behind.
+/// Cancel-safe: if it is dropped at any point, by `timeout` or `select!` for example, it leaves no lock and no waiter
+/// behind.
 ///
 /// ```no_run
 /// # async fn example(session: tollgate_client::Session) -> Result<(), Box<dyn std::error::Error>> {
@@ -58,12 +59,12 @@ pub struct Acquire {
     tells_owner: Option<Arc<OnceLock<String>>>,
 }
 
-/// The metadata that the claim is to carry.
+/// Metadata of the claim.
 #[derive(Debug, Clone)]
 enum Says {
     /// Plain text, for people.
     Why(String),
-    /// Anything.
+    /// Arbitrary bytes.
     Metadata(Vec<u8>),
 }
 
@@ -101,7 +102,7 @@ impl Acquire {
         }
     }
 
-    /// Waits in line at most so long.
+    /// Limits the time to wait in line. Zero means not to wait.
     pub fn wait(mut self, wait: Duration) -> Acquire {
         self.wait = if wait.is_zero() { Wait::No } else { Wait::For(wait) };
         self
@@ -113,79 +114,79 @@ impl Acquire {
         self
     }
 
-    /// Why the lock is wanted, for people who look at it: at most 4 KiB of text on one line, without control
+    /// Sets a text for people that explains why the lock is wanted: at most 4 KiB on one line, without control
     /// characters.
     pub fn why(mut self, why: impl Into<String>) -> Acquire {
         self.says = Says::Why(why.into());
         self
     }
 
-    /// Metadata for programs that look at the lock, such as JSON: at most 4 KiB, any bytes. It takes the place of
-    /// [`why`](Acquire::why): the last of the two counts. People are shown it escaped.
+    /// Sets metadata for programs that look at the lock, such as JSON: at most 4 KiB, any bytes. It replaces the text
+    /// of [`why`](Acquire::why); if both are set, the last one counts. People see the metadata escaped.
     pub fn metadata(mut self, metadata: impl Into<Vec<u8>>) -> Acquire {
         self.says = Says::Metadata(metadata.into());
         self
     }
 
-    /// Holds it together with other readers.
+    /// Acquires the lock in shared mode, together with other readers.
     pub fn shared(self) -> Acquire {
         self.mode(Mode::Shared)
     }
 
-    /// As [`Acquire::shared`].
+    /// Same as [`Acquire::shared`].
     pub fn read(self) -> Acquire {
         self.shared()
     }
 
-    /// Holds it alone; the default.
+    /// Acquires the lock in exclusive mode; the default.
     pub fn exclusive(self) -> Acquire {
         self.mode(Mode::Exclusive)
     }
 
-    /// As [`Acquire::exclusive`].
+    /// Same as [`Acquire::exclusive`].
     pub fn write(self) -> Acquire {
         self.exclusive()
     }
 
-    /// Holds it in this mode.
+    /// Acquires the lock in this mode.
     pub fn mode(mut self, mode: Mode) -> Acquire {
         self.mode = ModeAsked::Is(mode);
         self
     }
 
-    /// Takes `n` of a semaphore's `of` permits; `of` must be the same for all who use the name.
+    /// Acquires `n` of a semaphore's `of` permits; `of` must be the same for all who use the name.
     pub fn permits(mut self, n: u32, of: u32) -> Acquire {
         self.mode = ModeAsked::Permits { n, of };
         self
     }
 
-    /// How long the lock stays closed to others should it be lost against this program's will, so that what is still
-    /// under way under it can end.
+    /// Sets the lock-delay: the time that the lock stays closed to others if it is lost against this program's will, so
+    /// that work that still relies on the lock can end.
     pub fn lock_delay(mut self, delay: Duration) -> Acquire {
         self.lock_delay = delay;
         self
     }
 
-    /// How long it is held at most, even if the session lives.
+    /// Sets the maximum time that the lock is held, even if the session lives on.
     pub fn max_hold(mut self, max_hold: Duration) -> Acquire {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// Where to put the name of the owner that asks, once it does: by it and the lease, a request is found among those
-    /// that wait.
+    /// Sets a cell that receives the name of the owner as soon as the request is made: lease and owner together
+    /// identify the request among the waiters.
     pub fn tell_owner(mut self, to: Arc<OnceLock<String>>) -> Acquire {
         self.tells_owner = Some(to);
         self
     }
 
-    /// Takes it if it is free, without waiting.
+    /// Acquires the lock if it is free, without waiting.
     pub async fn try_acquire(mut self) -> Result<Guard, AcquireError> {
         self.wait = Wait::No;
         self.acquire().await
     }
 
-    /// Takes it, waiting in line as long as was set.
+    /// Acquires the lock, waiting in line for as long as was set.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
         let began = Instant::now();
         let (session, asked) = self.check()?;
@@ -199,7 +200,7 @@ impl Acquire {
         }
     }
 
-    /// Checked here, so that what is wrong is told before anything is sent.
+    /// Checks the request, so that mistakes are reported before anything is sent.
     fn check(self) -> Result<(Session, Asked), Error> {
         let names = in_order(self.names)?;
         let mode = match self.mode {
@@ -227,7 +228,7 @@ impl Acquire {
     }
 }
 
-/// The names of a request, checked and in order.
+/// Checks the names of a request and sorts them.
 fn in_order(names: Vec<String>) -> Result<Arc<[String]>, Error> {
     if let [name] = &names[..] {
         Name::new(name).map_err(wrong("name"))?;
@@ -251,7 +252,7 @@ fn wrong<E: Display>(field: &'static str) -> impl Fn(E) -> Error {
     move |invalid| Error::invalid(field, invalid)
 }
 
-/// What came before the deadline of a wait and the end of the session.
+/// Runs a future until the deadline of a wait or the end of the session, whichever comes first.
 pub(crate) async fn within<T>(
     core: &Core,
     name: &str,
@@ -278,9 +279,9 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// An acquire that was checked.
+/// Acquire whose options were checked.
 struct Asked {
-    /// In order.
+    /// Names of the locks, in order.
     names: Arc<[String]>,
     owner: Option<String>,
     mode: Mode,
@@ -292,7 +293,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The owner holds it already: another guard, after an upgrade if it is to be held in a stronger mode.
+    /// Returns another guard for a lock that the owner holds already, after an upgrade if a stronger mode is wanted.
     async fn again(self, hold: Hold, began: Instant) -> Result<Guard, AcquireError> {
         if !hold.state()?.covers(self.mode) {
             let enough = |held: Mode| {
@@ -311,7 +312,7 @@ impl Asked {
         let mut claim = Claim::new(&core, Arc::clone(&self.names), !inherited, settled);
         let owner = self.owner.clone().unwrap_or_else(|| owner::generated(claim.seq()));
         if let Some(to) = &self.tells_owner {
-            // Whoever gives the same place to two requests hears of the first.
+            // If the same cell is given to two requests, it keeps the owner of the first.
             let _ = to.set(owner.clone());
         }
         let mut op = self.op(&core, &claim, &owner, began);
@@ -335,7 +336,7 @@ impl Asked {
         Ok(Guard::new(hold))
     }
 
-    /// Whether a process that shares the lease has it, under the same owner.
+    /// True if another process that shares the lease may hold the lock under the same owner.
     async fn is_held_elsewhere(&self, core: &Core) -> Result<bool, AcquireError> {
         let look = v1::GetLockRequest { name: self.names[0].clone(), ..v1::GetLockRequest::default() };
         let answered =
@@ -380,13 +381,13 @@ impl Asked {
             |named: &v1::NamedToken| Some((named.name.clone(), Token::new(named.fencing_token).ok()?));
         let tokens = response.tokens.iter().filter_map(named).collect();
         let waited = convert::duration(response.waited_ms);
-        // Its end comes by the cluster's clock, which may be as fast as P7 allows.
+        // The cluster ends the grant by its own clock, which may be as fast as P7 allows.
         let max_hold_until =
             self.max_hold.map(|max_hold| held_from(answered, waited, response) + belief::span(max_hold));
         Ok(State::new(mode, token, tokens, max_hold_until))
     }
 
-    /// By which revision the claim on each name is known in the name's group.
+    /// Returns, for each name, the revision that identifies the claim in the name's group.
     fn create_revisions(&self, response: &v1::LockResponse) -> SmallVec<[u64; 1]> {
         let of = |name: &String| {
             let named = response.tokens.iter().find(|named| named.name == *name);
@@ -400,17 +401,17 @@ impl Asked {
     }
 }
 
-/// Whether this owner within the lease holds a lock, or may: of many holders not all are shown. To leave alone what is
-/// one's own costs little; to give back what is another's would cost it the lock.
+/// True if this owner within the lease holds a lock, or may hold it, because of many holders not all are shown. Leaving
+/// alone a lock of one's own costs little; releasing another holder's lock would take it away from that holder.
 fn may_be_held_by(lock: &v1::LockState, lease: u64, owner: &str) -> bool {
     let is_cut = lock.holder_count > lock.holders.len() as u64;
     is_cut || lock.holders.iter().any(|holder| holder.lease_id == lease && holder.owner == owner)
 }
 
-/// When a grant was made. One that did not wait may have been made by any attempt. One that waited was in line when the
-/// last attempt arrived; how long it waited is told by the node that worded the answer, as of then, so this is late by
-/// the time from grant to answer within the cluster. Over groups it is one grant after another, and how long all
-/// of them waited together says nothing of the first.
+/// Returns the time of a grant as far as it is known, by the client's clock. A grant without a wait may have been made
+/// by any attempt. A request that waited was in line when the last attempt arrived; the time that it waited is measured
+/// by the node that made the answer, so this value is late by the time from grant to answer within the cluster. Over
+/// several groups the grants come one after another, and their total wait says nothing about the first grant.
 fn held_from(answered: &Answered, waited: Duration, response: &v1::LockResponse) -> Duration {
     if waited.is_zero() || is_over_groups(response) {
         answered.first_sent
@@ -419,13 +420,13 @@ fn held_from(answered: &Answered, waited: Duration, response: &v1::LockResponse)
     }
 }
 
-/// Whether names were granted one after another: each group has tokens and revisions of its own.
+/// True if names were granted one after another: each group has tokens and revisions of its own.
 fn is_over_groups(response: &v1::LockResponse) -> bool {
     let grant = |named: &v1::NamedToken| (named.fencing_token, named.create_revision);
     response.tokens.windows(2).any(|two| grant(&two[0]) != grant(&two[1]))
 }
 
-/// Why a request that was answered has not got its lock.
+/// Returns the error for a request that was answered without its lock.
 pub(crate) fn not_acquired(core: &Core, name: &str, response: &v1::LockResponse) -> AcquireError {
     let (reason, position) = (response.end_reason(), response.position);
     let (name, holders) = (name.to_owned(), convert::holders(response.holders.clone()).unwrap_or_default());
@@ -441,7 +442,7 @@ pub(crate) fn not_acquired(core: &Core, name: &str, response: &v1::LockResponse)
             core.lose(LostReason::of_end(reason));
             AcquireError::Lost(core.check().err().unwrap_or(Lost::new(LostReason::of_end(reason))))
         }
-        // It was granted, and taken away before the answer came.
+        // The lock was granted, and taken away before the answer came.
         EndReason::Forced | EndReason::MaxHold | EndReason::Released => {
             AcquireError::Lost(Lost::new(LostReason::of_end(reason)))
         }

@@ -1,4 +1,4 @@
-//! Why a lock was not acquired.
+//! Errors of an acquire.
 
 use crate::cluster_info::DeadlockStep;
 use crate::error::{Error, ErrorKind};
@@ -8,53 +8,53 @@ use crate::session::Failed;
 use std::time::Duration;
 use tollgate_types::escaped;
 
-/// Why a lock was not acquired. Nothing is held and nothing waits, whichever it is.
+/// Reason why a lock was not acquired. With every variant, nothing is held and nothing waits.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Somebody holds the lock, and the request was not to wait.
+    /// The lock is held or closed, and the request was not to wait.
     #[error("{name} is busy{}{}", held_by(holders), closed_for(closed.as_ref()))]
     Busy {
-        /// The lock; of several, the first.
+        /// Name of the lock; of several, the first.
         name: String,
-        /// Who holds it, as far as the cluster told: at most eight.
+        /// Holders of the lock, as far as the cluster reported them: at most eight.
         holders: Vec<Holder>,
-        /// What keeps it closed, if that is what is in the way.
+        /// Reason why the lock is closed, if the lock is closed.
         closed: Option<Closed>,
     },
-    /// The wait was over before the lock was free.
+    /// The wait ended before the lock was free.
     #[error("{name} was not free in time{}", held_by(holders))]
     TimedOut {
-        /// The lock; of several, the first.
+        /// Name of the lock; of several, the first.
         name: String,
-        /// Who holds it, as far as the cluster told: at most eight.
+        /// Holders of the lock, as far as the cluster reported them: at most eight.
         holders: Vec<Holder>,
-        /// The place in the queue at last, 1 for the next in line; 0 if that is not known.
+        /// Last known place in the queue, 1 for the next in line; 0 if not known.
         position: u64,
     },
-    /// Waiting would never end: what this owner holds is awaited by those for whom it would wait. Release something,
-    /// and start again.
+    /// The wait would never end: the holders that this owner would wait for are themselves waiting for locks of this
+    /// owner. Release a lock, and start again.
     #[error("waiting would never end{}", circle(cycle))]
     Deadlock {
-        /// Who waits for whom, from the refused request round to itself; empty if that is not known any more.
+        /// Cycle of waits, from the refused request back to itself; empty if it is no longer known.
         cycle: Vec<DeadlockStep>,
     },
-    /// The session was lost, or the lock itself before this program learned that it had it.
+    /// The session was lost, or the lock was lost before this program learned that it had the lock.
     #[error("{0}")]
     Lost(Lost),
-    /// The request could not be made.
+    /// The request failed.
     #[error("{0}")]
     Failed(Error),
 }
 
-/// Why nobody gets a lock although nobody holds it.
+/// Reason why a lock is closed: nobody can acquire it although nobody holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Closed {
-    /// For how much longer, at least.
+    /// Minimum remaining time that the lock stays closed.
     pub left: Duration,
-    /// Whether the cluster was restored from a backup and grants nothing yet: a holder from before may still believe.
-    /// Else a lock-delay follows the end of the last grant.
+    /// True if the cluster was restored from a backup and grants nothing yet, because a holder from before the restore
+    /// may still believe in its lock. False if a lock-delay follows the end of the last grant.
     pub restored: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What operators ask and do. Nothing here is needed to use locks.
+//! Administration of a cluster. Nothing here is needed to use locks.
 
 mod members;
 
@@ -15,14 +15,14 @@ use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_types::{GroupId, NodeId};
 use tonic::transport::Channel;
 
-/// The cluster from an operator's side.
+/// Administration of a cluster. Made by [`Client::admin`].
 #[derive(Debug, Clone)]
 pub struct Admin {
     client: Client,
 }
 
 impl Client {
-    /// The cluster from an operator's side.
+    /// Returns the administration interface of the cluster.
     ///
     /// ```no_run
     /// # async fn example(client: tollgate_client::Client) {
@@ -48,10 +48,10 @@ impl Admin {
         &self.client
     }
 
-    /// How every node is doing that the client knows of, asked all at once. A node that does not answer is in the list
-    /// too, with the reason.
+    /// Returns the status of every node that the client knows, asking all nodes at once. A node that does not answer is
+    /// in the list too, with the reason.
     ///
-    /// Through a gateway, every member is asked by way of it.
+    /// Through a gateway, every member is asked by way of the gateway.
     pub async fn status(&self) -> Vec<EndpointStatus> {
         if self.client.pilot().is_behind_gateway() {
             return self.status_of_members().await;
@@ -70,13 +70,13 @@ impl Admin {
         told.into_iter().map(|(_, status)| status).collect()
     }
 
-    /// How one node is doing, asked of itself.
+    /// Returns the status of the node at an endpoint, asked directly.
     pub async fn status_of(&self, endpoint: &str) -> Result<NodeStatus, Error> {
         let ask = |channel| async move { service(channel).status(v1::StatusRequest::default()).await };
         convert::node_status(self.client.unary_at(endpoint, ask).await?)
     }
 
-    /// Status of one member, asked of itself, or by way of the gateway that the client is connected to.
+    /// Returns the status of one member, asked directly, or by way of the gateway that the client is connected to.
     pub async fn status_of_member(&self, member: &Member) -> Result<NodeStatus, Error> {
         if self.client.pilot().is_behind_gateway() {
             return self.status_by_gateway(member.node).await;
@@ -84,14 +84,15 @@ impl Admin {
         self.status_of(&member.client_address).await
     }
 
-    /// A node that is down does not come up for being asked again, so it is asked once.
+    /// Returns the status of a member by way of a gateway. Asks only once, because repeating does not bring up a node
+    /// that is down.
     async fn status_by_gateway(&self, node: NodeId) -> Result<NodeStatus, Error> {
         let request = v1::StatusRequest { node_id: node.number() };
         let ask = |channel| async move { service(channel).status(request).await };
         self.client.unary_once(ask).await.and_then(convert::node_status)
     }
 
-    /// As [`Admin::status`], by way of a gateway.
+    /// Returns the status of all members by way of a gateway: see [`Admin::status`].
     async fn status_of_members(&self) -> Vec<EndpointStatus> {
         let members = match self.members().await {
             Ok(members) => members,
@@ -113,20 +114,20 @@ impl Admin {
         told.into_iter().map(|(_, status)| status).collect()
     }
 
-    /// The nodes of the cluster.
+    /// Returns the nodes of the cluster.
     pub async fn members(&self) -> Result<Vec<Member>, Error> {
         let ask = |channel| async move { service(channel).members(v1::MembersRequest::default()).await };
         convert::members(self.client.unary(Repeat::Harmless, ask).await?)
     }
 
-    /// The groups, which slots each serves, and who leads it.
+    /// Returns the groups, the slots that each serves, and its leader.
     pub async fn groups(&self) -> Result<Groups, Error> {
         let ask = |channel| async move { service(channel).groups(v1::GroupsRequest::default()).await };
         Ok(convert::groups(self.client.unary(Repeat::Harmless, ask).await?))
     }
 
-    /// Hands the leadership of a group to another node; its present leader chooses one if none is given. Returns who
-    /// leads now. Clients notice a pause of some milliseconds.
+    /// Transfers the leadership of a group to another node; the present leader chooses one if `to` is none. Returns the
+    /// new leader. Clients notice a pause of some milliseconds.
     pub async fn transfer(&self, group: GroupId, to: Option<NodeId>) -> Result<Option<NodeId>, Error> {
         let request = v1::TransferRequest {
             group_id: group.number(),
@@ -134,12 +135,13 @@ impl Admin {
             passed_on: false,
         };
         let ask = |channel| async move { service(channel).transfer(request).await };
-        // A second hand-over to nobody in particular would move it once more.
+        // Repeating a transfer without a target would move the leadership once more.
         let repeat = if to.is_some() { Repeat::Harmless } else { Repeat::Never };
         Ok(NodeId::new(self.client.unary(repeat, ask).await?.leader_id))
     }
 
-    /// Takes a snapshot now, on one node, of the groups given or of all, and lets the log before it go.
+    /// Takes a snapshot now, on one node, of the given groups or of all if `groups` is empty, and lets the log before
+    /// the snapshot be compacted.
     pub async fn snapshot(&self, endpoint: &str, groups: &[GroupId]) -> Result<Vec<SnapshotTaken>, Error> {
         let group_ids = groups.iter().map(|group| group.number()).collect();
         let request = v1::SnapshotRequest { group_ids };
@@ -147,22 +149,23 @@ impl Admin {
         convert::snapshots(&self.client.unary_at(endpoint, ask).await?)
     }
 
-    /// The limits in force in a group.
+    /// Returns the limits in force in a group.
     pub async fn limits(&self, group: GroupId) -> Result<Vec<LimitInfo>, Error> {
         let request = v1::GetLimitsRequest { group_id: group.number(), all_groups: false };
         let ask = |channel| async move { service(channel).get_limits(request).await };
         Ok(convert::limits(self.client.unary(Repeat::Harmless, ask).await?.limits))
     }
 
-    /// The limits in force in all groups, and where these differ.
+    /// Returns the limits in force in all groups, and the values in each group where the groups differ.
     pub async fn all_limits(&self) -> Result<Vec<LimitInfo>, Error> {
         let request = v1::GetLimitsRequest { group_id: GroupId::MAP.number(), all_groups: true };
         let ask = |channel| async move { service(channel).get_limits(request).await };
         Ok(convert::limits(self.client.unary(Repeat::Harmless, ask).await?.limits))
     }
 
-    /// Changes limits by name, in the groups given or in all, and returns all limits as they are then. What is over a
-    /// new limit stays; nothing is added to it. An error says in which groups they have changed and in which not.
+    /// Changes limits by name, in the given groups or in all if `groups` is empty, and returns all limits after the
+    /// change. What already exceeds a new limit stays, but nothing is added. An error says in which groups the limits
+    /// have changed and in which not.
     pub async fn set_limits(
         &self,
         limits: &[(&str, u64)],
@@ -185,14 +188,15 @@ impl Admin {
         Ok(convert::limits(self.client.unary(Repeat::Harmless, ask).await?.limits))
     }
 
-    /// The deadlocks that the nodes have found since they started: the last `limit` of them, 0 for the server's choice.
+    /// Returns the deadlocks that the nodes have found since they started: the last `limit` of them; 0 leaves the
+    /// number to the server.
     pub async fn deadlocks(&self, limit: u32) -> Result<Deadlocks, Error> {
         let request = v1::DeadlocksRequest { limit, own_only: false };
         let ask = |channel| async move { service(channel).deadlocks(request).await };
         convert::deadlocks(self.client.unary(Repeat::Harmless, ask).await?)
     }
 
-    /// The settings of one node, and where each comes from.
+    /// Returns the settings of one node, and the origin of each.
     pub async fn config(&self, endpoint: &str) -> Result<Vec<Setting>, Error> {
         let ask = |channel| async move { service(channel).config(v1::ConfigRequest {}).await };
         Ok(convert::config(self.client.unary_at(endpoint, ask).await?))

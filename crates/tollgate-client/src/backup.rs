@@ -1,6 +1,7 @@
-//! A backup on its way: the bytes of a file, piece by piece.
+//! A backup in progress: the bytes of a file, piece by piece.
 //!
-//! Not here: what is in the file, and whether it is whole. Check it before you rely on it (`tollgate snapshot status`).
+//! Not here: the contents of the file, and whether it is complete. Check a backup before you rely on it (`tollgate
+//! snapshot status`).
 
 use crate::admin::{Admin, service};
 use crate::error::{Error, ErrorKind};
@@ -9,37 +10,38 @@ use std::time::Duration;
 use tollgate_proto::v1;
 use tonic::{Status, Streaming};
 
-/// How long a node may send nothing.
+/// Maximum time between two pieces.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A backup that a node is making.
+/// Backup that a node is making.
 #[derive(Debug)]
 pub struct Backup {
     stream: Streaming<v1::BackupResponse>,
 }
 
-/// The next bytes of it.
+/// Next piece of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupPiece {
-    /// The bytes that follow those before.
+    /// Bytes of the file that follow those of the previous pieces.
     pub bytes: Vec<u8>,
-    /// How many groups are in the backup.
+    /// Number of groups in the backup.
     pub groups: u32,
-    /// How many of them are complete with this piece.
+    /// Number of groups that are complete with this piece.
     pub groups_done: u32,
 }
 
 impl Admin {
-    /// Asks for a backup of all groups, each as a quorum confirms it to be. Read it on: a node gives up on whoever does
-    /// not.
+    /// Starts a backup of all groups, each in a state that a quorum confirms. Read all pieces without long pauses: a
+    /// node gives up on a client that does not read.
     pub async fn backup(&self) -> Result<Backup, Error> {
         let ask = |channel| async move { service(channel).backup(v1::BackupRequest {}).await };
         Ok(Backup { stream: self.client().unary(Repeat::Harmless, ask).await? })
     }
 }
 
-/// Why a backup ended before it was complete. Nothing was changed, so it may always be asked for again.
+/// Returns the error for a backup that ended before it was complete. Nothing was changed, so the backup may always be
+/// requested again.
 fn broke_off(status: &Status) -> Error {
     if tollgate_proto::error_of_status(status).is_some() {
         return Error::of_status(status);
@@ -49,7 +51,7 @@ fn broke_off(status: &Status) -> Error {
 }
 
 impl Backup {
-    /// The next piece; none at the end. After an error what came so far is no backup.
+    /// Returns the next piece; none at the end. After an error, the pieces so far are not a backup.
     pub async fn next(&mut self) -> Result<Option<BackupPiece>, Error> {
         let piece = match tokio::time::timeout(PATIENCE, self.stream.message()).await {
             Ok(Ok(piece)) => piece,

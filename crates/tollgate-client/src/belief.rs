@@ -1,33 +1,33 @@
-//! Until when a client believes in its lease (P7).
+//! A client's belief in its lease (P7).
 //!
-//! Invariant: never past (the clock when the last acknowledged keepalive or grant was sent) + (TTL - 1 ms) x
-//! (1 - 2 rho), on a clock that counts suspend; and once it has ended it never begins again. The millisecond is the
-//! grain of the cluster's time. Not here: who sends keepalives (`session`), and what is lost with the lease (`grant`).
+//! Invariant: the belief ends no later than (the client's clock when the last acknowledged keepalive or grant was sent)
+//! + (TTL - 1 ms) x (1 - 2 rho), on a clock that counts suspend; and once it has ended it never begins again. The
+//! millisecond is the grain of the cluster's time. Not here: sending keepalives (`session`), and what is lost with the
+//! lease (`grant`).
 
 use std::time::Duration;
 
-/// How far the rates of two clocks may be apart, in parts per million: rho of P7.
+/// Maximum difference between the rates of two clocks, in parts per million: rho of P7.
 const RHO_PPM: u64 = 10_000;
 
 /// The cluster counts whole milliseconds, so a deadline may come up to this much early.
 const GRAIN: Duration = Duration::from_millis(1);
 
-/// What a client believes of its lease, in readings of its [`crate::Clock`].
+/// Belief in a lease, in readings of the client's [`crate::Clock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Belief {
     until: Duration,
 }
 
 impl Belief {
-    /// A lease was granted, by a request sent at `sent`.
+    /// Creates the belief in a lease that was granted by a request sent at `sent`.
     pub(crate) fn new(sent: Duration, ttl: Duration) -> Belief {
         Belief { until: sent + span(ttl) }
     }
 
-    /// A keepalive that was sent at `sent` was acknowledged at `now`. Whether that moved the end.
+    /// Records that a keepalive sent at `sent` was acknowledged at `now`. Returns true if the end of the belief moved.
     ///
-    /// An answer that comes when the belief is over moves nothing: the lease may have ended and begun to belong to
-    /// nobody in between.
+    /// An answer that comes after the end of the belief moves nothing: the lease may have ended in between.
     pub(crate) fn acknowledged(&mut self, sent: Duration, ttl: Duration, now: Duration) -> bool {
         let until = sent + span(ttl);
         if !self.holds(now) || until <= self.until {
@@ -37,18 +37,18 @@ impl Belief {
         true
     }
 
-    /// Whether it holds at `now`.
+    /// True if the belief holds at `now`.
     pub(crate) fn holds(self, now: Duration) -> bool {
         now < self.until
     }
 
-    /// When it ends, unless something is acknowledged before.
+    /// Returns the end of the belief, unless another keepalive is acknowledged before.
     pub(crate) fn until(self) -> Duration {
         self.until
     }
 }
 
-/// For how long a lease of `ttl` is believed in: (TTL - 1 ms) x (1 - 2 rho), rounded down.
+/// Returns the time for which a lease of `ttl` is believed in: (TTL - 1 ms) x (1 - 2 rho), rounded down.
 pub(crate) fn span(ttl: Duration) -> Duration {
     let nanos = ttl.saturating_sub(GRAIN).as_nanos() * u128::from(1_000_000 - 2 * RHO_PPM) / 1_000_000;
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

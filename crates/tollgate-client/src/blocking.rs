@@ -1,7 +1,7 @@
 //! The client for programs that use threads and no async runtime.
 //!
-//! The same sessions, locks and guards; every call waits where it stands. A thread of the client's own keeps leases
-//! alive and notices losses, so a program that computes for an hour keeps its locks.
+//! It has the same sessions, locks and guards; every call blocks the calling thread until it is done. A thread of the
+//! client's own keeps leases alive and notices losses, so a program that computes for an hour keeps its locks.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,11 +17,12 @@
 //! # }
 //! ```
 //!
-//! Everything here may be shared between threads. Nothing here may be called from async code, which would come to a
-//! standstill: it panics there. What has no method here is had by [`Client::wait`] on the async client.
+//! Everything here may be shared between threads. Nothing here may be called from async code, where blocking would
+//! stall the runtime: it panics there. To use a feature of the async client that has no method here, pass its future to
+//! [`Client::wait`].
 //!
-//! When the last of a client's handles is dropped, that waits a moment until locks and leases that were dropped before
-//! are given back. Not here: what calls do (the async client does all of it).
+//! Dropping the last handle of a client waits up to 2 s until locks and leases that were dropped before have been
+//! released. Not here: the work of the calls (the async client does all of it).
 
 mod acquire;
 mod engine;
@@ -45,10 +46,10 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use tollgate_types::{LeaseId, Token};
 
-/// A connection to a cluster. Cheap to clone; all clones share it.
+/// Connection to a cluster. Cheap to clone; all clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Client {
-    // Before the engine, which waits for what this leaves behind.
+    // Declared before the engine, so that it is dropped first: the engine waits for the releases that this starts.
     inner: crate::Client,
     engine: Arc<Engine>,
 }
@@ -63,19 +64,19 @@ impl Client {
         Client::connect_with(crate::Client::builder().endpoints(endpoints))
     }
 
-    /// Connects with settings of its own, made by [`crate::Client::builder`].
+    /// Connects with settings made by [`crate::Client::builder`].
     pub fn connect_with(builder: ClientBuilder) -> Result<Client, Error> {
         let engine = Engine::start()?;
         let inner = engine.wait(builder.connect())?;
         Ok(Client { inner, engine })
     }
 
-    /// The async client behind this one.
+    /// Returns the async client behind this one.
     pub fn inner(&self) -> &crate::Client {
         &self.inner
     }
 
-    /// Waits for anything that the async client can do.
+    /// Waits for a future, such as any call of the async client.
     ///
     /// ```no_run
     /// # fn example(client: tollgate_client::blocking::Client) -> Result<(), tollgate_client::Error> {
@@ -88,23 +89,23 @@ impl Client {
         self.engine.wait(future.into_future())
     }
 
-    /// A session, which keeps a lease alive.
+    /// Returns a builder for a session, which keeps a lease alive.
     pub fn session(&self) -> SessionBuilder {
         SessionBuilder::new(self.inner.session(), Arc::clone(&self.engine))
     }
 
-    /// One lock: see [`crate::Client::get_lock`].
+    /// Returns the state of one lock: see [`crate::Client::get_lock`].
     pub fn get_lock(&self, name: &str) -> Result<LockInfo, Error> {
         self.engine.wait(self.inner.get_lock(name))
     }
 
-    /// All locks whose name begins with `prefix`: see [`crate::Client::list_locks`].
+    /// Returns all locks whose name begins with `prefix`: see [`crate::Client::list_locks`].
     pub fn list_locks(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let list = self.inner.list_locks(prefix);
         self.engine.wait(list.all())
     }
 
-    /// Why a lock is busy: see [`crate::Client::explain`].
+    /// Explains why a lock is busy: see [`crate::Client::explain`].
     pub fn explain(&self, name: &str) -> Result<Explanation, Error> {
         self.engine.wait(self.inner.explain(name))
     }
@@ -119,7 +120,8 @@ impl Client {
         self.engine.wait(self.inner.unlock(name, lease, owner, token))
     }
 
-    /// Opens a watch, made by [`crate::Client::watch`] of [`Client::inner`]: an iterator that waits for each item.
+    /// Opens a watch that was made by [`crate::Client::watch`] of [`Client::inner`]. The watch is an iterator that
+    /// waits for each item.
     pub fn watch(&self, watch: WatchBuilder) -> Result<Watch, Error> {
         let opened = self.engine.wait(watch.open())?;
         Ok(Watch::new(opened, Arc::clone(&self.engine)))

@@ -1,9 +1,9 @@
-//! One operation from its caller to its final answer, through broken lines and changes of leaders.
+//! One operation from its caller to its final answer, across broken lines and changes of leaders.
 //!
-//! Invariant: what may be repeated without harm (it carries a seq, or a second time changes nothing) is repeated until
-//! it is answered for good or its time is up; what may not is given up once it may have happened. An error tells
-//! whether any attempt may have. Dropped, a call stops here; what it started goes on. Not here: what to do about that
-//! (`acquire`).
+//! Invariant: an operation that can be repeated without harm (it carries a seq, or a second execution changes nothing)
+//! is repeated until it has a final answer or its time is up; any other is given up once it may have happened. An error
+//! says whether any attempt may have happened. A call that is dropped stops; what it started goes on. Not here: undoing
+//! what a dropped call started (`acquire`).
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -15,36 +15,37 @@ use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::GroupId;
 
-/// An operation to be carried out.
+/// Operation to be carried out.
 pub(crate) struct Call<'a> {
-    /// Each attempt says in it which it is.
+    /// The operation; each attempt writes its number into it.
     pub(crate) op: &'a mut Op,
-    /// When its caller wants no answer any more; never if none.
+    /// Deadline of the caller; none waits for ever.
     pub(crate) until: Option<Instant>,
     pub(crate) urgency: Urgency,
-    /// Whose acknowledgements it carries along.
+    /// Seqs of the lease whose acknowledgements the call carries.
     pub(crate) seqs: Option<&'a Seqs>,
-    /// What the client's clock said just before, if it was asked: a little earlier than the first attempt is sent,
-    /// which is as good, unless there is no line to send it by.
+    /// Reading of the client's clock just before the call, if there is one. It is a little earlier than the sending of
+    /// the first attempt and can replace that time, unless there is no line yet to send it on.
     pub(crate) begun: Option<Duration>,
 }
 
-/// The final answer to an operation, never an error.
+/// Final answer to an operation, never an error.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) result: OpResult,
-    /// When the first attempt was sent that may have had an effect, by the client's clock.
+    /// Time when the first attempt that may have had an effect was sent, by the client's clock.
     pub(crate) first_sent: Duration,
-    /// When the attempt was sent that was answered.
+    /// Time when the answered attempt was sent, by the client's clock.
     pub(crate) last_sent: Duration,
 }
 
-/// Has a call carried out over the pilot's lines.
+/// Carries out a call over the pilot's lines.
 pub(crate) async fn call(pilot: &Pilot, clock: &dyn Clock, call: Call<'_>) -> Result<Answered, Error> {
     let until = call.until;
     let mut state =
         Calling { pilot, clock, call, attempt: 0, unsure: false, refused: None, first_sent: None };
-    // Made where it is awaited: kept in between, it would lie in the caller's future twice.
+    // The future is made where it is awaited: if it were kept in a variable, it would be stored in the caller's future
+    // twice.
     let Some(until) = until else { return state.run().await };
     match tokio::time::timeout_at(until, state.run()).await {
         Ok(answered) => answered,
@@ -52,26 +53,26 @@ pub(crate) async fn call(pilot: &Pilot, clock: &dyn Clock, call: Call<'_>) -> Re
     }
 }
 
-/// A call under way.
+/// Call in progress.
 struct Calling<'a> {
     pilot: &'a Pilot,
     clock: &'a dyn Clock,
     call: Call<'a>,
     attempt: u32,
-    /// Whether an attempt may have happened that was not answered.
+    /// True if an unanswered attempt may have happened.
     unsure: bool,
-    /// What the last attempt was told, while the next one is still to be made.
+    /// Error of the last attempt, while the next one is still to be made.
     refused: Option<v1::Error>,
     first_sent: Option<Duration>,
 }
 
-/// What an error means for the next attempt.
+/// Meaning of an error for the next attempt.
 enum Verdict {
-    /// It stands.
+    /// The error is the final answer.
     Final,
-    /// Nothing happened: ask again.
+    /// Nothing happened: repeat the operation.
     Again,
-    /// Something may have happened.
+    /// The operation may have happened.
     Unsure,
 }
 
@@ -84,7 +85,7 @@ impl Calling<'_> {
             let line = if let Some(line) = self.pilot.line_to_now(group) {
                 line
             } else {
-                // However long that takes, nothing is sent before.
+                // Nothing is sent before a line is found, however long that takes.
                 self.call.begun = None;
                 Box::pin(self.pilot.line_to(group)).await
             };
@@ -92,7 +93,7 @@ impl Calling<'_> {
             identify(self.call.op, self.attempt, acks.as_ref().map_or_else(Vec::new, Acks::ranges));
             let sent = self.call.begun.take().unwrap_or_else(|| self.clock.now());
             let first_sent = *self.first_sent.get_or_insert(sent);
-            // Should the caller give up now, it may have happened.
+            // If the caller gives up now, the operation may have happened.
             let unsure_before = std::mem::replace(&mut self.unsure, true);
             self.refused = None;
             let answer = line.ask(self.call.op, self.call.urgency).await;
@@ -120,7 +121,8 @@ impl Calling<'_> {
             }
             let told_now = self.attempt == 1 && self.call.seqs.is_some() && error.limit == WAITS;
             match verdict(self.call.op, &error) {
-                // It was not told of all that it may forget; now it is.
+                // The node did not know all acknowledgements that make room at this limit; the next attempt carries all
+                // of them.
                 Verdict::Final if told_now => self.unsure = unsure_before,
                 Verdict::Final => {
                     return Err(Error::from(error.clone()).unsure(unsure_before && knows_little(&error)));
@@ -139,14 +141,14 @@ impl Calling<'_> {
         }
     }
 
-    /// Attempts of which none had any effect don't count: nothing began with them.
+    /// Forgets the time of the first attempt if no attempt had any effect: nothing began with it.
     fn forget_if_nothing_happened(&mut self) {
         if !self.unsure {
             self.first_sent = None;
         }
     }
 
-    /// Goes where the error points.
+    /// Applies the hint in an error: another leader, or a search for one.
     fn follow(&self, error: &v1::Error) {
         match error.reason() {
             ErrorReason::NotLeader | ErrorReason::Indeterminate if !error.leader_address.is_empty() => {
@@ -180,7 +182,7 @@ fn broke() -> Error {
 fn verdict(op: &Op, error: &v1::Error) -> Verdict {
     use ErrorReason as R;
     match error.reason() {
-        // It was under way when the disks filled up.
+        // The operation was in progress when the disks filled up.
         R::DiskFull if error.may_have_happened => Verdict::Unsure,
         R::NotLeader
         | R::NoLeader
@@ -190,14 +192,14 @@ fn verdict(op: &Op, error: &v1::Error) -> Verdict {
         | R::NotHome
         | R::Overloaded
         | R::DiskFull => Verdict::Again,
-        // More requests of the lease are under way than their acknowledgements could keep up with.
+        // More requests of the lease are in progress than their acknowledgements could keep up with.
         R::LimitExceeded if error.limit == OPS_IN_FLIGHT && has_seq(op) => Verdict::Again,
         R::Indeterminate | R::TimedOut | R::Cancelled => Verdict::Unsure,
         _ => Verdict::Final,
     }
 }
 
-/// The limits that acknowledgements make room in.
+/// Limits at which acknowledgements make room.
 const OPS_IN_FLIGHT: &str = "ops_in_flight_per_lease_max";
 const WAITS: &str = "waits_per_lease_max";
 
@@ -205,18 +207,19 @@ fn wants_acks(error: &v1::Error) -> bool {
     error.limit == OPS_IN_FLIGHT || error.limit == WAITS
 }
 
-/// Whether an error says nothing of attempts before the one that it answers.
+/// True if an error says nothing about attempts before the one that it answers.
 fn knows_little(error: &v1::Error) -> bool {
     matches!(error.reason(), ErrorReason::NoSuchGroup | ErrorReason::LeaseNotFound | ErrorReason::NotWaiting)
 }
 
-/// Whether a second attempt after an unknown outcome does no harm.
+/// True if a second attempt after an unknown outcome does no harm.
 fn may_repeat(op: &Op) -> bool {
     match op {
         Op::Unlock(_) | Op::Put(_) | Op::Delete(_) | Op::Txn(_) | Op::Resign(_) | Op::Proclaim(_) => {
             has_seq(op)
         }
-        // An empty client id is nobody's: the second attempt would find the first one's lease taken.
+        // A lease with an empty client id belongs to no client: the second attempt would find the first one's lease
+        // taken.
         Op::LeaseGrant(grant) => grant.id != 0 && !grant.client_id.is_empty(),
         Op::CancelWait(cancel) => has_seq(op) || !cancel.release_if_granted,
         Op::ForceRelease(_) => false,
@@ -251,7 +254,7 @@ fn has_seq(op: &Op) -> bool {
     request.is_some()
 }
 
-/// Says which attempt it is, and which answers the client has.
+/// Writes the number of the attempt and the acknowledged answers into an operation.
 fn identify(op: &mut Op, attempt: u32, acked: Vec<v1::SeqRange>) {
     let request = match op {
         Op::Lock(it) | Op::TryLock(it) => &mut it.request,

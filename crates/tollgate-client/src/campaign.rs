@@ -1,4 +1,4 @@
-//! Elections: who leads is who holds the election's lock.
+//! Candidacy and leadership: the leader of an election is the holder of the election's lock.
 //!
 //! Not here: reading and following elections of others (`election`).
 
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{Mode, Name, Token};
 
-/// A candidacy: stand, or set more first.
+/// Candidacy in an election: set options, then call [`Campaign::stand`].
 ///
 /// ```no_run
 /// # async fn lead() {}
@@ -47,20 +47,20 @@ impl Campaign {
         Campaign { session, election, value: Vec::new(), wait: Wait::Forever }
     }
 
-    /// What the leader says of itself from the moment of its election, for example its address.
+    /// Sets the value that the leader publishes about itself from the moment of its election, for example its address.
     pub fn value(mut self, value: impl Into<Vec<u8>>) -> Campaign {
         self.value = value.into();
         self
     }
 
-    /// Waits in line at most so long; with zero, not at all. By default as long as the session lives.
+    /// Limits the time to wait in line. Zero means not to wait. The default is to wait as long as the session lives.
     pub fn wait(mut self, wait: Duration) -> Campaign {
         self.wait = if wait.is_zero() { Wait::No } else { Wait::For(wait) };
         self
     }
 
-    /// Stands for election, and waits until elected. Cancel-safe: dropped, it is no candidate any more, and does not
-    /// lead.
+    /// Becomes a candidate, and waits until elected. Cancel-safe: if it is dropped, the candidacy ends, and the
+    /// candidate does not lead.
     pub async fn stand(self) -> Result<Leadership, AcquireError> {
         let began = Instant::now();
         Name::new(&self.election).map_err(|invalid| Error::invalid("name", invalid))?;
@@ -105,49 +105,51 @@ impl Campaign {
     }
 }
 
-/// A won election, until it is resigned or lost. Dropped, it is resigned in the background.
+/// Won election, until resigned or lost. Dropping it resigns in the background.
 pub struct Leadership {
     grant: Hold,
 }
 
 impl Leadership {
-    /// The fencing token of the term of office: higher than that of every leader before. Checked against the clock at
-    /// every call.
+    /// Returns the fencing token of the term: higher than the token of every leader before. Checked against the clock
+    /// at every call.
     pub fn token(&self) -> Result<Token, Lost> {
         self.grant.state().map(|state| state.token)
     }
 
-    /// The election.
+    /// Returns the name of the election.
     pub fn election(&self) -> &str {
         &self.grant.names[0]
     }
 
-    /// The owner under which the lease leads.
+    /// Returns the owner under which the lease leads.
     pub fn owner(&self) -> &str {
         &self.grant.owner
     }
 
-    /// How long it waited to be elected.
+    /// Returns the time that the candidate waited to be elected.
     pub fn waited(&self) -> Duration {
         self.grant.waited
     }
 
-    /// How long it can be relied on if no more keepalives are answered; zero once it is lost.
+    /// Returns the time for which the leadership can be relied on if no more keepalives are answered; zero once it is
+    /// lost.
     pub fn remaining(&self) -> Duration {
         self.grant.remaining()
     }
 
-    /// Whether somebody else may lead by now; checked against the clock at every call.
+    /// True if another leader may have been elected by now; checked against the clock at every call.
     pub fn is_lost(&self) -> bool {
         self.grant.state().is_err()
     }
 
-    /// Completes when the leadership is lost, and says why.
+    /// Completes when the leadership is lost, and returns the reason.
     pub async fn lost(&self) -> Lost {
         self.grant.until_lost().await
     }
 
-    /// Runs a future as long as it leads: dropped when the leadership is lost, and not begun if it is lost already.
+    /// Runs a future while the leadership lasts. The future is dropped when the leadership is lost, and not started if
+    /// it is lost already.
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
         self.grant.state()?;
         tokio::select! {
@@ -157,8 +159,8 @@ impl Leadership {
         }
     }
 
-    /// Changes what the leader says of itself, once, however often the request has to be repeated; only as long as it
-    /// leads under its token.
+    /// Changes the value that the leader publishes. The change takes effect once, however often the request has to be
+    /// repeated, and only while the leader leads under its token.
     pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), Error> {
         let core = self.grant.core();
         let token = self.token().map_err(|lost| Error::from(crate::session::Failed::Lost(lost)))?;
@@ -178,7 +180,8 @@ impl Leadership {
         }
     }
 
-    /// Steps down, and waits until the cluster knows. Dropped before it has ended, it goes on in the background.
+    /// Steps down, and waits until the cluster has confirmed it. If this future is dropped before its end, it goes on
+    /// in the background.
     pub async fn resign(self) -> Result<(), Error> {
         self.grant.release().await.map(drop)
     }

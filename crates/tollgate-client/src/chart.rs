@@ -1,14 +1,14 @@
-//! Which group an operation is for, and who leads it: what a client knows of the cluster's groups.
+//! A client's view of the cluster's groups: the group of each operation, and the leader of each group.
 //!
-//! Nodes pass on what is not theirs, so a chart that is old or empty costs a detour and nothing else. Not here: how it
-//! is kept up to date (`pilot`).
+//! Nodes pass on operations of other groups, so an outdated or empty chart costs a detour and nothing else. Not here:
+//! keeping the chart up to date (`pilot`).
 
 use crate::endpoint::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_proto::v1::{self, operation::Op, txn_op};
 use tollgate_types::{GroupId, GroupMap, LeaseId, Slot};
 
-/// What is known of the groups.
+/// Known group map, and known leaders of the groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chart {
     map: GroupMap,
@@ -16,17 +16,17 @@ pub(crate) struct Chart {
 }
 
 impl Chart {
-    /// Before anything is known: as if one group had everything.
+    /// Returns a chart for a client that knows nothing: one group has all slots.
     pub(crate) fn blank() -> Chart {
         Chart { map: GroupMap::single(), leaders: BTreeMap::new() }
     }
 
-    /// Whether nothing is known.
+    /// True if nothing is known.
     pub(crate) fn is_blank(&self) -> bool {
         *self == Chart::blank()
     }
 
-    /// What a node says of the groups; none if that makes no map.
+    /// Reads a node's list of groups; none if the list is not a valid group map.
     pub(crate) fn read(groups: &v1::GroupsResponse) -> Option<Chart> {
         let mut ranges = Vec::new();
         let mut leaders = BTreeMap::new();
@@ -43,7 +43,7 @@ impl Chart {
         Some(Chart { map: GroupMap::new(groups.map_epoch, ranges).ok()?, leaders })
     }
 
-    /// Whether one group has everything.
+    /// True if one group has all slots.
     pub(crate) fn is_single(&self) -> bool {
         self.map.is_single()
     }
@@ -52,7 +52,7 @@ impl Chart {
         self.map.epoch()
     }
 
-    /// Whether there are groups that nobody leads, as far as is known.
+    /// True if a group's leader is not known.
     pub(crate) fn lacks_leaders(&self) -> bool {
         !self.is_blank() && self.map.groups().iter().any(|group| !self.leaders.contains_key(group))
     }
@@ -61,17 +61,17 @@ impl Chart {
         self.leaders.get(&group)
     }
 
-    /// Where the leaders of all groups are.
+    /// Returns the addresses of the leaders of all groups.
     pub(crate) fn leaders(&self) -> BTreeSet<Endpoint> {
         self.leaders.values().cloned().collect()
     }
 
-    /// Somebody said who leads a group.
+    /// Records the leader of a group.
     pub(crate) fn note_leader(&mut self, group: GroupId, leader: Endpoint) {
         self.leaders.insert(group, leader);
     }
 
-    /// The group of an operation. Of one on several groups, one of them.
+    /// Returns the group of an operation. For an operation on several groups, returns one of them.
     pub(crate) fn group_of(&self, op: &Op) -> GroupId {
         if self.is_single() {
             return GroupId::MAP;
@@ -79,13 +79,13 @@ impl Chart {
         slot_of(op).map_or(GroupId::MAP, |slot| self.map.group_of(slot))
     }
 
-    /// The group where a lease lives.
+    /// Returns the home group of a lease.
     pub(crate) fn home_of(&self, lease: LeaseId) -> GroupId {
         self.map.group_of(lease.slot())
     }
 }
 
-/// The slot of what an operation is about; none if it names nothing.
+/// Returns the slot of an operation's name, key or lease; none if the operation has none of these.
 fn slot_of(op: &Op) -> Option<Slot> {
     let of_name = |name: &str| (!name.is_empty()).then(|| Slot::of(name.as_bytes()));
     let of_names = |name: &str, names: &[String]| of_name(name).or_else(|| of_name(names.first()?));

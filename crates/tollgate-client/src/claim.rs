@@ -1,9 +1,9 @@
-//! A request that may wait in line: made, waited for, and taken back if nobody wants its answer any more.
+//! A request that may wait in line: sent, waited for, and cancelled if its caller gives up.
 //!
-//! Invariant: whatever moment its caller goes away at, the request leaves no lock and no waiter behind. The answer's
-//! taker disarms the claim; until then dropping it has a task cancel the request by its seq, until the cluster has done
-//! so or the lease is over. A cancel that overtakes its request forbids it. Not here: what is asked for (`acquire`,
-//! `campaign`, `guard`).
+//! Invariant: at whatever moment its caller goes away, the request leaves no lock and no waiter behind. The caller that
+//! takes the answer disarms the claim; until then, dropping the claim starts a task that cancels the request by its
+//! seq, until the cluster has done so or the lease is over. A cancel that overtakes its request makes that request
+//! fail. Not here: the content of requests (`acquire`, `campaign`, `guard`).
 
 use crate::acquire_error::AcquireError;
 use crate::call::Answered;
@@ -17,10 +17,11 @@ use tokio::time::Instant;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::Seq;
 
-/// How much longer than its wait a request is tried: time for the cluster's own answer that the wait is over.
+/// Time beyond its wait for which a request is tried, so that the cluster's own answer to the end of the wait can
+/// arrive.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long a request may wait in line.
+/// Maximum time that a request waits in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     No,
@@ -29,7 +30,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// For the wire: what is left of it, if it began then.
+    /// Returns the rest of the wait as a field for the wire, for a wait that began at `began`.
     pub(crate) fn timeout_ms(self, began: Instant) -> i64 {
         match self {
             Wait::No => 0,
@@ -39,23 +40,23 @@ impl Wait {
     }
 }
 
-/// What to do once a request was taken back, with the cluster's answer if there is one.
+/// Callback for the end of a cancelled request, with the cluster's answer if there is one.
 pub(crate) type Settled = Box<dyn FnOnce(Option<v1::CancelWaitResponse>) + Send>;
 
-/// A request that is taken back unless its answer is.
+/// Request that is cancelled when dropped, unless its answer was taken.
 pub(crate) struct Claim {
     core: Arc<Core>,
     seq: Seq,
-    /// The locks asked for, which say where the request went.
+    /// Locks that the request is for, which tell the group of the request.
     names: Arc<[String]>,
     armed: bool,
-    /// Whether a grant is given back. One who converts keeps what it had.
+    /// True if a cancel releases what was granted. False for a conversion, which keeps the old grant.
     gives_back: bool,
     settled: Option<Settled>,
 }
 
 impl Claim {
-    /// A new request of the session.
+    /// Creates a claim for a new request of the session.
     pub(crate) fn new(
         core: &Arc<Core>,
         names: Arc<[String]>,
@@ -70,7 +71,7 @@ impl Claim {
         self.seq
     }
 
-    /// Makes the request and waits for its answer. After an answer the claim must be [disarmed](Claim::disarm).
+    /// Sends the request and waits for its answer. After an answer the claim must be [disarmed](Claim::disarm).
     pub(crate) async fn ask(&mut self, op: &mut Op, wait: Wait, began: Instant) -> Result<Answered, Failed> {
         let until = match wait {
             Wait::No => Some(began + self.core.client.call_timeout()),
@@ -87,13 +88,13 @@ impl Claim {
         answered
     }
 
-    /// Nothing came of it, and nothing will.
+    /// Disarms the claim of a request that failed for certain: it has no effect, and never will.
     fn refused(&mut self) {
         self.armed = false;
         self.core.seqs.answered(self.seq);
     }
 
-    /// The answer is with somebody who deals with it.
+    /// Disarms the claim: the caller has taken the answer.
     pub(crate) fn disarm(mut self) {
         self.armed = false;
         self.settled = None;
@@ -125,7 +126,7 @@ impl Drop for Claim {
     }
 }
 
-/// Has the cluster cancel a request, however long that takes.
+/// Cancels a request at the cluster, however long that takes.
 async fn take_back(_returning: Returning, core: Arc<Core>, seq: Seq, mut op: Op, settled: Option<Settled>) {
     let _place = core.place().await;
     let answer = match core.give_back(&mut op).await {
@@ -142,7 +143,7 @@ async fn take_back(_returning: Returning, core: Arc<Core>, seq: Seq, mut op: Op,
     }
 }
 
-/// A place among the session's requests, unless the wait is over or the session lost before there is one.
+/// Returns a place among the session's requests in progress, unless the wait or the session ends before there is one.
 pub(crate) async fn place(core: &Core, wait: Wait, began: Instant) -> Result<SemaphorePermit<'_>, Failed> {
     let until = match wait {
         Wait::No => Some(began + core.client.call_timeout()),
@@ -172,13 +173,14 @@ pub(crate) async fn place(core: &Core, wait: Wait, began: Instant) -> Result<Sem
     }
 }
 
-/// What a wait that this side gave up comes to.
+/// Returns the error for a wait that failed on this side.
 pub(crate) fn given_up(failed: Failed, name: &str, wait: Wait) -> AcquireError {
     match (failed, wait) {
         (Failed::Error(error), Wait::For(_))
             if error.kind() == ErrorKind::TimedOut && error.wire().is_none() =>
         {
-            // The cluster's own answer would have come first, so this says nothing about the lock.
+            // The cluster's own answer to the end of the wait would have come first, so this says nothing about the
+            // lock.
             let says = format!("nothing was heard of the wait for {name} until it was over: {error}");
             AcquireError::Failed(Error::new(ErrorKind::TimedOut, says, false))
         }

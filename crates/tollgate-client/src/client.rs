@@ -1,4 +1,4 @@
-//! A client: its endpoints, its line to the cluster, and the way that every operation takes.
+//! The client: its endpoints, its lines to the cluster, and the path of every operation.
 
 mod builder;
 
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tollgate_proto::v1::{operation::Op, operation_result::Result as OpResult};
 use tonic::transport::Channel;
 
-/// A connection to a cluster. Cheap to clone; all clones share it.
+/// Connection to a cluster. Cheap to clone; all clones share the connection.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tollgate_client::Error> {
@@ -47,7 +47,7 @@ struct Inner {
 }
 
 impl Client {
-    /// Connects to a cluster by the addresses of some of its nodes; the others are learned from them.
+    /// Connects to a cluster by the addresses of some of its nodes; the other addresses are learned from these nodes.
     ///
     /// An address is `http://host:port` or `host:port`. The first node that answers is used, then the leader.
     pub async fn connect<I, S>(endpoints: I) -> Result<Client, Error>
@@ -58,39 +58,39 @@ impl Client {
         Client::builder().endpoints(endpoints).connect().await
     }
 
-    /// A client with settings of its own.
+    /// Returns a builder for a client with other settings than the defaults.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::new()
     }
 
-    /// A session: a lease of its own, kept alive as long as the session lives.
+    /// Returns a builder for a session: a lease of its own, kept alive as long as the session lives.
     pub fn session(&self) -> SessionBuilder {
         SessionBuilder::new(self.clone())
     }
 
-    /// The addresses of the nodes that are known, given ones first.
+    /// Returns the addresses of the known nodes, given ones first.
     pub fn endpoints(&self) -> Vec<String> {
         self.inner.pilot.endpoints().all().iter().map(ToString::to_string).collect()
     }
 
-    /// What the client calls itself in listings.
+    /// Returns the name of the client in listings.
     pub fn client_id(&self) -> &str {
         &self.inner.client_id
     }
 
-    /// Has an operation carried out within the time that calls get.
+    /// Carries out an operation, with the client's call timeout.
     pub(crate) async fn call(&self, mut op: Op) -> Result<OpResult, Error> {
         let until = Some(Instant::now() + self.inner.call_timeout);
         let call = Call { op: &mut op, until, urgency: Urgency::Ordinary, seqs: None, begun: None };
         Ok(self.carry_out(call).await?.result)
     }
 
-    /// Has a call carried out.
+    /// Carries out a call.
     pub(crate) async fn carry_out(&self, call: Call<'_>) -> Result<Answered, Error> {
         call::call(&self.inner.pilot, &*self.inner.clock, call).await
     }
 
-    /// A connection to the node that the session stream goes to, for calls that have no place on it.
+    /// Returns a connection to the node that the session stream goes to, for calls that can't be sent over that stream.
     pub(crate) async fn channel(&self) -> Result<Channel, Error> {
         match tokio::time::timeout(self.inner.call_timeout, self.inner.pilot.line()).await {
             Ok(line) => Ok(line.channel()),
@@ -106,7 +106,7 @@ impl Client {
         &self.inner.clock
     }
 
-    /// Where background work runs, also for what is dropped outside a runtime.
+    /// Returns the runtime for background work, also for values that are dropped outside a runtime.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.inner.runtime
     }

@@ -1,25 +1,25 @@
-//! Time as a client counts it: how long the machine has been up, sleep included.
+//! Time as a client counts it: time since the machine started, sleep included.
 //!
-//! A lease goes on running out while a laptop is closed, so the monotonic clock of most languages, which stands still
-//! then, is no good here. Programs use [`BootClock`]; tests bring a clock of their own.
+//! A lease continues to run out while a laptop is closed, so the monotonic clock of most languages, which stops during
+//! sleep, is not suitable. Programs use [`BootClock`]; tests provide a clock of their own.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Where a client takes its time from.
+/// Clock of a client.
 ///
-/// Implement it to test what your program does when a lease is lost; otherwise the default is right.
+/// Implement this trait to test how your program behaves when a lease is lost; otherwise use the default.
 pub trait Clock: Send + Sync + 'static {
-    /// The time since some fixed moment. Never goes back, and counts the time for which the machine sleeps.
+    /// Returns the time since some fixed moment. Never goes back, and counts the time for which the machine sleeps.
     fn now(&self) -> Duration;
 
     /// Completes once [`Clock::now`] is at or past `at`.
     fn sleep_until(&self, at: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// The time since the machine started, the time for which it slept included (`CLOCK_BOOTTIME`).
+/// Clock that counts the time since the machine started, including sleep (`CLOCK_BOOTTIME`).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BootClock;
 
@@ -36,14 +36,14 @@ impl Clock for BootClock {
                 if left.is_zero() {
                     return;
                 }
-                // A sleep of the runtime stands still while the machine does: in slices, it is late by one at most.
+                // A sleep of the runtime stops while the machine sleeps: with slices, it is late by one slice at most.
                 tokio::time::sleep(left.min(SLICE)).await;
             }
         })
     }
 }
 
-/// The longest single sleep.
+/// Longest single sleep.
 const SLICE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,336 +1,338 @@
-//! A cluster from an operator's side: nodes, groups, limits, settings.
+//! Information about a cluster for administrators: nodes, groups, limits, settings.
 
 use crate::error::Error;
 use crate::missing::Missing;
 use std::time::Duration;
 use tollgate_types::{ClusterId, GroupId, LeaseId, Lineage, Mode, NodeId, Revision, Token};
 
-/// How the node at one endpoint is doing, or why that could not be learned.
+/// Status of the node at one endpoint, or the error that kept it from being read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct EndpointStatus {
-    /// Where it was asked.
+    /// Address that was asked.
     pub endpoint: String,
-    /// What it said.
+    /// Answer of the node.
     pub status: Result<NodeStatus, Error>,
 }
 
-/// How a node is doing.
+/// Status of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStatus {
-    /// The cluster that it belongs to.
+    /// Id of the node's cluster.
     pub cluster: ClusterId,
-    /// The history of grants that the cluster goes on; none if the node knows of none.
+    /// Lineage, the history of grants that the cluster continues; none if the node does not know one.
     pub lineage: Option<Lineage>,
-    /// Its id.
+    /// Id of the node; none if a gateway answered.
     pub node: Option<NodeId>,
-    /// Its name in the settings.
+    /// Display name of the node, for example `node 2`.
     pub name: String,
-    /// Its label for a room, rack or region.
+    /// Label of the node's failure domain: a room, rack or region.
     pub zone: String,
-    /// The version of its binary.
+    /// Version of the node's binary.
     pub version: String,
-    /// How long it has been up.
+    /// Time since the node started.
     pub uptime: Duration,
-    /// What its data directory takes on disk.
+    /// Size of the node's data directory on disk.
     pub data_dir_bytes: u64,
-    /// Its replicas, by group.
+    /// Replicas on the node, by group.
     pub replicas: Vec<ReplicaStatus>,
-    /// What an operator should look at, in words; empty if all is well.
+    /// Warnings for operators, in words; empty if all is well.
     pub warnings: Vec<String>,
-    /// The clocks of other nodes against its own, of those that it has measured for long enough.
+    /// Clock rates of other nodes compared with this node's clock, for every node that was measured for long enough.
     pub clocks: Vec<ClockComparison>,
 }
 
-/// The clock of another node, compared with that of the node that was asked.
+/// Clock rate of another node compared with the node that answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockComparison {
-    /// The other node.
+    /// Id of the other node.
     pub node: NodeId,
-    /// By how many millionths its clock runs faster: 20000 is 2% fast, -20000 is 2% slow.
+    /// Rate difference in parts per million: 20000 means that the other node's clock runs 2% fast, -20000 that it runs
+    /// 2% slow.
     pub rate_difference_ppm: i64,
 }
 
-/// What a replica does in its group.
+/// Raft role of a replica in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
-    /// It leads.
+    /// The replica leads the group.
     Leader,
-    /// It follows a leader.
+    /// The replica follows a leader.
     Follower,
-    /// It asks for votes: nobody leads, as far as it knows.
+    /// The replica asks for votes: the group has no leader, as far as the replica knows.
     Candidate,
     /// Not known to this version of the client.
     Unknown,
 }
 
-/// What a member is to its group.
+/// Kind of a member in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemberKind {
-    /// It votes and keeps the locks.
+    /// Votes and keeps the locks.
     Voter,
-    /// It receives the log and does not vote.
+    /// Receives the log and does not vote.
     Learner,
-    /// It votes and keeps the log, but no locks.
+    /// Votes and keeps the log, but no locks.
     Witness,
     /// Not known to this version of the client.
     Unknown,
 }
 
-/// A node's replica of one group.
+/// State of a node's replica of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplicaStatus {
-    /// The group.
+    /// Id of the group.
     pub group: GroupId,
-    /// What it does.
+    /// Raft role of the replica.
     pub role: Role,
-    /// What it is to the group.
+    /// Kind of member that the node is in the group.
     pub kind: MemberKind,
-    /// Raft's term.
+    /// Raft term of the replica.
     pub raft_term: u64,
-    /// The node that leads, as far as it knows.
+    /// Leader of the group, as far as the replica knows.
     pub leader: Option<NodeId>,
-    /// The log index up to which it has applied.
+    /// Log index up to which the replica has applied entries.
     pub applied_index: u64,
-    /// The log index up to which it knows the log to be committed.
+    /// Log index up to which the replica knows entries to be committed.
     pub committed_index: u64,
-    /// Where its log begins.
+    /// First index of the replica's log.
     pub first_index: u64,
-    /// Where its log ends.
+    /// Last index of the replica's log.
     pub last_index: u64,
-    /// The log index of its newest snapshot; 0 if it has none.
+    /// Log index of the replica's newest snapshot; 0 if there is none.
     pub snapshot_index: u64,
-    /// Whether it leads and serves clients.
+    /// True if the replica leads the group and serves clients.
     pub serves: bool,
-    /// The revision of its state.
+    /// Revision of the replica's state.
     pub revision: Revision,
-    /// The oldest revision that watches can still ask for.
+    /// Oldest revision from which watches can still start.
     pub min_revision: Revision,
-    /// The apply version in force.
+    /// Apply version in force in the group.
     pub apply_version: u32,
-    /// How many locks it has.
+    /// Number of locks in the group.
     pub locks: u64,
-    /// How many holders and waiters there are together.
+    /// Number of claims in the group: holders and waiters together.
     pub claims: u64,
-    /// How many leases live.
+    /// Number of live leases in the group.
     pub leases: u64,
-    /// How many registers it has.
+    /// Number of registers in the group.
     pub registers: u64,
 }
 
-/// A node of the cluster.
+/// Node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// Its id.
+    /// Id of the node.
     pub node: NodeId,
-    /// Its name in the settings.
+    /// Display name of the node, for example `node 2`.
     pub name: String,
-    /// Its label for a room, rack or region.
+    /// Label of the node's failure domain: a room, rack or region.
     pub zone: String,
-    /// Where it serves clients.
+    /// Address at which the node serves clients.
     pub client_address: String,
-    /// Where it talks to other nodes.
+    /// Address at which the node talks to other nodes.
     pub peer_address: String,
-    /// What it is.
+    /// Kind of member that the node is.
     pub kind: MemberKind,
-    /// Whether the answering node is connected to it; true of itself.
+    /// True if the answering node is connected to this node; true for the answering node itself.
     pub connected: bool,
-    /// How many groups it leads, as far as the answering node knows.
+    /// Number of groups that the node leads, as far as the answering node knows.
     pub groups_led: u32,
-    /// The version of its binary; empty if not known.
+    /// Version of the node's binary; empty if not known.
     pub version: String,
-    /// Whether it votes: a witness or a full member may not do so yet.
+    /// True if the node votes. A witness or a full member may not vote yet.
     pub votes: bool,
 }
 
-/// A node to be added to a cluster. See [`crate::Admin::add_member`].
+/// Node to add to a cluster. See [`crate::Admin::add_member`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMember {
-    /// Its id, one that was never used; none takes the next.
+    /// Id of the new node, which must never have been used; none takes the next free id.
     pub node: Option<NodeId>,
-    /// Where other nodes will reach it, for example `10.0.0.4:7401`.
+    /// Address at which other nodes will reach the new node, for example `10.0.0.4:7401`.
     pub peer_address: String,
-    /// Where clients will reach it, for example `10.0.0.4:7400`.
+    /// Address at which clients will reach the new node, for example `10.0.0.4:7400`.
     pub client_address: String,
-    /// Its label for a room, rack or region; may be empty.
+    /// Label of the node's failure domain: a room, rack or region; may be empty.
     pub zone: String,
-    /// Whether it shall vote without keeping locks.
+    /// True if the node shall vote without keeping locks.
     pub witness: bool,
 }
 
-/// A node that was added.
+/// Node that was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AddedMember {
-    /// Its id.
+    /// Id of the new node.
     pub node: NodeId,
-    /// The cluster that it must be started with.
+    /// Id of the cluster, with which the new node must be started.
     pub cluster: ClusterId,
-    /// Likewise, its name.
+    /// Name of the cluster, with which the new node must be started.
     pub cluster_name: String,
 }
 
-/// How far a member has come, as the leader of a group knows it.
+/// Replication progress of a member, as the leader of a group knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemberProgress {
-    /// The member.
+    /// Id of the member.
     pub node: NodeId,
-    /// It has the leader's log up to here.
+    /// Log index up to which the member has the leader's log.
     pub match_index: u64,
-    /// How many entries of the leader's log it lacks.
+    /// Number of entries of the leader's log that the member lacks.
     pub behind: u64,
-    /// Whether it has spoken lately, as one that has the group's log.
+    /// True if the member, with the group's log on its disk, was heard from in this group lately and is still
+    /// connected.
     pub active: bool,
-    /// Whether it lacks so little that it can get a vote.
+    /// True if the member is active and lacks few enough entries to be given a vote.
     pub caught_up: bool,
-    /// Whether it has been heard from lately at all: a new member has nothing of the group until its first snapshot is
-    /// complete.
+    /// True if the node was heard from lately at all. A new member has nothing of the group, and so is not active,
+    /// until its first snapshot is complete.
     pub connected: bool,
-    /// How much it has of a snapshot that is on its way to it...
+    /// Bytes received so far of a snapshot that is being sent to the member.
     pub snapshot_received_bytes: u64,
-    /// ...which has so many bytes; 0 if none is on its way.
+    /// Total size in bytes of the snapshot that is being sent to the member; 0 if none is being sent.
     pub snapshot_bytes: u64,
 }
 
-/// The groups of a cluster.
+/// Groups of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Groups {
-    /// The version of the group map: rises whenever a slot moves.
+    /// Version of the group map: rises whenever a slot moves.
     pub map_epoch: u64,
-    /// The groups, by id.
+    /// Groups, by id.
     pub groups: Vec<Group>,
 }
 
-/// A Raft group and what it serves.
+/// Raft group and the slots that it serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Group {
-    /// Its id.
+    /// Id of the group.
     pub id: GroupId,
-    /// The slots that it serves: first and last of each range.
+    /// Slots that the group serves: first and last of each range.
     pub slots: Vec<(u32, u32)>,
-    /// The node that leads it, as far as the answering node knows.
+    /// Leader of the group, as far as the answering node knows.
     pub leader: Option<NodeId>,
-    /// Where that node serves clients; empty if not known.
+    /// Address at which the leader serves clients; empty if not known.
     pub leader_address: String,
-    /// The nodes that vote in it.
+    /// Nodes that vote in the group.
     pub voters: Vec<NodeId>,
-    /// The nodes that receive its log and don't vote.
+    /// Nodes that receive the group's log and don't vote.
     pub learners: Vec<NodeId>,
-    /// The nodes among them that keep no locks.
+    /// Members that keep no locks.
     pub witnesses: Vec<NodeId>,
-    /// How far the other members are; empty unless the node that answered leads the group.
+    /// Replication progress of the other members; empty unless the answering node leads the group.
     pub progress: Vec<MemberProgress>,
 }
 
-/// A snapshot that was taken.
+/// Snapshot that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SnapshotTaken {
-    /// The group.
+    /// Id of the group.
     pub group: GroupId,
-    /// The log index up to which it has everything.
+    /// Log index up to which the snapshot contains everything.
     pub index: u64,
-    /// A revision that its state has at least.
+    /// Lower bound for the revision of the state in the snapshot.
     pub revision: Revision,
 }
 
-/// A limit: how much of something there may be.
+/// Limit: a bound that the cluster enforces, with its value and range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitInfo {
-    /// Its name, for example `waiters_per_lock_max`.
+    /// Name of the limit, for example `waiters_per_lock_max`.
     pub name: String,
-    /// Its value.
+    /// Value of the limit.
     pub value: u64,
-    /// The least it can be set to.
+    /// Smallest value that the limit can be set to.
     pub min: u64,
-    /// The greatest it can be set to.
+    /// Greatest value that the limit can be set to.
     pub max: u64,
-    /// What a new group starts with.
+    /// Value in a new group.
     pub default: u64,
-    /// The value in each group, if the groups that were asked about differ.
+    /// Value in each group, if the requested groups differ; otherwise empty.
     pub by_group: Vec<(GroupId, u64)>,
 }
 
-/// Deadlocks that were found since the nodes started; each keeps the last of those that it found.
+/// Deadlocks that were found since the nodes started. Each node keeps the most recent ones that it found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deadlocks {
-    /// Newest first.
+    /// Deadlocks, newest first.
     pub deadlocks: Vec<DeadlockFound>,
-    /// How many were found in all.
+    /// Total number of deadlocks found.
     pub found: u64,
-    /// Nodes that could not be asked, and may have found some as well.
+    /// Nodes that could not be asked, and may have found deadlocks as well.
     pub missing: Vec<Missing>,
 }
 
-/// A deadlock that was found, and broken by refusing one of the requests.
+/// Deadlock that was found, and broken by refusing one of the requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadlockFound {
-    /// Who waited for whom. The waiter of the first step was refused.
+    /// Cycle of waits. The waiter of the first step was refused.
     pub cycle: Vec<DeadlockStep>,
-    /// How long ago.
+    /// Time since the deadlock was found.
     pub ago: Duration,
-    /// The group that found it.
+    /// Id of the group that found the deadlock.
     pub group: GroupId,
 }
 
-/// One step of a circle of waits: a waiter, and who is in its way. The blocker is the waiter of the next step.
+/// One step of a cycle of waits: a waiter, and the claim that blocks it. The blocker is the waiter of the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadlockStep {
-    /// The waiter's lease.
+    /// Lease of the waiter.
     pub lease: LeaseId,
-    /// The waiter's owner.
+    /// Owner of the waiter.
     pub owner: String,
-    /// The lock that it waits for.
+    /// Name of the lock that the waiter waits for.
     pub name: String,
-    /// The mode that it wants.
+    /// Mode that the waiter wants.
     pub mode: Mode,
-    /// The lease of who is in the way.
+    /// Lease of the blocker.
     pub blocker_lease: LeaseId,
-    /// The owner of who is in the way.
+    /// Owner of the blocker.
     pub blocker_owner: String,
-    /// The token with which the blocker holds the lock; none if it waits ahead in the queue.
+    /// Fencing token with which the blocker holds the lock; none if the blocker waits ahead in the queue.
     pub blocker_token: Option<Token>,
 }
 
-/// Where a setting comes from. A later one wins.
+/// Origin of a setting. A later origin in this list overrides an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SettingOrigin {
-    /// Nobody set it.
+    /// Default value: the setting was not configured.
     Default,
-    /// The settings file.
+    /// Configuration file.
     File,
-    /// An environment variable.
+    /// Environment variable.
     Environment,
-    /// The command line.
+    /// Command line flag.
     Flag,
     /// Not known to this version of the client.
     Unknown,
 }
 
-/// A setting that is in force.
+/// Setting in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Setting {
-    /// Its name, with dots between sections.
+    /// Name of the setting, with dots between sections.
     pub key: String,
-    /// Its value, as one would write it; none if it is withheld.
+    /// Value of the setting, as it would be written in the configuration; none if it is withheld because it is secret.
     pub value: Option<String>,
-    /// Where it comes from.
+    /// Origin of the value.
     pub origin: SettingOrigin,
-    /// The file, variable or flag; empty for a default.
+    /// File, variable or flag that set the value; empty for a default.
     pub source: String,
 }

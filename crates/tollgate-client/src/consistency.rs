@@ -1,13 +1,14 @@
-//! How fresh a read must be.
+//! Consistency of reads.
 
-/// How fresh the answer to a read must be.
+/// Consistency that a read requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Consistency {
-    /// Sees every change that was acknowledged before the read began. The default, and the only one to decide on.
+    /// Sees every change that was acknowledged before the read began. The default, and the only one to base decisions
+    /// on.
     #[default]
     Linearizable,
-    /// What the node that believes itself the leader has: it may have been replaced a moment ago.
+    /// Reads the state of the node that believes itself the leader, which may have been replaced a moment ago.
     Leader,
-    /// What the node that happens to be asked has, however old. Works without a quorum; good for dashboards.
+    /// Reads the state of whichever node is asked, however old. Works without a quorum; good for dashboards.
     Stale,
 }

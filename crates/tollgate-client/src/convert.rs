@@ -1,7 +1,7 @@
-//! From the wire to this crate's own types: the only place where both are named.
+//! Conversions from the wire to this crate's own types: the only place where both are named.
 //!
-//! A server is trusted no more than a client is: what it says is read with the same care, and what no server of ours
-//! would say becomes an error that says so.
+//! Invariant: a server is trusted no more than a client is. Its answers are read with the same care, and an answer that
+//! no Tollgate server would give becomes an error that says so.
 
 mod claim;
 mod cluster;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use tollgate_proto::{convert, v1};
 use tollgate_types::{GroupId, LeaseId, Lineage, Mode, NodeId, Revision, Token};
 
-/// The wire's word for how fresh a read must be.
+/// Returns the consistency as the wire has it.
 pub(crate) fn consistency(consistency: Consistency) -> i32 {
     match consistency {
         Consistency::Linearizable => v1::Consistency::Linearizable,
@@ -36,37 +36,38 @@ pub(crate) fn consistency(consistency: Consistency) -> i32 {
     .into()
 }
 
-/// Milliseconds for the wire. What is longer than it can say is as good as for ever.
+/// Returns milliseconds for the wire. A duration too long for the wire becomes the maximum, which is as good as for
+/// ever.
 pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Milliseconds for the wire, rounded up: a wait that is not nothing does not become nothing.
+/// Returns milliseconds for the wire, rounded up, so that a short wait does not become zero.
 pub(crate) fn millis_at_least(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// A cursor to go on with, if there is one.
+/// Returns the cursor to continue from, if there is one.
 pub(crate) fn cursor(cursor: String) -> Option<String> {
     (!cursor.is_empty()).then_some(cursor)
 }
 
-/// Metadata as it was given: a server tells what is no text apart from what of it is text.
+/// Returns metadata as it was given: the exact bytes if the server sent them, otherwise the text.
 pub(crate) fn metadata(text: &str, bytes: Vec<u8>) -> Vec<u8> {
     if bytes.is_empty() { text.as_bytes().to_vec() } else { bytes }
 }
 
-/// The lineage in an answer's header, if it has one.
+/// Returns the lineage in an answer's header, if it has one.
 pub(crate) fn lineage(header: Option<&v1::Header>) -> Option<Lineage> {
     header.and_then(|header| Lineage::new(header.lineage))
 }
 
-/// The revision that a header tells.
+/// Returns the revision in a header.
 pub(crate) fn header_revision(header: Option<&v1::Header>) -> Result<Revision, Error> {
     revision(header.map_or(0, |header| header.revision))
 }
 
-/// Who could not be asked. One that this client does not know of is left out.
+/// Returns the groups and nodes that could not be asked. Kinds that this client does not know are left out.
 pub(crate) fn missing(wire: &[v1::Missing]) -> Vec<Missing> {
     let missing = wire.iter().filter_map(|missing| {
         let who = match missing.who? {
@@ -110,12 +111,12 @@ fn node(number: u64) -> Option<NodeId> {
     NodeId::new(number)
 }
 
-/// What the wire says in milliseconds; nothing is below zero.
+/// Reads a duration in milliseconds; negative values become zero.
 pub(crate) fn duration(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
-/// The same, where a negative number stands for "not known" or "never".
+/// Reads a duration in milliseconds; a negative value means "not known" or "never".
 fn duration_or_none(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }

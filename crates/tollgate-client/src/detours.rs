@@ -1,7 +1,7 @@
-//! Keepalives past a line that is silent: each over a short call to some other node.
+//! Keepalives that bypass a silent line: each is a short call to some other node.
 //!
-//! Not over a session stream: a node ends leases that shall end with their client's connection when the stream that
-//! kept them alive there closes, and a detour is no connection to stay.
+//! Not sent over a session stream, because a node ends leases with `revoke_on_disconnect` when the stream closes that
+//! kept them alive there, and a detour's connection is not meant to stay.
 
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorKind};
@@ -14,10 +14,10 @@ use tollgate_proto::v1::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use tollgate_types::LeaseId;
 use tonic::transport::Channel;
 
-/// How long a connection may take.
+/// Maximum time to open a connection.
 const DIAL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Connections to other nodes, kept for the next time.
+/// Connections to other nodes, kept for the next detour.
 #[derive(Debug, Default)]
 pub(crate) struct Detours {
     channels: Mutex<BTreeMap<Endpoint, Channel>>,

@@ -1,4 +1,4 @@
-//! Elections from outside: who leads, and every change of that. Not here: standing for one (`campaign`).
+//! Elections from outside: reading the leader, and following every change. Not here: candidacy (`campaign`).
 
 use crate::client::Client;
 use crate::consistency::Consistency;
@@ -18,10 +18,10 @@ use tollgate_proto::v1::election_service_client::ElectionServiceClient;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{Revision, Token};
 
-/// Leaders that wait for a reader.
+/// Maximum number of leaders that are buffered for a reader.
 const LEADERS_MAX: usize = 16;
 
-/// An election, seen from outside.
+/// Election, seen from outside.
 #[derive(Debug, Clone)]
 pub struct Election {
     client: Client,
@@ -29,7 +29,7 @@ pub struct Election {
 }
 
 impl Client {
-    /// An election, by the name of its lock.
+    /// Returns the election with this name, which is the name of its lock.
     ///
     /// ```no_run
     /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
@@ -51,12 +51,12 @@ impl Client {
 }
 
 impl Election {
-    /// Who leads now; none if nobody does.
+    /// Returns the present leader; none if the election has none.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         self.leader_with(Consistency::Linearizable).await
     }
 
-    /// Who leads, read as fresh as asked for.
+    /// Returns the present leader, read with the given consistency.
     pub async fn leader_with(&self, consistency: Consistency) -> Result<Option<Leader>, Error> {
         Ok(self.read(consistency).await?.1)
     }
@@ -71,10 +71,11 @@ impl Election {
         Ok((at, response.leader.map(convert::leader).transpose()?))
     }
 
-    /// Who leads now, and then every change; none while nobody leads.
+    /// Streams the present leader, and then every change; `None` while the election has no leader.
     ///
-    /// It goes on by itself when its connection breaks. Leaders that were over before it could be told may be left out;
-    /// the present one never is. It ends after an error, which is one that trying again does not help.
+    /// The stream continues by itself when its connection breaks. Past leaders may be left out if they were over before
+    /// they could be reported; the present leader never is. The stream ends after an error, which is one that retrying
+    /// does not cure.
     pub fn observe(&self) -> Observe {
         let (told, leaders) = mpsc::channel(LEADERS_MAX);
         let observer = Observer { election: self.clone(), told, last: None };
@@ -82,7 +83,7 @@ impl Election {
     }
 }
 
-/// Who leads, as it changes.
+/// Stream of the leaders of an election.
 #[derive(Debug)]
 pub struct Observe {
     leaders: mpsc::Receiver<Result<Option<Leader>, Error>>,
@@ -103,15 +104,15 @@ impl Drop for Observe {
     }
 }
 
-/// The task behind an [`Observe`].
+/// Task behind an [`Observe`].
 struct Observer {
     election: Election,
     told: mpsc::Sender<Result<Option<Leader>, Error>>,
-    /// What was told last, and the revision from which on it is known to hold.
+    /// Last reported leader, and the last revision at which it is known to lead.
     last: Option<(Revision, Option<(Token, Revision)>)>,
 }
 
-/// Nobody listens any more, or nothing more can be told.
+/// Marker for the end of an observation: the reader is gone, or an error was reported.
 struct Over;
 
 impl Observer {
@@ -126,7 +127,7 @@ impl Observer {
         }
     }
 
-    /// Until the stream breaks; true if anything was heard on it.
+    /// Follows the election until the stream breaks. Returns true if anything was received.
     async fn follow(&mut self) -> Result<bool, Over> {
         let client = self.election.client.clone();
         let line = client.pilot().line().await;
@@ -137,17 +138,17 @@ impl Observer {
             Ok(changes) => changes.into_inner(),
             Err(status) => return self.failed(trouble(&status)).await,
         };
-        // What changed while nobody listened, the end of a leader included, which a new stream does not tell.
+        // Covers changes from before the stream, including the end of a leader, which a new stream does not report.
         match self.election.read(Consistency::Linearizable).await {
             Ok((at, leader)) => self.tell(at, leader).await?,
             Err(error) => return self.failed(Trouble::of(error)).await,
         }
-        // A node that can't follow the election ends each stream at once: then the pause before the next one grows.
+        // A node that can't follow the election ends each stream at once: then the pause before the next stream grows.
         let mut heard = false;
         loop {
             let change = tokio::select! {
                 change = changes.next() => change,
-                // The client has left the node for another: it may be cut off from the cluster.
+                // The client has left the node for another, because the node may be cut off from the cluster.
                 () = client.pilot().replaced(&line) => return Ok(true),
             };
             heard |= matches!(change, Some(Ok(_)));
@@ -169,7 +170,7 @@ impl Observer {
         }
     }
 
-    /// Tells it unless it is old or has been told.
+    /// Reports a leader unless it is outdated or was reported before.
     async fn tell(&mut self, at: Revision, leader: Option<Leader>) -> Result<(), Over> {
         let now = leader.as_ref().map(|leader| (leader.token, leader.value_revision));
         if let Some((known, last)) = &mut self.last {
@@ -185,12 +186,12 @@ impl Observer {
         self.told.send(Ok(leader)).await.map_err(|_| Over)
     }
 
-    /// Trouble that passes is not told.
+    /// Reports a lasting error and ends; returns false for trouble that passes, which is not reported.
     async fn failed(&mut self, trouble: Trouble) -> Result<bool, Over> {
         match trouble {
             Trouble::Passing => Ok(false),
             Trouble::Lasting(error) => {
-                // Its reader may be gone.
+                // The reader may be gone.
                 let _ = self.told.send(Err(error)).await;
                 Err(Over)
             }

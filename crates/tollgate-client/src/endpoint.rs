@@ -1,4 +1,4 @@
-//! Where a node serves clients: an address as people write it, and connections to it.
+//! Endpoint of a node: the address for clients as people write it, and connections to it.
 
 use crate::error::{Error, ErrorKind};
 use std::fmt;
@@ -7,24 +7,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint as Transport};
 
-/// How often a connection is asked whether it still lives, and how long it may take to say so. A node that stands still
-/// keeps its connections open, so only silence tells.
+/// Interval of pings on a connection, and maximum time for the answer. A node that hangs keeps its connections open, so
+/// only silence shows that it hangs.
 const PING_EVERY: Duration = Duration::from_millis(500);
 const PING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a look at what else listens on a port may take.
+/// Maximum time to find out what else listens on a port.
 const LOOK_PATIENCE: Duration = Duration::from_millis(300);
 
-/// Bytes that may be under way on one stream and on one connection.
+/// Flow control windows: bytes in flight on one stream and on one connection.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// The address of a node, as a URI.
+/// Address of a node, as a URI.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Endpoint(String);
 
 impl Endpoint {
-    /// An address as people write it: `http://host:port`, or `host:port`.
+    /// Parses an address as people write it: `http://host:port`, or `host:port`.
     pub(crate) fn parse(text: &str) -> Result<Endpoint, Error> {
         let text = text.trim().trim_end_matches('/');
         let uri = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -42,7 +42,7 @@ impl Endpoint {
         Ok(Endpoint(uri))
     }
 
-    /// Connects.
+    /// Opens a connection within `patience`.
     pub(crate) async fn dial(&self, patience: Duration) -> Result<Channel, Error> {
         let failed = |says: String| Error::new(ErrorKind::Unreachable, says, false);
         let transport = Transport::from_shared(self.0.clone()).map_err(|error| failed(error.to_string()))?;
@@ -63,8 +63,9 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// What answers here instead of a client port, if that can be told: a port that speaks HTTP/1 is the one for
-    /// browsers and monitoring, and one that hangs up without a word likely that of the other nodes.
+    /// Returns an error that says what answers here instead of a client port, if that can be found out: a port that
+    /// speaks HTTP/1 is the port for browsers and monitoring, and a port that closes the connection silently is likely
+    /// the port for other nodes.
     pub(crate) async fn what_else_it_is(&self) -> Option<Error> {
         let authority = self.0.strip_prefix("http://").unwrap_or(&self.0);
         let asked = async {
@@ -101,7 +102,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// The innermost of an error's causes: the outer ones say "transport error".
+/// Returns the innermost cause of an error: the outer ones say "transport error".
 pub(crate) fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

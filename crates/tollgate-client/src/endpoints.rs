@@ -1,17 +1,17 @@
-//! All nodes that a client knows of: those that it was given, and those that they told it of.
+//! All nodes that a client knows: configured ones, and ones learned from the cluster.
 //!
-//! Invariant: what was given is never forgotten; what was learned is replaced by what is learned later. Not here: which
-//! of them is used (`pilot`).
+//! Invariant: a configured node is never forgotten; a learned node is replaced by what is learned later. Not here: the
+//! choice of the node to use (`pilot`).
 
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorKind};
 use crate::random;
 use std::sync::{Mutex, MutexGuard};
 
-/// Nodes that are remembered.
+/// Maximum number of known nodes.
 const ENDPOINTS_MAX: usize = 64;
 
-/// The nodes that a client knows of.
+/// Known nodes of the cluster.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     known: Mutex<Vec<Known>>,
@@ -21,12 +21,12 @@ pub(crate) struct Endpoints {
 struct Known {
     endpoint: Endpoint,
     given: bool,
-    /// What went wrong there at last.
+    /// Error of the last attempt to reach the node; none if it succeeded.
     trouble: Option<String>,
 }
 
 impl Endpoints {
-    /// Those that people gave: at least one.
+    /// Creates the list from the configured nodes: at least one.
     pub(crate) fn new(given: Vec<Endpoint>) -> Result<Endpoints, Error> {
         let mut known: Vec<Known> = Vec::new();
         for endpoint in given {
@@ -44,7 +44,7 @@ impl Endpoints {
         self.known.lock().expect("nobody panics with it")
     }
 
-    /// A node told where its cluster's nodes serve clients.
+    /// Records the addresses of the cluster's nodes, as reported by a node.
     pub(crate) fn learn(&self, members: &[Endpoint]) {
         let mut known = self.lock();
         known.retain(|known| known.given || members.contains(&known.endpoint));
@@ -55,14 +55,14 @@ impl Endpoints {
         }
     }
 
-    /// What became of an attempt to reach a node.
+    /// Records the outcome of an attempt to reach a node.
     pub(crate) fn note(&self, endpoint: &Endpoint, trouble: Option<String>) {
         if let Some(known) = self.lock().iter_mut().find(|known| known.endpoint == *endpoint) {
             known.trouble = trouble;
         }
     }
 
-    /// All of them in the order in which to try: first those without trouble, in no other order.
+    /// Returns all nodes in the order in which to try them: those without trouble first, otherwise at random.
     pub(crate) fn to_try(&self) -> Vec<Endpoint> {
         let known = self.lock();
         let mut order: Vec<(bool, u64, Endpoint)> = known
@@ -73,12 +73,12 @@ impl Endpoints {
         order.into_iter().map(|(_, _, endpoint)| endpoint).collect()
     }
 
-    /// In the order in which they became known.
+    /// Returns all nodes in the order in which they became known.
     pub(crate) fn all(&self) -> Vec<Endpoint> {
         self.lock().iter().map(|known| known.endpoint.clone()).collect()
     }
 
-    /// What there is to say when none can be reached.
+    /// Returns the error for a cluster of which no node can be reached.
     pub(crate) fn unreachable(&self, may_have_happened: bool) -> Error {
         let told: Vec<String> = self
             .lock()

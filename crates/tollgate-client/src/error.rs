@@ -1,38 +1,38 @@
-//! Why an operation failed, and whether it may have happened all the same.
+//! Errors of operations, and whether a failed operation may have happened all the same.
 //!
-//! One type for everything that can go wrong between a client and its cluster. Invariant: an error that says it has not
-//! happened is right for ever; one that can't know says so. Not here: locks that are busy (`acquire_error`) or lost
-//! (`lost`).
+//! One type for everything that can go wrong between a client and its cluster. Invariant: an error that says that the
+//! operation has not happened is right for ever; an error that can't know says so. Not here: locks that are busy
+//! (`acquire_error`) or lost (`lost`).
 
 use std::fmt;
 use tollgate_proto::v1;
 use tonic::{Code, Status};
 
-/// What kind of failure it is: what a program decides on.
+/// Kind of a failure, on which programs base decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// No endpoint could be reached, or none of them found a leader in time.
     Unreachable,
-    /// No answer within the time that the call was given.
+    /// No answer within the time limit of the call.
     TimedOut,
-    /// The request is wrong as it is; [`Error::field`] says where.
+    /// The request is invalid and must be changed; [`Error::field`] names the field.
     Invalid,
-    /// What it names is not there: a lease that has ended, a group that is not served.
+    /// The subject of the request does not exist: a lease that has ended, a group that is not served.
     NotFound,
-    /// It is there, but not as the request says: a stale token, a lock that is not held, an id that is taken.
+    /// The state does not match the request: a stale token, a lock that is not held, an id that is taken.
     Conflict,
     /// Refused because the wait would never end.
     Deadlock,
     /// A limit of the cluster was reached.
     Limit,
-    /// The caller may not do this, or did not prove who it is.
+    /// The caller may not do this, or did not prove its identity.
     Denied,
     /// This version of the server can't do it.
     Unsupported,
-    /// The lease was lost, and with it whatever was under way.
+    /// The lease was lost, and with it the operations in progress.
     Lost,
-    /// A watch asked for history that is gone.
+    /// A watch requested history that is compacted.
     Compacted,
     /// A bug on one of the two sides.
     Internal,
@@ -46,9 +46,9 @@ impl ErrorKind {
             R::Compacted => ErrorKind::Compacted,
             R::NotLeader | R::NoLeader | R::ShuttingDown | R::WrongGroup => ErrorKind::Unreachable,
             R::Indeterminate => ErrorKind::TimedOut,
-            // Not found is what a release was about; to a program that holds a guard it is a lost lock.
+            // The code NotFound describes the release; for a program that holds a guard, the reason means a lost lock.
             R::NotHeld => ErrorKind::Conflict,
-            // A field that is larger than any limit allows: as wrong as one of the wrong form.
+            // A field that is larger than any limit allows is as invalid as a field of the wrong form.
             R::LimitExceeded if !wire.field.is_empty() => ErrorKind::Invalid,
             _ => ErrorKind::of_code(Code::from(wire.code)),
         }
@@ -69,7 +69,7 @@ impl ErrorKind {
     }
 }
 
-/// Why an operation failed.
+/// Error of an operation.
 ///
 /// ```
 /// # use tollgate_client::{Error, ErrorKind};
@@ -91,84 +91,85 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     may_have_happened: bool,
-    /// What the cluster said, if it was the cluster that refused.
+    /// Error sent by the cluster, if the cluster refused the operation.
     wire: Option<v1::Error>,
 }
 
 impl Error {
-    /// What kind of failure it is.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 
-    /// What happened and what to do next, for people.
+    /// Returns a text for people: what happened and what to do next.
     pub fn message(&self) -> &str {
         &self.inner.message
     }
 
-    /// Whether the operation may have taken effect, or still may. False means that it has not and never will.
+    /// True if the operation may have taken effect, or still may. False means that it has not taken effect and never
+    /// will.
     pub fn may_have_happened(&self) -> bool {
         self.inner.may_have_happened
     }
 
-    /// The reason that the cluster gave, as its API spells it, for example `STALE_TOKEN`. None if the failure was found
-    /// on this side.
+    /// Returns the reason that the cluster gave, as its API spells it, for example `STALE_TOKEN`. None if the failure
+    /// was found by the client.
     pub fn reason(&self) -> Option<&'static str> {
         let name = self.inner.wire.as_ref()?.cause().as_str_name();
         Some(name.strip_prefix("ERROR_REASON_").unwrap_or(name))
     }
 
-    /// The field of the request that is wrong, if one is.
+    /// Returns the name of the invalid field of the request, if there is one.
     pub fn field(&self) -> Option<&str> {
         let field = self.inner.wire.as_ref()?.field.as_str();
         (!field.is_empty()).then_some(field)
     }
 
-    /// The oldest revision that can still be read, of an error of kind [`ErrorKind::Compacted`].
+    /// Returns the oldest revision that can still be read, for an error of kind [`ErrorKind::Compacted`].
     pub fn compact_revision(&self) -> Option<u64> {
         self.inner.wire.as_ref().map(|wire| wire.compact_revision).filter(|revision| *revision > 0)
     }
 
-    /// What the cluster said.
+    /// Returns the error that the cluster sent.
     pub(crate) fn wire(&self) -> Option<&v1::Error> {
         self.inner.wire.as_ref()
     }
 
-    /// The cluster's reason for it, if it has one.
+    /// Returns the cluster's reason for the error, if it has one.
     pub(crate) fn cause(&self) -> Option<v1::ErrorReason> {
         self.inner.wire.as_ref().map(v1::Error::cause)
     }
 
-    /// A failure found on this side.
+    /// Creates an error for a failure found by the client.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>, may_have_happened: bool) -> Error {
         Error { inner: Box::new(Inner { kind, message: message.into(), may_have_happened, wire: None }) }
     }
 
-    /// An argument that no cluster would take.
+    /// Creates an error for an argument that no cluster would accept.
     pub(crate) fn invalid(field: &'static str, says: impl fmt::Display) -> Error {
         Error::from(v1::Error::from(tollgate_proto::BadField::new(field, says.to_string())))
     }
 
-    /// An answer that belongs to another question.
+    /// Creates an error for an answer that does not fit the request.
     pub(crate) fn unexpected(asked: &str) -> Error {
         let says = format!("the answer to {asked} is of another kind: client and server don't fit together");
         Error::new(ErrorKind::Internal, says, true)
     }
 
-    /// The same, of an operation of which an earlier attempt may have happened.
+    /// Adds the possibility that an earlier attempt of the operation may have happened.
     #[must_use]
     pub(crate) fn unsure(mut self, unsure: bool) -> Error {
         self.inner.may_have_happened |= unsure;
         self
     }
 
-    /// What a failed unary call says.
+    /// Converts the status of a failed unary call.
     pub(crate) fn of_status(status: &Status) -> Error {
         if let Some(wire) = tollgate_proto::error_of_status(status) {
             return Error::from(wire);
         }
         let kind = ErrorKind::of_code(status.code());
-        // Only a refusal by a server's own words is known to have had no effect.
+        // Only an error sent by a server itself is known to have had no effect.
         Error::new(kind, status.message(), true)
     }
 }

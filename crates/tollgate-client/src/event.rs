@@ -1,69 +1,69 @@
-//! What a watch tells: changes of locks and registers.
+//! Events of a watch: changes of locks and registers.
 
 use crate::register::Register;
 use std::fmt;
 use tollgate_types::{LeaseId, Mode, Revision, Token};
 
-/// One change. Those that happen together share a revision and come one after the other.
+/// Change of a lock or a register. Changes that happen together share a revision and come one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// When: the cluster's count of changes.
+    /// Revision of the change, the cluster's count of changes.
     pub revision: Revision,
-    /// What.
+    /// The change.
     pub change: Change,
 }
 
-/// What changed.
+/// Kind and content of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// Somebody waits for a lock or holds it, newly or in another way than before.
+    /// A claim is new or has changed: its holder or waiter holds the lock, or waits for it, in a new way.
     Claim {
-        /// As it is now.
+        /// Claim after the change.
         claim: Claim,
-        /// As it was; only if the watch asked for it, and none if it is new.
+        /// Claim before the change; only if the watch asked for it, and none if the claim is new.
         before: Option<Claim>,
-        /// If its wait for a stronger mode has ended: why.
+        /// Reason why the claim's wait for a stronger mode ended, if it has ended.
         wait_ended: Option<EndReason>,
     },
-    /// Somebody no longer holds a lock, or no longer waits for it.
+    /// A claim has ended: its holder no longer holds the lock, or its waiter no longer waits.
     ClaimEnded {
-        /// The lock.
+        /// Name of the lock.
         name: String,
-        /// Whose claim it was.
+        /// Lease of the claim.
         lease: LeaseId,
-        /// Which owner's within the lease; empty for the lease itself.
+        /// Owner of the claim within the lease; empty for the lease itself.
         owner: String,
-        /// The revision at which the claim was made, by which it is known.
+        /// Revision at which the claim was made, which identifies it.
         create_revision: Revision,
-        /// As it was at last; only if the watch asked for it.
+        /// Last state of the claim; only if the watch asked for it.
         before: Option<Claim>,
-        /// Why it ended.
+        /// Reason why the claim ended.
         reason: EndReason,
-        /// What the operator gave as a reason, with [`EndReason::Forced`].
+        /// Reason that the operator gave, with [`EndReason::Forced`].
         note: Option<String>,
-        /// Whether nobody holds or awaits the lock any more.
+        /// True if the lock has no holders and no waiters any more.
         vacant: bool,
     },
-    /// A register is new, or was written again.
+    /// A register was created or written.
     Register {
-        /// As it is now.
+        /// Register after the change.
         register: Register,
-        /// As it was; only if the watch asked for it, and none if it is new.
+        /// Register before the change; only if the watch asked for it, and none if the register is new.
         before: Option<Register>,
     },
-    /// A register is gone.
+    /// A register was deleted.
     RegisterDeleted {
-        /// Which.
+        /// Key of the register.
         key: Vec<u8>,
-        /// As it was; only if the watch asked for it.
+        /// Last state of the register; only if the watch asked for it.
         before: Option<Register>,
     },
 }
 
 impl Change {
-    /// The token, if this is the moment at which a lock was granted.
+    /// Returns the fencing token, if this change is the grant of a lock.
     pub fn granted(&self) -> Option<Token> {
         match self {
             Change::Claim { claim, .. } => {
@@ -74,58 +74,58 @@ impl Change {
     }
 }
 
-/// Somebody who holds a lock or waits for it, at one revision.
+/// Claim at one revision: a holder of a lock or a waiter for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claim {
-    /// The lock.
+    /// Name of the lock.
     pub name: String,
-    /// Its lease.
+    /// Lease of the claim.
     pub lease: LeaseId,
-    /// Its owner within the lease; empty for the lease itself.
+    /// Owner of the claim within the lease; empty for the lease itself.
     pub owner: String,
-    /// How it holds the lock, or wants to.
+    /// Mode in which the claim holds the lock, or wants it.
     pub mode: Mode,
-    /// Its fencing token; none while it waits.
+    /// Fencing token of the claim; none while it waits.
     pub token: Option<Token>,
-    /// The stronger mode that it waits for while it holds.
+    /// Stronger mode that the claim waits for while it holds the lock.
     pub wants: Option<Mode>,
-    /// The revision at which it joined the queue, or was granted at once.
+    /// Revision at which the claim joined the queue, or was granted at once.
     pub create_revision: Revision,
-    /// The revision of its last change.
+    /// Revision of the claim's last change.
     pub mod_revision: Revision,
-    /// How many changes it has seen; 1 at first.
+    /// Number of changes of the claim; 1 at first.
     pub version: u64,
-    /// Why it holds or waits, in its own words: the metadata, if that is text, else with what is none escaped. It may
-    /// have line breaks: show it by [`tollgate_types::escaped`].
+    /// Metadata of the claim as text, its reason to hold or wait; bytes that are not text are escaped. It may have line
+    /// breaks: show it with [`tollgate_types::escaped`].
     pub why: String,
-    /// The metadata as it was given, whatever it is.
+    /// Metadata of the claim exactly as given: any bytes.
     pub metadata: Vec<u8>,
 }
 
-/// Why a holder no longer holds, or a waiter no longer waits.
+/// Reason why a holder no longer holds, or a waiter no longer waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// Its holder gave it back.
+    /// The holder released the lock.
     Released,
-    /// Nobody renewed the lease in time.
+    /// The lease was not renewed in time.
     LeaseExpired,
     /// The lease was revoked.
     LeaseRevoked,
-    /// The server ended the lease because its client's connections were gone.
+    /// The server ended the lease because its client's connections were closed.
     Disconnected,
     /// An operator took the lock away.
     Forced,
-    /// The grant reached its longest permitted time.
+    /// The grant reached its maximum hold time.
     MaxHold,
-    /// The waiter's patience ended.
+    /// The waiter's time to wait was over.
     TimedOut,
     /// The waiter left the queue.
     Cancelled,
     /// The wait was ended to break a deadlock over several groups.
     Deadlock,
-    /// For a reason that this version of the client does not know.
+    /// The reason is not known to this version of the client.
     Unknown,
 }
 

@@ -1,9 +1,9 @@
-//! A lock that this program holds, as far as it knows: shared by the guards of one owner and name.
+//! A held lock, as far as this program knows: shared by the guards of one owner and name.
 //!
-//! Invariant: what was lost stays lost; the last guard that goes has the lock released, until the cluster has done so
-//! or the lease is over. Guards are counted by [`Hold`]s, not by references: others look at a grant for a moment, and
-//! must not keep its lock. Not here: asking for it (`acquire`), the lease (`session`), noticing a forced release
-//! (`sentry`).
+//! Invariant: a lost grant stays lost; the last guard that is dropped has the lock released, until the cluster has done
+//! so or the lease is over. Guards are counted by [`Hold`]s, not by references, because others look at a grant for a
+//! moment and must not keep its lock. Not here: requesting the lock (`acquire`), the lease (`session`), noticing a
+//! forced release (`sentry`).
 
 use crate::call::Answered;
 use crate::convert;
@@ -22,52 +22,54 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{Mode, Revision, Seq, Token};
 
-/// How it is given back.
+/// Kind of a grant, which decides the request that releases it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
     Election,
 }
 
-/// One grant.
+/// Grant of a lock or of an election.
 pub(crate) struct Grant {
     session: Session,
     pub(crate) kind: Kind,
-    /// In order.
+    /// Names of the locks, in order.
     pub(crate) names: Arc<[String]>,
     pub(crate) owner: String,
     pub(crate) waited: Duration,
-    /// The revision by which the claim is known, for each name: groups count for themselves.
+    /// Revision that identifies the claim, for each name: each group has revisions of its own.
     pub(crate) create_revisions: SmallVec<[u64; 1]>,
-    /// Whether somebody else's grant was found: it is left alone.
+    /// True if the grant already existed, made by another process: then it is not released.
     pub(crate) inherited: bool,
     state: Mutex<State>,
-    /// Made by the first who wants to be told that it is over: most grants are given back before anybody does.
+    /// Signal for the end of the grant. Made by the first waiter for it, because most grants are released before
+    /// anybody waits.
     over: Mutex<Option<watch::Sender<bool>>>,
-    /// Held while its mode changes. Made when it first is.
+    /// Lock held while the mode changes. Made when the mode first changes.
     converting: OnceLock<Arc<AsyncMutex<()>>>,
-    /// With a named owner: its place among those.
+    /// Turn of a named owner, if the owner has a name.
     turn: Mutex<Option<Turn>>,
-    /// Its number with the sentry.
+    /// Number of the grant at the sentry.
     post: AtomicU64,
-    /// A revision at which each name was seen to be held, in its group.
+    /// Revision at which each name was seen to be held, in its group.
     pub(crate) seen_at: SmallVec<[AtomicU64; 1]>,
 }
 
-/// What may change while it is held.
+/// Part of a grant that may change while the lock is held.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     pub(crate) mode: Mode,
     pub(crate) token: Token,
-    /// The token of each name, if there are several.
+    /// Fencing token of each name, if there are several.
     pub(crate) tokens: Vec<(String, Token)>,
-    /// When it may end by its own rule, by the client's clock.
+    /// Time when the grant may end by its max hold, by the client's clock.
     pub(crate) max_hold_until: Option<Duration>,
-    /// What its mode is being changed to: until that is settled it may be either.
+    /// Mode that a conversion in progress changes to: until the conversion is settled, the lock may be held in either
+    /// mode.
     next: Option<Mode>,
     lost: Option<Lost>,
     released: bool,
-    /// How many guards share it.
+    /// Number of guards that share the grant.
     holds: usize,
 }
 
@@ -81,30 +83,30 @@ impl State {
         State { mode, token, tokens, max_hold_until, next: None, lost: None, released: false, holds: 1 }
     }
 
-    /// Whether it is held in a mode that covers this one, however a change that is under way ends.
+    /// True if the lock is held in a mode that covers this one, however a conversion in progress ends.
     pub(crate) fn covers(&self, mode: Mode) -> bool {
         self.mode.covers(mode) && self.next.is_none_or(|next| next.covers(mode))
     }
 
-    /// The token of one of its names.
+    /// Returns the token of one of the names.
     pub(crate) fn token_of(&self, name: &str) -> Token {
         self.tokens.iter().find(|(of, _)| of == name).map_or(self.token, |(_, token)| *token)
     }
 }
 
-/// What a new grant is about.
+/// Facts about a new grant.
 pub(crate) struct About {
     pub(crate) kind: Kind,
     pub(crate) names: Arc<[String]>,
     pub(crate) owner: String,
     pub(crate) waited: Duration,
-    /// For each name.
+    /// Revision that identifies the claim, for each name.
     pub(crate) create_revisions: SmallVec<[u64; 1]>,
     pub(crate) inherited: bool,
 }
 
 impl Grant {
-    /// The first guard's part in a new one.
+    /// Creates a grant, and returns the hold of its first guard.
     pub(crate) fn begin(session: Session, about: About, state: State, turn: Option<Turn>) -> Hold {
         let About { kind, names, owner, waited, create_revisions, inherited } = about;
         let seen_at = names.iter().map(|_| AtomicU64::new(0)).collect();
@@ -123,7 +125,7 @@ impl Grant {
             post: AtomicU64::new(0),
             seen_at,
         });
-        // Only now: who is woken by it looks at once, and must find the grant.
+        // Only now, because a waiter that this wakes looks at once, and must find the grant.
         let turn = grant.turn.lock().expect("nobody panics with it").clone();
         if let Some(turn) = turn {
             turn.held(Arc::downgrade(&grant));
@@ -132,7 +134,7 @@ impl Grant {
         Hold { grant: Some(grant) }
     }
 
-    /// One guard more, unless it is lost or being given back.
+    /// Returns a hold for another guard, unless the grant is lost or being released.
     pub(crate) fn enter(self: &Arc<Grant>) -> Option<Hold> {
         self.state().ok()?;
         let mut state = self.lock();
@@ -151,7 +153,7 @@ impl Grant {
         self.state.lock().expect("nobody panics with it")
     }
 
-    /// What it is now, unless it is lost; checked against the clock at every call.
+    /// Returns the present state, unless the grant is lost; checked against the clock at every call.
     pub(crate) fn state(&self) -> Result<State, Lost> {
         let state = self.lock().clone();
         if let Some(lost) = state.lost {
@@ -165,12 +167,12 @@ impl Grant {
         Ok(state)
     }
 
-    /// As it was last known, lost or not.
+    /// Returns the last known state, lost or not.
     pub(crate) fn last_known(&self) -> State {
         self.lock().clone()
     }
 
-    /// How long it is believed in if nothing happens.
+    /// Returns the time for which the grant is believed in if nothing happens.
     pub(crate) fn remaining(&self) -> Duration {
         let Ok(state) = self.state() else { return Duration::ZERO };
         let of_lease = self.core().remaining();
@@ -178,38 +180,39 @@ impl Grant {
         state.max_hold_until.map_or(of_lease, |until| of_lease.min(until.saturating_sub(now)))
     }
 
-    /// Held while its mode changes.
+    /// Returns the lock that is held while the mode changes.
     pub(crate) fn converting(&self) -> Arc<AsyncMutex<()>> {
         Arc::clone(self.converting.get_or_init(Arc::default))
     }
 
-    /// Its mode is about to be changed.
+    /// Records the mode that a conversion is about to change to; none once the conversion is settled.
     pub(crate) fn converts(&self, next: Option<Mode>) {
         self.lock().next = next;
     }
 
-    /// It was converted.
+    /// Records a completed conversion.
     pub(crate) fn converted(&self, mode: Mode, token: Token) {
         let mut state = self.lock();
         (state.mode, state.token) = (mode, token);
         state.tokens.iter_mut().for_each(|(_, of_name)| *of_name = token);
     }
 
-    /// It is no longer held; the first reason stays.
+    /// Records that the lock is no longer held; the first reason stays.
     pub(crate) fn lose(&self, lost: Lost) {
         let lost = Lost { reason: self.core().cause(lost.reason), ..lost };
         self.lock().lost.get_or_insert(lost);
         self.tell_over();
     }
 
-    /// Wakes those who want to be told; to be called once the state says so. Who comes later looks at the state.
+    /// Wakes those who wait for the end of the grant. Must be called after the state was changed; later waiters read
+    /// the state.
     fn tell_over(&self) {
         if let Some(over) = &*self.over.lock().expect("nobody panics with it") {
             over.send_replace(true);
         }
     }
 
-    /// Completes once it is lost, and says why.
+    /// Completes once the grant is lost, and returns the reason.
     pub(crate) async fn until_lost(&self) -> Lost {
         let mut over = {
             let mut over = self.over.lock().expect("nobody panics with it");
@@ -234,8 +237,9 @@ impl Grant {
         }
     }
 
-    /// Gives back what is left of it if `last` says that it is over: all of it, or what remains of one that was lost.
-    /// None if nothing is: it was given back, is another's, or ends with its lease.
+    /// Starts the release of the grant if `last` returns true: of all of it, or of what remains of a lost grant.
+    /// Returns none if there is nothing to release: the grant was released before, belongs to another process, or ends
+    /// with its lease.
     fn start_release(&self, last: impl FnOnce(&mut State) -> bool) -> Option<Release> {
         let state = {
             let mut state = self.lock();
@@ -256,7 +260,7 @@ impl Grant {
         turn.iter().for_each(Turn::busy);
         let remains = state.lost.is_some();
         let requests = if remains {
-            // By its token: what its owner has taken since is another's.
+            // Released by its token, because anything that the owner has acquired since belongs to another grant.
             let one = |name: &String| self.request(std::slice::from_ref(name), state.token_of(name).get());
             self.names.iter().map(one).collect()
         } else {
@@ -266,8 +270,8 @@ impl Grant {
         Some(Release { core, requests, remains, turn, in_background: false })
     }
 
-    /// Whether the cluster may hold some of it for this program although it was lost: the other names of one that was
-    /// taken away by force, and one whose time is over by the client's clock, which is early.
+    /// True if the cluster may still hold some of a lost grant for this program: the other names of a grant that was
+    /// taken away by force, or a grant whose max hold is over by the client's clock, which is early.
     fn leaves_something(&self, reason: LostReason) -> bool {
         match reason {
             LostReason::Forced => self.kind == Kind::Lock && self.names.len() > 1,
@@ -276,15 +280,15 @@ impl Grant {
         }
     }
 
-    /// Has what remains of it given back before its owner asks again. Whether there is something.
+    /// Releases what remains of the grant before its owner asks again. Returns true if there is anything to release.
     pub(crate) fn clear(&self) -> bool {
-        // Dropped unfinished, it goes on in the background.
+        // A release that is dropped unfinished goes on in the background.
         let started = self.start_release(|_| true).is_some();
         started || self.last_known().released
     }
 
-    /// Gives it back although guards still have it; once the cluster has taken it. For sessions that end without the
-    /// end of their lease.
+    /// Releases the grant although guards still have it; completes once the cluster has confirmed it. For sessions that
+    /// end without the end of their lease.
     pub(crate) fn take_away(&self) -> impl Future<Output = ()> + Send + 'static {
         let release = self.start_release(|_| true);
         async move {
@@ -318,9 +322,9 @@ impl Drop for Grant {
     }
 }
 
-/// A guard's part in a grant. When the last one goes, the lock is released.
+/// A guard's share in a grant. When the last hold is dropped, the lock is released.
 pub(crate) struct Hold {
-    /// None once it has gone.
+    /// None once the hold was released.
     grant: Option<Arc<Grant>>,
 }
 
@@ -333,16 +337,16 @@ impl Deref for Hold {
 }
 
 impl Hold {
-    /// Gives the lock back if no other guard has it, and waits until the cluster has taken it; at which revision,
-    /// unless it is another's. Dropped, it goes on in the background.
+    /// Releases the lock if no other guard has it, and waits until the cluster has done so. Returns the revision of the
+    /// release, or none if nothing was released. If this future is dropped, the release goes on in the background.
     pub(crate) async fn release(mut self) -> Result<Option<Revision>, Error> {
         let grant = self.grant.take().expect("it goes only with the hold");
-        // Not `state`: what is lost by the clock alone is still given back by the end of the lease.
+        // Not `state`: a grant that is lost by the clock alone is still released by the end of the lease.
         let lost = if grant.inherited { None } else { grant.lock().lost.clone() };
         let lost = lost.or_else(|| grant.core().check().err().filter(|_| !grant.inherited));
         let release = leave(&grant);
         match (lost, release) {
-            // What remains is given back in the background.
+            // What remains is released in the background.
             (Some(lost), _) => Err(lost_before_release(&lost)),
             (None, Some(release)) => release.run().await,
             (None, None) => Ok(None),
@@ -353,13 +357,13 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(grant) = self.grant.take() {
-            // Dropped unfinished, it goes on in the background.
+            // A release that is dropped unfinished goes on in the background.
             drop(leave(&grant));
         }
     }
 }
 
-/// One guard less; what is to be given back if it was the last.
+/// Removes one guard; returns the release if it was the last.
 fn leave(grant: &Grant) -> Option<Release> {
     grant.start_release(|state| {
         state.holds -= 1;
@@ -371,7 +375,7 @@ fn lost_before_release(lost: &Lost) -> Error {
     Error::new(ErrorKind::Lost, format!("it was lost before it was released: {lost}"), false)
 }
 
-/// One name as such, several as a list.
+/// Returns the fields `name` and `names`: one name goes into the first, several into the second.
 pub(crate) fn wire_names(names: &[String]) -> (String, Vec<String>) {
     match names {
         [name] => (name.clone(), Vec::new()),
@@ -379,21 +383,21 @@ pub(crate) fn wire_names(names: &[String]) -> (String, Vec<String>) {
     }
 }
 
-/// A release under way. Dropped before it was answered, it goes on in the background.
+/// Release in progress. If it is dropped before it was answered, it goes on in the background.
 struct Release {
     core: Arc<Core>,
-    /// What is not answered yet.
+    /// Requests that are not answered yet.
     requests: VecDeque<(Seq, Op)>,
-    /// Whether it is of what may have been lost: that it is not held any more is as good.
+    /// True if it releases what may have been lost: then the answer "not held" counts as success.
     remains: bool,
-    /// Goes when the lock is free for the next of its owner.
+    /// Turn of a named owner; dropped when the lock is free for the next request of the owner.
     turn: Option<Turn>,
-    /// Whether it has gone there already.
+    /// True if the release already runs in the background.
     in_background: bool,
 }
 
 impl Release {
-    /// The revision of the release, if the cluster told it.
+    /// Runs the release. Returns its revision, if the cluster reported one.
     async fn run(mut self) -> Result<Option<Revision>, Error> {
         let mut last = Ok(None);
         while let Some((seq, op)) = self.requests.front_mut() {
@@ -436,14 +440,14 @@ impl Release {
     }
 }
 
-/// Whether an error says that this grant is not held any more.
+/// True if an error says that this grant is no longer held.
 pub(crate) fn is_not_held(error: &Error) -> bool {
     matches!(error.cause(), Some(ErrorReason::NotHeld | ErrorReason::StaleToken))
 }
 
 impl Drop for Release {
     fn drop(&mut self) {
-        // Dropped there it is with its runtime, and nothing more can be done.
+        // A release that is dropped in the background ends with its runtime, and nothing more can be done.
         if self.requests.is_empty() || self.in_background {
             return;
         }
@@ -454,8 +458,8 @@ impl Drop for Release {
             turn: self.turn.take(),
             in_background: true,
         };
-        // Told to the session, which waits for it when it is closed. Not before: one that its caller has and does not
-        // poll would be waited for in vain.
+        // Registered with the session, which waits for releases when it is closed. Not registered earlier: the session
+        // would wait in vain for a release that its caller holds and does not poll.
         let returning = self.core.returns();
         self.core.client.runtime().spawn(async move {
             again.run_quietly().await;

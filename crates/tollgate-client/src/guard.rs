@@ -1,4 +1,4 @@
-//! What a program has while it holds a lock.
+//! Guard of a held lock.
 
 use crate::acquire::{not_acquired, within};
 use crate::acquire_error::AcquireError;
@@ -20,13 +20,13 @@ use tollgate_proto::v1::{
 };
 use tollgate_types::{LeaseId, Lineage, Mode, Revision, Token};
 
-/// A lock that is held.
+/// Guard of a held lock.
 ///
-/// A guard is no proof: the program may have been paused for longer than its lease lived. Hand
-/// [`token`](Guard::token) to whatever is written to under the lock, and have it refuse lower ones.
+/// A guard is no proof that the lock is still held: the program may have been paused for longer than its lease lived.
+/// Hand [`token`](Guard::token) to whatever is written to under the lock, and have it refuse lower tokens.
 ///
-/// Dropped, the lock is released in the background, and that is retried until the cluster has done it or the lease has
-/// ended; [`release`](Guard::release) waits for it.
+/// Dropping the guard releases the lock in the background, and the release is retried until the cluster has done it or
+/// the lease has ended; [`release`](Guard::release) waits for the release.
 ///
 /// ```no_run
 /// # async fn work() {}
@@ -48,14 +48,15 @@ impl Guard {
         Guard { grant }
     }
 
-    /// The fencing token: higher than that of every holder before. Of several names, that of the first.
+    /// Returns the fencing token, which is higher than the token of every holder before. With several names, returns
+    /// the token of the first.
     ///
-    /// Checked against the clock at every call: once the lease might have ended, there is no token to be had.
+    /// Checked against the clock at every call: once the lease might have ended, the result is an error.
     pub fn token(&self) -> Result<Token, Lost> {
         self.grant.state().map(|state| state.token)
     }
 
-    /// The fencing token of each name, in order.
+    /// Returns the fencing token of each name, in order.
     pub fn tokens(&self) -> Result<Vec<(String, Token)>, Lost> {
         let state = self.grant.state()?;
         if !state.tokens.is_empty() {
@@ -64,70 +65,74 @@ impl Guard {
         Ok(self.grant.names.iter().map(|name| (name.clone(), state.token)).collect())
     }
 
-    /// The lock's name; of several, the first in order.
+    /// Returns the lock's name; of several, the first in order.
     pub fn name(&self) -> &str {
         &self.grant.names[0]
     }
 
-    /// All names, in order.
+    /// Returns all names, in order.
     pub fn names(&self) -> &[String] {
         &self.grant.names
     }
 
-    /// How it is held.
+    /// Returns the mode in which the lock is held.
     pub fn mode(&self) -> Mode {
         self.grant.last_known().mode
     }
 
-    /// The lease that it hangs on.
+    /// Returns the lease that holds the lock.
     pub fn lease_id(&self) -> LeaseId {
         self.grant.core().lease
     }
 
-    /// The history of grants that its token belongs to ([`Session::lineage`](crate::Session::lineage)).
+    /// Returns the lineage, the history of grants that the token belongs to
+    /// ([`Session::lineage`](crate::Session::lineage)).
     pub fn lineage(&self) -> Option<Lineage> {
         self.grant.core().lineage()
     }
 
-    /// The owner that holds it: the name of an [`OwnerHandle`](crate::OwnerHandle), or one made for this acquire alone.
+    /// Returns the owner that holds the lock: the name of an [`OwnerHandle`](crate::OwnerHandle), or a name made for
+    /// this acquire alone.
     pub fn owner(&self) -> &str {
         &self.grant.owner
     }
 
-    /// How long it waited in line.
+    /// Returns the time that the acquire waited in line.
     pub fn waited(&self) -> Duration {
         self.grant.waited
     }
 
-    /// Whether a process that shares the lease held the lock before, under the same owner. Releasing such a guard
-    /// leaves the lock to it.
+    /// True if a process that shares the lease held the lock before, under the same owner. Releasing such a guard
+    /// leaves the lock to that process.
     pub fn is_inherited(&self) -> bool {
         self.grant.inherited
     }
 
-    /// How long it can be relied on if no more keepalives are answered; zero once it is lost.
+    /// Returns the time for which the lock can be relied on if no more keepalives are answered; zero once the lock is
+    /// lost.
     pub fn remaining(&self) -> Duration {
         self.grant.remaining()
     }
 
-    /// When [`remaining`](Guard::remaining) would be over by the wall clock, in milliseconds since 1970: a hint for
-    /// other processes, no more, for wall clocks jump.
+    /// Returns the end of [`remaining`](Guard::remaining) by the wall clock, in milliseconds since 1970: only a hint
+    /// for other processes, because wall clocks jump.
     pub fn deadline_unix_ms(&self) -> u64 {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from((now + self.remaining()).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether it is lost; checked against the clock at every call.
+    /// True once the lock is lost; checked against the clock at every call.
     pub fn is_lost(&self) -> bool {
         self.grant.state().is_err()
     }
 
-    /// Completes when the lock is lost, and says why.
+    /// Completes when the lock is lost, and returns the reason.
     pub async fn lost(&self) -> Lost {
         self.grant.until_lost().await
     }
 
-    /// Runs a future as long as the lock is held: dropped when it is lost, and not begun if it is lost already.
+    /// Runs a future while the lock is held. The future is dropped when the lock is lost, and not started if the lock
+    /// is lost already.
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
         self.grant.state()?;
         tokio::select! {
@@ -137,42 +142,41 @@ impl Guard {
         }
     }
 
-    /// Changes how it is held, waiting if others are in the way. A weaker mode is had at once and keeps the token; a
-    /// stronger one goes ahead of the queue and has a new token, and meanwhile the lock is held as before. Guards of
-    /// the same owner change with it. Cancel-safe: dropped, the lock is held in the old mode or, if it was too late,
-    /// in the new one.
+    /// Changes the mode of the lock, waiting if others are in the way. A weaker mode is granted at once and keeps the
+    /// token; a stronger mode waits ahead of the queue and gets a new token, and meanwhile the lock is held as before.
+    /// All guards of the same owner change with it. Cancel-safe: if it is dropped, the lock is held in the old mode, or
+    /// in the new mode if the change came first.
     pub async fn convert(&mut self, mode: Mode) -> Result<(), AcquireError> {
         convert(&self.grant, |_| mode, Wait::Forever, Instant::now()).await
     }
 
-    /// As [`convert`](Guard::convert), but waits at most so long; with zero, not at all.
+    /// Same as [`convert`](Guard::convert), with a limit on the time to wait; zero does not wait.
     pub async fn convert_within(&mut self, mode: Mode, wait: Duration) -> Result<(), AcquireError> {
         let wait = if wait.is_zero() { Wait::No } else { Wait::For(wait) };
         convert(&self.grant, |_| mode, wait, Instant::now()).await
     }
 
-    /// Holds it alone from now on, with a new token. Two readers that both wait for this are a deadlock: one is
-    /// refused.
+    /// Changes to exclusive mode, with a new token. Two readers that both wait for this are a deadlock: one is refused.
     pub async fn upgrade(&mut self) -> Result<(), AcquireError> {
         self.convert(Mode::Exclusive).await
     }
 
-    /// Lets other readers in.
+    /// Changes to shared mode, which lets other readers in.
     pub async fn downgrade(&mut self) -> Result<(), AcquireError> {
         self.convert(Mode::Shared).await
     }
 
-    /// Gives the lock back, and waits until the cluster has taken it. Of several guards of one owner and name, only the
-    /// last does. Dropped before it has ended, it goes on in the background.
+    /// Releases the lock, and waits until the cluster has done so. With several guards of one owner and name, only the
+    /// last one releases the lock. If this future is dropped before its end, the release goes on in the background.
     ///
-    /// An error of kind [`Lost`](crate::ErrorKind::Lost), or with reason `NOT_HELD`, says that the lock was lost
+    /// An error of kind [`Lost`](crate::ErrorKind::Lost), or with reason `NOT_HELD`, means that the lock was lost
     /// before.
     pub async fn release(self) -> Result<(), Error> {
         self.release_at().await.map(drop)
     }
 
-    /// As [`release`](Guard::release), and tells the revision of the release. None if nothing was released: another
-    /// guard holds the lock, or it is inherited, or it ended with its session.
+    /// Same as [`release`](Guard::release), and returns the revision of the release. None if nothing was released:
+    /// another guard holds the lock, or it is inherited, or it ended with its session.
     pub async fn release_at(self) -> Result<Option<Revision>, Error> {
         self.grant.release().await
     }
@@ -188,7 +192,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Changes how a grant is held, to a mode that depends on how it is.
+/// Changes the mode of a grant to a mode that depends on the present one.
 pub(crate) async fn convert(
     grant: &Arc<Grant>,
     mode: impl FnOnce(Mode) -> Mode,
@@ -196,7 +200,7 @@ pub(crate) async fn convert(
     began: Instant,
 ) -> Result<(), AcquireError> {
     let core = Arc::clone(grant.core());
-    // Until an earlier change is settled, one that was given up included, nobody knows what it changes from.
+    // Until an earlier conversion is settled, even one that was given up, the present mode is not known.
     let turn = grant.converting().lock_owned();
     let turn = within(&core, &grant.names[0], wait, began, turn).await?;
     let held = grant.state()?.mode;
@@ -256,7 +260,7 @@ pub(crate) async fn convert(
     Err(not_acquired(&core, &grant.names[0], &response))
 }
 
-/// A change of a grant's mode, until it is settled.
+/// Conversion of a grant's mode, until it is settled.
 struct Changing {
     grant: Weak<Grant>,
     _turn: OwnedMutexGuard<()>,
@@ -270,7 +274,7 @@ impl Drop for Changing {
     }
 }
 
-/// A change that nobody waited for was cancelled, or came first.
+/// Applies the outcome of a conversion that its caller gave up: it was cancelled, or the grant came first.
 fn settle(grant: &Grant, answer: &v1::CancelWaitResponse) {
     if answer.outcome() == CancelOutcome::Granted
         && let (Ok(mode), Ok(token)) =

@@ -1,25 +1,25 @@
-//! Who leads an election.
+//! The leader of an election.
 
 use tollgate_types::{LeaseId, Revision, Token};
 
-/// The leader of an election.
+/// Leader of an election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The election.
+    /// Name of the election.
     pub election: String,
-    /// The leader's lease.
+    /// Lease of the leader.
     pub lease: LeaseId,
-    /// The leader's owner within the lease; empty if the lease itself leads.
+    /// Owner of the leader within the lease; empty if the lease itself leads.
     pub owner: String,
-    /// The fencing token of its term of office: higher than that of every leader before.
+    /// Fencing token of the leader's term: higher than the token of every leader before.
     pub token: Token,
-    /// What the leader says of itself, for example its address.
+    /// Value that the leader publishes about itself, for example its address.
     pub value: Vec<u8>,
-    /// The revision at which `value` was last written.
+    /// Revision at which `value` was last written.
     pub value_revision: Revision,
-    /// The revision at which it stood for election.
+    /// Revision at which the leader became a candidate.
     pub create_revision: Revision,
-    /// What its client calls itself.
+    /// Name of the leader's client.
     pub client_id: String,
 }

@@ -1,86 +1,86 @@
-//! A lease as it is, and what hangs on it.
+//! State of a lease, and its locks.
 
 use crate::missing::Missing;
 use std::time::Duration;
 use tollgate_types::{GroupId, LeaseId, Mode, Revision, Seq, Token};
 
-/// A lease that was granted.
+/// Lease that was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseGranted {
-    /// Its id.
+    /// Id of the lease.
     pub id: LeaseId,
-    /// Its time to live, counted from when the request was *sent*.
+    /// Time to live, counted from the moment when the request was *sent*.
     pub ttl: Duration,
-    /// Whether it lived already, and was renewed.
+    /// True if the lease already existed, and was renewed.
     pub renewed: bool,
-    /// The revision of its grant: tells it from an earlier lease with the same id.
+    /// Revision of the lease's grant, which distinguishes it from an earlier lease with the same id.
     pub incarnation: Revision,
-    /// From here on no number was used by a request of the lease. None from a node that does not know.
+    /// First request number that no request of the lease has used, nor any above. None from a node that does not know.
     pub next_seq: Option<Seq>,
 }
 
-/// A lease.
+/// State of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseInfo {
-    /// Its id.
+    /// Id of the lease.
     pub id: LeaseId,
-    /// Its time to live, counted from the last keepalive.
+    /// Time to live, counted from the last keepalive.
     pub ttl: Duration,
-    /// What is left of it.
+    /// Remaining time until the lease ends.
     pub remaining: Duration,
-    /// What its client calls itself.
+    /// Name of the lease's client.
     pub client_id: String,
-    /// Where its client was last seen; empty if that is not known.
+    /// Address from which the lease's client was last seen; empty if not known.
     pub address: String,
-    /// How long ago it was granted or last renewed.
+    /// Time since the lease was granted or last renewed.
     pub last_seen: Duration,
-    /// Whether the server ends it when its client's last connection closes.
+    /// True if the server ends the lease when its client's last connection closes.
     pub revoke_on_disconnect: bool,
-    /// How many locks it holds or awaits, in all groups but those that are `missing`.
+    /// Number of locks that the lease holds or awaits, in all groups except those in `missing`.
     pub claims: u64,
-    /// The revision of its grant: tells it from an earlier lease with the same id.
+    /// Revision of the lease's grant, which distinguishes it from an earlier lease with the same id.
     pub incarnation: Revision,
-    /// The group where it lives.
+    /// Home group of the lease.
     pub group: GroupId,
-    /// The other groups in which it has had locks.
+    /// Other groups in which the lease has had locks.
     pub other_groups: Vec<GroupId>,
-    /// Those of them that could not be asked.
+    /// Other groups that could not be asked.
     pub missing: Vec<Missing>,
 }
 
-/// One lock that a lease holds or awaits.
+/// Lock that a lease holds or awaits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseClaim {
-    /// The lock.
+    /// Name of the lock.
     pub name: String,
-    /// The owner that holds or awaits it; empty for the lease itself.
+    /// Owner that holds or awaits the lock; empty for the lease itself.
     pub owner: String,
-    /// How it is held, or wanted.
+    /// Mode in which the lock is held, or wanted.
     pub mode: Mode,
-    /// Its fencing token; none while it waits.
+    /// Fencing token of the claim; none while it waits.
     pub token: Option<Token>,
 }
 
-/// A lease and what hangs on it.
+/// State of a lease, with its locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseDetail {
-    /// The lease.
+    /// State of the lease.
     pub lease: LeaseInfo,
-    /// What hangs on it, by name: the first 1,000. `lease.claims` says how many there are, and `lease.missing` in which
-    /// groups there may be more.
+    /// Locks that the lease holds or awaits, by name: the first 1,000. `lease.claims` is their total number, and
+    /// `lease.missing` lists the groups that may have more.
     pub claims: Vec<LeaseClaim>,
 }
 
-/// Some leases of a longer list.
+/// Page of a list of leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeasesPage {
-    /// The leases, by id within a group; groups come in no order.
+    /// Leases, by id within a group; groups come in no particular order.
     pub leases: Vec<LeaseInfo>,
-    /// Where to go on; none if that was all. Opaque.
+    /// Cursor for the next page; none if this is the last page. Opaque.
     pub next: Option<String>,
 }

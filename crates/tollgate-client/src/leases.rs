@@ -1,6 +1,6 @@
 //! Raw leases, for tools: granted, renewed and revoked one call at a time.
 //!
-//! Nothing here keeps a lease alive by itself or believes in one. Programs want a session (`session`).
+//! Nothing here keeps a lease alive by itself or believes in a lease. Programs want a session (`session`).
 
 use crate::client::Client;
 use crate::consistency::Consistency;
@@ -16,14 +16,14 @@ use std::time::Duration;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{LeaseId, Name, SLOTS, Slot};
 
-/// Raw leases, which nobody keeps alive but you.
+/// Raw leases, which are kept alive only by explicit calls. Made by [`Client::leases`].
 #[derive(Debug, Clone)]
 pub struct Leases {
     client: Client,
 }
 
 impl Client {
-    /// Raw leases, for tools.
+    /// Returns the interface for raw leases, for tools.
     ///
     /// ```no_run
     /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
@@ -55,7 +55,7 @@ impl Leases {
         }
     }
 
-    /// Ends a lease, and all locks and registers that hang on it. `NOT_FOUND` if it has ended.
+    /// Ends a lease, and all locks and registers that depend on it. `NOT_FOUND` if the lease has ended.
     pub async fn revoke(&self, id: LeaseId) -> Result<(), Error> {
         match self.client.call(Op::LeaseRevoke(v1::LeaseRevokeRequest { id: id.get() })).await? {
             OpResult::LeaseRevoke(_) => Ok(()),
@@ -63,7 +63,8 @@ impl Leases {
         }
     }
 
-    /// Renews a lease once: its time to live, counted from when this was *called*. `NOT_FOUND` if it has ended.
+    /// Renews a lease once. Returns its time to live, counted from the moment when this was *called*. `NOT_FOUND` if
+    /// the lease has ended.
     pub async fn keep_alive(&self, id: LeaseId) -> Result<Duration, Error> {
         let request = v1::LeaseKeepAliveRequest { id: id.get(), ..Default::default() };
         let OpResult::LeaseKeepAlive(response) = self.client.call(Op::LeaseKeepAlive(request)).await? else {
@@ -78,7 +79,7 @@ impl Leases {
         }
     }
 
-    /// What is left of a lease, and what hangs on it. `NOT_FOUND` if it has ended.
+    /// Returns the state of a lease, and its locks. `NOT_FOUND` if the lease has ended.
     pub async fn time_to_live(&self, id: LeaseId) -> Result<LeaseDetail, Error> {
         let request = v1::LeaseTimeToLiveRequest { id: id.get(), keys: true };
         let asked = self.client.call(Op::LeaseTimeToLive(request)).await?;
@@ -91,13 +92,13 @@ impl Leases {
         })
     }
 
-    /// The leases that live.
+    /// Lists the live leases.
     pub fn list(&self) -> ListLeases {
         ListLeases { client: self.client.clone(), request: v1::LeaseListRequest::default() }
     }
 }
 
-/// A lease to be granted: `.await` it.
+/// Request for a lease: set options, then `.await` it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is granted until it is awaited"]
 pub struct GrantLease {
@@ -108,34 +109,34 @@ pub struct GrantLease {
 }
 
 impl GrantLease {
-    /// With this id. Granting a living id again under the same client id renews it; under another, or an empty one, it
-    /// is refused.
+    /// Sets the lease's id. Granting a living id again under the same client id renews the lease; under another client
+    /// id, or an empty one, it is refused.
     pub fn id(mut self, id: LeaseId) -> GrantLease {
         self.id = Some(id);
         self
     }
 
-    /// Where the lock with this name lives, so that locking it is a matter of one group.
+    /// Sets the name of a lock near which the lease lives, so that locking it involves only one group.
     pub fn near(mut self, name: &str) -> GrantLease {
         self.near = Some(name.to_owned());
         self
     }
 
-    /// What the lease's client is called in listings; otherwise what this client is called. An empty one is nobody's:
-    /// an attempt that went unanswered can't be told from another client's then, and the next one may be refused.
+    /// Sets the name of the lease's client in listings; by default the name of this client. With an empty name, a
+    /// repeat after an unanswered attempt can't be told from another client's request, and may be refused.
     pub fn client_id(mut self, client_id: &str) -> GrantLease {
         client_id.clone_into(&mut self.request.client_id);
         self
     }
 
-    /// Whether the server ends the lease when the last connection that kept it alive closes.
+    /// Sets whether the server ends the lease when the last connection that kept it alive closes.
     pub fn revoke_on_disconnect(mut self, revoke: bool) -> GrantLease {
         self.request.revoke_on_disconnect = revoke;
         self
     }
 
     async fn grant(mut self) -> Result<LeaseGranted, Error> {
-        // Chosen here and not by the cluster: so a repeat grants the same lease, and not a second one.
+        // The client chooses the id, not the cluster, so that a repeat grants the same lease and not a second one.
         let id = match (self.id, &self.near) {
             (Some(_), Some(_)) => {
                 return Err(Error::invalid(
@@ -172,7 +173,7 @@ impl IntoFuture for GrantLease {
     }
 }
 
-/// A list of leases, in pages.
+/// List of leases, in pages.
 #[derive(Debug, Clone)]
 #[must_use = "a list is read by `page` or `all`"]
 pub struct ListLeases {
@@ -181,19 +182,19 @@ pub struct ListLeases {
 }
 
 impl ListLeases {
-    /// How many a page has at most; the server's choice is 1,000.
+    /// Sets the maximum number of leases in a page; the server's default is 1,000.
     pub fn limit(mut self, leases: u32) -> ListLeases {
         self.request.limit = leases;
         self
     }
 
-    /// How fresh each page must be.
+    /// Sets the consistency of each page.
     pub fn consistency(mut self, consistency: Consistency) -> ListLeases {
         self.request.consistency = convert::consistency(consistency);
         self
     }
 
-    /// One page: the first, or the one after [`LeasesPage::next`].
+    /// Reads one page: the first, or the one after [`LeasesPage::next`].
     pub async fn page(&self, after: Option<&str>) -> Result<LeasesPage, Error> {
         let request = v1::LeaseListRequest { cursor: after.unwrap_or("").to_owned(), ..self.request };
         let ask = |channel| {
@@ -206,7 +207,7 @@ impl ListLeases {
         Ok(LeasesPage { leases, next: convert::cursor(response.cursor) })
     }
 
-    /// All of them, page by page. An error of kind [`ErrorKind::Limit`] beyond 100,000: go by pages then.
+    /// Reads all leases, page by page. An error of kind [`ErrorKind::Limit`] beyond 100,000: read single pages then.
     pub async fn all(&self) -> Result<Vec<LeaseInfo>, Error> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {

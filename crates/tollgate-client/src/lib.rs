@@ -1,9 +1,9 @@
 //! The client of Tollgate: sessions that keep themselves alive, and guards that know when their lock is lost.
 //!
-//! A [`Client`] is a connection to a cluster. It finds the leader, follows it when it changes, and repeats what was
-//! under way, so that callers notice a pause at most.
+//! A [`Client`] is a connection to a cluster. It finds the leader, follows it when it changes, and repeats operations
+//! in progress, so that callers notice a pause at most.
 //!
-//! Not here: what locks promise (`docs/semantics.md`), and the wire types, which never appear in this crate's
+//! Not here: the guarantees of locks (`docs/semantics.md`), and the wire types, which never appear in this crate's
 //! interface.
 
 mod acquire;
@@ -93,7 +93,7 @@ pub use watch::{Watch, WatchBuilder, WatchItem};
 #[doc = include_str!("../../../docs/client.md")]
 struct Guide;
 
-/// So is that of the README.
+/// The README, whose code is compiled with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

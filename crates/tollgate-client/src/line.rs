@@ -1,8 +1,8 @@
-//! One session stream to one node: operations of all tasks go out in frames, answers come back to whoever asked.
+//! One session stream to one node: operations of all tasks go out in frames, and answers are handed to their callers.
 //!
-//! A frame takes all that was asked when it is sent: under load many operations share one, and an idle line sends at
-//! once, for no timer is involved. Not here: what is on its way (`traffic`), which node (`pilot`), and whether to ask
-//! again (`call`).
+//! A frame takes all operations that are waiting when it is sent: under load many operations share a frame, and an idle
+//! line sends at once, because no timer is involved. Not here: operations and frames in flight (`traffic`), the choice
+//! of the node (`pilot`), and the decision to repeat (`call`).
 
 use crate::endpoint::{self, Endpoint};
 use crate::error::{Error, ErrorKind};
@@ -20,14 +20,14 @@ use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// The longest frame of answers.
+/// Maximum size of a frame of answers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Where sessions are opened. Not by the code that is made for it: that would have frames made of operations, and
-/// these are made of their bytes.
+/// Path of the call that opens sessions. The generated client is not used, because it would build frames from operation
+/// messages, and these frames are built from encoded bytes.
 const SESSION: &str = "/tollgate.v1.SessionService/Session";
 
-/// An open session stream. It closes when the last reference is dropped.
+/// Open session stream. It closes when the last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Line {
     endpoint: Endpoint,
@@ -41,9 +41,9 @@ pub(crate) struct Line {
 struct Shared {
     traffic: Arc<Traffic>,
     broken: AtomicBool,
-    /// Who waits for the end of the line.
+    /// Waiters for the end of the line.
     broke: Notify,
-    /// When a frame came in last, in milliseconds since the line was opened.
+    /// Time when a frame last came in, in milliseconds since the line was opened.
     heard_ms: AtomicU64,
     opened: Instant,
 }
@@ -55,13 +55,13 @@ impl Shared {
 }
 
 impl Line {
-    /// Connects to a node and opens a session, which it has to greet.
+    /// Connects to a node and opens a session. The node must answer with a first frame within `patience`.
     pub(crate) async fn open(endpoint: Endpoint, patience: Duration) -> Result<Arc<Line>, Error> {
         let until = tokio::time::Instant::now() + patience;
         let channel = endpoint.dial(patience).await?;
         match tokio::time::timeout_at(until, greet(channel.clone())).await {
             Ok(Ok(greeted)) => Ok(Line::start(endpoint, channel, greeted)),
-            // It has said nothing of itself: it may be no client port.
+            // The answer has no Tollgate error: this may not be a client port.
             Ok(Err(error)) if error.wire().is_none() => {
                 Err(endpoint.what_else_it_is().await.unwrap_or(error))
             }
@@ -88,27 +88,27 @@ impl Line {
         Arc::new(Line { endpoint, channel, shared, closing, to_gateway })
     }
 
-    /// Where it goes.
+    /// Returns the endpoint that the line goes to.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Whether a gateway is at its other end: no node may be in reach then.
+    /// True if the line goes to a gateway: the nodes may be unreachable then.
     pub(crate) fn is_to_gateway(&self) -> bool {
         self.to_gateway
     }
 
-    /// The connection, for calls that have no place in a session.
+    /// Returns the connection, for calls that are not part of a session.
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// How many operations have no answer yet.
+    /// Returns the number of operations that have no answer yet.
     pub(crate) fn under_way(&self) -> usize {
         self.shared.traffic.under_way()
     }
 
-    /// For how long nothing has come in.
+    /// Returns the time since a frame last came in.
     pub(crate) fn silence(&self) -> Duration {
         let heard_ms = self.shared.heard_ms.load(Ordering::Relaxed);
         Duration::from_millis(self.shared.elapsed_ms().saturating_sub(heard_ms))
@@ -118,28 +118,28 @@ impl Line {
         self.shared.broken.load(Ordering::Acquire)
     }
 
-    /// Gives the line up: whoever waits is told that it broke.
+    /// Closes the line: all waiting callers get the error that it broke.
     pub(crate) fn abandon(&self) {
         let _ = self.closing.send(true);
     }
 
     /// Completes when the line has broken.
     pub(crate) async fn until_broken(&self) {
-        // Registered before it is looked at, so that nothing is missed in between.
+        // Registered before the check, so that no notification is missed in between.
         let broke = self.shared.broke.notified();
         if !self.is_broken() {
             broke.await;
         }
     }
 
-    /// Has an operation carried out, and waits for its final answer.
+    /// Sends an operation, and waits for its final answer.
     pub(crate) async fn ask(&self, op: &Op, urgency: Urgency) -> Answer {
         self.shared.traffic.ask(op, urgency).await
     }
 }
 
-/// Ends the stream of frames when it goes. Whatever carries the stream keeps it, and the connection with it, until it
-/// has ended, whether or not anybody reads the answers.
+/// Ends the outgoing stream of frames when dropped. The transport keeps the stream, and with it the connection, until
+/// the stream has ended, whether or not anybody reads the answers.
 struct Ended(Arc<Traffic>);
 
 impl Drop for Ended {
@@ -148,10 +148,11 @@ impl Drop for Ended {
     }
 }
 
-/// A line is open as long as this is there.
+/// Marker of an open line: dropping it marks the line as broken.
 struct Open {
     shared: Arc<Shared>,
-    /// Ends after it was said that the line has broken: who is told so of an operation asks for another line at once.
+    /// Dropped after the line was marked as broken: a caller whose operation fails for it asks for another line at
+    /// once.
     _outgoing: Ended,
 }
 
@@ -162,7 +163,7 @@ impl Drop for Open {
     }
 }
 
-/// A session that was opened.
+/// Session that was opened.
 struct Greeted {
     outgoing: Ended,
     answers: Streaming<v1::SessionResponse>,
@@ -181,7 +182,7 @@ async fn greet(channel: Channel) -> Result<Greeted, Error> {
         opened.map_err(|status| not_opened(&status))?.into_inner();
     match answers.next().await {
         Some(Ok(hello)) => {
-            // A gateway is no member.
+            // A gateway is not a member.
             let to_gateway = hello.header.is_some_and(|header| header.member_id == 0);
             Ok(Greeted { outgoing, answers, to_gateway })
         }
@@ -190,7 +191,7 @@ async fn greet(channel: Channel) -> Result<Greeted, Error> {
     }
 }
 
-/// Why no session was opened: the words of the node, or the innermost cause.
+/// Returns the reason why no session was opened: the node's own error, or the innermost cause.
 fn not_opened(status: &Status) -> Error {
     let error = Error::of_status(status);
     if error.wire().is_some() || status.source().is_none() {
@@ -199,23 +200,24 @@ fn not_opened(status: &Status) -> Error {
     Error::new(ErrorKind::Unreachable, endpoint::cause_of(status), false)
 }
 
-/// Hands out answers until the stream breaks or nobody needs it; whoever waits then is told so.
+/// Hands out answers until the stream breaks or the line is closed; callers that still wait get the error that it
+/// broke.
 async fn run(open: Open, answers: Streaming<v1::SessionResponse>, mut closed: watch::Receiver<bool>) {
     tokio::select! {
         () = read(&open.shared, answers) => {}
-        // Told to close, or dropped.
+        // The line was closed or dropped.
         _ = closed.wait_for(|closing| *closing) => {}
     }
 }
 
-/// Hands out answers as they come.
+/// Hands out answers as they arrive.
 async fn read(shared: &Shared, mut answers: Streaming<v1::SessionResponse>) {
     loop {
         match answers.next().await {
             Some(Ok(frame)) => {
                 shared.heard_ms.store(shared.elapsed_ms(), Ordering::Relaxed);
                 shared.traffic.deliver(frame);
-                // Whoever has an answer may ask again before the next frame is looked at.
+                // A caller that has its answer may send its next operation before the next frame is read.
                 tokio::task::yield_now().await;
             }
             Some(Err(status)) => {

@@ -1,147 +1,147 @@
-//! A lock as it is: who holds it, who waits, why.
+//! State of a lock: holders, waiters and their reasons.
 
 use crate::missing::Missing;
 use std::fmt;
 use std::time::Duration;
 use tollgate_types::{GroupId, LeaseId, Mode, NodeId, Revision, Slot, Token};
 
-/// A lock, with its holders and waiters, at one revision.
+/// State of a lock at one revision, with its holders and waiters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// Its name.
+    /// Name of the lock.
     pub name: String,
-    /// Who holds it, oldest token first. May be cut short: see `holder_count`.
+    /// Holders, oldest token first. May be cut short: see `holder_count`.
     pub holders: Vec<Holder>,
-    /// Who waits, next in line first. May be cut short, and is left out of lists: see `waiter_count`.
+    /// Waiters, next in line first. May be cut short, and is left out of lists: see `waiter_count`.
     pub waiters: Vec<Waiter>,
-    /// How many hold it.
+    /// Number of holders.
     pub holder_count: u64,
-    /// How many wait.
+    /// Number of waiters.
     pub waiter_count: u64,
-    /// For how much longer it stays closed, by a lock-delay or after a restore; zero if it is open.
+    /// Remaining time that the lock stays closed, by a lock-delay or after a restore; zero if it is open.
     pub closed_for: Duration,
-    /// Whether the cluster was restored from a backup, and all names are closed. Not known from a list.
+    /// True if the cluster was restored from a backup, and all names are closed. Not known from a list.
     pub restored: bool,
-    /// The revision at which it was read.
+    /// Revision at which the lock was read.
     pub revision: Revision,
-    /// Groups that could not be asked about leases that live there: of their holders and waiters it is not known when
-    /// they end, nor where they are.
+    /// Groups that could not be asked about the leases that live there: deadlines and addresses of holders and waiters
+    /// with such leases are not known.
     pub missing: Vec<Missing>,
 }
 
 impl LockInfo {
-    /// Whether an acquire would get it now: nobody holds or awaits it, and nothing keeps it closed.
+    /// True if an acquire would get the lock now: it has no holders and no waiters, and is not closed.
     pub fn is_free(&self) -> bool {
         self.holder_count == 0 && self.waiter_count == 0 && self.closed_for.is_zero()
     }
 
-    /// Whether this owner within the lease holds it; true as well if it is not among the holders that are shown, and
-    /// not all are.
+    /// True if this owner within the lease holds the lock. Also true if the owner is not among the shown holders, and
+    /// not all holders are shown.
     pub fn may_be_held_by(&self, lease: LeaseId, owner: &str) -> bool {
         let is_cut = self.holder_count > self.holders.len() as u64;
         is_cut || self.holders.iter().any(|holder| holder.lease == lease && holder.owner == owner)
     }
 }
 
-/// Who holds a lock.
+/// Holder of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// By which listings and waiters refer to it: name, lease and owner.
+    /// Key of the holder in listings and in [`Waiter::predecessor_key`]: name, lease and owner.
     pub key: String,
-    /// Its lease.
+    /// Lease of the holder.
     pub lease: LeaseId,
-    /// Its owner within the lease; empty for the lease itself.
+    /// Owner of the holder within the lease; empty for the lease itself.
     pub owner: String,
-    /// How it holds the lock.
+    /// Mode in which the lock is held.
     pub mode: Mode,
-    /// Its fencing token.
+    /// Fencing token of the grant.
     pub token: Token,
-    /// What its client calls itself.
+    /// Name of the holder's client.
     pub client_id: String,
-    /// Where its client was last seen; empty if that is not known.
+    /// Address from which the holder's client was last seen; empty if not known.
     pub address: String,
-    /// Why it holds the lock, in its own words: the metadata, if that is text, else with what is none escaped. It may
-    /// have line breaks: show it by [`tollgate_types::escaped`].
+    /// Metadata of the claim as text, its reason to hold the lock; bytes that are not text are escaped. It may have
+    /// line breaks: show it with [`tollgate_types::escaped`].
     pub why: String,
-    /// The metadata as it was given, whatever it is.
+    /// Metadata of the claim exactly as given: any bytes.
     pub metadata: Vec<u8>,
-    /// For how long it has held the lock, if that is known.
+    /// Time that the lock has been held, if known.
     pub held: Option<Duration>,
-    /// What is left until the grant ends by itself, if that is known. It is not in an answer to one who would not wait,
-    /// and where the group of its lease could not be asked ([`LockInfo::missing`]).
+    /// Remaining time until the grant ends by itself, if known. Not known in an answer to a request that did not wait,
+    /// and if the group of the lease could not be asked ([`LockInfo::missing`]).
     pub remaining: Option<Duration>,
-    /// The revision at which it began to wait, or was granted at once.
+    /// Revision at which the claim joined the queue, or was granted at once.
     pub create_revision: Revision,
-    /// The revision of its last change.
+    /// Revision of the claim's last change.
     pub mod_revision: Revision,
 }
 
-/// Who waits for a lock.
+/// Waiter for a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// By which listings and other waiters refer to it: name, lease and owner.
+    /// Key of the waiter in listings and in the `predecessor_key` of other waiters: name, lease and owner.
     pub key: String,
-    /// The key of the waiter before it, or of a holder if it is the first. None if only a lock-delay is in the way.
+    /// Key of the waiter ahead, or of a holder if this waiter is the first. None if only a lock-delay is in the way.
     pub predecessor_key: Option<String>,
-    /// Its place in the queue: 1 for the next in line.
+    /// Place in the queue: 1 for the next in line.
     pub position: u64,
-    /// Its lease.
+    /// Lease of the waiter.
     pub lease: LeaseId,
-    /// Its owner within the lease; empty for the lease itself.
+    /// Owner of the waiter within the lease; empty for the lease itself.
     pub owner: String,
-    /// The mode that it waits for.
+    /// Mode that the waiter wants.
     pub mode: Mode,
-    /// Whether it holds the lock in a weaker mode meanwhile.
+    /// True if the waiter holds the lock in a weaker mode meanwhile.
     pub upgrade: bool,
-    /// What its client calls itself.
+    /// Name of the waiter's client.
     pub client_id: String,
-    /// Where its client was last seen; empty if that is not known.
+    /// Address from which the waiter's client was last seen; empty if not known.
     pub address: String,
-    /// Why it wants the lock, in its own words: the metadata, if that is text, else with what is none escaped. It may
-    /// have line breaks: show it by [`tollgate_types::escaped`].
+    /// Metadata of the claim as text, its reason to want the lock; bytes that are not text are escaped. It may have
+    /// line breaks: show it with [`tollgate_types::escaped`].
     pub why: String,
-    /// The metadata as it was given, whatever it is.
+    /// Metadata of the claim exactly as given: any bytes.
     pub metadata: Vec<u8>,
-    /// For how long it has waited, if that is known.
+    /// Time that the waiter has waited, if known.
     pub waited: Option<Duration>,
-    /// What is left until it gives up; none if it waits as long as its lease lives.
+    /// Remaining time until the waiter gives up; none if it waits as long as its lease lives.
     pub remaining: Option<Duration>,
-    /// The revision at which it joined the queue.
+    /// Revision at which the waiter joined the queue.
     pub create_revision: Revision,
 }
 
-/// One lock in words: why it is busy, and what will happen next.
+/// Explanation of one lock in words: why it is busy, and what will happen next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The lock.
+    /// State of the lock.
     pub lock: LockInfo,
-    /// The slot that its name falls into.
+    /// Slot of the lock's name.
     pub slot: Slot,
-    /// The group that serves the slot.
+    /// Group that serves the slot.
     pub group: GroupId,
-    /// The node that leads the group, if one does.
+    /// Leader of the group, if it has one.
     pub leader: Option<NodeId>,
     /// Sentences for people, in order.
     pub lines: Vec<String>,
 }
 
-/// The sentences, a line each.
+/// Prints the sentences, one per line.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.lines.join("\n"))
     }
 }
 
-/// Some locks of a longer list.
+/// Page of a list of locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LocksPage {
-    /// The locks, by name within a group; groups come in no order. Without waiters, and with a few holders each.
+    /// Locks, by name within a group; groups come in no particular order. Without waiters, and with a few holders each.
     pub locks: Vec<LockInfo>,
-    /// Where to go on; none if that was all. Opaque.
+    /// Cursor for the next page; none if this is the last page. Opaque.
     pub next: Option<String>,
 }

@@ -1,31 +1,31 @@
-//! That a lease, or one lock of it, is no longer held, and why.
+//! The loss of a lease, or of one of its locks, and its reason.
 
 use std::fmt;
 use tollgate_proto::v1;
 
-/// Why something that was held no longer is.
+/// Reason why a lease or a lock is no longer held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The cluster ended the lease: nobody renewed it in time.
+    /// The cluster ended the lease: it was not renewed in time.
     Expired,
-    /// Somebody ended the lease.
+    /// The lease was revoked.
     Revoked,
     /// An operator took the lock away.
     Forced,
-    /// The lock was held as long as its acquirer had said it would be at most.
+    /// The lock was held for the maximum time that its acquirer had set.
     MaxHold,
-    /// No keepalive was answered until the time from which on the lease might have ended. It may still live on the
-    /// cluster for a moment; the client no longer counts on it, and never will again.
+    /// No keepalive was answered before the time when the lease might have ended. The lease may still live on the
+    /// cluster for a moment; the client no longer relies on it, and never will again.
     Unreachable,
-    /// This program stood still (stopped, starved of processor time, on a machine that slept) until the lease might
-    /// have ended: it asked for no keepalive in time. Otherwise as [`LostReason::Unreachable`].
+    /// This program was paused (stopped, starved of processor time, on a machine that slept) until the lease might have
+    /// ended: it sent no keepalive in time. Otherwise as [`LostReason::Unreachable`].
     Paused,
-    /// The server ended the lease because the client's connection was gone (`revoke_on_disconnect`).
+    /// The server ended the lease because the client's connection was closed (`revoke_on_disconnect`).
     Disconnected,
     /// This program closed the session or released the lock.
     SessionClosed,
-    /// Somebody else released the lock in the holder's name, by its lease and owner or by its token.
+    /// Another program released the lock in the holder's name, by its lease and owner or by its token.
     Released,
 }
 
@@ -64,14 +64,14 @@ impl fmt::Display for LostReason {
     }
 }
 
-/// A lease or a lock is no longer held.
+/// Error for a lease or a lock that is no longer held.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}{}", note_after(note.as_deref()))]
 #[non_exhaustive]
 pub struct Lost {
-    /// Why.
+    /// Reason for the loss.
     pub reason: LostReason,
-    /// What the operator gave as a reason, with [`LostReason::Forced`].
+    /// Reason that the operator gave, with [`LostReason::Forced`].
     pub note: Option<String>,
 }
 

@@ -1,25 +1,25 @@
-//! Who could not be asked for its part of an answer, and why.
+//! Parts that an answer lacks, because a group or node could not be asked.
 
 use std::fmt;
 use tollgate_types::{GroupId, NodeId};
 
-/// A part that an answer lacks.
+/// Group or node whose part is missing from an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Missing {
-    /// Who did not answer.
+    /// Group or node that did not answer.
     pub who: Silent,
-    /// Why, for people.
+    /// Reason in words, for people.
     pub message: String,
 }
 
-/// Who did not answer.
+/// Group or node that did not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Silent {
-    /// A group, whose state was needed beside that of the one that was asked.
+    /// Group whose state was needed, besides the state of the group that answered.
     Group(GroupId),
-    /// A node.
+    /// Node.
     Node(NodeId),
 }
 

@@ -1,8 +1,8 @@
 //! Named owners: threads of control inside a session.
 //!
-//! An owner that holds a lock may take it again: its guards share one grant, and only the last of them gives it back.
-//! Invariant: of one owner and lock, one request is under way at a time, releases included, so that no release meets an
-//! acquire that came after it. Not here: the requests (`acquire`), what is shared (`grant`).
+//! An owner that holds a lock may acquire it again: its guards share one grant, and only the last guard releases the
+//! lock. Invariant: for one owner and lock, one request is in progress at a time, releases included, so that no release
+//! meets an acquire that came after it. Not here: the requests (`acquire`), the shared grant (`grant`).
 
 use crate::acquire::Acquire;
 use crate::error::Error;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::sync::Notify;
 use tollgate_types::{Owner, Seq};
 
-/// A thread of control inside a session, from [`Session::owner`]. Cheap to clone.
+/// Owner, a thread of control inside a session, from [`Session::owner`]. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(session: tollgate_client::Session) -> Result<(), Box<dyn std::error::Error>> {
@@ -37,17 +37,19 @@ impl OwnerHandle {
         OwnerHandle { session, name }
     }
 
-    /// Its name.
+    /// Returns the owner's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Takes a lock, or takes it again. In a stronger mode than it is held in, this is an upgrade, for all guards.
+    /// Returns a request for a lock, which the owner may hold already. A request for a stronger mode than the held one
+    /// is an upgrade, for all guards.
     pub fn lock(&self, name: impl Into<String>) -> Acquire {
         Acquire::new(self.session.clone(), vec![name.into()], Some(self.name.clone()))
     }
 
-    /// Takes several locks, all together or none; what it holds of them already it must hold by the same request.
+    /// Returns a request for several locks, all together or none. If the owner holds some of them already, it must hold
+    /// all of them by one request for the same names.
     pub fn locks<I, S>(&self, names: I) -> Acquire
     where
         I: IntoIterator<Item = S>,
@@ -58,17 +60,17 @@ impl OwnerHandle {
     }
 }
 
-/// What the names of owners begin with that are made for one acquire: no other owner's does, or it would share their
-/// locks.
+/// First character of owner names that are made for one acquire. No other owner's name may begin with it, or that owner
+/// would share their locks.
 const GENERATED: char = '~';
 
-/// The owner of one acquire alone, by the number of its request.
+/// Returns the name of an owner for one acquire alone, made from the number of its request.
 pub(crate) fn generated(seq: Seq) -> String {
     format!("{GENERATED}{:x}", seq.get())
 }
 
-/// Checks the name of an owner that a program gave. In a session that `joined` another's lease it may be one that was
-/// made there.
+/// Checks an owner name that a program gave. In a session that `joined` another session's lease, the name may be one
+/// that was generated there.
 pub(crate) fn check(name: &str, joined: bool) -> Result<(), Error> {
     Owner::new(name).map_err(|invalid| Error::invalid("owner", invalid))?;
     if name.is_empty() {
@@ -81,10 +83,10 @@ pub(crate) fn check(name: &str, joined: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Owner and names.
+/// Key of a place: owner and names.
 type Key = (String, Vec<String>);
 
-/// What the named owners of a session hold.
+/// Locks of the named owners of a session.
 #[derive(Default)]
 pub(crate) struct Owners {
     inner: Mutex<Inner>,
@@ -98,16 +100,16 @@ struct Inner {
 }
 
 enum Place {
-    /// A request is under way.
+    /// A request is in progress.
     Busy,
     Held(Weak<Grant>),
 }
 
-/// How an acquire of a named owner begins.
+/// Start of an acquire of a named owner.
 pub(crate) enum Begun {
-    /// It holds it already.
+    /// The owner holds the lock already.
     Held(Hold),
-    /// It has to ask.
+    /// The owner has to request the lock.
     Asks(Turn),
 }
 
@@ -116,7 +118,7 @@ impl Owners {
         self.inner.lock().expect("nobody panics with it")
     }
 
-    /// Waits until nothing else is under way for this owner and names. The names must be in order.
+    /// Waits until no other request is in progress for this owner and names. The names must be in order.
     pub(crate) async fn begin(core: &Arc<Core>, owner: &str, names: &[String]) -> Begun {
         let key = (owner.to_owned(), names.to_vec());
         loop {
@@ -130,7 +132,7 @@ impl Owners {
         }
     }
 
-    /// None if something is under way.
+    /// Starts an acquire; none if another request is in progress.
     fn try_begin(core: &Arc<Core>, key: &Key) -> Option<Begun> {
         loop {
             let (seen, held) = match core.owners.lock().places.get(key) {
@@ -138,16 +140,16 @@ impl Owners {
                 Some((turn, Place::Held(grant))) => (Some(*turn), Some(grant.clone())),
                 None => (None, None),
             };
-            // Looked at without the lock: a grant that ends here takes it.
+            // The grant is examined without the lock, because a grant that ends here takes the lock.
             match held.as_ref().map(Weak::upgrade) {
                 Some(Some(grant)) => match grant.enter() {
                     Some(again) => return Some(Begun::Held(again)),
-                    // Its release, or that of what remains of it, comes first.
+                    // The release of the grant, or of what remains of it, comes first.
                     None if grant.clear() => return None,
-                    // Lost: another may be asked for while its guards are still about.
+                    // The grant is lost: a new one may be requested while guards of the old one still exist.
                     None => {}
                 },
-                // It is going, and its place with it.
+                // The grant is being dropped, and its place with it.
                 Some(None) => return None,
                 None => {}
             }
@@ -164,7 +166,7 @@ impl Owners {
     }
 }
 
-/// The right to ask for one lock as one owner. The next one begins when the last clone is dropped.
+/// Right to make a request for one lock as one owner. The next request begins when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Turn {
     inner: Arc<TurnInner>,
@@ -177,12 +179,12 @@ struct TurnInner {
 }
 
 impl Turn {
-    /// It was granted.
+    /// Records that the lock was granted.
     pub(crate) fn held(&self, grant: Weak<Grant>) {
         self.set(Place::Held(grant));
     }
 
-    /// It is being released.
+    /// Records that the lock is being released.
     pub(crate) fn busy(&self) {
         self.set(Place::Busy);
     }

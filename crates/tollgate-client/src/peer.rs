@@ -1,5 +1,5 @@
-//! The other end of the wire, played by a test: what the client says and does when a node answers late, never, or hangs
-//! up. Only for tests of the client's own behaviour; what servers do is tested with servers.
+//! Tests with a scripted peer at the other end of the wire: the behaviour of the client when a node answers late,
+//! never, or hangs up. Only for tests of the client's own behaviour; servers are tested with servers.
 
 use crate::client::Client;
 use crate::clock::Clock;
@@ -23,7 +23,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-/// A clock that stands still until it is moved.
+/// Clock that stands still until it is moved.
 #[derive(Clone)]
 struct HandClock {
     now: Arc<watch::Sender<Duration>>,
@@ -51,10 +51,10 @@ impl Clock for HandClock {
     }
 }
 
-/// A node that says what the test has it say.
+/// Scripted node, whose answers the test chooses.
 struct Peer {
     address: SocketAddr,
-    /// Whether it greets those who open a session.
+    /// True to send a first frame on each new session.
     greets: Arc<AtomicBool>,
     sessions: mpsc::UnboundedReceiver<Talk>,
     task: JoinHandle<()>,
@@ -66,7 +66,7 @@ impl Drop for Peer {
     }
 }
 
-/// One session stream.
+/// Server side of one session stream.
 struct Talk {
     frames: Streaming<v1::SessionRequest>,
     answers: mpsc::Sender<Result<v1::SessionResponse, Status>>,
@@ -117,7 +117,7 @@ impl Talk {
         let _ = self.answers.send(Ok(v1::SessionResponse::default())).await;
     }
 
-    /// The next operation.
+    /// Returns the next operation.
     async fn hear(&mut self) -> (u64, Op) {
         while self.heard.is_empty() {
             let frame = tokio::time::timeout(Duration::from_secs(10), self.frames.next()).await;
@@ -132,7 +132,7 @@ impl Talk {
         self.answers.send(Ok(v1::SessionResponse { results, header: None })).await.unwrap();
     }
 
-    /// Grants the lease that is asked for.
+    /// Grants the requested lease.
     async fn grant_lease(&mut self) {
         let (id, op) = self.hear().await;
         let Op::LeaseGrant(asked) = op else { panic!("{op:?}") };
@@ -145,7 +145,7 @@ impl Talk {
         self.answer(id, OpResult::LeaseGrant(granted)).await;
     }
 
-    /// Grants the lock that is asked for; its request.
+    /// Grants the requested lock, and returns its request identity.
     async fn grant_lock(&mut self, token: u64) -> v1::Request {
         let (id, op) = self.hear().await;
         let Op::Lock(asked) = op else { panic!("{op:?}") };
@@ -163,7 +163,7 @@ impl Talk {
 
 const TTL: Duration = Duration::from_millis(9_001);
 
-/// A session with a peer, and a clock in the test's hand.
+/// Opens a session with a peer, and a clock that the test controls.
 async fn session() -> (Peer, Talk, HandClock, Session) {
     let (mut peer, clock) = (Peer::start(), HandClock::new());
     let client = Client::builder().endpoints([peer.address.to_string()]).clock(clock.clone());
@@ -190,7 +190,7 @@ async fn p7_a_token_is_refused_from_the_moment_on_at_which_the_lease_may_end_and
     assert_eq!(guard.token().unwrap_err().reason, LostReason::Paused);
     assert_eq!(guard.lost().await.reason, LostReason::Paused);
     assert_eq!(session.lost().await.reason, LostReason::Paused);
-    // An answer now is too late: the lease may have ended and begun to be somebody else's.
+    // An answer now is too late: the lease may have ended in between.
     let kept = v1::LeaseKeepAliveResponse { ttl_ms: 9_001, ..Default::default() };
     talk.answer(keepalive, OpResult::LeaseKeepAlive(kept)).await;
     let (_, op) = talk.hear().await;
@@ -216,7 +216,7 @@ async fn a_loss_is_blamed_on_the_cluster_only_if_a_keepalive_was_sent_in_time() 
 async fn news_of_an_expiry_that_comes_after_a_pause_tells_of_the_pause() {
     let (_peer, _talk, clock, session) = session().await;
     clock.advance(Duration::from_millis(8_820));
-    // Before anything else has looked at the clock.
+    // Before anything else has read the clock.
     session.core().lose(LostReason::Expired);
     assert_eq!(session.check().unwrap_err().reason, LostReason::Paused);
 
@@ -273,7 +273,7 @@ async fn p7_an_acknowledged_keepalive_moves_the_end_by_when_it_was_sent() {
     while session.remaining() != Duration::from_millis(8_820 - 2_000) {
         tokio::task::yield_now().await;
     }
-    // The next is a third of the TTL after that one, not after its answer.
+    // The next keepalive is due a third of the TTL after the sending of this one, not after its answer.
     clock.advance(Duration::from_millis(1_001));
     assert!(matches!(talk.hear().await.1, Op::LeaseKeepAlive(_)));
 }
@@ -284,7 +284,7 @@ async fn a_stream_that_was_opened_and_not_greeted_in_time_is_closed() {
     peer.greets.store(false, Ordering::Relaxed);
     let connecting = tokio::spawn(Client::builder().endpoints([peer.address.to_string()]).connect());
     let mut talk = peer.talk().await;
-    // The client has the head of the answer, and nothing more follows.
+    // The client has received the headers of the response, and nothing more follows.
     let ended = tokio::time::timeout(Duration::from_secs(10), talk.frames.next()).await;
     assert!(!matches!(ended, Err(_) | Ok(Some(Ok(_)))), "{ended:?}");
     connecting.abort();
@@ -321,7 +321,7 @@ async fn p10_what_a_broken_stream_left_unanswered_is_repeated_with_its_seq() {
     let first = first.request.unwrap();
     assert_eq!((first.seq, first.attempt, again.seq, again.attempt), (1, 0, 1, 1));
     let guard = acquiring.await.unwrap().unwrap();
-    // Dropped, it is released, through another break, and tells that the grant's answer came.
+    // The dropped guard is released, across another break, and the release acknowledges the answer to the grant.
     drop(guard);
     let (_, op) = talk.hear().await;
     let Op::Unlock(unlock) = op else { panic!("{op:?}") };
@@ -355,7 +355,7 @@ async fn p8_an_acquire_that_is_dropped_is_cancelled_until_that_is_answered() {
     while session.core().seqs.take(tollgate_types::GroupId::MAP).ranges().is_empty() {
         tokio::task::yield_now().await;
     }
-    // The next request says that it was.
+    // The next request acknowledges the answer.
     let _acquiring = tokio::spawn(session.lock("other").acquire());
     let (_, op) = talk.hear().await;
     let Op::Lock(lock) = op else { panic!("{op:?}") };
@@ -393,7 +393,7 @@ async fn a_proclamation_that_is_dropped_leaves_no_number_behind() {
     let (_, op) = talk.hear().await;
     assert!(matches!(op, Op::Proclaim(_)), "{op:?}");
     proclaiming.abort();
-    // Dropped with it, the leadership is resigned.
+    // The leadership was dropped with the future, and is resigned.
     let (_, op) = talk.hear().await;
     let Op::Resign(resign) = op else { panic!("{op:?}") };
     let request = resign.request.unwrap();

@@ -1,11 +1,11 @@
-//! Keeps a line to the leader, or to a node that passes things on to it; and lines to the leaders of other groups.
+//! Keeps a line to the leader, or to a node that passes operations on to it; and lines to the leaders of other groups.
 //!
-//! Any node will do: one that does not lead forwards. So the first that answers is taken, and then exchanged for the
-//! leader of the first group once it is known. Invariant: while any endpoint can be reached there is a line, or one is
-//! being opened; a line that was exchanged is kept until what is under way on it is answered. What is for another group
-//! goes straight to its leader if there is a line to it (`tender`), else over the first line. A line to a gateway is
-//! never exchanged, and no node is learned of behind it: the client may reach none. Not here: what is said on lines
-//! (`line`), what is repeated (`call`).
+//! Any node is usable: a node that does not lead passes operations on. So the first node that answers is taken, and
+//! then exchanged for the leader of the first group once that is known. Invariant: while any endpoint can be reached
+//! there is a line, or one is being opened; a line that was exchanged is kept until the operations on it are answered.
+//! Operations for another group go straight to that group's leader if there is a line to it (`tender`), else over the
+//! first line. A line to a gateway is never exchanged, and no node behind it is learned, because the client may be
+//! unable to reach the nodes. Not here: the traffic on lines (`line`), the repetition of operations (`call`).
 
 mod tender;
 
@@ -26,24 +26,25 @@ use tollgate_proto::v1::{Consistency, GroupsRequest, Member, MemberKind, Members
 use tollgate_types::{GroupId, LeaseId};
 use tonic::transport::Channel;
 
-/// How long opening one line may take.
+/// Maximum time to open one line.
 const OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The next endpoint is tried beside the one before it after so long.
+/// Delay after which the next endpoint is tried in parallel with the one before.
 const STAGGER: Duration = Duration::from_millis(100);
 
-/// Between two rounds over all endpoints: doubles from the first to the second.
+/// Pause between two rounds over all endpoints: doubles from the first value up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Between two looks for the leader, likewise; the second also while all is well.
+/// Interval between two searches for the leader: doubles in the same way; the second value also applies while all is
+/// well.
 const LOOK_MIN: Duration = Duration::from_millis(30);
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// How long a node may take to say who leads.
+/// Maximum time for a node to report the leader.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Keeps a line as long as it lives.
+/// Keeps a line open as long as the pilot lives.
 #[derive(Debug)]
 pub(crate) struct Pilot {
     endpoints: Arc<Endpoints>,
@@ -52,12 +53,12 @@ pub(crate) struct Pilot {
     others: watch::Receiver<Lines>,
     chart: watch::Sender<Arc<Chart>>,
     hints: Arc<Hints>,
-    /// How many leases end when a line closes that kept them alive: lines stay open as long as there is one.
+    /// Number of leases that end when a line closes that kept them alive: lines stay open while it is above zero.
     kept: Arc<AtomicUsize>,
     tasks: [JoinHandle<()>; 2],
 }
 
-/// What callers were told about the leader.
+/// Hints about the leader from answers to callers.
 #[derive(Debug, Default)]
 struct Hints {
     leader: Mutex<Option<Endpoint>>,
@@ -71,7 +72,7 @@ impl Hints {
 }
 
 impl Pilot {
-    /// Starts looking for a line.
+    /// Starts to open a line.
     pub(crate) fn start(endpoints: Endpoints) -> Pilot {
         let endpoints = Arc::new(endpoints);
         let (publish, current) = watch::channel(None);
@@ -103,32 +104,32 @@ impl Pilot {
         &self.endpoints
     }
 
-    /// A line, once there is one.
+    /// Returns a line, once there is one.
     pub(crate) async fn line(&self) -> Arc<Line> {
-        // Nearly always; to wait for one costs a place among those who wait.
+        // The usual case; waiting has the cost of registering as a waiter.
         if let Some(line) = self.line_now() {
             return line;
         }
         let mut current = self.current.clone();
         let works = |line: &Option<Arc<Line>>| line.as_ref().is_some_and(|line| !line.is_broken());
         let Ok(line) = current.wait_for(works).await else {
-            // Only where the runtime is going down.
+            // Only while the runtime shuts down.
             return std::future::pending().await;
         };
         line.clone().expect("that is what was waited for")
     }
 
-    /// The group of an operation, as far as is known.
+    /// Returns the group of an operation, as far as is known.
     pub(crate) fn group_of(&self, op: &Op) -> GroupId {
         self.chart.borrow().group_of(op)
     }
 
-    /// The group where a lease lives, as far as is known.
+    /// Returns the home group of a lease, as far as is known.
     pub(crate) fn home_of(&self, lease: LeaseId) -> GroupId {
         self.chart.borrow().home_of(lease)
     }
 
-    /// The line for what concerns a group: to its leader if there is one, else any, once there is one.
+    /// Returns the line for a group: to its leader if there is one, else any, once there is one.
     pub(crate) async fn line_to(&self, group: GroupId) -> Arc<Line> {
         match self.leaders_line(group) {
             Some(line) => line,
@@ -136,12 +137,12 @@ impl Pilot {
         }
     }
 
-    /// The line that [`Pilot::line_to`] would give, if there is one now.
+    /// Returns the line that [`Pilot::line_to`] would return, if there is one now.
     pub(crate) fn line_to_now(&self, group: GroupId) -> Option<Arc<Line>> {
         self.leaders_line(group).or_else(|| self.line_now())
     }
 
-    /// A line to the leader of a group, beside the first line.
+    /// Returns the line to the leader of a group, other than the first line.
     fn leaders_line(&self, group: GroupId) -> Option<Arc<Line>> {
         let chart = self.chart.borrow();
         if chart.is_single() {
@@ -151,12 +152,12 @@ impl Pilot {
         line.filter(|line| !line.is_broken())
     }
 
-    /// The line, if there is one now.
+    /// Returns the first line, if there is one now.
     pub(crate) fn line_now(&self) -> Option<Arc<Line>> {
         self.current.borrow().clone().filter(|line| !line.is_broken())
     }
 
-    /// Completes when there is another line than this one.
+    /// Completes when another line has replaced this one.
     pub(crate) async fn replaced(&self, line: &Arc<Line>) {
         let mut current = self.current.clone();
         let other = |now: &Option<Arc<Line>>| now.as_ref().is_some_and(|now| !Arc::ptr_eq(now, line));
@@ -165,12 +166,12 @@ impl Pilot {
         }
     }
 
-    /// Whether the line goes to a gateway, so that nodes may be out of reach.
+    /// True if the line goes to a gateway, so that nodes may be out of reach.
     pub(crate) fn is_behind_gateway(&self) -> bool {
         self.line_now().is_some_and(|line| line.is_to_gateway())
     }
 
-    /// No line is closed by will from now on, until as often is said that it may be.
+    /// Keeps all lines open until [`Pilot::let_lines_go`] was called as often as this.
     pub(crate) fn keep_lines(&self) {
         self.kept.fetch_add(1, Ordering::Relaxed);
     }
@@ -179,7 +180,7 @@ impl Pilot {
         self.kept.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A node said who leads a group, or that nobody does as far as it knows.
+    /// Records a node's answer about the leader of a group; an empty address means that the node knows no leader.
     pub(crate) fn hint(&self, group: GroupId, leader: &str) {
         let leader = Endpoint::parse(leader).ok().filter(|_| !self.is_behind_gateway());
         let Some(leader) = leader else { return self.look_again() };
@@ -197,7 +198,7 @@ impl Pilot {
         self.hints.told.notify_one();
     }
 
-    /// The present line's node may not be the one to ask.
+    /// Starts a search for the leader: the present line's node may not lead.
     pub(crate) fn look_again(&self) {
         self.hints.told.notify_one();
     }
@@ -209,13 +210,13 @@ impl Drop for Pilot {
     }
 }
 
-/// The task behind a pilot.
+/// Task behind a pilot.
 struct Helm {
     endpoints: Arc<Endpoints>,
     hints: Arc<Hints>,
     publish: watch::Sender<Option<Arc<Line>>>,
     chart: watch::Sender<Arc<Chart>>,
-    /// Lines to nodes that turned out not to lead, with operations under way.
+    /// Lines to nodes that turned out not to lead, with operations in progress.
     retired: Vec<Arc<Line>>,
     kept: Arc<AtomicUsize>,
 }
@@ -230,7 +231,7 @@ impl Helm {
         }
     }
 
-    /// A line to whichever endpoint answers first, however long that takes.
+    /// Opens a line to whichever endpoint answers first, however long that takes.
     async fn open_any(&self) -> Arc<Line> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -242,7 +243,7 @@ impl Helm {
         }
     }
 
-    /// Tries all endpoints, each a little after the one before or once that has failed.
+    /// Tries all endpoints, each a little after the one before, or as soon as that one has failed.
     async fn race(&self) -> Option<Arc<Line>> {
         let mut order = self.endpoints.to_try();
         if let Some(leader) = self.hints.take() {
@@ -266,7 +267,8 @@ impl Helm {
                     return Some(line);
                 }
                 Err(error) => {
-                    // A node that was removed names another: it may be the only one that this client was given.
+                    // A node that was removed names another, which may be the only way to the cluster from the given
+                    // endpoints.
                     let named = error.wire().map(|wire| Endpoint::parse(&wire.leader_address));
                     if let Some(Ok(named)) = named {
                         *self.hints.leader.lock().expect("nobody panics with it") = Some(named);
@@ -277,7 +279,7 @@ impl Helm {
         }
     }
 
-    /// Until the line breaks: sees whether it goes to the leader, and exchanges it if it does not.
+    /// Holds a line until it breaks: checks whether it goes to the leader, and exchanges it if not.
     async fn hold(&mut self, mut line: Arc<Line>) {
         let mut look_in = Duration::ZERO;
         loop {
@@ -299,7 +301,7 @@ impl Helm {
         }
     }
 
-    /// Looks, after a while or once there is reason to, whether another node leads; a line to it, if so.
+    /// Checks, after a while or after a hint, whether another node leads; returns a line to that node, if so.
     async fn look_for_better(&self, line: &Line, look_in: &mut Duration) -> Option<Arc<Line>> {
         let told = tokio::select! {
             () = self.hints.told.notified() => true,
@@ -325,7 +327,7 @@ impl Helm {
                 *look_in = (*look_in * 2).clamp(LOOK_MIN, LOOK_MAX);
                 None
             }
-            // Somebody is elected soon.
+            // A leader will be elected soon.
             Found::Here | Found::Elsewhere(_) if self.chart.borrow().lacks_leaders() => {
                 *look_in = (*look_in * 2).clamp(LOOK_MIN, LOOK_MAX);
                 None
@@ -337,7 +339,7 @@ impl Helm {
         }
     }
 
-    /// A line to this endpoint: one that was retired, or a new one.
+    /// Returns a line to this endpoint: a retired one, or a new one.
     async fn reach(&self, endpoint: Endpoint) -> Option<Arc<Line>> {
         let reaches = |line: &&Arc<Line>| *line.endpoint() == endpoint && !line.is_broken();
         if let Some(line) = self.retired.iter().find(reaches) {
@@ -349,17 +351,17 @@ impl Helm {
         opened.ok()
     }
 
-    /// Asks the line's node who leads; and who its fellow nodes are.
+    /// Asks the line's node for the leader and for the other nodes.
     async fn look(&self, line: &Line) -> Found {
         if line.is_to_gateway() {
             self.endpoints.learn(&[]);
-            // It knows the way to every leader, and the client need not.
+            // The gateway knows the way to every leader, so the client need not.
             self.chart.send_replace(Arc::new(Chart::blank()));
             return Found::Here;
         }
         let asked = tokio::time::timeout(LOOK_PATIENCE, ask_who_leads(line.channel(), &self.endpoints)).await;
         let Ok((found, chart)) = asked else { return Found::Nowhere };
-        // An older map than the one that is known is some node's that lags behind.
+        // A map older than the known one comes from a node that lags behind.
         self.chart.send_if_modified(|known| match chart {
             Some(chart) if (chart.epoch() >= known.epoch() || chart.is_blank()) && **known != chart => {
                 *known = Arc::new(chart);
@@ -376,7 +378,7 @@ async fn open(endpoint: Endpoint) -> (Endpoint, Result<Arc<Line>, Error>) {
     (endpoint, opened)
 }
 
-/// Who leads, from a node's point of view.
+/// Location of the leader, from a node's point of view.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Here,
@@ -384,7 +386,8 @@ enum Found {
     Nowhere,
 }
 
-/// A witness refuses clients, and a node that has just been added may have nothing to tell them yet.
+/// True if a member serves clients: a witness refuses them, and a node that has just been added may have nothing for
+/// them yet.
 fn serves_clients(member: &Member) -> bool {
     !matches!(member.kind(), MemberKind::Witness | MemberKind::Learner)
 }
@@ -396,7 +399,7 @@ async fn ask_who_leads(channel: Channel, endpoints: &Endpoints) -> (Found, Optio
     let Ok(groups) = admin.groups(request).await else { return (Found::Nowhere, None) };
     let groups = groups.into_inner();
     if groups.via_gateway {
-        // Something between here and there shares connections out among gateways.
+        // A load balancer between client and cluster distributes connections among gateways.
         endpoints.learn(&[]);
         return (Found::Here, Some(Chart::blank()));
     }
@@ -420,19 +423,19 @@ async fn ask_who_leads(channel: Channel, endpoints: &Endpoints) -> (Found, Optio
     (found, Chart::read(&groups))
 }
 
-/// How long until something is tried again that found no leader.
+/// Pause before an operation that found no leader is repeated.
 #[derive(Debug)]
 pub(crate) struct Pause {
     next: Duration,
 }
 
 impl Pause {
-    /// The first is short.
+    /// Creates a pause that is short at first.
     pub(crate) fn new() -> Pause {
         Pause { next: Duration::from_millis(2) }
     }
 
-    /// Waits; longer each time, but never long: somebody is elected soon.
+    /// Waits; longer each time, but never long, because a leader is elected soon.
     pub(crate) async fn wait(&mut self, at_least: Duration) {
         tokio::time::sleep(random::jittered(self.next).max(at_least.min(PAUSE_MAX))).await;
         self.next = (self.next * 2).min(Duration::from_millis(100));

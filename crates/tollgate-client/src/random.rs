@@ -1,13 +1,13 @@
-//! Randomness: for ids that nobody else has, and for pauses that nobody else makes at the same time.
+//! Randomness: for ids that nobody else has, and for pauses that no other client makes at the same time.
 
 use std::time::Duration;
 
-/// A random number.
+/// Returns a random number.
 pub(crate) fn number() -> u64 {
     getrandom::u64().expect("the system has randomness")
 }
 
-/// Between half of `pause` and all of it.
+/// Returns a random pause between half of `pause` and all of it.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     let half = pause / 2;
     let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);

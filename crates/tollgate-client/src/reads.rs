@@ -1,6 +1,6 @@
-//! Reads of locks, and what tools do to them without a session.
+//! Reads of locks, and operations of tools on locks without a session.
 //!
-//! Invariant: nothing here needs or makes a lease. Not here: taking locks (`acquire`), following them (`watch`).
+//! Invariant: nothing here needs or makes a lease. Not here: acquiring locks (`acquire`), following them (`watch`).
 
 use crate::client::Client;
 use crate::consistency::Consistency;
@@ -13,16 +13,17 @@ use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResu
 use tollgate_types::{LeaseId, Token};
 use tonic::transport::Channel;
 
-/// The most that a list of everything gathers.
+/// Maximum number of entries that are gathered for a list of everything.
 pub(crate) const ALL_MAX: usize = 100_000;
 
-/// The service of locks, of a size of answers that we bound ourselves.
+/// Returns a client of the lock service, with a limit on the size of answers that this crate sets itself.
 pub(crate) fn lock_service(channel: Channel) -> LockServiceClient<Channel> {
     LockServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 impl Client {
-    /// One lock: who holds it, who waits, why. A lock that nobody holds or awaits is free, not missing.
+    /// Returns the state of one lock: holders, waiters and their reasons. A lock without holders and waiters is free,
+    /// not missing.
     ///
     /// ```no_run
     /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
@@ -37,7 +38,7 @@ impl Client {
         self.get_lock_with(name, Consistency::Linearizable).await
     }
 
-    /// One lock, read as fresh as asked for.
+    /// Returns the state of one lock, read with the given consistency.
     pub async fn get_lock_with(&self, name: &str, consistency: Consistency) -> Result<LockInfo, Error> {
         let consistency = convert::consistency(consistency);
         let asked = self.call(Op::GetLock(v1::GetLockRequest { name: name.to_owned(), consistency })).await?;
@@ -46,7 +47,7 @@ impl Client {
         convert::lock_info(response.lock.unwrap_or_default(), &response.missing, at)
     }
 
-    /// The locks that somebody holds or awaits and whose name begins with `prefix`; empty for all.
+    /// Lists the locks that have holders or waiters and whose name begins with `prefix`; empty for all.
     ///
     /// ```no_run
     /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
@@ -61,7 +62,7 @@ impl Client {
         ListLocks { client: self.clone(), request }
     }
 
-    /// Why a lock is busy, in sentences: who holds it and why, who waits for whom, what will happen next.
+    /// Explains why a lock is busy, in sentences: who holds it and why, who waits for whom, what will happen next.
     pub async fn explain(&self, name: &str) -> Result<Explanation, Error> {
         let request = v1::ExplainRequest { name: name.to_owned() };
         let ask = |channel| {
@@ -73,11 +74,11 @@ impl Client {
 
     /// Takes a lock away from the holder of `token`, whoever that is: for operators.
     ///
-    /// The holder may not notice before its next call: only a store that checks tokens keeps it from writing then.
-    /// `reason` is for the holder and for the audit, and must say something.
+    /// The holder may not notice before its next call: only a store that checks tokens keeps the former holder from
+    /// writing then. `reason` is for the holder and for the audit log, and must not be empty.
     ///
-    /// This is not numbered, so an error may say that it [may have happened](Error::may_have_happened). Doing it again
-    /// with the same token is safe: it frees that grant or nothing.
+    /// The request has no number, so an error may say that it [may have happened](Error::may_have_happened). Repeating
+    /// it with the same token is safe: it frees that grant or nothing.
     pub async fn force_release(&self, name: &str, token: Token, reason: &str) -> Result<(), Error> {
         let request = v1::ForceReleaseRequest {
             name: name.to_owned(),
@@ -90,10 +91,11 @@ impl Client {
         }
     }
 
-    /// Releases a lock that a lease and owner hold, for tools that are not the holder's program. With a token, only if
-    /// that is the grant's.
+    /// Releases a lock that a lease and owner hold, for tools that are not the holder's program. If a token is given,
+    /// the lock is released only if the grant has that token.
     ///
-    /// It is not numbered: repeated after an unknown outcome, it may say `NOT_HELD` because the first attempt was made.
+    /// The request has no number: repeated after an unknown outcome, it may fail with `NOT_HELD` because the first
+    /// attempt released the lock.
     pub async fn unlock(
         &self,
         name: &str,
@@ -125,7 +127,7 @@ impl Client {
     }
 }
 
-/// A list of locks, in pages.
+/// List of locks, in pages.
 #[derive(Debug, Clone)]
 #[must_use = "a list is read by `page` or `all`"]
 pub struct ListLocks {
@@ -134,21 +136,21 @@ pub struct ListLocks {
 }
 
 impl ListLocks {
-    /// How many a page has at most; the server's choice is 1,000.
+    /// Sets the maximum number of locks in a page; the server's default is 1,000.
     pub fn limit(mut self, locks: u32) -> ListLocks {
         self.request.limit = locks;
         self
     }
 
-    /// How fresh each page must be.
+    /// Sets the consistency of each page.
     pub fn consistency(mut self, consistency: Consistency) -> ListLocks {
         self.request.consistency = convert::consistency(consistency);
         self
     }
 
-    /// One page: the first, or the one after [`LocksPage::next`].
+    /// Reads one page: the first, or the one after [`LocksPage::next`].
     ///
-    /// Each page is read at a moment of its own: a lock that comes or goes between two pages may be missed.
+    /// Each page is read at its own moment: a lock that comes or goes between two pages may be missed.
     pub async fn page(&self, after: Option<&str>) -> Result<LocksPage, Error> {
         let request = v1::ListLocksRequest { cursor: after.unwrap_or("").to_owned(), ..self.request.clone() };
         let ask = |channel| {
@@ -162,7 +164,7 @@ impl ListLocks {
         Ok(LocksPage { locks, next: convert::cursor(response.cursor) })
     }
 
-    /// All of them, page by page. An error of kind [`ErrorKind::Limit`] beyond 100,000: go by pages then.
+    /// Reads all locks, page by page. An error of kind [`ErrorKind::Limit`] beyond 100,000: read single pages then.
     pub async fn all(&self) -> Result<Vec<LockInfo>, Error> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {

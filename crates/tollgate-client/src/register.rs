@@ -1,21 +1,21 @@
-//! A register as it is at one revision.
+//! State of a register at one revision.
 
 use tollgate_types::{LeaseId, Revision};
 
-/// A register: a small value with its history in numbers.
+/// Register: a small value with its revisions and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Register {
-    /// Its key.
+    /// Key of the register.
     pub key: Vec<u8>,
-    /// Its value.
+    /// Value of the register.
     pub value: Vec<u8>,
-    /// The lease with which it ends; none if it stays until deleted.
+    /// Lease with which the register ends; none if it stays until deleted.
     pub lease: Option<LeaseId>,
-    /// The revision at which it was created.
+    /// Revision at which the register was created.
     pub create_revision: Revision,
-    /// The revision at which it was last put: what to compare with before writing again.
+    /// Revision of the last put: compare with it before writing again.
     pub mod_revision: Revision,
-    /// How often it was put since its creation; 1 at first.
+    /// Number of puts since the creation; 1 at first.
     pub version: u64,
 }

@@ -1,7 +1,8 @@
-//! Registers: small values beside the locks, for settings and addresses.
+//! Registers: small values next to the locks, for settings and addresses.
 //!
-//! Invariant: a write of a session carries a number, so that it is made once however often it is sent; one without is
-//! sent once, and its error says if it may have been made. Not here: following registers (`watch`).
+//! Invariant: a write of a session carries a number, so that it takes effect once however often it is sent; a write
+//! without a number is sent once, and its error says whether it may have happened. Not here: following registers
+//! (`watch`).
 
 mod txn;
 
@@ -19,20 +20,20 @@ use tokio::time::Instant;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{LeaseId, Revision};
 
-/// Registers.
+/// Registers of a cluster.
 ///
-/// Those of a client write without a number: if a connection breaks at the wrong moment, the error says that the write
-/// [may have happened](Error::may_have_happened). Guard such writes with a compare ([`Registers::txn`]). Those of a
-/// session ([`Session::registers`]) write with numbers and have no such moment.
+/// The registers of a client write without a number: if a connection breaks at the wrong moment, the error says that
+/// the write [may have happened](Error::may_have_happened). Guard such writes with a compare ([`Registers::txn`]). The
+/// registers of a session ([`Session::registers`]) write with numbers and avoid this uncertainty.
 #[derive(Debug, Clone)]
 pub struct Registers {
     client: Client,
-    /// Who numbers writes.
+    /// Session that numbers the writes, if any.
     session: Option<Session>,
 }
 
 impl Client {
-    /// Registers, without a session.
+    /// Returns registers without a session.
     ///
     /// ```no_run
     /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
@@ -50,7 +51,8 @@ impl Client {
 }
 
 impl Session {
-    /// Registers whose writes are numbered by this session: made once, however often they are sent.
+    /// Returns registers whose writes are numbered by this session: each write takes effect once, however often it is
+    /// sent.
     ///
     /// ```no_run
     /// # async fn example(session: tollgate_client::Session) -> Result<(), tollgate_client::Error> {
@@ -65,18 +67,18 @@ impl Session {
 }
 
 impl Registers {
-    /// Writes a register, new or not: `.await` it.
+    /// Writes a register, new or existing: `.await` it.
     pub fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Put {
         let request = v1::PutRequest { key: key.into(), value: value.into(), ..Default::default() };
         Put { registers: self.clone(), request }
     }
 
-    /// Reads a register; none if there is none with this key.
+    /// Reads a register; none if no register has this key.
     pub async fn get(&self, key: impl Into<Vec<u8>>) -> Result<Option<Register>, Error> {
         self.get_with(key, Consistency::Linearizable).await
     }
 
-    /// Reads a register, as fresh as asked for.
+    /// Reads a register with the given consistency.
     pub async fn get_with(
         &self,
         key: impl Into<Vec<u8>>,
@@ -90,13 +92,14 @@ impl Registers {
         }
     }
 
-    /// Deletes a register. How many there were: 0 or 1. After a repeat that number is not known, and 0.
+    /// Deletes a register. Returns the number of deleted registers: 0 or 1. After a repeat that number is not known,
+    /// and 0.
     pub async fn delete(&self, key: impl Into<Vec<u8>>) -> Result<u64, Error> {
         self.delete_all(v1::DeleteRequest { key: key.into(), ..Default::default() }).await
     }
 
-    /// Deletes all registers whose key begins with `prefix`, which must not be empty. How many there were, as in
-    /// [`Registers::delete`].
+    /// Deletes all registers whose key begins with `prefix`, which must not be empty. Returns the number of deleted
+    /// registers, as [`Registers::delete`].
     pub async fn delete_prefix(&self, prefix: impl Into<Vec<u8>>) -> Result<u64, Error> {
         self.delete_all(v1::DeleteRequest { prefix: prefix.into(), ..Default::default() }).await
     }
@@ -112,14 +115,14 @@ impl Registers {
         }
     }
 
-    /// All registers whose key begins with `prefix`; empty for all. `.await` it.
+    /// Reads all registers whose key begins with `prefix`; empty for all. `.await` it.
     pub fn range(&self, prefix: impl Into<Vec<u8>>) -> Range {
         let prefix = prefix.into();
         let all = prefix.is_empty();
         Range { client: self.client.clone(), request: v1::RangeRequest { prefix, all, ..Default::default() } }
     }
 
-    /// Compares, then reads and writes, in one step that nothing comes between.
+    /// Returns a transaction: it compares, then reads and writes, in one atomic step.
     pub fn txn(&self) -> Txn {
         Txn::new(self.clone())
     }
@@ -136,7 +139,7 @@ impl Registers {
     }
 }
 
-/// A write of a register: `.await` it.
+/// Write of a register: `.await` it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is written until it is awaited"]
 pub struct Put {
@@ -145,7 +148,7 @@ pub struct Put {
 }
 
 impl Put {
-    /// The register ends with this lease. Without one it stays until it is deleted.
+    /// Sets the lease with which the register ends. Without a lease it stays until it is deleted.
     pub fn lease(mut self, lease: LeaseId) -> Put {
         self.request.lease_id = lease.get();
         self
@@ -164,7 +167,7 @@ impl Put {
     }
 }
 
-/// The revision of the write: the register's `mod_revision` from now on.
+/// Returns the revision of the write, which is the register's `mod_revision` from then on.
 impl IntoFuture for Put {
     type Output = Result<Revision, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
@@ -174,21 +177,21 @@ impl IntoFuture for Put {
     }
 }
 
-/// The order of a range.
+/// Sort order of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Sort {
     /// By key, compared byte by byte.
     #[default]
     Key,
-    /// By key, last first.
+    /// By key, in descending order.
     KeyDescending,
-    /// Oldest first.
+    /// By create revision, oldest first.
     Create,
-    /// Newest first.
+    /// By create revision, newest first.
     CreateDescending,
 }
 
-/// A read of several registers: `.await` it.
+/// Read of several registers: `.await` it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read until it is awaited"]
 pub struct Range {
@@ -196,30 +199,31 @@ pub struct Range {
     request: v1::RangeRequest,
 }
 
-/// The registers that a range found.
+/// Registers that a range found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
-    /// In the order asked for.
+    /// Registers, in the requested order.
     pub registers: Vec<Register>,
-    /// How many match, those past the limit included. One above the cluster's limit `range_max` stands for "more".
+    /// Number of registers that match, including those past the limit. One above the cluster's limit `range_max` means
+    /// "more".
     pub count: u64,
 }
 
 impl Range {
-    /// At most so many, after sorting.
+    /// Sets the maximum number of registers, after sorting.
     pub fn limit(mut self, registers: u32) -> Range {
         self.request.limit = registers;
         self
     }
 
-    /// In which order; by key if not given.
+    /// Sets the order; by key if not given.
     pub fn sort(mut self, sort: Sort) -> Range {
         self.request.sort = convert::sort(sort);
         self
     }
 
-    /// How fresh the answer must be.
+    /// Sets the consistency of the read.
     pub fn consistency(mut self, consistency: Consistency) -> Range {
         self.request.consistency = convert::consistency(consistency);
         self

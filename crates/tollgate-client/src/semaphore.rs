@@ -1,9 +1,9 @@
-//! Semaphores: locks that several may hold at once, counted.
+//! Semaphores: locks with a number of permits, which several owners may hold at once.
 
 use crate::acquire::Acquire;
 use crate::session::Session;
 
-/// A semaphore, from [`Session::semaphore`].
+/// Semaphore, from [`Session::semaphore`].
 ///
 /// ```no_run
 /// # async fn example(session: tollgate_client::Session) -> Result<(), Box<dyn std::error::Error>> {
@@ -25,17 +25,17 @@ impl Semaphore {
         Semaphore { session, name, of }
     }
 
-    /// Its name.
+    /// Returns the semaphore's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many permits it has.
+    /// Returns the total number of permits.
     pub fn permits(&self) -> u32 {
         self.of
     }
 
-    /// Takes so many of its permits: wait for the [`Acquire`], or set how it waits first.
+    /// Returns a request for `n` of the permits: await the [`Acquire`], or set its options first.
     pub fn acquire(&self, n: u32) -> Acquire {
         Acquire::new(self.session.clone(), vec![self.name.clone()], None).permits(n, self.of)
     }

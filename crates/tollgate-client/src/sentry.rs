@@ -1,10 +1,10 @@
-//! Notices that a lock was taken away although its lease lives: by force, or by its own longest hold.
+//! Detects that a lock was taken away although its lease lives: by force, or by its max hold.
 //!
-//! Keepalives don't tell. So whatever is held for longer than a moment is watched, over one stream for all of a
-//! client's locks; what is held for less is given back sooner than its loss would be told. A watch begins at the
-//! grant, so nothing is missed, however late it is opened. Invariant: of every grant that was not released, the end is
-//! noticed within that moment and the way of an event, as long as some node can be reached. Not here: the end of a
-//! lease, which its keeper notices.
+//! Keepalives don't report this. So every lock held for longer than `MOMENT` is watched, over one stream for all of a
+//! client's locks; a lock held for less is released sooner than its loss would be reported. A watch begins at the
+//! grant, so nothing is missed, however late it is opened. Invariant: the end of every grant that was not released is
+//! detected within that moment plus the delivery of an event, as long as some node can be reached. Not here: the end of
+//! a lease, which its keeper detects.
 
 use crate::call::{self, Answered, Call};
 use crate::clock::Clock;
@@ -27,22 +27,22 @@ use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult, watch_request::Target};
 use tonic::Streaming;
 
-/// What is held for longer is watched, and so often it is looked for.
+/// Time after which a held lock is watched, and interval of the checks for such locks.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Requests to the stream that wait to be sent.
+/// Maximum number of requests to the stream that wait to be sent.
 const REQUESTS_MAX: usize = 256;
 
-/// A grant of several names has so many watches at most.
+/// Maximum number of watches for a grant of several names.
 const NAMES_MAX: u64 = 64;
 
-/// A node that has no room for a watch is asked again after so long.
+/// Delay before a node that had no room for a watch is asked again.
 const REFUSED_FOR: Duration = Duration::from_secs(2);
 
-/// How long to wait for an answer about one lock.
+/// Maximum time to wait for the state of one lock.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Watches over the grants of a client.
+/// Watches the grants of a client for a loss.
 #[derive(Debug)]
 pub(crate) struct Sentry {
     posts: Arc<Posts>,
@@ -92,7 +92,7 @@ impl Sentry {
         Sentry { posts, task: tokio::spawn(round.run()) }
     }
 
-    /// Watches over a grant from now on. Its number here.
+    /// Watches a grant from now on. Returns the grant's number at the sentry.
     pub(crate) fn add(&self, grant: &Arc<Grant>) -> u64 {
         let mut posts = self.posts.lock();
         posts.0 += 1;
@@ -106,14 +106,14 @@ impl Sentry {
         number
     }
 
-    /// The grants of a session.
+    /// Returns the grants of a session.
     pub(crate) fn of(&self, core: &Arc<Core>) -> Vec<Arc<Grant>> {
         let posts: Vec<Weak<Grant>> = self.posts.lock().1.values().map(|post| post.grant.clone()).collect();
         let grants = posts.iter().filter_map(Weak::upgrade);
         grants.filter(|grant| Arc::ptr_eq(grant.core(), core)).collect()
     }
 
-    /// It is over.
+    /// Stops watching a grant that is over.
     pub(crate) fn remove(&self, number: u64) {
         self.posts.lock().1.remove(&number);
     }
@@ -125,16 +125,16 @@ impl Drop for Sentry {
     }
 }
 
-/// The task behind a sentry.
+/// Task behind a sentry.
 struct Round {
     posts: Arc<Posts>,
     pilot: Arc<Pilot>,
     clock: Arc<dyn Clock>,
-    /// Grants that the present stream watches, and how many names each has.
+    /// Grants that the present stream watches, and the number of names of each.
     watched: BTreeMap<u64, usize>,
-    /// Grants before this number are watched, but for those that were refused.
+    /// Grants before this number are watched, except for those that were refused.
     next: u64,
-    /// Since when some are not watched because a node refused to.
+    /// Time since when some grants are not watched because a node refused to.
     refused: Option<Instant>,
 }
 
@@ -150,12 +150,12 @@ impl Round {
             if let Some((requests, answers)) = open(&line).await {
                 self.watch(&line, &requests, answers).await;
             }
-            // A broken stream and one that was never opened alike.
+            // The pause is the same for a stream that broke and one that could not be opened.
             tokio::time::sleep(MOMENT).await;
         }
     }
 
-    /// Waits until something has been held for a moment.
+    /// Waits until a lock has been held for `MOMENT`.
     async fn until_needed(&self) {
         loop {
             let oldest = self.posts.lock().1.first_key_value().map(|(_, post)| post.since);
@@ -167,7 +167,7 @@ impl Round {
         }
     }
 
-    /// Until the stream breaks, or the client uses another node.
+    /// Watches until the stream breaks, or the client uses another node.
     async fn watch(
         &mut self,
         line: &Arc<Line>,
@@ -188,7 +188,7 @@ impl Round {
         }
     }
 
-    /// Opens watches on what is held for long, and ends those on what is not held any more.
+    /// Opens watches for grants held for longer than `MOMENT`, and ends the watches of grants that are over.
     fn order(&mut self, requests: &Requests) {
         self.cancel(requests);
         if self.refused.is_some_and(|at| at.elapsed() >= REFUSED_FOR) {
@@ -199,7 +199,7 @@ impl Round {
                 return;
             }
             for request in watches(number, &grant) {
-                // There is room.
+                // There is room: checked above.
                 let _ = requests.try_send(request);
             }
             self.watched.insert(number, grant.names.len());
@@ -207,7 +207,7 @@ impl Round {
         }
     }
 
-    /// Grants that have been held for a moment and are not watched.
+    /// Returns grants that have been held for `MOMENT` and are not watched.
     fn due(&self) -> Vec<(u64, Arc<Grant>)> {
         let posts = self.posts.lock();
         let old_enough = posts.1.range(self.next..).take_while(|(_, post)| post.since.elapsed() >= MOMENT);
@@ -219,13 +219,13 @@ impl Round {
     fn cancel(&mut self, requests: &Requests) {
         let posts = self.posts.lock();
         self.watched.retain(|number, names| {
-            // Without room, another time.
+            // Without room, the cancel waits for another round.
             if posts.1.contains_key(number) || requests.capacity() < *names {
                 return true;
             }
             for watch_id in (number * NAMES_MAX..).take(*names) {
                 let cancel = v1::WatchRequest { watch_id, cancel: true, ..v1::WatchRequest::default() };
-                // There is room.
+                // There is room: checked above.
                 let _ = requests.try_send(cancel);
             }
             false
@@ -244,7 +244,7 @@ impl Round {
         if !answer.canceled {
             return;
         }
-        // The node has no room, or stops, or the history since the grant is gone: another time.
+        // The node has no room, or stops, or the history since the grant is compacted: retried later.
         self.watched.remove(&number);
         self.refused.get_or_insert_with(Instant::now);
         if answer.compact_revision > 0 {
@@ -253,7 +253,7 @@ impl Round {
     }
 }
 
-/// The watches on a grant, one for each name, from the grant on.
+/// Returns the requests for the watches on a grant, one for each name, from the grant on.
 fn watches(number: u64, grant: &Grant) -> Vec<v1::WatchRequest> {
     let state = grant.last_known();
     let filters = vec![v1::WatchFilter::NoPut.into(), v1::WatchFilter::NoWaiters.into()];
@@ -267,7 +267,7 @@ fn watches(number: u64, grant: &Grant) -> Vec<v1::WatchRequest> {
     (0..NAMES_MAX).zip(grant.names.iter().zip(&grant.seen_at)).map(request).collect()
 }
 
-/// What the event says of the grant, if it is about its end. `place`: of which of its names.
+/// Returns the loss of the grant, if the event is about its end. `place` is the index of the watched name.
 fn end_of(grant: &Grant, place: usize, event: &v1::Event) -> Option<Lost> {
     let Some(v1::KeyValue { kv: Some(v1::key_value::Kv::Claim(claim)) }) = &event.kv else { return None };
     let is_it = event.r#type() == v1::EventType::Delete
@@ -286,7 +286,8 @@ async fn open(line: &Line) -> Option<(Requests, Streaming<v1::WatchResponse>)> {
     Some((requests, opened.ok()?.into_inner()))
 }
 
-/// Looks whether a grant stands whose history is gone. If it does, watches begin where that was seen.
+/// Checks whether a grant whose history is compacted still stands. If it does, later watches begin at the revision of
+/// this check.
 async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
     let Some(names) = grant.upgrade().map(|grant| grant.names.clone()) else { return };
     for (place, name) in names.iter().cloned().enumerate() {
@@ -302,7 +303,7 @@ async fn look(pilot: Arc<Pilot>, clock: Arc<dyn Clock>, grant: Weak<Grant>) {
         };
         let lock = seen.lock.unwrap_or_default();
         if !lock.holders.iter().any(is_it) {
-            // Of a list that was cut nothing can be concluded: it is looked for again.
+            // A list of holders that was cut short proves nothing: the check is repeated.
             if lock.holder_count <= lock.holders.len() as u64 {
                 grant.lose(Lost::new(LostReason::Forced));
             }

@@ -1,15 +1,15 @@
-//! The numbers of a lease's requests, and which answers the cluster may forget.
+//! The numbers of a lease's requests, and the acknowledgements of their answers.
 //!
-//! A request carries only what was answered since the last one that carried something to the same group: each group
-//! adds up for itself. It is told of all numbers, those of other groups' requests too, so that what it remembers stays
-//! one range. Invariant: a number is given out once; an answer is acknowledged only after it was received, and again if
-//! the request that carried the acknowledgement was not answered.
+//! A request carries only acknowledgements that are new since the last request to the same group, because each group
+//! keeps its own set. It carries the numbers of all requests, of other groups' requests too, so that the set stays one
+//! range. Invariant: a number is given out once; an answer is acknowledged only after it was received, and again if the
+//! request that carried the acknowledgement was not answered.
 
 use std::sync::{Mutex, MutexGuard};
 use tollgate_proto::{convert, v1};
 use tollgate_types::{GroupId, SEQ_RANGES_MAX, Seq, SeqRanges};
 
-/// The numbers of one lease's requests.
+/// Numbers of one lease's requests.
 #[derive(Debug)]
 pub(crate) struct Seqs {
     inner: Mutex<Inner>,
@@ -18,14 +18,15 @@ pub(crate) struct Seqs {
 #[derive(Debug)]
 struct Inner {
     next: u64,
-    /// All that were answered, for groups that were told of none yet.
+    /// All requests that were answered, for groups that have received no acknowledgements yet.
     answered: SeqRanges,
-    /// What each group that was asked something is still to be told.
+    /// Acknowledgements that each known group has not received yet.
     to_ack: Vec<(GroupId, SeqRanges)>,
 }
 
 impl Inner {
-    /// What a group is still to be told: of everything, if it was told of nothing yet. There are few groups.
+    /// Returns the acknowledgements that a group has not received yet: all of them, for a group that has received none.
+    /// There are few groups.
     fn acks_for(&mut self, group: GroupId) -> &mut SeqRanges {
         let place = self.to_ack.iter().position(|(of, _)| *of == group).unwrap_or_else(|| {
             self.to_ack.push((group, self.answered.clone()));
@@ -36,7 +37,7 @@ impl Inner {
 }
 
 impl Seqs {
-    /// Numbers from `first` on.
+    /// Creates the numbers from `first` on.
     pub(crate) fn from(first: u64) -> Seqs {
         let inner = Inner { next: first, answered: SeqRanges::default(), to_ack: Vec::new() };
         Seqs { inner: Mutex::new(inner) }
@@ -46,7 +47,7 @@ impl Seqs {
         self.inner.lock().expect("nobody panics with it")
     }
 
-    /// A number that no request of the lease has.
+    /// Returns a number that no request of the lease has.
     pub(crate) fn next(&self) -> Seq {
         let mut inner = self.lock();
         let seq = Seq::new(inner.next).expect("a session makes fewer than 2^52 requests");
@@ -54,25 +55,26 @@ impl Seqs {
         seq
     }
 
-    /// A number for a request of which nothing is left to do once nobody waits for its answer.
+    /// Returns a number for a request that needs no cleanup once nobody waits for its answer.
     pub(crate) fn number(&self) -> Number<'_> {
         Number { of: self, seq: self.next() }
     }
 
-    /// The final answer to this request is there.
+    /// Records that the final answer to this request was received.
     pub(crate) fn answered(&self, seq: Seq) {
         let mut inner = self.lock();
         inner.answered.insert(seq);
         inner.to_ack.iter_mut().for_each(|(_, to_ack)| to_ack.insert(seq));
     }
 
-    /// A group remembers what others were told of, and has no room left: all are told of everything again. So it is
-    /// behind a gateway, and for requests over several groups, of which one is told.
+    /// Makes the next requests carry all acknowledgements again, for all groups: a group has no room left, because
+    /// acknowledgements for it went to other groups. This happens behind a gateway, and for requests over several
+    /// groups, which carry acknowledgements for only one of them.
     pub(crate) fn tell_again(&self) {
         self.lock().to_ack.clear();
     }
 
-    /// What to acknowledge with the next request to this group.
+    /// Returns the acknowledgements for the next request to this group.
     pub(crate) fn take(&self, group: GroupId) -> Acks<'_> {
         let mut inner = self.lock();
         let to_ack = inner.acks_for(group);
@@ -89,7 +91,8 @@ impl Seqs {
     }
 }
 
-/// Acknowledgements under way with a request. Dropped before the request was answered, they go with a later one.
+/// Acknowledgements carried by a request in progress. If they are dropped before the request was answered, a later
+/// request carries them.
 #[derive(Debug)]
 pub(crate) struct Acks<'a> {
     of: &'a Seqs,
@@ -98,12 +101,12 @@ pub(crate) struct Acks<'a> {
 }
 
 impl Acks<'_> {
-    /// For the wire.
+    /// Returns the ranges for the wire.
     pub(crate) fn ranges(&self) -> Vec<v1::SeqRange> {
         convert::write_seq_ranges(&self.taken)
     }
 
-    /// The cluster has them.
+    /// Records that the cluster has received the acknowledgements.
     pub(crate) fn done(mut self) {
         self.taken = SeqRanges::default();
     }
@@ -118,8 +121,8 @@ impl Drop for Acks<'_> {
     }
 }
 
-/// The number of a request that is under way. Once nobody waits for the answer, the cluster need not keep it; should
-/// the request arrive later still, it is refused.
+/// Number of a request in progress. Once nobody waits for the answer, it counts as acknowledged and the cluster need
+/// not keep it; a request that arrives later still is refused.
 #[derive(Debug)]
 pub(crate) struct Number<'a> {
     of: &'a Seqs,

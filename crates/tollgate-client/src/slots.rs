@@ -1,18 +1,18 @@
-//! Operations of a stream that have no final answer yet, by number, and whom to wake when they have.
+//! Operations of a stream that have no final answer yet, by number, and the wakers of their callers.
 //!
-//! Numbers are places in a list and are used again once answered, so finding who waits costs an index. Invariant: a
-//! number that was given out is not given out again before it is answered and whoever asked has the answer or is gone.
+//! Numbers are places in a list and are reused once answered, so finding a caller costs an index. Invariant: a number
+//! that was given out is not given out again before it is answered and its caller has taken the answer or is gone.
 
 use std::task::{Context, Poll, Waker};
 
 #[derive(Debug)]
 enum Slot<T> {
     Free,
-    /// Not answered yet; whom to wake.
+    /// Not answered yet; holds the caller's waker.
     Waiting(Waker),
-    /// Answered, and not yet seen.
+    /// Answered, and not yet taken by the caller.
     Answered(T),
-    /// Not answered yet, and nobody wants to know.
+    /// Not answered yet, and the caller is gone.
     Abandoned,
 }
 
@@ -30,7 +30,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// A number for an operation, from 1, and who wants its answer.
+    /// Adds an operation with the waker of its caller. Returns its number, from 1.
     pub(crate) fn add(&mut self, waker: Waker) -> u64 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Slot::Free);
@@ -40,7 +40,7 @@ impl<T> Slots<T> {
         place as u64 + 1
     }
 
-    /// The answer to an operation that is not abandoned, once it is there. Its number is free from then on.
+    /// Returns the answer to an operation that is not abandoned, once it is there. Its number is free from then on.
     pub(crate) fn poll(&mut self, number: u64, context: &Context<'_>) -> Poll<T> {
         let place = place_of(number);
         let slot = &mut self.places[place];
@@ -55,11 +55,11 @@ impl<T> Slots<T> {
         Poll::Ready(answer)
     }
 
-    /// An answer came. Whom to wake, if anybody wants to know.
+    /// Records an answer. Returns the waker of the caller, if it still waits.
     pub(crate) fn answer(&mut self, number: u64, answer: T) -> Option<Waker> {
         let place = usize::try_from(number).ok()?.checked_sub(1)?;
         match self.places.get_mut(place)? {
-            // Nothing was asked under this number, or it was answered already.
+            // There is no operation with this number, or it was answered already.
             Slot::Free | Slot::Answered(_) => None,
             slot @ Slot::Abandoned => {
                 *slot = Slot::Free;
@@ -73,7 +73,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Whoever asked is gone.
+    /// Records that the caller is gone.
     pub(crate) fn abandon(&mut self, number: u64) {
         let place = place_of(number);
         let slot = &mut self.places[place];
@@ -87,7 +87,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Frees numbers if nobody wants any of their answers, which must never come then. Whether it did.
+    /// Frees the numbers if all their callers are gone, and returns true if so. The operations must never be answered
+    /// then.
     pub(crate) fn forget_if_all_abandoned(&mut self, numbers: &[u64]) -> bool {
         let places = &self.places;
         if !numbers.iter().all(|number| matches!(places[place_of(*number)], Slot::Abandoned)) {
@@ -100,12 +101,12 @@ impl<T> Slots<T> {
         true
     }
 
-    /// How many are not answered, or have an answer that was not seen.
+    /// Returns the number of operations that are not answered, or whose answer was not taken.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Answers all that are not; whom to wake.
+    /// Answers all unanswered operations; returns the wakers of their callers.
     pub(crate) fn answer_all(&mut self, answer: impl Fn(u64) -> T) -> Vec<Waker> {
         let numbers = 1..=self.places.len() as u64;
         numbers.filter_map(|number| self.answer(number, answer(number))).collect()

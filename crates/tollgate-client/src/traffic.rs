@@ -1,9 +1,10 @@
-//! What is on its way over a line: frames that are not sent yet, and operations that are not answered yet.
+//! Traffic of a line: frames that are not sent yet, and operations that are not answered yet.
 //!
-//! Whoever asks encodes its operation straight into the frame that is sent next, and waits in a slot for the answer.
-//! Invariant: every operation is answered once, by the node or because the line broke; then the asker is told whether
-//! it may have arrived. What waits to be sent has a limit (P16); past it, whoever asks waits in line. Urgent operations
-//! have frames of their own, which go first. Not here: the stream itself (`line`).
+//! A caller encodes its operation straight into the frame that is sent next, and waits in a slot for the answer.
+//! Invariant: every operation is answered once, by the node or because the line broke; in the latter case the caller
+//! learns whether it may have arrived. The number of operations that wait to be sent is limited (P16); past the limit,
+//! callers wait in line. Urgent operations have frames of their own, which go first. Not here: the stream itself
+//! (`line`).
 
 use crate::slots::Slots;
 use std::collections::{BTreeSet, VecDeque};
@@ -15,38 +16,38 @@ use tokio_stream::Stream;
 use tollgate_proto::OperationFrame;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 
-/// Operations that wait to be sent.
+/// Maximum numbers of operations that wait to be sent.
 const QUEUE_MAX: usize = 4_096;
 const URGENT_MAX: usize = 1_024;
 
-/// Operations in one frame at most, and their bytes; a longer one goes alone. Few enough that a node deals with the
-/// first while the next are asked for.
+/// Maximum number of operations in one frame, and of their bytes; a longer operation is sent alone. Small enough that a
+/// node works on the first operations while the next are encoded.
 const FRAME_OPERATIONS_MAX: usize = 128;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// The line broke before the answer came.
+/// Error for a line that broke before the answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken {
-    /// Whether the operation may have reached the node.
+    /// True if the operation may have reached the node.
     pub(crate) sent: bool,
 }
 
-/// How soon an operation is wanted.
+/// Urgency of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// In order.
+    /// Sent in order.
     Ordinary,
-    /// Before everything that is not.
+    /// Sent before all ordinary operations.
     Urgent,
 }
 
 pub(crate) type Answer = Result<OpResult, Broken>;
 
-/// See above.
+/// Unsent frames and unanswered operations of a line.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     inner: Mutex<Inner>,
-    /// Operations that there is room for, besides those that wait to be sent.
+    /// Room for further operations that wait to be sent.
     ordinary_room: Semaphore,
     urgent_room: Semaphore,
 }
@@ -66,9 +67,9 @@ struct Inner {
     slots: Slots<Answer>,
     urgent: Queue,
     ordinary: Queue,
-    /// Who sends frames, while there is none to send.
+    /// Waker of the stream that sends frames, while there is nothing to send.
     sender: Option<Waker>,
-    /// Whether whoever was about to ask had its turn since there is something to send.
+    /// True if other tasks had their turn to add operations since there is something to send.
     rested: bool,
     closed: bool,
 }
@@ -107,8 +108,8 @@ impl Traffic {
         self.inner.lock().expect("nobody panics with it")
     }
 
-    /// Has an operation sent, and waits for its final answer. Dropped before that, the operation goes its way, unless
-    /// it was not sent yet and nobody waits for any other of its frame.
+    /// Sends an operation, and waits for its final answer. If this is dropped before that, the operation is carried out
+    /// all the same, unless it was not sent yet and nobody waits for any other operation of its frame.
     pub(crate) async fn ask(&self, op: &Op, urgency: Urgency) -> Answer {
         let room = self.room(urgency);
         let place = match room.try_acquire() {
@@ -118,7 +119,7 @@ impl Traffic {
         let Some(place) = place else { return Err(Broken { sent: false }) };
         let put = std::future::poll_fn(|context| Poll::Ready(self.put(op, urgency, context))).await;
         let Some(number) = put else { return Err(Broken { sent: false }) };
-        // It is free again when the operation is sent.
+        // The place is given back when the operation is sent.
         place.forget();
         Awaited { traffic: self, number, seen: false }.await
     }
@@ -130,7 +131,7 @@ impl Traffic {
         }
     }
 
-    /// The number of the operation, unless nothing is sent any more.
+    /// Adds the operation to a frame. Returns its number, or none if the line is closed.
     fn put(&self, op: &Op, urgency: Urgency, context: &Context<'_>) -> Option<u64> {
         let mut inner = self.lock();
         if inner.closed {
@@ -151,7 +152,7 @@ impl Traffic {
         let mut wakers = Vec::with_capacity(frame.results.len());
         let mut inner = self.lock();
         for v1::OperationResult { id, result } in frame.results {
-            // That something waits is no answer yet.
+            // The notice that an operation waits in a queue is not an answer.
             let Some(result) = result.filter(|result| !matches!(result, OpResult::Queued(_))) else {
                 continue;
             };
@@ -161,12 +162,12 @@ impl Traffic {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// How many operations have no answer yet.
+    /// Returns the number of operations that have no answer yet.
     pub(crate) fn under_way(&self) -> usize {
         self.lock().slots.len()
     }
 
-    /// The line broke: tells everybody who waits that nothing more will come, and whoever comes.
+    /// Closes a line that broke: all waiting callers, and all later ones, get the error.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
@@ -181,7 +182,8 @@ impl Traffic {
         self.urgent_room.close();
     }
 
-    /// The next frame to be sent, all that was asked until now as far as it fits; none once the line has broken.
+    /// Returns the next frame to send, with all operations added until now as far as they fit; none once the line has
+    /// broken.
     fn poll_frame(&self, context: &Context<'_>) -> Poll<Option<OperationFrame>> {
         loop {
             let mut inner = self.lock();
@@ -195,7 +197,7 @@ impl Traffic {
                 return Poll::Pending;
             }
             if waiting < FRAME_OPERATIONS_MAX && !inner.rested {
-                // Whoever is about to ask gets into the same frame.
+                // Operations of tasks that are about to run get into the same frame.
                 inner.rested = true;
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -205,7 +207,7 @@ impl Traffic {
             let is_wanted = !inner.slots.forget_if_all_abandoned(&numbers);
             drop(inner);
             self.room(urgency).add_permits(frame.operations());
-            // Of what nobody waits for, like the keepalive of a session that is over, the node need not hear.
+            // Operations that nobody waits for, like the keepalive of a session that is over, need not be sent.
             if is_wanted {
                 return Poll::Ready(Some(frame));
             }
@@ -222,7 +224,7 @@ impl Inner {
     }
 }
 
-/// An operation that was put in, until its answer was seen.
+/// Operation that was added, until its answer was taken.
 struct Awaited<'a> {
     traffic: &'a Traffic,
     number: u64,
@@ -247,7 +249,7 @@ impl Drop for Awaited<'_> {
     }
 }
 
-/// The frames of a line, for the stream that carries them.
+/// Frames of a line, as a stream for the transport.
 #[derive(Debug)]
 pub(crate) struct Outgoing(pub(crate) Arc<Traffic>);
 
@@ -274,7 +276,7 @@ mod tests {
         tokio::spawn(async move { traffic.ask(&revoke(id), urgency).await })
     }
 
-    /// The leases that a frame revokes, and the numbers of its operations.
+    /// Returns the leases that a frame revokes, and the numbers of its operations.
     fn read(frame: &OperationFrame) -> (Vec<u64>, Vec<u64>) {
         let request = v1::SessionRequest::decode(&frame.encode_to_vec()[..]).unwrap();
         let request = request.operations.into_iter().map(|operation| match operation.op {
@@ -306,7 +308,7 @@ mod tests {
         drop(urgent);
     }
 
-    /// Lets those who ask do so.
+    /// Waits until this number of operations is in progress.
     async fn until_under_way(traffic: &Traffic, operations: usize) {
         while traffic.under_way() < operations {
             tokio::task::yield_now().await;
@@ -392,7 +394,7 @@ mod tests {
         let late: Vec<_> = (1..=300).map(|id| ask(&traffic, max + id, Urgency::Urgent)).collect();
         let ordinary = ask(&traffic, 7_777, Urgency::Ordinary);
         until_under_way(&traffic, URGENT_MAX + 1).await;
-        // All of them stand in line by now; the first gives up.
+        // All of them wait for room by now; the first gives up.
         late[0].abort();
         assert_eq!(read(&outgoing.next().await.unwrap()).0.len(), FRAME_OPERATIONS_MAX);
         until_under_way(&traffic, URGENT_MAX + 1 + FRAME_OPERATIONS_MAX).await;

@@ -1,20 +1,20 @@
-//! Whether a stream that broke should be opened again.
+//! Decides whether a stream that broke should be opened again.
 
 use crate::error::{Error, ErrorKind};
 use tollgate_proto::v1::{self, ErrorReason};
 use tonic::{Code, Status};
 
-/// What to do about a stream that can't go on.
+/// Classification of the trouble of a stream that can't go on.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// Open it again, maybe elsewhere.
+    /// Opening the stream again may help, possibly at another node.
     Passing,
-    /// Trying again would give the same.
+    /// Trying again would give the same error.
     Lasting(Error),
 }
 
 impl Trouble {
-    /// Of an operation that was given all the time that operations get.
+    /// Classifies the error of an operation that was tried for the full call timeout.
     pub(crate) fn of(error: Error) -> Trouble {
         let passes = match error.wire() {
             Some(wire) => passes(wire),
@@ -23,19 +23,20 @@ impl Trouble {
         if passes { Trouble::Passing } else { Trouble::Lasting(error) }
     }
 
-    /// Of what a server says inside a stream.
+    /// Classifies an error that a server sends inside a stream.
     pub(crate) fn told(wire: v1::Error) -> Trouble {
         if passes(&wire) { Trouble::Passing } else { Trouble::Lasting(Error::from(wire)) }
     }
 }
 
-/// Of a stream that ended with a status.
+/// Classifies the status with which a stream ended.
 pub(crate) fn trouble(status: &Status) -> Trouble {
     let error = Error::of_status(status);
     if error.wire().is_some() {
         return Trouble::of(error);
     }
-    // Not in a server's words: something between here and there, which may be any code, or a server of another kind.
+    // The status has no Tollgate error: it comes from a proxy or the transport, with any code, or from a server of
+    // another kind.
     match status.code() {
         Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument => {
             Trouble::Lasting(error)
@@ -56,7 +57,7 @@ fn passes(wire: &v1::Error) -> bool {
             | R::Indeterminate
             | R::TimedOut
             | R::Cancelled
-            // It is a new node there, or one that is being removed: others have the group.
+            // The node is new, or is being removed: others have the group.
             | R::NoSuchGroup
     )
 }

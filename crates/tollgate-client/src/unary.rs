@@ -1,7 +1,7 @@
-//! Calls that have no place on a session stream: lists, explanations, administration.
+//! Unary calls, for what is not part of a session stream: lists, explanations, administration.
 //!
-//! Invariant: such a call is repeated only where nothing happened or a repeat does no harm, until the time of a call is
-//! up. Not here: operations of the stream (`call`).
+//! Invariant: such a call is repeated only if nothing happened or a repeat does no harm, until the call's time is up.
+//! Not here: operations of the stream (`call`).
 
 use crate::client::Client;
 use crate::endpoint::Endpoint;
@@ -15,20 +15,20 @@ use tollgate_types::GroupId;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-/// The longest answer: lists are cut to pages by the server, far below this.
+/// Maximum size of an answer: the server cuts lists into pages far below this.
 pub(crate) const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// What a second attempt after an unknown outcome may do.
+/// Effect that a second attempt after an unknown outcome may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// No harm.
+    /// A second attempt does no harm.
     Harmless,
-    /// Harm: whoever asked must decide.
+    /// A second attempt may do harm: the caller must decide.
     Never,
 }
 
 impl Client {
-    /// Makes a unary call, at the leader if the node says that only it will do.
+    /// Makes a unary call, at the leader if the node says that only the leader can serve it.
     pub(crate) async fn unary<T, F>(&self, repeat: Repeat, ask: impl Fn(Channel) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -36,7 +36,7 @@ impl Client {
         self.unary_within(self.call_timeout(), repeat, ask).await
     }
 
-    /// As [`Client::unary`], for a call that may take so long.
+    /// Same as [`Client::unary`], for a call that may take up to `patience`.
     pub(crate) async fn unary_within<T, F>(
         &self,
         patience: Duration,
@@ -74,7 +74,7 @@ impl Client {
                 ) => true,
                 Some(ErrorReason::Indeterminate | ErrorReason::TimedOut) => repeat == Repeat::Harmless,
                 Some(_) => false,
-                // The connection broke, or something between here and there did.
+                // The connection broke, or a proxy on the way failed.
                 None => repeat == Repeat::Harmless && error.kind() != ErrorKind::Unsupported,
             };
             if !again || Instant::now() >= until {
@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// A connection to the leader that an error names.
+    /// Opens a connection to the leader that an error names.
     async fn leader_of(&self, error: &Error, until: Instant) -> Option<Channel> {
         let wire = error.wire()?;
         let address = &wire.leader_address;

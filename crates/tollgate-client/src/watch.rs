@@ -1,8 +1,8 @@
-//! Watches: every change of a lock, of a register, or of many, in order, through broken connections.
+//! Watches: every change of a lock, of a register, or of many, in order, across broken connections.
 //!
-//! Invariant (P11): between two items nothing that the watch asked for is missing, and nothing is told twice, whatever
-//! happens to nodes and connections in between; where history is gone the watch says so and ends. Not here: what is
-//! told (`event`), where a broken watch goes on (`position`).
+//! Invariant (P11): between two items nothing that the watch asked for is missing, and nothing is reported twice,
+//! whatever happens to nodes and connections in between; where history is compacted the watch reports this and ends.
+//! Not here: events (`event`), the place where a broken watch resumes (`position`).
 
 mod builder;
 mod follower;
@@ -20,25 +20,25 @@ use tokio::task::JoinHandle;
 use tokio_stream::Stream;
 use tollgate_types::Revision;
 
-/// What a watch tells.
+/// Item of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "nearly all are events, and none is kept")]
 pub enum WatchItem {
-    /// Something changed.
+    /// A lock or a register changed.
     Event(Event),
-    /// History that the watch has not seen is gone. It ends with this. Read the present state, and watch from the
-    /// revision after that of the read.
+    /// History that the watch has not seen is compacted. The watch ends with this item. Read the present state, and
+    /// watch from the revision after that of the read.
     Compacted {
-        /// The oldest revision that can still be asked for.
+        /// Oldest revision whose history is still available.
         oldest: Revision,
     },
 }
 
-/// Changes as they come, without gap and without duplicate.
+/// Stream of changes, without gaps and duplicates.
 ///
-/// It resumes by itself where it stopped when its connection breaks or its node dies. It ends after
-/// [`WatchItem::Compacted`] and after an error, which is one that trying again does not help. Dropping it ends it.
+/// The watch resumes by itself where it stopped when its connection breaks or its node dies. It ends after
+/// [`WatchItem::Compacted`] and after an error, which is one that retrying does not cure. Dropping the watch ends it.
 #[derive(Debug)]
 pub struct Watch {
     told: mpsc::Receiver<Told>,
@@ -47,7 +47,7 @@ pub struct Watch {
     task: JoinHandle<()>,
 }
 
-/// An item, if there is one, and where to go on after it if that is known.
+/// An item, if there is one, and the cursor after it if that is known.
 #[derive(Debug)]
 struct Told {
     item: Option<Result<WatchItem, Error>>,
@@ -55,15 +55,16 @@ struct Told {
 }
 
 impl Watch {
-    /// Where to go on after what was told so far: for [`WatchBuilder::cursor`], in another program or after a restart.
+    /// Returns the cursor from which to continue after the items so far: for [`WatchBuilder::cursor`], in another
+    /// program or after a restart.
     ///
-    /// It moves with whole answers of the server: after a restart a few events may be told again, none is skipped. It
-    /// moves every few seconds even if nothing happens to what is watched. Keep it after handling an item, not before.
+    /// The cursor moves with whole answers of the server: after a restart a few events may be reported again, none is
+    /// skipped. The cursor moves every few seconds even if nothing changes. Save it after handling an item, not before.
     pub fn cursor(&self) -> &str {
         &self.cursor
     }
 
-    /// The node that serves the watch now, or did at last: any node can.
+    /// Returns the address of the node that serves the watch now, or served it last. Any node can serve it.
     pub fn endpoint(&self) -> String {
         self.served_by.lock().expect("nobody panics with it").clone()
     }

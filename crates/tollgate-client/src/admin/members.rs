@@ -1,5 +1,5 @@
-//! Nodes that come and go. Every change is carried out in all groups by their leaders, and may be asked for again: it
-//! goes on where it stopped.
+//! Changes of the cluster's members. Every change is carried out in all groups by their leaders, and may be repeated: a
+//! repeat continues where the change stopped.
 
 use super::{Admin, service};
 use crate::cluster_info::{AddedMember, Group, NewMember};
@@ -12,12 +12,13 @@ use tollgate_types::NodeId;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-/// How long a change of members is waited for: longer than a node or a gateway takes to say that it is not done.
+/// Maximum time to wait for a change of members: longer than a node or a gateway takes to answer that the change is not
+/// done.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(MEMBER_CHANGE_PATIENCE.as_secs() + 10);
 
 impl Admin {
-    /// Adds a node that does not vote yet. It may be started afterwards, told to join; once it has caught up
-    /// ([`Admin::progress`]) it can be promoted.
+    /// Adds a node that does not vote yet. Afterwards the node may be started with the instruction to join; once it has
+    /// caught up ([`Admin::progress`]) it can be promoted.
     pub async fn add_member(&self, member: &NewMember) -> Result<AddedMember, Error> {
         let request = v1::AddMemberRequest {
             node_id: member.node.map_or(0, NodeId::number),
@@ -34,7 +35,7 @@ impl Admin {
         convert::added_member(self.changed(ask).await?)
     }
 
-    /// Gives a node that has caught up a vote.
+    /// Gives a vote to a node that has caught up.
     pub async fn promote_member(&self, node: NodeId) -> Result<(), Error> {
         let request = v1::PromoteMemberRequest { node_id: node.number(), ..Default::default() };
         let ask = |channel| {
@@ -44,7 +45,7 @@ impl Admin {
         self.changed(ask).await.map(drop)
     }
 
-    /// Removes a node for good: its id is never used again.
+    /// Removes a node permanently: its id is never used again.
     pub async fn remove_member(&self, node: NodeId) -> Result<(), Error> {
         let request = v1::RemoveMemberRequest { node_id: node.number(), ..Default::default() };
         let ask = |channel| {
@@ -54,7 +55,8 @@ impl Admin {
         self.changed(ask).await.map(drop)
     }
 
-    /// Gives the vote of `out` to `by`, which was added before and has caught up, and removes `out` for good.
+    /// Gives the vote of `out` to `by`, which must have been added before and have caught up, and removes `out`
+    /// permanently.
     pub async fn replace_member(&self, out: NodeId, by: NodeId) -> Result<(), Error> {
         let (out_id, by_id) = (out.number(), by.number());
         let request = v1::ReplaceMemberRequest { out_id, by_id, ..Default::default() };
@@ -65,7 +67,8 @@ impl Admin {
         self.changed(ask).await.map(drop)
     }
 
-    /// Has a change of members made. It goes over all groups, and each may have to find a leader first.
+    /// Makes a request for a change of members, with more patience than for other calls: the change covers all groups,
+    /// and each may have to find a leader first.
     async fn changed<T, F>(&self, ask: impl Fn(Channel) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -74,8 +77,8 @@ impl Admin {
         self.client.unary_within(patience, Repeat::Harmless, ask).await
     }
 
-    /// The groups, each as its own leader tells of it, with how far its members are. A group whose leader does not
-    /// answer comes without that.
+    /// Returns the groups, each as its own leader reports it, with the progress of its members. A group whose leader
+    /// does not answer has no progress.
     pub async fn progress(&self) -> Result<Vec<Group>, Error> {
         let mut groups = self.groups().await?.groups;
         for group in groups.iter_mut().filter(|group| group.progress.is_empty()) {
@@ -87,7 +90,8 @@ impl Admin {
         Ok(groups)
     }
 
-    /// What the leader of a group answers, if it does. Behind a gateway it is asked by way of it.
+    /// Returns the answer of a group's leader, if it answers. Behind a gateway, the leader is asked by way of the
+    /// gateway.
     async fn told_by_leader(&self, group: &Group) -> Option<v1::GroupsResponse> {
         let node_id = group.leader?.number();
         let request = v1::GroupsRequest { node_id, ..Default::default() };

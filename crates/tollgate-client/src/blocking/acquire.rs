@@ -1,4 +1,4 @@
-//! Taking locks with a blocking client.
+//! Acquiring locks with a blocking client.
 
 use super::engine::Engine;
 use super::guard::Guard;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate_types::Mode;
 
-/// A lock to be taken: see [`crate::Acquire`].
+/// Request for a lock: see [`crate::Acquire`].
 #[must_use = "nothing is taken until `acquire` or `try_acquire` is called"]
 pub struct Acquire {
     inner: crate::Acquire,
@@ -23,7 +23,7 @@ impl Acquire {
         Acquire { inner: change(self.inner), engine: self.engine }
     }
 
-    /// Waits in line for at most so long.
+    /// Limits the time to wait in line. Zero means not to wait.
     pub fn wait(self, wait: Duration) -> Acquire {
         self.map(|inner| inner.wait(wait))
     }
@@ -33,60 +33,60 @@ impl Acquire {
         self.map(crate::Acquire::wait_forever)
     }
 
-    /// Why the lock is wanted, for people who look at it: text on one line, without control characters.
+    /// Sets a text for people that explains why the lock is wanted: one line, without control characters.
     pub fn why(self, why: impl Into<String>) -> Acquire {
         self.map(|inner| inner.why(why))
     }
 
-    /// Metadata for programs that look at the lock: any bytes, in place of [`why`](Acquire::why).
+    /// Sets metadata for programs that look at the lock: any bytes, in place of [`why`](Acquire::why).
     pub fn metadata(self, metadata: impl Into<Vec<u8>>) -> Acquire {
         self.map(|inner| inner.metadata(metadata))
     }
 
-    /// Holds it together with other readers.
+    /// Acquires the lock in shared mode, together with other readers.
     pub fn shared(self) -> Acquire {
         self.map(crate::Acquire::shared)
     }
 
-    /// Holds it alone; the default.
+    /// Acquires the lock in exclusive mode; the default.
     pub fn exclusive(self) -> Acquire {
         self.map(crate::Acquire::exclusive)
     }
 
-    /// Holds it in this mode.
+    /// Acquires the lock in this mode.
     pub fn mode(self, mode: Mode) -> Acquire {
         self.map(|inner| inner.mode(mode))
     }
 
-    /// Takes `n` of a semaphore's `of` permits.
+    /// Acquires `n` of a semaphore's `of` permits.
     pub fn permits(self, n: u32, of: u32) -> Acquire {
         self.map(|inner| inner.permits(n, of))
     }
 
-    /// How long the lock stays closed to others should it be lost against this program's will.
+    /// Sets the time that the lock stays closed to others if it is lost against this program's will.
     pub fn lock_delay(self, delay: Duration) -> Acquire {
         self.map(|inner| inner.lock_delay(delay))
     }
 
-    /// How long it is held at most, even if the session lives.
+    /// Sets the maximum time that the lock is held, even if the session lives on.
     pub fn max_hold(self, max_hold: Duration) -> Acquire {
         self.map(|inner| inner.max_hold(max_hold))
     }
 
-    /// Takes it, waiting in line as long as was set.
+    /// Acquires the lock, waiting in line for as long as was set.
     pub fn acquire(self) -> Result<Guard, AcquireError> {
         let inner = self.engine.wait(self.inner.acquire())?;
         Ok(Guard::new(inner, self.engine))
     }
 
-    /// Takes it if it is free, without waiting in line.
+    /// Acquires the lock if it is free, without waiting in line.
     pub fn try_acquire(self) -> Result<Guard, AcquireError> {
         let inner = self.engine.wait(self.inner.try_acquire())?;
         Ok(Guard::new(inner, self.engine))
     }
 }
 
-/// A semaphore: see [`crate::Semaphore`].
+/// Semaphore: see [`crate::Semaphore`].
 #[derive(Debug, Clone)]
 pub struct Semaphore {
     inner: crate::Semaphore,
@@ -98,7 +98,7 @@ impl Semaphore {
         Semaphore { inner, engine }
     }
 
-    /// Takes so many of its permits.
+    /// Returns a request for `n` of the semaphore's permits.
     pub fn acquire(&self, n: u32) -> Acquire {
         Acquire::new(self.inner.acquire(n), Arc::clone(&self.engine))
     }

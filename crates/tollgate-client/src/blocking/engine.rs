@@ -1,7 +1,7 @@
-//! The runtime behind a blocking client, and the wait at its end.
+//! The runtime behind a blocking client, and its orderly end.
 //!
-//! Invariant: what was dropped before the last handle is given back before the engine stops, if the cluster answers
-//! within a moment.
+//! Invariant: locks and leases dropped before the last handle are released before the engine stops, if the cluster
+//! answers within `END_PATIENCE`.
 
 use crate::error::{Error, ErrorKind};
 use std::future::Future;
@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// How long the last handle waits for what was dropped before it. Whatever is left ends with its lease.
+/// Maximum time that dropping the last handle waits for releases that were started before. Whatever is left ends with
+/// its lease.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Between two looks whether all is done.
+/// Interval between two checks for unfinished tasks.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Engine {
-    /// There until it is dropped.
+    /// Always present until the engine is dropped.
     runtime: Option<Runtime>,
 }
 
@@ -47,7 +48,7 @@ impl Drop for Engine {
         if Handle::try_current().is_err() {
             return finish(runtime);
         }
-        // Inside a runtime one must not wait. Without a thread, what is left ends with its lease.
+        // Blocking is not allowed inside a runtime. Without a thread, what is left ends with its lease.
         let _ = std::thread::Builder::new().name("tollgate-client-end".to_owned()).spawn(|| finish(runtime));
     }
 }

@@ -1,4 +1,4 @@
-//! What a thread has while it holds a lock.
+//! Guard of a held lock in a blocking client.
 
 use super::engine::Engine;
 use crate::acquire_error::AcquireError;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate_types::{LeaseId, Lineage, Mode, Token};
 
-/// A lock that is held: see [`crate::Guard`].
+/// Held lock: see [`crate::Guard`].
 ///
-/// A thread that computes should ask [`Guard::token`] or [`Guard::is_lost`] before each step that others could see:
-/// both look at the clock, and neither waits.
+/// A thread that computes should call [`Guard::token`] or [`Guard::is_lost`] before each step that others could see:
+/// both check the clock, and neither blocks.
 #[derive(Debug)]
 pub struct Guard {
-    // Before the engine, which waits for what this leaves behind.
+    // Declared before the engine, so that it is dropped first: the engine waits for the release that this starts.
     inner: crate::Guard,
     engine: Arc<Engine>,
 }
@@ -24,82 +24,85 @@ impl Guard {
         Guard { inner, engine }
     }
 
-    /// The fencing token: higher than that of every holder before. Checked against the clock at every call.
+    /// Returns the fencing token, which is higher than the token of every holder before. Checked against the clock at
+    /// every call.
     pub fn token(&self) -> Result<Token, Lost> {
         self.inner.token()
     }
 
-    /// The fencing token of each name, in order.
+    /// Returns the fencing token of each name, in order.
     pub fn tokens(&self) -> Result<Vec<(String, Token)>, Lost> {
         self.inner.tokens()
     }
 
-    /// The history of grants that its token belongs to.
+    /// Returns the lineage, the history of grants that the token belongs to.
     pub fn lineage(&self) -> Option<Lineage> {
         self.inner.lineage()
     }
 
-    /// The lock's name; of several, the first in order.
+    /// Returns the lock's name; of several, the first in order.
     pub fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// How it is held.
+    /// Returns the mode in which the lock is held.
     pub fn mode(&self) -> Mode {
         self.inner.mode()
     }
 
-    /// The lease that it hangs on.
+    /// Returns the lease that holds the lock.
     pub fn lease_id(&self) -> LeaseId {
         self.inner.lease_id()
     }
 
-    /// The owner that holds it.
+    /// Returns the owner that holds the lock.
     pub fn owner(&self) -> &str {
         self.inner.owner()
     }
 
-    /// How long it waited in line.
+    /// Returns the time that the acquire waited in line.
     pub fn waited(&self) -> Duration {
         self.inner.waited()
     }
 
-    /// How long it can be relied on if no more keepalives are answered; zero once it is lost.
+    /// Returns the time for which the lock can be relied on if no more keepalives are answered; zero once the lock is
+    /// lost.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
     }
 
-    /// Whether it is lost; checked against the clock at every call.
+    /// True once the lock is lost; checked against the clock at every call.
     pub fn is_lost(&self) -> bool {
         self.inner.is_lost()
     }
 
-    /// Waits until the lock is lost, and says why.
+    /// Waits until the lock is lost, and returns the reason.
     pub fn lost(&self) -> Lost {
         self.engine.wait(self.inner.lost())
     }
 
-    /// Waits for at most so long until the lock is lost; none if it is not.
+    /// Waits until the lock is lost, but no longer than `wait`; none if it is not lost by then.
     pub fn lost_within(&self, wait: Duration) -> Option<Lost> {
         self.engine.wait(async { tokio::time::timeout(wait, self.inner.lost()).await.ok() })
     }
 
-    /// Changes how it is held, waiting if others are in the way: see [`crate::Guard::convert`].
+    /// Changes the mode of the lock, waiting if others are in the way: see [`crate::Guard::convert`].
     pub fn convert(&mut self, mode: Mode) -> Result<(), AcquireError> {
         self.engine.wait(self.inner.convert(mode))
     }
 
-    /// Holds it alone from now on, with a new token.
+    /// Changes to exclusive mode, with a new token.
     pub fn upgrade(&mut self) -> Result<(), AcquireError> {
         self.engine.wait(self.inner.upgrade())
     }
 
-    /// Lets other readers in.
+    /// Changes to shared mode, which lets other readers in.
     pub fn downgrade(&mut self) -> Result<(), AcquireError> {
         self.engine.wait(self.inner.downgrade())
     }
 
-    /// Gives the lock back, and waits until the cluster has taken it. Dropping it does so in the background.
+    /// Releases the lock, and waits until the cluster has done so. Dropping the guard releases the lock in the
+    /// background.
     pub fn release(self) -> Result<(), Error> {
         self.engine.wait(self.inner.release())
     }

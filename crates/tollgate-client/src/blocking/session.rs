@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate_types::{LeaseId, Lineage};
 
-/// A session to be opened.
+/// Builder for a session.
 #[derive(Debug)]
 #[must_use = "nothing is opened until `open` or `join` is called"]
 pub struct SessionBuilder {
@@ -26,32 +26,32 @@ impl SessionBuilder {
         SessionBuilder { inner: change(self.inner), engine: self.engine }
     }
 
-    /// How long the lease lives after its last keepalive: see [`crate::SessionBuilder::ttl`].
+    /// Sets the time that the lease lives after its last keepalive: see [`crate::SessionBuilder::ttl`].
     pub fn ttl(self, ttl: Duration) -> SessionBuilder {
         self.map(|inner| inner.ttl(ttl))
     }
 
-    /// What the session is called in listings: see [`crate::SessionBuilder::client_id`].
+    /// Sets the name of the session in listings: see [`crate::SessionBuilder::client_id`].
     pub fn client_id(self, client_id: impl Into<String>) -> SessionBuilder {
         self.map(|inner| inner.client_id(client_id))
     }
 
-    /// Whether the lease ends with the connection: see [`crate::SessionBuilder::revoke_on_disconnect`].
+    /// Sets whether the lease ends with the connection: see [`crate::SessionBuilder::revoke_on_disconnect`].
     pub fn revoke_on_disconnect(self, revoke: bool) -> SessionBuilder {
         self.map(|inner| inner.revoke_on_disconnect(revoke))
     }
 
-    /// The lease's id: see [`crate::SessionBuilder::lease_id`].
+    /// Sets the lease's id: see [`crate::SessionBuilder::lease_id`].
     pub fn lease_id(self, lease_id: LeaseId) -> SessionBuilder {
         self.map(|inner| inner.lease_id(lease_id))
     }
 
-    /// Where the lease lives: see [`crate::SessionBuilder::near`].
+    /// Sets the name of a lock near which the lease lives: see [`crate::SessionBuilder::near`].
     pub fn near(self, name: impl Into<String>) -> SessionBuilder {
         self.map(|inner| inner.near(name))
     }
 
-    /// The time between two keepalives: see [`crate::SessionBuilder::keepalive_interval`].
+    /// Sets the time between two keepalives: see [`crate::SessionBuilder::keepalive_interval`].
     pub fn keepalive_interval(self, interval: Duration) -> SessionBuilder {
         self.map(|inner| inner.keepalive_interval(interval))
     }
@@ -69,46 +69,47 @@ impl SessionBuilder {
     }
 }
 
-/// A lease that is kept alive, and under which locks are taken: see [`crate::Session`]. Cheap to clone.
+/// Session: a lease that is kept alive, and the locks under it. See [`crate::Session`]. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Session {
-    // Before the engine, which waits for what this leaves behind.
+    // Declared before the engine, so that it is dropped first: the engine waits for the releases that this starts.
     inner: crate::Session,
     engine: Arc<Engine>,
 }
 
 impl Session {
-    /// The async session behind this one.
+    /// Returns the async session behind this one.
     pub fn inner(&self) -> &crate::Session {
         &self.inner
     }
 
-    /// The lease's id.
+    /// Returns the lease's id.
     pub fn lease_id(&self) -> LeaseId {
         self.inner.lease_id()
     }
 
-    /// How long the lease lives after its last keepalive.
+    /// Returns the time that the lease lives after its last keepalive.
     pub fn ttl(&self) -> Duration {
         self.inner.ttl()
     }
 
-    /// The history of grants that the cluster goes on ([`crate::Session::lineage`]).
+    /// Returns the lineage, the history of grants that the cluster continues ([`crate::Session::lineage`]).
     pub fn lineage(&self) -> Option<Lineage> {
         self.inner.lineage()
     }
 
-    /// How long the client believes in the lease if no more keepalives are answered; zero once it is lost.
+    /// Returns the time for which the client believes in the lease if no more keepalives are answered; zero once the
+    /// lease is lost.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
     }
 
-    /// Takes a lock; two acquires of one session exclude each other: see [`crate::Session::lock`].
+    /// Returns a request for a lock; two acquires of one session exclude each other: see [`crate::Session::lock`].
     pub fn lock(&self, name: impl Into<String>) -> Acquire {
         self.acquire(self.inner.lock(name))
     }
 
-    /// Takes several locks, all together or none: see [`crate::Session::locks`].
+    /// Returns a request for several locks, all together or none: see [`crate::Session::locks`].
     pub fn locks<I, S>(&self, names: I) -> Acquire
     where
         I: IntoIterator<Item = S>,
@@ -117,32 +118,32 @@ impl Session {
         self.acquire(self.inner.locks(names))
     }
 
-    /// A thread of control inside the session: see [`crate::Session::owner`].
+    /// Returns an owner, a thread of control inside the session: see [`crate::Session::owner`].
     pub fn owner(&self, name: impl Into<String>) -> OwnerHandle {
         OwnerHandle { inner: self.inner.owner(name), engine: Arc::clone(&self.engine) }
     }
 
-    /// A semaphore with so many permits: see [`crate::Session::semaphore`].
+    /// Returns a semaphore with `of` permits: see [`crate::Session::semaphore`].
     pub fn semaphore(&self, name: impl Into<String>, of: u32) -> Semaphore {
         Semaphore::new(self.inner.semaphore(name, of), Arc::clone(&self.engine))
     }
 
-    /// Stands for election: see [`crate::Session::campaign`].
+    /// Returns a candidacy in an election: see [`crate::Session::campaign`].
     pub fn campaign(&self, election: impl Into<String>) -> Campaign {
         Campaign::new(self.inner.campaign(election), Arc::clone(&self.engine))
     }
 
-    /// That the lease is lost, if it is; checked against the clock at every call.
+    /// Returns an error if the lease is lost; checked against the clock at every call.
     pub fn check(&self) -> Result<(), Lost> {
         self.inner.check()
     }
 
-    /// Waits until the lease is lost, and says why.
+    /// Waits until the lease is lost, and returns the reason.
     pub fn lost(&self) -> Lost {
         self.engine.wait(self.inner.lost())
     }
 
-    /// Ends the lease and all that hangs on it, and waits until the cluster has done so.
+    /// Ends the lease, with all locks and registers that depend on it, and waits until the cluster has done so.
     pub fn close(self) -> Result<(), Error> {
         self.engine.wait(self.inner.close())
     }
@@ -152,7 +153,7 @@ impl Session {
     }
 }
 
-/// A thread of control inside a session: see [`crate::OwnerHandle`]. Cheap to clone.
+/// Owner, a thread of control inside a session: see [`crate::OwnerHandle`]. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct OwnerHandle {
     inner: crate::OwnerHandle,
@@ -160,17 +161,17 @@ pub struct OwnerHandle {
 }
 
 impl OwnerHandle {
-    /// Its name.
+    /// Returns the owner's name.
     pub fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// Takes a lock; one that it holds already is counted.
+    /// Returns a request for a lock; acquiring a lock that the owner holds already is counted.
     pub fn lock(&self, name: impl Into<String>) -> Acquire {
         Acquire::new(self.inner.lock(name), Arc::clone(&self.engine))
     }
 
-    /// Takes several locks, all together or none.
+    /// Returns a request for several locks, all together or none.
     pub fn locks<I, S>(&self, names: I) -> Acquire
     where
         I: IntoIterator<Item = S>,

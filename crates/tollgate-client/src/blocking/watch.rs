@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_stream::StreamExt;
 
-/// Changes as they come: an iterator that waits for each. See [`crate::Watch`].
+/// Iterator over changes, which waits for each. See [`crate::Watch`].
 #[derive(Debug)]
 pub struct Watch {
-    // Before the engine, which waits for what this leaves behind.
+    // Declared before the engine, so that it is dropped first.
     inner: crate::Watch,
     engine: Arc<Engine>,
 }
@@ -20,13 +20,13 @@ impl Watch {
         Watch { inner, engine }
     }
 
-    /// Where to go on after what was told so far: see [`crate::Watch::cursor`].
+    /// Returns the cursor from which to continue after the items so far: see [`crate::Watch::cursor`].
     pub fn cursor(&self) -> &str {
         self.inner.cursor()
     }
 
-    /// Waits for the next item for at most so long. None if there was none; then, or if the watch has ended, the
-    /// iterator says which.
+    /// Waits for the next item, but no longer than `wait`. None if there was none by then, or if the watch has ended;
+    /// the iterator tells these two apart.
     pub fn next_within(&mut self, wait: Duration) -> Option<Result<WatchItem, Error>> {
         let Watch { inner, engine } = self;
         engine.wait(async { tokio::time::timeout(wait, inner.next()).await.ok().flatten() })

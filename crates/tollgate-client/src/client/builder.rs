@@ -1,4 +1,4 @@
-//! The settings of a client.
+//! Settings of a client.
 
 use super::{Client, Inner};
 use crate::clock::{BootClock, Clock};
@@ -14,13 +14,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tollgate_types::ClientId;
 
-/// How long [`ClientBuilder::connect`] tries.
+/// Maximum time that [`ClientBuilder::connect`] tries, by default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an operation is tried that has no deadline of its own: longer than a change of leaders takes.
+/// Maximum time to try an operation that has no deadline of its own, by default: longer than a change of leaders takes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Makes a [`Client`].
+/// Builder for a [`Client`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tollgate_client::Error> {
@@ -56,7 +56,7 @@ impl ClientBuilder {
         }
     }
 
-    /// Nodes to connect to, in addition to those given before: `http://host:port` or `host:port`.
+    /// Adds nodes to connect to: `http://host:port` or `host:port`.
     #[must_use]
     pub fn endpoints<I, S>(mut self, endpoints: I) -> ClientBuilder
     where
@@ -67,36 +67,36 @@ impl ClientBuilder {
         self
     }
 
-    /// What the client calls itself in listings: at most 128 bytes. By default host name and process id.
+    /// Sets the name of the client in listings: at most 128 bytes. The default is host name and process id.
     #[must_use]
     pub fn client_id(mut self, client_id: impl Into<String>) -> ClientBuilder {
         self.client_id = Some(client_id.into());
         self
     }
 
-    /// How long to try until some node answers; 5 s by default.
+    /// Sets the maximum time until some node answers; 5 s by default.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long to try an operation that has no deadline of its own; 15 s by default. Keep it above the two seconds
-    /// that electing a leader may take.
+    /// Sets the maximum time to try an operation that has no deadline of its own; 15 s by default. Keep it above the
+    /// two seconds that electing a leader may take.
     #[must_use]
     pub fn call_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.call_timeout = timeout;
         self
     }
 
-    /// Where the client takes its time from; [`BootClock`] by default.
+    /// Sets the clock of the client; [`BootClock`] by default.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> ClientBuilder {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Connects. Must be called within a tokio runtime, which then does the client's background work.
+    /// Connects. Must be called within a tokio runtime, which then runs the client's background tasks.
     pub async fn connect(self) -> Result<Client, Error> {
         let endpoints: Result<Vec<Endpoint>, Error> =
             self.endpoints.iter().map(|endpoint| Endpoint::parse(endpoint)).collect();
@@ -122,7 +122,7 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// Tells people where a lock's holder runs.
+/// Returns the default client id, which tells people where a lock's holder runs.
 fn default_client_id() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(|letter| !letter.is_control()).take(64).collect();

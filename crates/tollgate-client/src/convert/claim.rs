@@ -1,4 +1,4 @@
-//! What watches tell.
+//! Conversions of events.
 
 use super::register::register;
 use super::{lease_id, metadata, mode, revision, strange, token_or_none};

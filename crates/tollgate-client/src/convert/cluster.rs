@@ -1,4 +1,4 @@
-//! What operators see.
+//! Conversions of what administrators read: nodes, groups, limits, deadlocks, settings.
 
 use super::{duration, lease_id, mode, node, revision, strange, token_or_none};
 use crate::cluster_info::{
@@ -26,7 +26,7 @@ pub(crate) fn node_status(wire: v1::StatusResponse) -> Result<NodeStatus, Error>
     })
 }
 
-/// None for what names no node.
+/// Reads a clock comparison; none if it names no valid node.
 fn clock_comparison(wire: &v1::ClockComparison) -> Option<ClockComparison> {
     let rate_difference_ppm = wire.rate_difference_ppm;
     node(wire.node_id).map(|node| ClockComparison { node, rate_difference_ppm })

@@ -1,4 +1,4 @@
-//! Leaders of elections.
+//! Conversion of leaders of elections.
 
 use super::{lease_id, revision, token};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Leases and what hangs on them.
+//! Conversions of leases and their locks.
 
 use super::{duration, lease_id, mode, revision, token_or_none};
 use crate::error::Error;

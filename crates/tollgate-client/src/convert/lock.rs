@@ -1,4 +1,4 @@
-//! Locks, their holders and waiters.
+//! Conversions of locks, their holders and waiters.
 
 use super::{duration, duration_or_none, lease_id, metadata, mode, node, revision, strange, token};
 use crate::error::Error;
@@ -11,7 +11,7 @@ pub(crate) fn lock_info(
     missing: &[v1::Missing],
     revision: Revision,
 ) -> Result<LockInfo, Error> {
-    // Of a list, those that this lock lacks something of.
+    // In a list, `missing` is about all locks together: a lock gets it only if some of its own data is missing.
     let lacks = wire.holders.iter().any(|holder| holder.remaining_ms < 0)
         || wire.waiters.iter().any(|waiter| waiter.address.is_empty());
     Ok(LockInfo {

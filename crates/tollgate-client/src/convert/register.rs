@@ -1,4 +1,4 @@
-//! Registers, and transactions on them.
+//! Conversions of registers, and of transactions on them.
 
 use super::{lease_id_or_none, revision, strange};
 use crate::error::Error;

@@ -1,8 +1,8 @@
-//! Keeps lines to the leaders of all groups, beside the pilot's own.
+//! Keeps lines to the leaders of all groups, in addition to the pilot's own line.
 //!
-//! Where there is one group there is nothing to do. Invariant: there is at most one line to a node; one that is not
-//! wanted any more stays until what is under way on it is answered. A line that is missing or breaks costs a detour
-//! over the pilot's own, whose node passes things on. Not here: who leads what (`chart`).
+//! If there is one group there is nothing to do. Invariant: there is at most one line to a node; a line that is no
+//! longer wanted stays until the operations on it are answered. A line that is missing or breaks costs a detour over
+//! the pilot's own line, whose node passes operations on. Not here: the leaders of groups (`chart`).
 
 use super::{Hints, OPEN_PATIENCE, open};
 use crate::chart::Chart;
@@ -17,13 +17,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Between two attempts to open what could not be opened, and two looks at lines that are not wanted any more.
+/// Pause between two attempts to open a line, and between two checks for lines that are no longer wanted.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The lines, by where they go.
+/// Lines by endpoint.
 pub(super) type Lines = BTreeMap<Endpoint, Arc<Line>>;
 
-/// The task that keeps them.
+/// Task that keeps the lines.
 pub(super) struct Tender {
     pub(super) endpoints: Arc<Endpoints>,
     pub(super) chart: watch::Receiver<Arc<Chart>>,
@@ -48,7 +48,7 @@ impl Tender {
         }
     }
 
-    /// Where lines should go that the pilot's own does not.
+    /// Returns the endpoints of all leaders except the one that the pilot's own line goes to.
     fn wanted(&mut self) -> BTreeSet<Endpoint> {
         let chart = Arc::clone(&self.chart.borrow_and_update());
         if chart.is_single() {
@@ -61,7 +61,7 @@ impl Tender {
         wanted
     }
 
-    /// Forgets lines that are broken, or not wanted and idle.
+    /// Drops lines that are broken, or neither wanted nor in use.
     fn let_go(&self, wanted: &BTreeSet<Endpoint>) {
         let kept = self.kept.load(Ordering::Relaxed) > 0;
         let stays = |endpoint: &Endpoint, line: &Arc<Line>| {
@@ -88,7 +88,7 @@ impl Tender {
         }
     }
 
-    /// Until there may be something to do. An error once the pilot is gone.
+    /// Waits until there may be something to do. Returns an error once the pilot is gone.
     async fn until_changed(&mut self) -> Result<(), watch::error::RecvError> {
         let lines: Vec<Arc<Line>> = self.lines.borrow().values().cloned().collect();
         let single = self.chart.borrow().is_single();
@@ -99,7 +99,7 @@ impl Tender {
             changed = self.chart.changed() => changed,
             changed = self.main.changed() => changed,
             Some(_) = breaking.join_next() => {
-                // Its node may lead no more: find out who does.
+                // The node of the broken line may no longer lead: search for the leader.
                 self.hints.told.notify_one();
                 Ok(())
             }

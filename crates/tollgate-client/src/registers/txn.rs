@@ -1,4 +1,4 @@
-//! Compare, then read and write, in one step.
+//! Transactions on registers: compare, then read and write, in one step.
 
 use super::Registers;
 use crate::convert;
@@ -7,7 +7,7 @@ use crate::register::Register;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{LeaseId, Revision};
 
-/// A transaction: if all compares hold, one list of steps is done, otherwise the other; nothing comes between.
+/// Transaction: if all compares hold, one list of steps runs, otherwise the other, in one atomic step.
 ///
 /// All keys must live in one group: those that share the text inside their first `{...}` do.
 ///
@@ -41,25 +41,25 @@ impl Txn {
         Txn { registers, request: v1::TxnRequest::default() }
     }
 
-    /// A condition; all must hold.
+    /// Adds a condition; all conditions must hold.
     pub fn when(mut self, compare: Compare) -> Txn {
         self.request.compares.push(convert::compare(compare));
         self
     }
 
-    /// A step to do if all compares hold.
+    /// Adds a step that runs if all compares hold.
     pub fn then(mut self, op: TxnOp) -> Txn {
         self.request.then_ops.push(convert::txn_op(op));
         self
     }
 
-    /// A step to do if one does not.
+    /// Adds a step that runs if a compare does not hold.
     pub fn otherwise(mut self, op: TxnOp) -> Txn {
         self.request.else_ops.push(convert::txn_op(op));
         self
     }
 
-    /// Does it.
+    /// Runs the transaction.
     pub async fn commit(self) -> Result<TxnOutcome, Error> {
         let Txn { registers, mut request } = self;
         let write = |number: Option<v1::Request>| {
@@ -73,138 +73,138 @@ impl Txn {
     }
 }
 
-/// How an attribute of a register must stand to the given one.
+/// Relation that a compare requires between an attribute of a register and the given value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Relation {
-    /// The same.
+    /// The attribute equals the given value.
     #[default]
     Equal,
-    /// Not the same.
+    /// The attribute differs from the given value.
     NotEqual,
-    /// The register's is below the given one.
+    /// The attribute is below the given value.
     Less,
-    /// The register's is above the given one.
+    /// The attribute is above the given value.
     Greater,
 }
 
-/// What of a register to compare, and with what.
+/// Attribute of a register to compare, with the value to compare it with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompareWith {
-    /// The revision of its creation; zero if it does not exist.
+    /// Create revision; zero if the register does not exist.
     CreateRevision(Revision),
-    /// The revision of its last put; zero if it does not exist.
+    /// Revision of the last put; zero if the register does not exist.
     ModRevision(Revision),
-    /// How often it was put since its creation; 0 if it does not exist.
+    /// Number of puts since the creation; 0 if the register does not exist.
     Version(u64),
-    /// Its value. No relation holds for that of one that does not exist.
+    /// Value of the register. No relation holds for the value of a register that does not exist.
     Value(Vec<u8>),
-    /// Its lease, or none.
+    /// Lease of the register, or none.
     Lease(Option<LeaseId>),
 }
 
-/// One condition of a transaction.
+/// Condition of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Compare {
-    /// Which register.
+    /// Key of the register.
     pub key: Vec<u8>,
-    /// How its attribute must stand to the one given.
+    /// Relation required between the attribute and the given value.
     pub relation: Relation,
-    /// The attribute, and what to compare it with.
+    /// Attribute to compare, and the value to compare it with.
     pub with: CompareWith,
 }
 
 impl Compare {
-    /// Any condition.
+    /// Creates any condition.
     pub fn new(key: impl Into<Vec<u8>>, relation: Relation, with: CompareWith) -> Compare {
         Compare { key: key.into(), relation, with }
     }
 
-    /// The register was last put at this revision: nobody has written since.
+    /// Creates the condition that the register was last put at this revision: nobody has written since.
     pub fn mod_revision(key: impl Into<Vec<u8>>, revision: Revision) -> Compare {
         Compare::new(key, Relation::Equal, CompareWith::ModRevision(revision))
     }
 
-    /// The register has this value.
+    /// Creates the condition that the register has this value.
     pub fn value(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Compare {
         Compare::new(key, Relation::Equal, CompareWith::Value(value.into()))
     }
 
-    /// There is no such register.
+    /// Creates the condition that the register does not exist.
     pub fn missing(key: impl Into<Vec<u8>>) -> Compare {
         Compare::new(key, Relation::Equal, CompareWith::CreateRevision(Revision::ZERO))
     }
 
-    /// There is such a register.
+    /// Creates the condition that the register exists.
     pub fn exists(key: impl Into<Vec<u8>>) -> Compare {
         Compare::new(key, Relation::Greater, CompareWith::CreateRevision(Revision::ZERO))
     }
 }
 
-/// One step of a transaction. A key is written at most once in a branch.
+/// Step of a transaction. A key is written at most once in a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TxnOp {
     /// Writes a register.
     Put {
-        /// Which.
+        /// Key of the register.
         key: Vec<u8>,
-        /// What.
+        /// Value to write.
         value: Vec<u8>,
-        /// The lease with which it ends; none keeps it until it is deleted.
+        /// Lease with which the register ends; none keeps it until it is deleted.
         lease: Option<LeaseId>,
     },
-    /// Reads a register, as the steps before left it.
+    /// Reads a register, as the previous steps left it.
     Get {
-        /// Which.
+        /// Key of the register.
         key: Vec<u8>,
     },
     /// Deletes a register.
     Delete {
-        /// Which.
+        /// Key of the register.
         key: Vec<u8>,
     },
 }
 
 impl TxnOp {
-    /// Writes a register that stays until it is deleted.
+    /// Creates a step that writes a register without a lease.
     pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> TxnOp {
         TxnOp::Put { key: key.into(), value: value.into(), lease: None }
     }
 
-    /// Reads a register.
+    /// Creates a step that reads a register.
     pub fn get(key: impl Into<Vec<u8>>) -> TxnOp {
         TxnOp::Get { key: key.into() }
     }
 
-    /// Deletes a register.
+    /// Creates a step that deletes a register.
     pub fn delete(key: impl Into<Vec<u8>>) -> TxnOp {
         TxnOp::Delete { key: key.into() }
     }
 }
 
-/// What a transaction did.
+/// Result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TxnOutcome {
-    /// Whether all compares held, and so which branch was taken.
+    /// True if all compares held, so that the `then` steps ran; false if the `otherwise` steps ran.
     pub succeeded: bool,
-    /// The revision of its writes, or the current one if it wrote nothing.
+    /// Revision of the transaction's writes, or the current revision if it wrote nothing.
     pub revision: Revision,
-    /// One result per step of the branch taken. None if the answer got lost and was asked for again: whether it
-    /// succeeded is kept then, what its steps gave is not.
+    /// Results, one per step of the branch that ran. None if the answer got lost and the request was repeated:
+    /// `succeeded` is kept for repeats, the results of the steps are not.
     pub results: Option<Vec<TxnResult>>,
 }
 
-/// What one step of a transaction gave.
+/// Result of one step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TxnResult {
-    /// Written.
+    /// A register was written.
     Put,
-    /// What was found.
+    /// Register that was found, if any.
     Get(Option<Register>),
-    /// How many were deleted: 0 or 1.
+    /// Number of deleted registers: 0 or 1.
     Deleted(u64),
 }

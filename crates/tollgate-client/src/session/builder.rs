@@ -1,4 +1,4 @@
-//! Opens sessions: with a lease of their own, or with one that another process granted.
+//! Opens sessions: with a lease of their own, or with a lease that another process granted.
 
 use super::core::{Core, Granted};
 use super::{Session, keeper};
@@ -14,16 +14,16 @@ use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{ClientId, LeaseId, Name};
 
-/// The time to live of a lease if nobody says otherwise.
+/// Default time to live of a lease.
 const TTL: Duration = Duration::from_secs(30);
 
-/// How long the shortest time between two keepalives may be, if it is chosen.
+/// Shortest keepalive interval that can be set.
 const KEEPALIVE_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
-/// How often another id is chosen if one is taken.
+/// Maximum number of attempts to find a lease id that is not taken.
 const IDS_MAX: u32 = 4;
 
-/// How a session is to be.
+/// Builder for a session.
 ///
 /// ```no_run
 /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
@@ -59,47 +59,48 @@ impl SessionBuilder {
         }
     }
 
-    /// How long the lease lives after the last keepalive; 30 s by default. It is how long others wait for what this
-    /// program holds if it dies, and how long it can be cut off from the cluster without losing anything.
+    /// Sets the time that the lease lives after the last keepalive; 30 s by default. This is how long others wait for
+    /// the locks of this program if it dies, and how long this program can be cut off from the cluster without losing
+    /// anything.
     pub fn ttl(mut self, ttl: Duration) -> SessionBuilder {
         self.ttl = ttl;
         self
     }
 
-    /// What the session is called in listings, if not as its client is: at most 128 bytes.
+    /// Sets the name of the session in listings, at most 128 bytes; by default the name of its client.
     pub fn client_id(mut self, client_id: impl Into<String>) -> SessionBuilder {
         self.client_id = Some(client_id.into());
         self
     }
 
-    /// Whether the cluster ends the lease as soon as the connection closes that kept it alive, instead of waiting for
-    /// the TTL. A short break of the network then costs the session; it ends as [`crate::LostReason::Disconnected`].
+    /// Sets whether the cluster ends the lease as soon as the connection closes that kept it alive, instead of waiting
+    /// for the TTL. A short break of the network then ends the session, as [`crate::LostReason::Disconnected`].
     pub fn revoke_on_disconnect(mut self, revoke: bool) -> SessionBuilder {
         self.revoke_on_disconnect = revoke;
         self
     }
 
-    /// The lease's id, if it is not to be a random one. It must not be another client's.
+    /// Sets the lease's id; by default a random one. The id must not belong to another client.
     pub fn lease_id(mut self, lease_id: LeaseId) -> SessionBuilder {
         self.lease_id = Some(lease_id);
         self
     }
 
-    /// The name of a lock near which the lease should live, so that locking it is a matter of one group.
+    /// Sets the name of a lock near which the lease lives, so that locking it involves only one group.
     pub fn near(mut self, name: impl Into<String>) -> SessionBuilder {
         self.near = Some(name.into());
         self
     }
 
-    /// The time between two keepalives; a third of the TTL by default. More often, and a lost keepalive matters less;
-    /// more seldom, and the cluster has less to do. From 50 ms to half of the TTL: then two are due before the client
-    /// stops believing in the lease, and one of them may be lost.
+    /// Sets the time between two keepalives; a third of the TTL by default. With a shorter interval a lost keepalive
+    /// matters less; with a longer one the cluster has less to do. From 50 ms to half of the TTL, so that two
+    /// keepalives are due before the client stops believing in the lease, and one of them may be lost.
     pub fn keepalive_interval(mut self, interval: Duration) -> SessionBuilder {
         self.keepalive_interval = Some(interval);
         self
     }
 
-    /// The time between two keepalives of a lease with this TTL.
+    /// Returns the time between two keepalives of a lease with this TTL.
     fn interval_for(&self, ttl: Duration) -> Result<Duration, Error> {
         let Some(interval) = self.keepalive_interval else { return Ok(ttl / 3) };
         if (KEEPALIVE_INTERVAL_MIN..=ttl / 2).contains(&interval) {
@@ -125,7 +126,7 @@ impl SessionBuilder {
         Err(Error::new(ErrorKind::Conflict, "every lease id that was tried is taken: try again", false))
     }
 
-    /// Uses a lease that another process granted and will end, for example the parent of this one, and helps to keep it
+    /// Joins a lease that another process granted and will end, for example the parent process, and helps to keep it
     /// alive. The session never revokes it.
     pub async fn join(self, lease: LeaseId) -> Result<Session, Error> {
         let known = v1::LeaseTimeToLiveRequest { id: lease.get(), keys: false };
@@ -169,7 +170,7 @@ impl SessionBuilder {
         Session::new(core, keeper)
     }
 
-    /// An id that nobody else has; in the slot of `near`, if that is given.
+    /// Returns an id that nobody else has; in the slot of `near`, if that is given.
     fn draw_id(&self) -> Result<LeaseId, Error> {
         if let Some(lease) = self.lease_id {
             return Ok(lease);
@@ -199,10 +200,11 @@ impl SessionBuilder {
             let ttl = ttl_of(granted.ttl_ms).ok_or_else(|| Error::unexpected("a grant of a lease"))?;
             let sent = answered.last_sent;
             if !Belief::new(sent, ttl).holds(self.client.clock().now()) {
-                // The answer took so long that the lease may have ended: the same again renews it.
+                // The answer took so long that the lease may have ended: the same request again renews it.
                 continue;
             }
-            // One that lived already may have numbers in use, and requests of an earlier one may still be on their way.
+            // A lease that already existed may have numbers in use, and requests of an earlier lease may still be in
+            // flight.
             let id_given = self.lease_id.is_some();
             let first_seq = if granted.renewed || id_given { seq_base() } else { 1 };
             return Ok(Granted {
@@ -231,8 +233,9 @@ fn ttl_of(ttl_ms: i64) -> Option<Duration> {
     u64::try_from(ttl_ms).ok().filter(|ttl_ms| *ttl_ms > 0).map(Duration::from_millis)
 }
 
-/// Where to number requests from under a lease that others use as well: far from where they do. Not where the lease's
-/// next seq is (`next_seq` of the grant): other processes that joined the lease go on numbering there.
+/// Returns a first request number for a lease that other sessions use as well: random, and so far from their numbers.
+/// Not the lease's next seq (`next_seq` of the grant), because other processes that joined the lease continue from
+/// there.
 fn seq_base() -> u64 {
     ((random::number() >> 33) + 1) << 21
 }

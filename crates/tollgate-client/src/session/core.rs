@@ -1,8 +1,8 @@
-//! What all parts of a session share: its lease, what it believes of it, and the numbers of its requests.
+//! The shared core of a session: its lease, the belief in it, and the numbers of its requests.
 //!
-//! Invariant: once the session is lost it stays lost, for the reason that came first; nothing is asked for under its
-//! lease from then on but its end, and that of what is held under a lease that lives on. Not here: keepalives
-//! (`keeper`), what is held (`grant`).
+//! Invariant: once the session is lost it stays lost, for the reason that came first; from then on nothing is requested
+//! under its lease but the end of the lease, and releases under a lease that lives on. Not here: keepalives (`keeper`),
+//! held locks (`grant`).
 
 use crate::belief::Belief;
 use crate::call::{Answered, Call};
@@ -21,45 +21,47 @@ use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::{LeaseId, Lineage, Revision, Seq};
 
-/// Requests of a session that may wait in line at once, and others that may be under way: each below what a cluster
-/// allows a lease by default. Releases have places of their own, or those who wait for them would keep them out.
+/// Maximum numbers of requests of a session that may wait in line at once, and of other requests in progress: each
+/// below what a cluster allows a lease by default. Releases don't share places with waiting requests, or the waiting
+/// requests would keep out the releases that they wait for.
 const WAITING_MAX: usize = 8_000;
 const PROMPT_MAX: usize = 512;
 
-/// How long the end of a lease is asked for once nobody keeps it alive: it ends by itself soon after.
+/// Maximum time to retry the revoke of a lease that nobody keeps alive: the lease ends by itself soon after.
 const REVOKE_PATIENCE: Duration = Duration::from_mins(1);
 
-/// What all parts of a session share.
+/// Shared state of all parts of a session.
 pub(crate) struct Core {
     pub(crate) client: Client,
     pub(crate) lease: LeaseId,
     pub(crate) ttl: Duration,
-    /// Between two keepalives.
+    /// Time between two keepalives.
     pub(crate) keepalive_interval: Duration,
-    /// The revision of its grant.
+    /// Revision of the lease's grant.
     pub(crate) incarnation: Revision,
-    /// Whether another session granted the lease, and ends it.
+    /// True if another session granted the lease, and ends it.
     pub(crate) joined: bool,
     pub(crate) revoke_on_disconnect: bool,
-    /// Whether the program chose the lease's id.
+    /// True if the program chose the lease's id.
     id_given: bool,
-    /// Once the cluster has told it.
+    /// Lineage of the cluster, once it has reported one.
     lineage: OnceLock<Lineage>,
     pub(crate) seqs: Seqs,
     pub(crate) owners: Owners,
     belief: Mutex<Belief>,
-    /// Whether a keepalive is under way that was sent when it was due: if the belief ends now, the cluster was silent.
+    /// True while a keepalive is in progress that was sent when it was due: if the belief ends now, the cluster was
+    /// silent.
     asked_in_time: AtomicBool,
     lost: OnceLock<Lost>,
-    /// It is lost.
+    /// Signal that the session is lost.
     was_lost: Notify,
     waiting: Semaphore,
     prompt: Semaphore,
-    /// Cancels and releases that nobody waits for, and that are under way.
+    /// Number of cancels and releases in progress that nobody waits for.
     returning: watch::Sender<usize>,
 }
 
-/// How a session comes by its lease.
+/// Lease of a new session, and the session's settings.
 pub(crate) struct Granted {
     pub(crate) lease: LeaseId,
     pub(crate) ttl: Duration,
@@ -70,7 +72,7 @@ pub(crate) struct Granted {
     pub(crate) revoke_on_disconnect: bool,
     pub(crate) id_given: bool,
     pub(crate) lineage: Option<Lineage>,
-    /// Its requests are numbered from here.
+    /// First request number of the session.
     pub(crate) first_seq: u64,
 }
 
@@ -104,12 +106,12 @@ impl Core {
         self.client.clock().now()
     }
 
-    /// The cluster's lineage, if it has one and has told it.
+    /// Returns the cluster's lineage, if it has one and has reported it.
     pub(crate) fn lineage(&self) -> Option<Lineage> {
         self.lineage.get().copied()
     }
 
-    /// A header told of a lineage; it never changes.
+    /// Records the lineage in a header; it never changes.
     pub(crate) fn told(&self, header: Option<&v1::Header>) {
         if let Some(lineage) = convert::lineage(header) {
             let _ = self.lineage.set(lineage);
@@ -120,23 +122,23 @@ impl Core {
         *self.belief.lock().expect("nobody panics with it")
     }
 
-    /// When the client stops believing in the lease, unless a keepalive is acknowledged before.
+    /// Returns the time when the client stops believing in the lease, unless a keepalive is acknowledged before.
     pub(crate) fn believed_until(&self) -> Duration {
         self.belief().until()
     }
 
-    /// A keepalive sent at `sent` was acknowledged.
+    /// Records that a keepalive sent at `sent` was acknowledged.
     pub(crate) fn renewed(&self, sent: Duration, ttl: Duration) {
         let now = self.now();
         self.belief.lock().expect("nobody panics with it").acknowledged(sent, ttl, now);
     }
 
-    /// That the session is lost, if it is; checked against the clock at every call.
+    /// Returns an error if the session is lost; checked against the clock at every call.
     pub(crate) fn check(&self) -> Result<(), Lost> {
         self.checked().map(drop)
     }
 
-    /// Likewise, and what the clock says.
+    /// Same as `check`, and returns the reading of the clock.
     fn checked(&self) -> Result<Duration, Lost> {
         if let Some(lost) = self.lost.get() {
             return Err(lost.clone());
@@ -153,7 +155,7 @@ impl Core {
         self.lost.get().is_some()
     }
 
-    /// The session is lost from now on.
+    /// Marks the session as lost.
     pub(crate) fn lose(&self, reason: LostReason) {
         if self.lost.set(Lost::new(self.cause(reason))).is_ok() {
             self.was_lost.notify_waiters();
@@ -164,20 +166,21 @@ impl Core {
         self.lost.get().cloned().unwrap_or(Lost::new(self.disbelieved()))
     }
 
-    /// Why the belief in the lease ends by the clock: a keepalive was not answered, or this program sent none in time.
+    /// Returns the reason for an end of the belief by the clock: a keepalive was not answered, or this program sent
+    /// none in time.
     pub(crate) fn disbelieved(&self) -> LostReason {
         let asked = self.asked_in_time.load(Ordering::Relaxed);
         if asked { LostReason::Unreachable } else { LostReason::Paused }
     }
 
-    /// The cause of a loss that the cluster told of. News of an expiry may come before this program has looked at its
-    /// clock, as after a pause; then the clock knows more.
+    /// Returns the cause of a loss that the cluster reported. News of an expiry may come before this program has read
+    /// its clock, as after a pause; then the clock tells the true cause.
     pub(crate) fn cause(&self, told: LostReason) -> LostReason {
         let late = told == LostReason::Expired && !self.belief().holds(self.now());
         if late { self.disbelieved() } else { told }
     }
 
-    /// A keepalive is under way from now on that was due at `due`, or none is.
+    /// Records that a keepalive that was due at `due` is in progress, or that none is.
     pub(crate) fn asks(&self, due: Option<Duration>) {
         let in_time = due.is_some_and(|due| self.now() < due + self.ttl / 3);
         self.asked_in_time.store(in_time, Ordering::Relaxed);
@@ -185,7 +188,7 @@ impl Core {
 
     /// Completes once the session is lost.
     pub(crate) async fn until_lost(&self) -> Lost {
-        // Made before it is looked at, so that nothing is missed in between.
+        // Created before the check, so that no notification is missed in between.
         let was_lost = self.was_lost.notified();
         if !self.is_lost() {
             was_lost.await;
@@ -193,22 +196,22 @@ impl Core {
         self.why()
     }
 
-    /// How long the client still believes in the lease.
+    /// Returns the time for which the client still believes in the lease.
     pub(crate) fn remaining(&self) -> Duration {
         if self.is_lost() { Duration::ZERO } else { self.believed_until().saturating_sub(self.now()) }
     }
 
-    /// A place for a request that may wait in line.
+    /// Returns a place for a request that may wait in line.
     pub(crate) async fn place_to_wait(&self) -> SemaphorePermit<'_> {
         self.waiting.acquire().await.expect("never closed")
     }
 
-    /// A place for a request that is answered soon.
+    /// Returns a place for a request that is answered soon.
     pub(crate) async fn place(&self) -> SemaphorePermit<'_> {
         self.prompt.acquire().await.expect("never closed")
     }
 
-    /// Has an operation under this lease carried out. It ends with an error once the session is lost.
+    /// Carries out an operation under this lease. Fails once the session is lost.
     pub(crate) async fn ask(&self, op: &mut Op, until: Option<Instant>) -> Result<Answered, Failed> {
         let begun = Some(self.checked()?);
         let about_another = names_another_lease(op, self.lease);
@@ -221,7 +224,8 @@ impl Core {
         self.noted(answered, about_another)
     }
 
-    /// Has something given back. That goes on after a session was closed whose lease lives on, which would keep it.
+    /// Carries out a release or a cancel. This also works after the close of a session whose lease lives on, because
+    /// that lease would keep the lock.
     pub(crate) async fn give_back(&self, op: &mut Op) -> Result<Answered, Failed> {
         let begun = if self.is_lost() && self.gives_back() { None } else { Some(self.checked()?) };
         let call = Call { op, until: None, urgency: Urgency::Ordinary, seqs: Some(&self.seqs), begun };
@@ -233,24 +237,24 @@ impl Core {
         self.noted(answered, false)
     }
 
-    /// Something is being given back from now on.
+    /// Registers a release or cancel in progress, until the result is dropped.
     pub(crate) fn returns(self: &Arc<Core>) -> Returning {
         self.returning.send_modify(|under_way| *under_way += 1);
         Returning { core: Arc::clone(self) }
     }
 
-    /// Completes once nothing is being given back, or can be.
+    /// Completes once no release or cancel is in progress, or none can succeed any more.
     pub(crate) async fn until_returned(&self) {
         let mut returning = self.returning.subscribe();
         tokio::select! {
             biased;
-            // The sender lives as long as `self`.
+            // Never an error: the sender lives as long as `self`.
             _ = returning.wait_for(|under_way| *under_way == 0) => {}
             _ = self.until_over() => {}
         }
     }
 
-    /// Whether what is held has to be given back, instead of ending with the lease.
+    /// True if held locks have to be released, instead of ending with the lease.
     pub(crate) fn gives_back(&self) -> bool {
         match self.lost.get() {
             None => true,
@@ -258,12 +262,12 @@ impl Core {
         }
     }
 
-    /// Whether the lease lives on, as far as this session knows, although the session is over.
+    /// True if the lease lives on, as far as this session knows, although the session is over.
     fn is_left(&self, lost: &Lost) -> bool {
         self.joined && lost.reason == LostReason::SessionClosed
     }
 
-    /// Completes once nothing can be given back any more.
+    /// Completes once no release is possible any more.
     async fn until_over(&self) -> Lost {
         let lost = self.until_lost().await;
         if self.is_left(&lost) {
@@ -272,11 +276,11 @@ impl Core {
         lost
     }
 
-    /// Takes note of a lease that is gone.
+    /// Marks the session as lost if the answer says that its lease is gone.
     fn noted(&self, answered: Result<Answered, Error>, about_another: bool) -> Result<Answered, Failed> {
         match answered {
             Err(error) if error.cause() == Some(ErrorReason::LeaseNotFound) && !about_another => {
-                // The cluster never ends a lease in which its client still believes (P5, P7): somebody did.
+                // The cluster never ends a lease in which its client still believes (P5, P7): somebody revoked it.
                 self.lose(self.ended_early());
                 Err(Failed::Lost(self.why()))
             }
@@ -285,19 +289,19 @@ impl Core {
         }
     }
 
-    /// Why a lease is gone in which the client still believes.
+    /// Returns the reason for the end of a lease in which the client still believes.
     pub(crate) fn ended_early(&self) -> LostReason {
         if self.revoke_on_disconnect { LostReason::Disconnected } else { LostReason::Revoked }
     }
 
-    /// The request part of an operation.
+    /// Returns the field `request` of an operation.
     pub(crate) fn request(seq: Seq) -> v1::Request {
         v1::Request { seq: seq.get(), ..v1::Request::default() }
     }
 
-    /// Ends the lease. Whether it had ended before does not matter.
+    /// Ends the lease. Succeeds also if the lease had ended before.
     pub(crate) async fn revoke(&self) -> Result<(), Error> {
-        // A lease with an id of the program's choice may be granted again by the time that this arrives.
+        // A lease with an id of the program's choice may have been granted again by the time that this arrives.
         let patience = if self.id_given { Duration::ZERO } else { REVOKE_PATIENCE };
         let until = Instant::now() + self.client.call_timeout().max(patience);
         let mut op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: self.lease.get() });
@@ -320,7 +324,7 @@ impl Drop for Core {
     }
 }
 
-/// Something that is being given back, until this is dropped.
+/// Release or cancel in progress, until this is dropped.
 pub(crate) struct Returning {
     core: Arc<Core>,
 }
@@ -331,7 +335,8 @@ impl Drop for Returning {
     }
 }
 
-/// Whether an operation names a lease besides the one under which it is made: that one may be the one not found.
+/// True if an operation names a lease other than the one under which it is made: then that lease may be the one not
+/// found.
 fn names_another_lease(op: &Op, lease: LeaseId) -> bool {
     let other = |put: &v1::PutRequest| put.lease_id != 0 && put.lease_id != lease.get();
     match op {
@@ -344,7 +349,7 @@ fn names_another_lease(op: &Op, lease: LeaseId) -> bool {
     }
 }
 
-/// Why an operation under a lease has no answer.
+/// Reason why an operation under a lease has no answer.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// The session was lost first.

@@ -1,9 +1,9 @@
-//! Keeps a lease alive, and says when it can no longer be believed in.
+//! Keeps a lease alive, and ends the session when the lease can no longer be believed in.
 //!
-//! A keepalive goes out every third of the TTL, or as often as was asked for, before all other traffic. If it is not
-//! answered soon, others follow over other nodes, until one is or the belief ends: a node that stands still must not
-//! cost the lease. Invariant: nothing is renewed once the belief has ended; the lease is revoked then, unless it is
-//! another session's. Not here: when the belief ends (`belief`).
+//! A keepalive goes out every third of the TTL, or at the interval that was set, before all other traffic. If it is not
+//! answered soon, others follow over other nodes, until one is answered or the belief ends: a node that hangs must not
+//! cost the lease. Invariant: nothing is renewed once the belief has ended; the lease is revoked then, unless it
+//! belongs to another session. Not here: the end of the belief (`belief`).
 
 use super::core::Core;
 use crate::call::{Answered, Call};
@@ -14,39 +14,41 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 
-/// How long a keepalive may be unanswered before another way is tried: a tenth of the TTL within these bounds.
+/// Bounds for the time that a keepalive may be unanswered before another way is tried: a tenth of the TTL within these
+/// bounds.
 const PATIENCE_MIN: Duration = Duration::from_millis(20);
 const PATIENCE_MAX: Duration = Duration::from_millis(500);
 
-/// What became of a keepalive.
+/// Outcome of a keepalive.
 enum Kept {
-    /// It was sent then, and the lease lives so long from there.
+    /// The keepalive was sent at `sent`, and the lease lives for `ttl` from there.
     Alive { sent: Duration, ttl: Duration },
     /// The lease is gone.
     Gone,
 }
 
-/// Keeps the lease alive until the session is lost or closed, and then revokes it.
+/// Keeps the lease alive until the session is lost or closed, and then revokes it. If the session joined the lease,
+/// releases its own locks instead.
 pub(super) async fn keep(core: Arc<Core>) -> Result<(), Error> {
     tokio::select! {
         () = renew_for_ever(&core) => {}
         () = until_disbelieved(&core) => core.lose(core.disbelieved()),
         _ = core.until_lost() => {}
     }
-    // One in which the client no longer believes may live on at the cluster: its locks need not wait for its end.
+    // A lease in which the client no longer believes may live on at the cluster: its locks need not wait for its end.
     if !core.joined {
         return core.revoke().await;
     }
-    // A lease that lives on keeps what is held until it is given back.
+    // A lease that lives on keeps its locks until they are released.
     let mut releases: JoinSet<()> =
         core.client.sentry().of(&core).iter().map(|grant| grant.take_away()).collect();
     while releases.join_next().await.is_some() {}
-    // And so it does with requests that were given up.
+    // It also keeps the requests that were given up.
     core.until_returned().await;
     Ok(())
 }
 
-/// Completes when the belief in the lease is over.
+/// Completes when the belief in the lease has ended.
 async fn until_disbelieved(core: &Core) {
     loop {
         let until = core.believed_until();
@@ -62,7 +64,7 @@ async fn renew_for_ever(core: &Core) {
     let mut next = core.now() + core.keepalive_interval;
     loop {
         core.client.clock().sleep_until(next).await;
-        // After a sleep of the whole machine, for example.
+        // The belief may be over, for example after a sleep of the whole machine.
         if core.check().is_err() {
             return;
         }
@@ -81,7 +83,7 @@ async fn renew_for_ever(core: &Core) {
     }
 }
 
-/// One keepalive, by whichever way answers first, however long it takes.
+/// Renews the lease once, by whichever way answers first, however long it takes.
 async fn renew(core: &Core) -> Kept {
     let patience = (core.ttl / 10).clamp(PATIENCE_MIN, PATIENCE_MAX);
     let straight = straight(core);
@@ -95,7 +97,7 @@ async fn renew(core: &Core) -> Kept {
     }
 }
 
-/// Over the line that everything takes.
+/// Renews the lease over the line that all operations use.
 async fn straight(core: &Core) -> Kept {
     loop {
         let keepalive = v1::LeaseKeepAliveRequest { id: core.lease.get(), ..Default::default() };
@@ -116,13 +118,14 @@ async fn straight(core: &Core) -> Kept {
     }
 }
 
-/// What can't be renewed this way may be by another; and if not, the belief ends by itself.
+/// Waits for ever after a failed keepalive: another way may still renew the lease; and if not, the belief ends by
+/// itself.
 async fn failed(core: &Core, error: &Error) -> Kept {
     tracing::warn!(lease = %core.lease, %error, "a keepalive failed");
     std::future::pending().await
 }
 
-/// Over one other node after the other.
+/// Renews the lease over other nodes, one after the other.
 async fn by_detours(core: &Core, patience: Duration) -> Kept {
     let pilot = core.client.pilot();
     let line = pilot.line_to_now(pilot.home_of(core.lease));
@@ -139,7 +142,7 @@ async fn by_detours(core: &Core, patience: Duration) -> Kept {
             let asked = core.client.detours().keep_alive(&endpoint, core.lease);
             let Ok(Ok(kept)) = tokio::time::timeout(patience, asked).await else { continue };
             if let Some(line) = line.as_ref().filter(|line| line.silence() >= patience) {
-                // Others answer, and this one has been silent all the while.
+                // Other nodes answer, and this one has been silent all the while.
                 line.abandon();
             }
             return kept_of(&kept, sent);

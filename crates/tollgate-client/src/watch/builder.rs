@@ -1,4 +1,4 @@
-//! What to watch, and from where.
+//! Options of a watch: target, start and filters.
 
 use super::Watch;
 use super::follower::Follower;
@@ -7,7 +7,7 @@ use crate::error::Error;
 use tollgate_proto::v1::{self, WatchFilter, watch_request::Target};
 use tollgate_types::{LeaseId, Revision};
 
-/// A watch to be opened.
+/// Builder for a watch.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is watched until it is opened"]
 pub struct WatchBuilder {
@@ -19,7 +19,7 @@ pub struct WatchBuilder {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Locks; and registers as well, if nothing is said about names.
+    /// Locks; and registers as well, if no name or prefix is given.
     Any,
     Locks,
     Registers,
@@ -34,7 +34,7 @@ enum What {
 }
 
 impl Client {
-    /// Follows changes of locks and registers.
+    /// Returns a builder for a watch, which follows changes of locks and registers.
     ///
     /// ```no_run
     /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
@@ -63,23 +63,24 @@ impl Client {
 }
 
 impl WatchBuilder {
-    /// The lock with this name, or with [`WatchBuilder::registers`] the register with this key, and nothing else.
+    /// Watches the lock with this name, or with [`WatchBuilder::registers`] the register with this key, and nothing
+    /// else.
     pub fn name(mut self, name: impl Into<Vec<u8>>) -> WatchBuilder {
         self.what = What::One(name.into());
         self
     }
 
-    /// All whose name or key begins with this.
+    /// Watches all locks or registers whose name or key begins with this prefix.
     pub fn prefix(mut self, prefix: impl Into<Vec<u8>>) -> WatchBuilder {
         self.what = What::Prefix(prefix.into());
         self
     }
 
-    /// All holders and waiters that have this lease, whatever the lock and its group; nothing of registers.
+    /// Watches all holders and waiters that have this lease, whatever the lock and its group; no registers.
     ///
-    /// Tells, among other things, every end of a grant with its reason, which keepalives don't: opened before the
-    /// lease's first lock, it misses none. Over several groups it begins now or at a cursor, not at a revision. It is
-    /// the id that counts, and the watch does not end with the lease.
+    /// The watch reports, among other things, every end of a grant with its reason, which keepalives don't: opened
+    /// before the lease's first lock, it misses none. Over several groups it begins now or at a cursor, not at a
+    /// revision. The watch follows the id, and does not end with the lease.
     ///
     /// ```no_run
     /// # async fn example(client: tollgate_client::Client) -> Result<(), tollgate_client::Error> {
@@ -104,44 +105,45 @@ impl WatchBuilder {
         self
     }
 
-    /// Locks only. Without this and [`WatchBuilder::registers`], names mean locks, and no name means everything.
+    /// Watches locks only. Without this and [`WatchBuilder::registers`], names mean locks, and no name means
+    /// everything.
     pub fn locks(mut self) -> WatchBuilder {
         self.kind = Kind::Locks;
         self
     }
 
-    /// Registers only.
+    /// Watches registers only.
     pub fn registers(mut self) -> WatchBuilder {
         self.kind = Kind::Registers;
         self
     }
 
-    /// From this revision on, which may lie in the past; otherwise from now on, behind everything that was acknowledged
-    /// to anyone before the watch was opened.
+    /// Starts at this revision, which may lie in the past. By default the watch starts now, after everything that was
+    /// acknowledged to anyone before it was opened.
     pub fn from_revision(mut self, revision: Revision) -> WatchBuilder {
         self.request.start_revision = revision.get();
         self
     }
 
-    /// From where another watch stopped: see [`Watch::cursor`]. Wins over a revision.
+    /// Continues where another watch stopped: see [`Watch::cursor`]. Overrides a revision.
     pub fn cursor(mut self, cursor: impl Into<String>) -> WatchBuilder {
         self.request.cursor = cursor.into();
         self
     }
 
-    /// Whether events tell what was there before.
+    /// Sets whether events include the previous state.
     pub fn prev(mut self, prev: bool) -> WatchBuilder {
         self.request.prev_kv = prev;
         self
     }
 
-    /// Leaves out those who only wait: their joining a queue, and their leaving it without a grant.
+    /// Leaves out claims that only wait: their joining a queue, and their leaving it without a grant.
     pub fn without_waiters(mut self) -> WatchBuilder {
         self.request.filters.push(WatchFilter::NoWaiters.into());
         self
     }
 
-    /// Opens the watch. When this returns, everything that happens from now on will be told.
+    /// Opens the watch. When this returns, everything that happens from now on will be reported.
     pub async fn open(mut self) -> Result<Watch, Error> {
         self.request.target = target(self.kind, self.what)?;
         Follower::start(self.client, self.request).await

@@ -1,7 +1,7 @@
-//! The task behind a watch: opens streams, one after the other, and passes on what is new.
+//! The task behind a watch: opens streams, one after the other, and passes on new events.
 //!
-//! Invariant: where to go on moves only after everything before it was passed on. What waits for a reader is bounded;
-//! past that the stream is not read, and the server holds back.
+//! Invariant: the cursor moves only after everything before it was passed on. The number of items that wait for a
+//! reader is bounded; past that the stream is not read, and the server holds back.
 
 use super::position::Position;
 use super::{Told, Watch, WatchItem};
@@ -20,17 +20,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tollgate_proto::v1::{self, WatchRequest, WatchResponse, key_value::Kv, watch_request::Target};
 use tonic::Streaming;
 
-/// Items that wait for a reader.
+/// Maximum number of items that wait for a reader.
 const ITEMS_MAX: usize = 256;
 
-/// How often a watch asks how far it has come, so that a silent one resumes from not too far back; and looks whether
-/// its node is still the one that others are asked at.
+/// Interval at which a watch asks for its progress, so that a silent watch resumes from not too far back; and checks
+/// whether the client still uses the watch's node.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How long a node may take to begin a watch.
+/// Maximum time for a node to begin a watch.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A stream that has begun.
+/// Stream that has begun.
 struct Open {
     answers: Streaming<WatchResponse>,
     requests: mpsc::Sender<WatchRequest>,
@@ -45,11 +45,11 @@ pub(super) struct Follower {
     served_by: Arc<Mutex<String>>,
 }
 
-/// Why a stream is read no more.
+/// Reason why a stream is no longer read.
 enum Stop {
-    /// It broke: another goes on.
+    /// The stream broke: another one continues.
     Broke,
-    /// Everything is told, or nobody reads it.
+    /// Everything was reported, or the reader is gone.
     Over,
 }
 
@@ -61,14 +61,14 @@ impl Follower {
         let (position, served_by) = (Position::default(), Arc::default());
         let mut follower = Follower { client, request, position, told, served_by: Arc::clone(&served_by) };
         let (open, first) = follower.begin_in_time().await?;
-        // Until the events of the first answer are told, what it says is not where to go on.
+        // The cursor of the first answer is valid only once the events of that answer were passed on.
         let known = first.events.is_empty() && !first.cursor.is_empty();
         let cursor = if known { &first.cursor } else { &follower.request.cursor }.clone();
         let task = runtime.spawn(follower.run(open, first));
         Ok(Watch { told: items, cursor, served_by, task })
     }
 
-    /// The first stream, whose trouble the caller is told.
+    /// Opens the first stream, whose errors go to the caller.
     async fn begin_in_time(&mut self) -> Result<(Open, WatchResponse), Error> {
         let until = Instant::now() + self.client.call_timeout();
         let mut pause = Pause::new();
@@ -106,7 +106,7 @@ impl Follower {
         };
         let begun = tokio::time::timeout(BEGIN_PATIENCE, begun).await;
         let (open, first) = begun.unwrap_or(Err(Trouble::Passing))?;
-        // Refused: told as the end of a watch that never began, which is for the caller to hear at once.
+        // A refusal comes as the end of a watch that never began; the caller gets its error at once.
         match (first.canceled && first.compact_revision == 0, first.error.clone()) {
             (false, _) => {}
             (true, Some(error)) => return Err(Trouble::told(error)),
@@ -131,7 +131,7 @@ impl Follower {
             match self.begin_again().await {
                 Ok((next, answer)) => (open, first) = (next, Some(answer)),
                 Err(error) => {
-                    // Its reader may be gone.
+                    // The reader may be gone.
                     let _ = self.told.send(Told { item: Some(Err(error)), cursor: None }).await;
                     return;
                 }
@@ -139,7 +139,7 @@ impl Follower {
         }
     }
 
-    /// However long it takes, as long as somebody reads.
+    /// Opens another stream, however long it takes.
     async fn begin_again(&mut self) -> Result<(Open, WatchResponse), Error> {
         let mut pause = Pause::new();
         loop {
@@ -164,7 +164,7 @@ impl Follower {
                     }
                     let watch_id = self.request.watch_id;
                     let progress = WatchRequest { watch_id, progress: true, ..Default::default() };
-                    // One that is still under way will do.
+                    // If an earlier request is still waiting to be sent, that one is enough.
                     let _ = open.requests.try_send(progress);
                     continue;
                 }
@@ -176,14 +176,14 @@ impl Follower {
         }
     }
 
-    /// Whether the client has left the watch's node for another: the node may be cut off from the cluster.
+    /// True if the client has left the watch's node for another, because that node may be cut off from the cluster.
     fn is_elsewhere(&self, open: &Open) -> bool {
         self.client.pilot().line_now().is_some_and(|line| line.endpoint().to_string() != open.endpoint)
     }
 
     async fn pass_on(&mut self, answer: WatchResponse) -> Result<(), Stop> {
         let group = answer.header.as_ref().map_or(0, |header| header.group_id);
-        // What is not wanted is not counted either: another node may not tell it.
+        // Unwanted events are not counted either, because another node may not send them.
         let wanted = answer.events.into_iter().filter(|event| is_wanted(&self.request, event));
         let new: Vec<_> = wanted.filter(|event| self.position.take(group, event.revision)).collect();
         let mut left = new.len();
@@ -213,11 +213,11 @@ impl Follower {
         Ok(())
     }
 
-    /// The server ended the watch.
+    /// Handles the end of the watch by the server.
     async fn canceled(&mut self, error: Option<v1::Error>) -> Stop {
         match error.map(Trouble::told) {
             Some(Trouble::Lasting(error)) => {
-                // Its reader may be gone.
+                // The reader may be gone.
                 let _ = self.told.send(Told { item: Some(Err(error)), cursor: None }).await;
                 Stop::Over
             }
@@ -230,7 +230,8 @@ impl Follower {
     }
 }
 
-/// False of what the watch did not ask for. Nodes of versions that know no watches on a lease tell of everything.
+/// Returns false for events that the watch did not ask for. Nodes of versions that don't know watches on a lease send
+/// all events.
 fn is_wanted(request: &WatchRequest, event: &v1::Event) -> bool {
     let Some(Target::LeaseId(lease)) = request.target else { return true };
     let kv = event.kv.as_ref().and_then(|kv| kv.kv.as_ref());

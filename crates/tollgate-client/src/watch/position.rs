@@ -1,32 +1,32 @@
-//! How far a watch has come, and what of a new stream it has seen before.
+//! Position of a watch, and the detection of repeated events in a new stream.
 //!
-//! Invariant: an event counts as seen once, by its group, its revision and its place among those of that revision. A
-//! server cuts a long revision into several answers, and one who resumes inside it is told its beginning again; the
-//! order within a revision never changes, so what was seen can be counted off.
+//! Invariant: an event counts as seen once, identified by its group, its revision and its place among the events of
+//! that revision. A server cuts a long revision into several answers, and a watch that resumes inside it receives its
+//! beginning again; the order within a revision never changes, so that seen events can be skipped by counting.
 
 use std::collections::BTreeMap;
 use tollgate_proto::v1::WatchRequest;
 
-/// How far a watch has come.
+/// Position of a watch.
 #[derive(Debug, Default)]
 pub(super) struct Position {
-    /// Where the last answer said to go on; empty before the first.
+    /// Cursor of the last answer; empty before the first.
     cursor: String,
     seen: BTreeMap<u32, Seen>,
 }
 
-/// How far a watch has come in one group.
+/// Position of a watch in one group.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     revision: u64,
-    /// How many events of that revision.
+    /// Number of seen events of that revision.
     events: u64,
-    /// How many of them the present stream has told again.
+    /// Number of events of that revision that the present stream has sent.
     again: u64,
 }
 
 impl Position {
-    /// The request that goes on from here.
+    /// Returns the request that continues from here.
     pub(super) fn resume(&self, request: &WatchRequest) -> WatchRequest {
         let mut request = request.clone();
         if !self.cursor.is_empty() {
@@ -35,14 +35,14 @@ impl Position {
         request
     }
 
-    /// A new stream begins: it may tell again what lies at the seam.
+    /// Starts a new stream, which may repeat events of the last seen revision.
     pub(super) fn begin_stream(&mut self) {
         for seen in self.seen.values_mut() {
             seen.again = 0;
         }
     }
 
-    /// Whether an event is new; it is seen from now on.
+    /// Returns true if an event is new, and marks it as seen.
     pub(super) fn take(&mut self, group: u32, revision: u64) -> bool {
         let seen = self.seen.entry(group).or_default();
         if revision < seen.revision {
@@ -60,7 +60,7 @@ impl Position {
         true
     }
 
-    /// All of an answer was seen, which said where to go on.
+    /// Records that all of an answer was seen, with its cursor.
     pub(super) fn advance(&mut self, cursor: &str) {
         if !cursor.is_empty() {
             cursor.clone_into(&mut self.cursor);
@@ -81,7 +81,7 @@ mod tests {
         let mut position = Position::default();
         assert_eq!(taken(&mut position, &[4, 5, 5]), [4, 5, 5]);
         position.begin_stream();
-        // The server begins revision 5 anew, which has four events.
+        // The server begins revision 5 again, which has four events.
         assert_eq!(taken(&mut position, &[5, 5, 5, 5, 6]), [5, 5, 6]);
         position.begin_stream();
         assert_eq!(taken(&mut position, &[6, 7]), [7]);
