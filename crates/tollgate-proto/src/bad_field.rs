@@ -1,4 +1,4 @@
-//! What is wrong with a request, and where.
+//! Errors about a field of a request: the field, and the rule that it breaks.
 
 use tollgate_types::Invalid;
 
@@ -6,35 +6,35 @@ use tollgate_types::Invalid;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("bad field {field}: {says}")]
 pub struct BadField {
-    /// Its name in the request, with dots into messages.
+    /// Name of the field in the request, with dots into messages.
     pub field: &'static str,
-    /// The rule that it breaks, and what to do instead.
+    /// Rule that the field breaks, and advice for the caller.
     pub says: String,
-    /// The limit that it is above, if it is only too large.
+    /// Limit that the field exceeds, if its size is all that is wrong.
     pub above: Option<SizeLimit>,
 }
 
 /// A limit on how large a field may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeLimit {
-    /// Its name: that of a limit of the cluster if it can be set.
+    /// Name of the limit; if it is a configurable limit of the cluster, under the same name.
     pub name: &'static str,
-    /// The greatest value that it can have.
+    /// Greatest size that the field can have.
     pub max: usize,
 }
 
 impl BadField {
-    /// The field breaks a rule of the wire.
+    /// Error for a field that breaks a rule of the wire format.
     pub fn new(field: &'static str, says: impl Into<String>) -> BadField {
         BadField { field, says: says.into(), above: None }
     }
 
-    /// The field is longer, or has more elements, than a limit can allow.
+    /// Error for a field that is longer, or has more elements, than a limit can allow.
     pub fn too_large(field: &'static str, limit: SizeLimit, says: impl Into<String>) -> BadField {
         BadField { above: Some(limit), ..BadField::new(field, says) }
     }
 
-    /// The field breaks a rule of the type that it is to become.
+    /// Error for a field that breaks a rule of the type into which it is converted.
     pub fn invalid(field: &'static str) -> impl Fn(Invalid) -> BadField {
         move |invalid| match invalid {
             Invalid::TooLong { limit: name, max, .. } => {

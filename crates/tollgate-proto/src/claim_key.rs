@@ -1,11 +1,11 @@
-//! The key under which a holder or waiter is known outside: name "/" lease in hex ["/" owner].
+//! External key of a claim (a holder or waiter): name "/" lease in hex ["/" owner].
 //!
-//! It is for people and for watches; nothing takes it apart again, because a name may have slashes of its own.
+//! Invariant: the key is for people and for watches; nothing parses it, because a name may contain slashes of its own.
 
 use std::fmt::Write;
 use tollgate_types::{LeaseId, Name, Owner};
 
-/// The key of a claim on `name`.
+/// Returns the key of a claim on `name`.
 ///
 /// ```
 /// use tollgate_proto::claim_key;

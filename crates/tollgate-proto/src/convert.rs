@@ -1,8 +1,8 @@
-//! From the fields of a message to the types of the house, and back.
+//! Conversions between fields of messages and the types of `tollgate-types`.
 //!
-//! A reader takes the field's name and what arrived in it; what it returns needs no second look. Where several fields
-//! say one thing together (`name` and `names`, `mode` with `permits` and `of`), one reader takes them all and knows
-//! which of them to blame. A writer can't fail. Not here: limits in force, which only the state knows.
+//! A reader takes the name of the field and its value; the result needs no further check. Where several fields together
+//! have one meaning (`name` and `names`, `mode` with `permits` and `of`), one reader takes them all and knows which of
+//! them to blame. A writer can't fail. Not here: limits in force, which only the state knows.
 
 mod cancel;
 mod choice;

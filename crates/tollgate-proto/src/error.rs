@@ -1,18 +1,20 @@
-//! What each reason for an error means to a caller who knows only gRPC: the one table of codes.
+//! The one table that assigns a gRPC code to each reason for an error, for callers that know only gRPC.
 //!
-//! Not here: which rejection has which reason (the server, which sees both), and the way into a gRPC status (`status`).
+//! Not here: which rejection has which reason (the server, which sees both), and the conversion to a gRPC status
+//! (`status`).
 
 use crate::bad_field::BadField;
 use crate::v1::{Error, ErrorReason};
 use std::fmt;
 use tonic::Code;
 
-/// Above the number of every reason.
+/// Upper bound, exclusive, for the number of a reason.
 const NUMBERS_END: i32 = 128;
 
 impl ErrorReason {
-    /// The gRPC code that goes with the reason. A server that says `Unavailable` has done nothing, so generic clients
-    /// may retry it. (A status without our details can have that code too: a connection that broke under a request.)
+    /// Returns the gRPC code that goes with the reason. A server that answers `Unavailable` has done nothing, so
+    /// generic clients may retry. (A status without our details can have that code too: a connection that broke under a
+    /// request.)
     pub const fn code(self) -> Code {
         use ErrorReason as R;
         match self {
@@ -38,7 +40,7 @@ impl ErrorReason {
             R::StubPending | R::NotHome | R::NotLeader | R::NoLeader | R::WrongGroup | R::ShuttingDown => {
                 Code::Unavailable
             }
-            // Not `Unavailable`: that invites a repeat without a seq, which could do it twice.
+            // Not `Unavailable`: that invites a repeat without a seq, which could carry out the request twice.
             R::Unspecified | R::Indeterminate => Code::Unknown,
             R::NotSupported => Code::Unimplemented,
             R::TimedOut => Code::DeadlineExceeded,
@@ -50,12 +52,12 @@ impl ErrorReason {
         }
     }
 
-    /// Every reason that this version knows, by number.
+    /// Returns every reason that this version knows, by number.
     pub fn all() -> impl Iterator<Item = ErrorReason> {
         (0..NUMBERS_END).filter_map(|number| ErrorReason::try_from(number).ok())
     }
 
-    /// Whether a request that failed for this reason may have taken effect, or still may.
+    /// True if a request that failed for this reason may have taken effect, or still may.
     pub const fn may_have_happened(self) -> bool {
         use ErrorReason as R;
         matches!(self, R::Unspecified | R::Indeterminate | R::TimedOut | R::Cancelled | R::Internal)
@@ -63,7 +65,7 @@ impl ErrorReason {
 }
 
 impl Error {
-    /// An error with all that follows from its reason. Further details are fields.
+    /// Creates an error with everything that follows from its reason. Further details are fields.
     pub fn new(reason: ErrorReason, message: impl Into<String>) -> Error {
         Error {
             code: reason.code() as i32,
@@ -74,7 +76,7 @@ impl Error {
         }
     }
 
-    /// A repeat of a request that was refused for `first`: it has the code that the first answer had.
+    /// Creates the error for a repeat of a request that was refused for `first`, with the code of the first answer.
     pub fn rejected_before(first: ErrorReason, message: impl Into<String>) -> Error {
         Error {
             code: first.code() as i32,
@@ -83,13 +85,13 @@ impl Error {
         }
     }
 
-    /// The refusal of what is above a limit.
+    /// Creates the error for a request that exceeds a limit.
     pub fn limit_exceeded(limit: &str, max: usize, message: impl Into<String>) -> Error {
         let (limit, limit_value) = (limit.to_owned(), max as u64);
         Error { limit, limit_value, ..Error::new(ErrorReason::LimitExceeded, message) }
     }
 
-    /// What to match on: the reason, or that of the first answer if this one is to a repeat.
+    /// Returns the reason to match on: the reason of this error, or of the first answer if this error answers a repeat.
     pub fn cause(&self) -> ErrorReason {
         match self.reason() {
             ErrorReason::RejectedBefore => self.first_reason(),

@@ -1,9 +1,9 @@
-//! The wire between clients and servers: the `.proto` files, the code made from them, and the way from there to the
-//! types of the house and back.
+//! The wire format between clients and servers: the `.proto` files, the code generated from them, and the conversions
+//! between messages and the types of `tollgate-types`.
 //!
-//! Nothing past this crate sees a number that was not checked: a server reads each field with [`convert`], and what is
-//! wrong becomes a [`BadField`] that names it. Not here: what a request does (`tollgate-core`), transport (whoever
-//! connects or listens), JSON (the server), and what nodes say to each other, which is no gRPC.
+//! Invariant: nothing past this crate sees a number that was not checked. A server reads each field with [`convert`],
+//! and an invalid field becomes a [`BadField`] that names it. Not here: what a request does (`tollgate-core`),
+//! transport (the crates that connect or listen), JSON (the server), and the protocol between nodes, which is not gRPC.
 //!
 //! ```
 //! use tollgate_proto::{convert, v1};
@@ -31,10 +31,10 @@ pub use claim_key::claim_key;
 pub use operation_frame::OperationFrame;
 pub use status::error_of_status;
 
-/// How long a node works on a change of members, in all groups together, before it says that it is not done. Whoever
-/// asks for one waits longer, so as to hear what became of it.
+/// Maximum time that a node works on a change of members, in all groups together, before it answers that the change is
+/// not done. A caller waits longer, so as to receive that answer.
 pub const MEMBER_CHANGE_PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
-/// The descriptors of all files of the package, comments included, for server reflection: an encoded
+/// Descriptors of all files of the package, comments included, for server reflection: an encoded
 /// `google.protobuf.FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tollgate_descriptors.bin"));

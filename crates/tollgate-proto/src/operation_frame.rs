@@ -1,7 +1,7 @@
 //! A frame of operations, encoded as they are added.
 //!
-//! On the wire it is a [`SessionRequest`](crate::v1::SessionRequest). Whoever asks keeps its operation, to send it
-//! again if it must, and nothing is copied but its bytes. Not here: frames of answers, and reading.
+//! On the wire it is a [`SessionRequest`](crate::v1::SessionRequest). The caller keeps each operation, to send it again
+//! if necessary, and only its encoded bytes are copied. Not here: frames of results, and decoding.
 
 use crate::v1::operation::Op;
 use prost::DecodeError;
@@ -9,12 +9,12 @@ use prost::Message;
 use prost::bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType, encode_key, encode_varint, encoded_len_varint, uint64};
 
-/// `SessionRequest.operations`.
+/// Field number of `SessionRequest.operations`.
 const OPERATIONS: u32 = 1;
-/// `Operation.id`.
+/// Field number of `Operation.id`.
 const ID: u32 = 1;
 
-/// Operations of a session that travel together.
+/// Frame of encoded operations of a session.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct OperationFrame {
     bytes: Vec<u8>,
@@ -22,7 +22,7 @@ pub struct OperationFrame {
 }
 
 impl OperationFrame {
-    /// Adds an operation under a number from 1.
+    /// Adds an operation with an id of at least 1.
     pub fn push(&mut self, id: u64, op: &Op) {
         let length = uint64::encoded_len(ID, &id) + op.encoded_len();
         self.bytes.reserve(length + 2 * encoded_len_varint(u64::MAX));
@@ -33,18 +33,18 @@ impl OperationFrame {
         self.operations += 1;
     }
 
-    /// How many there are.
+    /// Returns the number of operations in the frame.
     pub fn operations(&self) -> usize {
         self.operations
     }
 
-    /// How long it is.
+    /// Returns the encoded length of the frame in bytes.
     pub fn length(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// For sending: it is never read.
+/// Implemented for sending only: a frame is never decoded into this type.
 impl Message for OperationFrame {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         buf.put_slice(&self.bytes);

@@ -1,17 +1,17 @@
-//! Errors in the status of a unary call: code and message for everybody, the details for who understands them.
+//! Errors in the status of a unary call: code and message for every client, details for clients that understand them.
 //!
-//! Details travel the way that gRPC libraries of all languages know: a `google.rpc.Status` whose details are
-//! `google.protobuf.Any`. Both are spelled out here: they are six fields that never change.
+//! Details travel in the way that gRPC libraries of all languages know: a `google.rpc.Status` whose details are
+//! `google.protobuf.Any`. Both are defined here: they are five fields that never change.
 
 use crate::bad_field::BadField;
 use crate::v1::Error;
 use prost::Message;
 use tonic::{Code, Status};
 
-/// Which message the details are.
+/// Type of the message in the details.
 const TYPE_URL: &str = "type.googleapis.com/tollgate.v1.Error";
 
-/// `google.rpc.Status`.
+/// The message `google.rpc.Status`.
 #[derive(Clone, PartialEq, Message)]
 struct RpcStatus {
     #[prost(int32, tag = "1")]
@@ -22,7 +22,7 @@ struct RpcStatus {
     details: Vec<Any>,
 }
 
-/// `google.protobuf.Any`.
+/// The message `google.protobuf.Any`.
 #[derive(Clone, PartialEq, Message)]
 struct Any {
     #[prost(string, tag = "1")]
@@ -46,8 +46,8 @@ impl From<BadField> for Status {
     }
 }
 
-/// The error that a failed call carries; none if it comes from elsewhere, say a proxy or the transport. Then only the
-/// code is known, and the call may have happened.
+/// Returns the error in the status of a failed call; none if the status comes from elsewhere, for example a proxy or
+/// the transport. Then only the code is known, and the call may have happened.
 pub fn error_of_status(status: &Status) -> Option<Error> {
     let details = RpcStatus::decode(status.details()).ok()?.details;
     let ours = details.into_iter().find(|any| any.type_url == TYPE_URL)?;

@@ -1,7 +1,7 @@
-//! What the compiler made of `proto/tollgate/v1`: messages, clients and servers. Nobody edits it.
+//! Generated from `proto/tollgate/v1` by the build script: messages, clients and servers. Never edited by hand.
 //!
-//! Clients and servers are generated without a transport: make a client with `new(channel)`. Not here: any meaning;
-//! a number in a message is whatever the other side sent. [`crate::convert`] says whether it is good.
+//! Clients and servers are generated without a transport: make a client with `new(channel)`. Not here: any checks; a
+//! number in a message is whatever the other side sent, and [`crate::convert`] decides whether it is valid.
 
 #![allow(
     missing_docs,

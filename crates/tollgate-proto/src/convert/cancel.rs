@@ -1,25 +1,25 @@
-//! Which wait a `CancelWait` ends: the fields `seq`, `name` and `owner`.
+//! Target of a `CancelWait`, from the fields `seq`, `name` and `owner`.
 
 use crate::bad_field::BadField;
 use crate::convert::number::read_seq;
 use crate::convert::text::{read_name, read_owner};
 use tollgate_types::{Name, Owner, Seq};
 
-/// Which wait to end.
+/// Wait that a cancel ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CancelTarget {
-    /// That of a request, even of one that has not arrived yet; and one of its locks, if that was said.
+    /// Wait of the request with this seq, even if the request has not arrived yet; and one of its locks, if given.
     Seq(Seq, Option<Name>),
-    /// That of an owner in a lock's queue.
+    /// Wait of an owner in a lock's queue.
     Waiter {
-        /// The lock.
+        /// Name of the lock.
         name: Name,
-        /// The waiter's owner.
+        /// Owner of the waiter.
         owner: Owner,
     },
 }
 
-/// At least one of `seq` and `name` must be set.
+/// Reads the target of a cancel. At least one of `seq` and `name` must be set.
 pub fn read_cancel_target(seq: u64, name: &str, owner: &str) -> Result<CancelTarget, BadField> {
     match (seq, name.is_empty()) {
         (0, true) => Err(BadField::new("seq", "nothing says which wait to end: set seq, or name and owner")),

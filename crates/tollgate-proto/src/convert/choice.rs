@@ -1,15 +1,15 @@
-//! Enums that stand for one choice. Where none is made, the reader makes the documented one.
+//! Enums that stand for one choice. If none is given, the reader returns the documented default.
 
 use crate::bad_field::BadField;
 use crate::v1::{Consistency, Relation, Sort};
 
-/// A number that names a value of the enum. An older server must not guess what a newer client means.
+/// Returns the enum value with this number, or an error: an older server must not guess what a newer client means.
 pub(super) fn known<E: TryFrom<i32>>(field: &'static str, number: i32) -> Result<E, BadField> {
     E::try_from(number)
         .map_err(|_| BadField::new(field, format!("{number} is no value of it that this server knows")))
 }
 
-/// How fresh a read must be; linearizable if not given.
+/// Reads the consistency of a read; linearizable if not given.
 pub fn read_consistency(field: &'static str, number: i32) -> Result<Consistency, BadField> {
     Ok(match known(field, number)? {
         Consistency::Unspecified => Consistency::Linearizable,
@@ -17,7 +17,7 @@ pub fn read_consistency(field: &'static str, number: i32) -> Result<Consistency,
     })
 }
 
-/// The relation of a compare; equal if not given.
+/// Reads the relation of a compare; equal if not given.
 pub fn read_relation(field: &'static str, number: i32) -> Result<Relation, BadField> {
     Ok(match known(field, number)? {
         Relation::Unspecified => Relation::Equal,
@@ -25,7 +25,7 @@ pub fn read_relation(field: &'static str, number: i32) -> Result<Relation, BadFi
     })
 }
 
-/// The order of a range; by key if not given.
+/// Reads the order of a range; by key if not given.
 pub fn read_sort(field: &'static str, number: i32) -> Result<Sort, BadField> {
     Ok(match known(field, number)? {
         Sort::Unspecified => Sort::Key,

@@ -1,9 +1,9 @@
-//! The header of an answer.
+//! Writer for the header of an answer.
 
 use crate::v1;
 use tollgate_types::{ClusterId, GroupId, Lineage, NodeId, Revision};
 
-/// Where an answer comes from.
+/// Returns the header of an answer: cluster, node, group and revision.
 pub const fn write_header(
     cluster: ClusterId,
     node: Option<NodeId>,
@@ -16,7 +16,7 @@ pub const fn write_header(
         cluster_id: cluster.number(),
         member_id: match node {
             Some(node) => node.number(),
-            // A gateway is no member.
+            // A gateway is not a member.
             None => 0,
         },
         group_id: group.number(),

@@ -1,22 +1,22 @@
-//! Which id a new lease gets: the fields `id` and `near`.
+//! Choice of a new lease's id, from the fields `id` and `near`.
 
 use crate::bad_field::BadField;
 use crate::convert::number::read_lease_id;
 use crate::convert::text::read_name;
 use tollgate_types::{LeaseId, Name};
 
-/// Who chooses a lease's id, and with it where the lease lives.
+/// Origin of a lease's id, which determines the lease's home group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseChoice {
-    /// The client did.
+    /// The client chose the id.
     Chosen(LeaseId),
-    /// The cluster does, in the slot of this lock.
+    /// The cluster chooses an id in the slot of this lock.
     Near(Name),
-    /// The cluster does, anywhere.
+    /// The cluster chooses any id.
     Anywhere,
 }
 
-/// At most one of the two fields may be set.
+/// Reads the choice of a lease's id. At most one of the two fields may be set.
 pub fn read_lease_choice(id: u64, near: &str) -> Result<LeaseChoice, BadField> {
     match (id, near.is_empty()) {
         (0, true) => Ok(LeaseChoice::Anywhere),

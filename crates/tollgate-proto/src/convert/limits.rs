@@ -1,11 +1,11 @@
-//! Limits by name, so that a new one needs no new field.
+//! Limits by name, so that a new limit needs no new field.
 
 use crate::bad_field::BadField;
 use crate::v1;
 use tollgate_types::{GroupId, Limit, Limits};
 
-/// `base` with the limits given changed. A name that is unknown or given twice is refused, and so is a set that no
-/// group can have.
+/// Returns `base` with the given limits changed. Refuses names that are unknown or given twice, and a set of limits
+/// that no group can have.
 pub fn read_limits(field: &'static str, given: &[v1::Limit], base: &Limits) -> Result<Limits, BadField> {
     let mut limits = base.clone();
     let mut seen = [false; Limit::ALL.len()];
@@ -24,19 +24,20 @@ pub fn read_limits(field: &'static str, given: &[v1::Limit], base: &Limits) -> R
     Ok(limits)
 }
 
-/// The limits of a group as far as a node told them: one of a newer version tells some that are unknown here, and one
-/// of an older version does not tell all.
+/// Limits of a group as reported by a node. A node of a newer version reports limits that are unknown here, and a node
+/// of an older version does not report all limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToldLimits([Option<u64>; Limit::ALL.len()]);
 
 impl ToldLimits {
-    /// Reads what a node told. Nothing in it is refused: what was asked of that node is done.
+    /// Reads the limits that a node reported. Nothing is refused, because the request to that node has been carried out
+    /// already.
     pub fn read(told: &[v1::Limit]) -> ToldLimits {
         let value = |limit: Limit| told.iter().find(|told| told.name == limit.name()).map(|told| told.value);
         ToldLimits(std::array::from_fn(|place| value(Limit::ALL[place])))
     }
 
-    /// All limits, those that were not told as they are by default.
+    /// Returns all limits, with the default for each that was not reported.
     pub fn or_default(&self) -> Limits {
         let mut limits = Limits::DEFAULT;
         for (limit, told) in Limit::ALL.iter().zip(self.0) {
@@ -54,7 +55,8 @@ impl From<&Limits> for ToldLimits {
     }
 }
 
-/// All limits that some groups told, with the range and default of each, and the groups where they differ.
+/// Returns all limits that were reported by the groups, with range and default, and with the value in each group where
+/// the groups differ.
 pub fn write_limits(groups: &[(GroupId, ToldLimits)]) -> Vec<v1::Limit> {
     let write = |(place, limit): (usize, &Limit)| {
         let (min, max) = limit.range();

@@ -1,22 +1,22 @@
-//! Modes: an enum, and two numbers for semaphores.
+//! Lock modes on the wire: an enum, and two numbers for semaphores.
 
 use crate::bad_field::BadField;
 use crate::convert::choice::known;
 use crate::v1;
 use tollgate_types::Mode;
 
-/// A mode as messages carry it.
+/// Mode of a lock as messages carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModeFields {
-    /// For the field `mode`, or one like it.
+    /// Value of the field `mode`, or of a similar field.
     pub mode: v1::Mode,
-    /// For the field `permits`; 0 unless the mode is `Permit`.
+    /// Value of the field `permits`; 0 unless the mode is `Permit`.
     pub permits: u32,
-    /// For the field `of`; 0 unless the mode is `Permit`.
+    /// Value of the field `of`; 0 unless the mode is `Permit`.
     pub of: u32,
 }
 
-/// How to hold a lock, from the fields `mode`, `permits` and `of`. All unset is exclusive; `of` alone is one permit.
+/// Reads a mode from the fields `mode`, `permits` and `of`. All unset is exclusive; `of` alone is one permit.
 pub fn read_mode(mode: i32, permits: u32, of: u32) -> Result<Mode, BadField> {
     let plain = match known::<v1::Mode>("mode", mode)? {
         v1::Mode::Unspecified if permits == 0 && of == 0 => Mode::Exclusive,
@@ -45,7 +45,7 @@ fn read_permits(permits: u32, of: u32) -> Result<Mode, BadField> {
     Mode::permit(permits.max(1), of).map_err(BadField::invalid(field))
 }
 
-/// The three fields of a mode.
+/// Returns the three fields of a mode.
 pub const fn write_mode(mode: Mode) -> ModeFields {
     let plain = match mode {
         Mode::Exclusive => v1::Mode::Exclusive,

@@ -1,10 +1,10 @@
-//! The locks of one request: `name`, or `names`.
+//! Names of the locks of one request: `name`, or `names`.
 
 use crate::bad_field::{BadField, SizeLimit};
 use crate::convert::text::read_name;
 use tollgate_types::{Limit, NAMES_MAX, Names};
 
-/// What a request for locks is about. Exactly one of the two fields must be set.
+/// Reads the names of the locks of a request. Exactly one of the two fields must be set.
 pub fn read_names(name: &str, names: &[String]) -> Result<Names, BadField> {
     match (name.is_empty(), names.is_empty()) {
         (true, true) => Err(BadField::new("name", "no lock is given: set name, or names for several")),
@@ -15,7 +15,7 @@ pub fn read_names(name: &str, names: &[String]) -> Result<Names, BadField> {
 }
 
 fn read_several(names: &[String]) -> Result<Names, BadField> {
-    // Before any of them is looked at: a frame has room for millions.
+    // Checked before any name is read: a frame has room for millions.
     if names.len() > NAMES_MAX {
         let says = format!("{} names are too many: at most {NAMES_MAX} in one request", names.len());
         let limit = SizeLimit { name: Limit::NamesPerRequest.name(), max: NAMES_MAX };
@@ -25,12 +25,12 @@ fn read_several(names: &[String]) -> Result<Names, BadField> {
     Names::new(names).map_err(BadField::invalid("names"))
 }
 
-/// Locks on trees of names are to come; until then nobody may believe to have one.
+/// Refuses locks on trees of names, which are not supported yet, so that nobody believes to hold one.
 pub fn read_no_tree(tree: bool) -> Result<(), BadField> {
     if tree { Err(BadField::new("tree", "locks on trees can't be had yet: leave it unset")) } else { Ok(()) }
 }
 
-/// As `name` and `names`: one name goes into the first, several into the second.
+/// Returns the fields `name` and `names`: one name goes into the first, several into the second.
 pub fn write_names(names: &Names) -> (String, Vec<String>) {
     match names {
         Names::One(name) => (name.to_string(), Vec::new()),

@@ -1,9 +1,9 @@
-//! Ids, tokens, revisions and seqs: 0 means "none" where there can be none.
+//! Ids, tokens, revisions and seqs. 0 means "none" where a field is optional.
 
 use crate::bad_field::BadField;
 use tollgate_types::{GroupId, LeaseId, NodeId, Revision, Seq, Token};
 
-/// A lease's id.
+/// Reads a lease id; 0 is refused.
 pub fn read_lease_id(field: &'static str, number: u64) -> Result<LeaseId, BadField> {
     if number == 0 {
         return Err(BadField::new(field, "no lease is given: grant one and give its id"));
@@ -11,53 +11,53 @@ pub fn read_lease_id(field: &'static str, number: u64) -> Result<LeaseId, BadFie
     LeaseId::new(number).map_err(BadField::invalid(field))
 }
 
-/// A lease's id, or none if it is 0.
+/// Reads a lease id, or none if it is 0.
 pub fn read_lease_id_or_none(field: &'static str, number: u64) -> Result<Option<LeaseId>, BadField> {
     if number == 0 { Ok(None) } else { read_lease_id(field, number).map(Some) }
 }
 
-/// 0 if there is none.
+/// Returns the lease id, or 0 for none.
 pub fn write_lease_id(lease: Option<LeaseId>) -> u64 {
     lease.map_or(0, LeaseId::get)
 }
 
-/// A fencing token.
+/// Reads a fencing token; 0 is refused.
 pub fn read_token(field: &'static str, number: u64) -> Result<Token, BadField> {
     Token::new(number).map_err(BadField::invalid(field))
 }
 
-/// A fencing token, or none if it is 0.
+/// Reads a fencing token, or none if it is 0.
 pub fn read_token_or_none(field: &'static str, number: u64) -> Result<Option<Token>, BadField> {
     if number == 0 { Ok(None) } else { read_token(field, number).map(Some) }
 }
 
-/// 0 if there is none.
+/// Returns the fencing token, or 0 for none.
 pub fn write_token(token: Option<Token>) -> u64 {
     token.map_or(0, Token::get)
 }
 
-/// A revision; 0 is before the first.
+/// Reads a revision; 0 is before the first.
 pub fn read_revision(field: &'static str, number: u64) -> Result<Revision, BadField> {
     Revision::new(number).map_err(BadField::invalid(field))
 }
 
-/// The number of a request.
+/// Reads the number of a request; 0 is refused.
 pub fn read_seq(field: &'static str, number: u64) -> Result<Seq, BadField> {
     Seq::new(number).map_err(BadField::invalid(field))
 }
 
-/// A node's id.
+/// Reads a node id; 0 is refused.
 pub fn read_node_id(field: &'static str, number: u64) -> Result<NodeId, BadField> {
     NodeId::new(number)
         .ok_or_else(|| BadField::new(field, "there is no node 0: list the members for their ids"))
 }
 
-/// A node's id, or none if it is 0.
+/// Reads a node id, or none if it is 0.
 pub fn read_node_id_or_none(number: u64) -> Option<NodeId> {
     NodeId::new(number)
 }
 
-/// A group's id: any number may be one.
+/// Reads a group id: all numbers are valid.
 pub fn read_group_id(number: u32) -> GroupId {
     GroupId::new(number)
 }

@@ -1,4 +1,4 @@
-//! Requests about registers: which keys, which conditions, which steps.
+//! Keys, conditions and steps of requests about registers.
 
 use crate::bad_field::BadField;
 use crate::convert::choice::{read_relation, read_sort};
@@ -7,18 +7,18 @@ use crate::convert::text::{read_key, read_value};
 use crate::v1::{self, Relation, Sort, compare, txn_op};
 use tollgate_types::{Key, LeaseId, Revision, Value};
 
-/// One key, or all that begin with it.
+/// Selection of registers by key or prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySelector {
-    /// Exactly this one.
+    /// The register with exactly this key.
     Key(Key),
-    /// All that begin with it.
+    /// All registers whose key begins with this prefix.
     Prefix(Key),
-    /// All there are.
+    /// All registers.
     All,
 }
 
-/// The fields `key`, `prefix` and `all`, of which exactly one must be set: forgetting one never means "all".
+/// Reads the fields `key`, `prefix` and `all`. Exactly one must be set, so that a forgotten field never means "all".
 pub fn read_key_selector(key: &[u8], prefix: &[u8], all: bool) -> Result<KeySelector, BadField> {
     match (key.is_empty(), prefix.is_empty(), all) {
         (false, true, false) => read_key("key", key).map(KeySelector::Key),
@@ -30,33 +30,33 @@ pub fn read_key_selector(key: &[u8], prefix: &[u8], all: bool) -> Result<KeySele
     }
 }
 
-/// One condition of a transaction.
+/// Condition of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compare {
-    /// The register.
+    /// Key of the register.
     pub key: Key,
-    /// How its attribute must stand to the given one; never `Unspecified`.
+    /// Relation required between the attribute and the given value; never `Unspecified`.
     pub relation: Relation,
-    /// The attribute, and what it is held against.
+    /// Attribute to compare, and the value to compare it with.
     pub against: Against,
 }
 
-/// An attribute of a register with a value to compare it to.
+/// Attribute of a register, with a value to compare it with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Against {
-    /// When it was created; 0 if it was not.
+    /// Create revision; 0 if the register does not exist.
     Create(Revision),
-    /// When it was last put.
+    /// Revision of the last put.
     Mod(Revision),
-    /// How often it was put.
+    /// Number of puts since the creation.
     Version(u64),
-    /// Its value.
+    /// Value of the register.
     Value(Value),
-    /// Its lease.
+    /// Lease of the register.
     Lease(Option<LeaseId>),
 }
 
-/// One element of the field `compares`.
+/// Reads one element of the field `compares`.
 pub fn read_compare(compare: &v1::Compare) -> Result<Compare, BadField> {
     let against = match &compare.against {
         None => {
@@ -84,33 +84,33 @@ pub fn read_compare(compare: &v1::Compare) -> Result<Compare, BadField> {
     })
 }
 
-/// One step of a transaction.
+/// Step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TxnOp {
     /// Writes a register.
     Put {
-        /// Which.
+        /// Key of the register.
         key: Key,
-        /// What.
+        /// Value to write.
         value: Value,
-        /// The lease with which it ends.
+        /// Lease with which the register ends.
         lease: Option<LeaseId>,
     },
     /// Reads registers.
     Get {
-        /// Which.
+        /// Registers to read.
         keys: KeySelector,
-        /// At most so many; 0 is as many as allowed.
+        /// Maximum number of registers; 0 means as many as allowed.
         limit: u32,
-        /// In which order; never `Unspecified`.
+        /// Order of the registers; never `Unspecified`.
         sort: Sort,
     },
     /// Deletes registers.
     Delete(KeySelector),
 }
 
-/// One element of `then_ops` or `else_ops`, which `field` tells apart. What belongs to the transaction as a whole must
-/// not stand in a step.
+/// Reads one element of `then_ops` or `else_ops`; `field` says of which. A step must not set fields that belong to the
+/// transaction as a whole: request, consistency and groups.
 pub fn read_txn_op(field: &'static str, op: &v1::TxnOp) -> Result<TxnOp, BadField> {
     let refuse_own = |own: bool| {
         let says =

@@ -1,4 +1,4 @@
-//! How an Unlock or Resign names the grant that it ends.
+//! Identification of the grant that an Unlock or Resign ends.
 
 use crate::bad_field::BadField;
 use crate::convert::number::{read_lease_id_or_none, read_token_or_none};
@@ -7,25 +7,25 @@ use crate::convert::text::read_owner;
 use crate::v1;
 use tollgate_types::{LeaseId, Owner, Token};
 
-/// Which grant to end.
+/// Grant to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Release {
-    /// That of a holder.
+    /// Grant of a holder.
     Holder {
-        /// Its lease.
+        /// Lease of the holder.
         lease: LeaseId,
-        /// Its owner.
+        /// Owner of the holder.
         owner: Owner,
-        /// If given, the grant must have it.
+        /// Fencing token that the grant must have, if given.
         token: Option<Token>,
-        /// By which a repeat is known.
+        /// Identity of the request, by which a repeat is recognized.
         request: Option<RequestIdentity>,
     },
-    /// The one with this token, whoever holds it.
+    /// Grant with this token, whoever holds it.
     Token(Token),
 }
 
-/// A grant by lease and owner, by token, or by both. What only a lease can have needs one.
+/// Reads a grant given by lease and owner, by token, or by both. An owner or a request needs a lease.
 pub fn read_release(
     lease_id: u64,
     owner: &str,

@@ -1,4 +1,4 @@
-//! The identity of a request, by which a repeat is known.
+//! The identity of a request, by which a repeat is recognized.
 
 use crate::bad_field::{BadField, SizeLimit};
 use crate::convert::number::{read_lease_id_or_none, read_seq};
@@ -6,23 +6,23 @@ use crate::convert::text::read_name;
 use crate::v1;
 use tollgate_types::{LeaseId, NAMES_MAX, Names, SEQ_RANGES_MAX, Seq, SeqRanges};
 
-/// Who numbered a request, its number, and what the client has had answers to.
+/// Identity of a request: the numbering lease and the seq, with the client's acknowledgements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestIdentity {
-    /// The lease that numbers it.
+    /// Lease that numbers the request.
     pub lease: LeaseId,
-    /// Its number; a repeat has the same.
+    /// Number of the request; a repeat has the same number.
     pub seq: Seq,
-    /// Requests of the lease whose answers the client has.
+    /// Requests of the lease whose answers the client has received.
     pub acked: SeqRanges,
-    /// 0 at first, 1 more with each repeat.
+    /// Attempt number: 0 at first, 1 more with each repeat.
     pub attempt: u32,
-    /// All names of the request of which this is a part, if it is one.
+    /// All names of the original request, if this request is a part of it for one group.
     pub part_of: Option<Names>,
 }
 
-/// The field `request`, of a message in which `asking` is the lease that asks, if it names one. None if the caller
-/// numbers nothing.
+/// Reads the field `request` of a message; `asking` is the lease that makes the request, if the message names one.
+/// Returns none if the request has no number.
 pub fn read_request(
     asking: Option<LeaseId>,
     request: Option<&v1::Request>,
@@ -49,13 +49,13 @@ pub fn read_request(
     }))
 }
 
-/// None if the request is whole.
+/// Reads the names of the original request; none if this request is not a part.
 fn read_part_of(all_names: &[String]) -> Result<Option<Names>, BadField> {
     const FIELD: &str = "request.all_names";
     if all_names.is_empty() {
         return Ok(None);
     }
-    // Before they are copied: a frame has room for millions.
+    // Checked before the names are copied: a frame has room for millions.
     if all_names.len() > NAMES_MAX {
         let says = format!("{} names are too many: at most {NAMES_MAX} in one request", all_names.len());
         return Err(BadField::new(FIELD, says));
@@ -64,14 +64,15 @@ fn read_part_of(all_names: &[String]) -> Result<Option<Names>, BadField> {
     Names::new(names).map(Some).map_err(BadField::invalid(FIELD))
 }
 
-/// The field `request`, for a message that does name the lease that asks. Elsewhere set `lease_id` as well.
+/// Returns the field `request`, for a message that names the lease that makes the request. In other messages set
+/// `lease_id` as well.
 pub fn write_request(seq: Seq, acked: &SeqRanges, attempt: u32) -> v1::Request {
     v1::Request { seq: seq.get(), acked: write_seq_ranges(acked), attempt, ..v1::Request::default() }
 }
 
-/// A set of seqs; may be empty.
+/// Reads a set of seqs; may be empty.
 pub fn read_seq_ranges(field: &'static str, ranges: &[v1::SeqRange]) -> Result<SeqRanges, BadField> {
-    // Before they are copied: a frame has room for millions.
+    // Checked before the ranges are copied: a frame has room for millions.
     if ranges.len() > SEQ_RANGES_MAX {
         let says =
             format!("{} ranges are too many: at most {SEQ_RANGES_MAX}, the lowest first", ranges.len());
@@ -82,7 +83,7 @@ pub fn read_seq_ranges(field: &'static str, ranges: &[v1::SeqRange]) -> Result<S
     SeqRanges::new(ranges).map_err(BadField::invalid(field))
 }
 
-/// The ranges of a set; at most as many as a request may carry, the lowest. The others can be told later.
+/// Returns the ranges of a set, at most as many as a request may carry, the lowest first. The others can be sent later.
 pub fn write_seq_ranges(seqs: &SeqRanges) -> Vec<v1::SeqRange> {
     let ranges = seqs.ranges().iter().take(SEQ_RANGES_MAX);
     ranges.map(|&(first, last)| v1::SeqRange { first, last }).collect()

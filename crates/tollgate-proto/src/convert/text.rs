@@ -1,19 +1,19 @@
-//! The strings that clients choose.
+//! Strings and byte strings that clients choose.
 
 use crate::bad_field::{BadField, SizeLimit};
 use tollgate_types::{Address, ClientId, Invalid, Key, Metadata, Name, Owner, Reason, Value};
 
-/// A lock's name.
+/// Reads a lock's name.
 pub fn read_name(field: &'static str, text: &str) -> Result<Name, BadField> {
     read(field, Name::new(text))
 }
 
-/// The beginning of names; empty for all.
+/// Reads a prefix of lock names; empty for all locks.
 pub fn read_name_prefix<'a>(field: &'static str, text: &'a str) -> Result<&'a str, BadField> {
     check_prefix(field, text.as_bytes(), SizeLimit { name: Name::LIMIT, max: Name::BYTES_MAX }).map(|()| text)
 }
 
-/// Refuses a prefix that is longer than anything it could begin.
+/// Refuses a prefix that is longer than any name or key can be.
 pub(super) fn check_prefix(field: &'static str, prefix: &[u8], limit: SizeLimit) -> Result<(), BadField> {
     if prefix.len() <= limit.max {
         return Ok(());
@@ -22,31 +22,31 @@ pub(super) fn check_prefix(field: &'static str, prefix: &[u8], limit: SizeLimit)
     Err(BadField::too_large(field, limit, says))
 }
 
-/// An owner; empty is the lease itself.
+/// Reads an owner; empty is the lease itself.
 pub fn read_owner(field: &'static str, text: &str) -> Result<Owner, BadField> {
     read(field, Owner::new(text))
 }
 
-/// What a client calls itself; may be empty.
+/// Reads the name that a client gives itself; may be empty.
 pub fn read_client_id(field: &'static str, text: &str) -> Result<ClientId, BadField> {
     read(field, ClientId::new(text))
 }
 
-/// Where a client was seen; may be empty.
+/// Reads the address from which a client was seen; may be empty.
 pub fn read_address(field: &'static str, text: &str) -> Result<Address, BadField> {
     read(field, Address::new(text))
 }
 
-/// Metadata on the wire: text in one field, and what is no text in another.
+/// Metadata on the wire: text in one field, and bytes that are not text in another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MetadataFields {
-    /// `metadata`.
+    /// Value of the field `metadata`.
     pub metadata: String,
-    /// `metadata_bytes`.
+    /// Value of the field `metadata_bytes`.
     pub metadata_bytes: Vec<u8>,
 }
 
-/// What a claim carries, from one of the two fields `metadata` and `metadata_bytes`; may be empty.
+/// Reads the metadata of a claim from one of the two fields `metadata` and `metadata_bytes`; may be empty.
 pub fn read_metadata(text: &str, bytes: &[u8]) -> Result<Metadata, BadField> {
     match (text.is_empty(), bytes.is_empty()) {
         (false, false) => {
@@ -58,7 +58,7 @@ pub fn read_metadata(text: &str, bytes: &[u8]) -> Result<Metadata, BadField> {
     }
 }
 
-/// What a claim carries, for an answer: text as it is; other bytes exactly, and escaped for people.
+/// Returns the metadata fields for an answer: text as it is; other bytes unchanged, and also escaped for people.
 pub fn write_metadata(metadata: &Metadata) -> MetadataFields {
     match metadata.as_text() {
         Some(text) => MetadataFields { metadata: text.to_owned(), metadata_bytes: Vec::new() },
@@ -68,9 +68,9 @@ pub fn write_metadata(metadata: &Metadata) -> MetadataFields {
     }
 }
 
-/// How long metadata can be in an answer, both fields together.
+/// Returns an upper bound for the length of metadata in an answer, both fields together.
 pub fn metadata_fields_len(metadata: &Metadata) -> usize {
-    /// No byte takes more room once it is escaped.
+    /// Greatest length of one byte after escaping.
     const ESCAPED_BYTES_MAX: usize = 6;
     match metadata.as_text() {
         Some(text) => text.len(),
@@ -78,7 +78,7 @@ pub fn metadata_fields_len(metadata: &Metadata) -> usize {
     }
 }
 
-/// Why a lock is taken away. Whoever takes it must say.
+/// Reads the reason for taking a lock away, which must be given.
 pub fn read_reason(field: &'static str, text: &str) -> Result<Reason, BadField> {
     if text.trim().is_empty() {
         return Err(BadField::new(field, "say why: the holder and the audit will read it"));
@@ -86,12 +86,12 @@ pub fn read_reason(field: &'static str, text: &str) -> Result<Reason, BadField> 
     read(field, Reason::new(text))
 }
 
-/// A register's key.
+/// Reads a register's key.
 pub fn read_key(field: &'static str, bytes: &[u8]) -> Result<Key, BadField> {
     read(field, Key::new(bytes))
 }
 
-/// A register's value; may be empty.
+/// Reads a register's value; may be empty.
 pub fn read_value(field: &'static str, bytes: &[u8]) -> Result<Value, BadField> {
     read(field, Value::new(bytes))
 }
@@ -104,7 +104,7 @@ fn read<T>(field: &'static str, result: Result<T, Invalid>) -> Result<T, BadFiel
 mod tests {
     use super::*;
 
-    /// What a reader says of a text that it refuses.
+    /// Returns the error message of a reader that refuses a text.
     fn refused<T: std::fmt::Debug>(result: Result<T, BadField>) -> String {
         result.unwrap_err().to_string()
     }

@@ -3,18 +3,18 @@
 use crate::bad_field::BadField;
 use tollgate_types::{DurationMs, LogTime};
 
-/// How long a request may wait in line.
+/// Maximum time that a request waits in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
+    /// The request does not wait.
     No,
-    /// So long.
+    /// The request waits for at most this time.
     For(DurationMs),
-    /// As long as the lease lives.
+    /// The request waits as long as the lease lives.
     Forever,
 }
 
-/// A wait: 0 is none, -1 for ever.
+/// Reads a wait: 0 is none, -1 for ever.
 pub fn read_wait(field: &'static str, ms: i64) -> Result<Wait, BadField> {
     match ms {
         0 => Ok(Wait::No),
@@ -29,7 +29,7 @@ pub fn read_wait(field: &'static str, ms: i64) -> Result<Wait, BadField> {
     }
 }
 
-/// 0 for none, -1 for ever.
+/// Returns a wait in milliseconds: 0 for none, -1 for ever.
 pub fn write_wait(wait: Wait) -> i64 {
     match wait {
         Wait::No => 0,
@@ -38,19 +38,20 @@ pub fn write_wait(wait: Wait) -> i64 {
     }
 }
 
-/// A duration; 0 is none at all.
+/// Reads a duration, which must not be negative.
 pub fn read_duration(field: &'static str, ms: i64) -> Result<DurationMs, BadField> {
     u64::try_from(ms)
         .map(DurationMs::from_ms)
         .map_err(|_| BadField::new(field, format!("{ms} ms is negative: give 0 for none, or more")))
 }
 
-/// A duration, or none if it is 0.
+/// Reads a duration, or none if it is 0.
 pub fn read_duration_or_none(field: &'static str, ms: i64) -> Result<Option<DurationMs>, BadField> {
     read_duration(field, ms).map(|duration| Some(duration).filter(|duration| *duration != DurationMs::ZERO))
 }
 
-/// A lease's time to live, from `ttl` in seconds and `ttl_ms`, which wins. Whether it is allowed, the limits say.
+/// Reads a lease's time to live from `ttl` in seconds and `ttl_ms`, which overrides `ttl`. The bounds of the limits are
+/// checked elsewhere.
 pub fn read_ttl(ttl: i64, ttl_ms: i64) -> Result<DurationMs, BadField> {
     let (field, ttl, unit_ms) = if ttl_ms == 0 { ("ttl", ttl, 1_000) } else { ("ttl_ms", ttl_ms, 1) };
     match u64::try_from(ttl) {
@@ -60,18 +61,18 @@ pub fn read_ttl(ttl: i64, ttl_ms: i64) -> Result<DurationMs, BadField> {
     }
 }
 
-/// Milliseconds.
+/// Returns a duration in milliseconds.
 pub fn write_duration(duration: DurationMs) -> i64 {
     i64::try_from(duration.ms()).unwrap_or(i64::MAX)
 }
 
-/// What is left until `deadline`; -1 if that is never.
+/// Returns the remaining time until `deadline`; -1 if the deadline is never.
 pub fn write_remaining(now: LogTime, deadline: LogTime) -> i64 {
     if deadline == LogTime::NEVER { -1 } else { write_duration(now.until(deadline)) }
 }
 
-/// Whole seconds of a time to live: rounded down, for a client that believes too long does harm; but not to 0, which
-/// would say that the lease has ended.
+/// Returns a time to live in whole seconds: rounded down, because a client that believes in a lease for too long does
+/// harm; but at least 1, because 0 would mean that the lease has ended.
 pub fn write_seconds(ttl: DurationMs) -> i64 {
     write_duration(ttl).div_euclid(1_000).max(1)
 }

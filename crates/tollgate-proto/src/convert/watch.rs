@@ -1,4 +1,4 @@
-//! What a watch follows, and what it leaves out.
+//! Target and filters of a watch.
 
 use crate::bad_field::{BadField, SizeLimit};
 use crate::convert::choice::known;
@@ -8,24 +8,24 @@ use crate::v1::WatchFilter;
 use crate::v1::watch_request::Target;
 use tollgate_types::{Key, LeaseId, Name};
 
-/// What a watch follows. Locks and registers are separate spaces: a prefix reaches into one of them.
+/// Target of a watch. Locks and registers are separate spaces: a prefix selects from one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchTarget {
     /// Everything.
     All,
-    /// One lock.
+    /// The lock with this name.
     Lock(Name),
-    /// All locks whose name begins with this; all locks if it is empty.
+    /// All locks whose name begins with this prefix; all locks if it is empty.
     LockPrefix(String),
-    /// All holders and waiters that have this lease.
+    /// All holders and waiters with this lease.
     Lease(LeaseId),
-    /// One register.
+    /// The register with this key.
     Register(Key),
-    /// All registers whose key begins with this; all registers if it is empty.
+    /// All registers whose key begins with these bytes; all registers if it is empty.
     RegisterPrefix(Vec<u8>),
 }
 
-/// The field `target`; everything if it is not set.
+/// Reads the field `target`; everything if it is not set.
 pub fn read_watch_target(target: Option<&Target>) -> Result<WatchTarget, BadField> {
     Ok(match target {
         None => WatchTarget::All,
@@ -42,18 +42,18 @@ pub fn read_watch_target(target: Option<&Target>) -> Result<WatchTarget, BadFiel
     })
 }
 
-/// What a watch leaves out.
+/// Events that a watch leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WatchFilters {
-    /// Every PUT.
+    /// True to leave out PUT events.
     pub no_put: bool,
-    /// Every DELETE.
+    /// True to leave out DELETE events.
     pub no_delete: bool,
-    /// Claims that wait.
+    /// True to leave out waiting claims.
     pub no_waiters: bool,
 }
 
-/// The field `filters`, in any order and any number.
+/// Reads the field `filters`, which may have any order and any number of elements.
 pub fn read_watch_filters(field: &'static str, filters: &[i32]) -> Result<WatchFilters, BadField> {
     let mut out = WatchFilters::default();
     for &filter in filters {

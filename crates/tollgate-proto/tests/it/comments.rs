@@ -1,4 +1,4 @@
-//! Whoever asks a server by reflection reads the comments of the files: nothing may be without one.
+//! Clients that use server reflection read the comments of the `.proto` files: everything must have a comment.
 
 use crate::descriptors::files;
 use prost_types::FileDescriptorProto;
@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use tollgate_proto::v1::ErrorReason;
 use tonic::Code;
 
-/// Numbers of the fields of descriptors, of which the paths of comments are made.
+/// Field numbers of descriptors, which make up the paths of comments.
 const MESSAGES: i32 = 4;
 const ENUMS: i32 = 5;
 const SERVICES: i32 = 6;
 const MEMBERS: i32 = 2;
 const ONEOFS: i32 = 8;
 
-/// Everything in a file that people can ask about: its path, and its name for the message of a failing test.
+/// Returns everything in a file that must have a comment: its path, and its name for the message of a failing test.
 fn subjects(file: &FileDescriptorProto) -> Vec<(Vec<i32>, String)> {
     let mut out = Vec::new();
     let mut add = |path: &[usize], kinds: &[i32], name: String| {
@@ -44,7 +44,7 @@ fn subjects(file: &FileDescriptorProto) -> Vec<(Vec<i32>, String)> {
     out
 }
 
-/// The comments that stand before things, by the path of the thing.
+/// Returns the comments that stand before things, by the path of the thing.
 fn comments(file: &FileDescriptorProto) -> BTreeMap<&[i32], &str> {
     let source = file.source_code_info.as_ref().expect("the build keeps the comments");
     source.location.iter().map(|place| (place.path.as_slice(), place.leading_comments().trim())).collect()
@@ -65,7 +65,7 @@ fn everything_has_a_comment_of_whole_sentences() {
     assert!(seen > 500, "only {seen} things were looked at");
 }
 
-/// As the comments spell it.
+/// Returns the code as the comments spell it.
 pub(crate) fn spelled(code: Code) -> String {
     let camel = format!("{code:?}");
     let mut out = String::new();
@@ -86,7 +86,7 @@ fn every_error_reason_has_the_code_that_its_comment_promises() {
     let mut seen = 0;
     for (path, name) in subjects(file) {
         let Some(reason) = ErrorReason::from_str_name(&name) else { continue };
-        // The first has no code to promise, the other that of the first answer.
+        // The first reason has no code to promise; the other has the code of the first answer.
         if matches!(reason, ErrorReason::Unspecified | ErrorReason::RejectedBefore) {
             continue;
         }

@@ -1,14 +1,14 @@
-//! The descriptor set that a server offers by reflection, read back.
+//! Tests of the descriptor set that a server offers by reflection, decoded again.
 
 use prost::Message;
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
-/// All files of the package.
+/// Returns all files of the package.
 pub(crate) fn files() -> FileDescriptorSet {
     FileDescriptorSet::decode(tollgate_proto::FILE_DESCRIPTOR_SET).expect("the build wrote it")
 }
 
-/// A message of the package; none of them is nested.
+/// Returns a message of the package; none of them is nested.
 pub(crate) fn message<'a>(files: &'a FileDescriptorSet, name: &str) -> &'a DescriptorProto {
     let mut messages = files.file.iter().flat_map(|file| &file.message_type);
     messages.find(|message| message.name() == name).unwrap_or_else(|| panic!("there is no message {name}"))

@@ -1,17 +1,18 @@
-//! `docs/errors.md` has an entry for every reason, with the code and the answer that the code gives, and no other.
+//! Tests that `docs/errors.md` has an entry for every reason, with the code and the answer that the code gives, and no
+//! other entry.
 
 use tollgate_proto::v1::ErrorReason;
 
 const PAGE: &str = include_str!("../../../../docs/errors.md");
 
-/// One entry of the page.
+/// Entry of the page.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
-    /// Its heading.
+    /// Heading of the entry.
     reason: String,
-    /// The line below the heading.
+    /// Line below the heading.
     facts: String,
-    /// How much it says beyond that.
+    /// Number of words after that line.
     words: usize,
 }
 
@@ -26,7 +27,7 @@ fn entries(page: &str) -> Vec<Entry> {
     parts.map(entry).collect()
 }
 
-/// What the line below the heading must say.
+/// Returns the required line below the heading.
 fn facts(reason: ErrorReason) -> String {
     let code = match reason {
         ErrorReason::RejectedBefore => "of the first answer".to_owned(),
@@ -36,7 +37,7 @@ fn facts(reason: ErrorReason) -> String {
     format!("Code {code}. May have happened: {happened}.")
 }
 
-/// Every reason in the order of its number, as the page must have it.
+/// Returns every reason in the order of its number, as the page must have them.
 fn expected() -> Vec<(String, String)> {
     let reasons = (0..1_000).filter_map(|number| ErrorReason::try_from(number).ok());
     let name = |reason: ErrorReason| reason.as_str_name().trim_start_matches("ERROR_REASON_").to_owned();

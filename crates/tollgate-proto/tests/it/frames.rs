@@ -1,4 +1,4 @@
-//! Frames of a session, through bytes and back.
+//! Tests that frames of a session survive encoding and decoding.
 
 use prost::Message;
 use tollgate_proto::v1::{
@@ -64,7 +64,7 @@ fn a_lock_in_a_full_frame_takes_few_bytes() {
 
 #[test]
 fn an_operation_that_an_older_server_does_not_know_has_an_id_and_no_op() {
-    // Tag 1,000, a message of no bytes.
+    // Tag 1,000, a message of zero bytes.
     let frame = [0x0a, 0x05, 0x08, 0x07, 0xc2, 0x3e, 0x00];
     let read = SessionRequest::decode(frame.as_slice()).unwrap();
     assert_eq!(read.operations, [Operation { id: 7, ..Operation::default() }]);

@@ -1,4 +1,4 @@
-//! The wire as other programs see it: its names, its comments, its bytes.
+//! Tests of the wire format as other programs see it: its names, its comments, its bytes.
 
 mod comments;
 mod descriptors;

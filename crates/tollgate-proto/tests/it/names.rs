@@ -1,8 +1,8 @@
-//! The names that programs in other languages are written against. They are added to, never changed.
+//! Tests of the names that programs in other languages are written against. Names are added, never changed.
 
 use crate::descriptors::{files, message};
 
-/// Messages, and fields that each must have.
+/// Messages, and the fields that each must have.
 const FIELDS: [(&str, &str); 21] = [
     ("Header", "cluster_id member_id group_id revision raft_term"),
     ("Request", "seq acked attempt"),
@@ -34,7 +34,7 @@ const FIELDS: [(&str, &str); 21] = [
     ("OperationResult", "id lock unlock lease_grant lease_keep_alive error queued"),
 ];
 
-/// Services, and the calls that each has. A `<` stands before one that takes a stream, a `>` before one that gives one.
+/// Services, and the calls that each must have. A `<` marks a call that takes a stream, a `>` a call that returns one.
 const CALLS: [(&str, &str); 5] = [
     (
         "LockService",
