@@ -1,14 +1,14 @@
-//! What a server is told: who it is, who the others are, where to listen, how much to take.
+//! The configuration of a server: its identity, the other members, addresses to listen on, and limits for clients.
 //!
-//! Flags beat the environment, which beats the file, which beats the defaults; each value keeps its origin. A
-//! configuration that was loaded is right in itself: unknown keys, wrong types, numbers out of range and settings that
-//! don't go together are refused, all at once, each with its place and what to do next.
+//! Flags override the environment, which overrides the file, which overrides the defaults; each value keeps its origin.
+//! Invariant: a loaded configuration is consistent; unknown keys, wrong types, numbers out of range and settings that
+//! contradict each other are refused, all at once, each with its place and the next step.
 //!
-//! One table, [`KEYS`], says what there is; the file, `TOLLGATE_*` variables, flags, `config show` and the
-//! documentation follow it. [`EXAMPLE`] is a file with every key and why one would change it.
+//! One table, [`KEYS`], defines all settings; the file, `TOLLGATE_*` variables, flags, `config show` and the
+//! documentation follow it. [`EXAMPLE`] is a file with every key and the reasons to change it.
 //!
-//! Not here: the command line that the flags come from, and whether the machine can do what was asked (is the port
-//! free, is the directory ours).
+//! Not here: the command line that provides the flags, and checks of the machine (is the port free, is the data
+//! directory ours).
 //!
 //! ```
 //! use tollgate_server::config::{Config, Sources};
@@ -59,153 +59,154 @@ use tollgate_core::Noting;
 use tollgate_replica::{EngineConfig, HostConfig, Members};
 use tollgate_types::{ClusterId, GroupMap, Limit, Limits, NodeId, Zone};
 
-/// A file for production, with every key, its default and why one would change it.
+/// A file for production, with every key, its default and the reasons to change it.
 pub const EXAMPLE: &str = include_str!("../tollgate.toml");
 
-/// Everything that a server needs to know before it starts.
+/// Configuration of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Who this node is.
+    /// Identity of this node.
     pub node: NodeConfig,
-    /// Who the others are.
+    /// Name, members and groups of the cluster.
     pub cluster: ClusterConfig,
-    /// Where it listens.
+    /// Addresses to listen on.
     pub listen: ListenConfig,
-    /// How replicas agree: `[raft]`.
+    /// Settings of Raft: `[raft]`.
     pub raft: HostConfig,
     /// The log on disk.
     pub storage: EngineConfig,
-    /// The first limits of a new cluster; of one that exists, its own count.
+    /// Initial limits of a new cluster. An existing cluster keeps the limits that it has.
     pub limits: Limits,
-    /// What clients may take of this node.
+    /// Limits for clients.
     pub server: ServerConfig,
-    /// What it says about itself.
+    /// Format and level of the log.
     pub log: LogConfig,
 }
 
-/// Who a node is.
+/// Identity of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Its number.
+    /// Node id.
     pub id: NodeId,
-    /// Where it keeps what it must not forget. A relative path counts from where the process was started.
+    /// Directory of the node's durable data. A relative path is relative to the working directory of the process.
     pub data_dir: PathBuf,
-    /// A label; empty if nobody gave one.
+    /// Zone label; empty if none was given.
     pub zone: String,
-    /// Further names by which it is asked over HTTP, in lower case.
+    /// Further host names under which the node serves HTTP, in lower case.
     pub hosts: Vec<String>,
 }
 
-/// Who belongs to a cluster.
+/// Name, members and groups of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// For people.
+    /// Name for people.
     pub name: String,
-    /// For frames and data directories.
+    /// Id in frames and data directories.
     pub id: ClusterId,
-    /// The first members, and addresses that win over those that the cluster has. Ids and endpoints are distinct;
-    /// unless it joins, this node is one of them.
+    /// Initial members, and addresses that override those known to the cluster. Ids and endpoints are distinct; unless
+    /// this node joins, it is one of the members.
     pub members: Vec<Member>,
-    /// Whom to ask to join a cluster that runs, at the addresses for clients.
+    /// Client addresses of nodes of a running cluster that this node is to join.
     pub join: Vec<Endpoint>,
-    /// How many Raft groups.
+    /// Number of Raft groups.
     pub groups: u32,
-    /// Whether a new data directory may be made.
+    /// True if a new data directory may be created.
     pub bootstrap: bool,
 }
 
-/// Where a node listens.
+/// Addresses that a node listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenConfig {
-    /// For clients.
+    /// Address for clients.
     pub client: SocketAddr,
-    /// For other nodes.
+    /// Address for other nodes.
     pub peer: SocketAddr,
-    /// For browsers and monitoring.
+    /// Address for browsers and monitoring.
     pub http: SocketAddr,
-    /// Whether addresses beyond loopback are allowed although there is no TLS.
+    /// True if addresses beyond loopback are allowed although there is no TLS.
     pub insecure: bool,
 }
 
-/// What clients may take of a node.
+/// Limits of a node for its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Connections of clients.
+    /// Maximum number of client connections.
     pub connections_max: usize,
-    /// Calls under way on one connection.
+    /// Maximum number of calls under way on one connection.
     pub streams_per_connection_max: u32,
-    /// Operations of all clients that are neither answered nor queued for a lock.
+    /// Maximum number of inputs that wait for the driver, frames of peers included; past it, operations are refused.
     pub operations_in_flight_max: usize,
-    /// Operations under way past which requests for locks are refused.
+    /// Maximum number of operations under way; past it, requests for locks are refused first, then other requests.
     pub operations_admitted_max: usize,
-    /// Bytes in one message of a client.
+    /// Maximum size of one client message, in bytes.
     pub frame_bytes_max: usize,
-    /// Watches of all clients.
+    /// Maximum number of watches of all clients.
     pub watchers_max: usize,
-    /// Bytes of results that all sessions have unread.
+    /// Maximum unread bytes of all sessions and watches of clients; past it, the stream with the most unread ends.
+    /// Sessions of other nodes have a separate limit of the same size.
     pub unread_bytes_max: usize,
-    /// Time for a client to begin.
+    /// Time for a client to send its HTTP/2 preface, or the head of its next HTTP request.
     pub handshake_timeout_ms: u64,
     /// Silence after which a client is pinged.
     pub keepalive_interval_ms: u64,
-    /// Time to answer the ping.
+    /// Time for the client to answer the ping.
     pub keepalive_timeout_ms: u64,
-    /// Time between being told to end and ending.
+    /// Time to hand on leadership and to finish calls before the process ends; streams are not waited for.
     pub shutdown_grace_ms: u64,
 }
 
-/// What a node says about itself.
+/// Format and level of a node's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// For whom lines are written.
+    /// Format of log lines.
     pub format: LogFormat,
-    /// Which lines: levels, by target.
+    /// Log levels, by target.
     pub level: String,
 }
 
-/// For whom log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// People.
+    /// For people.
     Pretty,
-    /// Machines.
+    /// For machines.
     Json,
 }
 
-/// Where settings come from, least first.
+/// Sources of settings; each field overrides those before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// The file, if there is one.
+    /// Configuration file, if there is one.
     pub file: Option<ConfigFile>,
-    /// The environment, as `std::env::vars_os` gives it. What is not ours is passed over.
+    /// Environment, as returned by `std::env::vars_os`. Variables that are not ours are ignored.
     pub env: Vec<(OsString, OsString)>,
-    /// Keys by their paths (`node.id`) with what the command line says of them.
+    /// Key paths (`node.id`) with the values from the command line.
     pub flags: Vec<(String, String)>,
 }
 
-/// A configuration that is right in itself.
+/// A configuration of which all values and rules have been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
-    /// For the server.
+    /// Values for the server.
     pub config: Config,
-    /// The same for people, with origins.
+    /// The same settings for people, with origins.
     pub settings: Settings,
 }
 
 impl Config {
-    /// Reads all sources, and says everything that is wrong with them.
+    /// Reads all sources; the error lists every problem.
     pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
         let layers = Layers::read(&keys::SERVER, sources);
         let (config, settings) = layers.finish(Config::build, Config::validate)?;
         Ok(Loaded { config, settings })
     }
 
-    /// This node's own entry among the members. One that joins may have none.
+    /// Returns this node's own entry among the members. A node that joins may have none.
     pub fn this_member(&self) -> Option<&Member> {
         self.cluster.members.iter().find(|member| member.id == self.node.id)
     }
 
-    /// The members, as a group is bootstrapped with them.
+    /// Returns the members with which each group is bootstrapped.
     pub fn first_members(&self) -> Members {
         let members = &self.cluster.members;
         let witnesses = members.iter().filter(|member| member.witness);
@@ -219,7 +220,7 @@ impl Config {
         }))
     }
 
-    /// The group map of a new cluster.
+    /// Returns the group map of a new cluster.
     pub fn group_map(&self) -> GroupMap {
         GroupMap::even(self.cluster.groups).expect("the table's range is that of a map")
     }
@@ -299,7 +300,7 @@ impl LogConfig {
 }
 
 fn build_raft(cluster: ClusterId, node: NodeId, settings: &Settings) -> HostConfig {
-    // Spelled out, so that a new setting of the host is not forgotten here.
+    // Every field is spelled out, so that a new setting of the host is not forgotten here.
     HostConfig {
         cluster,
         node,
@@ -346,17 +347,17 @@ fn build_limits(settings: &Settings) -> Limits {
     limits
 }
 
-/// The id of a cluster that was given none: every node finds the same one from the name.
+/// Returns the id of a cluster that was given none: every node derives the same one from the name.
 pub fn cluster_id_of(name: &str) -> ClusterId {
     ClusterId::of_name(name)
 }
 
-/// The parts of a list with commas.
+/// Splits a list at its commas.
 fn listed(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// Values by path, for [`Config::build`]: the table says that they are there, and of which kind.
+/// Values by path, for [`Config::build`]: the table guarantees that they exist, and their kinds.
 impl Settings {
     fn value(&self, path: &str) -> &Value {
         &self.get(path).unwrap_or_else(|| panic!("the table has no {path}")).value
@@ -385,7 +386,7 @@ impl Settings {
         text
     }
 
-    /// Names with commas between them, in lower case.
+    /// Returns the names of a comma-separated list, in lower case.
     fn hosts(&self, path: &str) -> Vec<String> {
         listed(self.text(path)).map(str::to_ascii_lowercase).collect()
     }

@@ -1,8 +1,8 @@
-//! Connections of clients: accepted up to a limit, counted while they live, cut when they say nothing.
+//! Connections of clients: accepted up to a limit, counted while they live, closed if the client sends nothing.
 //!
-//! Past the limit a newcomer is accepted and closed at once: a clear cut, where a full backlog would let it hang.
-//! Invariant: a connection whose other side is gone, or never says what it came for, ends by itself. Not here: what is
-//! said on them (`grpc`, `http`), connections of other nodes (`tollgate_node`).
+//! Past the limit a new connection is accepted and closed at once: a clear failure, where a full backlog would let the
+//! client hang. Invariant: a connection whose other side is gone, or never sends a request, ends by itself. Not here:
+//! the protocols on these connections (`grpc`, `http`), connections of other nodes (`tollgate_node`).
 
 use crate::metrics::{Metrics, Open};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -19,35 +19,36 @@ use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// How long data may stay unacknowledged, and how long a window may stay shut, before the other side counts as gone.
+/// Maximum time that data may stay unacknowledged, or a receive window closed, before the other side counts as gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Connections that the system keeps until they are accepted, or fewer if it has a limit of its own (Linux: 4,096).
-/// When a node goes, all its clients come to the next at once; those that find no room try again after a second, then
-/// two, then four, or are reset.
+/// Maximum number of connections that the kernel queues until they are accepted; the kernel may have a lower limit of
+/// its own (Linux: 4,096). If a node goes down, all its clients connect to the next node at once; those that find no
+/// room try again after one second, then two, then four, or are reset.
 const BACKLOG: i32 = 4_096;
 
-/// How often a connection that could not be accepted is tried again, and how often that is told.
+/// Pause after a failure to accept a connection. One failure in `ACCEPT_PAUSES_PER_LINE` is logged.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const ACCEPT_PAUSES_PER_LINE: u64 = 200;
 
-/// A port where clients knock.
+/// A port for clients, with its limits.
 pub(crate) struct Door {
-    /// As metrics and log lines call it.
+    /// Name in metrics and log lines.
     pub(crate) name: &'static str,
-    /// Connections at once.
+    /// Maximum number of concurrent connections.
     pub(crate) connections_max: usize,
-    /// How much a client says first, whatever it wants, and by when. None where the protocol above sees to it.
+    /// Number of bytes that every client must send first, and the time limit for them. None where the protocol above
+    /// enforces a limit itself.
     pub(crate) first_words: Option<(usize, Duration)>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// A client's connection; its place is free again when it is dropped.
+/// A client's connection. Dropping it frees its place.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
     from: SocketAddr,
-    /// None once they were said.
+    /// Bytes that the client still has to send before the deadline; none once they have arrived.
     first_words: Option<FirstWords>,
     _place: OwnedSemaphorePermit,
     _open: Open,
@@ -59,7 +60,7 @@ struct FirstWords {
     deadline: Pin<Box<Sleep>>,
 }
 
-/// Connections as they come in. Never an error.
+/// Accepts connections. The stream never yields an error.
 pub(crate) fn accept(listener: TcpListener, door: Door) -> ReceiverStream<io::Result<Connection>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(64);
     tokio::spawn(async move {
@@ -74,7 +75,7 @@ pub(crate) fn accept(listener: TcpListener, door: Door) -> ReceiverStream<io::Re
             let (stream, from) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, most likely: let some end.
+                    // Most likely the process is out of file descriptors: wait until some are closed.
                     if failures.is_multiple_of(ACCEPT_PAUSES_PER_LINE) {
                         tracing::warn!(%error, door = door.name, "a connection could not be accepted");
                     }
@@ -90,7 +91,7 @@ pub(crate) fn accept(listener: TcpListener, door: Door) -> ReceiverStream<io::Re
                 continue;
             };
             refusals.accepted(places.available_permits());
-            // A connection where that fails is as good as gone, and what reads it will notice.
+            // A connection that can't be tuned is as good as gone, and its reader will notice.
             let _ = tune(&stream);
             let first_words = door.first_words.map(|(bytes_left, patience)| FirstWords {
                 bytes_left,
@@ -106,7 +107,7 @@ pub(crate) fn accept(listener: TcpListener, door: Door) -> ReceiverStream<io::Re
     ReceiverStream::new(receiver)
 }
 
-/// Small frames don't wait for more, and a connection that silently broke is noticed.
+/// Sets socket options: small frames don't wait for more, and a connection that silently broke is noticed.
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -115,11 +116,11 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&probes)
 }
 
-/// Says once that a door is full, and once that it no longer is.
+/// Logs once that a door is full, and once that it no longer is.
 struct Refusals {
     door: &'static str,
     connections_max: usize,
-    /// Since it was full.
+    /// Connections refused since the door was full.
     count: u64,
 }
 
@@ -135,7 +136,8 @@ impl Refusals {
         }
     }
 
-    /// One was accepted and so many places are left: enough of them, and the next shortage is news again.
+    /// Called after a connection was accepted, with the number of places left. Once a sixteenth of them are free, the
+    /// next shortage is logged again.
     fn accepted(&mut self, places: usize) {
         if self.count > 0 && places >= self.connections_max / 16 {
             tracing::info!(door = self.door, refused = self.count, "connections are accepted again");
@@ -153,7 +155,7 @@ impl Connected for Connection {
 }
 
 impl Connection {
-    /// Where it comes from.
+    /// Returns the client's address.
     pub(crate) fn from(&self) -> SocketAddr {
         self.from
     }
@@ -206,7 +208,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Opens a port, with an error that names it.
+/// Opens a port; the error names the address.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     listen(address)
         .map_err(|error| io::Error::new(error.kind(), format!("can't listen on {address}: {error}")))
@@ -214,7 +216,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // A node that is started again takes its port while connections of its last run are still fading out.
+    // A restarted node can take its port while connections of its last run are still closing.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

@@ -1,9 +1,9 @@
-//! A gateway's server: the same doors as a node's, with a cluster elsewhere behind them.
+//! The server of a gateway: the same ports as a node's, in front of a cluster elsewhere.
 //!
-//! It keeps nothing: any number of them serve one cluster, and each can go at any time. Invariant: one that stops is
-//! first no longer ready and accepts nothing new; then it answers what is under way, within its grace, and ends its
-//! streams, whose clients go on elsewhere. Leases stay: their clients live. Not here: what is served (`grpc`, `http`),
-//! who leads (`tollgate_gateway::Scout`).
+//! A gateway keeps no state: any number of gateways serve one cluster, and each can go at any time. Invariant: a
+//! gateway that stops is first no longer ready and accepts nothing new; then it answers the calls under way, within its
+//! grace period, and ends its streams, whose clients go on elsewhere. Leases stay, because their clients live. Not
+//! here: the services (`grpc`, `http`), finding the leaders (`tollgate_gateway::Scout`).
 
 use crate::config::{GatewayConfig, Settings};
 use crate::connections;
@@ -19,14 +19,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollgate_gateway::{Router, Scout};
 
-/// Open ports.
+/// Open ports of a gateway.
 #[derive(Debug)]
 pub struct GatewayListeners {
     client: TcpListener,
     http: TcpListener,
 }
 
-/// Where a gateway listens.
+/// Addresses that a gateway listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GatewayAddresses {
     /// gRPC, for clients.
@@ -42,7 +42,7 @@ impl GatewayListeners {
         Ok(GatewayListeners { client: bind(config.client)?, http: bind(config.http)? })
     }
 
-    /// Where they are.
+    /// Returns the addresses of the open ports.
     pub fn addresses(&self) -> Result<GatewayAddresses, ServeError> {
         let of = |listener: &TcpListener| listener.local_addr().map_err(ServeError::Listen);
         Ok(GatewayAddresses { client: of(&self.client)?, http: of(&self.http)? })
@@ -59,7 +59,7 @@ pub struct GatewayServer {
 }
 
 impl GatewayServer {
-    /// Starts a gateway. It is ready once it knows who leads each group: see `/readyz`.
+    /// Starts a gateway. It is ready once it knows the leader of each group: see `/readyz`.
     ///
     /// Must be called on a runtime, which then serves its sockets.
     pub fn start(
@@ -88,7 +88,7 @@ impl GatewayServer {
         Ok(GatewayServer { scout, closing, http, grpc, grace })
     }
 
-    /// Stops: ports closed, no longer ready, what is under way answered, streams ended.
+    /// Stops the gateway: closes its ports, reports it as not ready, answers the calls under way, ends the streams.
     pub async fn stop(self) {
         self.closing.send_replace(true);
         self.scout.say_stopping();

@@ -1,7 +1,7 @@
-//! The gRPC services: each call is an operation, handed to the router.
+//! The gRPC services: each call is an operation that is handed to the router.
 //!
-//! Invariant: a service decides nothing. What fails carries a `tollgate.v1.Error` in its status, which says what to do
-//! next. Not here: what an operation means (`operation`), where it is carried out (`router`).
+//! Invariant: a service decides nothing. A failure carries a `tollgate.v1.Error` in its status, which says what to do
+//! next. Not here: the meaning of an operation (`operation`), its execution (`router`).
 
 mod admin;
 mod admin_relay;
@@ -28,22 +28,22 @@ use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResu
 use tollgate_types::Address;
 use tonic::{Request, Response, Status};
 
-/// Who follows changes for the streams of clients.
+/// Source of changes for the streams of clients.
 #[derive(Clone)]
 pub(crate) enum Following {
-    /// The node beside.
+    /// The node in this process.
     Here(NodeHandle),
-    /// Another one, to which a gateway passes them on.
+    /// Another node, whose streams a gateway passes on.
     Relayed(tollgate_gateway::Relay),
 }
 
-/// Where a request comes from, for people who look at leases.
+/// Returns the client's address, for people who look at leases.
 pub(crate) fn address_of<T>(request: &Request<T>) -> Address {
     let address = request.remote_addr().map(|address| address.to_string());
     address.and_then(|address| Address::new(address).ok()).unwrap_or(Address::NONE)
 }
 
-/// Has one operation carried out and picks its response out of the result.
+/// Executes one operation and picks its response out of the result.
 pub(crate) async fn unary<T>(
     router: &Router,
     from: Address,
@@ -58,7 +58,8 @@ pub(crate) async fn unary<T>(
     }
 }
 
-/// A unary rpc that is one operation. Written as `async_trait` writes it, which does not look into macros.
+/// Defines a unary rpc that is one operation. Expanded by hand as `async_trait` does it, which does not look into
+/// macros.
 macro_rules! rpc {
     ($name:ident, $request:ty => $op:ident, $result:ident($response:ty)) => {
         fn $name<'life0, 'async_trait>(

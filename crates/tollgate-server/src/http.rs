@@ -1,8 +1,8 @@
-//! What is served over HTTP: health, metrics, and locks and leases as JSON.
+//! The HTTP server: health, metrics, and locks and leases as JSON.
 //!
-//! Invariant: every route stands in one of two tables, from which the description at `/openapi.json` is made as well;
-//! whatever is sent gets an answer in JSON that says what to do. A lock request that waits keeps its request open, and
-//! one who hangs up leaves the queue. Not here: what an operation means (`operation`), who accepts connections
+//! Invariant: every route is in one of two tables, from which the description at `/openapi.json` is made as well; every
+//! request gets an answer in JSON that says what to do. A lock request that waits keeps its HTTP request open, and a
+//! client that hangs up leaves the queue. Not here: the meaning of an operation (`operation`), accepting connections
 //! (`crate::connections`), a web page.
 
 mod connections;
@@ -35,7 +35,7 @@ use tollgate_proto::v1::{Error, ErrorReason, StatusRequest, StatusResponse};
 use tollgate_types::HostPort;
 use tonic::{Code, Status};
 
-/// Who answers `/v1/status`. The service itself has streams, and can't be handed around as such.
+/// Source of the answer to `/v1/status`. `AdminService` itself has streams, and can't be a trait object.
 #[tonic::async_trait]
 pub(crate) trait TellsStatus: Send + Sync {
     async fn tell_status(&self, request: StatusRequest) -> Result<StatusResponse, Status>;
@@ -48,7 +48,7 @@ impl<T: AdminService> TellsStatus for T {
     }
 }
 
-/// What the routes need.
+/// State that the routes need.
 #[derive(Clone)]
 pub struct HttpState {
     router: Router,
@@ -58,7 +58,7 @@ pub struct HttpState {
 }
 
 impl HttpState {
-    /// For everything but `/v1/status`.
+    /// Creates the state for everything but `/v1/status`.
     pub fn new(router: Router, metrics: Arc<Metrics>) -> HttpState {
         HttpState { router, metrics, admin: None, hosts: Arc::default() }
     }
@@ -69,15 +69,15 @@ impl HttpState {
         HttpState { admin: Some(admin), ..self }
     }
 
-    /// By which names the cluster's nodes are asked, in lower case, beside `localhost` and addresses.
+    /// Sets the host names of the cluster's nodes, in lower case, besides `localhost` and addresses.
     #[must_use]
     pub fn with_hosts(self, hosts: impl IntoIterator<Item = String>) -> HttpState {
         HttpState { hosts: Arc::new(hosts.into_iter().collect()), ..self }
     }
 }
 
-/// All routes. Serve them with a `ConnectInfo<SocketAddr>` in each request: otherwise nobody knows where the clients of
-/// leases are.
+/// Returns all routes. Serve them with a `ConnectInfo<SocketAddr>` in each request: otherwise the addresses of the
+/// leases' clients are unknown.
 pub fn routes(state: HttpState) -> axum::Router {
     let (mut for_probes, mut routes) = (axum::Router::new(), axum::Router::new());
     for page in &PAGES {
@@ -102,11 +102,12 @@ pub fn routes(state: HttpState) -> axum::Router {
     routes.merge(for_probes.method_not_allowed_fallback(no_such_method)).with_state(state)
 }
 
-/// Lets only those pass who ask for this cluster; what is for probes does not come by here. A web page could have the
-/// name of its own site point to this node, and its readers' browsers would let it see and do everything here.
+/// Rejects requests whose `Host` is not a name of this cluster; the pages for probes are exempt. A web page could have
+/// the name of its own site point to this node, and its readers' browsers would let the page see and do everything
+/// here.
 async fn of_our_host(State(state): State<HttpState>, request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
-    // Only browsers matter, and all of them say it.
+    // Only browsers matter, and all of them send this header.
     match host.or(request.uri().authority().map(Authority::as_str)) {
         Some(host) if !is_our_host(host, &state.hosts) && !is_our_host(host, &members_hosts(&state)) => {
             let says = "no member of the cluster has the name in Host: ask by an IP address or by a name that \
@@ -117,7 +118,7 @@ async fn of_our_host(State(state): State<HttpState>, request: Request, next: Nex
     }
 }
 
-/// The names of nodes that were added while the cluster ran.
+/// Returns the host names of nodes, those added while the cluster ran included.
 fn members_hosts(state: &HttpState) -> BTreeSet<String> {
     let members = Arc::clone(&state.router.status().borrow().members);
     let found = members.whereabouts.values().flat_map(|found| [&found.client, &found.peer]);

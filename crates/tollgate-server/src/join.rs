@@ -1,8 +1,8 @@
-//! How a node with an empty data directory learns what it needs to join a cluster that runs.
+//! Startup of a node with an empty data directory that joins a running cluster.
 //!
-//! It asks the nodes of `cluster.join` until one answers, and then whoever leads group 0, who knows best. Invariant: a
-//! node joins only what it was added to, and never in the place of one that has voted. Not here: founding the data
-//! directory (`tollgate_node`), adding a member (`grpc::admin`).
+//! The node asks the addresses in `cluster.join` until one answers, and then the leader of group 0, which knows best.
+//! Invariant: a node joins only a cluster that it was added to, and never in the place of a node that has voted. Not
+//! here: creating the data directory (`tollgate_node`), adding a member (`grpc::admin`).
 
 use crate::config::Config;
 use std::collections::BTreeSet;
@@ -15,36 +15,36 @@ use tollgate_replica::{MEMBERS_MAX, Members, Whereabouts};
 use tollgate_types::{ClusterId, GroupId, HostPort, NodeId, Zone};
 use tonic::transport::Endpoint;
 
-/// How long one node may take to answer.
+/// Time limit for one node to answer.
 const CALL_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Between two rounds: doubles from the first to the second.
+/// Pause between two rounds: doubles from the minimum to the maximum.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Why a cluster would not let this node join. Nothing was changed.
+/// Reason why a cluster would not let this node join. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// It is another cluster.
+    /// The address belongs to another cluster.
     #[error(
         "{address} is a node of cluster {found}, and this node is configured for {expected}: check cluster.name (or \
              cluster.id) and the addresses in cluster.join"
     )]
     OtherCluster {
-        /// Who was asked.
+        /// Address that was asked.
         address: String,
-        /// Whose it is.
+        /// Cluster id found at the address.
         found: ClusterId,
-        /// Whose it should be.
+        /// Cluster id in this node's configuration.
         expected: ClusterId,
     },
-    /// Nobody has added this node.
+    /// This node was never added to the cluster.
     #[error(
         "the cluster has no node {node}: run `tollgate member add --id {node} --peer HOST:PORT --client HOST:PORT` \
              first"
     )]
     UnknownNode {
-        /// This node.
+        /// Id of this node.
         node: NodeId,
     },
     /// The id is used up.
@@ -53,25 +53,25 @@ pub enum JoinError {
              add`, and start with the id that it prints"
     )]
     PastNode {
-        /// This node.
+        /// Id of this node.
         node: NodeId,
     },
-    /// It has a vote, so it must have had a disk.
+    /// The node has a vote, so it must have had a disk.
     #[error(
         "node {node} votes in the cluster already, and {} is empty: its disk is gone, and with it what it voted for. \
              Add the machine under a new id (`tollgate member add`) and then replace this one (`tollgate member \
              replace {node} --by NEW`)", data_dir.display()
     )]
     LostDisk {
-        /// This node.
+        /// Id of this node.
         node: NodeId,
-        /// Where its data should be.
+        /// Data directory, which is empty.
         data_dir: PathBuf,
     },
 }
 
-/// Asks the cluster that this node is to join, however long it takes until somebody answers. None if there is nothing
-/// to join: the node has data already, or was not told to.
+/// Asks the cluster that this node is to join, however long it takes until a node answers. Returns none if there is
+/// nothing to join: the node has data already, or has no `cluster.join`.
 pub async fn join(config: &Config) -> Result<Option<Join>, crate::ServeError> {
     let addresses: Vec<String> = config.cluster.join.iter().map(ToString::to_string).collect();
     if addresses.is_empty() || founded(&config.node.data_dir).await? {
@@ -107,7 +107,7 @@ async fn founded(data_dir: &std::path::Path) -> Result<bool, StartError> {
     looked.unwrap_or(Ok(false))
 }
 
-/// What a node says of its cluster.
+/// A node's description of its cluster.
 #[derive(Debug, Clone, Default)]
 struct Told {
     address: String,
@@ -116,7 +116,7 @@ struct Told {
 }
 
 impl Told {
-    /// Whether it leads group 0: then it knows of every member that was added.
+    /// True if the node leads group 0: then it knows of every member that was added.
     fn leads(&self) -> bool {
         let own = self.groups.header.as_ref().map_or(0, |header| header.member_id);
         own != 0 && self.map_group().is_some_and(|group| group.leader_id == own)
@@ -158,7 +158,7 @@ async fn ask(address: &str) -> Result<Told, String> {
     tokio::time::timeout(CALL_PATIENCE, asked).await.unwrap_or_else(|_| Err("it does not answer".to_owned()))
 }
 
-/// Whether this node may join what it was told of.
+/// Decides whether this node may join the cluster that a node described.
 fn judge(config: &Config, told: &Told) -> Result<Join, NotNow> {
     let node = config.node.id;
     let found = ClusterId::new(told.groups.header.as_ref().map_or(0, |header| header.cluster_id));
@@ -167,7 +167,7 @@ fn judge(config: &Config, told: &Told) -> Result<Join, NotNow> {
         return Err(NotNow::Never(JoinError::OtherCluster { address, found, expected }));
     }
     let Some(map_group) = told.map_group().filter(|_| told.leads()) else {
-        // Another one may be behind, and take a voter for a learner.
+        // A follower may be behind, and take a voter for a learner.
         return Err(NotNow::Later("it does not lead group 0, and knows of nobody in reach who does"));
     };
     if told.groups.groups.iter().any(|group| group.voters.contains(&node.number())) {
@@ -183,7 +183,7 @@ fn judge(config: &Config, told: &Told) -> Result<Join, NotNow> {
     Ok(Join { groups, members: members_of(map_group, &told.members) })
 }
 
-/// The members as they were told. What is no address is left out: others will know better.
+/// Returns the members as described. An invalid address is left out: other nodes will know better.
 fn members_of(group: &v1::Group, told: &v1::MembersResponse) -> Members {
     let nodes = |numbers: &[u64]| -> BTreeSet<NodeId> {
         numbers.iter().copied().filter_map(NodeId::new).take(MEMBERS_MAX).collect()
@@ -220,7 +220,7 @@ mod tests {
         Config::load(&Sources { file: None, env: Vec::new(), flags }).unwrap().config
     }
 
-    /// What node 1 says, which leads: 1 and 2 vote, 5 learns, 3 and 4 were.
+    /// Description by node 1, the leader: 1 and 2 vote, 5 is a learner, 3 and 4 were members.
     fn told() -> Told {
         let header =
             v1::Header { cluster_id: config(5).cluster.id.number(), member_id: 1, ..Default::default() };

@@ -1,8 +1,8 @@
-//! The server around a node: what it is told (`config`), what it listens on (`server`), how it answers.
+//! The server around a node: its configuration (`config`), its ports (`server`), its APIs.
 //!
-//! Every door (session streams, unary gRPC, JSON over HTTP) turns what it hears into operations and hands them to the
-//! router, which has them carried out here or at the leader. Not here: routing (`tollgate-gateway`), what a node does
-//! (`tollgate-node`), the command line (`tollgate`).
+//! Every API (session streams, unary gRPC, JSON over HTTP) turns requests into operations and hands them to the router,
+//! which has them executed here or at the leader. Not here: routing (`tollgate-gateway`), the node (`tollgate-node`),
+//! the command line (`tollgate`).
 
 #![allow(clippy::result_large_err, reason = "an error is an answer, worded in full, and off the fast path")]
 

@@ -1,8 +1,8 @@
-//! Reads of many things, or in many words: lists of locks and leases, and why a lock is busy.
+//! Reads with long answers: lists of locks and leases, and the explanation of why a lock is busy.
 //!
-//! A list is read from a snapshot of the state, on a thread where it may take its time; a gateway has a node read it,
-//! and a node that can't read a group now has its leader do so.
-//! Not here: reads of one thing, which are operations.
+//! A list is read from a snapshot of the state, on a thread where slow work is allowed. A gateway has a node read the
+//! list, and a node that can't read a group now has the group's leader do so. Not here: reads of one thing, which are
+//! operations.
 
 use tollgate_core::Snapshot;
 use tollgate_gateway::operation::{self, Explain, LeaseList, ListLocks};
@@ -17,28 +17,28 @@ use tollgate_types::{GroupId, NodeId};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-/// Who asks for a read.
+/// Origin of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
-    /// A client, or a gateway for one.
+    /// A client, or a gateway for a client.
     Client,
-    /// Another node, which can't read it: it is not passed on once more.
+    /// Another node that can't read the group itself: the read is not passed on again.
     Node,
 }
 
 impl Asker {
-    /// By what came with a call.
+    /// Returns the origin of a call, by its metadata.
     pub(crate) fn of<T>(request: &Request<T>) -> Asker {
         if is_passed_on(request) { Asker::Node } else { Asker::Client }
     }
 
-    /// The node to pass a read of a group on to, if this one can't answer it.
+    /// Returns the node to pass a read of a group on to, if this node can't answer it.
     fn reader_elsewhere(self, router: &Router, group: GroupId, consistency: Consistency) -> Option<NodeId> {
         router.reader_elsewhere(group, consistency).filter(|_| self == Asker::Client)
     }
 }
 
-/// A page of locks.
+/// Returns a page of locks.
 pub async fn locks(
     router: &Router,
     from: Asker,
@@ -69,7 +69,7 @@ pub async fn locks(
     Ok(response)
 }
 
-/// A page of leases.
+/// Returns a page of leases.
 pub async fn leases(
     router: &Router,
     from: Asker,
@@ -100,7 +100,7 @@ pub async fn leases(
     Ok(response)
 }
 
-/// One lock in words.
+/// Explains one lock in words.
 pub async fn explain(
     router: &Router,
     from: Asker,
@@ -125,12 +125,12 @@ pub async fn explain(
     Ok(explain.response(&seen, &homes, &header, leader))
 }
 
-/// Refuses what a witness, or a node that was removed, is asked for.
+/// Refuses reads on a witness, and on a node that was removed.
 fn refuse_where_closed(router: &Router) -> Result<(), Error> {
     router.closed().map_or(Ok(()), Err)
 }
 
-/// Has a node read it: a gateway has no state.
+/// Has a node do the read, because a gateway has no state.
 async fn passed_on<R: Clone, T, F>(
     relay: &Relay,
     request: R,
@@ -157,7 +157,7 @@ async fn snapshot(
     Ok((header.at(snapshot.revision()), snapshot))
 }
 
-/// Does something slow where it holds up nobody.
+/// Runs slow work on a thread where it holds up nobody.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Error::new(ErrorReason::Internal, format!("a list failed: {error}")))

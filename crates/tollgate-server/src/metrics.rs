@@ -1,9 +1,9 @@
-//! What the server measures, and how it is read: one registry for one node, no globals.
+//! The measurements of the server and their export: one registry for one node, no globals.
 //!
-//! Told by the node's threads ([`Meter`]), by whoever finishes an operation ([`Metrics::operation`]), by a sample of
-//! the groups every few seconds, and by a layer around the gRPC services. Invariant: the number of series is bounded by
-//! the program, whatever clients send: no lock name, lease or address is ever a label. Not here: logs, and who serves
-//! the text (`http`).
+//! Sources are the node's threads ([`Meter`]), the code that finishes an operation ([`Metrics::operation`]), a sample
+//! of the groups every few seconds, and a layer around the gRPC services. Invariant: the number of series is bounded by
+//! the program, whatever clients send: no lock name, lease or address is ever a label. Not here: logs, and serving the
+//! text (`http`).
 
 mod clocks;
 mod exposition;
@@ -44,17 +44,17 @@ use tollgate_node::{Meter, NodeHandle};
 use tollgate_proto::v1::{self, ErrorReason, operation_result::Result as OpResult};
 use tollgate_replica::HostEvent;
 
-/// Grants whose begin is remembered, to tell at their release how long they were held.
+/// Maximum number of grants whose start is remembered, to measure at their release how long they were held.
 const GRANTS_REMEMBERED_MAX: usize = 131_072;
 
-/// How often the groups are looked at, and how long a look may take.
+/// Interval between samples of the groups, and time limit of one sample.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 
-/// What is measured. Shared by all who measure.
+/// All metrics of a server, shared by all parts that measure.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// By kind, in the order of [`KINDS`].
+    /// Metrics by kind of operation, in the order of [`KINDS`].
     operations: Vec<OfKind>,
     grants: Counter,
     releases: Counter,
@@ -87,7 +87,7 @@ pub struct Metrics {
     calls: Arc<Calls>,
 }
 
-/// What is measured of one kind of operation.
+/// Metrics of one kind of operation.
 #[derive(Debug)]
 struct OfKind {
     seconds: Histogram,
@@ -122,17 +122,17 @@ struct Door {
     door: &'static str,
 }
 
-/// What became of an operation.
+/// Outcome of an operation.
 enum Outcome {
-    /// It did what it was to do.
+    /// The operation did what was asked.
     Done,
-    /// It was answered, but not with what was wanted: the lock is another's, or the lease has ended.
+    /// The operation was answered, but not with what was asked for: another holds the lock, or the lease has ended.
     Missed,
     Failed(ErrorReason),
 }
 
 impl Metrics {
-    /// Nothing measured yet.
+    /// Creates metrics that count from zero.
     pub fn new() -> Metrics {
         let mut registry = Registry::default();
         let calls = Calls::register(&mut registry);
@@ -228,7 +228,7 @@ impl Metrics {
         }
     }
 
-    /// All of it, as text.
+    /// Returns all metrics as text.
     pub fn render(&self, exposition: Exposition) -> String {
         let mut text = String::with_capacity(64 * 1024);
         encode(&mut text, &self.registry).expect("a string takes all text");
@@ -238,12 +238,12 @@ impl Metrics {
         }
     }
 
-    /// What this process takes at most, by the name of the setting; said once, when it is known.
+    /// Sets a limit of this process, by the name of the setting; called once, when the limit is known.
     pub fn limit(&self, name: &'static str, max: usize) {
         self.limits.set(name, max as u64);
     }
 
-    /// An operation is over, `took` after it arrived. Results that are not final don't count.
+    /// Records the end of an operation, `took` after its arrival. Results that are not final don't count.
     pub fn operation(&self, asked: impl Into<Asked>, result: &OpResult, took: Duration) {
         let asked = asked.into();
         let kind = &self.operations[asked.kind];
@@ -281,7 +281,7 @@ impl Metrics {
 
     fn granted(&self, header: Option<&v1::Header>, token: u64, waited_ms: i64) {
         let group = header.map_or(0, |header| header.group_id);
-        // One who asks again for what it holds gets the token that it has: no grant.
+        // A client that asks again for a lock that it holds gets the token that it has: this is no new grant.
         if self.held.begin(group, token, Instant::now()) {
             self.grants.inc();
             let waited = Duration::from_millis(u64::try_from(waited_ms).unwrap_or(0));
@@ -297,12 +297,12 @@ impl Metrics {
         }
     }
 
-    /// A client connected at this door; counted as open until the guard is dropped.
+    /// Counts a connection of a client at this door as open until the guard is dropped.
     pub fn connection(&self, door: &'static str) -> Open {
         Open::new(self.connections.get_or_create_owned(&Door { door }))
     }
 
-    /// A session began; counted as open until the guard is dropped.
+    /// Counts a session as open until the guard is dropped.
     pub fn session(&self) -> Open {
         Open::new(self.sessions.clone())
     }
@@ -312,12 +312,12 @@ impl Metrics {
         self.calls.until_none().await;
     }
 
-    /// Wrap this around gRPC services to measure their calls.
+    /// Returns a layer that measures the calls of the gRPC services it is wrapped around.
     pub fn grpc_layer(&self) -> GrpcMetricsLayer {
         GrpcMetricsLayer::new(Arc::clone(&self.calls))
     }
 
-    /// Looks at a node's groups every few seconds until the node has stopped.
+    /// Samples a node's groups every few seconds until the node has stopped.
     pub fn sample(self: &Arc<Metrics>, node: NodeHandle) -> JoinHandle<()> {
         let metrics = Arc::clone(self);
         tokio::spawn(async move {
@@ -333,8 +333,8 @@ impl Metrics {
         })
     }
 
-    /// Looks at a node's groups and clocks now. A node that does not answer in time, because it is stuck or has
-    /// stopped, leaves what was seen before.
+    /// Samples a node's groups and clocks now. If the node does not answer in time, because it is stuck or has stopped,
+    /// the values of the last sample stay.
     pub async fn sample_once(&self, node: &NodeHandle) {
         self.inbox.set(i64::try_from(node.waiting()).unwrap_or(i64::MAX));
         self.clocks.set(&node.clock_rates().borrow().differences);
@@ -410,26 +410,27 @@ impl Meter for Metrics {
     }
 }
 
-/// What can happen to a snapshot.
+/// Events of snapshots.
 const SAVED: &str = "saved";
 const INSTALLED: &str = "installed";
 const DAMAGED: &str = "damaged";
 const SNAPSHOT_EVENTS: [&str; 3] = [SAVED, INSTALLED, DAMAGED];
 
-/// How a lease can end.
+/// Reasons for the end of a lease.
 const LEASE_ENDS: [EndReason; 3] =
     [EndReason::LeaseExpired, EndReason::LeaseRevoked, EndReason::Disconnected];
 
-/// Where clients connect.
+/// Names of the ports for clients.
 pub(crate) const GRPC_DOOR: &str = "grpc";
 pub(crate) const HTTP_DOOR: &str = "http";
 const DOORS: [&str; 2] = [GRPC_DOOR, HTTP_DOOR];
 
-/// From what a busy lock takes to what a forgotten one does.
+/// Buckets from the times of a busy lock to those of a forgotten one.
 const LONG_SECONDS: [f64; 14] =
     [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0];
 
-/// From an answer out of memory to one that waited for an election; waits in line are longer, and have their own.
+/// Buckets from an answer out of memory to one that waited for an election; waits in line are longer, and have their
+/// own.
 const OPERATION_SECONDS: [f64; 13] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
 
@@ -438,7 +439,7 @@ fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metri
     metric
 }
 
-/// Counters that are all there before they count: a rate knows nothing of one that begins at 1.
+/// Creates counters that all exist before they count: a rate misses the first increment of a series that begins at 1.
 fn counters<L>(
     registry: &mut Registry,
     name: &str,
@@ -472,14 +473,14 @@ fn operations(registry: &mut Registry) -> Vec<OfKind> {
     KINDS.iter().map(of_kind).collect()
 }
 
-/// By kind, in the order of [`KINDS`].
+/// Returns the counters of shed operations by kind, in the order of [`KINDS`].
 fn shed(registry: &mut Registry) -> Vec<Counter> {
     let says = "Operations refused because more were under way than server.operations_admitted_max";
     let counts: Family<Kind, Counter> = add(registry, "shed_operations", says, Family::default());
     KINDS.iter().map(|kind| counts.get_or_create_owned(&Kind { kind })).collect()
 }
 
-/// None for a result that is not final.
+/// Returns the outcome of a result; none if the result is not final.
 fn outcome_of(result: &OpResult) -> Option<Outcome> {
     match result {
         OpResult::Queued(_) => None,
@@ -489,8 +490,8 @@ fn outcome_of(result: &OpResult) -> Option<Outcome> {
     }
 }
 
-/// True for an answer that is not what was asked for: the lock is another's, or the lease has ended. A transaction
-/// whose compares do not hold has done what it was told to do then.
+/// True for an answer that is not what was asked for: another holds the lock, or the lease has ended. A transaction
+/// whose compares do not hold has done what was asked for that case.
 pub(crate) fn is_missed(result: &OpResult) -> bool {
     match result {
         OpResult::Lock(it) => !it.acquired,

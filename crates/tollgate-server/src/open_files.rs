@@ -1,32 +1,32 @@
-//! How many files the process may have open, and so how many connections fit.
+//! The limit of open files, and the number of connections that fit it.
 //!
-//! A connection is an open file, and so is the log: a node that runs out of them for its clients' sake can't write and
-//! stops. So doors are made no wider than what is left.
+//! A connection is an open file, and so is the log: a node that runs out of files because of its clients can't write
+//! and stops. So the ports accept no more connections than fit.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// What is kept for logs, snapshots, other nodes and the rest.
+/// Files reserved for logs, snapshots, other nodes and the rest.
 const RESERVED: u64 = 512;
 
-/// How many connections each door takes.
+/// Maximum number of connections at each port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Doors {
     pub(crate) client: usize,
     pub(crate) http: usize,
 }
 
-/// Raises the process's limit of open files as far as the system allows. Most systems start programs with a low one,
-/// for the sake of programs older than these.
+/// Raises the process's limit of open files as far as the system allows. Most systems start programs with a low limit,
+/// for the sake of older programs.
 pub fn raise() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
-        // Where that is not allowed, what there is has to do.
+        // If that is not allowed, the present limit has to do.
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }
 
-/// As many connections as are wanted, or as fit; says so if they don't.
+/// Returns as many connections as are wanted, or as fit; logs if fewer fit.
 pub(crate) fn doors(connections_max: usize) -> Doors {
     let limit = getrlimit(Resource::Nofile).current;
     let doors = divide(connections_max, limit);
@@ -41,7 +41,8 @@ pub(crate) fn doors(connections_max: usize) -> Doors {
     doors
 }
 
-/// Three quarters of what is left are for clients. None: no limit.
+/// Divides the files: three quarters of those that are not reserved are for clients. `open_files_max` of None means no
+/// limit.
 fn divide(connections_max: usize, open_files_max: Option<u64>) -> Doors {
     let left = open_files_max.map_or(u64::MAX, |limit| limit.saturating_sub(RESERVED));
     let left = usize::try_from(left).unwrap_or(usize::MAX);

@@ -1,8 +1,8 @@
-//! One node's server: opens its ports, starts the node, wires the services together, and stops all of it in order.
+//! The server of one node: opens its ports, starts the node, wires the services together, and stops all of it in order.
 //!
-//! Invariant: a server that stops is first no longer ready, then hands leadership on, then accepts nothing new and
-//! has the calls that are under way answered, by other nodes if need be, and only then stops its node. Not here: what
-//! is served (`grpc`, `http`), what is decided (`tollgate_node`).
+//! Invariant: a server that stops is first no longer ready, then hands leadership on, then accepts nothing new and has
+//! the calls under way answered, by other nodes if need be, and only then stops its node. Not here: the services
+//! (`grpc`, `http`), the decisions (`tollgate_node`).
 
 use crate::config::{Config, ListenConfig, Origin, ServerConfig, Settings};
 use crate::connections::{self, Door};
@@ -28,33 +28,33 @@ use tollgate_proto::v1::register_service_server::RegisterServiceServer;
 use tollgate_proto::v1::session_service_server::SessionServiceServer;
 use tollgate_types::GroupMap;
 
-/// How long connections and streams are given to end once the node has stopped.
+/// Time for connections and streams to end once the node has stopped.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What the longest message of a client grows by when another node forwards it.
+/// Maximum number of bytes by which a client's message grows when another node forwards it.
 const FORWARDING_BYTES_MAX: usize = 1_024;
 
-/// What every HTTP/2 client says first. Afterwards pings find out whether it is there.
+/// Bytes that every HTTP/2 client sends first. Afterwards pings detect a client that is gone.
 const PREFACE_BYTES: usize = 24;
 
-/// What a client may send on one stream, and on one connection, that no call has read yet.
+/// Maximum number of bytes that a client may send on one stream, and on one connection, before a call has read them.
 const STREAM_WINDOW_BYTES: u32 = 512 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
-/// All headers of one call.
+/// Maximum size of all headers of one call.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 
-/// Streams that a client opens and resets before they are looked at, or that break the protocol; past it the connection
-/// is closed.
+/// Maximum number of streams that a client resets before they are handled, or that break the protocol; past it the
+/// connection is closed.
 const RESETS_MAX: usize = 64;
 
-/// Why a server did not start.
+/// Reason why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A port could not be opened.
     #[error("{0}; is another process using it? choose another in [listen], or stop that one")]
     Listen(io::Error),
-    /// The cluster would not let it join.
+    /// The cluster would not let the node join.
     #[error(transparent)]
     Join(#[from] JoinError),
     /// The node did not start.
@@ -66,9 +66,9 @@ pub enum ServeError {
          founded; set it to {found}, or leave it out"
     )]
     Groups {
-        /// What the configuration says.
+        /// Number of groups in the configuration.
         asked: u32,
-        /// How many there are.
+        /// Number of groups of the cluster.
         found: u32,
     },
     /// A service could not be set up.
@@ -76,7 +76,7 @@ pub enum ServeError {
     Services(String),
 }
 
-/// Open ports.
+/// Open ports of a server.
 #[derive(Debug)]
 pub struct Listeners {
     client: TcpListener,
@@ -84,7 +84,7 @@ pub struct Listeners {
     http: TcpListener,
 }
 
-/// Where a server listens.
+/// Addresses that a server listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// gRPC, for clients.
@@ -102,7 +102,7 @@ impl Listeners {
         Ok(Listeners { client: bind(listen.client)?, peer: bind(listen.peer)?, http: bind(listen.http)? })
     }
 
-    /// Where they are.
+    /// Returns the addresses of the open ports.
     pub fn addresses(&self) -> Result<Addresses, ServeError> {
         let of = |listener: &TcpListener| listener.local_addr().map_err(ServeError::Listen);
         Ok(Addresses { client: of(&self.client)?, peer: of(&self.peer)?, http: of(&self.http)? })
@@ -131,7 +131,8 @@ impl Server {
         Server::start_joining(config, settings, listeners, None)
     }
 
-    /// Likewise, with what [`crate::join`] was told, if there is no data yet and a cluster is to be joined.
+    /// Like [`Server::start`], with the result of [`crate::join`] if there is no data yet and a cluster is to be
+    /// joined.
     pub fn start_joining(
         config: &Config,
         settings: Settings,
@@ -141,7 +142,7 @@ impl Server {
         Server::start_by_clock(config, settings, listeners, join, NodeClock::system())
     }
 
-    /// Likewise, by another clock than the operating system's.
+    /// Like [`Server::start_joining`], with a clock other than the operating system's.
     pub fn start_by_clock(
         config: &Config,
         settings: Settings,
@@ -183,27 +184,27 @@ impl Server {
         Ok(Server { node, router, addresses, metrics, closing, http, grpc, samples, hunt, grace })
     }
 
-    /// Where it listens.
+    /// Returns the addresses that the server listens on.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// Has operations carried out.
+    /// Returns the router, which has operations executed.
     pub fn router(&self) -> &Router {
         &self.router
     }
 
-    /// What it measures.
+    /// Returns the metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Waits until the node can't go on, and says why.
+    /// Waits until the node can't go on, and returns the reason.
     pub async fn failed(&self) -> Fault {
         self.node.failed().await
     }
 
-    /// Stops: no longer ready, leadership handed on, ports closed, what is under way answered.
+    /// Stops the server: no longer ready, leadership handed on, ports closed, calls under way answered.
     pub async fn stop(mut self) {
         self.samples.abort();
         self.hunt.abort();
@@ -211,12 +212,13 @@ impl Server {
         let handed_on = self.node.retire(self.grace).await;
         self.closing.send_replace(true);
         if handed_on {
-            // Those that need the leader are forwarded to it. Streams have no end of their own; HTTP has none of them.
+            // Calls that need the leader are forwarded to it. Only unary calls and HTTP are waited for, because streams
+            // have no end of their own; HTTP has none.
             let calls = async { tokio::join!(self.metrics.until_no_calls(), &mut self.http) };
             if tokio::time::timeout_at(until.into(), calls).await.is_err() {
                 tracing::info!("calls were not finished in time");
             }
-            // Nobody hands it a group any more, but an election meanwhile may have.
+            // No other node hands this one a group any more, but an election meanwhile may have.
             let left = until.saturating_duration_since(Instant::now());
             self.node.retire(left.max(LAST_WORDS)).await;
         }
@@ -229,8 +231,8 @@ impl Server {
     }
 }
 
-/// Makes the data directory of a first member, without starting it. Whether there was none: another start, of a server
-/// too, changes nothing.
+/// Creates the data directory of an initial member, without starting the node. Returns true if there was none; a
+/// repeated call, or the start of a server, does not create it again.
 pub fn found(config: &Config) -> Result<bool, ServeError> {
     Ok(tollgate_node::found(&node_settings(config, None, NodeClock::system()))?)
 }
@@ -268,7 +270,7 @@ pub(crate) fn serve_http(
     Ok(tokio::spawn(http::serve(listener, door, patience, http::routes(state), closed)))
 }
 
-/// What stands behind the gRPC services.
+/// Dependencies of the gRPC services.
 pub(crate) struct Served<A> {
     pub(crate) admin: Arc<A>,
     pub(crate) router: Router,
@@ -354,7 +356,7 @@ pub(crate) fn serve_grpc<A: AdminService>(
     }))
 }
 
-/// For those who watch how near they come.
+/// Exports the limits as metrics, for operators who watch how near they are.
 fn tell_limits(metrics: &Metrics, server: &ServerConfig, connections_max: usize) {
     metrics.limit("connections_max", connections_max);
     metrics.limit("operations_admitted_max", server.operations_admitted_max);
@@ -363,7 +365,7 @@ fn tell_limits(metrics: &Metrics, server: &ServerConfig, connections_max: usize)
     metrics.limit("frame_bytes_max", server.frame_bytes_max);
 }
 
-/// Keeps `grpc.health.v1` in step with what the node knows.
+/// Keeps `grpc.health.v1` in step with the node's status.
 async fn report_health(
     reporter: tonic_health::server::HealthReporter,
     mut status: watch::Receiver<NodeStatus>,
@@ -376,7 +378,7 @@ async fn report_health(
             (led && !status.stopping && !status.disk_full && !status.removed, status.witness)
         };
         for service in ["", "tollgate.v1.LockService", "tollgate.v1.SessionService"] {
-            // A witness does what it is for, and serves no clients.
+            // A witness takes part in the cluster, but serves no clients.
             let serves = ready && (!witness || service.is_empty());
             reporter.set_service_status(service, if serves { Serving } else { NotServing }).await;
         }

@@ -1,11 +1,12 @@
 //! A session stream: operations in, results out, many in a frame.
 //!
 //! The fast path. At the leader an operation goes from its frame straight into the driver's inbox, together with the
-//! others of the frame, and the results of a turn leave in one frame. Elsewhere it is forwarded. Invariant: each
-//! operation has one final result, unless the stream ends first; its waiters live on, and are asked for again with
-//! their seqs. What a session has under way has a limit, and so has what waits for a client that does not
-//! read it, here (`unread`) and on its way (`frames`). Leases that shall end with their client's connection end when
-//! the last session that kept them alive on this node is gone. Not here: what an operation means (`operation`).
+//! other operations of the frame, and the results of a turn leave in one frame. Elsewhere it is forwarded. Invariant:
+//! each operation has one final result, unless the stream ends first; its waiters live on, and the client repeats its
+//! operations with their seqs. The operations that a session has under way are limited, and so are the results for a
+//! client that does not read them, here (`unread`) and on their way (`frames`). Leases that shall end with their
+//! client's connection end when the last session that kept them alive on this node is gone. Not here: the meaning of an
+//! operation (`operation`).
 
 mod frames;
 mod mailbox;
@@ -31,10 +32,10 @@ use tollgate_replica::{CallerKey, ReadError};
 use tollgate_types::{Address, GroupId, GroupMap, LeaseId};
 use tonic::Streaming;
 
-/// Leases that are ended at once when their session is gone.
+/// Maximum number of leases that are revoked concurrently when their session is gone.
 const REVOKES_AT_ONCE: usize = 64;
 
-/// Why a session ended that had more unread than all others when it was too much.
+/// Returns the error for the session with the most unread bytes when the limit was exceeded.
 fn too_much_unread(bytes_max: usize) -> v1::Error {
     let says = format!(
         "this client does not read its results, and all streams of the node together have more than {bytes_max} bytes \
@@ -43,8 +44,8 @@ fn too_much_unread(bytes_max: usize) -> v1::Error {
     v1::Error { may_have_happened: true, limit_value: bytes_max as u64, ..operation::overloaded(says) }
 }
 
-/// What one is told whose operation is longer than what is taken of clients. Forwarded it would grow, and end the
-/// stream between nodes by which those of all others go.
+/// Returns the error for an operation longer than the limit for clients. Forwarded it would grow, and end the stream
+/// between nodes that the operations of all other clients use.
 fn too_long(length: usize, bytes_max: usize) -> v1::Error {
     let says = format!(
         "the operation has {length} bytes, and at most {bytes_max} are taken (server.frame_bytes_max): nothing was \
@@ -53,8 +54,8 @@ fn too_long(length: usize, bytes_max: usize) -> v1::Error {
     v1::Error::limit_exceeded(FRAME_LIMIT, bytes_max, says)
 }
 
-/// Serves a session until either side ends it. `purpose`: of a stream of another node, which has looked for the leader
-/// already. `bytes_max`: the longest operation of a client.
+/// Serves a session until either side ends it. `purpose`: set for a stream of another node, which has looked for the
+/// leader already. `bytes_max`: maximum length of a client's operation.
 pub(crate) async fn serve(
     router: Router,
     from: Address,
@@ -79,7 +80,8 @@ pub(crate) async fn serve(
             }
         }
         () = telling::write(&intake, &outgoing, opened.account()) => {}
-        // Its clients go on at another node; what they asked for here and have no answer to, they ask again there.
+        // The clients of a removed node go on at another node, and repeat there the operations that were not answered
+        // here.
         () = router.removed() => outgoing.cut(router.closed().unwrap_or_default().into()),
         () = drained(&router, &mailbox) => {}
         () = opened.until_cut() => {
@@ -89,23 +91,23 @@ pub(crate) async fn serve(
     }
     let renewing = mailbox.close();
     drop(outgoing);
-    // Whoever came by this stream is told nothing any more. Callers of another node that stand by may come by another.
+    // Callers on this stream get no more answers. Callers of another node that stand by may use another stream.
     router.tell(Ask::StreamLost { stream: mailbox.stream });
     disconnected(&router, &mailbox, &renewing).await;
 }
 
-/// Has a session end once what is under way is answered, when its gateway stops. Its client goes on elsewhere.
+/// Lets the session of a stopping gateway end once its operations under way are answered. Its client goes on elsewhere.
 async fn drained(router: &Router, mailbox: &Mailbox) {
     router.until_draining().await;
     mailbox.drain();
     std::future::pending::<()>().await;
 }
 
-/// What is the same for all operations of a frame, looked up once.
+/// Data that is the same for all operations of a frame, looked up once.
 struct Arrival {
     at: Instant,
     map: Option<Arc<GroupMap>>,
-    /// The group that was asked about last, and whether this node serves it.
+    /// The group that was looked up last, and whether this node serves it.
     served: Option<(GroupId, bool)>,
 }
 
@@ -122,9 +124,9 @@ impl Arrival {
     }
 }
 
-/// Whether an operation is certainly no longer than this; of most that is seen at a glance.
+/// True if an operation is certainly no longer than this; for most operations a quick estimate is enough.
 fn is_short(op: &Op, bytes_max: usize) -> bool {
-    /// Enough for all fields but those that are counted, their tags and lengths included.
+    /// Upper bound for the tags and lengths of all fields, and for the values of the fields that are not counted.
     const REST: usize = 256;
     let request = |request: &Option<v1::Request>| 32 * request.as_ref().map_or(0, |it| it.acked.len());
     let bytes = match op {
@@ -142,7 +144,7 @@ fn is_short(op: &Op, bytes_max: usize) -> bool {
     bytes + REST <= bytes_max
 }
 
-/// Takes frames in.
+/// Accepts the frames of a session.
 #[derive(Clone)]
 struct Intake {
     router: Router,
@@ -153,8 +155,8 @@ struct Intake {
 }
 
 impl Intake {
-    /// Ends when the stream breaks, with an error if that is for what its client sent. A client that only asks for
-    /// nothing more still wants its answers.
+    /// Reads frames until the stream breaks; returns an error if the cause is a message of the client. A client that
+    /// only closes its sending side still gets its answers.
     async fn run(&self, mut incoming: Streaming<v1::SessionRequest>) -> Option<v1::Error> {
         loop {
             self.mailbox.until_read().await;
@@ -176,18 +178,18 @@ impl Intake {
         let mut asks = Vec::with_capacity(frame.operations.len());
         for v1::Operation { id, op, client_address } in frame.operations {
             let Some(op) = op else {
-                // Of no kind that could be counted.
+                // Without an operation there is no kind to count it under.
                 let bad = tollgate_proto::BadField::new("op", "no operation is set: set one");
                 self.mailbox.refuse(id, bad.into());
                 continue;
             };
-            // Another node says where its client is, if that matters.
+            // Another node sends the address of its client, if that matters.
             let told = self.purpose.map(|_| Address::new(client_address).unwrap_or(Address::NONE));
             if let Some(ask) = self.operation(id, op, told.as_ref().unwrap_or(&self.from), 0, &mut arrival) {
                 asks.push((id, ask));
             }
         }
-        // Without a node here there is nothing to ask of it.
+        // A gateway has no node here to ask.
         if let Some(node) = self.router.node().filter(|_| !asks.is_empty())
             && let Err(refused) = node.ask_all(Arc::clone(&self.mailbox) as Arc<dyn Sink>, asks)
         {
@@ -209,14 +211,14 @@ impl Intake {
         self.mailbox.refuse(id, error);
     }
 
-    /// Counts what never got to where operations are counted. That of another node is counted there.
+    /// Counts an operation that was refused before the place where operations are counted. Another node counts its own.
     fn count_refusal(&self, asked: Asked, error: &v1::Error) {
         if self.purpose.is_none() {
             self.router.measure(asked, &OpResult::Error(error.clone()), Duration::ZERO);
         }
     }
 
-    /// Nobody wants the result of an operation any more.
+    /// Called when nobody wants the result of an operation any more.
     fn hung_up(&self, id: u64) {
         let mut inner = self.mailbox.lock();
         let Some(under_way) = inner.under_way.get_mut(&id) else { return };
@@ -226,13 +228,13 @@ impl Intake {
         if under_way.is_forwarded() {
             inner.under_way.remove(&id);
         } else if !planted(Bug::HangUpUnnoticed) {
-            // It is answered yet, which tells whoever listens on how it went.
+            // The operation is still answered, and the answer says how it went to anyone who still listens.
             self.router.tell(Ask::HangUp(CallerKey { stream: self.mailbox.stream, call: id }));
         }
     }
 
-    /// What to ask of this node for an operation; none if it goes another way. `introduced`: how often its lease was
-    /// made known for it.
+    /// Returns the request to this node for an operation; none if the operation goes another way. `introduced`: number
+    /// of times that the lease was introduced to the group for this operation.
     fn operation(
         &self,
         id: u64,
@@ -253,7 +255,7 @@ impl Intake {
                 return None;
             }
         }
-        // A gateway that has not seen the cluster yet can't say whose it is.
+        // A gateway that has not seen the cluster yet does not know the operation's group.
         let Some(map) = arrival.map.clone() else { return self.hand_over(id, op, measured) };
         if self.purpose.is_none() && is_over_groups(&op, &map) {
             return self.hand_over(id, op, measured);
@@ -272,7 +274,7 @@ impl Intake {
         let Prepared { group, kind, context, .. } = prepared;
         let strange =
             is_strange(&context, &map).then(|| Box::new(Strange { op, from: from.clone(), introduced }));
-        // Another node may have sent an attempt before this one, which a seq would tell.
+        // Another node may have sent an earlier attempt, which only a seq would reveal.
         let may_be_fast = self.purpose.is_none() || context.seq().is_some();
         let begun = self
             .router
@@ -297,11 +299,11 @@ impl Intake {
         })
     }
 
-    /// Has an operation carried out of which it is not known, or not one alone, which group has it. Nothing is left to
-    /// ask of this node.
+    /// Hands over an operation whose group is unknown, or that concerns several groups. Nothing is left to ask of this
+    /// node.
     fn hand_over(&self, id: u64, op: Op, measured: Asking) -> Option<Ask> {
         let waits = matches!(op, Op::Lock(_) | Op::TryLock(_) | Op::Convert(_) | Op::Campaign(_));
-        // A range over groups gathers what nobody would read.
+        // Without its session, a range over groups would gather data that nobody reads.
         let goes_with_session = waits || measured.renews.is_some() || matches!(op, Op::Range(_));
         match self.mailbox.begin(id, GroupId::MAP, measured, None, None, None) {
             Ok(()) => {
@@ -314,7 +316,7 @@ impl Intake {
         None
     }
 
-    /// Has an operation carried out by the leader of its group, where it is let in. Likewise.
+    /// Has an operation executed by the leader of its group, where it is admitted. Nothing is left to ask of this node.
     fn forward_prepared(&self, id: u64, op: Op, prepared: Prepared, measured: Asking) -> Option<Ask> {
         let goes_with_session = prepared.context.may_wait() || measured.renews.is_some();
         match self.mailbox.begin(id, prepared.group, measured, None, None, None) {
@@ -329,7 +331,7 @@ impl Intake {
         None
     }
 
-    /// Tells the client its place, when an operation that another node has joins a queue there.
+    /// Sends the client its position when a forwarded operation joins a queue at another node.
     fn on_queue(&self, id: u64) -> OnQueue {
         // An operation may outlive its session.
         let mailbox = Arc::downgrade(&self.mailbox);
@@ -340,11 +342,11 @@ impl Intake {
         })
     }
 
-    /// Makes the lease of an operation known in the operation's group, and asks for the operation again.
+    /// Introduces the lease of an operation to the operation's group, and repeats the operation.
     async fn introduce(self, id: u64, lease: LeaseId, group: GroupId) {
         let introduced = self.router.introduce(lease, group).await;
         let taken = self.mailbox.lock().under_way.remove(&id);
-        // The session may be over, or nobody wants it any more.
+        // The session may be over, or nobody wants the result any more.
         let Some((strange, hung_up)) = taken.and_then(|it| Some((it.strange?, it.hung_up))) else { return };
         let Strange { op, from, introduced: times } = *strange;
         let error = match introduced {
@@ -363,8 +365,8 @@ impl Intake {
         self.mailbox.result(&self.router, id, OpResult::Error(error));
     }
 
-    /// Has an operation carried out elsewhere, and sees it to its end, though its client should go, unless it says
-    /// nothing without its client.
+    /// Has an operation executed elsewhere, and completes it even if its client goes, unless it has no purpose without
+    /// its client (`goes_with_session`).
     fn forward(
         &self,
         id: u64,
@@ -383,9 +385,9 @@ impl Intake {
     }
 }
 
-/// Ends the leases that their clients wanted to end with the connection, unless another session has them.
-/// A keepalive that was under way may have come late, and makes a lease look as if it had been kept alive from here
-/// last: those in `renewing` end by themselves.
+/// Ends the leases that are to end with their client's connection, unless another session keeps them. A keepalive that
+/// was under way may have arrived late, and makes a lease look as if it had been kept alive from here last: leases in
+/// `renewing` expire by themselves.
 async fn disconnected(router: &Router, mailbox: &Mailbox, renewing: &BTreeSet<LeaseId>) {
     let leases = mailbox.lock().leases.take().unwrap_or_default();
     let left = leases.into_iter().filter_map(|(lease, known)| {
@@ -408,7 +410,8 @@ async fn disconnected(router: &Router, mailbox: &Mailbox, renewing: &BTreeSet<Le
     }
     for (group, leases) in unknown {
         if router.node().is_none() {
-            // To ask which of them end is a call for each as well, and the leader leaves the others alone.
+            // To ask which leases end would take a call for each as well; the leader leaves alone those that do not
+            // end.
             ends.extend(leases);
             continue;
         }
@@ -429,11 +432,11 @@ async fn disconnected(router: &Router, mailbox: &Mailbox, renewing: &BTreeSet<Le
         let router = router.clone();
         revokes.spawn(async move { router.revoke_disconnected(lease, &from).await });
     }
-    // Dropped, the set would take its tasks with it.
+    // Dropping the set would abort its tasks.
     revokes.join_all().await;
 }
 
-/// What one is told whose operation came while its gateway stopped.
+/// Returns the error for an operation that arrives while its gateway stops.
 pub(crate) fn draining() -> v1::Error {
     let says = "this gateway is stopping, and nothing was done: ask another";
     v1::Error::new(v1::ErrorReason::ShuttingDown, says)

@@ -1,8 +1,8 @@
 //! The environment: `TOLLGATE_` + section + `_` + key, in upper case.
 //!
-//! A variable that seems to be meant for the server and is none of its keys is refused, because a setting that is
-//! silently not in force is worse than a server that does not start. Others that begin alike are let pass: those of
-//! clients, and those that container platforms make up from a service's name.
+//! A variable that seems to be meant for the server, but is not one of its keys, is refused, because a setting that is
+//! silently not in force is worse than a server that does not start. Other variables with the prefix are ignored: those
+//! of clients, and those that container platforms derive from a service's name.
 
 use super::keys::{ENV_PREFIX, Key};
 use super::layers::Layers;
@@ -26,7 +26,7 @@ pub const CLIENT_VARIABLES: [&str; 9] = [
 
 pub(crate) fn read_into(variables: &[(OsString, OsString)], layers: &mut Layers) {
     for (name, value) in variables {
-        // A name that is not UTF-8 is none of ours.
+        // A name that is not UTF-8 is not one of ours.
         let Some(name) = name.to_str().filter(|name| name.starts_with(ENV_PREFIX)) else { continue };
         if CLIENT_VARIABLES.contains(&name) {
             continue;
@@ -48,7 +48,7 @@ pub(crate) fn read_into(variables: &[(OsString, OsString)], layers: &mut Layers)
 fn judge_unknown(name: &str, value: &str, place: Place, layers: &mut Layers) {
     let begins = |section: &&(&str, &str)| name.starts_with(&prefix_of(section.0));
     let section = layers.table.sections.iter().find(begins).map(|(section, _)| *section);
-    // Letters that are right because all variables have them say nothing about the rest.
+    // The common prefix is left out of the comparison: it is right in all variables, and says nothing about the rest.
     let shared = section.map_or(ENV_PREFIX.to_owned(), prefix_of);
     let known: Vec<String> = layers.table.keys.iter().map(Key::env).collect();
     let near = nearest(&name[shared.len()..], known.iter().filter_map(|known| known.strip_prefix(&shared)));
@@ -62,12 +62,12 @@ fn judge_unknown(name: &str, value: &str, place: Place, layers: &mut Layers) {
     layers.complain(Problem::new(place, name, Wrong::new("sets no key", advice)));
 }
 
-/// What the variables of a section begin with.
+/// Returns the common prefix of a section's variables.
 fn prefix_of(section: &str) -> String {
     format!("{ENV_PREFIX}{section}_").to_uppercase()
 }
 
-/// Kubernetes gives every container such variables for every service: for one named `tollgate-server`,
+/// True for a variable that Kubernetes sets in every container for each service: for a service named `tollgate-server`,
 /// `TOLLGATE_SERVER_SERVICE_HOST`, `TOLLGATE_SERVER_PORT` and `TOLLGATE_SERVER_PORT_7400_TCP_ADDR`.
 fn is_service_link(name: &str, value: &str) -> bool {
     let after_port = name.split_once("_PORT_").map(|(_, rest)| rest);

@@ -1,7 +1,7 @@
-//! The configuration file: TOML, walked by hand, so that every value keeps its line.
+//! The configuration file: TOML, walked by hand, so that every value keeps its line number.
 //!
-//! Everything wrong with a file is found at once. A line that is no TOML is reported for that alone. Not here: the
-//! values (`kind`, `member`).
+//! All mistakes in a file are reported at once. A line that is not TOML gets a syntax error and no other complaint. Not
+//! here: the values (`kind`, `member`).
 
 use super::keys::{Key, Table};
 use super::kind::{Kind, Value};
@@ -21,17 +21,18 @@ use toml::de::{DeTable, DeValue};
 /// A configuration file that was read from disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// As it was named; messages and origins repeat it.
+    /// Path as the operator named it; messages and origins repeat it.
     pub path: PathBuf,
-    /// What is in it.
+    /// Content of the file.
     pub text: String,
 }
 
-/// More than any configuration has; a device or a log that was named by mistake never ends.
+/// Maximum size of a configuration file: more than any needs, and a limit for a device or a log named by mistake, which
+/// may never end.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 impl ConfigFile {
-    /// Reads it.
+    /// Reads the file; refuses one that is too long or not UTF-8.
     pub fn read(path: &Path) -> Result<ConfigFile, Problems> {
         let shown = path.display();
         let problem = |what: String, advice: &str| {
@@ -66,7 +67,7 @@ impl ConfigFile {
 struct Reader<'a> {
     file: &'a ConfigFile,
     layers: &'a mut Layers,
-    /// What was made of these lines is a guess, and not worth a complaint.
+    /// Lines with a syntax error: the values parsed from them are guesses, and not worth a complaint.
     garbled_lines: BTreeSet<usize>,
 }
 
@@ -157,7 +158,7 @@ impl Reader<'_> {
         };
         let wrong = Wrong::new("is no key", advice);
         match near.and_then(|near| self.table().find(&format!("{section}.{near}"))) {
-            // So that the key which was probably meant is not called missing as well.
+            // The key that was probably meant is refused, so that it is not reported as missing as well.
             Some(meant) => self.refuse(meant, span, &path, wrong),
             None => self.complain(span, &path, wrong),
         }
@@ -185,7 +186,7 @@ impl Reader<'_> {
     }
 }
 
-/// The section that has a key of this name, if there is just one.
+/// Returns the section that has a key of this name, if there is exactly one.
 fn home(name: &str, table: &'static Table) -> Option<&'static str> {
     let mut homes = table.keys.iter().filter(|key| key.name == name).map(|key| key.section);
     homes.next().filter(|_| homes.next().is_none())

@@ -1,7 +1,7 @@
-//! What a gateway is told: where the cluster is, where to listen, how much to take.
+//! The configuration of a gateway: addresses of the cluster, addresses to listen on, and limits for clients.
 //!
-//! A table of its own, whose keys for listening, clients and logs are the node's, so that nobody learns two names for a
-//! thing. Not here: how sources are read and laid on top of each other (`layers`).
+//! A gateway has a table of its own. Its keys for listening, clients and logs are those of a node, so that nobody
+//! learns two names for one thing. Not here: reading the sources and merging them (`layers`).
 
 use super::keys::{KEYS, Key, Preset, Table, key};
 use super::kind::Kind;
@@ -13,19 +13,19 @@ use std::net::SocketAddr;
 use std::sync::LazyLock;
 use tollgate_types::ClusterId;
 
-/// Nodes that one may name; the others are learned from them.
+/// Maximum number of nodes that may be named; the gateway learns the others from them.
 const NODES_MAX: usize = 64;
 
-/// What a gateway can be told.
+/// Table of a gateway's settings.
 pub static GATEWAY: LazyLock<Table> = LazyLock::new(|| {
     let own = OWN_KEYS.iter().chain(KEYS.iter().filter(|key| is_shared(key)));
     Table { sections: SECTIONS, keys: own.copied().map(of_gateway).collect::<Vec<Key>>().leak() }
 });
 
-/// A key as a gateway has it.
+/// Adapts a key of a node for a gateway.
 fn of_gateway(key: Key) -> Key {
     match (key.section, key.name) {
-        // A node's follows from how many may wait for its driver, which a gateway has not.
+        // A node derives its default from the size of the driver's inbox, which a gateway does not have.
         ("server", "operations_admitted_max") => Key { preset: Preset::Number(OPERATIONS_ADMITTED), ..key },
         _ => key,
     }
@@ -70,49 +70,49 @@ static OWN_KEYS: [Key; 4] = [
     ),
 ];
 
-/// Whether a gateway has a key of the node's as well.
+/// True if a gateway shares this key of a node.
 fn is_shared(key: &Key) -> bool {
     match key.section {
         "listen" => key.name != "peer",
-        // It has no driver, and no inbox.
+        // A gateway has no driver, and no inbox.
         "server" => key.name != "operations_in_flight_max",
-        // It has no locks.
+        // A gateway has no locks.
         section => section == "log" && key.name != "locks",
     }
 }
 
-/// Everything that a gateway needs to know before it starts.
+/// Configuration of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayConfig {
-    /// Where nodes serve clients, as `host:port`.
+    /// Client addresses of nodes, as `host:port`.
     pub nodes: Vec<String>,
-    /// Names by which it is asked over HTTP, in lower case.
+    /// Host names under which the gateway serves HTTP, in lower case.
     pub hosts: Vec<String>,
-    /// The cluster that it must be, if it was named.
+    /// Id that the cluster must have, if the configuration names a cluster.
     pub cluster: Option<ClusterId>,
-    /// Where clients connect.
+    /// gRPC address for clients.
     pub client: SocketAddr,
-    /// Where browsers and monitoring connect.
+    /// HTTP address for browsers and monitoring.
     pub http: SocketAddr,
-    /// Whether addresses beyond loopback are allowed although there is no TLS.
+    /// True if addresses beyond loopback are allowed although there is no TLS.
     pub insecure: bool,
-    /// What clients may take of it.
+    /// Limits for clients.
     pub server: ServerConfig,
-    /// What it says about itself.
+    /// Format and level of the log.
     pub log: LogConfig,
 }
 
-/// A configuration that is right in itself.
+/// A configuration of which all values and rules have been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedGateway {
-    /// For the gateway.
+    /// Values for the gateway.
     pub config: GatewayConfig,
-    /// The same for people, with origins.
+    /// The same settings for people, with origins.
     pub settings: Settings,
 }
 
 impl GatewayConfig {
-    /// Reads all sources, and says everything that is wrong with them.
+    /// Reads all sources; the error lists every problem.
     pub fn load(sources: &Sources) -> Result<LoadedGateway, Problems> {
         let layers = Layers::read(&GATEWAY, sources);
         let (config, settings) = layers.finish(GatewayConfig::build, GatewayConfig::validate)?;
@@ -140,7 +140,7 @@ impl GatewayConfig {
         }
     }
 
-    /// Every rule that the settings break.
+    /// Checks the rules between settings; the error lists every broken one.
     pub fn validate(&self) -> Result<(), Vec<BrokenRule>> {
         let mut broken = Broken::new();
         if self.nodes.is_empty() || self.nodes.len() > NODES_MAX {
@@ -160,7 +160,7 @@ impl GatewayConfig {
     }
 }
 
-/// An endpoint without what people write around it.
+/// Strips the scheme and the trailing slash that people may write around an endpoint.
 fn address_of(endpoint: &str) -> String {
     endpoint.trim_start_matches("http://").trim_end_matches('/').to_owned()
 }

@@ -1,28 +1,28 @@
-//! The one table of settings: names, kinds, defaults, help. File, environment, flags, listing and documentation follow
-//! it.
+//! The table of all settings: names, kinds, defaults, help. The file, the environment, flags, listings and the
+//! documentation follow this table.
 //!
-//! Defaults of Raft, storage and limits repeat those of the crates that use them; tests compare. Settings whose wrong
-//! value could lose data or let strangers in have no default, or the careful one. Not here: rules between several keys
-//! (`rules`).
+//! Defaults of Raft, storage and limits repeat those of the crates that use them; tests compare the two. A setting
+//! whose wrong value could lose data or let strangers in has either no default or the careful one. Not here: rules
+//! between several keys (`rules`).
 
 use super::kind::Kind;
 use std::fmt;
 use tollgate_types::{Limit, Limits};
 
-/// What a key has if nobody sets it.
+/// Value of a key that nobody sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
-    /// Nothing: it must be set.
+    /// No default: the key must be set.
     Required,
-    /// What follows from other keys; the text says how.
+    /// Derived from other keys; the text says how.
     Derived(&'static str),
-    /// A switch.
+    /// Default of a switch.
     Bool(bool),
-    /// A number, in the unit of the key's name.
+    /// Default number, in the unit of the key's name.
     Number(u64),
-    /// A text.
+    /// Default text.
     Text(&'static str),
-    /// A list without anything in it.
+    /// An empty list.
     Empty,
 }
 
@@ -39,67 +39,67 @@ impl fmt::Display for Preset {
     }
 }
 
-/// A setting.
+/// A setting: its name, kind, default and help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// The table of the file that it stands in.
+    /// Table of the file that contains the key.
     pub section: &'static str,
-    /// Its name there.
+    /// Name of the key within its section.
     pub name: &'static str,
-    /// What values it takes.
+    /// Kind and range of the value.
     pub kind: Kind,
-    /// What it has if nobody sets it.
+    /// Default of the key.
     pub preset: Preset,
-    /// What it is for, in a sentence.
+    /// Purpose of the key, in one sentence.
     pub help: &'static str,
 }
 
-/// What all variables of the environment begin with.
+/// Common prefix of all environment variables.
 pub(crate) const ENV_PREFIX: &str = "TOLLGATE_";
 
 impl Key {
-    /// `section.name`, as `config show` and messages say it.
+    /// Returns `section.name`, the path that `config show` and messages use.
     pub fn path(&self) -> String {
         format!("{}.{}", self.section, self.name)
     }
 
-    /// The variable of the environment that sets it.
+    /// Returns the environment variable that sets this key.
     pub fn env(&self) -> String {
         format!("{ENV_PREFIX}{}_{}", self.section, self.name).to_uppercase()
     }
 
-    /// The flag of the command line that sets it, with its dashes.
+    /// Returns the command-line flag that sets this key, with its dashes.
     pub fn flag(&self) -> String {
         format!("--{}-{}", self.section, self.name).replace('_', "-")
     }
 
-    /// The key of this path, among those of a node.
+    /// Returns the key with this path, from the table of a node.
     pub fn find(path: &str) -> Option<&'static Key> {
         SERVER.find(path)
     }
 }
 
-/// What one kind of process can be told.
+/// Settings of one kind of process.
 #[derive(Debug)]
 pub struct Table {
-    /// The sections, in order, and what each is about.
+    /// Sections in their order, each with a description.
     pub sections: &'static [(&'static str, &'static str)],
-    /// Every setting, in the order in which they are shown.
+    /// All settings, in the order in which they are shown.
     pub keys: &'static [Key],
 }
 
-/// What a node can be told.
+/// Table of a node's settings.
 pub(crate) static SERVER: Table = Table { sections: SECTIONS, keys: KEYS };
 
 impl Table {
-    /// The key of this path.
+    /// Returns the key with this path.
     pub fn find(&self, path: &str) -> Option<&'static Key> {
         let (section, name) = path.split_once('.')?;
         self.keys.iter().find(|key| key.section == section && key.name == name)
     }
 }
 
-/// The sections, in the order of the table, and what each is about.
+/// Sections of a node's configuration in their order, each with a description.
 pub const SECTIONS: &[(&str, &str)] = &[
     ("node", "Who this node is."),
     ("cluster", "Who the others are. The same on every node, `bootstrap` apart."),
@@ -114,7 +114,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("log", "What this node says about itself."),
 ];
 
-/// The highest node id: the highest number that every reader of JSON gets right.
+/// Maximum node id: the highest integer that every JSON reader represents exactly.
 pub(crate) const NODE_ID_MAX: u64 = (1 << 53) - 1;
 
 const KIB: u64 = 1 << 10;
@@ -164,7 +164,7 @@ const fn bytes(
     key(section, name, Kind::Bytes { min, max }, Preset::Number(preset), help)
 }
 
-/// Name, default and range of a limit are the state machine's.
+/// Creates the key of a limit. Name, default and range come from the state machine.
 const fn limit(limit: Limit, help: &'static str) -> Key {
     let (min, max) = limit.range();
     let kind = match limit {
@@ -177,7 +177,7 @@ const fn limit(limit: Limit, help: &'static str) -> Key {
     key("limits", limit.name(), kind, Preset::Number(Limits::DEFAULT.get(limit)), help)
 }
 
-/// Every setting, in the order in which they are shown.
+/// All settings of a node, in the order in which they are shown.
 pub static KEYS: &[Key] = &[
     key(
         "node",
@@ -471,7 +471,7 @@ pub static KEYS: &[Key] = &[
     number(
         "server",
         "operations_in_flight_max",
-        // With fewer there is no number of admitted operations that leaves room.
+        // With fewer than 3, no number of admitted operations would leave room.
         (3, 16_777_216),
         65_536,
         "Inputs that wait for the driver's next turn, frames of peers included; past it, operations are refused",
@@ -603,7 +603,7 @@ mod tests {
         assert!(keys.eq(Limit::ALL.iter().map(|limit| limit.name())));
     }
 
-    /// `apply_version` is no setting: it says what the binary can do.
+    /// `apply_version` is not a setting: it describes the abilities of the binary.
     #[test]
     fn every_setting_of_the_host_and_the_engine_is_a_key_with_their_default() {
         let HostConfig {
@@ -636,7 +636,7 @@ mod tests {
             unattended_ms,
             promote_behind_max,
             apply_version: _,
-            // A key of the log.
+            // Set by a key of the section `log`.
             noting: _,
         } = HostConfig::new(ClusterId::new(1), NodeId::new(1).unwrap());
         let expected = [

@@ -1,7 +1,7 @@
-//! The kinds of values, and how each is read from text and from TOML.
+//! The kinds of values, and how to read each from text and from TOML.
 //!
-//! A value that was read is within its range and well formed; nobody checks that again. Not here: lists of members
-//! (`member`), rules between several keys (`rules`).
+//! Invariant: a value that was read is well formed and within its range; nobody checks that again. Not here: lists of
+//! members (`member`), rules between several keys (`rules`).
 
 use super::member::{Endpoint, Member};
 use super::problem::Wrong;
@@ -13,35 +13,35 @@ use tollgate_types::Zone;
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
-/// What values a key takes.
+/// Kind of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `true` or `false`; outside the file also `1` or `0`.
     Bool,
     /// A whole number.
     Number {
-        /// The least.
+        /// Minimum.
         min: u64,
-        /// The greatest.
+        /// Maximum.
         max: u64,
     },
     /// Milliseconds as a whole number, or a text with a unit: `"500ms"`, `"2s"`, `"5m"`, `"1h"`.
     Millis {
-        /// The least.
+        /// Minimum.
         min: u64,
-        /// The greatest.
+        /// Maximum.
         max: u64,
     },
     /// Bytes as a whole number, or a text with a unit: `"64KiB"`, `"1MiB"`, `"2GiB"`.
     Bytes {
-        /// The least.
+        /// Minimum.
         min: u64,
-        /// The greatest.
+        /// Maximum.
         max: u64,
     },
     /// Any text without control characters.
     Text,
-    /// The same, and short: where a node stands.
+    /// A short label without control characters: the zone of a node.
     Zone,
     /// Any text without control characters that is not empty.
     Name,
@@ -53,30 +53,30 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// 16 hexadecimal digits.
     ClusterId,
-    /// Which log lines are wanted: levels, by target.
+    /// Log levels, by target.
     Filter,
-    /// A list of the cluster's members. Outside the file it is written as in it.
+    /// A list of the cluster's members, in TOML syntax both in the file and outside.
     Members,
-    /// A list of hosts with ports, to dial. Outside the file it is separated by commas.
+    /// A list of hosts with ports, to dial. Outside the file the hosts are separated by commas.
     Endpoints,
 }
 
-/// A value that was read.
+/// A value that was read and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Of [`Kind::Bool`].
+    /// Value of a [`Kind::Bool`].
     Bool(bool),
-    /// Of [`Kind::Number`], [`Kind::Millis`] and [`Kind::Bytes`].
+    /// Value of a [`Kind::Number`], [`Kind::Millis`] or [`Kind::Bytes`].
     Number(u64),
-    /// Of every kind that is a text.
+    /// Value of any kind that is a text.
     Text(String),
-    /// Of [`Kind::Members`].
+    /// Value of a [`Kind::Members`].
     Members(Vec<Member>),
-    /// Of [`Kind::Endpoints`].
+    /// Value of a [`Kind::Endpoints`].
     Endpoints(Vec<Endpoint>),
 }
 
-/// Of a longer list the rest is not looked at: a few are enough.
+/// Maximum number of endpoints that are read; the rest of a longer list is ignored, because a few are enough.
 const ENDPOINTS_MAX: usize = 64;
 
 const MILLIS_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
@@ -103,7 +103,7 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
-    /// Reads what a variable or a flag says. Not for members.
+    /// Reads the text of a variable or a flag. Not for members.
     pub(crate) fn parse_text(self, text: &str) -> Result<Value, Wrong> {
         match self {
             Kind::Bool => match text {
@@ -114,7 +114,7 @@ impl Kind {
             Kind::Number { .. } | Kind::Millis { .. } | Kind::Bytes { .. } => self.parse_number(text),
             Kind::Members => unreachable!("members are read as TOML wherever they come from"),
             Kind::Endpoints => {
-                // As in the file, too. No address ends with a bracket.
+                // The syntax of the file is accepted, too. No address ends with a bracket.
                 let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
                 let parts = inside.split(',').map(|part| part.trim().trim_matches('"'));
                 read_endpoints(parts.filter(|part| !part.is_empty()))
@@ -123,7 +123,7 @@ impl Kind {
         }
     }
 
-    /// Reads what the file says. Not for members.
+    /// Reads a value of the file. Not for members.
     pub(crate) fn read_toml(self, value: &DeValue<'_>) -> Result<Value, Wrong> {
         match (self, value) {
             (Kind::Bool, DeValue::Boolean(value)) => Ok(Value::Bool(*value)),
@@ -167,7 +167,7 @@ impl Kind {
         Wrong::new(format!("must be {self}, and is {}", with_article(found.type_str())), advice)
     }
 
-    /// The units that a number may have, and the range of what it amounts to.
+    /// Returns the units that a number may have, and the range of the result.
     fn units_and_range(self) -> (&'static [(&'static str, u64)], u64, u64) {
         match self {
             Kind::Millis { min, max } => (&MILLIS_UNITS, min, max),
@@ -199,7 +199,7 @@ impl Kind {
         Wrong::new(format!("is {text:?}, which is not {self}"), advice)
     }
 
-    /// `number` is None if it is too large to be one; `written` is how it stands there.
+    /// `number` is None if it does not fit an `i128`; `written` is the text in the source.
     fn check_number(self, number: Option<i128>, written: &str) -> Result<Value, Wrong> {
         let (_, min, max) = self.units_and_range();
         let fits = number.and_then(|number| u64::try_from(number).ok()).filter(|n| (min..=max).contains(n));
@@ -239,12 +239,12 @@ fn read_endpoints<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wro
     Ok(Value::Endpoints(endpoints))
 }
 
-/// None if it has more digits than any setting.
+/// Returns the integer, or None if it has more digits than any setting.
 pub(crate) fn integer(value: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(value.as_str(), value.radix()).ok()
 }
 
-/// A type's name as TOML has it, with its article.
+/// Returns the TOML name of a type, with its article.
 pub(crate) fn with_article(type_name: &str) -> String {
     let article = if type_name.starts_with(['a', 'i', 'o']) { "an" } else { "a" };
     format!("{article} {type_name}")
@@ -278,7 +278,7 @@ fn check_cluster_id(text: &str) -> Result<(), Wrong> {
     Err(Wrong::new(format!("is {text:?}: it must be 16 hexadecimal digits"), advice))
 }
 
-/// A lone word that is no level would be taken for the name of a target, and everything of it be logged.
+/// Refuses a lone word that is not a level: it would be taken for the name of a target, and all lines of it be logged.
 fn check_directive(directive: &str) -> Result<(), Wrong> {
     if directive.contains('[') {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Puts the layers on top of each other: defaults, file, environment, flags. What is wrong in a lower layer is told
-//! even if a higher one covers it.
+//! Merges the layers of settings: defaults, file, environment, flags. A mistake in a lower layer is reported even if a
+//! higher layer overrides the value.
 //!
-//! Not here: how file and environment are read (`file`, `environment`).
+//! Not here: reading the file and the environment (`file`, `environment`).
 
 use super::keys::{Key, Preset, Table};
 use super::kind::{Kind, Value};
@@ -16,23 +16,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use toml::de::DeTable;
 
-/// What the layers so far say.
+/// Settings of the layers read so far.
 #[derive(Debug)]
 pub(crate) struct Layers {
-    /// What there is to say something of.
+    /// Table of the settings that exist.
     pub(crate) table: &'static Table,
     given: BTreeMap<String, (Value, Origin)>,
-    /// Where each key, and each part of one, was set by the layer that counts.
+    /// Source position of each key, and of each part of a key, in the layer that won.
     places: BTreeMap<String, Place>,
-    /// Keys that can't be judged further, because what somebody said of them could not be read.
+    /// Keys that are not checked further, because a value for them could not be read.
     unread: BTreeSet<String>,
     problems: Vec<Problem>,
-    /// The file could not be parsed, so what seems to be missing may be there.
+    /// True if the file could not be parsed, so that settings which seem to be missing may be there.
     pub(crate) garbled: bool,
 }
 
 impl Layers {
-    /// All sources on top of each other.
+    /// Reads all sources, in the order of increasing priority.
     pub(crate) fn read(table: &'static Table, sources: &Sources) -> Layers {
         let mut layers = Layers {
             table,
@@ -58,23 +58,23 @@ impl Layers {
         self.given.insert(path, (value, origin));
     }
 
-    /// Where a part of the key that was set last stands.
+    /// Records the source position of a part of the key that was set last.
     pub(crate) fn place_part(&mut self, part: String, place: Place) {
         self.places.insert(part, place);
     }
 
-    /// A problem that leaves a key unread.
+    /// Records a problem that leaves a key unread.
     pub(crate) fn refuse(&mut self, key: &Key, problem: Problem) {
         self.unread.insert(key.path());
         self.problems.push(problem);
     }
 
-    /// A problem that leaves nothing unread.
+    /// Records a problem that leaves no key unread.
     pub(crate) fn complain(&mut self, problem: Problem) {
         self.problems.push(problem);
     }
 
-    /// Reads a variable's or a flag's text.
+    /// Reads the text of a variable or a flag.
     pub(crate) fn read_text(&mut self, key: &Key, text: &str, origin: Origin, place: Place) {
         let read = match key.kind {
             Kind::Members => parse_members(&key.path(), text),
@@ -90,7 +90,7 @@ impl Layers {
         }
     }
 
-    /// Reads the flags. Of a flag given twice the later counts, as is usual.
+    /// Reads the flags. If a flag is given twice, the later one wins, as is usual.
     fn read_flags(&mut self, flags: &[(String, String)]) {
         for (path, text) in flags {
             if let Some(key) = self.table.find(path) {
@@ -108,7 +108,7 @@ impl Layers {
         }
     }
 
-    /// The configuration, if nothing is wrong with it.
+    /// Builds and checks the configuration; the error lists every problem found in any layer.
     pub(crate) fn finish<C>(
         mut self,
         build: impl FnOnce(&Settings) -> C,
@@ -141,8 +141,8 @@ impl Layers {
         }
     }
 
-    /// All settings. What was not read has its default, or something of the right kind, so that the rules can be asked
-    /// about the rest.
+    /// Returns all settings. A key that was not read has its default, or a placeholder of the right kind, so that the
+    /// rules for the other keys can still be checked.
     fn settings(&self) -> Settings {
         let setting = |key: &'static Key| match self.given.get(&key.path()) {
             Some((value, origin)) => Setting { key, value: value.clone(), origin: origin.clone() },
@@ -163,7 +163,7 @@ impl Layers {
         }
     }
 
-    /// What follows from what others have, given or by default.
+    /// Returns the value of a key that is derived from other keys, given or by default.
     fn derived(&self, key: &Key) -> Value {
         match key.path().as_str() {
             "cluster.id" => {
@@ -187,7 +187,7 @@ impl Layers {
         }
     }
 
-    /// Tells of a broken rule where the operator can mend it: at the first key that somebody set.
+    /// Reports a broken rule where the operator can mend it: at the first key that somebody set.
     fn judge(&mut self, broken: &BrokenRule, settings: &Settings) {
         let key_of = |path: &str| path.split('[').next().unwrap_or(path).to_owned();
         let keys: Vec<String> = broken.about.iter().map(|path| key_of(path)).collect();
@@ -201,7 +201,7 @@ impl Layers {
         let mut problem =
             Problem::new(place, subject, Wrong::new(broken.rule.clone(), broken.advice.clone()));
         if keys.len() > 1 {
-            // A rule that begins with the value has told the first already.
+            // A rule text that begins with "is" has shown the value of the first key already.
             let told = keys.iter().skip(usize::from(broken.rule.starts_with("is ")));
             let told = told.filter_map(|key| settings.get(key)).filter(|s| s.key.preset != Preset::Empty);
             problem.notes.extend(told.map(|s| format!("{} is {} ({})", s.key.path(), s.value, s.origin)));
@@ -210,7 +210,7 @@ impl Layers {
     }
 }
 
-/// Something of the kind, for a key that must be set and was not.
+/// Returns a placeholder for a required key that was not set.
 fn stand_in(kind: Kind) -> Value {
     match kind {
         Kind::Number { min, .. } => Value::Number(min),
@@ -219,7 +219,7 @@ fn stand_in(kind: Kind) -> Value {
     }
 }
 
-/// Members are written in a variable as in the file.
+/// Parses the members in a variable or flag, which have the same syntax as in the file.
 fn parse_members(path: &str, text: &str) -> Result<Value, Vec<(String, Wrong)>> {
     let document = format!("members = {text}\n");
     let syntax = |what: &str| {

@@ -1,7 +1,7 @@
-//! The members of a cluster and where they are found.
+//! The members of a cluster and their addresses.
 //!
-//! An endpoint is where others dial, so it may be a name; what a node listens on is an address of its own machine
-//! (`Kind::Address`). Not here: whether the members go together (`rules`).
+//! An endpoint is an address that others dial, so it may be a host name; a node listens on an address of its own
+//! machine (`Kind::Address`). Not here: rules between the members (`rules`).
 
 use super::keys::NODE_ID_MAX;
 use super::kind::{Kind, Value, with_article};
@@ -17,27 +17,27 @@ use tollgate_types::{HostPort, NodeId, Zone};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A member of the cluster.
+/// A member of the cluster, as the configuration describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its number.
+    /// Node id.
     pub id: NodeId,
-    /// Where other nodes reach it.
+    /// Address for other nodes.
     pub peer: Endpoint,
-    /// Where clients reach it.
+    /// Address for clients.
     pub client: Endpoint,
-    /// Whether it votes without keeping locks.
+    /// True if the member votes without keeping locks.
     pub witness: bool,
-    /// Where it stands, as a label; empty if nobody said.
+    /// Zone label; empty if none was given.
     pub zone: String,
 }
 
-/// A host, by name or address, and a port.
+/// A host name or IP address, with a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
-    /// A name, in lower case, or an IP address; IPv6 without brackets.
+    /// A name in lower case, or an IP address; IPv6 without brackets.
     pub host: String,
-    /// Never 0.
+    /// Port, never 0.
     pub port: u16,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Member {
 const HOST_BYTES_MAX: usize = 253;
 
 impl Endpoint {
-    /// Reads `host:port`, `address:port` or `[address]:port`.
+    /// Parses `host:port`, `address:port` or `[address]:port`.
     pub(crate) fn parse(text: &str) -> Result<Endpoint, Wrong> {
         let wrong = |why: &str| {
             let advice = "give a host and a port that the other nodes can reach, such as 10.0.0.1:7401";
@@ -96,7 +96,7 @@ impl Endpoint {
     }
 }
 
-/// Underscores are against the letter of DNS, and common in container networks.
+/// Accepts underscores as well: they violate the letter of DNS, but are common in container networks.
 fn is_host_name(host: &str) -> bool {
     let is_label = |label: &str| {
         let plain = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
@@ -108,21 +108,21 @@ fn is_host_name(host: &str) -> bool {
         && host.strip_suffix('.').unwrap_or(host).split('.').all(is_label)
 }
 
-/// How members are written.
+/// Syntax of members, as advice in error messages.
 pub(crate) const FORM: &str = "write [{ id = 1, peer = \"10.0.0.1:7401\", client = \"10.0.0.1:7400\" }, ...]; \
                                witness = true for a witness, zone = \"...\" if there are several";
 
 const FIELDS: [&str; 5] = ["id", "peer", "client", "witness", "zone"];
 
-/// What was found while members were read: where things stand, and what is wrong with them.
+/// Results of reading members: source positions and mistakes.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    /// By path, such as `cluster.members[0].peer`.
+    /// Source positions by path, such as `cluster.members[0].peer`.
     pub(crate) spans: BTreeMap<String, Range<usize>>,
     pub(crate) wrongs: Vec<(String, Range<usize>, Wrong)>,
 }
 
-/// Reads the list. If anything is wrong with it there is no list; the reading says what.
+/// Reads the list of members. Any mistake is recorded in `reading`, and there is no list then.
 pub(crate) fn read_members(
     path: &str,
     value: &Spanned<DeValue<'_>>,
@@ -202,7 +202,7 @@ fn read_member(
 }
 
 impl Member {
-    /// The same for the members of a group.
+    /// Converts the addresses and the zone to the form that members of a group have.
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         Whereabouts {
             peer: self.peer.host_port(),
@@ -213,7 +213,7 @@ impl Member {
 }
 
 impl Endpoint {
-    /// The same for the members of a group.
+    /// Converts the endpoint to the form that members of a group have.
     pub(crate) fn host_port(&self) -> HostPort {
         HostPort::new(self.to_string()).expect("a host has a bound, and its port is a number")
     }

@@ -1,28 +1,28 @@
-//! Where a value came from, so that an operator who sees a surprising one knows where to change it.
+//! The origin of a setting's value, so that an operator who sees a surprising value knows where to change it.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value came from. A later variant beats an earlier one.
+/// Source of a value. A later variant overrides an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Nobody set it.
+    /// Default: nobody set the value.
     Default,
     /// The configuration file.
     File {
-        /// The file, as it was named.
+        /// Path as the operator named it.
         path: PathBuf,
-        /// The line of the value, from 1.
+        /// Line of the value, from 1.
         line: usize,
     },
-    /// A variable of the environment.
+    /// An environment variable.
     Env {
-        /// The variable.
+        /// Name of the variable.
         name: String,
     },
-    /// A flag of the command line.
+    /// A command-line flag.
     Flag {
-        /// The flag, with its dashes.
+        /// Name of the flag, with its dashes.
         name: String,
     },
 }

@@ -1,17 +1,17 @@
-//! What is wrong with a configuration, and how it is told: the key, the place, the line with a caret, what to do next.
+//! Problems of a configuration and their messages: the key, the place, the line with a caret, the next step.
 //!
-//! Not here: what counts as wrong (`kind`, `file`, `rules`).
+//! Not here: the checks (`kind`, `file`, `rules`).
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Why a value can't be taken, before it is known where it stands.
+/// Reason to refuse a value, before the position of the value is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrong {
-    /// What is wrong, as the rest of a sentence that begins with the key.
+    /// Description of the mistake, as the rest of a sentence that begins with the key.
     pub(crate) what: String,
-    /// What to do next. May be empty.
+    /// Next step for the operator. May be empty.
     pub(crate) advice: String,
 }
 
@@ -21,42 +21,42 @@ impl Wrong {
     }
 }
 
-/// Where a problem is.
+/// Source position of a problem.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// In the configuration file.
     File {
-        /// The file, as it was named.
+        /// Path as the operator named it.
         path: PathBuf,
-        /// From 1.
+        /// Line, from 1.
         line: usize,
-        /// In characters, from 1.
+        /// Column in characters, from 1.
         column: usize,
-        /// How many characters of the line it concerns, at least 1.
+        /// Number of characters to underline, at least 1.
         width: usize,
-        /// The line.
+        /// Text of the line.
         text: String,
     },
-    /// In a variable of the environment.
+    /// In an environment variable.
     Env {
-        /// The variable.
+        /// Name of the variable.
         name: String,
-        /// What it says.
+        /// Value of the variable.
         value: String,
     },
-    /// In a flag of the command line.
+    /// In a command-line flag.
     Flag {
-        /// The flag, with its dashes.
+        /// Name of the flag, with its dashes.
         name: String,
-        /// What it says.
+        /// Value of the flag.
         value: String,
     },
-    /// Nowhere: something is missing.
+    /// Nowhere, because something is missing.
     Nowhere,
 }
 
 impl Place {
-    /// The place of some bytes of a file.
+    /// Returns the place of a byte range of a file.
     pub(crate) fn in_file(path: &Path, text: &str, span: &Range<usize>) -> Place {
         let start = floor_char_boundary(text, span.start);
         let end = floor_char_boundary(text, span.end).max(start);
@@ -67,7 +67,7 @@ impl Place {
             line: text[..start].matches('\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
             width: text[start..end.min(line_end).max(start)].trim_end().chars().count().max(1),
-            // A tab would push the caret away from what it points at, and other controls would garble the terminal.
+            // A tab would push the caret away from the text it points at, and other controls would garble the terminal.
             text: text[line_start..line_end].trim_end().replace(char::is_control, " "),
         }
     }
@@ -77,16 +77,16 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// One thing that is wrong.
+/// One problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Where.
+    /// Source position.
     pub place: Place,
-    /// Which key, as `section.key`. Empty if it is about none.
+    /// Key as `section.key`; empty if the problem concerns no key.
     pub key: String,
-    /// What is wrong, as the rest of a sentence that begins with the key.
+    /// Description of the mistake, as the rest of a sentence that begins with the key.
     pub what: String,
-    /// What to do next, and what else has to do with it.
+    /// Next step for the operator, and further settings involved.
     pub notes: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let between = if self.key.is_empty() { "" } else { " " };
         writeln!(f, "error: {}{between}{}", self.key, self.what)?;
-        // The gutter is as wide as the line's number.
+        // The gutter is as wide as the line number.
         let mut gutter = 1;
         match &self.place {
             Place::File { path, line, column, width, text } => {
@@ -122,7 +122,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration, in the order of the file. Never empty.
+/// All problems of a configuration, in the order of the file. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
@@ -134,7 +134,7 @@ impl Problems {
         Problems(problems)
     }
 
-    /// Each of them.
+    /// Iterates over the problems.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
     }

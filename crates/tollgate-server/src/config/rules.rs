@@ -1,4 +1,4 @@
-//! What must hold between several settings. One message a rule; all broken ones are found.
+//! The rules between several settings. Each rule has one message; all broken rules are found.
 //!
 //! Not here: ranges and forms of single values (`kind`).
 
@@ -13,29 +13,29 @@ use tollgate_replica::MEMBERS_MAX;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} {rule}", about.join(", "))]
 pub struct BrokenRule {
-    /// The settings that break it, the first to change first, as `section.key` or `section.key[0].field`.
+    /// Settings that break the rule, as `section.key` or `section.key[0].field`; first the one to change first.
     pub about: Vec<String>,
-    /// What is wrong, as the rest of a sentence that begins with the first of them.
+    /// Description of the mistake, as the rest of a sentence that begins with the first setting.
     pub rule: String,
-    /// What to do next. May be empty.
+    /// Next step for the operator. May be empty.
     pub advice: String,
 }
 
 pub(super) type Broken = Vec<BrokenRule>;
 
-/// How many operations are admitted unless somebody says so, where nothing asks for fewer.
+/// Default number of admitted operations where nothing requires fewer.
 pub(super) const OPERATIONS_ADMITTED: u64 = 50_000;
 
-/// How many operations are admitted unless somebody says so, if so many may wait for the driver: as many as the rule
-/// between the two allows, so that whoever lowers one is not told of another that he never set.
+/// Returns the default of `server.operations_admitted_max` for a given `server.operations_in_flight_max`: as many as
+/// the rule between the two allows, so that an operator who lowers one is not told about another that he never set.
 pub(super) fn operations_admitted(operations_in_flight_max: u64) -> u64 {
-    // With a quarter more these are at most one less than may wait.
+    // This number and a quarter more are at most `operations_in_flight_max - 1`, as the rule demands.
     let fit = operations_in_flight_max.saturating_sub(1).saturating_mul(4) / 5;
     fit.min(OPERATIONS_ADMITTED)
 }
 
 impl Config {
-    /// Every rule that the settings break.
+    /// Checks all rules; the error lists every broken one.
     pub fn validate(&self) -> Result<(), Vec<BrokenRule>> {
         let mut broken = Vec::new();
         self.check_bootstrap(&mut broken);
@@ -58,7 +58,8 @@ impl Config {
                 "is set, and so is cluster.bootstrap: a node founds a new cluster or joins one that runs";
             broke(broken, &["cluster.join", "cluster.bootstrap"], rule, "leave one of the two out");
         }
-        // Its first states are in the backup. A node founded with empty ones would pass for one of its members.
+        // The initial states of a restored cluster are in its backup. A node bootstrapped with empty states would pass
+        // for one of its members.
         let (given, by_name) = (cluster.id, cluster_id_of(&cluster.name));
         if given != by_name && !planted(Bug::RestoredFounded) {
             let rule = format!(
@@ -126,7 +127,7 @@ impl Config {
             let rule = "must be at most raft.read_timeout_ms, or no read is ever asked again";
             broke(broken, &["raft.read_retry_ms", "raft.read_timeout_ms"], rule, "");
         }
-        // The host has the last word, also on rules that it gets later.
+        // The host has the last word, also on rules that are added there later.
         if let (true, Err(invalid)) = (broken.len() == before, raft.validate()) {
             broke(broken, &keys_named("raft", &invalid.to_string()), format!("is refused: {invalid}"), "");
         }
@@ -160,7 +161,8 @@ impl Config {
     }
 }
 
-/// Without TLS only loopback is listened on (P17), and on each address once.
+/// Checks that the server listens on loopback only unless `insecure` is set, as there is no TLS (P17), and on each
+/// address once.
 pub(super) fn check_addresses(all: &[(&str, SocketAddr)], insecure: bool, broken: &mut Broken) {
     for (key, address) in all {
         let unchecked = insecure || planted(Bug::ListensEverywhere);
@@ -215,13 +217,13 @@ fn check_endpoints(members: &[Member], broken: &mut Broken) {
     }
 }
 
-/// Whether two sockets can't listen at once. Port 0 is any that is free.
+/// True if two sockets can't listen at once. Port 0 means any free port, so it never collides.
 fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() != 0 && one.port() == other.port() && (everywhere || one.ip() == other.ip())
 }
 
-/// The keys of a section that a message of another crate is about.
+/// Returns the keys of a section that are named in a message of another crate.
 fn keys_named(section: &str, message: &str) -> Vec<String> {
     let words = message.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
     let keys = words.filter_map(|word| KEYS.iter().find(|key| key.section == section && key.name == word));

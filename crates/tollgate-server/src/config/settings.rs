@@ -1,6 +1,6 @@
-//! Every setting with its value and where that came from: what `config show` prints.
+//! All settings with their values and origins, as `config show` prints them.
 //!
-//! The JSON is for scripts: an array with an object a key. Numbers stay numbers there; none is above 2^53.
+//! The JSON form is for scripts: an array with one object for each key. Numbers stay numbers; none is above 2^53.
 
 use super::keys::Key;
 use super::kind::Value;
@@ -8,14 +8,14 @@ use super::member::Member;
 use super::origin::Origin;
 use std::fmt;
 
-/// One setting.
+/// A setting with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// Which.
+    /// Key of the setting.
     pub key: &'static Key,
     /// The value in force.
     pub value: Value,
-    /// Where it came from.
+    /// Source of the value.
     pub origin: Origin,
 }
 
@@ -24,17 +24,17 @@ pub struct Setting {
 pub struct Settings(pub(crate) Vec<Setting>);
 
 impl Settings {
-    /// Each of them.
+    /// Iterates over the settings.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.0.iter()
     }
 
-    /// The setting of a key, by its path.
+    /// Returns the setting with this key path.
     pub fn get(&self, path: &str) -> Option<&Setting> {
         self.0.iter().find(|setting| setting.key.path() == path)
     }
 
-    /// A table for people: key, value and, if asked for, origin.
+    /// Formats a table for people: key, value and, if requested, origin.
     pub fn to_text(&self, with_origin: bool) -> String {
         let rows: Vec<[String; 3]> = self.iter().flat_map(Setting::rows).collect();
         let heading = ["KEY", "VALUE", "ORIGIN"].map(str::to_owned);
@@ -50,7 +50,7 @@ impl Settings {
         lines.collect()
     }
 
-    /// `[{"key", "value", "origin": {"kind", ...}}, ...]`.
+    /// Formats the settings as JSON: `[{"key", "value", "origin": {"kind", ...}}, ...]`.
     pub fn to_json(&self) -> String {
         let objects = self.iter().map(|setting| {
             let (key, value, origin) =
@@ -62,7 +62,8 @@ impl Settings {
 }
 
 impl Setting {
-    /// Lines of the table. A list has a line an element: in one line it would push all origins off the screen.
+    /// Returns the lines of the table. A list has one line for each element: in one line it would push all origins off
+    /// the screen.
     fn rows(&self) -> Vec<[String; 3]> {
         let (path, origin) = (self.key.path(), self.origin.to_string());
         match &self.value {
@@ -77,13 +78,13 @@ impl Setting {
     }
 }
 
-/// As the file would have it.
+/// Writes the value in the syntax of the file.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Bool(value) => write!(f, "{value}"),
             Value::Number(value) => write!(f, "{value}"),
-            // JSON's escapes are TOML's.
+            // JSON escapes are valid in TOML.
             Value::Text(value) => write!(f, "{}", quoted(value)),
             Value::Members(members) => {
                 let members: Vec<String> = members.iter().map(Member::to_string).collect();

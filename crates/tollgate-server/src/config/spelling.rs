@@ -1,14 +1,14 @@
-//! Guesses what a misspelt word was meant to be.
+//! Suggestions for misspelt words.
 
-/// The known word nearest to `word`, if it is near enough to be a slip of the pen.
+/// Returns the known word nearest to `word`, if it is near enough for a typing mistake.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Of a short word more than one letter in three can't be wrong, or everything is near everything.
+    // In a short word at most one letter in three may be wrong, or everything would be near everything.
     let slips_max = (word.chars().count() / 3).clamp(1, 3);
     let scored = known.into_iter().map(|candidate| (distance(word, candidate), candidate));
     scored.filter(|(slips, _)| *slips <= slips_max).min_by_key(|(slips, _)| *slips).map(|(_, found)| found)
 }
 
-/// How many letters were added, left out, changed or swapped with their neighbour.
+/// Returns the number of letters that were added, left out, changed or swapped with their neighbour.
 fn distance(left: &str, right: &str) -> usize {
     let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
     let mut rows = vec![(0..=right.len()).collect::<Vec<usize>>()];

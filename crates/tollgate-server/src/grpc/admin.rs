@@ -1,7 +1,7 @@
-//! `AdminService`: what an operator asks one node.
+//! `AdminService`: operators' requests to one node.
 //!
-//! What changes a group is done by the leader of that group; another node passes it on (`leaders`). Not here: changes
-//! of members (`members`) and of limits (`limits`), which go through all groups.
+//! The leader of a group makes all changes to that group; another node passes the request on (`leaders`). Not here:
+//! changes of members (`members`) and of limits (`limits`), which go through all groups.
 
 mod backup;
 mod leaders;
@@ -31,19 +31,19 @@ use tollgate_replica::{Host, MemberProgress, Members, ReplicaKind};
 use tollgate_types::{GroupId, GroupMap, NodeId};
 use tonic::{Request, Response, Status};
 
-/// How long a change that was asked for may take before the asker is told that it has not happened yet.
+/// Time limit of a requested change, after which the caller is told that it has not happened yet.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether it has.
+/// Interval between two looks at whether the change has happened.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Deadlocks listed if the asker does not say how many.
+/// Number of deadlocks listed if the request does not say.
 const DEADLOCKS_DEFAULT: usize = 100;
 
 pub(crate) struct Admin {
     router: Router,
     node: NodeHandle,
-    /// What this node's configuration says of members, which wins over what the cluster says.
+    /// Members in this node's configuration, whose addresses override those known to the cluster.
     configured: Vec<crate::config::Member>,
     cluster_name: String,
     zone: String,
@@ -87,14 +87,14 @@ impl Admin {
     ) -> Result<T, Status> {
         let seen = self.node.inspect(look).await;
         seen.map_err(|error| match error {
-            // To look is never harmful, so whether it happened does not matter.
+            // Looking is never harmful, so it does not matter whether it happened.
             NotAnswered::Stopped => NotAnswered::NotTaken(NotTaken::Stopped),
             error @ NotAnswered::NotTaken(_) => error,
         })
         .map_err(|error| operation::error_of_not_answered(error, GroupId::new(0)).into())
     }
 
-    /// Groups that a request names; all if it names none.
+    /// Returns the groups that a request names; all if it names none.
     fn groups(&self, named: &[u32]) -> Result<Vec<GroupId>, Status> {
         if named.is_empty() {
             return Ok(self.router.map().groups());
@@ -112,7 +112,7 @@ impl Admin {
         Err(Error { group_id: number, ..Error::new(ErrorReason::NoSuchGroup, says) }.into())
     }
 
-    /// Refuses where another node leads.
+    /// Refuses the request if this node does not lead the group.
     fn must_lead(&self, group: GroupId) -> Result<(), Status> {
         let status = self.node.status().borrow().clone();
         if status.serves(group) {
@@ -384,7 +384,7 @@ fn clock_comparison((node, difference): (&NodeId, &f64)) -> ClockComparison {
     ClockComparison { node_id: node.number(), rate_difference_ppm }
 }
 
-/// The size of all files in a directory; what goes while it is looked at counts nothing.
+/// Returns the size of all files in a directory; a file that disappears meanwhile counts as empty.
 fn bytes_in(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
@@ -395,14 +395,14 @@ fn bytes_in(dir: &Path) -> u64 {
     entries.flatten().map(size).sum()
 }
 
-/// The slots that a group serves.
+/// Returns the slots that a group serves.
 fn slots_of(group: GroupId, map: &GroupMap) -> Vec<SlotRange> {
     let own = map.ranges().filter(|range| range.group == group);
     own.map(|range| SlotRange { first: range.first.number().into(), last: range.last.number().into() })
         .collect()
 }
 
-/// Settings as the wire says them.
+/// Converts settings to their wire form.
 pub(super) fn settings_of(settings: &Settings) -> Vec<Setting> {
     let settings = settings.iter().map(|setting| Setting {
         key: setting.key.path(),

@@ -1,8 +1,8 @@
-//! `AdminService` of a gateway: what it is asked about the cluster, a node answers.
+//! `AdminService` of a gateway: a node answers what concerns the cluster.
 //!
-//! Questions go to any node that is in touch with the others, and so does what a node passes on to the leaders of all
-//! groups; what concerns one group goes to its leader. The settings are the gateway's own. Not here: what the answers
-//! are (`admin`).
+//! Reads go to any node that is in touch with the others, and so do requests that a node passes on to the leaders of
+//! all groups; a request that concerns one group goes to its leader. The settings are the gateway's own. Not here: the
+//! answers (`admin`).
 
 use super::admin::settings_of;
 use crate::config::Settings;
@@ -38,7 +38,7 @@ fn service(channel: Channel) -> AdminServiceClient<Channel> {
     AdminServiceClient::new(channel).max_decoding_message_size(RELAYED_BYTES_MAX)
 }
 
-/// A change of members, which may take long. All but an addition without an id may be asked for again.
+/// Relays a change of members, which may take long. All but an addition without an id may be repeated.
 macro_rules! member_change {
     ($self:ident, $rpc:ident, $request:expr, $repeat:expr) => {{
         let request = $request;
@@ -51,7 +51,7 @@ macro_rules! member_change {
     }};
 }
 
-/// A call that is passed on as it is.
+/// Relays a call unchanged.
 macro_rules! relayed {
     ($self:ident, $rpc:ident, $request:expr, $whom:expr, $repeat:expr) => {{
         let request = $request;
@@ -89,7 +89,7 @@ impl AdminService for AdminRelay {
     ) -> Result<Response<TransferResponse>, Status> {
         let request = request.into_inner();
         let whom = Whom::Leader(GroupId::new(request.group_id));
-        // A second hand-over to nobody in particular would move it once more.
+        // A second transfer without a named target would move the leadership once more.
         let repeat = if request.node_id == 0 { Repeat::Never } else { Repeat::Harmless };
         relayed!(self, transfer, request, whom, repeat)
     }
@@ -137,7 +137,7 @@ impl AdminService for AdminRelay {
         request: Request<AddMemberRequest>,
     ) -> Result<Response<AddMemberResponse>, Status> {
         let request = request.into_inner();
-        // Without an id a second attempt could add a second node.
+        // Without an id, a second attempt could add a second node.
         let repeat = if request.node_id == 0 { Repeat::Never } else { Repeat::Harmless };
         member_change!(self, add_member, request, repeat)
     }

@@ -52,7 +52,7 @@ impl ElectionService for Election {
             let watched = Watched { router, node, observe, changed: Arc::default(), watch: None };
             let ended = tokio::select! {
                 ended = watched.follow(&outgoing, &opened) => ended,
-                // It would be left in silence.
+                // The client would be left in silence.
                 error = behind.until_behind(group) => Err(error),
                 () = opened.until_cut() => Err(too_much_unread(opened.bytes_max())),
             };
@@ -65,20 +65,20 @@ impl ElectionService for Election {
     }
 }
 
-/// Hears that the election's lock changed, and nothing else of it: one who reads slowly misses leaders in between, and
-/// sees the last.
+/// Notices that the election's lock changed, and keeps nothing else of it: a client that reads slowly misses leaders in
+/// between, and sees the last one.
 #[derive(Default)]
 struct Changed {
     told: Notify,
-    /// Why the watch is over, as long as no other was opened.
+    /// Reason why the watch is over, until another one was opened.
     over: Mutex<Option<Over>>,
 }
 
-/// Why a node's watch is over.
+/// Reason why a node's watch is over.
 enum Over {
-    /// History has passed it.
+    /// History up to the watch's position was compacted.
     Compacted,
-    /// It did not begin, or this node keeps no state any more.
+    /// The watch did not begin, or this node keeps no state any more.
     Refused(ReadError),
 }
 
@@ -105,7 +105,7 @@ impl Sink for Changed {
     fn flush(&self) {}
 }
 
-/// An election that is followed, and the node's watch on its lock.
+/// An observed election, and the node's watch on its lock.
 struct Watched {
     router: Router,
     node: NodeHandle,
@@ -115,7 +115,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Follows the election's lock from now on.
+    /// Starts to watch the election's lock from now on.
     fn watch(&mut self) -> Result<(), Error> {
         let (watch, group) = (self.node.fresh_watch(), self.observe.group);
         let ask =
@@ -127,8 +127,8 @@ impl Watched {
         Ok(())
     }
 
-    /// Says who leads, first as a quorum confirmed it and then whenever that changes, until nobody listens. That nobody
-    /// leads is told as well, so that silence never stands for it. An error if that can't be known any more.
+    /// Sends the leader, first as a quorum confirmed it and then after every change, until nobody listens. The absence
+    /// of a leader is sent as well, so that silence never stands for it. Fails if the leader can't be known any more.
     async fn follow(
         mut self,
         outgoing: &FrameSender<ObserveResponse>,
@@ -145,11 +145,11 @@ impl Watched {
             match self.changed.take_over() {
                 Some(Over::Refused(error)) => return Err(operation::error_of_read(&error)),
                 Some(Over::Compacted) => {
-                    // What happened in between is seen by the read that follows on the first answer of this one.
+                    // The read that follows the first answer of the new watch sees the changes in between.
                     self.watch()?;
                     continue;
                 }
-                // The watch has begun, so this node has applied everything that was known when it was opened.
+                // The watch has begun, so this node has applied everything that was known when the watch was opened.
                 None => {}
             }
             let query = self.observe.query();
@@ -157,7 +157,7 @@ impl Watched {
             let read = self.router.look(self.observe.group, Consistency::Stale, look).await;
             let (header, seen) = read.map_err(|error| operation::error_of_read(&error))?;
             let response = seen.observed(&header);
-            // Under one token a leader may say one thing after another.
+            // A leader may change its value under the same token.
             let now = response.leader.as_ref().map(|leader| (leader.fencing_token, leader.value_revision));
             if told == Some(now) {
                 continue;

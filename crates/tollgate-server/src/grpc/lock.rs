@@ -19,7 +19,7 @@ use tollgate_proto::v1::{
 };
 use tonic::{Request, Response, Status, Streaming};
 
-/// Keepalives of one stream that are under way; past that the stream is read no further.
+/// Maximum number of keepalives under way on one stream; past it, the stream is not read any further.
 const KEEPALIVES_MAX: usize = 1_024;
 
 pub(crate) struct Locks {
@@ -27,7 +27,7 @@ pub(crate) struct Locks {
     pub(crate) following: Following,
     pub(crate) watchers: Watchers,
     pub(crate) unread: Arc<Unread>,
-    /// The longest message of a client.
+    /// Maximum length of a client's message, in bytes.
     pub(crate) bytes_max: usize,
 }
 
@@ -62,7 +62,8 @@ impl LockService for Locks {
                 let keepalive = tokio::select! {
                     keepalive = incoming.next() => keepalive,
                     () = router.until_draining() => {
-                        // Every place is free again once all that is under way was answered and read.
+                        // All places are free again once every keepalive under way was answered and the answer was
+                        // read.
                         if let Ok(mut places) = outgoing.reserve_many(KEEPALIVES_MAX).await
                             && let Some(place) = places.next()
                         {
@@ -75,14 +76,15 @@ impl LockService for Locks {
                     Some(Ok(keepalive)) => keepalive,
                     Some(Err(status)) => {
                         if let Some(error) = undelivered(&status, bytes_max) {
-                            // Whoever does not read it is not told.
+                            // A client that does not read its answers misses this error.
                             let _ = outgoing.send(Err(error.into())).await;
                         }
                         return;
                     }
                     None => return,
                 };
-                // A place for the answer first: a client that reads none is read from no further.
+                // A place for the answer is reserved first: a client that reads no answers is not read from any
+                // further.
                 let Ok(place) = outgoing.clone().reserve_owned().await else { return };
                 let (router, from) = (router.clone(), from.clone());
                 tokio::spawn(async move {

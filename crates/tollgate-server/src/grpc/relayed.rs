@@ -1,9 +1,10 @@
 //! Streams that a gateway passes on from a node, frame by frame.
 //!
-//! Invariant: a client that does not read is not read for, and what waits for it counts with what all others leave
-//! unread. A client that has nothing more to ask is told on; only then may the node end its stream well. A stream that
-//! loses its node ends with UNAVAILABLE, and its reader begins anew where it was, here or
-//! elsewhere: see `tollgate_gateway::Relay` for why. Not here: which node (`tollgate_gateway`).
+//! Invariant: for a client that does not read, the node's stream is not read either, and the frames that wait for it
+//! count with the unread frames of all others. A client that has closed its sending side still receives; only then may
+//! the node end its stream well. A stream that loses its node ends with UNAVAILABLE, and its client begins anew where
+//! it was, here or elsewhere: see `tollgate_gateway::Relay` for the reason. Not here: the choice of the node
+//! (`tollgate_gateway`).
 
 use crate::grpc::{undelivered, watch::too_much_unread};
 use crate::session::{FrameSender, FrameStream, OpenAccount, frames_queue};
@@ -16,13 +17,13 @@ use tollgate_proto::v1::lock_service_client::LockServiceClient;
 use tollgate_proto::v1::{Error, ObserveRequest, ObserveResponse, WatchRequest, WatchResponse};
 use tonic::{Status, Streaming};
 
-/// What a stream keeps as long as it lives: its place among all, and the account of what it leaves unread.
+/// Resources that a stream holds as long as it lives: its place among all streams, and the account of its unread bytes.
 pub(super) type Kept = (OwnedSemaphorePermit, OpenAccount);
 
-/// How the client's side of a stream ended: it has nothing more to ask, or what it sent can't be passed on.
+/// End of the client's side of a stream: the client has nothing more to ask, or sent something that can't be passed on.
 type Asked = Result<(), Status>;
 
-/// A watch stream, both ways. `bytes_max`: the longest message of a client.
+/// Relays a watch stream, both ways. `bytes_max`: maximum length of a client's message.
 pub(super) async fn watch(
     relay: &Relay,
     kept: Kept,
@@ -39,7 +40,8 @@ pub(super) async fn watch(
     Ok(pass_on(relay.clone(), kept, serving, changes, Some((asked, bytes_max))))
 }
 
-/// Requests as they go to the node, and how they ended. Nothing is said of it where the node takes no more of them.
+/// Splits the incoming requests into the stream that goes to the node, and a notice of how that stream ended. There is
+/// no notice if the node takes no more requests.
 fn forwarded(
     incoming: Streaming<WatchRequest>,
 ) -> (impl Stream<Item = WatchRequest> + Send + 'static, oneshot::Receiver<Asked>) {
@@ -60,7 +62,7 @@ fn forwarded(
     (requests, asked)
 }
 
-/// Who leads an election.
+/// Relays the changes of an election's leader.
 pub(super) async fn observe(
     relay: &Relay,
     kept: Kept,
@@ -75,7 +77,7 @@ pub(super) async fn observe(
     Ok(pass_on(relay.clone(), kept, serving, changes, None))
 }
 
-/// `asks`: of a client that goes on asking, and the longest message that it may send.
+/// `asks`: for a client that may send more requests, the notice of their end, and the maximum length of a message.
 fn pass_on<T: Message + 'static>(
     relay: Relay,
     (place, opened): Kept,
@@ -98,7 +100,7 @@ fn pass_on<T: Message + 'static>(
     answers
 }
 
-/// Until the node has no more to say, or nobody reads it.
+/// Copies until the node's stream ends, or nobody reads it.
 async fn copy<T: Message>(
     relay: &Relay,
     serving: Serving,
@@ -110,14 +112,14 @@ async fn copy<T: Message>(
     let mut is_asked_all = false;
     loop {
         let change = tokio::select! {
-            // What a client closed is known before what the node makes of it.
+            // The end of the client's requests must be known before the node's reaction to it.
             biased;
             asked = until_asked(&mut asks) => match asked {
                 Ok(()) => {
                     is_asked_all = true;
                     continue;
                 }
-                // One that is not for what it sent is a client that is gone.
+                // Any other failure means that the client is gone.
                 Err(status) => return undelivered(&status, bytes_max.unwrap_or_default()).map_or(Ok(()), Err),
             },
             change = changes.next() => change,
@@ -137,7 +139,7 @@ async fn copy<T: Message>(
     }
 }
 
-/// Waits until the client has asked for all that it wants, which is told once.
+/// Waits for the end of the client's requests, which is reported once.
 async fn until_asked(asks: &mut Option<oneshot::Receiver<Asked>>) -> Asked {
     if let Some(asked) = asks
         && let Ok(asked) = asked.await
@@ -145,7 +147,7 @@ async fn until_asked(asks: &mut Option<oneshot::Receiver<Asked>>) -> Asked {
         *asks = None;
         return asked;
     }
-    // The node takes no more requests, and says why; or nobody asks.
+    // The node takes no more requests, and says why; or the client never sends any.
     *asks = None;
     std::future::pending().await
 }

@@ -13,11 +13,11 @@ use tonic::{Request, Response, Status, Streaming};
 pub(crate) struct Sessions {
     pub(crate) router: Router,
     pub(crate) metrics: Arc<Metrics>,
-    /// Of clients.
+    /// Account of unread results, for clients.
     pub(crate) unread: Arc<Unread>,
-    /// Of those who say that they are other nodes. Anybody can say so.
+    /// Account of unread results, for callers that claim to be other nodes. Anybody can claim that.
     pub(crate) forwarded_unread: Arc<Unread>,
-    /// The longest operation of a client.
+    /// Maximum length of a client's operation, in bytes.
     pub(crate) bytes_max: usize,
 }
 
@@ -32,7 +32,7 @@ impl SessionService for Sessions {
         if let Some(closed) = self.router.closed() {
             return Err(closed.into());
         }
-        // A gateway leads nothing: whoever says that it has looked for the leader has not found it here.
+        // A gateway leads no group: a caller that claims to have looked up the leader has not found it here.
         let purpose = Purpose::of(&request).filter(|_| self.router.node().is_some());
         let from = address_of(&request);
         let (outgoing, frames) = session::frames_queue();

@@ -1,8 +1,8 @@
-//! Messages that never reach a service, because they are too long or can't be decoded.
+//! Messages that never reach a service because they are too long or can't be decoded.
 //!
-//! The transport refuses them with codes and texts of its own: `OUT_OF_RANGE`, and `INTERNAL`, which would be a bug of
-//! the server's. Here they become the errors that all doors give. Invariant: what a service has said itself, which has
-//! details, is left as it is. Not here: what is wrong inside a message that was read (`operation`).
+//! The transport refuses them with codes and texts of its own: `OUT_OF_RANGE`, and `INTERNAL`, which would mean a bug
+//! of the server. Here they become the errors that all APIs return. Invariant: an error of a service itself, which has
+//! details, is left as it is. Not here: mistakes inside a message that was read (`operation`).
 
 use crate::config::ServerConfig;
 use http::{HeaderMap, Request, Response};
@@ -14,14 +14,14 @@ use tonic::{Code, Status};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// The limit on a message of a client: `server.frame_bytes_max`.
+/// Name of the limit on a client's message: `server.frame_bytes_max`.
 pub(crate) const FRAME_LIMIT: &str = "frame_bytes_max";
 
-/// What prost says before it says what is wrong.
+/// Prefix of prost's error messages.
 const UNDECODABLE: &str = "failed to decode Protobuf message: ";
 
-/// The error for a message that the transport did not deliver; none for any other failure. `bytes_max`: the longest
-/// message that is taken.
+/// Returns the error for a message that the transport did not deliver; none for any other failure. `bytes_max`: maximum
+/// length of a message.
 pub(crate) fn undelivered(status: &Status, bytes_max: usize) -> Option<Error> {
     if !status.details().is_empty() {
         return None;
@@ -45,7 +45,8 @@ pub(crate) fn undelivered(status: &Status, bytes_max: usize) -> Option<Error> {
     }
 }
 
-/// The field that could not be read, with dots into messages: prost names them as `Message.field: `, from inside out.
+/// Returns the path of the field that could not be read, with dots: prost names the fields as `Message.field: `, from
+/// the inside out.
 fn field_of(wrong: &str) -> String {
     let named = wrong.split(": ").map_while(|part| part.split_once('.'));
     let fields = named.take_while(|(message, field)| is_word(message) && is_word(field));
@@ -58,7 +59,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Gives messages that are not delivered the errors that they should have.
+/// Replaces the transport's errors for undelivered messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UndeliveredLayer {
     bytes_max: usize,
@@ -78,7 +79,7 @@ impl<S> Layer<S> for UndeliveredLayer {
     }
 }
 
-/// Services whose messages may not be delivered.
+/// A service whose errors for undelivered messages are replaced.
 #[derive(Debug, Clone)]
 pub(crate) struct UndeliveredService<S> {
     inner: S,
@@ -103,7 +104,7 @@ where
 }
 
 pin_project! {
-    /// An answer to come.
+    /// Future of an answer.
     #[derive(Debug)]
     pub(crate) struct Answer<F> {
         #[pin]
@@ -128,11 +129,11 @@ where
     }
 }
 
-/// Only an answer that is nothing but a failure has its status among the headers.
+/// Replaces the status in the headers; only an answer that is nothing but a failure has its status there.
 fn put_right(headers: &mut HeaderMap, bytes_max: usize) {
     let Some(status) = Status::from_header_map(headers) else { return };
     if let Some(error) = undelivered(&status, bytes_max) {
-        // What the error says is text that fits a header, escaped.
+        // Escaped, the error is text that fits a header.
         let _ = Status::from(error).add_header(headers);
     }
 }

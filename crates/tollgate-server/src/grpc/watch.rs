@@ -1,11 +1,12 @@
-//! Watch streams: any number of watches on one stream, each told of its events in order.
+//! Watch streams: any number of watches on one stream, each with its events in order.
 //!
-//! Invariant: what waits for a client that does not read is bounded: a watch has credit for a number of events, and
-//! gets more when they were sent; all streams of the node together have a limit (`session::Unread`), past which the one
-//! with the most unread ends. While a watch is open, its stream ends with an error that says why; a client that only
-//! asks for nothing more still wants to be told. A watch that stays behind until history is gone is told so, and is
-//! over. No event is told twice (P11), whichever of the node's watches brings it. Not here: what a watch sees
-//! (`tollgate_replica::Desk`), how an event is worded (`operation`), what goes into one answer (`pieces`).
+//! Invariant: the memory for a client that does not read is bounded: a watch has credit for a number of events, and
+//! gets more when they were sent; all streams of the node together have a limit (`session::Unread`), past which the
+//! stream with the most unread ends. While a watch is open, its stream ends only with an error that gives the reason; a
+//! client that has closed its sending side still receives events. A watch that falls behind until history is gone gets
+//! an error, and is over. No event is delivered twice (P11), whichever of the node's watches brings it. Not here: the
+//! events that a watch sees (`tollgate_replica::Desk`), the wire form of an event (`operation`), the content of one
+//! answer (`pieces`).
 
 mod mailbox;
 mod pieces;
@@ -31,10 +32,10 @@ use tollgate_replica::WatchNumber;
 use tollgate_types::{GroupId, Revision};
 use tonic::Streaming;
 
-/// Events of one watch that may be under way.
+/// Maximum number of events of one watch that may be under way.
 const CREDIT: u64 = 256;
 
-/// Room for the watches of all clients of a node.
+/// Places for the watches of all clients of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Watchers {
     places: Arc<Semaphore>,
@@ -46,12 +47,12 @@ impl Watchers {
         Watchers { places: Arc::new(Semaphore::new(max)), max }
     }
 
-    /// A place for one more, free again when it is dropped.
+    /// Takes one place, which is free again when the permit is dropped.
     pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, Error> {
         self.places(1)
     }
 
-    /// Places for one that follows so many groups: each is a watch of its own to the node.
+    /// Takes the places for a watch over this many groups: for the node, each group is a watch of its own.
     pub(super) fn places(&self, groups: usize) -> Result<OwnedSemaphorePermit, Error> {
         let wanted = u32::try_from(groups).unwrap_or(u32::MAX);
         Arc::clone(&self.places).try_acquire_many_owned(wanted).map_err(|_| {
@@ -70,19 +71,21 @@ struct Watch {
     filter: tollgate_core::Watch,
     filters: WatchFilters,
     prev_kv: bool,
-    /// The node's number of it in each group.
+    /// The node's watch number in each group.
     numbers: BTreeMap<GroupId, WatchNumber>,
-    /// The numbers that it will have once their first answers are there: see [`Stream::progress`].
+    /// Watch numbers that replace `numbers` once their first answers are there: see [`Stream::progress`].
     probes: BTreeMap<GroupId, WatchNumber>,
-    /// What it wants next of each group; as far as it is known.
+    /// Next revision that the watch wants from each group, as far as it is known.
     next: BTreeMap<GroupId, Revision>,
     created: bool,
-    /// Its groups have no credit yet: none is told of events before all have begun, so that the first answer says so.
+    /// True while the groups have no credit: no group delivers events before all have begun, so that the first answer
+    /// announces the watch.
     held_back: bool,
     _place: OwnedSemaphorePermit,
 }
 
-/// Serves a stream until either side ends it, or until all have too much unread and this one the most.
+/// Serves a stream until either side ends it, or until all streams together have too much unread and this stream the
+/// most.
 pub(super) fn serve(
     (router, node): (Router, NodeHandle),
     watchers: Watchers,
@@ -100,7 +103,7 @@ pub(super) fn serve(
                     outgoing.cut(error.into());
                 }
             }
-            // Nothing would ever be told here again: its client begins anew elsewhere, where its cursor says.
+            // No event would ever be sent here again: the client begins anew at another node, from its cursor.
             error = router.until_over() => outgoing.cut(error.into()),
             () = opened.until_cut() => {
                 tracing::warn!(bytes = opened.account().bytes(), "a watch whose client does not read was ended");
@@ -111,7 +114,7 @@ pub(super) fn serve(
     answers
 }
 
-/// Why a stream ended that had more unread than all others when it was too much.
+/// Returns the error for the stream with the most unread bytes when the limit was exceeded.
 pub(super) fn too_much_unread(bytes_max: usize) -> Error {
     let says = format!(
         "this client does not read what it is told, and all streams of the node together have more than {bytes_max} \
@@ -127,11 +130,11 @@ struct Stream {
     outgoing: Arc<FrameSender<WatchResponse>>,
     account: Arc<Account>,
     mailbox: Arc<Mailbox>,
-    /// By the client's number.
+    /// Watches by the client's number.
     watches: BTreeMap<u64, Watch>,
-    /// The client's number and the group, by the node's.
+    /// The client's number and the group, by the node's watch number.
     ids: BTreeMap<WatchNumber, (u64, GroupId)>,
-    /// The next number for a watch whose client chose none: above those that people choose.
+    /// Next number for a watch whose client chose none: above the numbers that people choose.
     next_id: u64,
 }
 
@@ -156,8 +159,8 @@ impl Stream {
         }
     }
 
-    /// Ends when its client is gone or has nothing left to be told; with an error if that is for what the client sent,
-    /// of which `bytes_max` is the longest message.
+    /// Runs until the client is gone, or has no watches left and sends no more requests. Returns an error if a message
+    /// of the client could not be read; `bytes_max` is the maximum length of one.
     async fn run(mut self, mut incoming: Streaming<WatchRequest>, bytes_max: usize) -> Option<Error> {
         let mut asks = true;
         while asks || !self.watches.is_empty() {
@@ -198,8 +201,8 @@ impl Stream {
         }
     }
 
-    /// The last answer of a watch that never was, or is no more. Never of one that goes on: that would end it for its
-    /// client, so what was wrong with its number is told without one.
+    /// Sends the last answer of a watch that never began, or is over. It must not name a watch that goes on, because
+    /// that would end the watch for its client: an error about the number of such a watch is sent with number 0.
     async fn refuse(&self, watch_id: u64, error: Error) -> Result<(), Gone> {
         let header = self.router.header(GroupId::new(0), None);
         let compact_revision = error.compact_revision;
@@ -234,7 +237,7 @@ impl Stream {
             watch_id = self.next_id;
             self.next_id += 1;
         }
-        // Those that go on from a cursor begin at once, and are told at once.
+        // Watches that resume from a cursor begin at once, and deliver events at once.
         let held_back = groups.len() > 1 && groups.values().all(Option::is_none);
         let credit = if held_back { 0 } else { CREDIT };
         let mut numbers = BTreeMap::new();
@@ -274,7 +277,7 @@ impl Stream {
         Caller::Of(Arc::clone(&self.mailbox) as Arc<dyn Sink>, watch)
     }
 
-    /// Forgets a watch; false if there is none of this number.
+    /// Removes a watch; false if there is none with this number.
     fn forget(&mut self, watch_id: u64) -> bool {
         let Some(watch) = self.watches.remove(&watch_id) else { return false };
         for number in watch.numbers.values().chain(watch.probes.values()) {
@@ -294,10 +297,11 @@ impl Stream {
         self.send(WatchResponse { header, watch_id, canceled: true, ..WatchResponse::default() }).await
     }
 
-    /// Says how far watches have come.
+    /// Reports how far watches have come.
     ///
-    /// The node tells a watch nothing of revisions in which nothing happened for it. So the watch begins anew where it
-    /// is: the first answer tells how far there is nothing more. Until then the old one goes on.
+    /// The node sends a watch nothing for revisions without events for it. So a probe begins the watch anew at its
+    /// present position: the probe's first answer says up to which revision there is nothing more. Until then the old
+    /// watch goes on.
     async fn progress(&mut self, watch_id: u64) -> Result<(), Gone> {
         let wanted: Vec<u64> =
             self.watches.keys().copied().filter(|id| watch_id == 0 || *id == watch_id).collect();
@@ -312,7 +316,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Begins a watch anew where it is, in all its groups; not one whose first answer is still to come.
+    /// Starts probes at the watch's present position, in all its groups; not if its first answer is still to come.
     fn probe(&mut self, watch_id: u64) {
         let Some(watch) = self.watches.get(&watch_id).filter(|watch| watch.created) else { return };
         let mut probes = BTreeMap::new();
@@ -325,7 +329,7 @@ impl Stream {
                 filter: Box::new(filter),
                 credit: CREDIT,
             };
-            // Where the node has too much to do, what is known is told.
+            // If the node is too busy for a probe, the known position is reported.
             if self.node.ask(self.caller(number), ask).is_ok() {
                 probes.insert(group, number);
             }
@@ -336,7 +340,7 @@ impl Stream {
         }
     }
 
-    /// Says how far a watch has come, once that is known of all its groups.
+    /// Reports how far a watch has come, once that is known in all its groups.
     async fn probed(&self, watch_id: u64) -> Result<(), Gone> {
         let watch = self.watches.get(&watch_id).filter(|watch| watch.created && watch.probes.is_empty());
         let Some((watch, (group, next))) =
@@ -349,7 +353,7 @@ impl Stream {
         self.send(WatchResponse { header, watch_id, cursor, ..WatchResponse::default() }).await
     }
 
-    /// Whether this is a probe of the watch, which ends with this.
+    /// Ends a probe of the watch; true if this number was one.
     fn end_probe(&mut self, watch_id: u64, group: GroupId, number: WatchNumber) -> bool {
         let Some(watch) = self.watches.get_mut(&watch_id) else { return false };
         let is_probe = watch.probes.get(&group) == Some(&number);
@@ -359,7 +363,7 @@ impl Stream {
         is_probe
     }
 
-    /// Puts a probe in the place of the watch that it looked after.
+    /// Replaces the node's watch in a group by the probe.
     fn adopt(&mut self, watch_id: u64, group: GroupId, number: WatchNumber) {
         let Some(watch) = self.watches.get_mut(&watch_id) else { return };
         if let Some(old) = watch.numbers.insert(group, number) {
@@ -368,7 +372,7 @@ impl Stream {
         }
     }
 
-    /// Passes on what the node told.
+    /// Passes the node's answers on to the client.
     async fn tell(&mut self) -> Result<(), Gone> {
         while let Some(Told { watch: number, answer, charge: _until_passed_on }) = self.mailbox.take() {
             let Some((watch_id, group)) = self.ids.get(&number).copied() else { continue };
@@ -383,7 +387,7 @@ impl Stream {
                         self.probed(watch_id).await?;
                     }
                 }
-                // The watch itself goes on: it knows that nothing happened for it in what is gone.
+                // The watch itself goes on: it knows that the lost history had no events for it.
                 Answer::Compacted { .. } | Answer::NotRead { .. }
                     if self.end_probe(watch_id, group, number) =>
                 {
@@ -407,10 +411,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Tells what of a batch was not told yet.
+    /// Sends the events of a batch that were not sent yet.
     ///
-    /// A probe begins where the watch was when it was asked for, and the watch goes on until the probe has its place:
-    /// so the probe's batches can begin far behind, not only the first.
+    /// A probe begins at the position that the watch had when the probe was started, and the watch goes on until the
+    /// probe replaces it: so any batch of the probe can begin far behind, not only the first.
     async fn events(
         &mut self,
         watch_id: u64,
@@ -454,7 +458,7 @@ impl Stream {
         if !created && events.is_empty() {
             return Ok(());
         }
-        // One who resumed inside a revision would see its beginning again.
+        // A client that resumed inside a revision would see the beginning of the revision again.
         let cursor = (complete && is_whole).then(|| operation::write_cursor(&watch.next));
         let header = self.router.header(group, None).at(next.previous());
         let cursor = cursor.unwrap_or_default();

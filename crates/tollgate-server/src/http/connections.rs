@@ -1,8 +1,8 @@
-//! Speaks HTTP/1.1 on each connection, with patience for everything that a client may leave unsaid.
+//! Serves HTTP/1.1 on each connection, with a time limit for everything that a client may fail to send.
 //!
 //! Invariant: a connection without a request under way ends soon: the head of the next request, its first byte
-//! included, has a deadline and a size. A request that is being answered has no deadline: it may wait for a lock. Not
-//! here: bodies (`endpoint`), how many connections there are (`crate::connections`).
+//! included, has a deadline and a size limit. A request that is being answered has no deadline: it may wait for a lock.
+//! Not here: bodies (`endpoint`), the number of connections (`crate::connections`).
 
 use crate::connections::{Connection, Door, accept};
 use axum::extract::ConnectInfo;
@@ -19,13 +19,13 @@ use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tower_service::Service;
 
-/// A request's head, and what of its body is read ahead.
+/// Maximum bytes of a request's head, and of its body that is read ahead.
 const HEAD_BYTES_MAX: usize = 32 << 10;
 
 const HEADERS_MAX: usize = 64;
 
-/// Serves the routes until told that it is over, and then what is under way. `patience`: until a request's head is
-/// there; also how long a connection is kept for a next one.
+/// Serves the routes until `closed` is set, and then finishes the requests under way. `patience`: time limit for the
+/// head of a request, which also limits how long a connection is kept for the next one.
 pub(crate) async fn serve(
     listener: TcpListener,
     door: Door,

@@ -1,9 +1,9 @@
-//! The JSON API: a path for each call, whose message comes in a body or a query.
+//! The JSON API: one path for each call; the message is in the body or in the query.
 //!
-//! Invariant: an endpoint is nothing but the gRPC call that it names, with the same fields, checks and answers. An
-//! answer that is not what was asked for (a lock that is another's, a lease that has ended) has a status that says so,
-//! for those who look at nothing else: what follows must not run unprotected. Not here: how messages look in JSON
-//! (`json`), what calls do (`operation`, `lists`).
+//! Invariant: an endpoint is exactly the gRPC call that it names, with the same fields, checks and answers. An answer
+//! that is not what was asked for (a lock that another holds, a lease that has ended) has a status that says so, for
+//! clients that look at nothing else: their next step must not run unprotected. Not here: the JSON form of messages
+//! (`json`), the effect of calls (`operation`, `lists`).
 
 use super::query::pairs;
 use super::{HttpState, error, json};
@@ -22,35 +22,35 @@ use tollgate_proto::v1::{self, Error, ErrorReason, operation_result::Result as O
 use tollgate_types::Address;
 use tonic::Code;
 
-/// The largest body that is read.
+/// Maximum size of a body, in bytes.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// How long a body may take to arrive.
+/// Time limit for a body to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How an endpoint is asked.
+/// HTTP method of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// Looks; the message comes in the query.
+    /// Reads; the message is in the query.
     Get,
-    /// Changes; the message comes in the body.
+    /// Changes; the message is in the body.
     Post,
 }
 
-/// One call, and where it is found.
+/// One call and its path.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) verb: Verb,
     pub(super) path: &'static str,
     service: &'static str,
     rpc: &'static str,
-    /// The status of an answer that is not what was asked for, if there is such an answer.
+    /// Status of an answer that is not what was asked for, if the call has such an answer.
     pub(super) missed: Option<StatusCode>,
 }
 
-/// The parameter that gives such answers the status 200, as all others have.
+/// Query parameter that gives such answers the status 200, as all other answers have.
 pub(super) const MISSED: &str = "missed";
-/// The one value that it takes.
+/// The only value of this parameter.
 pub(super) const MISSED_AS: &str = "200";
 
 const fn post(path: &'static str, rpc: &'static str) -> Endpoint {
@@ -61,7 +61,7 @@ const fn get(path: &'static str, service: &'static str, rpc: &'static str) -> En
     Endpoint { verb: Verb::Get, path, service, rpc, missed: None }
 }
 
-/// All of them. Names stand in the body or the query, never in the path: they may have slashes.
+/// All endpoints. Names are in the body or the query, never in the path, because they may contain slashes.
 pub(super) static ENDPOINTS: [Endpoint; 14] = [
     post("/v1/lock", "Lock").missed_as(StatusCode::LOCKED),
     post("/v1/try-lock", "TryLock").missed_as(StatusCode::LOCKED),
@@ -79,13 +79,13 @@ pub(super) static ENDPOINTS: [Endpoint; 14] = [
     get("/v1/status", "AdminService", "Status"),
 ];
 
-/// Why a request has no answer, and the status if no gRPC code has it.
+/// Error of a refused request, with a status if no gRPC code corresponds to it.
 type Refusal = (Option<StatusCode>, Error);
 
-/// What a request says.
+/// Content of a request.
 struct Asked {
     message: DynamicMessage,
-    /// The status of an answer that is not what was asked for.
+    /// Status for an answer that is not what was asked for.
     missed: StatusCode,
 }
 
@@ -94,7 +94,7 @@ impl Endpoint {
         Endpoint { missed: Some(status), ..self }
     }
 
-    /// The call that it is.
+    /// Returns the gRPC method of the endpoint.
     pub(super) fn method(&self) -> MethodDescriptor {
         let service = json::POOL.get_service_by_name(&format!("tollgate.v1.{}", self.service));
         let service = service.expect("a service of the proto files");
@@ -134,7 +134,7 @@ impl Endpoint {
         Ok(Asked { message, missed })
     }
 
-    /// From the query of a request whose message comes in its body.
+    /// Reads the parameter `missed` from the query of a request whose message is in its body.
     fn read_missed(&self, query: &str) -> Result<StatusCode, Error> {
         let mut status = self.missed.unwrap_or(StatusCode::OK);
         for (name, text) in pairs(query)? {
@@ -153,8 +153,8 @@ impl Endpoint {
         Ok(status)
     }
 
-    /// The answer, and whether it is another than was wanted. Most calls are operations of the same name; the others
-    /// are read in ways of their own.
+    /// Returns the answer, and whether it is not what was asked for. Most calls are operations of the same name; the
+    /// others are read in ways of their own.
     async fn call(
         &self,
         state: &HttpState,
@@ -238,8 +238,8 @@ async fn read_bytes(body: Body) -> Result<bytes::Bytes, Refusal> {
     }
 }
 
-/// Whether a browser sent it for a page from elsewhere. Without this check any web page that an operator looks at could
-/// release locks on that operator's machine.
+/// True if a browser sent the request for a page of another site. Without this check any web page that an operator
+/// visits could release locks on that operator's machine.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return false };
     let authority =
@@ -248,13 +248,13 @@ fn is_foreign(headers: &HeaderMap) -> bool {
     authority.is_none() || authority != host
 }
 
-/// Where a request comes from, for people who look at leases.
+/// Returns the client's address, for people who look at leases.
 fn address_of(parts: &Parts) -> Address {
     let from = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     from.and_then(|ConnectInfo(from)| Address::new(from.to_string()).ok()).unwrap_or(Address::NONE)
 }
 
-/// `LeaseKeepAlive` as `lease_keep_alive`.
+/// Converts a name such as `LeaseKeepAlive` to `lease_keep_alive`.
 fn snake_case(name: &str) -> String {
     let mut snake = String::new();
     for letter in name.chars() {

@@ -1,10 +1,10 @@
-//! Errors as HTTP shows them: the status that gRPC's own gateway would give, and all details in the body.
+//! Errors in HTTP: the status that grpc-gateway would give, and all details in the body.
 //!
-//! Two are told apart by more than their code. A request that is too large is never right, so it has another status
-//! than one that may be tried again later. A node that does not have the group has not looked for the lease, so it does
-//! not say "not found", by which a client would take its lease for ended.
+//! In two cases the status depends on more than the code. A request that is too large never succeeds, so its status
+//! differs from that of a request that may be tried again later. A node that does not have the group has not looked for
+//! the lease, so it does not answer "not found", which a client would take for the end of its lease.
 //!
-//! Not here: what went wrong (`tollgate_proto::v1::Error` says it).
+//! Not here: the causes (`tollgate_proto::v1::Error`).
 
 use super::json;
 use axum::response::{IntoResponse, Response};
@@ -15,7 +15,7 @@ use tollgate_gateway::operation::is_too_large;
 use tollgate_proto::v1::{Error, ErrorReason};
 use tonic::Code;
 
-/// The names of the gRPC codes, by number.
+/// Names of the gRPC codes, by number.
 const CODES: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -36,22 +36,22 @@ const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// What every error says, even if it is nothing special.
+/// Fields that every error has, even if their value is the default.
 pub(super) const ALWAYS: [&str; 4] = ["code", "reason", "message", "may_have_happened"];
 
-/// An error that only HTTP knows. Nothing has happened.
+/// Creates an error that exists only in HTTP, without effect on any state.
 pub(super) fn plain(code: Code, message: impl Into<String>) -> Error {
     let message = message.into();
     Error { code: code as i32, message, ..Error::default() }
 }
 
-/// A field that is wrong, whatever it is called.
+/// Creates the error for a bad field, whatever its name.
 pub(super) fn bad_field(field: &str, says: &str) -> Error {
     let message = format!("bad field {field}: {says}");
     Error { field: field.to_owned(), ..Error::new(ErrorReason::BadField, message) }
 }
 
-/// The answer to a request that failed.
+/// Returns the response for a request that failed.
 pub(super) fn response(error: &Error) -> Response {
     let status = match error.reason() {
         _ if is_too_large(error) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -61,7 +61,7 @@ pub(super) fn response(error: &Error) -> Response {
     response_with(status, error)
 }
 
-/// As [`response`], with a status that no gRPC code has.
+/// Like [`response`], with a status that corresponds to no gRPC code.
 pub(super) fn response_with(status: StatusCode, error: &Error) -> Response {
     let mut response = answer(status, &json!({ "error": body(error) }));
     if let Ok(ms @ 1..) = u64::try_from(error.retry_after_ms) {
@@ -70,7 +70,7 @@ pub(super) fn response_with(status: StatusCode, error: &Error) -> Response {
     response
 }
 
-/// An answer in JSON.
+/// Returns a JSON response.
 pub(super) fn answer(status: StatusCode, body: &Value) -> Response {
     let kind = HeaderValue::from_static("application/json");
     (status, [(CONTENT_TYPE, kind)], body.to_string()).into_response()
@@ -98,11 +98,11 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// As grpc-gateway has it.
+/// Maps a gRPC code to an HTTP status as grpc-gateway does.
 fn status_of(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
-        // Known from nginx: the client closed the request.
+        // A status of nginx: the client closed the request.
         Code::Cancelled => StatusCode::from_u16(499).expect("three digits"),
         Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
         Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,

@@ -1,11 +1,12 @@
-//! Messages of the wire as JSON and back, by their descriptors: no message is spelled out twice.
+//! Conversion between wire messages and JSON, by descriptors: no message is spelled out twice.
 //!
 //! Names are those of the proto files. 64-bit ids, tokens, revisions and counts (`uint64`) are written as strings,
-//! which no JSON library rounds; times (`int64`) as numbers. Both are read as either. A lease's id is read as `L-` and
-//! sixteen hex digits too, as people see it elsewhere; digits that may be meant so are not taken for another number. Of
-//! an enum the name is written without its prefix (`SHARED`), and read with or without it, in any case, or as its
-//! number. Bytes are base64. Invariant: a field that the message does not have is refused by name, so that a slip of
-//! the pen never does less than was meant. Not here: maps, which no message has that is served here.
+//! which no JSON library rounds; times (`int64`) as numbers. Both are read in either form. A lease id is also read as
+//! `L-` and sixteen hex digits, the form that people see elsewhere; digits without `L-` that may be hex are not taken
+//! for a decimal number. The name of an enum value is written without its prefix (`SHARED`), and read with or without
+//! it, in any case, or as its number. Bytes are base64. Invariant: a field that the message does not have is refused by
+//! name, so that a typing mistake never does less than was meant. Not here: maps, because no message that is served
+//! here has one.
 
 use super::error::bad_field;
 use super::query::pairs;
@@ -24,23 +25,23 @@ use tollgate_proto::FILE_DESCRIPTOR_SET;
 use tollgate_proto::v1::{Error, ErrorReason};
 use tollgate_types::LeaseId;
 
-/// The descriptors of all messages.
+/// Descriptors of all messages.
 pub(super) static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the compiler made it"));
 
-/// The descriptor of a message of ours that exists.
+/// Returns the descriptor of one of our messages, which must exist.
 pub(super) fn message(name: &str) -> MessageDescriptor {
     POOL.get_message_by_name(&format!("tollgate.v1.{name}")).expect("a message of the proto files")
 }
 
-/// A message of the proto files, from its dynamic twin.
+/// Converts a dynamic message to its generated type.
 pub(super) fn typed<T: Message + Default>(message: &DynamicMessage) -> Result<T, Error> {
     let says =
         |error| Error::new(ErrorReason::Internal, format!("a message did not fit its descriptor: {error}"));
     message.transcode_to().map_err(says)
 }
 
-/// Reads the body of a request.
+/// Reads a message from the body of a request.
 pub(super) fn read_body(kind: MessageDescriptor, bytes: &[u8]) -> Result<DynamicMessage, Error> {
     if bytes.is_empty() {
         return Ok(DynamicMessage::new(kind));
@@ -51,7 +52,7 @@ pub(super) fn read_body(kind: MessageDescriptor, bytes: &[u8]) -> Result<Dynamic
     read_message(kind, &value, "")
 }
 
-/// Reads the query of a request: what stands behind the `?`.
+/// Reads a message from the query of a request, the part after the `?`.
 pub(super) fn read_query(kind: MessageDescriptor, query: &str) -> Result<DynamicMessage, Error> {
     let mut message = DynamicMessage::new(kind);
     for (name, text) in pairs(query)? {
@@ -126,13 +127,13 @@ fn read_one(field: &FieldDescriptor, value: &Value, path: &str) -> Result<Field,
 
 const BASE64_WANTED: &str = "send base64, in quotes";
 
-/// Written with padding, read with or without it.
+/// Written with padding, read with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// As protobuf has it: either alphabet, with or without padding.
+/// Reads base64 as protobuf defines it: either alphabet, with or without padding.
 fn read_base64(text: &str, path: &str) -> Result<Bytes, Error> {
     let standard = text.replace('-', "+").replace('_', "/");
     BASE64
@@ -141,13 +142,13 @@ fn read_base64(text: &str, path: &str) -> Result<Bytes, Error> {
         .map_err(|error| bad_field(path, &format!("{BASE64_WANTED}: {error}")))
 }
 
-/// Whether a field has the id of a lease.
+/// True if the field is a lease id.
 pub(super) fn is_lease_id(field: &FieldDescriptor) -> bool {
     field.name().ends_with("lease_id")
         || (field.name() == "id" && field.parent_message().name().starts_with("Lease"))
 }
 
-/// Whether a text is a number that can't be meant in hex, as protobuf writes it: digits, and no zero before others.
+/// True for a number as protobuf writes it, which can't be meant as hex: digits without leading zeros.
 fn is_decimal(text: &str) -> bool {
     !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -188,7 +189,7 @@ fn read_enum(of: &EnumDescriptor, value: &Value, path: &str) -> Result<Field, Er
         .ok_or_else(|| bad_field(path, &format!("send one of {}", names_of(of).join(", "))))
 }
 
-/// What the names of an enum's values begin with.
+/// Returns the common prefix of the names of an enum's values.
 fn prefix_of(of: &EnumDescriptor) -> String {
     let mut prefix = String::new();
     for letter in of.name().chars() {
@@ -201,14 +202,14 @@ fn prefix_of(of: &EnumDescriptor) -> String {
     prefix
 }
 
-/// What an enum's values are called here, without the one that is not said.
+/// Returns the short names of an enum's values, except the unspecified value 0.
 pub(super) fn names_of(of: &EnumDescriptor) -> Vec<String> {
     let prefix = prefix_of(of);
     let values = of.values().filter(|value| value.number() != 0);
     values.map(|value| value.name().trim_start_matches(&prefix).to_owned()).collect()
 }
 
-/// A message as JSON. `kind` is its descriptor.
+/// Writes a generated message as JSON. `kind` is its descriptor.
 pub(super) fn write_message(kind: MessageDescriptor, message: &impl Message) -> Value {
     let mut twin = DynamicMessage::new(kind);
     match twin.transcode_from(message) {
@@ -217,7 +218,8 @@ pub(super) fn write_message(kind: MessageDescriptor, message: &impl Message) -> 
     }
 }
 
-/// What is not set is left out if it is a message or an enum; all else is written, whatever it is.
+/// Writes a message as JSON. Unset enums, and unset fields with presence such as messages, are left out; all other
+/// fields are written, whatever their value.
 pub(super) fn write(message: &DynamicMessage) -> Value {
     let mut fields = Map::new();
     for field in message.descriptor().fields() {
@@ -230,7 +232,7 @@ pub(super) fn write(message: &DynamicMessage) -> Value {
     Value::Object(fields)
 }
 
-/// True for a field that is written whatever it is.
+/// True for a field that is written even if it is not set.
 pub(super) fn is_always_written(field: &FieldDescriptor) -> bool {
     field.is_list() || !(field.supports_presence() || matches!(field.kind(), Kind::Enum(_)))
 }

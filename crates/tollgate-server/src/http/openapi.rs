@@ -1,9 +1,8 @@
-//! The description of all routes, in the form of `OpenAPI` 3.1, made from the same tables and descriptors that
-//! serve them.
+//! The description of all routes as `OpenAPI` 3.1, made from the same tables and descriptors that serve them.
 //!
-//! What it says of fields is what the comments in the proto files say. Invariant: nothing is described by hand that is
-//! known from elsewhere; what a request must have is not (`NEEDS`), and a test asks without it. Not here: the routes
-//! (`endpoint`, `page`).
+//! Descriptions of fields are the comments in the proto files. Invariant: nothing is described by hand that is known
+//! from elsewhere; only the required fields of requests are (`NEEDS`), and a test sends requests without them. Not
+//! here: the routes (`endpoint`, `page`).
 
 use super::endpoint::{ENDPOINTS, Endpoint, MISSED, MISSED_AS, Verb};
 use super::error::ALWAYS;
@@ -14,26 +13,26 @@ use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 use tollgate_types::{ClientId, Metadata, NAMES_MAX, Name, Owner, Reason, SEQ_RANGES_MAX};
 
-/// The description.
+/// The description as JSON text.
 pub(super) static TEXT: LazyLock<String> = LazyLock::new(|| document().to_string());
 
-/// The highest id that a lease can have.
+/// Maximum lease id.
 const LEASE_ID_MAX: u64 = (1 << 63) - 1;
 
-/// Which way a message goes: 64-bit numbers are read in two forms and written in one.
+/// Direction of a message: 64-bit numbers are read in two forms and written in one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     In,
     Out,
 }
 
-/// What a request must have. Zero or nothing is as good as missing.
+/// Required fields of a request. A zero or empty value counts as missing.
 struct Needs {
     message: &'static str,
     all: &'static [&'static str],
-    /// Exactly one of these.
+    /// Exactly one of these is required.
     one: &'static [&'static str],
-    /// One or more of these.
+    /// At least one of these is required.
     any: &'static [&'static str],
 }
 
@@ -43,7 +42,7 @@ impl Needs {
     }
 }
 
-/// A request for locks names one or several.
+/// A request for locks has one name or several.
 const LOCKS: &[&str] = &["name", "names"];
 
 static NEEDS: [Needs; 11] = [
@@ -89,7 +88,7 @@ fn document() -> Value {
         path[verb] = operation(endpoint, &mut schemas);
     }
     add_schema(&message("Error"), Way::Out, &mut schemas);
-    // Errors say their code by name here, and leave out what says nothing.
+    // Errors give their code by name, and leave out empty fields.
     schemas["Error"]["properties"]["code"] =
         json!({ "type": "string", "description": "The gRPC code, by name." });
     schemas["Error"]["required"] = json!(ALWAYS);
@@ -170,12 +169,12 @@ fn reference(message: &MessageDescriptor) -> Value {
     json!({ "$ref": format!("#/components/schemas/{}", message.name()) })
 }
 
-/// Adds a message and all that it has in it.
+/// Adds the schemas of a message and of all messages in it.
 fn add_schema(message: &MessageDescriptor, way: Way, schemas: &mut Map<String, Value>) {
     if schemas.contains_key(message.name()) {
         return;
     }
-    // Known before its fields are looked at, should they lead back to it.
+    // Inserted before its fields are visited, in case they lead back to it.
     schemas.insert(message.name().to_owned(), Value::Null);
     let mut properties = Map::new();
     for field in message.fields() {
@@ -230,7 +229,7 @@ fn add_needs(schema: &mut Value, message: &MessageDescriptor, needs: &Needs) {
     }
 }
 
-/// Zero and nothing are no value of a field that must be there.
+/// Excludes zero and the empty value from a required field.
 fn must_say_something(field: &FieldDescriptor, schema: &mut Value) {
     let (rule, value) = match field.kind() {
         _ if field.is_list() => ("minItems", json!(1)),
@@ -240,7 +239,7 @@ fn must_say_something(field: &FieldDescriptor, schema: &mut Value) {
     schema[rule] = value;
 }
 
-/// How many letters a text may have at most; its limit is one on bytes, of which a letter has one or more.
+/// Returns the maximum length of a text in letters. The limit itself is in bytes, and a letter has at least one.
 fn letters_max(field: &FieldDescriptor) -> Option<usize> {
     match field.name() {
         "name" | "names" | "near" | "prefix" => Some(Name::BYTES_MAX),
@@ -264,7 +263,7 @@ fn elements_max(field: &FieldDescriptor) -> Option<usize> {
     }
 }
 
-/// A field, or an element of one that is a list.
+/// Returns the schema of a field, or of an element if the field is a list.
 fn one(field: &FieldDescriptor, way: Way, schemas: &mut Map<String, Value>) -> Value {
     match (&field.kind(), way) {
         (Kind::Bool, _) => json!({ "type": "boolean" }),
@@ -313,7 +312,7 @@ fn one(field: &FieldDescriptor, way: Way, schemas: &mut Map<String, Value>) -> V
     }
 }
 
-/// What the proto file says above a thing, on one line.
+/// Returns the comment above an item of the proto file, on one line.
 fn comment(file: &FileDescriptor, path: &[i32]) -> String {
     let info = file.file_descriptor_proto().source_code_info.as_ref();
     let mut locations = info.into_iter().flat_map(|info| &info.location);

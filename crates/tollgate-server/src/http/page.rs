@@ -1,6 +1,6 @@
-//! What is served beside the JSON API: health, metrics, and the description of it all.
+//! The pages beside the JSON API: health, metrics, and the description of all routes.
 //!
-//! Not here: what healthy means (`ready`), what is measured (`metrics`).
+//! Not here: the definition of ready (`ready`), the measurements (`metrics`).
 
 use super::error::{answer, response};
 use super::query::pairs;
@@ -12,13 +12,13 @@ use http::header::{ACCEPT, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::json;
 
-/// Something to look at with GET.
+/// A page that is read with GET.
 pub(super) struct Page {
     pub(super) path: &'static str,
     what: What,
-    /// For the description.
+    /// Text in the description of the routes.
     pub(super) says: &'static str,
-    /// What kinds of text it can be.
+    /// Content types that the page can have.
     pub(super) kinds: &'static [&'static str],
 }
 
@@ -32,7 +32,7 @@ enum What {
 
 const JSON: &str = "application/json";
 
-/// All of them.
+/// All pages.
 pub(super) static PAGES: [Page; 4] = [
     Page {
         path: "/livez",
@@ -59,8 +59,8 @@ pub(super) static PAGES: [Page; 4] = [
 ];
 
 impl Page {
-    /// True for what probes and collectors read, under whatever name they reach the node: it changes nothing, and
-    /// names no lock and no client.
+    /// True for pages that probes and collectors read, under whatever host name they reach the node: such a page
+    /// changes nothing, and names no lock and no client.
     pub(super) fn is_for_probes(&self) -> bool {
         matches!(self.what, What::Live | What::Ready | What::Metrics)
     }
@@ -95,7 +95,8 @@ fn text(kind: &'static str, text: impl IntoResponse) -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response()
 }
 
-/// `OpenMetrics` if a header asks for it, and for nothing else rather; else what every reader of metrics knows.
+/// Returns `OpenMetrics` if a header asks for it and prefers no other format; otherwise the text format, which every
+/// reader of metrics knows.
 fn asked_exposition(headers: &HeaderMap) -> Exposition {
     let headers = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<(&str, f32)> = headers.flat_map(|value| value.split(',')).map(range).collect();
@@ -108,7 +109,7 @@ fn asked_exposition(headers: &HeaderMap) -> Exposition {
     if open > 0.0 && open >= text { Exposition::OpenMetrics } else { Exposition::Text }
 }
 
-/// One of the kinds that a header accepts, and how gladly.
+/// Parses one content type of an `Accept` header, with its quality.
 fn range(text: &str) -> (&str, f32) {
     let mut parts = text.split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();

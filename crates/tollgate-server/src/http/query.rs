@@ -1,12 +1,12 @@
-//! What stands behind the `?` of a request: names and texts.
+//! The query string of a request: pairs of names and texts.
 //!
-//! Invariant: what is escaped wrongly, or is no UTF-8, is refused and never guessed at: a guess could be about another
-//! lock. Not here: which names there are (`endpoint`, `json`, `page`).
+//! Invariant: a wrong escape, or text that is not UTF-8, is refused and never guessed at: the guess could name another
+//! lock. Not here: the known names (`endpoint`, `json`, `page`).
 
 use super::error::bad_field;
 use tollgate_proto::v1::Error;
 
-/// All pairs in order, decoded. A name without `=` has an empty text.
+/// Returns all pairs in order, decoded. A name without `=` has an empty text.
 pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Error> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let decoded = pairs.map(|pair| {
@@ -18,7 +18,7 @@ pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Error> {
     decoded.collect()
 }
 
-/// `+` is a space, and `%` and two hex digits are a byte.
+/// Decodes a text: `+` is a space, and `%` with two hex digits is a byte.
 fn decode(text: &str) -> Result<String, &'static str> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

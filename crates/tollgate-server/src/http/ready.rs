@@ -1,7 +1,7 @@
-//! Whether a node can serve now.
+//! The readiness check of a node.
 //!
-//! A leader that is only believed in is no leader: each group is read as a client would, with a quorum's word, all at
-//! once within one second. Not here: whether the process runs at all.
+//! A leader that is not confirmed does not count: each group is read as a client would read it, with confirmation by a
+//! quorum, all groups at once within one second. Not here: the check that the process runs at all.
 
 use super::error::answer;
 use axum::response::Response;
@@ -13,21 +13,21 @@ use tollgate_gateway::Router;
 use tollgate_node::Consistency;
 use tollgate_types::{GroupId, NodeId};
 
-/// How long a quorum may take to confirm a leader.
+/// Time limit for a quorum to confirm a leader.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a node may be ready as.
+/// Role for which readiness is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadyAs {
-    /// One that serves clients.
+    /// Serving clients.
     Server,
-    /// One that does its part in the cluster, which of a witness is to vote.
+    /// Taking part in the cluster, which for a witness means to vote.
     Member,
 }
 
-/// What was found.
+/// Result of a readiness check.
 pub(super) struct Verdict {
-    /// What keeps the whole node from serving.
+    /// Reasons that keep the whole node from serving.
     node: Vec<&'static str>,
     groups: Vec<Checked>,
 }
@@ -35,11 +35,11 @@ pub(super) struct Verdict {
 struct Checked {
     group: GroupId,
     leader: Option<NodeId>,
-    /// What keeps it from being served.
+    /// Reason why the group can't be served.
     why: Option<String>,
 }
 
-/// Looks at all groups. A witness is ready as a member, and never for clients.
+/// Checks all groups. A witness can be ready as a member, but never for clients.
 pub(super) async fn check(router: &Router, ready_as: ReadyAs) -> Verdict {
     let status = router.status().borrow().clone();
     let idle = status.witness && ready_as == ReadyAs::Server;
@@ -65,10 +65,10 @@ async fn doubt(router: &Router, group: GroupId, leader: Option<NodeId>) -> Optio
         return Some("no leader is known".to_owned());
     }
     if router.status().borrow().witness {
-        // It has nothing to read, and its vote needs no quorum's word.
+        // A witness has no state to read, and its vote needs no confirmation by a quorum.
         return None;
     }
-    // What a gateway knows a node has told it, which asks no quorum for each that looks.
+    // A gateway has its knowledge from a node, and asks no quorum for each probe.
     router.node()?;
     let stuck = router.status().borrow().groups.get(&group).is_some_and(|known| known.stuck);
     if stuck {
@@ -87,7 +87,7 @@ impl Verdict {
         self.node.is_empty() && self.groups.iter().all(|group| group.why.is_none())
     }
 
-    /// Only what is wrong, or everything.
+    /// Returns only the problems, or everything if `verbose`.
     pub(super) fn response(&self, verbose: bool) -> Response {
         let ready = self.ready();
         let mut body = json!({ "ready": ready });

@@ -1,6 +1,6 @@
 //! The rates of the other nodes' clocks against this node's, as of the last sample.
 //!
-//! Invariant: a series for each peer whose clock is measured, and none for others. Not here: the measurement
+//! Invariant: there is a series for each peer whose clock is measured, and none for others. Not here: the measurement
 //! (`tollgate_node`).
 
 use super::add;
@@ -21,7 +21,7 @@ struct Peer {
 #[derive(Debug)]
 pub(super) struct Clocks {
     differences: Family<Peer, Gauge<f64, AtomicU64>>,
-    /// Of whom something is told.
+    /// Peers that have a series.
     told: Mutex<Vec<NodeId>>,
 }
 

@@ -1,22 +1,22 @@
-//! The two formats in which metrics are told.
+//! The two text formats of metrics.
 //!
-//! The registry writes `OpenMetrics`. The text format of Prometheus, version 0.0.4, is made from that: it names a
-//! counter as its samples are named, knows no information metrics, and has no mark of the end. Not here: who asks for
-//! which (`http`).
+//! The registry writes `OpenMetrics`. The text format of Prometheus, version 0.0.4, is derived from it: there, a
+//! counter has the name of its samples, information metrics do not exist, and there is no end mark. Not here: the
+//! choice of the format (`http`).
 
 use std::fmt::Write;
 
 /// A format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exposition {
-    /// Prometheus' text format 0.0.4, which every reader of metrics knows.
+    /// The Prometheus text format 0.0.4, which every reader of metrics knows.
     Text,
     /// `OpenMetrics` 1.0.
     OpenMetrics,
 }
 
 impl Exposition {
-    /// For the header that says what a text is.
+    /// Returns the value of the `Content-Type` header.
     pub const fn content_type(self) -> &'static str {
         match self {
             Exposition::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -25,7 +25,7 @@ impl Exposition {
     }
 }
 
-/// A text in `OpenMetrics`, as the text format says the same.
+/// Converts text in `OpenMetrics` to the Prometheus text format.
 pub(super) fn plain(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len());
     let mut help = "";
@@ -49,7 +49,7 @@ pub(super) fn plain(openmetrics: &str) -> String {
     text
 }
 
-/// The name of a metric and what is said of it, on a line that begins so.
+/// Splits a line that has this prefix into the name of a metric and the rest.
 fn after<'a>(begin: &str, line: &'a str) -> Option<(&'a str, &'a str)> {
     line.strip_prefix(begin)?.split_once(' ')
 }

@@ -1,6 +1,6 @@
-//! How the groups of a node are doing, as of the last sample.
+//! Metrics of a node's groups, as of the last sample.
 //!
-//! Not here: when samples are taken.
+//! Not here: the times at which samples are taken.
 
 use super::add;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use tollgate_replica::Host;
 use tollgate_types::Limits;
 
-/// One group, as it was seen.
+/// Sample of one group.
 #[cfg_attr(test, derive(Default))]
 pub(super) struct Seen {
     group: u32,
@@ -19,12 +19,12 @@ pub(super) struct Seen {
     applied: u64,
     locks: u64,
     leases: u64,
-    /// None of a witness.
+    /// Limits of the group; a witness has none.
     limits: Option<Limits>,
 }
 
 impl Seen {
-    /// The limits in force in the group.
+    /// Returns the limits in force in the group.
     pub(super) fn limits(&self) -> Option<&Limits> {
         self.limits.as_ref()
     }
@@ -46,7 +46,7 @@ pub(super) struct Groups {
     leases: ByGroup,
 }
 
-/// On the driver's thread: all that is asked of the host is counted already.
+/// Samples all groups. Runs on the driver's thread: the host has every count ready.
 pub(super) fn look(host: &Host) -> Vec<Seen> {
     let seen = |group| {
         let (status, state) = (host.status(group)?, host.state(group));
@@ -55,7 +55,7 @@ pub(super) fn look(host: &Host) -> Vec<Seen> {
             leads: host.leads(group),
             term: status.term,
             applied: status.applied,
-            // A witness keeps no state: it has none of either.
+            // A witness keeps no state, so it has neither locks nor leases.
             locks: state.map_or(0, tollgate_core::State::lock_count),
             leases: state.map_or(0, tollgate_core::State::lease_count),
             limits: state.map(|state| state.limits().clone()),

@@ -1,9 +1,9 @@
-//! Counts gRPC calls, under the names and labels that the gRPC libraries' own Prometheus middleware uses.
+//! Counts gRPC calls, under the names and labels of the gRPC libraries' own Prometheus middleware.
 //!
 //! A call is over when its status is known: from the headers of an answer that has nothing else, or from the trailers
-//! behind its messages; one whose caller hangs up first counts as canceled. So streams count when they end. Invariant:
-//! only methods that the compiled descriptors know have labels of their own; all else is `unknown`. Not here: what
-//! operations inside a session take ([`super::Metrics::operation`]).
+//! behind its messages; a call whose caller hangs up first counts as canceled. So streams count when they end.
+//! Invariant: only methods in the compiled descriptors have labels of their own; all others are `unknown`. Not here:
+//! the duration of operations inside a session ([`super::Metrics::operation`]).
 
 use super::add;
 use http::{HeaderMap, Request, Response};
@@ -26,7 +26,7 @@ use tollgate_proto::FILE_DESCRIPTOR_SET;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// The names of the status codes, by number, as those libraries spell them.
+/// Names of the status codes, by number, as those libraries spell them.
 const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -53,7 +53,7 @@ const OK: usize = 0;
 const CANCELED: usize = 1;
 const UNKNOWN: usize = 2;
 
-/// Those libraries' default.
+/// Buckets of the duration of calls: the default of those libraries.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 #[allow(clippy::struct_field_names, reason = "the names of the labels are given")]
@@ -75,30 +75,31 @@ struct HandledLabels {
 
 type Handled = Family<HandledLabels, Counter>;
 
-/// What is counted of all methods.
+/// Metrics of all methods.
 #[derive(Debug)]
 pub(super) struct Calls {
-    /// By the path of the request.
+    /// Methods by the path of the request.
     methods: HashMap<String, Arc<Method>>,
     unknown: Arc<Method>,
     under_way: Arc<UnderWay>,
 }
 
-/// How many unary calls are under way. Streams have no end of their own, and what is unknown may be one.
+/// Number of unary calls under way. Streams are left out, because they have no end of their own, and so are unknown
+/// methods, which may be streams.
 #[derive(Debug, Default)]
 struct UnderWay {
     calls: AtomicUsize,
     none: Notify,
 }
 
-/// What is counted of one method.
+/// Metrics of one method.
 #[derive(Debug)]
 struct Method {
     labels: MethodLabels,
     started: Counter,
     seconds: Histogram,
     handled: Handled,
-    /// By code. A failure that never came has no series.
+    /// Counters by code. A failure code that never occurred has no series.
     by_code: [OnceLock<Counter>; CODES.len()],
 }
 
@@ -120,7 +121,7 @@ impl Calls {
                 by_code: Default::default(),
                 labels,
             };
-            // There before it counts, like all others.
+            // The series exists before it counts, like all others.
             method.handled(OK);
             Arc::new(method)
         };
@@ -145,7 +146,7 @@ impl Calls {
     /// Waits until no unary call is under way.
     pub(super) async fn until_none(&self) {
         loop {
-            // Made before the look, it hears of what happens after.
+            // Created before the check, so that it notices a change after the check.
             let none = self.under_way.none.notified();
             if self.under_way.calls.load(Ordering::Acquire) == 0 {
                 return;
@@ -180,7 +181,7 @@ impl Method {
     }
 }
 
-/// A unary call that is under way.
+/// A unary call that is counted as under way until it is dropped.
 #[derive(Debug)]
 struct Counted(Arc<UnderWay>);
 
@@ -205,7 +206,7 @@ struct Call {
     method: Arc<Method>,
     began: Instant,
     over: bool,
-    /// Until its answer was taken.
+    /// Counts a unary call as under way until its answer was taken.
     _under_way: Option<Counted>,
 }
 
@@ -224,13 +225,13 @@ impl Drop for Call {
     }
 }
 
-/// The code in headers or trailers, if there is one.
+/// Returns the status code in headers or trailers, if there is one.
 fn code_in(headers: &HeaderMap) -> Option<usize> {
     let text = headers.get("grpc-status")?.to_str().ok()?;
     Some(text.parse().ok().filter(|code| *code < CODES.len()).unwrap_or(UNKNOWN))
 }
 
-/// Measures the calls of the gRPC services that it is wrapped around.
+/// Layer that measures the calls of gRPC services.
 #[derive(Debug, Clone)]
 pub struct GrpcMetricsLayer {
     calls: Arc<Calls>,
@@ -250,7 +251,7 @@ impl<S> Layer<S> for GrpcMetricsLayer {
     }
 }
 
-/// Services whose calls are measured.
+/// A service whose calls are measured.
 #[derive(Debug, Clone)]
 pub struct GrpcMetricsService<S> {
     inner: S,
@@ -276,7 +277,7 @@ where
 }
 
 pin_project! {
-    /// An answer to come, whose call is measured.
+    /// Future of an answer whose call is measured.
     #[derive(Debug)]
     pub struct MeasuredAnswer<F> {
         #[pin]
@@ -311,7 +312,7 @@ where
 }
 
 pin_project! {
-    /// The messages of an answer, and the trailers behind them that end its call.
+    /// Messages of an answer, and the trailers behind them that end its call.
     #[derive(Debug)]
     pub struct MeasuredBody<B> {
         #[pin]
@@ -336,7 +337,7 @@ impl<B: Body> Body for MeasuredBody<B> {
                     this.call.end(code_in(trailers).unwrap_or(UNKNOWN));
                 }
             }
-            // Ended without a status, by itself or by a failure.
+            // The stream ended without a status, by itself or by a failure.
             Some(Err(_)) | None => this.call.end(UNKNOWN),
         }
         Poll::Ready(frame)
@@ -359,7 +360,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::future::{Ready, ready as at_once};
 
-    /// Sends these frames, then ends.
+    /// A body that sends these frames, then ends.
     #[derive(Debug)]
     struct Frames(VecDeque<Frame<Bytes>>);
 
@@ -375,7 +376,8 @@ mod tests {
         }
     }
 
-    /// Answers every call in the same way: a code in the headers, or messages and a code in the trailers.
+    /// A service that answers every call in the same way: a code in the headers, or messages and a code in the
+    /// trailers.
     #[derive(Clone, Copy)]
     struct Answering {
         header: Option<&'static str>,

@@ -1,22 +1,22 @@
-//! Since when grants are held, as far as this server gave them.
+//! Start times of grants, as far as this server gave them.
 //!
-//! Bounded, and told of no end but a release through this server: a grant whose lease expired is forgotten when another
-//! takes its place. Invariant: a table of fixed size, in which tokens that follow each other have places that do, so a
-//! grant of a single group is remembered for as many revisions as there are places. Not here: who holds what (the state
-//! does); this is a measurement, and may forget.
+//! The table is bounded, and learns only of releases through this server: a grant whose lease expired is forgotten when
+//! another takes its place. Invariant: a table of fixed size, in which consecutive tokens have consecutive places, so a
+//! grant of a single group is remembered for as many revisions as there are places. Not here: the holders of locks (in
+//! the state); this table is for a measurement, and may forget.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) struct Held {
-    /// What is in the table counts from here.
+    /// Times in the table count from here.
     epoch: Instant,
-    /// As many as a power of two.
+    /// Places of the table; their number is a power of two.
     places: Mutex<Box<[Place]>>,
 }
 
-/// A grant, or nothing: no token is 0.
+/// A grant, or an empty place: no token is 0.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     token: u64,
@@ -25,13 +25,13 @@ struct Place {
 }
 
 impl Held {
-    /// Remembers this many grants, rounded up to a power of two.
+    /// Creates a table for this many grants, rounded up to a power of two.
     pub(super) fn new(grants_max: usize) -> Held {
         let places = vec![Place::default(); grants_max.next_power_of_two()].into_boxed_slice();
         Held { epoch: Instant::now(), places: Mutex::new(places) }
     }
 
-    /// Notes a grant; false if it is known already.
+    /// Records a grant; false if it is known already.
     pub(super) fn begin(&self, group: u32, token: u64, now: Instant) -> bool {
         let since_us = self.count_us(now);
         let mut places = self.places.lock().expect("nobody panics with it");
@@ -43,7 +43,7 @@ impl Held {
         true
     }
 
-    /// For how long the grant was held that ends now, if that is known.
+    /// Ends a grant and returns how long it was held, if its start is known.
     pub(super) fn end(&self, group: u32, token: u64, now: Instant) -> Option<Duration> {
         let now_us = self.count_us(now);
         let mut places = self.places.lock().expect("nobody panics with it");
@@ -62,7 +62,7 @@ impl Held {
     }
 }
 
-/// Where a grant is, if it is known. Groups begin at different places.
+/// Returns the place of a grant in the table. Groups begin at different places.
 fn find(places: &mut [Place], group: u32, token: u64) -> &mut Place {
     let spread = u64::from(group).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let at = token.wrapping_add(spread) & (places.len() as u64 - 1);

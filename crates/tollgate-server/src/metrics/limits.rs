@@ -1,7 +1,7 @@
-//! The limits in force, beside what is counted against them.
+//! The limits in force, as metrics beside the counts that they limit.
 //!
-//! Those of the state are set in each group by itself; told is the lowest of this node's groups. Not here: what happens
-//! past a limit.
+//! Limits of the state are set in each group separately; the metric is the lowest of this node's groups. Not here:
+//! enforcing the limits.
 
 use super::add;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -29,7 +29,7 @@ impl LimitsInForce {
         self.0.get_or_create(&Name { limit }).set(i64::try_from(max).unwrap_or(i64::MAX));
     }
 
-    /// Of several groups' limits. Of none, those that were known stand.
+    /// Sets each limit of the state to the lowest of all groups. Without groups, the known values stay.
     pub(super) fn set_lowest<'a>(&self, groups: &(impl Iterator<Item = &'a Limits> + Clone)) {
         for limit in Limit::ALL {
             if let Some(lowest) = groups.clone().map(|limits| limits.get(*limit)).min() {

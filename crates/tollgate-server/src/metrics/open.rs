@@ -1,8 +1,8 @@
-//! Something that is counted as long as it is open.
+//! A guard that counts something as long as it is open.
 
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Counted while it lives.
+/// Counted in a gauge until it is dropped.
 #[derive(Debug)]
 #[must_use = "what is dropped is not counted"]
 pub struct Open(Gauge);

@@ -1,7 +1,7 @@
-//! What the process takes of the machine, read when somebody asks.
+//! Resource usage of the process, read when metrics are collected.
 //!
-//! The names are those that every Prometheus client library uses, and that dashboards know. Where there is no `/proc`,
-//! nothing is told. Not here: anything about locks.
+//! The names are those that every Prometheus client library uses, and that dashboards know. Without `/proc`, only the
+//! limit of open files is exported. Not here: anything about locks.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 use std::fs::{read_dir, read_to_string};
 use std::time::Duration;
 
-/// A clock tick: what Linux shows to programs, whatever the kernel counts in.
+/// A clock tick in milliseconds, as Linux presents it to programs, whatever the kernel counts in.
 const TICK_MS: u64 = 10;
 
 #[derive(Debug)]
@@ -68,13 +68,13 @@ where
     metric.encode(encoder.encode_descriptor(name, says, None, kind)?)
 }
 
-/// Without the one with which they are counted.
+/// Counts the open files, except the one that is open for counting.
 fn open_files() -> Option<i64> {
     let files = read_dir("/proc/self/fd").ok()?.count();
     i64::try_from(files).ok().map(|files| files - 1)
 }
 
-/// From `/proc/self/status`, which unlike its shorter sisters does not count in pages of a size unknown.
+/// Reads `/proc/self/status`, because `stat` and `statm` count in pages of unknown size.
 fn resident_bytes(status: &str) -> Option<i64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -86,15 +86,16 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
     Some(Duration::from_millis(ticks.checked_mul(TICK_MS)?).as_secs_f64())
 }
 
-/// When the machine began, from `/proc/stat`, and how long after that the process did.
+/// Returns the start time of the process since 1970: the boot time in `/proc/stat`, and the time from boot to its
+/// start.
 fn start_seconds(stat: &str, boot: &str) -> Option<f64> {
     let boot_seconds: u64 = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
     let since = Duration::from_millis(ticks(stat, 22)?.checked_mul(TICK_MS)?);
     Some(Duration::from_secs(boot_seconds).checked_add(since)?.as_secs_f64())
 }
 
-/// A field of `/proc/self/stat`, by its number, from 1. The second is the program's name in brackets, and may have
-/// brackets and spaces itself.
+/// Returns a field of `/proc/self/stat` by its number, from 1. The second field is the program's name in brackets, and
+/// may contain brackets and spaces itself.
 fn ticks(stat: &str, number: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(number.checked_sub(3)?)?.parse().ok()

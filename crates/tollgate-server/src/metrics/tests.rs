@@ -1,4 +1,4 @@
-//! What the text says after things have happened.
+//! Tests of the exported text after some events.
 
 use super::*;
 use tollgate_proto::v1::operation::Op;
@@ -173,13 +173,13 @@ fn the_text_ends_as_openmetrics_demands_and_knows_the_process() {
     }
 }
 
-/// What operators are told to look at.
+/// Documentation for operators.
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 
 #[test]
 fn the_page_for_operators_names_every_metric_and_no_other() {
     let metrics = Metrics::new();
-    // Nothing is told of a family without members, and the limits are told when they are known.
+    // A family without members has no lines, and limits appear when they are known.
     metrics.limit("connections_max", 7);
     metrics.groups.set(&[groups::Seen::default()]);
     metrics.clocks.set(&[(tollgate_types::NodeId::new(2).unwrap(), 0.02)].into());

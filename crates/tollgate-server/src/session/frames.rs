@@ -1,8 +1,8 @@
-//! Frames on their way to the client of a session, or of another stream: few, so that one who does not read is not read
-//! from either.
+//! Frames on their way to the client of a session, or of another stream: few, so that a client that does not read is
+//! not read from either.
 //!
-//! Unlike a channel it can be emptied: a stream that is cut has nothing more to keep for its client but the reason. Not
-//! here: what is in a frame.
+//! Unlike a channel, this queue can be emptied: a stream that is cut keeps nothing for its client but the reason. Not
+//! here: the content of frames.
 
 use super::unread::Charge;
 use std::collections::VecDeque;
@@ -14,38 +14,38 @@ use tokio_stream::Stream;
 use tollgate_proto::v1::SessionResponse;
 use tonic::Status;
 
-/// Frames that wait for a client that does not read.
+/// Maximum number of frames that wait for a client that does not read.
 const FRAMES_MAX: usize = 8;
 
-/// Nobody reads any more.
+/// Error: nobody reads the stream any more.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
 #[derive(Debug)]
 struct Shared<T> {
     queue: Mutex<Queue<T>>,
-    /// There is room, or nobody left to read.
+    /// Notified when there is room, or nobody is left to read.
     changed: Notify,
 }
 
 #[derive(Debug)]
 struct Queue<T> {
     frames: VecDeque<(T, Charge)>,
-    /// The frame that was taken last: whoever took it has it until it asks for the next.
+    /// Charge of the frame that was taken last: the reader has that frame until it asks for the next one.
     taken: Charge,
-    /// No more come.
+    /// True if no more frames come.
     is_over: bool,
-    /// Why, if that is not what the client wished.
+    /// Reason for the end, if it is not the end that the client wished.
     why: Option<Status>,
     reader: Option<Waker>,
     is_gone: bool,
 }
 
-/// Where frames are put.
+/// Sending side of a frame queue.
 #[derive(Debug)]
 pub(crate) struct FrameSender<T = SessionResponse>(Arc<Shared<T>>);
 
-/// Where they come out.
+/// Receiving side of a frame queue.
 #[derive(Debug)]
 pub(crate) struct FrameStream<T = SessionResponse>(Arc<Shared<T>>);
 
@@ -77,7 +77,7 @@ impl<T> Queue<T> {
 }
 
 impl<T> FrameSender<T> {
-    /// Waits for room. By one task at a time.
+    /// Waits for room and queues a frame. Must be called by one task at a time.
     pub(crate) async fn send(&self, frame: T, charge: Charge) -> Result<(), Gone> {
         loop {
             {
@@ -102,7 +102,7 @@ impl<T> FrameSender<T> {
         }
     }
 
-    /// Ends the stream with an error, ahead of what waits, which is forgotten.
+    /// Ends the stream with an error, which goes ahead of the waiting frames; those are dropped.
     pub(crate) fn cut(&self, status: Status) {
         let mut queue = self.0.lock();
         (queue.is_over, queue.why) = (true, Some(status));

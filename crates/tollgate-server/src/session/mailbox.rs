@@ -1,7 +1,8 @@
-//! What a session's client is told next, and what it waits for.
+//! Answers that wait for a session's client, and the operations that the client waits for.
 //!
-//! Filled by the driver and by tasks that wait for other nodes, emptied by `telling`. Invariant: what is under way and
-//! what waits to be read have limits. Not here: how answers are worded (`telling`).
+//! Filled by the driver and by tasks that wait for other nodes, emptied by `telling`. Invariant: the number of
+//! operations under way and the amount of unread answers have limits. Not here: converting answers to results
+//! (`telling`).
 
 use super::telling::{RESULT_BYTES_MAX, has_only_looked, too_long};
 use super::unread::Charge;
@@ -20,71 +21,73 @@ use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResu
 use tollgate_replica::ReadError;
 use tollgate_types::{Address, GroupId, LeaseId, Revision};
 
-/// Operations of one session that have no final result yet, waits in queues included.
+/// Maximum number of operations of one session without a final result, waits in queues included.
 const UNDER_WAY_MAX: usize = 100_000;
 
-/// Likewise, of all sessions of another node together.
+/// Maximum number of operations without a final result, for all sessions of another node together.
 const NODE_UNDER_WAY_MAX: usize = 100 * UNDER_WAY_MAX;
 
-/// Results that wait for a client that does not read; past that, nothing more is taken from it.
+/// Maximum number of results that wait for a client that does not read; past it, the session takes no more operations.
 const RESULTS_WAITING_MAX: usize = 10_000;
 
-/// Likewise, about how many bytes of them.
+/// Approximate maximum bytes of results that wait for a client that does not read; past it, the session takes no more
+/// operations.
 const BYTES_WAITING_MAX: usize = 16 << 20;
 
-/// About what an answer takes that carries no values; such a small one is told even past the limit.
+/// Approximate size of an answer without values; an answer this small is sent even past the limit.
 const SMALL_BYTES: usize = 256;
 
-/// What a read sees is not worded if it is far longer than that: about so long, as far as that can be told before.
+/// Maximum of the estimated length of what a read saw; past it, the data is not converted to a result at all. The
+/// estimate is rough, so this is far above the length that a result may have.
 const SEEN_BYTES_MAX: usize = 8 * RESULT_BYTES_MAX;
 
-/// Leases of one session that are remembered, to end with it; more end by themselves.
+/// Maximum number of leases of one session that are remembered, to end with it; further leases end by themselves.
 const LEASES_MAX: usize = 100_000;
 
-/// What a session's client is told next, and what it waits for.
+/// Answers that wait for a session's client, and the operations that the client waits for.
 pub(super) struct Mailbox {
     pub(super) inner: Mutex<Inner>,
     pub(super) filled: Notify,
     pub(super) emptied: Notify,
-    /// Its number on this node: two sessions may number their operations alike.
+    /// Number of the session on this node, because two sessions may number their operations alike.
     pub(super) stream: u64,
-    /// Where the client is.
+    /// Address of the client.
     pub(super) from: Address,
 }
 
 #[derive(Default)]
 pub(super) struct Inner {
-    /// Answers of the driver, not worded yet.
+    /// Answers of the driver, not converted to results yet.
     pub(super) answers: VecDeque<(u64, Answer)>,
-    /// What reads saw, not worded yet.
+    /// Data that reads saw, not converted to results yet.
     pub(super) seen: VecDeque<(u64, Result<Seen, ReadError>)>,
-    /// Results that are.
+    /// Results that are ready to be sent.
     pub(super) results: Vec<v1::OperationResult>,
-    /// About how long all of these are.
+    /// Approximate length of the answers, data and results that wait, charged to the stream's account.
     pub(super) unread: Charge,
-    /// Nobody will be told anything any more.
+    /// True if nobody will be sent anything any more.
     pub(super) is_closed: bool,
     pub(super) under_way: HashMap<u64, UnderWay>,
-    /// Answers that are worded but for what another read has to tell.
+    /// Number of answers that are converted but for the part that another read has to add.
     pub(super) completing: usize,
-    /// Whether a flush is still to come.
+    /// True if a flush is still to come.
     pub(super) touched: bool,
-    /// Whether more operations come.
+    /// State of the client's input.
     pub(super) input: Input,
-    /// Leases that this session keeps alive, and whether they are known to end with it. None once it has ended, and for
-    /// a stream of another node, whose own sessions have the leases.
+    /// Leases that this session keeps alive, and whether each is known to end with it. None once the session has ended,
+    /// and for a stream of another node, whose own sessions have the leases.
     pub(super) leases: Option<BTreeMap<LeaseId, bool>>,
 }
 
-/// What becomes of what a client asks for.
+/// Treatment of further operations of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Input {
-    /// It is taken in.
+    /// Operations are accepted.
     #[default]
     Taken,
-    /// The client asks for nothing more.
+    /// The client sends no more operations.
     Ended,
-    /// It is refused: the gateway stops.
+    /// Operations are refused, because the gateway stops.
     Refused,
 }
 
@@ -94,19 +97,20 @@ impl Inner {
         count >= RESULTS_WAITING_MAX || self.unread.bytes() >= BYTES_WAITING_MAX
     }
 
-    /// Whether something of this length is too much for a client that does not read. One that does can ask for it.
+    /// True if something of this length is too much for a client that does not read. A client that reads can still ask
+    /// for it.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
         bytes > SMALL_BYTES && self.unread.bytes() + bytes > BYTES_WAITING_MAX.max(bytes)
     }
 
-    /// Whether something waits to be told that nobody has looked at yet.
+    /// True if there are answers or results that were not gathered yet.
     pub(super) fn has_more(&self) -> bool {
         !self.answers.is_empty() || !self.seen.is_empty() || !self.results.is_empty()
     }
 
-    /// Whether the client will be told nothing more.
+    /// True if the client will be sent nothing more.
     pub(super) fn is_over(&self) -> bool {
-        // What goes with the session is asked for again elsewhere, and has no end of its own.
+        // An operation that ends with the session is repeated elsewhere by its client, and is not waited for.
         let answered = match self.input {
             Input::Taken => false,
             Input::Ended => self.under_way.is_empty(),
@@ -127,8 +131,8 @@ impl Inner {
         }
     }
 
-    /// Remembers a lease that the answer says lives on, and forgets one that it says has ended. `ends`: whether a lease
-    /// that was granted ends with the session.
+    /// Remembers a lease that lives on according to the answer, and forgets a lease that has ended. `ends`: whether a
+    /// lease that was granted ends with the session.
     pub(super) fn note_lease(&mut self, router: &Router, from: &Address, ends: bool, result: &OpResult) {
         let Some(leases) = &mut self.leases else { return };
         let (lease, ends) = match result {
@@ -156,15 +160,15 @@ impl Inner {
     }
 }
 
-/// What is noted of an operation before it is looked into.
+/// Facts about an operation that are recorded before it is examined.
 #[derive(Clone, Copy)]
 pub(super) struct Asking {
     pub(super) asked: Asked,
-    /// Whether it grants a lease that ends with the session.
+    /// True if the operation grants a lease that ends with the session.
     pub(super) ends: bool,
-    /// The lease that it renews, if it does.
+    /// Lease that the operation renews, if it is a keepalive.
     pub(super) renews: Option<LeaseId>,
-    /// When it arrived.
+    /// Arrival time of the operation.
     pub(super) began: Instant,
 }
 
@@ -179,44 +183,45 @@ impl Asking {
     }
 }
 
-/// An operation that has no final result yet.
+/// An operation without a final result.
 pub(super) struct UnderWay {
     pub(super) group: GroupId,
-    /// None for one that is forwarded: it comes back as a result.
+    /// None for an operation that is forwarded: its answer comes back as a result.
     pub(super) context: Option<Context>,
     pub(super) asked: Asked,
-    /// The lease that it renews, if it does.
+    /// Lease that the operation renews, if it is a keepalive.
     pub(super) renews: Option<LeaseId>,
-    /// Nobody wants its result any more.
+    /// True if nobody wants the result any more.
     pub(super) hung_up: bool,
-    /// Whether it grants a lease that ends with the session.
+    /// True if the operation grants a lease that ends with the session.
     pub(super) ends: bool,
     pub(super) began: Instant,
     pub(super) queued: Option<(Revision, u64)>,
-    /// Waits for the answer to one that is forwarded and may wait, and not longer than this is here.
+    /// For a forwarded operation that ends with its session: the task that waits for the answer, aborted when this is
+    /// dropped.
     pub(super) awaiting: Option<Awaiting>,
-    /// What to ask again once its lease is known in its group, if that is not the lease's home.
+    /// Operation to repeat once its lease is known in its group, if that group is not the lease's home.
     pub(super) strange: Option<Box<Strange>>,
-    /// What lets it count as under way on this node; none for one that is forwarded, or waits in a queue.
+    /// Place among the operations under way on this node; none for an operation that is forwarded, or waits in a queue.
     pub(super) place: Option<Place>,
 }
 
-/// An operation of a lease that lives in another group.
+/// An operation whose lease lives in another group.
 pub(super) struct Strange {
     pub(super) op: Op,
     pub(super) from: Address,
-    /// How often the lease was introduced for it.
+    /// Number of times that the lease was introduced to the group for this operation.
     pub(super) introduced: u32,
 }
 
 impl UnderWay {
-    /// Whether another node has it.
+    /// True if another node executes the operation.
     pub(super) fn is_forwarded(&self) -> bool {
         self.context.is_none()
     }
 }
 
-/// A task that goes with this.
+/// A task that is aborted when this is dropped.
 pub(super) struct Awaiting(pub(super) AbortHandle);
 
 impl Drop for Awaiting {
@@ -236,14 +241,14 @@ impl Mailbox {
         self.inner.lock().expect("nobody panics with it")
     }
 
-    /// Waits while the client does not read what it was told.
+    /// Waits while the client has too much unread.
     pub(super) async fn until_read(&self) {
         while self.lock().is_full() {
             self.emptied.notified().await;
         }
     }
 
-    /// The result of an operation that is under way, and did not come from the driver as an answer.
+    /// Adds the result of an operation that is under way and was not answered by the driver.
     pub(super) fn result(&self, router: &Router, id: u64, result: OpResult) {
         let mut inner = self.lock();
         let ends = inner.under_way.remove(&id).is_some_and(|under_way| under_way.ends);
@@ -255,7 +260,7 @@ impl Mailbox {
         self.filled.notify_one();
     }
 
-    /// An operation that another node has waits in line there.
+    /// Reports that an operation forwarded to another node waits in a queue there.
     pub(super) fn queued(&self, id: u64, queued: v1::Queued) {
         let mut inner = self.lock();
         if inner.under_way.contains_key(&id) && !inner.is_full() {
@@ -265,13 +270,13 @@ impl Mailbox {
         self.filled.notify_one();
     }
 
-    /// The result of an operation that never was under way: one with the same id may be.
+    /// Adds the result of an operation that never was under way: an operation with the same id may be.
     pub(super) fn refuse(&self, id: u64, error: v1::Error) {
         self.lock().push(id, OpResult::Error(error));
         self.filled.notify_one();
     }
 
-    /// What a read saw. On the driver's thread: put away, and worded elsewhere.
+    /// Stores the data that a read saw. Runs on the driver's thread, so the data is converted to a result elsewhere.
     pub(super) fn seen(&self, id: u64, seen: Result<Seen, ReadError>) {
         let mut inner = self.lock();
         let length = length_of_seen(&seen);
@@ -293,7 +298,7 @@ impl Mailbox {
         self.filled.notify_one();
     }
 
-    /// An answer is complete that was not.
+    /// Adds the result of an answer that had to be completed.
     pub(super) fn completed(&self, id: u64, result: OpResult) {
         let mut inner = self.lock();
         inner.completing -= 1;
@@ -302,8 +307,8 @@ impl Mailbox {
         self.filled.notify_one();
     }
 
-    /// Nobody will be told anything any more: forgets what waits, and what comes late. Gives back the leases that this
-    /// session was about to renew: nobody knows whether they were.
+    /// Closes the mailbox, because nobody reads any more: drops everything that waits, or comes late. Returns the
+    /// leases that this session was about to renew: it is unknown whether they were.
     pub(super) fn close(&self) -> BTreeSet<LeaseId> {
         let mut inner = self.lock();
         let renewing = inner.under_way.values().filter_map(|under_way| under_way.renews).collect();
@@ -316,7 +321,7 @@ impl Mailbox {
         renewing
     }
 
-    /// The client asks for nothing more.
+    /// Called when the client sends no more operations.
     pub(super) fn end_input(&self) {
         let mut inner = self.lock();
         if inner.input == Input::Taken {
@@ -326,13 +331,13 @@ impl Mailbox {
         self.filled.notify_one();
     }
 
-    /// Nothing more is taken from the client, and what is under way is answered.
+    /// Refuses further operations of the client; those under way are still answered.
     pub(super) fn drain(&self) {
         self.lock().input = Input::Refused;
         self.filled.notify_one();
     }
 
-    /// Notes an operation as under way; refuses what is too much, or named twice.
+    /// Records an operation as under way; refuses one that exceeds the limit, or reuses an id.
     pub(super) fn begin(
         &self,
         id: u64,
@@ -343,7 +348,7 @@ impl Mailbox {
         place: Option<Place>,
     ) -> Result<(), v1::Error> {
         let mut inner = self.lock();
-        // Of another node's stream, the sessions behind it have their limits; it must not stop them all for a few.
+        // Sessions behind a stream of another node have limits of their own; a few must not stop the whole stream.
         let under_way_max = if inner.leases.is_some() { UNDER_WAY_MAX } else { NODE_UNDER_WAY_MAX };
         if inner.under_way.len() >= under_way_max {
             let says =
@@ -416,7 +421,7 @@ pub(super) fn length_of_seen(seen: &Result<Seen, ReadError>) -> usize {
     seen.as_ref().map_or(SMALL_BYTES, Seen::length)
 }
 
-/// About how much the answer makes a client read.
+/// Returns the approximate length of the answer for the client.
 pub(super) fn length_of_answer(answer: &Answer) -> usize {
     let Answer::Replied { reply: Reply::TxnDone { results, .. }, .. } = answer else { return SMALL_BYTES };
     let of_step = |step: &StepResult| match step {
@@ -428,7 +433,7 @@ pub(super) fn length_of_answer(answer: &Answer) -> usize {
     SMALL_BYTES + results.iter().map(of_step).sum::<usize>()
 }
 
-/// What to tell instead of a result that is too much for a client that does not read.
+/// Returns the error that replaces a result that is too much for a client that does not read.
 fn unread(result: &OpResult) -> v1::Error {
     unread_error(!has_only_looked(result))
 }

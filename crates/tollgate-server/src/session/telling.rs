@@ -1,7 +1,7 @@
-//! Words answers and puts them into frames.
+//! Converts answers to results and puts them into frames.
 //!
-//! Invariant: no frame is longer than its reader takes; what would be is told as an error. Not here: what waits to be
-//! told (`mailbox`).
+//! Invariant: no frame is longer than its reader accepts; a result that would be longer is replaced by an error. Not
+//! here: the answers that wait (`mailbox`).
 
 use super::Intake;
 use super::frames::FrameSender;
@@ -19,17 +19,18 @@ use tollgate_proto::v1::{self, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
 use tollgate_types::{GroupId, LeaseId, Revision};
 
-/// What of them is worded at once; the rest waits in the shorter form that the driver gave it.
+/// Approximate bytes of answers that are converted at once; the rest waits in the shorter form that the driver gave it.
 const WORDED_BYTES_MAX: usize = 1 << 20;
 
-/// So many are worded at once, and leave in one frame: a client deals with the first while the next are worded.
+/// Number of answers that are converted at once, and leave in one frame: the client handles these while the next are
+/// converted.
 const FRAME_RESULTS: usize = 128;
 
-/// Results in one frame at most, and their bytes; a longer one goes alone.
+/// Maximum number of results in one frame, and of their bytes; a longer result gets a frame of its own.
 const FRAME_RESULTS_MAX: usize = 4_096;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// Words answers, and sends frames as long as somebody reads them, until there is nothing more to tell.
+/// Converts answers, and sends frames as long as somebody reads them, until there is nothing more to send.
 pub(super) async fn write(intake: &Intake, outgoing: &FrameSender, account: &Arc<Account>) {
     let mailbox = &intake.mailbox;
     loop {
@@ -39,7 +40,7 @@ pub(super) async fn write(intake: &Intake, outgoing: &FrameSender, account: &Arc
                 return;
             }
             if mailbox.lock().has_more() {
-                // All that was looked at has to be completed first; behind it is what has not.
+                // All answers that were gathered have to be completed first; more answers wait behind them.
                 continue;
             }
             tokio::select! {
@@ -52,13 +53,13 @@ pub(super) async fn write(intake: &Intake, outgoing: &FrameSender, account: &Arc
             if outgoing.send(frame, account.charge(bytes)).await.is_err() {
                 return;
             }
-            // Only now is it written.
+            // The transport writes the frame only while this task yields.
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// Results as they go into frames, and how long those are. One that is too long is told as an error.
+/// Groups results into frames, each with its length. A result that is too long is replaced by an error.
 fn frames(results: Vec<v1::OperationResult>) -> impl Iterator<Item = (usize, Vec<v1::OperationResult>)> {
     let mut results = results.into_iter().map(fit).peekable();
     std::iter::from_fn(move || {
@@ -73,7 +74,7 @@ fn frames(results: Vec<v1::OperationResult>) -> impl Iterator<Item = (usize, Vec
     })
 }
 
-/// A result and its length, or the error of one that is too long.
+/// Returns a result and its length, or the error that replaces a result that is too long.
 fn fit(result: v1::OperationResult) -> (usize, v1::OperationResult) {
     let length = result.encoded_len();
     if length <= RESULT_BYTES_MAX {
@@ -96,7 +97,7 @@ pub(super) fn has_only_looked(result: &OpResult) -> bool {
     )
 }
 
-/// What there is to tell, or the first part of it, and what that took while it waited.
+/// Takes the next results to send, and the charge for their memory while they waited.
 fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
     let (router, mailbox) = (&intake.router, &intake.mailbox);
     let mut inner = mailbox.lock();
@@ -112,7 +113,7 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
         if let Answer::Queued { create_revision, position } = answer {
             let Some(under_way) = inner.under_way.get_mut(&id) else { continue };
             under_way.queued = Some((create_revision, position));
-            // What waits is no burden.
+            // An operation that waits in a queue is no load.
             under_way.place = None;
             let queued = v1::Queued { position, create_revision: create_revision.get() };
             results.push(v1::OperationResult { id, result: Some(OpResult::Queued(queued)) });
@@ -166,13 +167,13 @@ fn gather(intake: &Intake) -> (Vec<v1::OperationResult>, Charge) {
     (results, gathered)
 }
 
-/// The lease that must be made known before an operation with this result is asked for again, if it is.
+/// Returns the lease to introduce to the group before the operation is repeated, if the result asks for that.
 fn to_introduce(under_way: &UnderWay, result: &OpResult, router: &Router) -> Option<LeaseId> {
     under_way.strange.as_ref().filter(|strange| strange.introduced < INTRODUCTIONS_MAX)?;
     unknown_lease(under_way.context.as_ref()?, result, &router.map())
 }
 
-/// Tells an answer once it has all that the driver's lacks.
+/// Sends an answer once it has the parts that the driver's answer lacks.
 async fn complete(
     router: Router,
     mailbox: Arc<Mailbox>,
@@ -183,7 +184,7 @@ async fn complete(
     mailbox.completed(id, result);
 }
 
-/// What the driver had to say to an operation.
+/// Reply of the driver to an operation.
 enum Outcome {
     Answered(Answer),
     Seen(Result<Seen, ReadError>),
@@ -198,11 +199,11 @@ impl UnderWay {
     }
 }
 
-/// Words answers. What is the same for many of them is looked up once.
+/// Converts answers to results. Data that is the same for many of them is looked up once.
 struct Wording<'a> {
     router: &'a Router,
     now: Instant,
-    /// Of the group that was asked for last.
+    /// Header of the group that was used last.
     header: Option<HeaderInfo>,
 }
 

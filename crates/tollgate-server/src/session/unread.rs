@@ -1,17 +1,17 @@
-//! How much waits on a node for streams whose clients don't read, and who goes when it is too much.
+//! Accounts of the unread bytes of all streams on a node, and the choice of the stream to end if it is too much.
 //!
-//! Each stream (a session, a watch, one who observes an election) has a limit of its own, past which nothing more is
-//! taken from its client. Many of them together would still be too much: past a limit for all, the stream with the
-//! most unread ends, and others don't notice. Streams that say that they come from other nodes have an account book of
-//! their own, so that neither side can take the other's room. Invariant: what streams that go on have unread is within
-//! the limit whenever something was charged. Not here: what is unread.
+//! Each stream (a session, a watch, an observed election) has a limit of its own, past which nothing more is taken from
+//! its client. Many streams together would still be too much: past a limit for all, the stream with the most unread
+//! ends, and the others don't notice. Streams that claim to come from other nodes have a separate limit, so that
+//! neither side can take the other's room. Invariant: the unread bytes of the streams that go on are within the limit
+//! whenever something was charged. Not here: the data that is unread.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-/// What all streams of one kind have unread.
+/// Unread bytes of all streams of one kind.
 #[derive(Debug)]
 pub(crate) struct Unread {
     bytes_max: usize,
@@ -25,7 +25,7 @@ struct Accounts {
     open: BTreeMap<u64, Arc<Account>>,
 }
 
-/// What one stream has unread.
+/// Unread bytes of one stream.
 #[derive(Debug)]
 pub(crate) struct Account {
     unread: Arc<Unread>,
@@ -34,14 +34,14 @@ pub(crate) struct Account {
     cut: Notify,
 }
 
-/// An account that takes part until this is dropped.
+/// An account that takes part in the limit until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenAccount {
     number: u64,
     account: Arc<Account>,
 }
 
-/// Bytes on an account, until this is dropped. The default is on nobody's.
+/// Bytes charged to an account, until this is dropped. The default is charged to no account.
 #[derive(Debug, Default)]
 pub(crate) struct Charge {
     account: Option<Arc<Account>>,
@@ -53,7 +53,7 @@ impl Unread {
         Arc::new(Unread { bytes_max, total: AtomicUsize::new(0), accounts: Mutex::default() })
     }
 
-    /// For a new stream.
+    /// Opens an account for a new stream.
     pub(crate) fn open(self: &Arc<Unread>) -> OpenAccount {
         let account = Arc::new(Account {
             unread: Arc::clone(self),
@@ -72,8 +72,8 @@ impl Unread {
         self.accounts.lock().expect("nobody panics with it")
     }
 
-    /// Cuts the largest, again and again, until the rest is within the limit. Those that are cut give back what they
-    /// have when they notice.
+    /// Cuts the largest account, again and again, until the rest is within the limit. A stream that is cut releases its
+    /// bytes when it notices.
     fn make_room(&self) {
         let accounts = self.lock();
         loop {
@@ -105,7 +105,7 @@ impl Account {
         self.is_cut.load(Ordering::Relaxed)
     }
 
-    /// Charges it. May cut it, or another.
+    /// Charges bytes to the account. This may cut the account, or another.
     pub(crate) fn charge(self: &Arc<Account>, bytes: usize) -> Charge {
         let mut charge = Charge { account: Some(Arc::clone(self)), bytes: 0 };
         charge.add(bytes);
@@ -118,7 +118,7 @@ impl OpenAccount {
         &self.account
     }
 
-    /// What all streams together may have.
+    /// Returns the limit for all streams together.
     pub(crate) fn bytes_max(&self) -> usize {
         self.account.unread.bytes_max
     }
@@ -141,7 +141,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Adds to it.
+    /// Adds bytes to the charge.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
         let Some(account) = &self.account else { return };
@@ -152,7 +152,7 @@ impl Charge {
         }
     }
 
-    /// Takes part of it away, at most all.
+    /// Splits off part of the charge, at most all of it.
     pub(crate) fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(cut(), [false; 3]);
         charges[0].add(1);
         assert_eq!(cut(), [false, true, false]);
-        // What was cut and not given back yet counts for nobody else.
+        // Bytes of a stream that is cut, but not released yet, are not counted against the others.
         charges[2].add(500);
         assert_eq!(cut(), [false, true, false]);
         charges[0].add(100);

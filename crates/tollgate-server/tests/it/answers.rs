@@ -1,4 +1,4 @@
-//! Answers have a length that clients take, and refusals are counted.
+//! Answers are no longer than clients accept, and refusals are counted.
 
 use crate::sessions::Cluster;
 use prost::Message;
@@ -7,7 +7,7 @@ use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Res
 use tollgate_server::metrics::Exposition;
 use tollgate_types::Address;
 
-/// What gRPC clients take in a message unless told otherwise.
+/// Default maximum size of a message for gRPC clients.
 const TAKEN_BYTES: usize = 4 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,7 +93,7 @@ async fn what_a_session_is_refused_is_counted() {
     let bad = session.ask(Op::Get(v1::GetRequest::default())).await;
     assert!(matches!(bad, OpResult::Error(it) if it.reason() == ErrorReason::BadField));
     assert_eq!(counted("BAD_FIELD"), 1);
-    // More than is let in at once, again and again until that shows.
+    // More operations than are admitted at once, repeated until some are refused.
     let get = || Op::Get(v1::GetRequest { key: b"k".to_vec(), ..Default::default() });
     let (mut next, mut refused) = (1_000, 0);
     while refused == 0 {

@@ -30,7 +30,7 @@ async fn whole(mut stream: Streaming<v1::BackupResponse>) -> Vec<u8> {
     bytes
 }
 
-/// The new cluster of one node, with the states of a backup.
+/// Starts a new cluster of one node from the states of a backup.
 async fn restored(file: &Path, dir: &Path, above_token: u64) -> Cluster {
     let node = NodeId::new(1).unwrap();
     let data_dir = dir.join("restored");
@@ -87,7 +87,7 @@ async fn p2_a_backup_by_any_node_has_every_group_and_is_gone_on_from_in_all_of_t
     assert!(above > highest);
     let new = restored(&file, dir.path(), above).await;
     let router = new.servers[0].router();
-    // The lease that held them all has ended, in its home and in every group with a stub of it; its id is free.
+    // The lease that held all locks has ended, in its home and in every group with a stub of it; its id is free.
     let refused = ask(router, lock(&names()[0], 1, 0)).await;
     assert!(
         matches!(&refused, OpResult::Error(error) if error.reason() == ErrorReason::LeaseNotFound),
@@ -108,7 +108,7 @@ async fn p2_a_backup_by_any_node_has_every_group_and_is_gone_on_from_in_all_of_t
 async fn a_node_makes_one_backup_at_a_time_and_goes_at_the_readers_pace() {
     let cluster = Cluster::start_with(&[false], &[]).await;
     let router = cluster.servers[0].router();
-    // Far more than fits between the two.
+    // Far more data than fits between server and client.
     for number in 0..200 {
         let key = format!("k/{number}").into_bytes();
         let put = v1::PutRequest { key, value: vec![b'v'; 60_000], ..Default::default() };

@@ -1,4 +1,4 @@
-//! What a server tells of clocks: in its status, over HTTP, and in its metrics.
+//! Clock differences in a server's status, over HTTP, and in its metrics.
 
 use crate::sessions::{Cluster, PATIENCE};
 use serde_json::Value;
@@ -27,7 +27,7 @@ async fn status(cluster: &Cluster, server: usize) -> StatusResponse {
     admin.status(StatusRequest::default()).await.unwrap().into_inner()
 }
 
-/// What a server answers to a GET.
+/// Returns the body of a server's answer to a GET.
 async fn get(cluster: &Cluster, server: usize, path: &str) -> String {
     let address = cluster.servers[server].addresses().http;
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -66,7 +66,7 @@ async fn p5_a_clock_that_runs_fast_is_warned_of_and_told_by_status_and_metrics()
         }
         let whose = if id == 2 { "this node's clock runs" } else { "node 2's clock runs" };
         assert!(status.warnings.len() == 1 && status.warnings[0].starts_with(whose), "{:?}", status.warnings);
-        // Over HTTP it is the same message.
+        // The message over HTTP is the same.
         let json: Value = serde_json::from_str(&get(&cluster, server, "/v1/status").await).unwrap();
         assert!(json["warnings"][0].as_str().unwrap().starts_with(whose), "{json}");
         assert!(json["clocks"][0]["rate_difference_ppm"].is_i64(), "{json}");

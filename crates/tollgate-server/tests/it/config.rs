@@ -1,4 +1,4 @@
-//! Configurations, from text to verdict.
+//! Configurations, from text to result.
 
 mod example;
 mod layers;
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tollgate_server::config::{Config, ConfigFile, Loaded, Problems, Sources};
 
-/// The least that a server needs, 7 lines.
+/// The minimal configuration of a server, 7 lines.
 const LEAST: &str = r#"[node]
 id = 1
 data_dir = "/var/lib/tollgate"
@@ -24,12 +24,12 @@ fn load(text: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Load
     Config::load(&Sources { file: Some(file), env, flags })
 }
 
-/// The least, with more behind it.
+/// Loads the minimal configuration with more text behind it.
 fn load_with(more: &str) -> Result<Loaded, Problems> {
     load(&format!("{LEAST}{more}"), &[], &[])
 }
 
-/// What is wrong, as `line key what`, or the origin's name instead of the line.
+/// Returns the problems as `line key what`, with the origin's name instead of the line if it is not the file.
 fn wrongs(result: Result<Loaded, Problems>) -> Vec<String> {
     use tollgate_server::config::Place;
     let problems = result.expect_err("something is wrong");

@@ -1,4 +1,4 @@
-//! HTTP as a client speaks it, to a node of its own.
+//! HTTP requests to a node of their own.
 
 pub(crate) mod served;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use served::{Answered, Served};
 use std::time::Duration;
 
-/// Locks with a lease, without waiting unless told to.
+/// Returns a lock request with a lease.
 fn lock(name: &str, lease: &str, timeout_ms: i64) -> Value {
     json!({ "name": name, "lease_id": lease, "timeout_ms": timeout_ms })
 }
@@ -21,7 +21,7 @@ async fn waiters(served: &Served, name: &str) -> Value {
     served.get(&format!("/v1/lock?name={name}")).await.json()["lock"]["waiter_count"].clone()
 }
 
-/// Asks again until it is so.
+/// Retries until the condition holds.
 async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let patience = async {
         while !holds().await {
@@ -52,7 +52,7 @@ async fn a_lock_with_slashes_in_its_name_is_taken_seen_and_given_back() {
     assert!(left["lease"]["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{left}");
     assert_eq!(served.get("/v1/leases").await.json()["leases"].as_array().unwrap().len(), 2);
 
-    // Tokens are taken as numbers too.
+    // Tokens are accepted as numbers too.
     let unlock = json!({ "name": "db/migrate/ä", "lease_id": first, "fencing_token": token });
     assert_eq!(served.post("/v1/unlock", &unlock).await.status, 200);
     let again = served.post("/v1/unlock", &unlock).await;

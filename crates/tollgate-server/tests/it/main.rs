@@ -1,4 +1,4 @@
-//! The server's public parts, used as the binary uses them.
+//! Integration tests of the server's public API, used as the binary uses it.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -21,7 +21,7 @@ pub(crate) async fn cluster() -> Cluster {
     cluster
 }
 
-/// A name in each group.
+/// Returns a name in each group.
 pub(crate) fn names() -> Vec<String> {
     let map = GroupMap::even(GROUPS).unwrap();
     let of = |group: u32| {
@@ -71,7 +71,7 @@ async fn one_lease_holds_locks_in_every_group_by_any_node_and_a_session_too() {
         for name in names() {
             let locked = session.ask(lock(&name, lease, 0)).await;
             assert!(acquired(&locked), "{name}: {locked:?}");
-            // What it holds already it holds, and its lease is renewed at home.
+            // A lock that the lease holds already stays held, and the lease is renewed at home.
             let OpResult::Lock(again) = session.ask(lock(&name, lease, 0)).await else { panic!("no lock") };
             assert!(again.acquired && again.renewed, "{again:?}");
             assert!(matches!(session.ask(unlock(&name, lease)).await, OpResult::Unlock(_)));
@@ -139,10 +139,10 @@ async fn several_names_over_groups_are_had_all_or_none_each_with_its_own_token()
     expected.sort();
     assert!(got.acquired && got.tokens.iter().map(|it| &it.name).eq(&expected), "{got:?}");
     assert!(got.tokens.iter().all(|it| it.fencing_token > 0 && it.create_revision > 0), "{got:?}");
-    // Asked again, by another node, it is the same grant.
+    // A repeat at another node returns the same grant.
     let OpResult::Lock(again) = ask(cluster.servers[1].router(), lock_all(1, 1, 0)).await else { panic!() };
     assert_eq!((again.acquired, &again.tokens), (true, &got.tokens));
-    // One name of the last group is in the way of another: it gets none, and leaves nothing behind.
+    // One name of the last group is held by another lease: the request gets none, and leaves nothing behind.
     let unlock_all = v1::UnlockRequest { names: names(), lease_id: 1, ..Default::default() };
     let released = ask(router, Op::Unlock(unlock_all)).await;
     assert!(matches!(released, OpResult::Unlock(_)), "{released:?}");
@@ -158,7 +158,7 @@ async fn several_names_over_groups_are_had_all_or_none_each_with_its_own_token()
     cluster.stop().await;
 }
 
-/// Waits until so many stand in a lock's queue.
+/// Waits until a lock's queue has `count` waiters.
 pub(crate) async fn until_queued(router: &Router, name: &str, count: u64) {
     let get = v1::GetLockRequest { name: name.into(), ..Default::default() };
     let queued = async {
@@ -173,7 +173,8 @@ pub(crate) async fn until_queued(router: &Router, name: &str, count: u64) {
     tokio::time::timeout(PATIENCE, queued).await.expect("it waits");
 }
 
-/// The first to carry the request is gone before it fails; who repeats it gives back what the first took.
+/// The node that first carried the request is gone before it fails; the node that repeats it releases what the first
+/// acquired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p8_a_repeat_over_groups_by_another_node_that_fails_leaves_nothing_behind() {
     let cluster = cluster().await;
@@ -208,7 +209,7 @@ async fn p8_one_who_waits_for_names_over_groups_is_served_in_the_end_or_leaves_a
         tokio::spawn(async move { ask(&router, lock_all(lease, seq, -1)).await })
     };
     let in_time = async |count| until_queued(&router, &last, count).await;
-    // One hangs up, one is cancelled by its seq, each in the last of the groups.
+    // One caller hangs up, one is cancelled by its seq, each in the last of the groups.
     let gone = waits(2, 0);
     in_time(1).await;
     gone.abort();
@@ -228,7 +229,7 @@ async fn p8_one_who_waits_for_names_over_groups_is_served_in_the_end_or_leaves_a
         "{done:?}"
     );
     assert!(!acquired(&cancelled.await.unwrap()));
-    // What they had taken before is free again: the next one gets it all.
+    // The locks that they had acquired are free again: the next request gets all of them.
     let served = waits(3, 1);
     in_time(1).await;
     ask(&router, unlock(&last, 1)).await;
@@ -264,9 +265,9 @@ async fn a_deadlock_over_groups_is_found_and_one_of_its_waits_ended() {
     };
     let OpResult::Error(error) = &refused else { panic!("{refused:?}") };
     assert_eq!((error.reason(), error.may_have_happened), (v1::ErrorReason::Deadlock, false), "{error:?}");
-    // The other goes on waiting: only what stands in its way was told to give up.
+    // The other goes on waiting: only one of the two waits was ended.
     assert!(one.is_finished() != other.is_finished());
-    // Who found it says so a moment after it was broken.
+    // The node that found the deadlock reports it a moment after it was broken.
     let told = |server: &tollgate_server::Server| server.router().deadlocks(10).deadlocks;
     let found = || cluster.servers.iter().flat_map(told).any(|deadlock| deadlock.cycle.len() == 2);
     let known = async {

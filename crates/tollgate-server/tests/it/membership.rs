@@ -16,7 +16,7 @@ const GROUPS: u32 = 4;
 
 type Admin = AdminServiceClient<Channel>;
 
-/// Three nodes, and group k led by node (k mod 3) + 1.
+/// Starts three nodes, and has node (k mod 3) + 1 lead group k.
 async fn spread() -> Cluster {
     let cluster = Cluster::start_with(&[false; 3], &[("cluster.groups", "4")]).await;
     for group in 0..GROUPS {
@@ -26,7 +26,7 @@ async fn spread() -> Cluster {
                 for server in 0..3 {
                     let request =
                         v1::TransferRequest { group_id: group, node_id: wanted as u64 + 1, passed_on: false };
-                    // Whoever does not lead refuses.
+                    // A node that does not lead refuses.
                     let _ = admin(&cluster, server).await.transfer(request).await;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -41,7 +41,7 @@ async fn admin(cluster: &Cluster, server: usize) -> Admin {
     AdminServiceClient::new(cluster.channel(server).await)
 }
 
-/// A node that was added, started on these ports.
+/// Starts a node that was added to the cluster, on these ports.
 async fn joined(id: u64, listeners: Listeners, dir: &TempDir, asks: Addresses) -> Server {
     let own = listeners.addresses().unwrap();
     let flags = [
@@ -61,7 +61,7 @@ async fn joined(id: u64, listeners: Listeners, dir: &TempDir, asks: Addresses) -
     Server::start_joining(&loaded.config, loaded.settings, listeners, Some(join)).unwrap()
 }
 
-/// Who votes and who learns, in each group, as this node knows it.
+/// Returns the voters and learners of each group, as this node knows them.
 async fn members(admin: &mut Admin) -> Vec<(Vec<u64>, Vec<u64>)> {
     let groups = admin.groups(v1::GroupsRequest::default()).await.unwrap().into_inner().groups;
     groups.into_iter().map(|group| (group.voters, group.learners)).collect()
@@ -113,7 +113,7 @@ async fn add_in(cluster: &Cluster, id: u64, addresses: Addresses, groups: &[u32]
     }
 }
 
-/// At whichever node leads the group, which may change on a busy machine; the others refuse.
+/// Adds a node in one group, at whichever node leads it, which may change on a busy machine; the others refuse.
 async fn add_in_one(cluster: &Cluster, id: u64, addresses: Addresses, group: u32) {
     let begun = tokio::time::Instant::now();
     loop {
@@ -138,7 +138,7 @@ async fn until_caught_up(cluster: &Cluster, id: u64, groups: &[u32]) {
     }
 }
 
-/// Whether the leader of a group says so, which may be another by now on a busy machine; nobody else knows.
+/// True if the leader of a group reports it; nobody else knows. On a busy machine the leader may have changed by now.
 async fn has_caught_up(cluster: &Cluster, id: u64, group: u32) -> bool {
     for server in 0..3 {
         let mut asked = admin(cluster, server).await;
@@ -169,7 +169,7 @@ async fn who_names_a_stranger_is_refused_before_any_group_changes() {
     cluster.servers.push(server);
     until_caught_up(&cluster, 4, &[0, 1, 2, 3]).await;
     let replace = |out_id, by_id| v1::ReplaceMemberRequest { out_id, by_id, ..Default::default() };
-    // A slip of the finger for 3, and one for 4.
+    // A typing mistake for 3, and one for 4.
     for (out, by, stranger) in [(33, 4, 33), (3, 44, 44)] {
         let error = refusal(asked.replace_member(replace(out, by)).await);
         assert!(error.message.contains(&format!("node {stranger} is not a member")), "{error:?}");
@@ -181,7 +181,7 @@ async fn who_names_a_stranger_is_refused_before_any_group_changes() {
     cluster.stop().await;
 }
 
-/// As happens when a leader hands on: it has its successor go on, and so does whoever asked it.
+/// As in a change of leaders: the old leader has its successor go on, and so does the node that asked the old leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removal_that_several_carry_out_at_once_is_done_for_each_of_them() {
     let cluster = Cluster::start_with(&[false], &[]).await;
@@ -193,7 +193,7 @@ async fn a_removal_that_several_carry_out_at_once_is_done_for_each_of_them() {
         for nth in 0..32 {
             let mut leader = leader.clone();
             removals.spawn(async move {
-                // One after another, until the first is done and beyond.
+                // One removal after another, until the first is done and beyond.
                 tokio::time::sleep(Duration::from_micros(200 * nth)).await;
                 let request = v1::RemoveMemberRequest { node_id: id, group_ids: vec![0], passed_on: false };
                 leader.remove_member(request).await
@@ -212,7 +212,7 @@ async fn one_that_votes_in_group_0_votes_in_all() {
     let dir = TempDir::new().unwrap();
     let listeners = bind();
     let own = listeners.addresses().unwrap();
-    // Its addition was interrupted before the last group.
+    // The addition of the node was interrupted before the last group.
     add_in(&cluster, 4, own, &[0, 1, 2]).await;
     let server = joined(4, listeners, &dir, cluster.servers[1].addresses()).await;
     cluster.servers.push(server);
@@ -237,14 +237,14 @@ async fn an_addition_that_another_one_overtakes_is_finished_all_the_same() {
     let cluster = spread().await;
     let places: Vec<Listeners> = (0..4).map(|_| bind()).collect();
     let new = |place: usize| new_member(0, places[place].addresses().unwrap(), Vec::new());
-    // The first was interrupted after group 0, and the second comes before it is run again.
+    // The first addition was interrupted after group 0, and the second comes before the first is run again.
     add_in(&cluster, 4, places[0].addresses().unwrap(), &[0]).await;
     let mut asked = admin(&cluster, 1).await;
     for (place, id) in [(1, 5), (0, 4)] {
         assert_eq!(asked.add_member(new(place)).await.unwrap().into_inner().node_id, id);
     }
     until(&mut asked, &[1, 2, 3], &[4, 5]).await;
-    // At the same time, by way of different nodes.
+    // Two additions at the same time, by way of different nodes.
     let mut others = (admin(&cluster, 0).await, admin(&cluster, 2).await);
     let (one, other) = tokio::join!(others.0.add_member(new(2)), others.1.add_member(new(3)));
     let mut ids = [one, other].map(|added| added.unwrap().into_inner().node_id);
@@ -261,14 +261,14 @@ async fn members_change_in_every_group_whoever_leads_it_and_whoever_is_asked() {
     let mut asked = admin(&cluster, 2).await;
     let listeners = bind();
     let own = listeners.addresses().unwrap();
-    // A node that is asked by another leads the group or refuses; it asks nobody.
+    // A node that is asked by another node leads the group or refuses; it asks no other node.
     match asked.add_member(new_member(4, own, vec![0])).await {
         Ok(_) => {
             assert!(cluster.servers[2].router().status().borrow().groups[&GroupId::MAP].serves, "it leads");
         }
         refused => assert_eq!(reason(refused), ErrorReason::NotLeader),
     }
-    // What was interrupted after the first group goes on, and asked for once more changes nothing.
+    // An addition that was interrupted after the first group goes on; repeated once more, it changes nothing.
     add_in_one(&cluster, 0, own, 0).await;
     for _ in 0..2 {
         let added = asked.add_member(new_member(0, own, Vec::new())).await.unwrap().into_inner();
@@ -280,7 +280,7 @@ async fn members_change_in_every_group_whoever_leads_it_and_whoever_is_asked() {
     promoted(&mut asked, 4).await;
     let mut fourth = admin(&cluster, 3).await;
     until(&mut fourth, &[1, 2, 3, 4], &[]).await;
-    // The first leads two groups, and hands both on before it goes.
+    // The first node leads two groups, and hands both on before it goes.
     let remove = |node_id| v1::RemoveMemberRequest { node_id, ..Default::default() };
     for _ in 0..2 {
         fourth.remove_member(remove(1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Metadata is any bytes: text goes as text, and what is none goes as it is beside what of it is text.
+//! Metadata is any bytes: text is returned as text; other bytes are returned unchanged, beside their readable part.
 
 use crate::http::served::Served;
 use crate::sessions::Cluster;
@@ -27,7 +27,7 @@ async fn any_bytes_are_taken_over_grpc_and_read_back_as_they_were() {
     assert!(locks.lock(text).await.unwrap().into_inner().acquired);
     let bytes = v1::LockRequest { metadata_bytes: NO_TEXT.to_vec(), ..lock("bytes", lease_id) };
     assert!(locks.lock(bytes).await.unwrap().into_inner().acquired);
-    // Text is text, in whichever field it came.
+    // Text is returned as text, whichever field it was sent in.
     let other = v1::LockRequest { metadata_bytes: INDENTED.into(), ..lock("other", lease_id) };
     let OpResult::Lock(taken) = session.ask(Op::TryLock(other)).await else { panic!("it is free") };
     assert!(taken.acquired);

@@ -1,4 +1,4 @@
-//! What operators and those who observe ask a node.
+//! Requests of operators and of monitoring to a node.
 
 use crate::many_groups;
 use crate::sessions::{Cluster, PATIENCE};
@@ -91,7 +91,8 @@ async fn limits_are_read_and_changed_in_all_groups_by_any_node_wherever_their_le
             let limits = admin.get_limits(request).await.unwrap().into_inner().limits;
             assert_eq!(limits.iter().find(|limit| limit.name == name).unwrap().value, value, "{group_id}");
         }
-        // In one group only: the others stay, and a look at all says so.
+        // A change in one group only: the other groups keep their limits, and a look at all groups shows the
+        // difference.
         let request = v1::SetLimitsRequest { limits: limit(name, 9), group_ids: vec![2], passed_on: false };
         admin.set_limits(request).await.unwrap();
         let request = v1::GetLimitsRequest { group_id: 0, all_groups };
@@ -100,7 +101,7 @@ async fn limits_are_read_and_changed_in_all_groups_by_any_node_wherever_their_le
         let told: Vec<_> = differ[0].by_group.iter().map(|of| (of.group_id, of.value)).collect();
         assert_eq!((differ.len(), differ[0].name.as_str()), (1, name));
         assert_eq!(told, [(0, value), (1, value), (2, 9), (3, value)]);
-        // What can't be is refused before any group has changed, with the names that there are.
+        // An impossible change is refused before any group has changed, with the names of the limits.
         let unknown = v1::SetLimitsRequest { limits: limit("waiters_max", 1), ..Default::default() };
         let error = error_of_status(&admin.set_limits(unknown).await.unwrap_err()).unwrap();
         assert_eq!((error.reason(), error.field.as_str()), (ErrorReason::BadField, "limits"));
@@ -136,7 +137,7 @@ async fn leadership_is_handed_on_by_any_node_and_what_can_not_be_is_refused_at_o
     cluster.stop().await;
 }
 
-/// Waits until every server knows the same leader of group 0; its place.
+/// Waits until every server knows the same leader of group 0, and returns the leader's index.
 async fn leader_known_to_all(cluster: &Cluster) -> usize {
     let began = Instant::now();
     loop {
@@ -184,7 +185,7 @@ async fn limits_are_read_and_changed_by_a_witness_too() {
     cluster.stop().await;
 }
 
-/// The status and the body of an answer to a request over HTTP.
+/// Returns the status and the body of an answer over HTTP.
 async fn http(cluster: &Cluster, server: usize, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(cluster.servers[server].addresses().http).await.unwrap();
     let rest = format!("Host: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -208,7 +209,7 @@ async fn a_witness_is_not_ready_for_clients_and_none_takes_its_refusal_for_the_e
     assert!(body.contains("NO_SUCH_GROUP"), "{body}");
     let (status, body) = http(&cluster, 2, "GET /v1/locks", "").await;
     assert!(status == 503 && body.contains("leader_address"), "a list names a full member: {status} {body}");
-    // Of the node as a member.
+    // Readiness of the node as a member.
     let (status, body) = http(&cluster, 2, "GET /readyz?member", "").await;
     assert_eq!(status, 200, "{body}");
     cluster.stop().await;

@@ -1,4 +1,4 @@
-//! Operations on names of several groups: what they promise while attempts, gateways and holders come and go.
+//! Operations on names of several groups: their promises while attempts, gateways and holders come and go.
 
 use crate::many_groups::{
     acquired, ask, cluster, grant, is_free, lock, lock_all, names, unlock, until_queued,
@@ -20,7 +20,7 @@ impl OperationMeter for Unmeasured {
     fn shed(&self, _: Asked) {}
 }
 
-/// A gateway that has just been started: it has not seen the cluster yet.
+/// Starts a gateway, which has not seen the cluster yet.
 fn gateway(cluster: &Cluster) -> (Scout, Router) {
     let nodes = cluster.servers.iter().map(|server| server.addresses().client.to_string());
     let scout = Scout::start(nodes.collect(), None);
@@ -28,8 +28,8 @@ fn gateway(cluster: &Cluster) -> (Scout, Router) {
     (scout, router)
 }
 
-/// Whoever asks for a part again hears what was heard at first, whatever happened since: else an attempt that found all
-/// names free could be told that it has them while one that did not gives its own back.
+/// A repeated part of a request gets the first answer, whatever has happened since: otherwise an attempt that found all
+/// names free could report that it has them, while one that did not releases its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p10_a_try_over_groups_that_found_a_name_busy_found_it_busy_for_every_repeat() {
     let cluster = cluster().await;
@@ -50,7 +50,7 @@ async fn p10_a_try_over_groups_that_found_a_name_busy_found_it_busy_for_every_re
     cluster.stop().await;
 }
 
-/// A program that starts again numbers from 1, and asks for something else.
+/// A program that starts again numbers from 1, and requests something else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p10_a_number_of_a_request_over_groups_is_that_of_the_whole_request() {
     let cluster = cluster().await;
@@ -70,14 +70,14 @@ async fn p10_a_number_of_a_request_over_groups_is_that_of_the_whole_request() {
         OpResult::Error(error) => (error.reason() == v1::ErrorReason::BadField, error.field),
         other => panic!("told of success: {other:?}"),
     };
-    // What a part of it named, alone; fewer names; other names beside.
+    // The names of one part alone; fewer names; another name besides.
     for names in
         [vec![first.clone()], vec![first.clone(), last.clone()], vec![first.clone(), "other".to_owned()]]
     {
         let told = refused(ask(cluster.servers[1].router(), asked(names.clone())).await);
         assert_eq!(told, (true, "request.seq".to_owned()), "{names:?}");
     }
-    // Nor does the end of the mistaken request take anything from the first.
+    // The end of the mistaken request does not release anything of the first request either.
     let cancel = v1::CancelWaitRequest {
         lease_id: 1,
         seq: 1,
@@ -89,13 +89,13 @@ async fn p10_a_number_of_a_request_over_groups_is_that_of_the_whole_request() {
     for name in &all {
         assert!(!is_free(router, name).await, "{name}");
     }
-    // The request itself is known still, by whichever node, in whichever order it names them.
+    // The request itself is still known, by any node, with its names in any order.
     let reversed = asked(all.iter().rev().cloned().collect());
     assert!(acquired(&ask(&gateway(&cluster).1, reversed).await));
     cluster.stop().await;
 }
 
-/// Waits until the group of a lock knows requests by what they are about: it begins with older rules.
+/// Waits until the group of a lock identifies requests by their content: a new group begins with older rules.
 async fn until_known(router: &Router, name: &str) {
     let until = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -109,7 +109,7 @@ async fn until_known(router: &Router, name: &str) {
     }
 }
 
-/// A client that was at another gateway before asks at once.
+/// A client that used another gateway before sends its request at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p8_a_gateway_that_has_not_seen_the_cluster_yet_does_what_one_that_has_would_do() {
     let cluster = cluster().await;
@@ -125,7 +125,7 @@ async fn p8_a_gateway_that_has_not_seen_the_cluster_yet_does_what_one_that_has_w
     for name in names() {
         assert!(is_free(router, &name).await, "{name}");
     }
-    // One waits in the last group, and is cancelled by the names of the whole.
+    // One request waits in the last group, and is cancelled by the names of the whole request.
     assert!(acquired(&ask(router, lock(&last, 1, 0)).await));
     let waits = tokio::spawn({
         let router = router.clone();
@@ -149,7 +149,7 @@ async fn p8_a_gateway_that_has_not_seen_the_cluster_yet_does_what_one_that_has_w
     cluster.stop().await;
 }
 
-/// Whoever hears that it has all names has had them all at one moment, the last.
+/// A caller that is told that it has all names has had all of them at one moment, the last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p1_what_was_lost_while_the_rest_was_awaited_is_not_told_as_held() {
     let cluster = cluster().await;
@@ -181,7 +181,7 @@ async fn p1_what_was_lost_while_the_rest_was_awaited_is_not_told_as_held() {
             assert!(is_free(&router, &name).await, "{name}, seq {seq}");
         }
     }
-    // One that lost nothing has it all, however long it waited.
+    // A request that lost nothing has all its names, however long it waited.
     assert!(acquired(&ask(&router, lock(&last, 1, 0)).await));
     let waits = tokio::spawn({
         let router = router.clone();
@@ -194,7 +194,7 @@ async fn p1_what_was_lost_while_the_rest_was_awaited_is_not_told_as_held() {
     cluster.stop().await;
 }
 
-/// Releases a lock over its holder's head.
+/// Force-releases a lock.
 async fn force(router: &Router, name: &str) {
     let get = v1::GetLockRequest { name: name.into(), ..Default::default() };
     let OpResult::GetLock(seen) = ask(router, Op::GetLock(get)).await else { panic!("no answer") };
@@ -224,7 +224,7 @@ async fn p16_a_range_names_each_group_once_and_ends_when_it_is_too_long() {
     let twice = v1::RangeRequest { all: true, group_ids: vec![2, 2], ..Default::default() };
     let refused = session.ask(Op::Range(twice)).await;
     assert!(matches!(&refused, OpResult::Error(error) if error.field == "group_ids"), "{refused:?}");
-    // Each group has less than an answer may have, and together they have more.
+    // Each group has less data than an answer may have, and all groups together have more.
     for number in 0..80 {
         let key = format!("key-{number}").into_bytes();
         let put = v1::PutRequest { key, value: vec![7; 60 << 10], ..Default::default() };

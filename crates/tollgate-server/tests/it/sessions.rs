@@ -1,4 +1,4 @@
-//! Sessions as clients have them, with three servers in this process.
+//! Sessions of clients, with three servers in this process.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -27,12 +27,12 @@ impl Cluster {
         Cluster::start_with(&[false; 3], &[]).await
     }
 
-    /// As many as there are, witnesses where it says so, with these settings besides.
+    /// Starts a server for each entry of `witnesses`, as a witness where that is true, with these additional settings.
     pub(crate) async fn start_with(witnesses: &[bool], settings: &[(&str, &str)]) -> Cluster {
         Cluster::start_by_clocks(witnesses, settings, |_| NodeClock::system()).await
     }
 
-    /// Likewise, each by a clock of its own.
+    /// Like `start_with`, with a clock for each server.
     pub(crate) async fn start_by_clocks(
         witnesses: &[bool],
         settings: &[(&str, &str)],
@@ -78,7 +78,7 @@ impl Cluster {
         cluster
     }
 
-    /// The place of the server that leads.
+    /// Returns the index of the server that leads.
     pub(crate) async fn leader(&self) -> usize {
         let found = async {
             loop {
@@ -142,7 +142,7 @@ impl Session {
         self.requests.send(v1::SessionRequest { operations, ..Default::default() }).await.unwrap();
     }
 
-    /// The next results; none at the end.
+    /// Returns the next results; none at the end of the stream.
     pub(crate) async fn results(&mut self) -> Option<Vec<v1::OperationResult>> {
         loop {
             let frame = tokio::time::timeout(PATIENCE, self.answers.next()).await.unwrap()?.unwrap();
@@ -160,7 +160,7 @@ impl Session {
         results.into_iter().next().unwrap().result.unwrap()
     }
 
-    /// A lease of ten minutes, whose id the server chooses.
+    /// Grants a lease of ten minutes, and returns the id that the server chose.
     pub(crate) async fn grant(&mut self, revoke_on_disconnect: bool) -> u64 {
         let grant = v1::LeaseGrantRequest { ttl_ms: 600_000, revoke_on_disconnect, ..Default::default() };
         match self.ask(Op::LeaseGrant(grant)).await {
@@ -228,7 +228,7 @@ async fn a_lease_ends_with_the_last_session_of_its_node_whichever_kept_it_alive_
     cluster.stop().await;
 }
 
-/// Forwarded it would be longer than what the leader takes, and end the stream by which those of all others go.
+/// Forwarded, the operation would be longer than the leader accepts, and end the stream that all other clients use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operation_longer_than_a_message_of_a_client_is_refused_and_its_session_goes_on() {
     let cluster = Cluster::start_with(&[false; 3], &[("server.frame_bytes_max", "65536")]).await;
@@ -270,7 +270,7 @@ async fn one_who_asks_for_nothing_more_still_gets_its_answers() {
         };
         assert!(matches!(session.ask(lock(first, 0)).await, OpResult::Lock(it) if it.acquired));
         session.send(100, Some(lock(second, 200))).await;
-        // Refused, and not mistaken for the one that is under way.
+        // Refused, and not mistaken for the operation that is under way.
         session.send(100, None).await;
         let Session { requests, answers, next } = session;
         drop(requests);
@@ -299,7 +299,7 @@ async fn a_watch_says_how_far_it_has_come_without_events_and_tells_each_event_on
     let key = || Some(v1::watch_request::Target::Key("jobs".into()));
     watching.send(v1::WatchRequest { target: key(), watch_id: 7, ..Default::default() }).await;
     assert!(watching.next().await.created);
-    // A second one of that number is refused, and the first goes on.
+    // A second watch with that number is refused, and the first goes on.
     watching.send(v1::WatchRequest { target: key(), watch_id: 7, ..Default::default() }).await;
     let refused = watching.next().await;
     assert_eq!((refused.watch_id, refused.error.unwrap().field.as_str()), (0, "watch_id"));
@@ -330,7 +330,7 @@ async fn a_watch_says_how_far_it_has_come_without_events_and_tells_each_event_on
     cluster.stop().await;
 }
 
-/// Who holds the lock, by its lease; and how many wait.
+/// Returns the lease that holds the lock, and the number of waiters.
 async fn holder(router: &Router) -> (u64, u64) {
     let get = v1::GetLockRequest { name: "jobs".into(), ..Default::default() };
     let OpResult::GetLock(found) = router.execute(Op::GetLock(get), &Address::NONE).await else {
@@ -381,10 +381,11 @@ async fn a_numbered_grant_that_its_caller_does_not_hear_of_is_given_back_unless_
                 let again = router.execute(lock(2, seq), &Address::NONE).await;
                 assert!(matches!(again, OpResult::Lock(it) if it.acquired));
             }
-            // It was granted, and nobody has looked.
+            // The lock was granted, and nobody has read the answer.
             drop(call);
             if repeated {
-                // Nothing more is to come of it: what was asked for before a release is over when that is.
+                // The hang-up must have no further effect: a request made before a release is over once the lock is
+                // released.
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 assert_eq!(holder(router).await, (2, 0), "the other caller has it");
                 router.execute(unlock(2), &Address::NONE).await;

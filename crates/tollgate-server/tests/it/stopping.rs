@@ -1,4 +1,4 @@
-//! A server that stops: calls under way are finished, whoever leads by then, and streams are not waited for.
+//! A server that stops: calls under way are finished, whichever node leads by then, and streams are not waited for.
 
 use crate::sessions::{Cluster, PATIENCE};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ async fn a_call_under_way_is_finished_by_a_node_that_stops_and_open_streams_do_n
     let began = Instant::now();
     let stopping = tokio::spawn(cluster.servers.remove(leader).stop());
     cluster.leader().await;
-    // Longer than what is left once a node has stopped.
+    // Longer than the time that connections have once a node has stopped.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!stopping.is_finished() && !waits.is_finished(), "the call is waited for");
     let unlock = v1::UnlockRequest { name: "jobs".into(), lease_id: holder, ..Default::default() };

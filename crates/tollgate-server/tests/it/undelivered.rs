@@ -1,4 +1,4 @@
-//! Messages that no service sees: too long, or not what the method takes.
+//! Messages that never reach a service: too long, or not of the method's type.
 
 use crate::sessions::{Cluster, PATIENCE};
 use tokio_stream::StreamExt;
@@ -9,7 +9,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-/// Bytes as they are.
+/// A codec that sends bytes as they are.
 #[derive(Default)]
 struct Raw;
 
@@ -49,7 +49,7 @@ impl Decoder for Raw {
     }
 }
 
-/// How a call ends that sends one message, alone or on a stream.
+/// Returns the error of a call that sends one message, alone or on a stream.
 async fn refused(channel: &Channel, method: &'static str, message: Vec<u8>, streams: bool) -> (Code, Error) {
     let path = PathAndQuery::from_static(method);
     let mut client = tonic::client::Grpc::new(channel.clone());

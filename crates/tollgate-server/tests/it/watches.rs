@@ -1,4 +1,4 @@
-//! Watches as clients have them: what comes in one answer, and what becomes of clients that don't read.
+//! Watches of clients: the content of one answer, and the fate of clients that don't read.
 
 use crate::sessions::{Cluster, PATIENCE, Watching};
 use tokio_stream::StreamExt;
@@ -11,7 +11,7 @@ use tonic::Streaming;
 
 const VALUE_BYTES: usize = 60_000;
 
-/// Puts so many values in one transaction; its revision.
+/// Puts `count` values in one transaction, and returns its revision.
 async fn put(server: &Server, prefix: &str, count: usize) -> u64 {
     let put = |number: usize| {
         let key = format!("{prefix}{number:03}").into_bytes();
@@ -32,7 +32,7 @@ async fn follow(cluster: &Cluster, request: v1::WatchRequest) -> Watching {
     watching
 }
 
-/// Answers until so many events were told.
+/// Reads answers until they have brought this many events.
 async fn answers(watching: &mut Watching, events: usize) -> Vec<v1::WatchResponse> {
     let (mut told, mut answers) = (0, Vec::new());
     while told < events {
@@ -62,7 +62,7 @@ async fn p11_a_revision_comes_in_one_answer_or_its_pieces_have_no_cursor_but_the
     let (last, rest) = pieces.split_last().unwrap();
     assert!(rest.iter().all(|piece| piece.cursor.is_empty()) && !last.cursor.is_empty());
     put(&cluster.servers[0], "c", 1).await;
-    // Whoever goes on from the last cursor that it has sees whole revisions, and none again that it has seen whole.
+    // A client that resumes from its last cursor sees whole revisions, and none again that it has seen in full.
     for (cursor, events) in [(of(start)[0].cursor.clone(), 128 + 1), (last.cursor.clone(), 1)] {
         let resumed = v1::WatchRequest { cursor, ..Default::default() };
         answers(&mut follow(&cluster, resumed).await, events).await;
@@ -85,7 +85,7 @@ async fn p16_watches_that_nobody_reads_end_and_others_go_on() {
         let request = v1::WatchRequest { start_revision: start, prev_kv: true, ..Default::default() };
         silent.push(follow(&cluster, request).await);
     }
-    // Each has twice the limit to be told.
+    // The events for each stream are twice the limit.
     for watching in &mut silent {
         let ended = async {
             loop {
@@ -110,7 +110,7 @@ async fn p16_watches_that_nobody_reads_end_and_others_go_on() {
     cluster.stop().await;
 }
 
-/// A watch stream on which the client asks for this and closes its side, as tools and many generated clients do.
+/// Opens a watch stream, sends these requests and closes the client's side, as tools and many generated clients do.
 async fn ask_and_close(
     cluster: &Cluster,
     server: usize,
@@ -120,7 +120,7 @@ async fn ask_and_close(
     LockServiceClient::new(channel).watch(tokio_stream::iter(requests)).await.unwrap().into_inner()
 }
 
-/// The next answer; none at the end of the stream, which is OK then.
+/// Returns the next answer; none at the end of the stream, which must then be OK.
 async fn next(answers: &mut Streaming<v1::WatchResponse>) -> Option<v1::WatchResponse> {
     tokio::time::timeout(PATIENCE, answers.next()).await.expect("nothing came").transpose().unwrap()
 }
@@ -177,7 +177,7 @@ async fn a_stream_whose_client_has_closed_its_side_ends_well_when_no_watch_is_le
     let mut answers = ask_and_close(&cluster, 0, vec![refused]).await;
     assert!(next(&mut answers).await.unwrap().canceled);
     assert!(next(&mut answers).await.is_none());
-    // Another that was asked for before goes on without it.
+    // Another watch that was requested before goes on without it.
     let gone = v1::WatchRequest { cursor: "nonsense".into(), ..on_jobs(8) };
     let mut answers = ask_and_close(&cluster, 0, vec![gone, on_jobs(9)]).await;
     assert!(next(&mut answers).await.unwrap().canceled);

@@ -1,5 +1,5 @@
-//! What one asks of a lease, a lock or deadlocks is whole though it lies in several groups or at several nodes, or says
-//! what is missing.
+//! Answers about a lease, a lock or deadlocks are complete even if the data is in several groups or at several nodes;
+//! otherwise they say what is missing.
 
 use crate::many_groups::{GROUPS, acquired, ask, cluster, lock, names};
 use crate::sessions::{Cluster, PATIENCE};
@@ -13,7 +13,7 @@ use tollgate_types::{Address, GroupId, GroupMap, Name};
 
 const TTL_MS: i64 = 600_000;
 
-/// Three names in each group.
+/// Returns three names in each group.
 fn many_names() -> Vec<String> {
     let map = GroupMap::even(GROUPS).unwrap();
     let is_in = |name: &str, group| map.group_of(Name::new(name).unwrap().slot()) == GroupId::new(group);
@@ -21,7 +21,7 @@ fn many_names() -> Vec<String> {
     (0..GROUPS).flat_map(|group| all(group).take(3).collect::<Vec<_>>()).collect()
 }
 
-/// A lease of a client at a known address, which holds each of these and that another lease waits for.
+/// Grants a lease to a client at a known address; it holds each of these names, and another lease waits for each.
 async fn hold_all(router: &Router, names: &[String]) -> Address {
     let from = Address::new("10.0.0.9:4000").unwrap();
     for id in [1, 2] {
@@ -61,7 +61,7 @@ async fn a_holder_whose_lease_lives_in_another_group_is_told_of_whole_by_any_nod
                 let get = || Op::GetLock(v1::GetLockRequest { name: name.clone(), consistency });
                 for told in [ask(server.router(), get()).await, session.ask(get()).await] {
                     let OpResult::GetLock(told) = told else { panic!("{told:?}") };
-                    // A stale answer may not know of the grant yet.
+                    // A stale answer may lack the grant.
                     let lock = told.lock.unwrap_or_default();
                     if consistency == 0 || !lock.holders.is_empty() {
                         assert_whole(&lock, &from);
@@ -130,7 +130,7 @@ async fn a_group_that_can_not_be_asked_is_named_with_the_reason() {
     let router = cluster.servers[0].router();
     hold_all(router, &names()).await;
     let mut lease = time_to_live(router, false).await.lease.unwrap();
-    // As if it had been in a group that nobody serves.
+    // As if the lease had a lock in a group that nobody serves.
     (lease.claims, lease.other_group_ids) = (1, vec![1, 77]);
     let mut leases = [lease];
     let missing = router.complete_leases(&mut leases, Consistency::Linearizable).await;
@@ -140,7 +140,7 @@ async fn a_group_that_can_not_be_asked_is_named_with_the_reason() {
     cluster.stop().await;
 }
 
-/// What an owner holds in one group another waits for in another, and the other way round.
+/// Each of two owners holds in one group what the other waits for in another group.
 async fn deadlock(cluster: &Cluster) -> v1::Error {
     let router = cluster.servers[0].router().clone();
     for id in [1, 2] {
@@ -193,7 +193,7 @@ async fn every_node_tells_of_the_deadlocks_that_any_node_has_found_each_once() {
     let asked = async {
         for server in 0..3 {
             let mut told = deadlocks(&cluster, server).await;
-            // Who found it says so a moment after it was broken.
+            // The node that found the deadlock reports it a moment after it was broken.
             while told.found == 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 told = deadlocks(&cluster, server).await;

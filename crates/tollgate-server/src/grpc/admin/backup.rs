@@ -1,9 +1,10 @@
 //! Backups: the states of all groups, made and sent piece by piece.
 //!
-//! A group's snapshot is taken when its turn comes, by a linearizable read, so any node that keeps state will do; it is
-//! a few pointers, and is encoded on a thread where that may take its time. Nothing waits in memory but a few pieces:
-//! whoever reads slowly slows the encoding down, and whoever does not read at all is given up, because a snapshot that
-//! stands makes later writes copy what they change. Not here: the format (`tollgate_replica::backup`).
+//! The snapshot of a group is taken when the group's turn comes, by a linearizable read, so any node that keeps state
+//! can make a backup. A snapshot is a few pointers, and is encoded on a thread where slow work is allowed. Only a few
+//! pieces wait in memory: a client that reads slowly slows the encoding down, and a client that does not read at all is
+//! given up, because a live snapshot makes later writes copy the data they change. Not here: the format
+//! (`tollgate_replica::backup`).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,16 +23,16 @@ use tollgate_replica::backup::{BackupHead, BackupWriter};
 use tollgate_types::GroupId;
 use tonic::Status;
 
-/// What goes out as one message.
+/// Bytes of one message.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// How many messages wait for the client.
+/// Maximum number of messages that wait for the client.
 const PIECES_AHEAD: usize = 8;
 
-/// How long a client may read nothing.
+/// Maximum time that a client may read nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The pieces of a backup.
+/// Stream of the pieces of a backup.
 pub(super) type BackupStream = ReceiverStream<Result<BackupResponse, Status>>;
 
 type Pieces = mpsc::Sender<Result<BackupResponse, Status>>;
@@ -47,7 +48,7 @@ impl Backups {
         Backups { cluster_name, one: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Begins one, and goes on with it while it is read.
+    /// Begins a backup, which proceeds while the client reads it.
     pub(super) fn begin(&self, router: Router, members: Members) -> Result<BackupStream, Status> {
         let Ok(alone) = Arc::clone(&self.one).try_acquire_owned() else {
             let says = "this node is making a backup for somebody else: ask another node, or again later";
@@ -56,7 +57,7 @@ impl Backups {
         let head = BackupHead {
             cluster: router.cluster(),
             cluster_name: self.cluster_name.clone(),
-            // Before anything is read: so nothing in it is older than it says.
+            // Taken before anything is read, so that nothing in the backup is older than this time.
             taken_unix_ms: unix_ms(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             members,
@@ -76,7 +77,7 @@ fn unix_ms() -> u64 {
 
 async fn make(router: Router, head: BackupHead, pieces: Pieces, alone: OwnedSemaphorePermit) {
     if let Err(error) = make_or_fail(&router, head, &pieces).await {
-        // Whoever does not read it has seen the stream end without its last part, and knows.
+        // A client that does not read the error sees the stream end without its last part, and knows.
         let _ = pieces.send_timeout(Err(error.into()), PATIENCE).await;
     }
     drop(alone);
@@ -105,7 +106,7 @@ async fn make_or_fail(router: &Router, head: BackupHead, pieces: &Pieces) -> Res
     aside(move || backup.finish().map(drop)).await
 }
 
-/// Does something slow where it holds up nobody.
+/// Runs slow work on a thread where it holds up nobody.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Error> {
     let done = tokio::task::spawn_blocking(work).await;
     let failed = |error: &dyn std::fmt::Display| {
@@ -114,7 +115,7 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 
     done.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
 }
 
-/// Gathers bytes into pieces, and waits while the client has enough of them to read. Used on a thread that may wait.
+/// Gathers bytes into pieces, and waits while the client has enough of them to read. Used on a thread that may block.
 struct Outgoing {
     pieces: Pieces,
     runtime: Handle,

@@ -1,9 +1,9 @@
-//! What only the leader of a group can do, asked of any node.
+//! Requests that only the leader of a group can serve, accepted by any node.
 //!
-//! The node that is asked does it if it leads the group, and passes it on to the leader otherwise, through changes of
-//! leaders. Invariant: what may have happened is not asked for again unless that is harmless, and no later attempt
-//! unsays it. Not here: changes of members, which go through all groups in an order of their own (`members`), and how
-//! another node is called (`tollgate_gateway`).
+//! The node that is asked does the work if it leads the group, and otherwise passes the request on to the leader,
+//! through changes of leaders. Invariant: a request that may have had effect is repeated only if that is harmless, and
+//! no later attempt hides that an earlier one may have had effect. Not here: changes of members, which go through all
+//! groups in an order of their own (`members`), and calls to other nodes (`tollgate_gateway`).
 
 use std::time::{Duration, Instant};
 use tollgate_gateway::{Repeat, Router};
@@ -14,13 +14,13 @@ use tollgate_types::{GroupId, NodeId};
 use tonic::Status;
 use tonic::transport::Channel;
 
-/// How long the answer of a leader that was replaced may be on its way still.
+/// Maximum wait for the answer of a leader that was replaced, which may still be on its way.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The leaders of all groups, as far as this node knows. Cheap to clone.
+/// Leaders of all groups, as far as this node knows. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Leaders {
     router: Router,
@@ -32,14 +32,15 @@ impl Leaders {
         Leaders { router, node }
     }
 
-    /// The error of one who asked this node to do what only the leader does.
+    /// Returns the error for a caller that asked this node to do what only the leader can do.
     pub(super) fn not_leader(&self, group: GroupId) -> Error {
         let leader = self.node.status().borrow().leader(group);
         self.router.not_leader(group, leader.filter(|leader| *leader != self.node.node()))
     }
 
-    /// Has something done by the leader of a group: `here` if this node is it, `there` over a connection to it. What it
-    /// means that another came to lead before an answer was there, `succeeded` says: nothing, if it returns none.
+    /// Has the leader of a group do something: `here` runs if this node leads, `there` runs over a connection to the
+    /// leader. If another node takes over the leadership before an answer arrives, `succeeded` decides what that means:
+    /// it returns the answer, or none if the change of leaders means nothing.
     pub(super) async fn ask<T, H, F>(
         &self,
         group: GroupId,
@@ -80,8 +81,8 @@ impl Leaders {
         }
     }
 
-    /// Asks another node, which leads the group as far as is known. If it falls silent because somebody else has come
-    /// to lead, `succeeded` says what that means.
+    /// Asks another node, which leads the group as far as is known. If that node falls silent because another has taken
+    /// over, `succeeded` decides what that means.
     async fn pass_on<T, F>(
         &self,
         group: GroupId,
@@ -108,7 +109,7 @@ impl Leaders {
             },
             successor = self.another_leads(group, leader) => successor,
         };
-        // It stands still, or has handed on, and its answer is on its way.
+        // The old leader stands still, or it has handed on the leadership and its answer is on its way.
         match tokio::time::timeout(LAST_WORDS, asked).await {
             Ok(Err(error)) if error.reason() == ErrorReason::Indeterminate => {
                 succeeded(successor).ok_or(error)
@@ -118,12 +119,12 @@ impl Leaders {
         }
     }
 
-    /// Who leads instead of a node, as far as is known.
+    /// Returns the leader, if another node than `of` is known to lead the group.
     fn successor(&self, group: GroupId, of: NodeId) -> Option<NodeId> {
         self.node.status().borrow().leader(group).filter(|leader| *leader != of)
     }
 
-    /// Waits until it becomes known that somebody else leads the group than this node; who that is.
+    /// Waits until another node than `than` is known to have taken over the group, and returns the new leader.
     async fn another_leads(&self, group: GroupId, than: NodeId) -> NodeId {
         let mut status = self.node.status().clone();
         let before = status.borrow().leader(group);
@@ -140,7 +141,7 @@ impl Leaders {
     }
 }
 
-/// Nobody knows what a leader made of it.
+/// Returns the error for a leader that went away: nobody knows whether it did what was asked.
 fn went_away(group: GroupId) -> Error {
     let says = format!("the leader of group {group} went away before it answered: look whether it was done");
     Error { group_id: group.number(), ..Error::new(ErrorReason::Indeterminate, says) }

@@ -1,8 +1,9 @@
 //! Limits, read and changed over all groups.
 //!
-//! Limits are part of a group's state, so to change them takes an entry in each group. Whichever node is asked has the
-//! leader of each group make that group's. Invariant: what can't be is refused before any group has changed, and an
-//! error says which groups have changed and which have not. Not here: names and ranges (`tollgate_proto::convert`).
+//! Limits are part of a group's state, so changing them takes a log entry in each group. The node that is asked has the
+//! leader of each group change the limits of that group. Invariant: an impossible change is refused before any group
+//! has changed, and an error says which groups have changed and which have not. Not here: names and ranges
+//! (`tollgate_proto::convert`).
 
 use super::leaders::Leaders;
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use tollgate_proto::convert::{self, ToldLimits};
 use tollgate_proto::v1::{self, Error};
 use tollgate_types::{GroupId, Limits};
 
-/// How long the leaders may take: less than clients do.
+/// Time limit for the leaders to change limits: shorter than the patience of clients.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a leader may take to tell them.
+/// Time limit for a leader to return its limits.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Groups that are asked at a time.
+/// Maximum number of groups that are asked concurrently.
 const AT_ONCE: usize = 16;
 
 /// Reads and changes limits. Cheap to clone.
@@ -31,8 +32,8 @@ pub(super) struct LimitChanges {
     router: Router,
     node: NodeHandle,
     leaders: Leaders,
-    /// Whoever changes limits here, as their leader: what one changes must not be undone by another that has read them
-    /// before.
+    /// Held while this node changes limits as a leader: a change must not be undone by another one that has read the
+    /// limits before it.
     alone: Arc<Mutex<()>>,
 }
 
@@ -41,8 +42,8 @@ impl LimitChanges {
         LimitChanges { router, node, leaders, alone: Arc::default() }
     }
 
-    /// The limits of these groups, in their order. Those that this node can't read now are asked of their leaders,
-    /// unless they were asked of this node by another.
+    /// Returns the limits of these groups, in their order. Limits that this node can't read now are requested from the
+    /// leaders, unless the request came from another node.
     pub(super) async fn read(
         &self,
         groups: &[GroupId],
@@ -53,13 +54,13 @@ impl LimitChanges {
         read.into_iter().map(|(group, limits)| Ok((group, limits?))).collect()
     }
 
-    /// Changes limits in these groups, which any nodes lead; the limits as they are then.
+    /// Changes limits in these groups, whichever nodes lead them, and returns the new limits.
     pub(super) async fn change(
         &self,
         groups: &[GroupId],
         given: Vec<v1::Limit>,
     ) -> Result<Vec<(GroupId, ToldLimits)>, Error> {
-        // A limit's range may depend on other limits of its group.
+        // The range of a limit may depend on other limits of its group.
         for (group, base) in self.read(groups, false).await? {
             convert::read_limits("limits", &given, &base.or_default())
                 .map_err(|error| Error { group_id: group.number(), ..error.into() })?;
@@ -125,7 +126,7 @@ impl LimitChanges {
         }
     }
 
-    /// The limits of a group, read here if this node can, and at its leader otherwise.
+    /// Returns the limits of a group, read here if this node can read them, and at the leader otherwise.
     async fn look(&self, group: GroupId, passed_on: bool) -> Result<ToldLimits, Error> {
         let here = async || Ok(ToldLimits::from(&self.look_here(group).await?));
         if passed_on || self.router.reader_elsewhere(group, Consistency::Linearizable).is_none() {
@@ -146,7 +147,7 @@ impl LimitChanges {
         read.map(|(_, limits)| limits).map_err(|error| operation::error_of_read(&error))
     }
 
-    /// Does something about each group, a few at a time; the outcomes in the order of the groups.
+    /// Runs a task for each group, a few at a time, and returns the outcomes in the order of the groups.
     async fn of_each<T, F>(
         &self,
         groups: &[GroupId],
@@ -174,7 +175,7 @@ impl LimitChanges {
     }
 }
 
-/// What to tell whose limits were not changed in all groups that they were to be changed in.
+/// Returns the error for a change that did not succeed in all requested groups.
 fn not_in_all(changed: &[(GroupId, ToldLimits)], mut failed: Vec<(GroupId, Error)>) -> Error {
     let list = |groups: &mut dyn Iterator<Item = GroupId>| {
         groups.map(|group| group.to_string()).collect::<Vec<_>>().join(", ")

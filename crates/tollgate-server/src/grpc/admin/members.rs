@@ -1,6 +1,6 @@
-//! Members of the cluster: who they are, and what is asked when they are to come and go.
+//! Members of the cluster: the list of members, and requests to add, promote, remove and replace them.
 //!
-//! Not here: how that is carried out (`changes`, `steps`), what a group allows (`tollgate_replica`).
+//! Not here: carrying out changes (`changes`, `steps`), the changes that a group allows (`tollgate_replica`).
 
 mod changes;
 mod steps;
@@ -19,7 +19,7 @@ use tollgate_types::{GroupId, NodeId, Zone};
 use tonic::Status;
 
 impl Admin {
-    /// The members, and where they are found.
+    /// Returns the members and their addresses.
     pub(super) async fn list_members(&self) -> Result<v1::MembersResponse, Status> {
         let status = self.node.status().borrow().clone();
         let members = status.members;
@@ -48,7 +48,7 @@ impl Admin {
         Ok(v1::MembersResponse { header, members: listed, next_node_id: members.next_node })
     }
 
-    /// Where a node stands: what the cluster was told, or what this node's configuration says.
+    /// Returns the zone of a node: the replicated one, or else the one in this node's configuration.
     pub(super) fn zone_of(&self, node: NodeId, members: &Members) -> String {
         let replicated = &members.whereabouts_of(node).zone;
         if *replicated != Zone::NONE {
@@ -103,7 +103,7 @@ impl Admin {
         Ok(v1::ReplaceMemberResponse { header: self.header(GroupId::MAP) })
     }
 
-    /// Who asks, by what only nodes say to each other.
+    /// Returns the role in which this node is asked, by the fields that only nodes set.
     fn asked(&self, named: &[u32], passed_on: bool) -> Result<Asked, Status> {
         if named.is_empty() {
             return Ok(if passed_on { Asked::First } else { Asked::Anybody });

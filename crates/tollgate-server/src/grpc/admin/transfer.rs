@@ -1,7 +1,8 @@
-//! Handing the leadership of a group on.
+//! Transfers of a group's leadership.
 //!
-//! Its leader sees to it. Invariant: what can't succeed is refused at once, with the reason; what fails on the way says
-//! so as soon as the leader has given up. Not here: how leadership is handed on (`tollgate_replica`).
+//! The leader of the group carries out the transfer. Invariant: a transfer that can't succeed is refused at once, with
+//! the reason; one that fails on the way is reported as soon as the leader has given up. Not here: the transfer itself
+//! (`tollgate_replica`).
 
 use super::{Admin, LOOK_EVERY, PATIENCE};
 use std::time::{Duration, Instant};
@@ -13,8 +14,8 @@ use tollgate_replica::{Host, MemberRefusal, Members, ProposeError};
 use tollgate_types::{GroupId, NodeId};
 use tonic::Status;
 
-/// A leader that has just taken over has not heard of everybody yet: only after so long it means it when it says that
-/// somebody does not answer.
+/// Grace period of a new leader, which has not heard from every member yet: only after this long, its refusals count
+/// that a member does not answer.
 const FRESH_LEADER: Duration = Duration::from_secs(1);
 
 impl Admin {
@@ -24,7 +25,7 @@ impl Admin {
         let leader = if request.passed_on {
             self.hand_on_as_leader(group, to).await?
         } else {
-            // A second hand-over to nobody in particular would move it once more.
+            // A second transfer without a named target would move the leadership once more.
             let repeat = if to.is_some() { Repeat::Harmless } else { Repeat::Never };
             let until = Instant::now() + PATIENCE;
             let here = || self.hand_on_as_leader(group, to);
@@ -33,7 +34,7 @@ impl Admin {
                 let handed_on = admin.transfer(request).await?.into_inner();
                 Ok(NodeId::new(handed_on.leader_id))
             };
-            // Wherever it went, it is no more where it was: the answer of who had it may come after that news.
+            // Wherever the leadership went, it has left the old leader, whose answer may arrive after that news.
             let moved = |leader| to.is_none().then_some(Some(leader));
             self.leaders.ask(group, repeat, until, here, there, moved).await?
         };
@@ -41,7 +42,7 @@ impl Admin {
         Ok(TransferResponse { header: self.header(group), leader_id })
     }
 
-    /// Hands leadership on, if this node has it; who leads then.
+    /// Transfers the leadership, if this node has it, and returns the new leader.
     async fn hand_on_as_leader(&self, group: GroupId, to: Option<NodeId>) -> Result<Option<NodeId>, Error> {
         let own = self.node.node();
         let leads = self.node.status().borrow().leader(group) == Some(own);
@@ -59,7 +60,7 @@ impl Admin {
             let (leader, hands_on) = self.seen(group, look).await?;
             match leader {
                 Some(leader) if leader != own => return Ok(Some(leader)),
-                // It stood still, or lacked too much.
+                // The target stood still, or lacked too many entries.
                 Some(_) if !hands_on => return Err(nobody_took_over()),
                 _ if Instant::now() >= until => return Err(nobody_took_over()),
                 _ => tokio::time::sleep(LOOK_EVERY).await,
@@ -67,7 +68,7 @@ impl Admin {
         }
     }
 
-    /// Refuses what can't succeed.
+    /// Refuses a transfer that can't succeed.
     async fn object(&self, group: GroupId, to: Option<NodeId>) -> Result<(), Error> {
         let began = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! What the node has to tell the watches of a stream, and what that takes until it is passed on.
+//! The node's answers for the watches of a stream, and their memory until they are passed on.
 
 use crate::session::{Account, Charge};
 use std::collections::VecDeque;
@@ -10,10 +10,10 @@ use tollgate_proto::convert::metadata_fields_len;
 use tollgate_replica::WatchNumber;
 use tollgate_types::Value;
 
-/// About what an answer takes that carries no texts, and so one event.
+/// Approximate memory of an answer without texts, and of an event without its texts, in bytes.
 const SMALL_BYTES: usize = 256;
 
-/// What the node has to tell the stream's watches.
+/// The node's answers for the watches of a stream.
 pub(super) struct Mailbox {
     inner: Mutex<Inner>,
     pub(super) filled: Notify,
@@ -23,11 +23,11 @@ pub(super) struct Mailbox {
 #[derive(Default)]
 struct Inner {
     told: VecDeque<Told>,
-    /// Whether a flush is still to come.
+    /// True if a flush is still to come.
     touched: bool,
 }
 
-/// Which watch is told what; on the stream's account as long as this is there.
+/// An answer for one watch, charged to the stream's account as long as it exists.
 pub(super) struct Told {
     pub(super) watch: WatchNumber,
     pub(super) answer: Answer,
@@ -43,7 +43,7 @@ impl Mailbox {
         self.inner.lock().expect("nobody panics with it")
     }
 
-    /// What was told next.
+    /// Takes the oldest answer.
     pub(super) fn take(&self) -> Option<Told> {
         self.lock().told.pop_front()
     }
@@ -63,7 +63,7 @@ impl Sink for Mailbox {
     }
 }
 
-/// About how many bytes an answer takes.
+/// Returns the approximate size of an answer in bytes.
 fn length_of(answer: &Answer) -> usize {
     let Answer::Events { events, .. } = answer else { return SMALL_BYTES };
     SMALL_BYTES + events.iter().map(length_of_event).sum::<usize>()

@@ -1,8 +1,8 @@
-//! A batch of events as it goes into answers.
+//! Splits a batch of events into answers.
 //!
-//! Invariant: an answer has whole revisions, so that whoever goes on behind it misses nothing and sees nothing twice. A
-//! revision that is longer than clients take in one message is the exception: it is cut, and only its last piece says
-//! where to go on. Pieces are worded one at a time: a batch can be far longer than what its events take in memory.
+//! Invariant: an answer has whole revisions, so that a client that resumes behind it misses nothing and sees nothing
+//! twice. The exception is a revision longer than the message limit of clients: it is cut, and only its last piece says
+//! where to resume. Pieces are made one at a time: encoded, a batch can be far longer than its events are in memory.
 
 use prost::Message;
 use std::iter::Peekable;
@@ -10,18 +10,18 @@ use tollgate_gateway::operation::RESULT_BYTES_MAX;
 use tollgate_proto::v1::Event;
 use tollgate_types::Revision;
 
-/// Events in one answer, in bytes; a longer revision goes alone.
+/// Maximum length of the events in one answer, in bytes; a longer revision gets an answer of its own.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// What one answer tells.
+/// Content of one answer.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Piece {
     pub(super) events: Vec<Event>,
-    /// How long they are.
+    /// Length of the events in bytes.
     pub(super) bytes: usize,
-    /// Everything below this was told, with this piece.
+    /// Everything below this revision was delivered, with this piece.
     pub(super) next: Revision,
-    /// Whether all of its last revision was told.
+    /// True if all of the piece's last revision was delivered.
     pub(super) is_whole: bool,
 }
 
@@ -33,7 +33,7 @@ struct Chunk {
     is_whole: bool,
 }
 
-/// Cuts a batch: see the module. `next` is where to go on behind all of it.
+/// Splits a batch into pieces: see the module. `next` is the revision to resume at behind the whole batch.
 pub(super) fn pieces(events: impl Iterator<Item = Event>, next: Revision) -> impl Iterator<Item = Piece> {
     let mut events = events.peekable();
     let mut carried = None;
@@ -72,7 +72,7 @@ fn chunk(events: &mut Peekable<impl Iterator<Item = Event>>) -> Option<Chunk> {
 }
 
 fn length(event: &Event) -> usize {
-    /// Its tag and length in the answer.
+    /// Bytes of the event's tag and length in the answer.
     const AROUND: usize = 8;
     event.encoded_len() + AROUND
 }
@@ -88,7 +88,7 @@ mod tests {
         Event { revision, kv, ..Default::default() }
     }
 
-    /// Of each piece the revisions of its events, where to go on, and whether one can.
+    /// Returns for each piece: the revisions of its events, where to resume, and whether a client can resume there.
     fn cut(events: &[(u64, usize)]) -> Vec<(Vec<u64>, u64, bool)> {
         let events = events.iter().map(|(revision, bytes)| event(*revision, *bytes));
         let pieces = pieces(events, Revision::new(100).unwrap());

@@ -1,4 +1,4 @@
-//! A stream whose node is real, and whose answers a test makes up.
+//! Tests of a stream whose node is real, and whose answers the test makes up.
 
 use super::*;
 use crate::metrics::Metrics;
@@ -71,7 +71,7 @@ async fn p11_a_probe_that_is_far_behind_tells_nothing_again() {
     let old = stream.watches[&7].numbers[&GROUP];
     assert!(stream.mailbox.answer(old, events(1..1)));
     assert!(stream.tell().await.is_ok());
-    // It is asked how far the watch has come while a batch of it is on its way.
+    // A probe is started while a batch of the watch is on its way.
     stream.probe(7);
     let probe = stream.watches[&7].probes[&GROUP];
     for (number, revisions) in [(old, 1..5), (old, 5..9), (probe, 1..5), (probe, 5..9), (probe, 9..12)] {
@@ -85,7 +85,7 @@ async fn p11_a_probe_that_is_far_behind_tells_nothing_again() {
         told.extend(answer.unwrap().events.into_iter().map(|event| event.revision));
     }
     assert_eq!(told, (1..12).collect::<Vec<u64>>());
-    // The node answers the watch as well, and lets go of the mailbox when it has heard that the stream is over.
+    // The node answers the watch as well, and drops the mailbox once it knows that the stream is over.
     node.stop(Duration::ZERO).await;
     assert_eq!(opened.account().bytes(), 0, "all of it was read");
 }

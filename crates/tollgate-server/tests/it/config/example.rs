@@ -3,7 +3,7 @@
 use super::load;
 use tollgate_server::config::{EXAMPLE, KEYS, Origin, Preset, Value};
 
-/// The keys that an operator must think about; all others stand there as comments.
+/// Keys that an operator must think about; all others are comments in the file.
 const CHOSEN: [&str; 7] = [
     "node.id",
     "node.data_dir",
@@ -14,7 +14,7 @@ const CHOSEN: [&str; 7] = [
     "listen.insecure",
 ];
 
-/// The example with every `# key = value` made a setting.
+/// Returns the example with every `# key = value` made a setting.
 fn all_set() -> String {
     let lines = EXAMPLE.lines().map(|line| match line.strip_prefix("# ") {
         Some(setting) if is_setting(setting) => setting,
@@ -76,6 +76,6 @@ fn the_cluster_id_follows_from_the_name_alike_on_every_node() {
     let setting = loaded.settings.get("cluster.id").unwrap();
     assert_eq!(setting.value, Value::Text(loaded.config.cluster.id.to_string()));
     assert_eq!(loaded.config.raft.cluster, loaded.config.cluster.id);
-    // For good: nodes and data directories know the cluster by it.
+    // This id must never change: nodes and data directories identify the cluster by it.
     assert_eq!(loaded.config.cluster.id.to_string(), "eb15a7d3b00ce14e");
 }

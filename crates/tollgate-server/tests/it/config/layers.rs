@@ -1,4 +1,4 @@
-//! Which source counts, and that everybody can see which it was.
+//! The priority of sources, and the visible origin of each value.
 
 use super::{LEAST, load, load_with, wrongs};
 use std::ffi::OsString;
@@ -69,7 +69,7 @@ fn every_key_can_be_set_by_variable_and_by_flag() {
         .iter()
         .map(|setting| {
             let text = setting.value.to_string();
-            // What is quoted in the file has no quotes in a shell.
+            // Quotes in the file are not part of the value in a shell.
             let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&text);
             (setting.key.path(), setting.key.env(), text.to_owned())
         })

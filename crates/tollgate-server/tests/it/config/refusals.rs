@@ -1,4 +1,4 @@
-//! What is refused, where the finger points, and what is said.
+//! Refused configurations: the mistakes, their places and the messages.
 
 use super::{LEAST, load, load_with, wrongs};
 
@@ -108,7 +108,7 @@ fn what_must_be_set_is_asked_for_with_every_way_to_set_it() {
     assert!(text.ends_with("4 problems in the configuration"), "{text}");
 }
 
-/// The least, with other members.
+/// Returns the problems of the minimal configuration with other members.
 fn with_members(members: &str) -> Vec<String> {
     let first = LEAST.lines().take(5).collect::<Vec<_>>().join("\n");
     wrongs(load(&format!("{first}\nmembers = [\n{members}\n]\n"), &[], &[]))
@@ -144,7 +144,7 @@ fn a_node_that_is_not_among_the_members_is_refused() {
         "{text}"
     );
     assert!(text.contains("to join a cluster that runs, set cluster.join"), "{text}");
-    // It was added to the cluster, and the addresses of some others are known here.
+    // The node was added to a running cluster, and its configuration has the addresses of some members.
     load(LEAST, &[], &[("node.id", "4"), ("cluster.join", "a:7400")]).unwrap();
 }
 
@@ -168,7 +168,7 @@ fn p2_a_cluster_with_the_id_of_a_restored_one_is_not_founded() {
     let text = load(LEAST, &[], &[founds, ("cluster.id", "00000000000000ff")]).unwrap_err().to_string();
     assert!(text.contains("cluster.bootstrap is set, and cluster.id is 00000000000000ff"), "{text}");
     assert!(text.contains("tollgate snapshot restore"), "{text}");
-    // The id that follows from the name is no other, whether it is written down or not.
+    // The id that follows from the name is accepted, written down or not.
     let id = load(LEAST, &[], &[founds]).unwrap().config.cluster.id.to_string();
     load(LEAST, &[], &[founds, ("cluster.id", &id)]).unwrap();
 }
@@ -265,7 +265,7 @@ fn lowering_what_may_be_in_flight_alone_lowers_what_is_admitted_with_it() {
     assert_eq!(server("operations_in_flight_max = 3\n").operations_admitted_max, 1);
     let told = wrongs(load_with("[server]\noperations_in_flight_max = 2\n"));
     assert_eq!(told, ["8:28 server.operations_in_flight_max is 2: it must be from 3 to 16777216"]);
-    // What somebody set is taken as it is, or refused.
+    // A value that somebody set is used as it is, or refused.
     let set = server("operations_in_flight_max = 1_001\noperations_admitted_max = 10\n");
     assert_eq!(set.operations_admitted_max, 10);
     let told =

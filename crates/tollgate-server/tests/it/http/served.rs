@@ -1,4 +1,4 @@
-//! A node of its own behind a real socket, and a client that says exactly what a test wants said.
+//! A node behind a real socket, and a client that sends exactly the bytes that a test needs.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ impl Served {
         self.send("POST", path, "", body.to_string().as_bytes()).await
     }
 
-    /// As one who believes that the node is called so.
+    /// Sends a GET with this `Host` header, like a client that knows the node under that name.
     pub(crate) async fn get_as(&self, host: &str, path: &str) -> Answered {
         let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         let mut stream = TcpStream::connect(self.address).await.unwrap();
@@ -123,7 +123,7 @@ impl Served {
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
-        // Refused early, it may be closed before all is written.
+        // A request that is refused early may be closed before all of it is written.
         let _ = stream.write_all(body).await;
         stream
     }

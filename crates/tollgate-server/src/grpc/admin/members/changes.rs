@@ -1,9 +1,10 @@
-//! Carries changes of members out, in all groups, each by its leader.
+//! Executes changes of members in all groups, each by the leader of the group.
 //!
-//! Whichever node is asked hands the whole change to the leader of group 0. That one makes one change at a time; it
-//! refuses what can't be before any group has changed, and asks the leaders of the groups, one after the other.
-//! Invariant: what was done is done once; asked again, a change that was interrupted goes on to its end, whatever other
-//! changes were made meanwhile. Not here: the steps (`steps`), what a group allows (`tollgate_replica`).
+//! The node that is asked hands the whole change to the leader of group 0. That leader makes one change at a time; it
+//! refuses an impossible change before any group has changed, and asks the leaders of the groups, one after the other.
+//! Invariant: a completed step is not done again; if an interrupted change is requested again, it goes on to its end,
+//! whatever other changes were made meanwhile. Not here: the steps (`steps`), the changes that a group allows
+//! (`tollgate_replica`).
 
 use super::steps::{Earlier, Step, Wish};
 use std::sync::Arc;
@@ -18,21 +19,21 @@ use tollgate_replica::{Host, MemberRefusal, Members, ProposeError};
 use tollgate_types::{GroupId, NodeId};
 use tonic::transport::Endpoint as Dialled;
 
-/// How long one group may take, with a change of leaders and another change of members before.
+/// Time limit for one group, with a change of leaders and an earlier change of members included.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long the leader of a group may take, which has a patience of its own.
+/// Time limit for a call to the leader of a group, which has a time limit of its own.
 const CALL_PATIENCE: Duration = Duration::from_secs(25);
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A leader that has just taken over has not heard of everybody yet: only after so long it means it when it says that
-/// somebody does not answer, or lacks entries, or is nobody.
+/// Grace period of a new leader, which has not heard from every member yet: only after this long, its refusals count
+/// that a member does not answer, lacks entries, or does not exist.
 const FRESH_LEADER: Duration = Duration::from_secs(1);
 
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// In which role a node is asked.
+/// Role in which a node is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asked {
     /// As any node, by an operator.
@@ -43,12 +44,12 @@ pub(super) enum Asked {
     Leader(Vec<GroupId>),
 }
 
-/// What a leader is to do.
+/// Part of a change that one leader carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
-    /// All of it, as the leader of group 0.
+    /// The whole change, as the leader of group 0.
     Whole,
-    /// What there is to do in its group.
+    /// The steps of one group, as its leader.
     Group(GroupId),
 }
 
@@ -61,24 +62,24 @@ impl Task {
     }
 }
 
-/// What a node sees of a group.
+/// State of a group, as seen by this node.
 struct Sight {
     members: Members,
-    /// Whether it leads...
+    /// True if this node leads the group.
     leads: bool,
-    /// ...and has applied all that was committed before.
+    /// True once this node, as the leader, has applied everything that was committed before.
     serves: bool,
-    /// Who has spoken lately.
+    /// Members that this node has heard from lately.
     heard: Vec<NodeId>,
 }
 
-/// Carries changes of members out. Cheap to clone.
+/// Executes changes of members. Cheap to clone.
 #[derive(Clone)]
 pub(in crate::grpc::admin) struct Changes {
     router: Router,
     node: NodeHandle,
-    /// Whoever makes a change as the leader of group 0: of two at a time, each would meet groups that the other has
-    /// been to and groups that it has not.
+    /// Held by the change that this node makes as the leader of group 0: of two concurrent changes, each would find
+    /// some groups that the other has already changed and some that it has not.
     alone: Arc<Mutex<()>>,
 }
 
@@ -87,9 +88,10 @@ impl Changes {
         Changes { router, node, alone: Arc::default() }
     }
 
-    /// Carries a wish out, as far as that is asked of this node. The node that was added, if one was.
+    /// Carries out the part of a wish that this node was asked for, and returns the node that was added, if one was.
     ///
-    /// Begun, it goes on though nobody may wait for it any more: whoever hangs up must not leave the groups at odds.
+    /// Once begun, the change goes on even if nobody waits for it any more: a caller that hangs up must not leave the
+    /// groups at odds.
     pub(super) async fn carry_out(&self, asked: Asked, wish: Wish) -> Result<Option<NodeId>, Error> {
         let changes = self.clone();
         let under_way = tokio::spawn(async move { changes.go_through(asked, wish).await });
@@ -115,7 +117,7 @@ impl Changes {
         }
     }
 
-    /// Carries a wish out in one group after the other, if this node leads group 0.
+    /// Carries out a wish in one group after the other, if this node leads group 0.
     async fn in_all(&self, mut wish: Wish, until: Instant) -> Result<Option<NodeId>, Error> {
         let Ok(_alone) = tokio::time::timeout_at(until.into(), self.alone.lock()).await else {
             return Err(late());
@@ -124,7 +126,8 @@ impl Changes {
         let groups: Vec<GroupId> = self.node.status().borrow().groups.keys().copied().collect();
         let (count, mut added) = (groups.len(), None);
         for (done, group) in wish.order(groups).into_iter().enumerate() {
-            // Whoever leads group 0 now is asked to go on: two at a time would be in each other's way.
+            // If another node leads group 0 now, that node is asked to go on: two at a time would be in each other's
+            // way.
             let Sight { members, leads, .. } = self.sight(GroupId::MAP).await?;
             if !leads {
                 return Err(self.not_leader(GroupId::MAP));
@@ -141,7 +144,7 @@ impl Changes {
         Ok(added)
     }
 
-    /// Refuses what can't be, before any group has changed: group 0 knows of everybody.
+    /// Refuses an impossible wish before any group has changed, by the members of group 0, which knows every node.
     async fn object(&self, wish: &Wish) -> Result<(), Error> {
         let began = Instant::now();
         loop {
@@ -159,7 +162,7 @@ impl Changes {
         }
     }
 
-    /// Has a task done by whoever leads its group, through changes of leaders.
+    /// Has the leader of a task's group do the task, through changes of leaders.
     async fn at_leader(&self, task: Task, wish: &Wish, until: Instant) -> Result<Option<NodeId>, Error> {
         let patience = if task == Task::Whole { MEMBER_CHANGE_PATIENCE } else { PATIENCE };
         let until_here = until.min(Instant::now() + patience);
@@ -175,7 +178,7 @@ impl Changes {
                 },
                 Some((leader, Some(address))) => tokio::select! {
                     carried_out = self.forward(task, wish, &address, until) => carried_out,
-                    // It stands still, or hands on: whoever leads now goes on where it stopped.
+                    // The leader stands still, or hands on the leadership: the next leader goes on where it stopped.
                     () = self.another_leads(group, leader) => Err(self.not_leader(group)),
                 },
                 Some((_, None)) | None => Err(self.router.not_leader(group, None)),
@@ -201,7 +204,7 @@ impl Changes {
         }
     }
 
-    /// Waits until it becomes known that somebody else leads the group than this node.
+    /// Waits until another node than `than` is known to have taken over the group.
     async fn another_leads(&self, group: GroupId, than: NodeId) {
         let mut status = self.node.status().clone();
         let before = status.borrow().leader(group);
@@ -222,7 +225,7 @@ impl Changes {
         until: Instant,
     ) -> Result<Option<NodeId>, Error> {
         let address = address.strip_prefix("http://").unwrap_or(address);
-        // Nothing was asked, or the leader went away; either way the wish may be repeated.
+        // Either nothing was asked, or the leader went away; in both cases the wish may be repeated.
         let lost = |_| self.router.not_leader(task.group(), None);
         let left = until.saturating_duration_since(Instant::now());
         let (patience, group_ids, passed_on) = match task {
@@ -265,7 +268,7 @@ impl Changes {
         })
     }
 
-    /// Carries a wish out here, step by step, if this node leads the group.
+    /// Carries out a wish here, step by step, if this node leads the group.
     async fn as_leader(&self, group: GroupId, wish: &Wish) -> Result<Option<NodeId>, Error> {
         let (began, mut refused_before) = (Instant::now(), false);
         loop {
@@ -288,8 +291,8 @@ impl Changes {
                     }
                 }
             };
-            // Somebody else who carries out the same may have done it between the look and the step. Seen again, there
-            // is then nothing left to do.
+            // Another task that carries out the same wish may have made the change between the look and the step. At
+            // the next look there is then nothing left to do.
             if refused_before && began.elapsed() >= patience_with(&refused) {
                 return Err(self.router.with_address(operation::error_of_propose(&refused, true)));
             }
@@ -326,7 +329,7 @@ fn earlier_member(earlier: &Earlier) -> v1::EarlierMember {
     }
 }
 
-/// How long a refusal may pass by itself.
+/// Returns for how long a refusal may still pass by itself.
 fn patience_with(refused: &ProposeError) -> Duration {
     match refused {
         ProposeError::Refused(MemberRefusal::Busy) => PATIENCE,
@@ -337,7 +340,7 @@ fn patience_with(refused: &ProposeError) -> Duration {
     }
 }
 
-/// Nobody waits any longer for what goes on.
+/// Returns the error for a caller whose time is up while the change goes on.
 fn late() -> Error {
     let says = format!(
         "the change is not done after {} s, and goes on: look at `tollgate member ls`, and run it again",
@@ -346,7 +349,8 @@ fn late() -> Error {
     Error::new(ErrorReason::TimedOut, says)
 }
 
-/// What one group said, after others had done their part. What is refused is not done by asking again.
+/// Returns the error of one group, after other groups have done their part. A refused change does not succeed by
+/// running it again, so the message does not advise that.
 fn interrupted(error: Error, group: GroupId, done: usize, count: usize) -> Error {
     let next = if error.reason() == ErrorReason::MemberRefused { "" } else { ": run it again to go on" };
     let says = &error.message;

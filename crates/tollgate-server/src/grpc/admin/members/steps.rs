@@ -1,27 +1,28 @@
-//! From what an operator wants to the next step of one group towards it.
+//! Derives the next step of a group from an operator's wish.
 //!
-//! Invariant: a wish that is fulfilled has no further step, so that it can be repeated. Not here: what the group makes
-//! of a step (`tollgate_replica`).
+//! Invariant: a fulfilled wish has no further step, so that it can be repeated. Not here: the execution of a step by
+//! the group (`tollgate_replica`).
 
 use tollgate_proto::v1::{Error, ErrorReason};
 use tollgate_replica::{MemberChange, MemberRefusal, Members, Whereabouts};
 use tollgate_types::{GroupId, NodeId};
 
-/// What an operator wants of the members.
+/// A change of members that an operator wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// A new node, under this id or the next. Those before it are members of group 0 with lower ids: a group that has
-    /// not heard of them takes them first, for it takes ids in order and never one that it has passed over.
+    /// Add a new node, under this id or the next free one. `before` lists members of group 0 with lower ids: a group
+    /// that has not heard of them adds them first, because a group takes ids in order and never an id that it has
+    /// passed over.
     Add { node: Option<NodeId>, witness: bool, whereabouts: Whereabouts, before: Vec<Earlier> },
-    /// A vote for a node.
+    /// Make a node a voter.
     Promote { node: NodeId },
-    /// A node less.
+    /// Remove a node.
     Remove { node: NodeId },
-    /// One node's vote for another.
+    /// Remove a node and make another node a voter in its place.
     Replace { out: NodeId, by: NodeId },
 }
 
-/// A member that was added before another.
+/// A member that was added before another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Earlier {
     pub(super) node: NodeId,
@@ -29,22 +30,22 @@ pub(super) struct Earlier {
     pub(super) whereabouts: Whereabouts,
 }
 
-/// What a group does next.
+/// Next step of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
-    /// Nothing: the wish is fulfilled here. The node that was added, if that was the wish.
+    /// Nothing to do: the wish is fulfilled here. Holds the node that was added, if that was the wish.
     Done(Option<NodeId>),
-    /// Propose this.
+    /// Propose this change.
     Change(MemberChange),
     /// Look again soon: another change is under way.
     Wait,
-    /// Nothing, for this reason.
+    /// The wish is refused, for this reason.
     Refused(Error),
 }
 
 impl Wish {
-    /// Whoever was added in the first group is added in the others, behind those whom that group, of these members,
-    /// has had before.
+    /// Fixes the id of a new node once the first group has added it, so that the other groups add the same node, after
+    /// the earlier nodes among that group's `members`.
     pub(super) fn settle(&mut self, added: Option<NodeId>, members: &Members) {
         let Wish::Add { node, before, .. } = self else { return };
         *node = node.or(added);
@@ -54,12 +55,13 @@ impl Wish {
             witness: members.witnesses.contains(&node),
             whereabouts: members.whereabouts_of(node).clone(),
         });
-        // Where the first members of all are found need not be known, and every group has them.
+        // The addresses of the cluster's initial members may be unknown, but every group has these members.
         *before = earlier.filter(|earlier| earlier.whereabouts != Whereabouts::UNKNOWN).collect();
     }
 
-    /// The groups in the order in which it is carried out. Group 0 is told first of whoever comes and last of whoever
-    /// votes or goes: so it knows of everybody who is in any group, and who votes in it votes in all.
+    /// Returns the groups in the order in which the wish is carried out. A node is added to group 0 first; it is
+    /// promoted, removed or replaced there last. So group 0 knows every node that is in any group, and a voter of group
+    /// 0 votes in all groups.
     pub(super) fn order(&self, mut groups: Vec<GroupId>) -> Vec<GroupId> {
         if !matches!(self, Wish::Add { .. }) {
             groups.reverse();
@@ -67,7 +69,8 @@ impl Wish {
         groups
     }
 
-    /// Why nobody can fulfil it, by the members of group 0: it is about a node that never was a member, or is none.
+    /// Returns the reason why no group can fulfil the wish, by the members of group 0: it names a node that never was a
+    /// member, or is not a member now.
     pub(super) fn objection(&self, members: &Members) -> Option<MemberRefusal> {
         let never_was = |node: &NodeId| !members.contains(*node) && !members.is_past(*node);
         let is_none = |node: &NodeId| !members.contains(*node);
@@ -82,7 +85,8 @@ impl Wish {
         stranger.map(|node| MemberRefusal::NotMember { node: *node })
     }
 
-    /// What the group of these members does next. `heard` are those who have spoken lately.
+    /// Returns the next step of a group with these members. `heard` lists the nodes that the leader has heard from
+    /// lately.
     pub(super) fn step(&self, group: GroupId, members: &Members, heard: &[NodeId]) -> Step {
         if members.is_joint() {
             return Step::Wait;
@@ -96,7 +100,7 @@ impl Wish {
             Wish::Remove { node } if members.contains(*node) => {
                 Step::Change(MemberChange::Remove { node: *node })
             }
-            // Group 0 comes last, and is the one that knows of everybody.
+            // Group 0 comes last, and is the group that knows every node.
             Wish::Remove { node } if group == GroupId::MAP && !members.is_past(*node) => {
                 refused(&MemberRefusal::NotMember { node: *node })
             }
@@ -119,7 +123,7 @@ fn add(
         let at = (&found.peer, &found.client) == (&whereabouts.peer, &whereabouts.client);
         at && members.witnesses.contains(node) == witness
     };
-    // Asked for the second time, the first may have been carried out, here or everywhere.
+    // A repeated wish may have been carried out already, in this group or in all groups.
     let added = match node {
         Some(node) => Some(node).filter(|node| members.contains(*node) && is_same(node)),
         None => members.learners.iter().copied().find(is_same),
@@ -148,7 +152,8 @@ fn add(
     Step::Change(MemberChange::AddLearner { node, witness, whereabouts: whereabouts.clone() })
 }
 
-/// Both at once where both are to be done; what was done by other means before needs the rest only.
+/// Replaces a voter in one change if both parts are still to be done; if one part was done by other means before, only
+/// the rest.
 fn replace(group: GroupId, members: &Members, out: NodeId, by: NodeId) -> Step {
     match (members.contains(out), members.voters.contains(&by)) {
         (false, _) if group == GroupId::MAP && !members.is_past(out) => {
@@ -181,7 +186,7 @@ mod tests {
         Whereabouts { peer: address(7401), client: address(7400), ..Whereabouts::UNKNOWN }
     }
 
-    /// 1, 2 and 3 vote, 5 learns, 4 was removed.
+    /// Nodes 1, 2 and 3 vote, node 5 is a learner, node 4 was removed.
     fn members() -> Members {
         let mut members = Members::first([1, 2, 3].map(node), []);
         members.learners.insert(node(5));
@@ -204,7 +209,7 @@ mod tests {
         assert_eq!(added, node(6));
         assert_eq!(add(None, "e").step(GroupId::MAP, &members(), &[]), Step::Done(Some(node(5))));
         assert_eq!(add(Some(5), "e").step(OTHER, &members(), &[]), Step::Done(Some(node(5))));
-        // Another one at other addresses: the group refuses the id.
+        // The same id at other addresses: the group refuses it.
         assert!(matches!(add(Some(5), "x").step(OTHER, &members(), &[]), Step::Change(_)));
         let mut wish = add(None, "f");
         wish.settle(Some(node(6)), &Members::default());
@@ -220,7 +225,7 @@ mod tests {
         first.next_node = 8;
         let mut first = first.found_at([(node(5), at("e")), (node(6), at("g")), (node(7), at("f"))]);
         wish.settle(Some(node(7)), &first);
-        // A group that has heard of nobody since node 5.
+        // A group that has heard of no node since node 5.
         let mut other = members();
         for (number, host, is_witness) in [(6, "g", true), (7, "f", false)] {
             let Step::Change(MemberChange::AddLearner { node: added, witness, whereabouts }) =
@@ -234,7 +239,7 @@ mod tests {
             other.whereabouts.insert(added, at(host));
         }
         assert_eq!(wish.step(OTHER, &other, &[]), Step::Done(Some(node(7))));
-        // Whom group 0 has no more is not added anew.
+        // A node that group 0 no longer has is not added anew.
         first.learners.remove(&node(6));
         wish.settle(None, &first);
         let step = wish.step(OTHER, &members(), &[]);
@@ -260,7 +265,7 @@ mod tests {
         assert_eq!(Wish::Promote { node: node(2) }.step(OTHER, &members(), &[]), done);
         assert_eq!(Wish::Remove { node: node(4) }.step(GroupId::MAP, &members(), &[]), done);
         assert_eq!(Wish::Replace { out: node(4), by: node(2) }.step(GroupId::MAP, &members(), &[]), done);
-        // A group that an interrupted change never came to.
+        // A group that an interrupted change never reached.
         assert_eq!(Wish::Remove { node: node(9) }.step(OTHER, &members(), &[]), done);
     }
 
@@ -285,7 +290,7 @@ mod tests {
         assert_eq!(stranger(replace(1, 4)), not_member(4), "who was removed never comes back");
         assert_eq!(stranger(Wish::Remove { node: node(9) }), not_member(9));
         assert_eq!(stranger(Wish::Promote { node: node(9) }), not_member(9));
-        // One that was removed before, and what is done already.
+        // A node that was removed before, and changes that are done already.
         for wish in [replace(4, 5), replace(1, 2), Wish::Remove { node: node(4) }, add(None, "f")] {
             assert_eq!(stranger(wish), None);
         }
