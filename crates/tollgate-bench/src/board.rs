@@ -1,7 +1,7 @@
-//! Where all callers of a run write down what they did.
+//! The results of a run, recorded by all of its callers: latencies, operation counts and failures.
 //!
-//! One for all of them and not one for each: a thousand histograms would fill the caches that the clients need.
-//! Invariant: what ended outside the window is not counted, but for progress.
+//! One board serves all callers, because a histogram for each of a thousand callers would fill the caches that the
+//! clients need. Invariant: operations that end outside the measured window count as progress only, not as results.
 
 use crate::failure::Failure;
 use crate::latency::Latency;
@@ -12,20 +12,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What was done so far.
+/// Results of a run so far.
 #[derive(Debug)]
 pub(crate) struct Board {
     pub(crate) window: Window,
     names: &'static [&'static str],
     series: Mutex<Vec<Latency>>,
-    /// Also of the warm-up.
+    /// Operations that ended, those of the warm-up included.
     done: AtomicU64,
     failures: AtomicU64,
     first_failure: Mutex<Option<String>>,
 }
 
 impl Board {
-    /// One with a series of latencies for each name.
+    /// Creates a board with one latency series for each name.
     pub(crate) fn new(window: Window, names: &'static [&'static str]) -> Board {
         Board {
             window,
@@ -37,7 +37,7 @@ impl Board {
         }
     }
 
-    /// An operation ended then; how long what it consists of took, by number of series.
+    /// Records an operation that ended at `ended`, with the durations of its parts by series number.
     pub(crate) fn done(&self, ended: Instant, took: &[(usize, Duration)]) {
         self.done.fetch_add(1, Ordering::Relaxed);
         if self.window.covers(ended) {
@@ -48,13 +48,13 @@ impl Board {
         }
     }
 
-    /// An operation failed; in the warm-up too, that is told.
+    /// Counts a failed operation, in the warm-up too, and keeps the text of the first failure.
     pub(crate) fn failed(&self, failure: &Failure) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.first_failure.lock().expect("nobody panics with it").get_or_insert_with(|| failure.to_string());
     }
 
-    /// How many operations ended so far.
+    /// Returns the number of operations that ended so far, those of the warm-up included.
     pub(crate) fn progress(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
@@ -67,7 +67,7 @@ impl Board {
         self.first_failure.lock().expect("nobody panics with it").clone()
     }
 
-    /// What was measured.
+    /// Returns the latencies measured in the window, by series.
     pub(crate) fn series(&self) -> Vec<Series> {
         let latencies = self.series.lock().expect("nobody panics with it").clone();
         self.names.iter().zip(latencies).map(|(of, latency)| Series { of, latency }).collect()

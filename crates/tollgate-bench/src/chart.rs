@@ -1,4 +1,4 @@
-//! Plots, as SVG: lines of points, for documentation and for looking at.
+//! Line plots as SVG, for the documentation and for people who compare runs.
 
 use crate::failure::Failure;
 use crate::report::Report;
@@ -10,7 +10,7 @@ use std::path::Path;
 const SIZE: (u32, u32) = (900, 560);
 const FONT: &str = "sans-serif";
 
-/// Told apart on white, by people who don't see red and green as well.
+/// Line colours that can be distinguished on white, also by people with red-green colour blindness.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 90, 181),
     RGBColor(220, 50, 32),
@@ -22,41 +22,41 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(150, 110, 60),
 ];
 
-/// How an axis is marked.
+/// Scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// From zero in equal steps.
+    /// Linear, starting at zero.
     Linear,
-    /// Each step as many times the last one.
+    /// Logarithmic.
     Log,
-    /// Quantiles: each step is ten times closer to the last one.
+    /// Quantiles: each step is ten times closer to 1.
     Quantile,
 }
 
-/// Points with a name, from left to right.
+/// A labelled series of points, ordered from left to right.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What it stands for.
+    /// Label in the legend.
     pub label: String,
-    /// Quantiles are from 0 to 1.
+    /// Points as (x, y); x is from 0 to 1 on a quantile scale.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A plot.
+/// A line plot.
 #[derive(Debug, Clone)]
 pub struct Chart {
-    /// Above it.
+    /// Title above the plot.
     pub title: String,
-    /// Below and beside it.
+    /// Axis labels: below the x axis and beside the y axis.
     pub labels: (String, String),
-    /// How both axes are marked.
+    /// Scales of the x axis and the y axis.
     pub scales: (Scale, Scale),
-    /// What is in it.
+    /// Lines of the plot.
     pub lines: Vec<Line>,
 }
 
 impl Chart {
-    /// Writes it to a file.
+    /// Writes the plot to a file, as SVG.
     pub fn write(&self, path: &Path) -> Result<(), Failure> {
         let failed =
             |error: &dyn std::fmt::Display| Failure::says(format!("can't plot {}: {error}", path.display()));
@@ -64,7 +64,7 @@ impl Chart {
         std::fs::write(path, text).map_err(|error| failed(&error))
     }
 
-    /// The plot as text.
+    /// Renders the plot as SVG text.
     pub fn svg(&self) -> Result<String, Failure> {
         let mut text = String::new();
         let drawn = {
@@ -119,7 +119,7 @@ impl Chart {
             let legend = move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(3));
             let drawn = chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
             drawn.label(line.label.as_str()).legend(legend);
-            // Few points were measured one by one: they are shown.
+            // A line of few points was measured point by point, so each point gets a circle.
             if points.len() <= 12 {
                 chart.draw_series(points.into_iter().map(|point| Circle::new(point, 3, colour.filled())))?;
             }
@@ -133,7 +133,7 @@ impl Chart {
             .draw()
     }
 
-    /// A range that holds all values, and is one even if there are none.
+    /// Returns an axis range that holds all finite positive values; a valid range even if there are none.
     fn range(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Range<f64> {
         let values = values.filter(|value| value.is_finite() && *value > 0.0);
         let max = values.clone().fold(f64::MIN_POSITIVE, f64::max);
@@ -150,12 +150,12 @@ impl Chart {
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>>;
 
-/// Where a value stands on an axis: of quantiles, one in how many is above it.
+/// Returns the axis position of a value. Quantile q is placed at 1/(1-q): one value in that many is above the quantile.
 fn place(scale: Scale, value: f64) -> f64 {
     if scale == Scale::Quantile { 1.0 / (1.0 - value.min(0.999_999)) } else { value }
 }
 
-/// What stands beside an axis.
+/// Formats the tick label at an axis position.
 fn mark(scale: Scale, value: f64) -> String {
     if scale == Scale::Quantile {
         let percent = 100.0 - 100.0 / value;
@@ -168,7 +168,7 @@ fn mark(scale: Scale, value: f64) -> String {
     }
 }
 
-/// Latency by percentile: a line for each run.
+/// Builds a plot of latency by percentile, with one line for each run.
 pub fn latency_chart(title: &str, reports: &[Report]) -> Chart {
     let line = |report: &Report| {
         let series = report.series.first()?;
@@ -184,7 +184,7 @@ pub fn latency_chart(title: &str, reports: &[Report]) -> Chart {
     }
 }
 
-/// Throughput by number of clients: a point for each run.
+/// Builds a plot of throughput by number of clients, with one point for each run.
 #[allow(clippy::cast_precision_loss, reason = "a plot has no more digits")]
 pub fn throughput_chart(title: &str, reports: &[Report]) -> Chart {
     let points = reports.iter().map(|report| (report.plan.clients as f64, report.per_second())).collect();

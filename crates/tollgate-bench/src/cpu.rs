@@ -1,38 +1,38 @@
-//! Processor time of processes, as the system counts it.
+//! Processor time of processes, as the kernel counts it.
 //!
-//! Of user and system together, in ticks of ten milliseconds as a rule: enough for runs of seconds. Not here: which
-//! processes (`listener`, and whoever starts them).
+//! User and system time together, usually in ticks of ten milliseconds, which is precise enough for runs of seconds.
+//! Not here: finding the processes (`listener`, and the callers that start servers).
 
 use std::time::Duration;
 
-/// Processor time could not be read.
+/// Error: the processor time of a process could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("can't read the processor time of process {pid}: {says}")]
 pub struct CpuError {
-    /// Of which process.
+    /// Process id.
     pub pid: u32,
-    /// Why.
+    /// Cause, in words.
     pub says: String,
 }
 
-/// Processes whose time is measured: this one, and servers.
+/// Processes whose processor time is measured: this process, and servers.
 #[derive(Debug, Clone, Default)]
 pub struct Processes {
-    /// The servers on this machine; empty if there are none, or nobody knows which.
+    /// Process ids of the servers on this machine; empty if there are none, or none could be identified.
     pub servers: Vec<u32>,
 }
 
-/// Processor time that was spent while something was measured.
+/// Processor time spent while something was measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spent {
-    /// By this process.
+    /// Time spent by this process.
     pub client: Duration,
-    /// By each server, with its process id.
+    /// Time spent by each server, with its process id.
     pub servers: Vec<(u32, Duration)>,
 }
 
 impl Processes {
-    /// What all have used up to now.
+    /// Returns the processor time that all processes have used since they started.
     pub(crate) fn used(&self) -> Result<Spent, CpuError> {
         let servers = self.servers.iter().map(|pid| Ok((*pid, used_by(*pid)?)));
         Ok(Spent { client: used_by(std::process::id())?, servers: servers.collect::<Result<_, _>>()? })
@@ -40,7 +40,7 @@ impl Processes {
 }
 
 impl Spent {
-    /// What was spent since an earlier moment.
+    /// Returns the processor time spent since the earlier reading `before`.
     #[must_use]
     pub fn since(&self, before: &Spent) -> Spent {
         let then = |pid| before.servers.iter().find(|(known, _)| *known == pid).map(|(_, used)| *used);
@@ -51,7 +51,7 @@ impl Spent {
         Spent { client: self.client.saturating_sub(before.client), servers: servers.collect() }
     }
 
-    /// By all servers; none if none was measured.
+    /// Returns the sum over all servers, or none if no server was measured.
     pub fn by_servers(&self) -> Option<Duration> {
         (!self.servers.is_empty()).then(|| self.servers.iter().map(|(_, used)| *used).sum())
     }
@@ -65,12 +65,12 @@ fn used_by(pid: u32) -> Result<Duration, CpuError> {
     Ok(Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / per_second)))
 }
 
-/// Ticks of user and system, from what the system says of a process. Its name comes second, in brackets, and may hold
-/// any bytes: the last bracket ends it.
+/// Parses user plus system ticks from the content of `/proc/PID/stat`. The second field is the name of the process, in
+/// brackets, and may hold any bytes: the last closing bracket ends it.
 fn ticks(stat: &[u8]) -> Option<u64> {
     let text = String::from_utf8_lossy(stat);
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    // Fields are counted from one, and the first after the name is the third: 14 and 15 are wanted.
+    // Fields are counted from one, and the first field after the name is the third: fields 14 and 15 are wanted.
     let user: u64 = fields.nth(11)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     user.checked_add(system)

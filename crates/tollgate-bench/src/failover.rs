@@ -1,7 +1,8 @@
-//! How long a service is out when it loses its leader.
+//! Outage time of a service that loses its leader.
 //!
-//! Measured as a client sees it: from the moment before the signal until a lock is granted that was asked for after it,
-//! over a connection that was open before. Not here: how a leader is found and hit, which is the cluster's own matter.
+//! The outage is measured as a client sees it: it begins just before the signal, and ends with the grant of a lock that
+//! was requested after the signal, over a connection that was open before it. Not here: finding and hitting the leader,
+//! which the cluster does (`Patient`).
 
 use crate::failure::Failure;
 use crate::latency::Latency;
@@ -14,26 +15,26 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A service that grants nothing for so long after a loss has failed.
+/// Maximum outage: a service that grants nothing for longer after a loss of its leader counts as failed.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Between two attempts of a caller that was refused.
+/// Pause between two attempts of a caller that was refused.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How a leader is taken out.
+/// Way in which a leader is taken out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blow {
-    /// SIGKILL: its connections break at once.
+    /// SIGKILL: the leader's connections break at once.
     Kill,
-    /// SIGSTOP: its connections stay, and nobody answers.
+    /// SIGSTOP: the leader's connections stay open, but nobody answers.
     Stop,
 }
 
 impl Blow {
-    /// Both.
+    /// All ways to take a leader out.
     pub const ALL: [Blow; 2] = [Blow::Kill, Blow::Stop];
 
-    /// In reports.
+    /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Blow::Kill => "kill -9 to grant",
@@ -42,16 +43,16 @@ impl Blow {
     }
 }
 
-/// A cluster whose leader may be hit.
+/// A cluster whose leader can be taken out and brought back.
 pub trait Patient: Send {
-    /// Hits the leader; when that was, taken before the signal.
+    /// Sends the signal to the leader, and returns the time taken just before sending it.
     fn strike(&mut self, blow: Blow) -> impl Future<Output = Result<Instant, Failure>> + Send;
 
-    /// Makes the cluster whole again, and waits until it is.
+    /// Restores the cluster, and waits until it is restored.
     fn heal(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// Runs `failover`: hits the leader as often as the plan says, in each way, with a new caller each time.
+/// Runs `failover`: takes the leader out as often as the plan says, in each way, with a new caller each time.
 pub async fn failover<P: Peer>(
     peer: &P,
     cluster: &mut impl Patient,
@@ -85,8 +86,9 @@ pub async fn failover<P: Peer>(
     Ok(Report { plan: plan.clone(), measured, series, failures, first_failure, spent: None })
 }
 
-/// A caller whose connection stands, with everything on the way used once. Connections may still be broken from the
-/// last loss, and some clients leave it to their program to try again.
+/// Returns a caller with an open connection, after one lock and unlock so that everything on the path has been used
+/// once. Retries up to `PATIENCE`, because connections may still be broken from the last loss, and some clients leave
+/// retries to their program.
 async fn ready<P: Peer>(peer: &P, name: &str) -> Result<P::Caller, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -115,14 +117,14 @@ async fn outage<P: Peer>(
         loop {
             match caller.lock(name, How::Exclusive).await {
                 Ok(held) => return (struck.elapsed(), held),
-                // A client that does not try again by itself has its program do so.
+                // Some clients don't retry by themselves; then their program does, as here.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     });
     let (out, held) =
         granted.await.map_err(|_| Failure::says(format!("nothing was granted for {PATIENCE:?}")))?;
-    // It is held or will end with its lease: neither changes what was measured.
+    // The lock is released here, or ends with its lease: neither changes the measurement.
     let _ = tokio::time::timeout(PATIENCE, caller.unlock(held)).await;
     let _ = tokio::time::timeout(PATIENCE, caller.close()).await;
     Ok(out)

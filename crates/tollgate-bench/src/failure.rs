@@ -1,19 +1,19 @@
-//! Why an operation, or a whole run, failed.
+//! The error of an operation, or of a whole run.
 
-/// Why something failed.
+/// Error of an operation or a run.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// As the client of Tollgate tells it.
+    /// An error of the Tollgate client.
     #[error("{0}")]
     Client(#[from] tollgate_client::Error),
-    /// In words.
+    /// A description in words.
     #[error("{0}")]
     Says(String),
 }
 
 impl Failure {
-    /// A failure in words.
+    /// Creates a failure with a description in words.
     pub fn says(text: impl Into<String>) -> Failure {
         Failure::Says(text.into())
     }

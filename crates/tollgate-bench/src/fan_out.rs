@@ -1,8 +1,8 @@
-//! One writes, many are told: how long until each is.
+//! The `watch` workload: one writer, many watchers, and the time until each watcher is notified.
 //!
-//! Each write says in its `why` when it was asked for, so that a watcher knows without anybody's clock but this
-//! process's. The next write waits until all have been told of the last: what is measured is the fan-out, and not how
-//! long a queue can grow.
+//! Each write carries the time of its request in its `why`, so that watchers compute the delay with the clock of this
+//! process alone. The next write waits until all watchers have received the last one: the measurement is of the
+//! fan-out, and not of how long a queue can grow.
 
 use crate::board::Board;
 use crate::cpu::Processes;
@@ -24,10 +24,11 @@ use tollgate_client::{Change, Session, Watch, WatchItem};
 
 const SERIES: &[&str] = &["delivery", "write"];
 
-/// Who has not been told by then has failed.
+/// Maximum delivery time: if a watcher has not received a write by then, that is a failure, and nothing more is
+/// written.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A write, until all have been told of it.
+/// One write, until all watchers have received it.
 #[derive(Debug, Default)]
 struct Round {
     left: AtomicUsize,
@@ -71,7 +72,7 @@ pub async fn fan_out(
     })
 }
 
-/// The one that writes: it takes a lock and gives it back, and those who watch it are told of the grant.
+/// The writer: acquires and releases a lock again and again; each grant is an event for the watchers.
 struct Scribe {
     session: Session,
     name: String,
@@ -100,7 +101,7 @@ impl Scribe {
                 break;
             }
         }
-        // A lease that can't be ended ends by itself.
+        // A lease that can't be revoked expires by itself.
         let _ = self.session.close().await;
     }
 
@@ -113,7 +114,7 @@ impl Scribe {
     }
 }
 
-/// One watcher, until it is ended.
+/// Runs one watcher until its task is ended.
 async fn be_told(mut watch: Watch, board: Arc<Board>, round: Arc<Round>, began: Instant) {
     loop {
         let item = watch.next().await;
@@ -136,7 +137,7 @@ async fn be_told(mut watch: Watch, board: Arc<Board>, round: Arc<Round>, began: 
     }
 }
 
-/// When something was asked for, in a `why` of so many bytes or as many as it takes.
+/// Returns a `why` that holds the time of the request, padded to `payload` bytes, or longer if the time needs more.
 fn stamp(since: Duration, payload: usize) -> String {
     format!("{:<payload$}", format!("{} ns", since.as_nanos()))
 }

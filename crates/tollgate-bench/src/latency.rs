@@ -1,67 +1,67 @@
-//! How long operations took: a histogram with three digits at every size, so that the longest are told as well as the
-//! shortest.
+//! Latency histogram with a precision of three digits at every magnitude, so that the longest durations are as precise
+//! as the shortest.
 
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// What takes longer counts as this long.
+/// Maximum that is recorded: one hour. Longer durations count as this long.
 const NANOS_MAX: u64 = 3_600_000_000_000;
 
 const DIGITS: u8 = 3;
 
-/// Durations, by how many took how long.
+/// Histogram of durations.
 #[derive(Debug, Clone)]
 pub struct Latency {
     nanos: Histogram<u64>,
 }
 
 impl Latency {
-    /// The quantiles that reports tell, with their names.
+    /// Quantiles that reports contain, with their names.
     pub const QUANTILES: [(&'static str, f64); 4] =
         [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999)];
 
-    /// Nothing yet.
+    /// Creates an empty histogram.
     pub fn new() -> Latency {
         let nanos = Histogram::new_with_bounds(1, NANOS_MAX, DIGITS).expect("the bounds are constants");
         Latency { nanos }
     }
 
-    /// Adds one.
+    /// Adds one duration.
     pub fn record(&mut self, took: Duration) {
         self.nanos.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(NANOS_MAX).max(1));
     }
 
-    /// Adds all that another has.
+    /// Adds all durations of another histogram.
     pub fn merge(&mut self, other: &Latency) {
         self.nanos.add(&other.nanos).expect("all have the same bounds");
     }
 
-    /// How many there are.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.nanos.len()
     }
 
-    /// So long or less took this part of them; zero if there are none.
+    /// Returns the duration that the given part of all recorded durations did not exceed; zero if there are none.
     pub fn quantile(&self, quantile: f64) -> Duration {
         Duration::from_nanos(if self.nanos.is_empty() { 0 } else { self.nanos.value_at_quantile(quantile) })
     }
 
-    /// The longest.
+    /// Returns the longest recorded duration.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.nanos.max())
     }
 
-    /// The shortest.
+    /// Returns the shortest recorded duration; zero if there are none.
     pub fn min(&self) -> Duration {
         Duration::from_nanos(if self.nanos.is_empty() { 0 } else { self.nanos.min() })
     }
 
-    /// All together by their number.
+    /// Returns the average duration.
     pub fn mean(&self) -> Duration {
         Duration::from_secs_f64(self.nanos.mean() / 1e9)
     }
 
-    /// Quantiles for a plot, ever closer to the last one, as far as there are enough to tell.
+    /// Returns quantiles for a plot, ever closer to 1, as far as there are enough durations to tell.
     pub fn curve(&self) -> Vec<(f64, Duration)> {
         let mut points = Vec::new();
         // Ten steps from each power of ten of 1/(1-q) to the next.

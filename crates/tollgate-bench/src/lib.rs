@@ -1,10 +1,11 @@
 //! Puts load on a lock service, and measures it: how much, how fast, at what cost in processor time.
 //!
-//! A run is a closed loop: so many callers, each of which asks, waits for the answer and asks again ([`run`]). What it
-//! asks is a [`Workload`]; whom, a [`Peer`]: a cluster of Tollgate over its client ([`Tollgate`]), the same by single
-//! calls ([`Unary`]), or, in another crate, somebody else's lock service, so that all are measured by one loop.
+//! A run is a closed loop of concurrent callers, each of which sends a request, waits for the answer and sends the next
+//! one ([`run`]). A [`Workload`] decides the requests. A [`Peer`] is the service that answers: a cluster of Tollgate
+//! over its client ([`Tollgate`]), the same cluster by single calls ([`Unary`]), or, in another crate, a different lock
+//! service, so that one loop measures all of them.
 //!
-//! Invariant: what is counted ended within the window that was measured, warm-up excluded, and what failed is told and
+//! Invariant: every counted operation ended within the measured window, warm-up excluded; failures are reported and
 //! counted apart. Not here: starting clusters, printing (`tollgate bench`), other services (`tollgate-bench-compare`).
 
 mod board;

@@ -1,15 +1,15 @@
 //! Finds the processes on this machine that serve at given addresses, to measure their processor time.
 //!
-//! Only what this process may look at is found; a server elsewhere, or somebody else's, is left out. Not here: how much
-//! they use (`cpu`).
+//! Only processes that this process may inspect are found; servers on other machines or of other users are left out.
+//! Not here: the processor time that they use (`cpu`).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-/// The state of a socket that listens, in the kernel's table.
+/// State of a listening socket, in the kernel's table.
 const LISTENS: &str = "0A";
 
-/// The processes that listen at these addresses (`http://127.0.0.1:7400`), as far as they are on this machine.
+/// Returns the processes that listen at these addresses (`http://127.0.0.1:7400`), as far as they are on this machine.
 pub fn pids_of_listeners(endpoints: &[String]) -> Vec<u32> {
     let ports: BTreeSet<u16> = endpoints.iter().filter_map(|endpoint| loopback_port(endpoint)).collect();
     if ports.is_empty() {
@@ -25,7 +25,7 @@ pub fn pids_of_listeners(endpoints: &[String]) -> Vec<u32> {
     found
 }
 
-/// None if it is no address of this machine alone.
+/// Returns the port of an endpoint, or none if the endpoint is not a loopback address.
 fn loopback_port(endpoint: &str) -> Option<u16> {
     let address = endpoint.trim_start_matches("http://").trim_end_matches('/');
     let (host, port) = address.rsplit_once(':')?;
@@ -36,7 +36,7 @@ fn loopback_port(endpoint: &str) -> Option<u16> {
     if here { port.parse().ok() } else { None }
 }
 
-/// The sockets that listen at these ports, by the number of their inode.
+/// Returns the inode numbers of the sockets that listen at these ports.
 fn inodes(table: &str, ports: &BTreeSet<u16>) -> Vec<String> {
     let inode = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -1,48 +1,48 @@
-//! A lock service as the load generator sees it: little enough that any of them can be one.
+//! A lock service as the load generator sees it: an interface so small that every lock service can implement it.
 //!
-//! Invariant: all services are driven by the same loops, and differ only in what is behind these methods.
+//! Invariant: all services are driven by the same loops, and differ only in the implementation of these methods.
 
 use crate::failure::Failure;
 use std::future::Future;
 
-/// How a lock is to be held.
+/// Mode in which a lock is acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// Alone.
+    /// Exclusive.
     Exclusive,
-    /// With other readers.
+    /// Shared with other readers.
     Shared,
-    /// One of so many permits.
+    /// One permit of a semaphore.
     Permit {
-        /// How many there are.
+        /// Total number of permits.
         of: u32,
     },
 }
 
 /// A lock service.
 pub trait Peer: Send + Sync + 'static {
-    /// One that asks it.
+    /// A client of the service.
     type Caller: Caller;
 
-    /// A new caller, with a lease or session of its own. `near` is a name that it will lock.
+    /// Creates a caller with a lease or session of its own. `near` is a name that the caller will lock.
     fn caller(&self, number: usize, near: &str)
     -> impl Future<Output = Result<Self::Caller, Failure>> + Send;
 }
 
-/// One that asks a lock service, one thing at a time.
+/// A client of a lock service that makes one request at a time.
 pub trait Caller: Send + 'static {
-    /// A lock that is held.
+    /// A held lock.
     type Held: Send;
-    /// A lease beside the caller's own.
+    /// A lease besides the caller's own.
     type Lease: Send;
 
-    /// Takes a lock, waiting for it as long as it takes.
+    /// Acquires a lock, without a limit on the wait.
     fn lock(&mut self, name: &str, how: How) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
 
-    /// Gives it back, and waits until it is.
+    /// Releases a lock, and waits until it is released.
     fn unlock(&mut self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// A new lease, which nobody keeps alive.
+    /// Grants a new lease, which nobody keeps alive.
     fn grant(&mut self) -> impl Future<Output = Result<Self::Lease, Failure>> + Send;
 
     /// Renews a lease.
@@ -51,6 +51,6 @@ pub trait Caller: Send + 'static {
     /// Ends a lease.
     fn revoke(&mut self, lease: Self::Lease) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Ends what the caller has of its own.
+    /// Ends the caller's own lease or session.
     fn close(self) -> impl Future<Output = ()> + Send;
 }

@@ -1,58 +1,59 @@
-//! What a run is to do: how much of what, and for how long.
+//! The plan of a run: the workload, its size and its duration.
 
 use crate::workload::Workload;
 use std::time::Duration;
 
-/// The longest that a `why` may be.
+/// Maximum length of a lock's `why`, in bytes.
 const PAYLOAD_MAX: usize = 4_096;
 
-/// Callers of one run: past this, the generator measures itself.
+/// Maximum number of callers in one run; with more, the generator would measure itself.
 const CLIENTS_MAX: usize = 100_000;
 
-/// A lease that nobody renews must outlast a run of single calls, and none lives longer than ten minutes by default.
+/// TTL of leases in a run of single calls. Nobody renews them, so they must outlast the run, and a cluster grants at
+/// most ten minutes by default.
 pub(crate) const UNARY_TTL: Duration = Duration::from_mins(10);
 const UNARY_RUN_MAX: Duration = Duration::from_mins(8);
 
-/// What a run is to do.
+/// The plan of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// What callers do.
+    /// Workload of the callers.
     pub workload: Workload,
-    /// How many do it at once.
+    /// Number of concurrent callers.
     pub clients: usize,
-    /// Over how many connections.
+    /// Number of connections that the callers share.
     pub connections: usize,
-    /// How long it is measured.
+    /// Measured time.
     pub duration: Duration,
-    /// How long it runs before that.
+    /// Time that the load runs before it is measured.
     pub warmup: Duration,
-    /// How many locks there are, or as many as the workload usually has.
+    /// Number of locks, or the workload's default.
     pub keys: Option<usize>,
-    /// Bytes of `why` with each lock.
+    /// Bytes of `why` sent with each lock.
     pub payload: usize,
-    /// Whether single calls are made instead of operations on a session stream.
+    /// True to make single calls instead of operations on a session stream.
     pub unary: bool,
-    /// How long leases live.
+    /// TTL of leases.
     pub ttl: Duration,
-    /// Of a mix: how many of a hundred locks are shared.
+    /// Percentage of locks that a mix acquires in shared mode.
     pub reads_percent: u32,
-    /// Of a semaphore.
+    /// Total permits of a semaphore.
     pub permits: u32,
-    /// How many leases are kept alive; as many as callers by default.
+    /// Number of leases that are kept alive; by default, as many as callers.
     pub leases: Option<usize>,
-    /// Whether each lease is renewed in its own time, every third of its TTL, and not as fast as answers come.
+    /// True to renew each lease on a schedule, every third of its TTL, and not as fast as answers come.
     pub paced: bool,
-    /// How often the leader is taken out, in each way.
+    /// Number of times that the leader is taken out, in each way.
     pub rounds: u32,
 }
 
-/// A plan that can't be carried out. Says what to write instead.
+/// A plan that can't be carried out. The message says what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongPlan(String);
 
 impl Plan {
-    /// A plan with usual values.
+    /// Creates a plan with default values.
     pub fn new(workload: Workload, clients: usize) -> Plan {
         Plan {
             workload,
@@ -72,7 +73,7 @@ impl Plan {
         }
     }
 
-    /// How many locks there are.
+    /// Returns the number of locks.
     pub fn keys(&self) -> usize {
         self.keys.unwrap_or(match self.workload {
             Workload::Uncontended => self.clients,
@@ -81,12 +82,12 @@ impl Plan {
         })
     }
 
-    /// How many leases are kept alive.
+    /// Returns the number of leases that are kept alive.
     pub fn leases(&self) -> usize {
         self.leases.unwrap_or(self.clients)
     }
 
-    /// Says what is wrong with it, if something is.
+    /// Checks the plan; the error describes the first mistake.
     pub fn validate(&self) -> Result<(), WrongPlan> {
         let rules = [
             (

@@ -1,4 +1,4 @@
-//! What a run has measured.
+//! The results of a run.
 
 use crate::cpu::Spent;
 use crate::latency::Latency;
@@ -6,51 +6,51 @@ use crate::plan::Plan;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// Latencies of one thing that callers do.
+/// Latencies of one kind of operation.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// Of what.
+    /// Name of the operation.
     pub of: &'static str,
-    /// How long it took.
+    /// Histogram of its durations.
     pub latency: Latency,
 }
 
-/// What a run has measured.
+/// Results of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// What was to be done.
+    /// Plan of the run.
     pub plan: Plan,
-    /// For how long it was.
+    /// Measured time.
     pub measured: Duration,
-    /// Latencies; the operations that are counted come first.
+    /// Latencies by operation; the first series is the one that counts as operations.
     pub series: Vec<Series>,
-    /// How many operations failed, in the warm-up too.
+    /// Number of failed operations, those of the warm-up included.
     pub failures: u64,
-    /// What the first of them was told.
+    /// Text of the first failure.
     pub first_failure: Option<String>,
-    /// Processor time, if it can be told.
+    /// Processor time spent, if it could be measured.
     pub spent: Option<Spent>,
 }
 
 impl Report {
-    /// How many operations ended in time.
+    /// Returns the number of operations that ended in the measured window.
     pub fn operations(&self) -> u64 {
         self.series.first().map_or(0, |series| series.latency.count())
     }
 
-    /// Operations per second.
+    /// Returns operations per second.
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     pub fn per_second(&self) -> f64 {
         let seconds = self.measured.as_secs_f64();
         if seconds > 0.0 { self.operations() as f64 / seconds } else { 0.0 }
     }
 
-    /// Processor time of this process for each operation, in microseconds.
+    /// Returns the processor time of this process per operation, in microseconds.
     pub fn client_cpu_us(&self) -> Option<f64> {
         self.each(self.spent.as_ref()?.client)
     }
 
-    /// Processor time of all servers for each operation, in microseconds.
+    /// Returns the processor time of all servers per operation, in microseconds.
     pub fn server_cpu_us(&self) -> Option<f64> {
         self.each(self.spent.as_ref()?.by_servers()?)
     }
@@ -61,7 +61,7 @@ impl Report {
         (operations > 0).then(|| spent.as_secs_f64() * 1e6 / operations as f64)
     }
 
-    /// For programs. Times are in microseconds where the name says so.
+    /// Returns the report as JSON, for programs. Times are in microseconds where the name says so.
     pub fn json(&self) -> Value {
         let plan = &self.plan;
         let servers = |spent: &Spent| -> Vec<Value> {
@@ -105,7 +105,7 @@ impl Series {
     }
 }
 
-/// To a tenth: nothing here is known better.
+/// Rounds to a tenth, because no figure here is more precise.
 fn rounded(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

@@ -1,4 +1,4 @@
-//! One run: callers are made ready, set off together, measured and ended.
+//! One run: prepares the callers, starts them together, measures and ends them.
 //!
 //! Each caller is one task for the whole run, so that the loop itself costs next to nothing. Invariant: no caller
 //! starts before all are ready, and none starts another operation once the time is up.
@@ -17,32 +17,32 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How many callers are made ready at once.
+/// Maximum number of callers that are prepared concurrently.
 const PREPARED_AT_ONCE: usize = 64;
 
-/// Between two tellings of progress.
+/// Interval between two progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 
-/// After a failure, so that a service that refuses everything is not asked all the time.
+/// Pause after a failure, so that a service that refuses everything is not asked all the time.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long callers have for their last operation, and then for giving back what they have.
+/// Time limit for the callers' last operations, and then again for ending their leases.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// How many callers are ready; all of them once the run has begun.
+    /// Number of callers that are ready; all of them once the run has begun.
     pub ready: usize,
-    /// Of the time that is measured; zero in the warm-up.
+    /// Elapsed part of the measured time; zero in the warm-up.
     pub measured: Duration,
-    /// Operations so far, those of the warm-up included.
+    /// Number of operations so far, those of the warm-up included.
     pub operations: u64,
-    /// How many failed.
+    /// Number of failures so far.
     pub failures: u64,
 }
 
-/// Runs a workload of callers of one service. `watch` and `failover` are runs of their own kind.
+/// Runs a workload of callers that lock. `watch` and `failover` have functions of their own, and are refused here.
 pub async fn run<P: Peer>(
     peer: &P,
     plan: &Plan,
@@ -98,7 +98,7 @@ async fn drive<P: Peer, W: Work<P::Caller>>(
     })
 }
 
-/// Makes callers, and has each get ready.
+/// Creates all callers and prepares each for its workload.
 async fn prepare<P: Peer, W: Work<P::Caller>>(
     peer: &P,
     plan: &Plan,
@@ -123,7 +123,7 @@ async fn prepare<P: Peer, W: Work<P::Caller>>(
     Ok(works)
 }
 
-/// One caller, until the time is up.
+/// Runs one caller until the time is up.
 async fn repeat<C: Caller, W: Work<C>>(mut work: W, board: Arc<Board>) -> C {
     while !board.window.is_over() {
         if let Err(failure) = work.once(&board).await {
@@ -134,7 +134,7 @@ async fn repeat<C: Caller, W: Work<C>>(mut work: W, board: Arc<Board>) -> C {
     work.caller()
 }
 
-/// Waits until the time is up, and tells what was spent in it.
+/// Waits until the time is up while it reports progress, and returns the processor time spent in the window.
 pub(crate) async fn measure(
     board: &Board,
     processes: &Processes,
@@ -151,14 +151,14 @@ pub(crate) async fn measure(
         tell(Progress { ready, measured, operations, failures });
     }
     let after = processes.used();
-    // A server that is gone by now has failed its callers, and that is told.
+    // A server that has exited by now failed its callers, and their failures are reported.
     Some(after.ok()?.since(&before.ok()?))
 }
 
 async fn close<C: Caller>(callers: Vec<C>) {
     let mut closing: JoinSet<()> = callers.into_iter().map(Caller::close).collect();
     let closed = async { while closing.join_next().await.is_some() {} };
-    // What is not given back by then ends with its lease.
+    // Leases that are not ended by then expire by themselves.
     let _ = tokio::time::timeout(END_PATIENCE, closed).await;
 }
 
@@ -170,7 +170,7 @@ mod tests {
     use std::sync::Mutex;
     use tokio::sync::{OwnedSemaphorePermit, Semaphore as Permits};
 
-    /// A lock service in this process, that refuses what it is told to.
+    /// An in-process lock service that refuses every lock if it is told to.
     #[derive(Clone, Default)]
     struct Toy {
         locks: Arc<Mutex<BTreeMap<String, Arc<Permits>>>>,
@@ -266,7 +266,8 @@ mod tests {
         let ttl = Duration::from_millis(120);
         let plan = Plan { leases: Some(40), paced: true, ttl, ..plan(Workload::Keepalive) };
         let report = run(&Toy::default(), &plan, &Processes::default(), &mut |_| {}).await.unwrap();
-        // A hundred milliseconds are two and a half thirds of the TTL: slower on a busy machine, and never faster.
+        // A window of 100 ms is two and a half thirds of the TTL: there may be fewer renewals on a busy machine, and
+        // never more.
         let renewed = report.operations();
         assert!((1..=140).contains(&renewed), "{renewed}");
     }

@@ -1,11 +1,11 @@
-//! A cluster of Tollgate, over its client: what programs get.
+//! A Tollgate cluster behind its Rust client, as programs use it.
 
 use crate::failure::Failure;
 use crate::peer::{Caller, How, Peer};
 use std::time::Duration;
 use tollgate_client::{Client, Guard, LeaseId, Session};
 
-/// A cluster, by some connections that all callers share.
+/// A cluster, over connections that all callers share.
 #[derive(Debug, Clone)]
 pub struct Tollgate {
     connections: Vec<Client>,
@@ -14,7 +14,7 @@ pub struct Tollgate {
 }
 
 impl Tollgate {
-    /// Connects so many times. Each lock carries a `why` of so many bytes.
+    /// Opens `connections` connections. Each lock carries a `why` of `payload` bytes.
     pub async fn connect(
         endpoints: &[String],
         connections: usize,
@@ -28,7 +28,7 @@ impl Tollgate {
         Ok(Tollgate { connections: clients, ttl, why: "w".repeat(payload) })
     }
 
-    /// The connections.
+    /// Returns the connections.
     pub fn connections(&self) -> &[Client] {
         &self.connections
     }
@@ -42,7 +42,7 @@ impl Tollgate {
     }
 }
 
-/// As what this process is listed.
+/// Returns the client id under which servers list this process.
 pub(crate) fn client_id() -> String {
     format!("bench:{}", std::process::id())
 }
@@ -57,7 +57,7 @@ impl Peer for Tollgate {
     }
 }
 
-/// A session on one of the connections.
+/// A caller: a session on one of the connections.
 #[derive(Debug)]
 pub struct Holder {
     client: Client,
@@ -99,7 +99,7 @@ impl Caller for Holder {
     }
 
     async fn close(self) {
-        // A lease that can't be ended ends by itself.
+        // A lease that can't be revoked expires by itself.
         let _ = self.session.close().await;
     }
 }

@@ -1,7 +1,9 @@
-//! A cluster of Tollgate by single calls, one gRPC request for each operation: what the session stream saves.
+//! A Tollgate cluster by single calls, one gRPC request for each operation: the difference shows the session stream's
+//! gain.
 //!
-//! As plain as a program without our client would do it, numbers for safe repeats included; nothing is repeated here,
-//! and nobody keeps leases alive, so a run is shorter than a lease. Not here: the client (`tollgate`).
+//! The calls are as plain as those of a program without our client, sequence numbers for safe repeats included. Nothing
+//! is retried here, and nobody keeps leases alive, so a run must be shorter than a lease. Not here: the client
+//! (`tollgate`).
 
 use crate::failure::Failure;
 use crate::peer::{Caller, How, Peer};
@@ -15,10 +17,10 @@ use tollgate_proto::v1::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-/// What waits as long as its lease lives.
+/// Timeout of a lock request that waits until its lease ends.
 const FOR_EVER: i64 = -1;
 
-/// A cluster, by connections to its leader.
+/// A cluster, over connections to its leader.
 #[derive(Debug, Clone)]
 pub struct Unary {
     channels: Vec<Channel>,
@@ -27,7 +29,7 @@ pub struct Unary {
 }
 
 impl Unary {
-    /// As many connections as a cluster has, straight to the node that leads: others would pass the calls on.
+    /// Opens as many connections as `cluster` has, straight to the leader, because other nodes would forward the calls.
     pub async fn connect(cluster: &Tollgate) -> Result<Unary, Failure> {
         let client = cluster.connections().first().ok_or_else(|| Failure::says("there is no connection"))?;
         let status = client.admin().status().await;
@@ -62,7 +64,7 @@ impl Peer for Unary {
     }
 }
 
-/// One that makes single calls, under a lease of its own.
+/// A caller that makes single calls, under a lease of its own.
 #[derive(Debug)]
 pub struct Single {
     service: LockServiceClient<Channel>,
@@ -73,7 +75,7 @@ pub struct Single {
 }
 
 impl Single {
-    /// The next request, which tells that all before it were answered.
+    /// Returns the next request header, which acknowledges the answers to all requests before it.
     fn request(&mut self) -> Request {
         let acked = if self.seq > 0 { vec![SeqRange { first: 1, last: self.seq }] } else { Vec::new() };
         self.seq += 1;
@@ -136,7 +138,7 @@ impl Caller for Single {
     }
 
     async fn close(mut self) {
-        // A lease that can't be ended ends by itself.
+        // A lease that can't be revoked expires by itself.
         let _ = self.service.lease_revoke(LeaseRevokeRequest { id: self.lease_id }).await;
     }
 }

@@ -1,9 +1,9 @@
-//! The time that is measured: after the warm-up, until the end.
+//! The measured window of a run: from the end of the warm-up until the end of the run.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// When a run began to be measured, and until when it is.
+/// Start and end of the measured time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) from: Instant,
@@ -11,7 +11,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// One that begins after the warm-up.
+    /// Creates a window that begins after the warm-up.
     pub(crate) fn after(warmup: Duration, duration: Duration) -> Window {
         let from = Instant::now() + warmup;
         Window { from, until: from + duration }

@@ -1,4 +1,4 @@
-//! What one caller does, again and again: a file for each workload.
+//! The loop body of a caller, for each workload: one file each.
 
 mod contended;
 mod keepalive;
@@ -24,31 +24,31 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
-/// What one caller does.
+/// One workload, as a single caller performs it.
 pub(crate) trait Work<C: Caller>: Sized + Send + 'static {
-    /// What is measured of it; what is counted comes first.
+    /// Names of the measured series; the first series is the one that counts as operations.
     const SERIES: &'static [&'static str];
 
-    /// Gets a caller ready.
+    /// Prepares a caller.
     fn prepare(
         caller: C,
         number: usize,
         scene: Arc<Scene>,
     ) -> impl Future<Output = Result<Self, Failure>> + Send + 'static;
 
-    /// Does it once, and writes it down.
+    /// Performs the operation once, and records it on the board.
     fn once(&mut self, board: &Board) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// The caller, when all is done.
+    /// Returns the caller, once all operations are done.
     fn caller(self) -> C;
 }
 
-/// What all callers of a run share.
+/// State that all callers of a run share.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) plan: Plan,
     names: Vec<String>,
-    /// When each lock was given back last, in nanoseconds since the scene was set, 0 for never; and by whom.
+    /// Last release of each lock: its time in nanoseconds since `began` (0 for never), and the number of the caller.
     released: Vec<(AtomicU64, AtomicUsize)>,
     began: Instant,
 }
@@ -61,29 +61,30 @@ impl Scene {
         Scene { plan: plan.clone(), names, released, began: Instant::now() }
     }
 
-    /// The locks.
+    /// Returns the names of all locks.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The lock that a caller takes first: its own, or the one that it shares.
+    /// Returns the lock that a caller takes first: its own, or the lock that it shares with others.
     pub(crate) fn name_of(&self, number: usize) -> &str {
         &self.names[number % self.names.len()]
     }
 
-    /// Of many things, which are a caller's own: every so-manieth.
+    /// Returns the indexes, out of `of` things, that belong to one caller: every n-th, for n callers.
     pub(crate) fn own(&self, number: usize, of: usize) -> impl Iterator<Item = usize> + use<> {
         (number..of).step_by(self.plan.clients)
     }
 
-    /// A caller is about to give a lock back.
+    /// Records that a caller is about to release a lock.
     fn releases(&self, key: usize, caller: usize) {
         let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.released[key].1.store(caller, Ordering::Relaxed);
         self.released[key].0.store(nanos, Ordering::Release);
     }
 
-    /// When the lock was given back by another caller, if one had it last; only its holder may ask.
+    /// Returns the time at which another caller released the lock, if another caller had it last. Only the holder may
+    /// ask.
     fn handed_on_at(&self, key: usize, to: usize) -> Option<Instant> {
         let (nanos, by) = &self.released[key];
         let nanos = nanos.load(Ordering::Acquire);
@@ -92,7 +93,7 @@ impl Scene {
     }
 }
 
-/// Where the locks of one run are: no other run's are there.
+/// Returns a prefix for lock names that no other run uses.
 pub(crate) fn fresh_prefix() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("bench/{:x}-{:x}", std::process::id(), now.as_micros())

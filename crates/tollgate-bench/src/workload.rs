@@ -1,30 +1,30 @@
-//! What the callers of a run do.
+//! The workloads of a run.
 
 use std::fmt;
 
-/// What the callers of a run do.
+/// A workload of a run's callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
-    /// Each locks and unlocks names of its own.
+    /// Each caller locks and unlocks names of its own.
     Uncontended,
-    /// All want the same few locks, and hand them on.
+    /// All callers want the same few locks, and hand them on.
     Contended,
     /// Readers and writers of some locks.
     Mix,
-    /// All take a permit of a semaphore and give it back.
+    /// All callers acquire and release a permit of a semaphore.
     Semaphore,
     /// Leases are renewed.
     Keepalive,
     /// Leases are granted and revoked.
     Leases,
-    /// One writes, all others are told.
+    /// One caller writes, all others are notified.
     Watch,
-    /// The leader is taken out; how long until the next lock is granted.
+    /// The leader is taken out; measured is the time until the next lock is granted.
     Failover,
 }
 
 impl Workload {
-    /// All, in the order in which they are explained.
+    /// All workloads, in the order in which they are explained.
     pub const ALL: [Workload; 8] = [
         Workload::Uncontended,
         Workload::Contended,
@@ -36,7 +36,7 @@ impl Workload {
         Workload::Failover,
     ];
 
-    /// What it is called.
+    /// Returns the workload's name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Workload::Uncontended => "uncontended",
@@ -50,7 +50,7 @@ impl Workload {
         }
     }
 
-    /// What is counted.
+    /// Returns the name of the operations that are counted.
     pub fn operations(self) -> &'static str {
         match self {
             Workload::Uncontended | Workload::Mix | Workload::Semaphore => "lock+unlock pairs",
@@ -62,7 +62,7 @@ impl Workload {
         }
     }
 
-    /// What it does, in a sentence.
+    /// Returns a description of the workload, in one sentence.
     pub fn about(self) -> &'static str {
         match self {
             Workload::Uncontended => "Each client locks and unlocks a key of its own",
@@ -80,7 +80,7 @@ impl Workload {
         }
     }
 
-    /// By its name.
+    /// Returns the workload with this name.
     pub fn of_name(name: &str) -> Option<Workload> {
         Workload::ALL.into_iter().find(|workload| workload.name() == name)
     }

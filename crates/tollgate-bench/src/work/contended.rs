@@ -1,4 +1,4 @@
-//! Locks that everybody wants: how fast they are handed on.
+//! The `contended` workload: locks that several callers want, and the time of their hand-offs.
 
 use super::{Scene, Work};
 use crate::board::Board;
@@ -7,7 +7,7 @@ use crate::peer::{Caller, How};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Waits for a lock that others want too, gives it back at once, and queues again.
+/// Waits for a lock that others want too, releases it at once, and queues again.
 pub(crate) struct Contended<C> {
     caller: C,
     scene: Arc<Scene>,
@@ -27,8 +27,8 @@ impl<C: Caller> Work<C> for Contended<C> {
         let began = Instant::now();
         let held = self.caller.lock(&self.scene.names()[self.key], How::Exclusive).await?;
         let granted = Instant::now();
-        // A hand-off is from when the one before asked to give it back until this one knew that it had it. Where nobody
-        // queues, who gives a lock back may well take it again: that hands nothing on, and is not counted.
+        // A hand-off lasts from the release request of the previous holder until this caller received its grant.
+        // Without a queue, a holder may well acquire the lock again itself: that is no hand-off, and is not counted.
         if let Some(released) = self.scene.handed_on_at(self.key, self.number) {
             board.done(granted, &[(0, granted.saturating_duration_since(released)), (1, granted - began)]);
         }

@@ -1,4 +1,4 @@
-//! Leases that are kept alive, as fast as answers come or each in its own time.
+//! The `keepalive` workload: leases that are kept alive, as fast as answers come or each on its own schedule.
 
 use super::{Scene, Work};
 use crate::board::Board;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a lease is renewed within its TTL, as clients do.
+/// Renewals of a lease within its TTL, as many as the client makes.
 const TIMES: u32 = 3;
 
-/// Renews its leases, one after the other.
+/// Renews the caller's leases, one after the other.
 pub(crate) struct Keepalive<C: Caller> {
     caller: C,
     leases: Vec<C::Lease>,
@@ -19,7 +19,7 @@ pub(crate) struct Keepalive<C: Caller> {
     pace: Option<Pace>,
 }
 
-/// When the next one is due, and how long after it the one after that.
+/// Schedule of a caller: the time of its next renewal, and the interval between renewals.
 struct Pace {
     due: Instant,
     step: Duration,
@@ -35,7 +35,7 @@ impl<C: Caller> Work<C> for Keepalive<C> {
         }
         let pace = plan.paced.then(|| {
             let step = plan.ttl / TIMES / u32::try_from(leases.len()).unwrap_or(u32::MAX).max(1);
-            // Callers are spread over a step, or all would ask at once.
+            // Callers are spread over one interval, or all would renew at once.
             let share = f64::from(u32::try_from(number).unwrap_or(0))
                 / f64::from(u32::try_from(plan.clients).unwrap_or(1));
             Pace { due: Instant::now() + step.mul_f64(share), step }
@@ -46,7 +46,8 @@ impl<C: Caller> Work<C> for Keepalive<C> {
     async fn once(&mut self, board: &Board) -> Result<(), Failure> {
         let began = match &mut self.pace {
             None => Instant::now(),
-            // Counted from when it was due: that one waited for the last one's answer must not be lost.
+            // Latency counts from the time at which the renewal was due: the wait for the previous answer must not be
+            // left out.
             Some(pace) => {
                 let due = pace.due;
                 pace.due += pace.step;

@@ -1,4 +1,4 @@
-//! Leases that come and go.
+//! The `leases` workload: leases that are granted and revoked.
 
 use super::{Scene, Work};
 use crate::board::Board;
@@ -7,7 +7,7 @@ use crate::peer::Caller;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Grants a lease and revokes it, or there would be ever more of them.
+/// Grants a lease and revokes it at once, so that the number of leases does not grow.
 pub(crate) struct Leases<C> {
     caller: C,
 }

@@ -1,4 +1,4 @@
-//! Readers and writers.
+//! The `mix` workload: readers and writers of some locks.
 
 use super::{Scene, Work};
 use crate::board::Board;
@@ -7,7 +7,7 @@ use crate::peer::{Caller, How};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Takes some lock, most often shared, and gives it back.
+/// Acquires a random lock, usually shared, and releases it.
 pub(crate) struct Mix<C> {
     caller: C,
     scene: Arc<Scene>,
@@ -15,7 +15,7 @@ pub(crate) struct Mix<C> {
 }
 
 impl<C> Mix<C> {
-    /// The next number of a series that looks random and is the same in each run (xorshift).
+    /// Returns the next pseudo-random number (xorshift); the series is the same in each run.
     fn roll(&mut self) -> u64 {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
@@ -29,7 +29,7 @@ impl<C: Caller> Work<C> for Mix<C> {
 
     async fn prepare(caller: C, number: usize, scene: Arc<Scene>) -> Result<Self, Failure> {
         let mut mix = Mix { caller, scene, dice: 0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1) };
-        // Near numbers begin alike.
+        // Similar seeds produce similar first numbers, which are dropped.
         for _ in 0..8 {
             mix.roll();
         }

@@ -1,4 +1,4 @@
-//! Permits of a semaphore.
+//! The `semaphore` workload: permits of a semaphore.
 
 use super::{Scene, Work};
 use crate::board::Board;
@@ -7,7 +7,7 @@ use crate::peer::{Caller, How};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Takes one permit and gives it back.
+/// Acquires one permit and releases it.
 pub(crate) struct Semaphore<C> {
     caller: C,
     name: String,

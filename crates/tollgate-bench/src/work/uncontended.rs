@@ -1,4 +1,4 @@
-//! Locks that nobody else wants.
+//! The `uncontended` workload: locks that no other caller wants.
 
 use super::{Scene, Work};
 use crate::board::Board;
@@ -7,7 +7,7 @@ use crate::peer::{Caller, How};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Locks and unlocks names of its own, one after the other.
+/// Locks and unlocks the caller's own names, one after the other.
 pub(crate) struct Uncontended<C> {
     caller: C,
     names: Vec<String>,
