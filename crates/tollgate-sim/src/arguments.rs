@@ -1,15 +1,15 @@
-//! What the command line asks for. Belongs to the binary.
+//! Arguments of the command line. Belongs to the binary.
 
 use tollgate_sim::Planted;
 
-/// How to use it.
+/// Usage lines of the program.
 const USAGE: &str =
     "usage: tollgate-sim [--seeds N] [--start S] [--jobs J] [--plant BUG] [--check-determinism]
                     [--keep-going] [--no-reduce] [--quiet]
        tollgate-sim --seed X [--trace] [--plant BUG]
        tollgate-sim --help";
 
-/// What each option does.
+/// Description of each option.
 const HELP: &str = "Runs random worlds of real replicas through faults, and has what the clients saw judged.
 
   --seeds N            how many worlds [100]
@@ -26,12 +26,12 @@ const HELP: &str = "Runs random worlds of real replicas through faults, and has 
 Ends with 0 if all worlds are clean, 1 if one is not, 64 for a wrong command line.
 Example: tollgate-sim --seeds 5000 --start 100000 --keep-going";
 
-/// The whole page.
+/// Returns the whole help page.
 pub(crate) fn help() -> String {
     format!("{USAGE}\n\n{HELP}")
 }
 
-/// What was asked for.
+/// Parsed arguments of the command line.
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct Arguments {
     pub(crate) seeds: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Reads them; if something is wrong, says what.
+    /// Parses the arguments; an error says what is wrong.
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         let mut arguments = Arguments {
             seeds: 100,

@@ -1,9 +1,9 @@
-//! A client: one session (a lease and its keepalives) and what it does under it.
+//! A client: one session (a lease and its keepalives) and the work under that lease.
 //!
-//! It knows its own clock alone, drives its calls through lost, late and repeated messages, and records what it asked
-//! and was told. Invariant: one call is one request to the history, whatever it took to have it answered; and nothing
-//! is held to be done or undone that no answer settled. Not here: the servers (`front`), and when a client dies
-//! (the world).
+//! A client knows its own clock alone, drives its calls through lost, late and repeated messages, and records its
+//! requests and the answers. Invariant: one call is one request in the history, whatever it took to have it answered;
+//! and nothing counts as done or undone that no answer settled. Not here: the servers (`front`), and the death of
+//! clients (the world).
 
 mod belief;
 mod call;
@@ -36,70 +36,70 @@ use twin::Twin;
 use verdict::{Verdict, verdict};
 use watching::Watching;
 
-/// A client.
+/// A simulated client.
 #[derive(Debug)]
 pub struct Client {
     no: ClientNo,
     settings: ClientSettings,
     rng: Rng,
     true_time: TrueTime,
-    /// How many groups there are.
+    /// Number of groups.
     groups: u32,
     session: Option<Session>,
     twin: Twin,
-    /// How many sessions it has begun.
+    /// Number of sessions that the client has begun.
     epoch: u32,
-    /// When the next one may begin.
+    /// Local time from which the next session may begin.
     session_from: u64,
     calls: Calls,
-    /// Who leads each group, as far as it was told.
+    /// Leader of each group, as far as the client was told.
     leaders: BTreeMap<GroupId, NodeId>,
     tasks: Vec<Task>,
     zombies: Vec<Zombie>,
     watches: bool,
     watching: Option<Watching>,
-    /// How many watches it has opened.
+    /// Number of watches that the client has opened.
     watches_opened: u32,
-    /// How many owners and values it has made up.
+    /// Numbers of owners and of values that the client has made up.
     owners: u64,
     values: u64,
     healing: bool,
     lease_at_end: LeaseAtEnd,
 }
 
-/// What becomes of a client's lease when its work is done.
+/// Fate of a client's lease when the client's work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaseAtEnd {
-    /// It goes on renewing it.
+    /// The client goes on renewing the lease.
     Kept,
-    /// It will revoke it.
+    /// The client will revoke the lease.
     Revoked,
-    /// That was done.
+    /// The client has asked to revoke the lease, and left.
     Left,
 }
 
-/// What a client may touch.
+/// Surroundings of a client while it acts.
 pub struct ClientContext<'a> {
-    /// Where it writes down what it asks and is told.
+    /// History in which the client records its requests and the answers.
     pub history: &'a mut History,
-    /// The stores that it writes to under its locks.
+    /// Stores that the client writes to under its locks.
     pub stores: &'a mut FencedStores,
-    /// What it sends.
+    /// Messages that the client sends.
     pub out: &'a mut Vec<(NodeId, Request)>,
-    /// The nodes that it knows of; at least one.
+    /// Nodes that the client knows of; at least one.
     pub nodes: &'a [NodeId],
-    /// How many groups there are.
+    /// Number of groups.
     pub groups: u32,
-    /// Whether all groups go by the newest rules from here on.
+    /// True if all groups go by the newest rules from here on.
     pub raised: bool,
-    /// What happened to it and the others.
+    /// Counts over all clients.
     pub stats: &'a mut ClientStats,
-    /// What it saw that must not be.
+    /// Violations that the client saw.
     pub violations: &'a mut Vec<String>,
 }
 
 impl Client {
-    /// A client that has just started.
+    /// Creates a client that has just started.
     pub fn new(no: ClientNo, settings: ClientSettings, mut rng: Rng) -> Client {
         let tasks = (0..settings.tasks.max(1)).map(|_| Task::new(0)).collect();
         let lease_at_end = if rng.percent(50) { LeaseAtEnd::Revoked } else { LeaseAtEnd::Kept };
@@ -128,7 +128,7 @@ impl Client {
         }
     }
 
-    /// When it next wants to be woken, by its own clock; `u64::MAX` for never.
+    /// Returns the local time at which the client next wants to be woken; `u64::MAX` for never.
     pub fn next_wake(&self) -> u64 {
         let session = match &self.session {
             Some(session) => session.next_wake(),
@@ -141,7 +141,7 @@ impl Client {
         [session, tasks, zombies, watch, self.calls.next_try()].into_iter().min().unwrap_or(u64::MAX)
     }
 
-    /// Its clock reads `local_now`, and it does what is due.
+    /// Does what is due when the client's clock reads `local_now`.
     pub fn wake(&mut self, local_now: u64, at: At, ctx: &mut ClientContext<'_>) {
         self.look_at_clock(local_now, at, ctx);
         self.record_belief(local_now, at, ctx);
@@ -164,7 +164,7 @@ impl Client {
         }
     }
 
-    /// A message from a node.
+    /// Handles a message from a node.
     pub fn response(
         &mut self,
         from: NodeId,
@@ -193,7 +193,7 @@ impl Client {
             return;
         }
         if call.lane != response.lane {
-            // It hung up there, and hears nothing of what is said.
+            // The call hung up on that connection, and hears nothing of what is said there.
             return;
         }
         if matches!(response.answer, Answer::Left) {
@@ -204,7 +204,7 @@ impl Client {
         }
         let (id, group, epoch) = (call.id, call.group, call.epoch);
         let renews = matches!(call.why, Why::Grant | Why::KeepAlive);
-        // Said without the log, so it says nothing about a later attempt: that may be granted yet.
+        // Answered without the log, so it says nothing about a later attempt: that one may be granted yet.
         let logged = !matches!(response.answer, Answer::Busy(_));
         if !logged && (call.done || call.attempts != response.attempt) {
             return;
@@ -248,7 +248,7 @@ impl Client {
         }
     }
 
-    /// A call was answered for good: the first time, or again.
+    /// Handles a final answer to a call: the first one, or a further one.
     fn done(
         &mut self,
         id: CallId,
@@ -267,7 +267,8 @@ impl Client {
                 ctx.stats.answers_dropped += 1;
                 call.ask_again(now, 50_000, &mut self.rng);
             }
-            // What has no seq, or went past the log, is answered anew each time: only a repeat must be told the same.
+            // A call without a seq, or one that went past the log, is answered anew each time: only a repeat must get
+            // the same answer.
             if let Some(outcome) = outcome.filter(|_| logged && call.seq.is_some()) {
                 ctx.stats.answered_again += 1;
                 ctx.history.record(at_checked, Event::AnsweredAgain { call: id, outcome });
@@ -304,7 +305,7 @@ impl Client {
         }
     }
 
-    /// Sends everything that is due.
+    /// Sends all calls that are due.
     fn send_due(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         while let Some(id) = self.calls.due(now) {
             self.send(id, now, at, ctx);
@@ -354,7 +355,7 @@ impl Client {
         ctx.out.push((node, request));
     }
 
-    /// The world is well again: starts nothing new, ends its waits, gives back what it holds.
+    /// Ends the work because the world is well again: starts nothing new, ends waits, and releases all locks.
     pub fn heal(&mut self) {
         self.healing = true;
         self.zombies.clear();
@@ -365,7 +366,8 @@ impl Client {
         }
     }
 
-    /// Whether no call of it waits for an answer, keepalives apart. After `heal` it stays so once it is.
+    /// Returns true if no call of the client waits for an answer, keepalives apart. After `heal` this stays true once
+    /// it is.
     pub fn is_quiet(&self) -> bool {
         let left = self.session.is_none() || self.lease_at_end != LeaseAtEnd::Revoked;
         !self.calls.any_open() && self.tasks.iter().all(Task::is_idle) && (left || !self.healing)

@@ -1,7 +1,8 @@
-//! A node's or client's own clock: what it reads at a moment of true time, and when it will read something.
+//! The clock of a node or client: its reading at a moment of true time, and the moment at which it will have a given
+//! reading.
 //!
-//! Invariant: between two changes a clock runs at one rate. It may be made to stand still, to jump, and to start anew.
-//! Not here: true time itself (`world`), and who may jump when (`faults`).
+//! Invariant: between two changes a clock runs at one rate. It may be made to stand still, to jump, and to change its
+//! rate. Not here: true time itself (`world`), and the decision which clocks jump when (`faults`).
 
 use crate::types::At;
 use tollgate_replica::Moment;
@@ -11,37 +12,38 @@ const PPM: u64 = 1_000_000;
 /// A clock that runs at its own rate.
 #[derive(Debug, Clone)]
 pub(crate) struct SimClock {
-    /// Local microseconds in a million true ones.
+    /// Local microseconds per million true microseconds.
     rate_ppm: u64,
-    /// At this moment of true time, and before it if it stands still...
+    /// Moment of true time at which the clock reads `reading`; also before it, if the clock stands still.
     anchor: At,
-    /// ...it reads this.
+    /// Local microseconds that the clock reads at `anchor`.
     reading: u64,
-    /// The most it has read before it was last set back.
+    /// Highest reading before the clock was last set back.
     highest: u64,
-    /// Until then it stands still, or reads no more than that.
+    /// Moment until which the clock stands still, or reads no more than `highest`.
     behind_until: At,
 }
 
 impl SimClock {
-    /// A clock that reads `reading` now, and runs fast by so many parts per million, or slow.
+    /// Creates a clock that reads `reading` now and is off by `off_ppm` parts per million: fast if positive, slow if
+    /// negative.
     pub(crate) fn new(now: At, reading: u64, off_ppm: i64) -> SimClock {
         let rate_ppm = PPM.checked_add_signed(off_ppm).expect("a clock never runs backwards");
         assert!(rate_ppm > 0, "a clock runs");
         SimClock { rate_ppm, anchor: now, reading, highest: reading, behind_until: now }
     }
 
-    /// What it reads now, in microseconds.
+    /// Returns the present reading, in microseconds.
     pub(crate) fn read(&self, now: At) -> u64 {
         self.reading + scale(now.saturating_sub(self.anchor), self.rate_ppm, PPM)
     }
 
-    /// The same, as a host takes it.
+    /// Returns the present reading as a host takes it.
     pub(crate) fn moment(&self, now: At) -> Moment {
         Moment::from_us(self.read(now))
     }
 
-    /// When it will read `local` at the latest, not before `now`; `u64::MAX` for never.
+    /// Returns the moment by which the clock will read `local`, not before `now`; `u64::MAX` for never.
     pub(crate) fn when(&self, now: At, local: u64) -> At {
         if local == u64::MAX {
             return u64::MAX;
@@ -50,19 +52,20 @@ impl SimClock {
         if local <= present {
             return now;
         }
-        // From the anchor on, and not from now, so that roundings do not add up.
+        // Counted from the anchor and not from now, so that rounding errors do not add up.
         let ahead = local - self.reading;
         (self.anchor + scale(ahead, PPM, self.rate_ppm) + 1).max(now)
     }
 
-    /// It stands still until then, and goes on from there. It never catches up: that would be a jump ahead.
+    /// Makes the clock stand still until `until`, and go on from its present reading. It never catches up: that would
+    /// be a jump ahead.
     pub(crate) fn stand_still(&mut self, now: At, until: At) {
         self.reading = self.read(now);
         self.anchor = until;
         self.behind_until = self.when(until, self.highest);
     }
 
-    /// It jumps ahead, or back.
+    /// Makes the clock jump ahead, or back.
     pub(crate) fn jump(&mut self, now: At, by_us: i64) {
         let before = self.read(now);
         self.reading = before.saturating_add_signed(by_us);
@@ -71,12 +74,12 @@ impl SimClock {
         self.behind_until = self.when(now, self.highest);
     }
 
-    /// Whether it shows no progress: it stands still, or has not come back to where it once was.
+    /// Returns true while the clock shows no progress: it stands still, or has not come back to its highest reading.
     pub(crate) fn is_behind(&self, now: At) -> bool {
         now < self.behind_until
     }
 
-    /// It runs at another rate from now on.
+    /// Makes the clock run at another rate from now on.
     pub(crate) fn set_rate(&mut self, now: At, off_ppm: i64) {
         let highest = self.highest;
         *self = SimClock { highest, ..SimClock::new(now, self.read(now), off_ppm) };

@@ -1,8 +1,8 @@
-//! The durable truth of one node: what is there after the power has gone.
+//! The durable contents of one node's disk: everything that survives a power failure.
 //!
-//! Implements the replica's storage. Invariant: what [`SimDisk::write`] and [`SimDisk::perform`] have done survives;
-//! nothing else does. A marked snapshot has its file, a log has no gap: a host that writes otherwise is broken, and
-//! the assertions here stop it. Not here: how long things take and what is on its way (`disk_queue`).
+//! Implements the replica's storage. Invariant: what [`SimDisk::write`] and [`SimDisk::perform`] have done survives,
+//! and nothing else does. A marked snapshot has its file, and a log has no gap: a host that writes otherwise is broken,
+//! and the assertions here stop it. Not here: the duration of operations, and those under way (`disk_queue`).
 
 use crate::planting::Planted;
 use crate::rng::Rng;
@@ -15,17 +15,17 @@ use tollgate_replica::{
 };
 use tollgate_types::GroupId;
 
-/// A disk.
+/// A simulated disk.
 pub(crate) struct SimDisk {
     groups: BTreeMap<GroupId, DurableGroup>,
     files: BTreeMap<(GroupId, u64), StoredFile>,
-    /// Pieces of snapshots that are not complete: in memory only.
+    /// Pieces of incomplete snapshots, in memory only.
     receiving: BTreeMap<GroupId, Receiving>,
-    /// Whether there is no room.
+    /// True while there is no room.
     full: bool,
-    /// Whether a bit of the log has flipped.
+    /// Group in whose log a bit has flipped.
     rotten_log: Option<GroupId>,
-    /// The bug that every state loaded from it has.
+    /// Bug that is planted in every state loaded from the disk.
     planted: Option<Planted>,
 }
 
@@ -39,7 +39,7 @@ struct DurableGroup {
 struct StoredFile {
     file: SnapshotFile,
     bytes: Bytes,
-    /// Whether the checksum was compared since the bytes last changed.
+    /// True if the checksum was compared since the bytes last changed.
     verified: bool,
 }
 
@@ -48,17 +48,17 @@ struct Receiving {
     bytes: Vec<u8>,
 }
 
-/// What a rotten bit hit.
+/// Target of a flipped bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rot {
-    /// A log: the next start finds it.
+    /// A log: the next start finds the damage.
     Log,
-    /// A snapshot file: the next start finds it, or whoever reads it to send it.
+    /// A snapshot file: the next start finds the damage, or the read that is to send the file.
     Snapshot,
 }
 
 impl SimDisk {
-    /// An empty disk. States read from it have the bug, if it is one of theirs.
+    /// Creates an empty disk. States read from it have the planted bug, if it is a bug of states.
     pub(crate) fn new(planted: Option<Planted>) -> SimDisk {
         SimDisk {
             groups: BTreeMap::new(),
@@ -70,22 +70,22 @@ impl SimDisk {
         }
     }
 
-    /// Sets whether there is room.
+    /// Takes all room from the disk, or gives it back.
     pub(crate) fn set_full(&mut self, full: bool) {
         self.full = full;
     }
 
-    /// Whether a job must wait for room. Reading and removing never do.
+    /// Returns true if there is no room for a job. Reading, hashing and removing need none.
     fn has_no_room_for(&self, job: &Job) -> bool {
         self.full && matches!(job, Job::Save { .. } | Job::Receive { .. } | Job::Complete { .. })
     }
 
-    /// Whether nothing was ever written.
+    /// Returns true if nothing is written on the disk.
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.files.is_empty()
     }
 
-    /// Flips a bit somewhere.
+    /// Flips a bit in a log or in a snapshot file.
     pub(crate) fn rot(&mut self, rng: &mut Rng) -> Option<Rot> {
         let logs: Vec<GroupId> =
             self.groups.iter().filter(|(_, group)| !group.entries.is_empty()).map(|(id, _)| *id).collect();
@@ -109,7 +109,7 @@ impl SimDisk {
         Some(Rot::Snapshot)
     }
 
-    /// The process is gone, and with it what was only in its memory.
+    /// Drops what was only in the memory of the process, which is gone.
     pub(crate) fn crash(&mut self) {
         self.receiving.clear();
     }

@@ -1,9 +1,9 @@
-//! What is on its way to a node's disk, and when it gets there.
+//! Operations under way to a node's disk, and the time that they take.
 //!
-//! Writes are made durable in order; those that wait while an fsync runs share the next one. Jobs go their own way,
-//! one after the other; one that finds no room is forgotten, and the host is told. After a crash a prefix of the writes
-//! in doubt may be there: whole writes, for a torn one is found by its checksum and dropped (`tests/storage` of
-//! `tollgate-replica` tears real bytes). Not here: what a write does (`disk`).
+//! Writes are made durable in order; those that wait while an fsync runs share the next one. Jobs don't wait for
+//! writes, and run one after the other; a job that finds no room is forgotten, and the host is told. After a crash a
+//! prefix of the writes in doubt may be on the disk: whole writes, because a torn one is found by its checksum and
+//! dropped (`tests/storage` of `tollgate-replica` tears real bytes). Not here: the effect of a write (`disk`).
 
 use crate::disk::SimDisk;
 use crate::rng::Rng;
@@ -12,36 +12,36 @@ use std::collections::VecDeque;
 use tollgate_replica::{Done, Job, Storage, StorageError, Write, WriteNumber};
 use tollgate_types::GroupId;
 
-/// How long a write waits for room before it is tried again.
+/// Time that a write waits for room before it is tried again.
 const FULL_RETRY_US: u64 = 20_000;
 
-/// How fast a disk is.
+/// Speed of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpeed {
-    /// The fastest fsync.
+    /// Time of the fastest fsync.
     pub fsync_us_min: u64,
-    /// The slowest, but for stalls.
+    /// Time of the slowest fsync, except in a stall.
     pub fsync_us_max: u64,
-    /// The slowest job on a snapshot file.
+    /// Time of the slowest job on a snapshot file.
     pub job_us_max: u64,
 }
 
-/// What a disk has to tell.
+/// News from a disk for its host.
 #[derive(Debug)]
 pub(crate) enum DiskNews {
     /// All writes up to this one are durable.
     Persisted(WriteNumber),
     /// A job is done.
     Done(Box<Done>),
-    /// A job of this group found no room: it is forgotten.
+    /// A job of this group found no room, and is forgotten.
     Dropped(GroupId),
-    /// There is no room, or there is again.
+    /// There is no room on the disk, or there is room again.
     Full(bool),
     /// The disk failed: the process stops.
     Failed,
 }
 
-/// The way to a disk.
+/// Operations under way to one disk.
 pub(crate) struct DiskQueue {
     rng: Rng,
     speed: DiskSpeed,
@@ -50,11 +50,11 @@ pub(crate) struct DiskQueue {
     sync_done: Option<At>,
     jobs: VecDeque<Job>,
     job_done: Option<At>,
-    /// Nothing gets done before then.
+    /// Moment before which nothing gets done.
     stalled_until: At,
-    /// Whether the next fsync fails.
+    /// True if the next fsync fails.
     fails: bool,
-    /// Whether the host was told that there is no room.
+    /// True if the host was told that there is no room.
     full: bool,
     pub(crate) fsyncs: u64,
 }
@@ -84,7 +84,7 @@ impl DiskQueue {
         self.jobs.extend(jobs);
     }
 
-    /// Begins what can begin; gives when something will be done.
+    /// Begins the operations that can begin; returns the moment at which the next one will be done.
     pub(crate) fn start(&mut self, now: At) -> Option<At> {
         if self.syncing.is_empty() && !self.waiting.is_empty() {
             std::mem::swap(&mut self.syncing, &mut self.waiting);
@@ -98,7 +98,7 @@ impl DiskQueue {
         self.next()
     }
 
-    /// When something will be done.
+    /// Returns the moment at which the next operation will be done.
     pub(crate) fn next(&self) -> Option<At> {
         match (self.sync_done, self.job_done) {
             (Some(sync), Some(job)) => Some(sync.min(job)),
@@ -106,7 +106,7 @@ impl DiskQueue {
         }
     }
 
-    /// Does what is due.
+    /// Completes the operations that are due.
     pub(crate) fn run(&mut self, now: At, disk: &mut SimDisk, news: &mut Vec<DiskNews>) {
         if self.sync_done.is_some_and(|at| at <= now) {
             self.finish_sync(now, disk, news);
@@ -156,7 +156,7 @@ impl DiskQueue {
         }
     }
 
-    /// Nothing gets done before `until`.
+    /// Stalls the disk: nothing gets done before `until`.
     pub(crate) fn stall(&mut self, until: At) {
         self.stalled_until = until;
         for done in [&mut self.sync_done, &mut self.job_done].into_iter().flatten() {
@@ -164,7 +164,7 @@ impl DiskQueue {
         }
     }
 
-    /// A stall is over, and no fsync fails.
+    /// Ends a stall, and lets no fsync fail.
     pub(crate) fn heal(&mut self, now: At) {
         self.fails = false;
         self.stalled_until = now;
@@ -173,22 +173,22 @@ impl DiskQueue {
         }
     }
 
-    /// The next fsync fails.
+    /// Makes the next fsync fail.
     pub(crate) fn fail_next(&mut self) {
         self.fails = true;
     }
 
-    /// Whether anything keeps it from being done.
+    /// Returns true if the disk is full or stalled.
     pub(crate) fn is_troubled(&self, now: At) -> bool {
         self.full || self.stalled_until > now
     }
 
-    /// The process is gone. Of the writes in doubt some first ones may have reached the disk. Gives how many were
-    /// lost.
+    /// Handles the end of the process. A prefix of the writes in doubt may have reached the disk. Returns the number of
+    /// lost writes.
     pub(crate) fn crash(&mut self, disk: &mut SimDisk) -> usize {
         let mut in_doubt = std::mem::take(&mut self.syncing);
         in_doubt.append(&mut self.waiting);
-        // Often nothing got there: that is the hardest case for whoever promised too early.
+        // Often no write reached the disk: that is the hardest case for a host that promised too early.
         let reached = if self.rng.percent(50) { 0 } else { self.rng.index(in_doubt.len() + 1) };
         let reached = if disk.write(&in_doubt[..reached]).is_ok() { reached } else { 0 };
         self.jobs.clear();

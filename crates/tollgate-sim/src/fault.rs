@@ -1,7 +1,7 @@
-//! What goes wrong in a world, and when. Every fault stands in a list made beforehand, so that a failing run can be
-//! tried again with fewer of them.
+//! The faults of a world, and their times. Every fault is in a list made beforehand, so that a failing run can be tried
+//! again with fewer of them.
 //!
-//! Not here: how the list is drawn (`schedule`), and what each fault does (`world/faults`).
+//! Not here: drawing the list (`schedule`), and the effect of each fault (`world/faults`).
 
 use crate::network::{Links, Weather};
 use crate::stats::seconds;
@@ -11,94 +11,94 @@ use std::fmt;
 /// One fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// When it begins.
+    /// Moment at which the fault begins.
     pub at: At,
-    /// When it is over; the same for what takes no time.
+    /// Moment at which the fault is over; the same as `at` for a fault that takes no time.
     pub until: At,
-    /// What it is.
+    /// Kind of the fault.
     pub kind: FaultKind,
 }
 
-/// Which node a fault hits; known only when it does.
+/// Node that a fault hits, determined when the fault begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// The one at this place among those that are there then, counted round.
+    /// The node at this place among those present then, modulo their number.
     Place(u64),
-    /// Whoever leads this group; a node at that place if nobody does.
+    /// The leader of this group; if there is none, the node at the place of the group's number.
     Leader(u32),
 }
 
-/// What goes wrong.
+/// Kind of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Messages are lost, repeated, late, out of order.
+    /// Messages are lost, repeated, late or out of order.
     Weather(Links, Weather),
-    /// Nothing goes between two parts of the world, or from one of them to the other.
+    /// Nothing passes between two parts of the world, or from one of them to the other.
     Cut {
-        /// Who is on the far side: nodes by place, as bits.
+        /// Nodes on the far side, by place, as bits.
         nodes: u64,
-        /// Which clients are: those whose number is even, odd, both or none, as bits.
+        /// Clients on the far side, as bits: the lowest for clients with an even number, the next for odd ones.
         clients: u8,
-        /// Whether messages from the far side still come through.
+        /// True if messages from the far side still come through.
         one_way: bool,
-        /// Whether connections break at once, instead of hanging.
+        /// True if connections break at once, instead of hanging.
         breaks: bool,
     },
     /// The leader of a group is cut off from all others, and gets its leadership back soon after.
     IsolatedLeader(u32),
-    /// The leader of a group is cut off. When another is elected, its voters crash and start again, and now the new one
-    /// is cut off: the old one asks them for the votes that they have just given.
+    /// The leader of a group is cut off. When another leader is elected, its voters crash and start again, and then the
+    /// new leader is cut off instead: the old one asks the voters for the votes that they have just given.
     StolenVotes(u32),
-    /// A node is killed, mostly a leader; for a while others crash when they have voted, and start again at once.
+    /// A node is killed, mostly a leader; for a while other nodes crash after they have voted, and start again at once.
     ElectionCrashes(Target),
-    /// The connections of a node break, and come back after a little.
+    /// The connections of a node break, and come back a little later.
     Reset(Target),
     /// A process is killed, and starts again later.
     Crash(Target),
-    /// So many processes are killed at once.
+    /// This many processes are killed at once.
     CrashSome(u64),
-    /// All are.
+    /// All processes are killed at once.
     CrashAll,
-    /// One process after the other is stopped the polite way, and started again.
+    /// One process after the other is stopped gracefully, and started again.
     RollingRestart,
-    /// A process stands still.
+    /// A process is paused.
     Pause(Target),
     /// An fsync fails: the process stops.
     FsyncError(Target),
     /// No fsync ends for a while.
     FsyncStall(Target),
-    /// There is no room on a disk.
+    /// A disk is full.
     DiskFull(Target),
     /// A bit flips on a disk.
     BitRot(Target),
-    /// A disk is gone. Whether somebody starts the node again with an empty one, before it is replaced; then at the
-    /// worst moment, when only those that are down have what it had.
+    /// A disk is lost. If true, somebody starts the node again with an empty disk before it is replaced, and at the
+    /// worst moment: when only nodes that are down have what the disk had.
     DiskLoss(Target, bool),
     /// A clock runs at another rate, within what is trusted.
     ClockRate(Target, i64),
-    /// A clock stands still, and goes on from there.
+    /// A clock stands still, and then goes on from its reading.
     ClockStill(Target),
-    /// A clock goes back by so many microseconds.
+    /// A clock is set back by this many microseconds.
     ClockBack(Target, u64),
-    /// A clock of a node that does not lead goes ahead by so many microseconds.
+    /// The clock of a node that does not lead is set ahead by this many microseconds.
     ClockAhead(Target, u64),
     /// A node takes snapshots of all its groups.
     Snapshot(Target),
-    /// Leaders hand on their groups.
+    /// Leaders hand their leadership on.
     Transfer,
     /// A node is added to all groups.
     AddNode,
     /// A node is removed from all groups.
     RemoveNode(Target),
-    /// A node is removed and another takes its place.
+    /// A node is removed, and another takes its place.
     ReplaceNode(Target),
-    /// A learner comes, and leaves again.
+    /// A learner joins, and leaves again.
     PassingLearner,
     /// Some nodes announce a newer apply version, and an operator asks to raise it.
     ApplyVersion,
-    /// A client is gone for ever; another comes in its place.
+    /// A client is gone for ever; another takes its place.
     ClientCrash(u64),
-    /// A client stands still.
+    /// A client is paused.
     ClientPause(u64),
 }
 
@@ -136,7 +136,7 @@ impl FaultKind {
         "stolen votes",
     ];
 
-    /// Its name among [`FaultKind::LABELS`].
+    /// Returns the name of the kind, one of [`FaultKind::LABELS`].
     pub fn label(&self) -> &'static str {
         match self {
             FaultKind::Weather(..) => "weather",

@@ -1,31 +1,31 @@
 //! Stores that clients write to under a lock, each write with its fencing token.
 //!
-//! Invariant (P3): a store never takes an exclusive token below the highest exclusive one it took, a strict one nor
-//! an equal one; nor a shared or permit token below that. Shared and permit tokens raise nothing. Every answer goes
-//! into the history, so that the judge can count after it. Not here: who holds which token (`client`).
+//! Invariant (P3): a store never accepts an exclusive token below the highest exclusive one that it accepted, nor, if
+//! strict, an equal one; nor a shared or permit token below that. Shared and permit tokens raise nothing. Every answer
+//! goes into the history, so that the checker can verify it. Not here: the holders of the tokens (`client`).
 
 use crate::types::At;
 use std::collections::BTreeMap;
 use tollgate_check::{Event, FenceMode, History};
 use tollgate_types::{Mode, Name, Token};
 
-/// How many stores there are. Those with an odd number are strict: they take an exclusive token once.
+/// Number of stores. Those with an odd number are strict: they accept each exclusive token only once.
 pub const STORES: u32 = 2;
 
-/// All stores of a world. They never fail and are reached at once.
+/// All stores of a world. They never fail and answer at once.
 #[derive(Debug, Default)]
 pub struct FencedStores {
-    /// The highest exclusive token that each store took for each lock.
+    /// The highest exclusive token that each store accepted for each lock.
     highest: BTreeMap<(u32, Name), Token>,
 }
 
 impl FencedStores {
-    /// Stores that nobody has written to.
+    /// Creates stores that nobody has written to.
     pub fn new() -> FencedStores {
         FencedStores::default()
     }
 
-    /// A write to what the lock guards; whether the store took it.
+    /// Writes to what the lock guards; returns true if the store accepted the write.
     pub fn write(&mut self, write: &FencedWrite<'_>, at: At, history: &mut History) -> bool {
         let FencedWrite { store, name, token, mode } = *write;
         let strict = is_strict(store);
@@ -45,25 +45,25 @@ impl FencedStores {
     }
 }
 
-/// One write.
+/// One write to a store.
 #[derive(Debug, Clone, Copy)]
 pub struct FencedWrite<'a> {
-    /// To which store: below [`STORES`].
+    /// The store, by its number below [`STORES`].
     pub store: u32,
-    /// Which lock guards what is written.
+    /// Lock that guards what is written.
     pub name: &'a Name,
     /// The writer's token.
     pub token: Token,
-    /// How the writer holds the lock.
+    /// Mode of the writer's grant.
     pub mode: FenceMode,
 }
 
-/// Whether the store takes each exclusive token only once.
+/// Returns true if the store accepts each exclusive token only once.
 pub(crate) fn is_strict(store: u32) -> bool {
     store % 2 == 1
 }
 
-/// The mode that travels with the token of a grant; none if such a grant gives no right to write.
+/// Returns the mode that travels with the token of a grant; none if such a grant gives no right to write.
 pub(crate) fn fence_mode(mode: Mode) -> Option<FenceMode> {
     match mode {
         Mode::Exclusive => Some(FenceMode::Exclusive),

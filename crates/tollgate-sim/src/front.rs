@@ -1,8 +1,8 @@
-//! A node's side of the clients' protocol: the real desk, between the simulated network and the host.
+//! A node's side of the client protocol: the real desk, between the simulated network and the host.
 //!
-//! Invariant: a copy of a request that is only safe once is taken once, as an ordered connection would see to it. Not
-//! here: what is proposed, read and answered when (`tollgate_replica::Desk`), when clients repeat themselves
-//! (`client`), and the ends of leases, which the world records for all nodes.
+//! Invariant: of a request that is only safe once, one copy is accepted, as an ordered connection would ensure. Not
+//! here: what is proposed, read and answered when (`tollgate_replica::Desk`), when clients repeat requests (`client`),
+//! and the ends of leases, which the world records for all nodes.
 
 mod wire;
 
@@ -16,7 +16,7 @@ use tollgate_core::{Command, ReleaseBy, State, Wait, WaitView};
 use tollgate_replica::{CallerKey, Desk, Host, Output, ProposeError, WatchNumber};
 use tollgate_types::{GroupId, Key, LeaseId, Name, Revision};
 
-/// Who asked, and what the answer must carry.
+/// Origin of a request, and what the answer must carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Caller {
     client: ClientNo,
@@ -41,8 +41,8 @@ struct Standing {
     heard: Heard,
 }
 
-/// What such a caller was told last. It may be told that it waits after it was told something final: two copies of its
-/// request were on their way, and the second was answered first.
+/// The last answer to such a caller. A caller may be told that it waits after it was told something final, if two
+/// copies of its request were under way, and the second was answered first.
 #[derive(Debug)]
 enum Heard {
     Nothing,
@@ -50,40 +50,40 @@ enum Heard {
     Final,
 }
 
-/// What a read is about.
+/// Subject of a read.
 #[derive(Debug)]
 enum Reading {
     Lock(Name),
     Register(Key),
 }
 
-/// A subscription is served for so long after it was made.
+/// Time for which a subscription is served, in microseconds.
 const SERVED_FOR_US: u64 = 5_000_000;
 
-/// So few that watches run out of it all the time.
+/// Credit of a watch, in events: so few that watches run out of it all the time.
 const WATCH_CREDIT: u64 = 3;
 
 /// The server around one node's host, from its start to its crash.
 #[derive(Debug)]
 pub struct Front {
     desk: Desk<Caller, Reading>,
-    /// Watches that were told of so many events, and may be told of as many more in the next turn.
+    /// Watches that were told of this many events, and may be told of as many more in the next turn.
     credit: Vec<(WatchNumber, u64)>,
-    /// The keepalives of this turn.
+    /// Keepalives of this turn.
     renewing: Vec<(GroupId, CallId)>,
-    /// Until when each subscription is served.
+    /// Moment until which each subscription is served.
     watches: BTreeMap<WatchNumber, At>,
     taken: Taken,
-    /// Who stands by here, and on which wait as far as that was said: kept apart from the desk, to judge it.
+    /// Callers that stand by here, each with the wait that it was told of: kept apart from the desk, to judge the desk.
     standing: BTreeMap<CallerKey, Standing>,
 }
 
-/// Ids of one start are below those of the next.
+/// Number of low bits for ids within one start, so that the ids of one start are below those of the next.
 const IDS_PER_BOOT_BITS: u32 = 40;
 
 impl Front {
-    /// A server that has just started. `boot` is another number at each start of any node: ids of proposals and reads
-    /// begin with it, so the world's own must begin with another.
+    /// Creates a server that has just started. `boot` is a different number at each start of any node: ids of proposals
+    /// and reads begin with it, so the world's own ids must begin with another number.
     pub fn new(boot: u64) -> Front {
         assert!(boot < 1 << (u64::BITS - IDS_PER_BOOT_BITS), "boot {boot} leaves no room for ids");
         Front {
@@ -102,22 +102,22 @@ impl Front {
         self.desk.plant(bug);
     }
 
-    /// Whether it wants another turn at once.
+    /// Returns true if the front wants another turn at once.
     pub fn wants_turn(&self) -> bool {
         self.desk.wants_turn() || !self.credit.is_empty()
     }
 
-    /// How many have hung up and are yet to hear of it.
+    /// Returns the number of callers that have hung up and whose waits have yet to end.
     pub fn leaving_count(&self) -> usize {
         self.desk.leaving_count()
     }
 
-    /// How the desk answered.
+    /// Returns the counts of the desk.
     pub fn counts(&self) -> tollgate_replica::DeskCounts {
         self.desk.counts()
     }
 
-    /// A request has arrived. Between the host's begin and end of a turn.
+    /// Handles a request. To be called between the begin and the end of a host's turn.
     pub fn request(
         &mut self,
         from: ClientNo,
@@ -165,7 +165,7 @@ impl Front {
         at: At,
         history: &mut History,
     ) {
-        // A first attempt of which there is no other copy may be answered without the log: no copy may follow it.
+        // A first attempt without another copy may be answered without the log: no copy may follow it.
         let tries = matches!(&command, Command::AcquireLock(acquire) if acquire.wait == Wait::No);
         let fast = alone && tries && caller.attempt == 1;
         if (fast || !has_seq(&command)) && !self.taken.is_new(caller) {
@@ -184,7 +184,7 @@ impl Front {
         self.desk.command(caller, caller.group, command, fast, host);
     }
 
-    /// The turn is about to end.
+    /// Finishes the inputs of a turn that is about to end.
     pub fn before_end_turn(&mut self, host: &mut Host, at: At, history: &mut History) {
         for (group, call) in self.renewing.drain(..) {
             if host.leads(group) {
@@ -203,7 +203,7 @@ impl Front {
         self.desk.before_end_turn(host);
     }
 
-    /// The turn has ended: answers.
+    /// Collects the answers after a turn has ended.
     pub fn output(&mut self, output: &mut Output, host: &Host, out: &mut Vec<(ClientNo, Response)>) {
         let mut answers = Vec::new();
         self.desk.after_turn(output, host, &mut answers);
@@ -218,7 +218,7 @@ impl Front {
         }
     }
 
-    /// Keeps the book of who stands by.
+    /// Notes what a caller was told, to know who stands by.
     fn note(&mut self, caller: &Caller, answer: &tollgate_replica::Answer<Reading>) {
         if let Some(standing) = self.standing.get_mut(&tollgate_replica::Caller::key(caller)) {
             standing.heard = match answer {
@@ -228,7 +228,7 @@ impl Front {
         }
     }
 
-    /// Whether anybody stands by a wait here, or may: a request that is not answered yet may be for it.
+    /// Returns true if a caller stands by a wait here, or may: a request that is not answered yet may be for this wait.
     pub fn stands_by(&self, group: GroupId, wait: &WaitView) -> bool {
         self.standing.values().any(|standing| match standing.heard {
             Heard::Waits(on) => (standing.group, on) == (group, wait.create_revision),
@@ -240,7 +240,7 @@ impl Front {
     }
 }
 
-/// The number of a client's connection to this node.
+/// Returns the number of a client's connection to this node.
 fn stream(client: ClientNo, lane: Lane) -> u64 {
     u64::from(client.0) << 8 | lane as u64
 }
@@ -249,12 +249,12 @@ fn watch_number(client: ClientNo, watch: u32) -> WatchNumber {
     u64::from(client.0) << 32 | u64::from(watch)
 }
 
-/// What a client is told, in the simulated network's words.
+/// Converts an answer of the desk to one of the simulated network.
 fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Answer {
     use tollgate_replica::Answer as Desk;
     match answer {
         Desk::Left => Answer::Left,
-        // It may be told when the others are, by another attempt.
+        // The caller may be told when the others are, by another attempt.
         Desk::Crowded { group } => Answer::NotDone(ProposeError::Indeterminate { group }),
         Desk::Replied { reply, .. } => Answer::Reply(Box::new(reply)),
         Desk::Busy { reply, .. } => Answer::Busy(Box::new(reply)),
@@ -278,19 +278,19 @@ fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Answer {
     }
 }
 
-/// The client's own number for a watch.
+/// Returns the client's own number for a watch.
 fn client_watch(watch: WatchNumber) -> u32 {
     u32::try_from(watch & u64::from(u32::MAX)).expect("the low half")
 }
 
-/// Requests without a seq that were taken already: a copy of one would have an effect of its own.
+/// Requests without a seq that were accepted already: a copy of one would have an effect of its own.
 #[derive(Debug, Default)]
 struct Taken {
     set: BTreeSet<(CallId, u32)>,
     order: VecDeque<(CallId, u32)>,
 }
 
-/// Far more than the network can hold copies of.
+/// Maximum number of remembered requests: far more than the network can hold copies of.
 const TAKEN_MAX: usize = 10_000;
 
 impl Taken {
@@ -313,7 +313,7 @@ fn received(call: CallId, at: At, history: &mut History) {
     history.record(tollgate_check::At::from_us(at), Event::Received { call });
 }
 
-/// Whose request it is and for which lock, the first of several; none for what does not wait.
+/// Returns the lease and the name, the first of several, of a request for locks; none for a command that does not wait.
 fn asked_for(command: &Command) -> Option<(LeaseId, Name)> {
     let (lease, names) = match command {
         Command::AcquireLock(acquire) => (acquire.lease, &acquire.names),
@@ -323,7 +323,7 @@ fn asked_for(command: &Command) -> Option<(LeaseId, Name)> {
     Some((lease, names.as_slice()[0].clone()))
 }
 
-/// Whether a repeat of the command is known as one.
+/// Returns true if a repeat of the command is recognized as a repeat.
 pub(crate) fn has_seq(command: &Command) -> bool {
     match command {
         Command::AcquireLock(acquire) => acquire.request.is_some(),
@@ -352,7 +352,7 @@ fn look(state: &State, reading: &Reading) -> Answer {
     }
 }
 
-/// A holder as the history shows it.
+/// Converts a holder to the form of the history.
 pub(crate) fn seen_holder(holder: tollgate_core::HolderView) -> Holder {
     Holder { lease: holder.lease, owner: holder.owner, token: holder.token, mode: holder.mode }
 }
@@ -372,7 +372,7 @@ mod tests {
         let standing = Standing { group, lease, name, heard: Heard::Nothing };
         front.standing.insert(tollgate_replica::Caller::key(&caller), standing);
         assert!(front.stands_by(group, &wait), "its request is not answered yet");
-        // The second copy of its request was refused before the first was answered.
+        // The second copy of the request was refused before the first was answered.
         front.note(&caller, &Told::NotDone(ProposeError::Overloaded { group }));
         assert!(!front.stands_by(group, &wait));
         front.note(&caller, &Told::Queued { create_revision, position: 1 });

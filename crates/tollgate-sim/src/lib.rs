@@ -1,14 +1,14 @@
 //! A seeded world that drives real replicas through faults, and has the history judged.
 //!
-//! The nodes are real: each runs a `tollgate_replica::Host`, driven as a server drives it. What is around them is
-//! not: network, disks, clocks and clients are simulated, one thread moves everything, and all randomness comes from
-//! one seed. So a run can be repeated to the last bit, hundreds of hours pass in one, and a seed that fails once
-//! fails again, with words and with fewer faults.
+//! The nodes are real: each runs a `tollgate_replica::Host`, driven as a server drives it. Everything around the nodes
+//! is simulated: network, disks, clocks and clients. One thread moves everything, and all randomness comes from one
+//! seed. So a run can be repeated to the last bit, hundreds of simulated hours pass in a real one, and a seed that
+//! fails once fails again, with its events in words and with fewer faults.
 //!
-//! A run: a [`Scenario`] is drawn from a seed, a [`World`] lives through it, and the [`Outcome`] has what
-//! `tollgate-check` says of the history. [`reduce`] finds out which faults a failure needs.
+//! A run: a [`Scenario`] is drawn from a seed, a [`World`] runs it, and the [`Outcome`] has the report of
+//! `tollgate-check` on the history. [`reduce`] finds the faults that a failure needs.
 //!
-//! Not here: what is right and wrong (`tollgate-check`), and sockets, threads and real time (`tollgate-node`).
+//! Not here: the rules of right and wrong (`tollgate-check`), and sockets, threads and real time (`tollgate-node`).
 
 mod client;
 mod clock;

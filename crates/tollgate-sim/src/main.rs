@@ -1,7 +1,7 @@
-//! The command line of the simulator: runs seeds, shows how it goes, and says how to repeat what failed.
+//! The command line of the simulator: runs seeds, shows progress, and says how to repeat a failure.
 //!
-//! Each world has one thread; several seeds run beside each other. This is the only file that looks at a real clock,
-//! to say how fast it goes. Not here: the worlds themselves (the library).
+//! Each world has one thread; several seeds run in parallel. This is the only file that looks at a real clock, to
+//! report its speed. Not here: the worlds themselves (the library).
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is what a command line does")]
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use summary::{Row, Summary};
 use tollgate_sim::{Outcome, Scenario, World, reduce};
 
-/// Runs that finding the faults that matter may take.
+/// Maximum number of runs to find the faults that a failure needs.
 const REDUCE_RUNS_MAX: u32 = 150;
 const TRACE_LINES: usize = 60;
 
@@ -44,7 +44,7 @@ fn scenario(seed: u64, arguments: &Arguments) -> Scenario {
     Scenario { planted: arguments.planted, ..Scenario::new(seed) }
 }
 
-/// One seed, with every word if asked.
+/// Runs one seed, and prints every event if asked.
 fn run_one(seed: u64, arguments: &Arguments) -> ExitCode {
     let scenario = scenario(seed, arguments);
     println!("seed {seed}: {}", scenario.describe());
@@ -141,7 +141,7 @@ fn show_progress(arguments: &Arguments, begun: Instant, rows: &Mutex<BTreeMap<u6
     if arguments.quiet {
         return;
     }
-    // One line that changes on a terminal; in a file, a line now and then.
+    // On a terminal, one line that changes; in a file, a line now and then.
     let terminal = std::io::stdout().is_terminal();
     let (opening, finish, pause_s) = if terminal { ("\r", "   ", 2) } else { ("", "\n", 30) };
     let mut shown = Instant::now();
@@ -167,7 +167,7 @@ fn show_progress(arguments: &Arguments, begun: Instant, rows: &Mutex<BTreeMap<u6
     }
 }
 
-/// Why a run failed, and what it takes to see it again.
+/// Explains why a run failed, and how to see the failure again.
 fn explain(outcome: &Outcome, arguments: &Arguments) {
     for finding in outcome.findings() {
         println!("  {finding}");

@@ -1,8 +1,8 @@
-//! The network between nodes, and between clients and nodes: when a message arrives, if it does, and how often.
+//! The network between nodes, and between clients and nodes: decides if, when and how often a message arrives.
 //!
-//! Without faults a link is like a connection: nothing is lost and everything comes in order. Faults make it lose,
-//! repeat, delay and overtake; a cut lets nothing through, in one direction or both. Invariant: what is on its way
-//! when a connection is reset never arrives. Not here: which faults there are and when (`faults`).
+//! Without faults a link is like a connection: nothing is lost and everything arrives in order. Faults make a link
+//! lose, repeat, delay and reorder messages; a cut lets nothing through, in one direction or both. Invariant: a message
+//! under way when its connection is reset never arrives. Not here: the faults and their times (`faults`).
 
 use crate::rng::Rng;
 use crate::types::At;
@@ -17,63 +17,63 @@ pub(crate) enum End {
     Client(u32),
 }
 
-/// What a bad network does, on some links or all.
+/// Behaviour of a bad network, on some links or all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Weather {
-    /// Messages lost, in a million.
+    /// Messages lost, per million.
     pub drop_ppm: u32,
-    /// Messages that come twice, in a million.
+    /// Messages delivered twice, per million.
     pub duplicate_ppm: u32,
-    /// Messages that come late, in a million...
+    /// Messages delayed, per million.
     pub delay_ppm: u32,
-    /// ...by up to this much.
+    /// Maximum delay, in microseconds.
     pub delay_us_max: u64,
-    /// Whether later messages may overtake earlier ones.
+    /// True if later messages may overtake earlier ones.
     pub reorder: bool,
 }
 
-/// Which links a fault is about.
+/// Links that a fault affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Links {
-    /// Every one.
+    /// All links.
     All,
-    /// Those to and from one node, by its number.
+    /// Links to and from one node, by its number.
     OfNode(u64),
-    /// Those of clients.
+    /// Links of clients.
     Clients,
 }
 
-/// How fast the network is on a good day.
+/// Latency of the network without faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latency {
-    /// The least that a message takes.
+    /// Lowest latency of a link before jitter, in microseconds.
     pub us_min: u64,
-    /// The most.
+    /// Highest latency of a link before jitter, in microseconds.
     pub us_max: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Link {
-    /// What a message takes on this link, before jitter.
+    /// Time that a message takes on this link, before jitter.
     base_us: u64,
     jitter_us: u64,
-    /// When the last message of this connection arrives: later ones come after it.
+    /// Arrival of the last message of this connection: later messages don't arrive before it.
     last_arrival: At,
-    /// What was sent before this is lost: the connection was reset.
+    /// Number of the connection: messages of an earlier epoch are lost, because their connection was reset.
     epoch: u32,
 }
 
-/// A cut: nothing goes from one side to the other.
+/// A cut: nothing passes from one side to the other.
 #[derive(Debug, Clone)]
 struct Cut {
     id: usize,
     /// The ends on the far side.
     far: Vec<End>,
-    /// Whether it holds in one direction only, from near to far.
+    /// True if the cut holds in one direction only, from near to far.
     one_way: bool,
 }
 
-/// All links and what is wrong with them.
+/// All links, and the faults on them.
 pub(crate) struct Network {
     rng: Rng,
     latency: Latency,
@@ -85,7 +85,7 @@ pub(crate) struct Network {
     pub(crate) duplicated: u64,
 }
 
-/// When the copies of a message arrive: none, one or two.
+/// Arrival times of the copies of a message: none, one or two.
 pub(crate) type Arrivals = [Option<At>; 2];
 
 impl Network {
@@ -102,7 +102,7 @@ impl Network {
         }
     }
 
-    /// Sends a message. Gives when it arrives and on which connection, which `is_current` asks for.
+    /// Sends a message. Returns the arrivals of its copies and the epoch of the connection, which `is_current` takes.
     pub(crate) fn send(&mut self, now: At, from: End, to: End) -> (Arrivals, u32) {
         self.sent += 1;
         let weather = self.weather(from, to);
@@ -132,12 +132,12 @@ impl Network {
         (arrivals, epoch)
     }
 
-    /// Whether a message of that connection may still arrive.
+    /// Returns true if a message of this epoch may still arrive.
     pub(crate) fn is_current(&self, from: End, to: End, epoch: u32) -> bool {
         self.links.get(&(from, to)).is_some_and(|link| link.epoch == epoch)
     }
 
-    /// Breaks the connection between two: what is on its way is lost.
+    /// Breaks the connection between two ends: messages under way are lost.
     pub(crate) fn reset(&mut self, one: End, other: End) {
         for pair in [(one, other), (other, one)] {
             if let Some(link) = self.links.get_mut(&pair) {
@@ -147,7 +147,7 @@ impl Network {
         }
     }
 
-    /// Breaks all connections of an end: its process is gone.
+    /// Breaks all connections of an end whose process is gone.
     pub(crate) fn reset_all(&mut self, end: End) {
         for ((from, to), link) in &mut self.links {
             if *from == end || *to == end {
@@ -157,7 +157,7 @@ impl Network {
         }
     }
 
-    /// The end will never be heard of again.
+    /// Forgets an end that will never send or receive again.
     pub(crate) fn forget(&mut self, end: End) {
         self.links.retain(|(from, to), _| *from != end && *to != end);
     }
@@ -170,24 +170,24 @@ impl Network {
         self.cuts.push(Cut { id, far, one_way });
     }
 
-    /// The fault is over.
+    /// Ends a fault.
     pub(crate) fn remove(&mut self, id: usize) {
         self.weathers.retain(|(of, ..)| *of != id);
         self.cuts.retain(|cut| cut.id != id);
     }
 
-    /// All faults are over.
+    /// Ends all faults.
     pub(crate) fn clear(&mut self) {
         self.weathers.clear();
         self.cuts.clear();
     }
 
-    /// Whether this cut has the end on its far side.
+    /// Returns true if this cut has the end on its far side.
     pub(crate) fn cuts_off(&self, id: usize, end: End) -> bool {
         self.cuts.iter().any(|cut| cut.id == id && cut.far.contains(&end))
     }
 
-    /// Whether a cut lets nothing through from one to the other.
+    /// Returns true if a cut lets nothing through from one end to the other.
     pub(crate) fn is_cut(&self, from: End, to: End) -> bool {
         self.cuts.iter().any(|cut| {
             let (from_far, to_far) = (cut.far.contains(&from), cut.far.contains(&to));
@@ -195,7 +195,7 @@ impl Network {
         })
     }
 
-    /// The worst of all that is wrong with a link.
+    /// Returns the worst of all faults on a link, combined.
     fn weather(&self, from: End, to: End) -> Weather {
         let mut worst = Weather::default();
         for (_, links, weather) in &self.weathers {

@@ -1,6 +1,6 @@
-//! One node: its disk and clock, and the process that runs on it, if one does.
+//! One node: its disk and clock, and the process that runs on it, if there is one.
 //!
-//! Invariant: what a process knows dies with it; disk and clock stay. Not here: the network, and when turns are taken
+//! Invariant: what a process knows dies with it; disk and clock stay. Not here: the network, and the timing of turns
 //! (`world`).
 
 use crate::clock::SimClock;
@@ -16,7 +16,7 @@ use tollgate_core::Command;
 use tollgate_replica::{Host, MemberChange, ProposalId, ReadId, Status, Storage, StorageError};
 use tollgate_types::{GroupId, NodeId};
 
-/// A node.
+/// A simulated node.
 #[allow(clippy::struct_excessive_bools, reason = "independent facts about one thing")]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
@@ -26,62 +26,62 @@ pub(crate) struct Node {
     pub(crate) clock: SimClock,
     pub(crate) rng: Rng,
     pub(crate) process: Option<Process>,
-    /// It does nothing before then.
+    /// Moment before which the node does nothing.
     pub(crate) paused_until: At,
-    /// When its next turn is to be taken, and which `Turn` event does it.
+    /// Moment of the next turn; `turn_ticket` identifies the `Turn` event that takes it.
     pub(crate) turn_at: At,
     pub(crate) turn_ticket: u64,
-    /// The highest term that any of its groups wrote down.
+    /// The highest term that any of the node's groups wrote down.
     pub(crate) term_seen: u64,
-    /// Turns on end in which nothing came and nothing was done.
+    /// Consecutive turns in which nothing came and nothing was done.
     pub(crate) idle_turns: u32,
-    /// When its disk is looked at next.
+    /// Moment at which the disk is looked at next.
     pub(crate) disk_at: At,
-    /// Whether its disk is lost: it never starts again.
+    /// True if the disk is lost: the node never starts again.
     pub(crate) disk_lost: bool,
-    /// Whether a bit on its disk has flipped that nobody has noticed.
+    /// True if a bit on the disk has flipped and nobody has noticed.
     pub(crate) rotten: bool,
-    /// Gone for good.
+    /// True if the node is gone for good.
     pub(crate) retired: bool,
-    /// The newest apply version that it announces.
+    /// The newest apply version that the node announces.
     pub(crate) apply_version: u32,
-    /// The faults that hold it down.
+    /// Number of faults that hold the node down.
     pub(crate) held_down: u32,
-    /// How long it stays down after an fsync error.
+    /// Time for which the node stays down after an fsync error.
     pub(crate) down_us: At,
 }
 
-/// What runs on a node.
+/// The process that runs on a node.
 pub(crate) struct Process {
     pub(crate) host: Host,
     pub(crate) front: Front,
     pub(crate) boot: u64,
     pub(crate) inbox: Vec<Input>,
-    /// Peers whose connections it was told are lost.
+    /// Peers whose connections the process was told are lost.
     pub(crate) lost: BTreeSet<u64>,
-    /// How far each group had applied when its state was last hashed.
+    /// Applied index of each group when its state was last hashed.
     pub(crate) hashed: Vec<u64>,
 }
 
-/// What a process has to look at in its next turn.
+/// Input that a process looks at in its next turn.
 pub(crate) enum Input {
-    /// From a peer, and how long it was on its way.
+    /// A frame from a peer, with the time that it was under way.
     Frame { from: u64, way_us: At, bytes: Vec<u8> },
-    /// From a client.
+    /// A request from a client.
     Request(ClientNo, Box<Request>),
-    /// A connection broke.
+    /// The connection with a peer broke.
     Lost(NodeId),
-    /// It is back.
+    /// The connection with a peer is back.
     Regained(NodeId),
-    /// From the disk.
+    /// News from the disk.
     Disk(DiskNews),
     /// An operator changes the members of a group.
     Change(GroupId, ProposalId, MemberChange),
-    /// An operator proposes.
+    /// An operator proposes a command.
     Propose(GroupId, ProposalId, Command),
     /// The world reads a group: at the end, or to look for deadlocks.
     Read(GroupId, ReadId),
-    /// An operator has leadership handed on.
+    /// An operator asks the leader to hand its leadership on.
     Transfer(GroupId, Option<NodeId>),
     /// An operator wants a snapshot.
     Snapshot(GroupId),
@@ -118,17 +118,17 @@ impl Node {
         }
     }
 
-    /// Whether its process runs.
+    /// Returns true if the process runs.
     pub(crate) fn is_up(&self) -> bool {
         self.process.is_some()
     }
 
-    /// Whether it runs and does not stand still.
+    /// Returns true if the process runs and is not paused.
     pub(crate) fn is_lively(&self, now: At) -> bool {
         self.is_up() && self.paused_until <= now
     }
 
-    /// Starts the process from what is on the disk.
+    /// Starts the process from the contents of the disk.
     pub(crate) fn boot(&mut self, scenario: &Scenario, boot: u64, now: At) -> Result<(), StorageError> {
         assert!(self.process.is_none(), "node {} runs already", self.id);
         let groups = self.disk.load()?;
@@ -150,7 +150,7 @@ impl Node {
         Ok(())
     }
 
-    /// The process is gone. Gives how many of its writes are lost; none if nothing ran.
+    /// Ends the process. Returns the number of its writes that are lost; none if nothing ran.
     pub(crate) fn crash(&mut self) -> Option<usize> {
         self.process.take()?;
         self.turn_ticket += 1;
@@ -159,7 +159,7 @@ impl Node {
         Some(self.queue.crash(&mut self.disk))
     }
 
-    /// How a group looks from here, if the process runs.
+    /// Returns the status of a group on this node, if the process runs.
     pub(crate) fn status(&self, group: GroupId) -> Option<Status> {
         self.process.as_ref()?.host.status(group)
     }

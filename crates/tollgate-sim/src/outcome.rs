@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The outcome of a run.
 
 use crate::scenario::Scenario;
 use crate::stats::Stats;
@@ -6,19 +6,19 @@ use crate::trace::Trace;
 use std::collections::BTreeSet;
 use tollgate_check::{History, LeaseEnd, Report};
 
-/// The end of a run, judged.
+/// A run that has ended and was judged.
 pub struct Outcome {
-    /// What the world was.
+    /// The scenario of the run.
     pub scenario: Scenario,
-    /// What happened.
+    /// The recorded events.
     pub history: History,
-    /// The same, in numbers.
+    /// Counts of what happened.
     pub stats: Stats,
-    /// The same for the same scenario, always.
+    /// Hash of the trace: always the same for the same scenario.
     pub trace_hash: u64,
-    /// What the judge says.
+    /// Report of the checker.
     pub report: Report,
-    /// What the world itself saw that must not be.
+    /// Violations that the world itself saw.
     pub violations: Vec<String>,
     /// The last events in words, if they were asked for.
     pub trace: Vec<String>,
@@ -51,18 +51,19 @@ impl Outcome {
         Outcome { scenario, history, stats, trace_hash, report, violations, trace: trace.take_lines() }
     }
 
-    /// Whether nothing was found.
+    /// Returns true if there are no violations.
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.report.is_clean()
     }
 
-    /// The promises that are broken, or what else it is, in a word each: by them one failure is known from another.
+    /// Returns the kinds of the violations, a word each: the broken promises, or the first word of another violation.
+    /// The kinds tell one failure from another.
     pub fn kinds(&self) -> BTreeSet<String> {
         let kind = |finding: String| finding.split([':', ' ']).next().unwrap_or_default().to_owned();
         self.findings().into_iter().map(kind).collect()
     }
 
-    /// Everything that was found, a sentence each.
+    /// Returns all violations, a sentence each.
     pub fn findings(&self) -> Vec<String> {
         self.violations
             .iter()

@@ -1,4 +1,4 @@
-//! Catches panics of a run, and keeps what they said.
+//! Catches panics of a run, and keeps their messages.
 //!
 //! A host that finds itself broken panics: in a server that stops the process, here it ends the run as a violation.
 
@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 thread_local! {
-    /// What the last panic said, while somebody on this thread catches it.
+    /// Message of the last panic, while panics of this thread are caught.
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
     static CATCHING: RefCell<bool> = const { RefCell::new(false) };
 }
 
-/// Runs it; if it panics, gives what it said and where.
+/// Runs a function; if it panics, returns the message and place of the panic.
 pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     install_hook();
     CATCHING.with(|catching| *catching.borrow_mut() = true);
@@ -23,7 +23,7 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Panics that are caught here are not printed; all others are, as ever.
+/// Installs a panic hook that does not print the panics caught here; all others are printed, as ever.
 fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

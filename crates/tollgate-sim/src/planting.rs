@@ -1,28 +1,28 @@
-//! A bug that a run is given on purpose, to prove that the world and its judge see it.
+//! A bug that is planted in a run on purpose, to prove that the world and the checker see it.
 //!
-//! Not here: what the bugs are (`tollgate-replica`, `tollgate-core`). Without the feature `planted-bugs` there are
+//! Not here: the bugs themselves (`tollgate-replica`, `tollgate-core`). Without the feature `planted-bugs` there are
 //! none.
 
 /// One planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// In every host.
+    /// A bug in every host.
     #[cfg(feature = "planted-bugs")]
     Replica(tollgate_replica::Bug),
-    /// In every state.
+    /// A bug in every state.
     #[cfg(feature = "planted-bugs")]
     Core(tollgate_core::Bug),
 }
 
 #[cfg(feature = "planted-bugs")]
 impl Planted {
-    /// All of them.
+    /// Returns all bugs.
     pub fn all() -> Vec<Planted> {
         let replica = tollgate_replica::Bug::ALL.iter().map(|&bug| Planted::Replica(bug));
         replica.chain(tollgate_core::Bug::ALL.iter().map(|&bug| Planted::Core(bug))).collect()
     }
 
-    /// What it is called.
+    /// Returns the name of the bug.
     pub fn name(self) -> String {
         match self {
             Planted::Replica(bug) => format!("{bug:?}"),
@@ -33,12 +33,12 @@ impl Planted {
 
 #[cfg(not(feature = "planted-bugs"))]
 impl Planted {
-    /// All of them: none in this build.
+    /// Returns all bugs: none in this build.
     pub fn all() -> Vec<Planted> {
         Vec::new()
     }
 
-    /// What it is called.
+    /// Returns the name of the bug.
     pub fn name(self) -> String {
         match self {}
     }

@@ -1,7 +1,8 @@
-//! Finds out which faults a failure needs: leaves out halves, then single ones, while it still fails.
+//! Reduces a failure to the faults that it needs: leaves out halves, then single faults, while the scenario still
+//! fails.
 //!
-//! A run is repeated for each attempt, so the number of attempts is bounded. Only a failure of the same kind counts:
-//! the same promise is broken, or the same kind of thing goes wrong.
+//! The scenario is run once for each attempt, so the number of attempts is bounded. Only a failure of the same kind
+//! counts: the same promise is broken, or a violation of the same kind is found.
 
 use crate::fault::Fault;
 use crate::outcome::Outcome;
@@ -10,17 +11,17 @@ use crate::world::World;
 
 /// A failing scenario with fewer faults.
 pub struct Reduced {
-    /// What is left.
+    /// The remaining faults.
     pub faults: Vec<Fault>,
-    /// How many there were.
+    /// Number of faults before the reduction.
     pub faults_before: usize,
-    /// How many runs it took.
+    /// Number of runs that the reduction took.
     pub runs: u32,
-    /// The run with what is left, in words.
+    /// The run with the remaining faults, with its trace in words.
     pub outcome: Outcome,
 }
 
-/// Leaves out faults while the scenario still fails, in at most so many runs.
+/// Leaves out faults while the scenario still fails, in at most `runs_max` runs.
 pub fn reduce(scenario: &Scenario, runs_max: u32) -> Reduced {
     let faults_before = scenario.faults.len();
     let kinds = outcome(scenario, &scenario.faults, false).kinds();
@@ -34,7 +35,7 @@ fn outcome(scenario: &Scenario, faults: &[Fault], words: bool) -> Outcome {
     World::new(Scenario { faults: faults.to_vec(), ..scenario.clone() }, words).run()
 }
 
-/// A smaller list that still fails, and how many attempts it took.
+/// Returns a smaller list that still fails, and the number of attempts made.
 fn shrink<T: Clone>(mut items: Vec<T>, runs_max: u32, fails: impl Fn(&[T]) -> bool) -> (Vec<T>, u32) {
     let mut runs = 0;
     let mut size = items.len().div_ceil(2);

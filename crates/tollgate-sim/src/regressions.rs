@@ -1,9 +1,9 @@
-//! Seeds that once failed, and what they found. Each is run by every test run.
+//! Seeds that once failed, and what each of them found. Every test run runs them all.
 //!
-//! A seed means what the schedule makes of it: when the schedule changes, these are drawn anew and may no longer show
-//! what they once did. They cost little and stay.
+//! The schedule decides what a seed means: when the schedule changes, these scenarios are drawn anew and may no longer
+//! show what they once did. They cost little and stay.
 
-/// Seed, and what it found.
+/// Seeds, with what each of them found.
 pub const REGRESSIONS: &[(u64, &str)] = &[
     (22, "the judge heard of a lease's end later than its stub did"),
     (35, "a leader asked for turns without end while it handed leadership on"),
@@ -48,7 +48,7 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
     (700_007_025, "a leader raised the apply version behind the addition of a node that did not know it"),
     (
         800_002_706,
-        "the judge did not know that the leaders of two groups could not reach each other, which held up the end of a lease",
+        "the judge did not know that the leaders of two groups could not reach each other, and called an end late",
     ),
     (918_274_257, "the judge did not know for how long the network had carried the entry that ended a lease"),
     (

@@ -1,6 +1,6 @@
-//! The world's randomness: xoshiro256**, seeded by splitmix64.
+//! Randomness of the world: xoshiro256**, seeded by splitmix64.
 //!
-//! Invariant: a draw depends on the seed, the stream and the draws before it in that stream, on nothing else. Each
+//! Invariant: a draw depends on the seed, the stream and the earlier draws of that stream, and on nothing else. Each
 //! part of the world has a stream of its own, so that leaving out one fault does not change what all others draw.
 
 use tollgate_replica::Randomness;
@@ -12,13 +12,13 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The stream of a seed.
+    /// Returns the stream of a seed.
     pub fn new(seed: u64) -> Rng {
         let mut mix = seed;
         Rng { state: std::array::from_fn(|_| splitmix(&mut mix)) }
     }
 
-    /// One of many streams of a seed, told apart by what they are for and a number.
+    /// Returns one of many streams of a seed, told apart by a purpose and a number.
     pub fn stream(seed: u64, purpose: &str, number: u64) -> Rng {
         let mut mix = seed;
         let mut state = splitmix(&mut mix);
@@ -30,13 +30,13 @@ impl Rng {
         Rng::new(splitmix(&mut mix))
     }
 
-    /// A new stream that goes its own way from here.
+    /// Splits off a new stream, which is independent of this one from here on.
     #[must_use]
     pub fn split(&mut self) -> Rng {
         Rng::new(self.bits())
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;
         let bits = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -50,15 +50,15 @@ impl Rng {
         bits
     }
 
-    /// A number below `end`, which is above 0.
+    /// Returns a number below `end`, which must be above 0.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "there is no number below 0");
-        // The high half of a 128-bit product: as even as this needs to be, and no division.
+        // The high half of a 128-bit product: even enough for this purpose, and no division.
         let product = u128::from(self.bits()) * u128::from(end);
         u64::try_from(product >> 64).expect("the high half of 128 bits")
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn range(&mut self, low: u64, high: u64) -> u64 {
         assert!(low <= high, "there is no number from {low} to {high}");
         match (high - low).checked_add(1) {
@@ -67,7 +67,7 @@ impl Rng {
         }
     }
 
-    /// As `range`, but small numbers are as likely as large ones: the exponent is even, not the number.
+    /// Like `range`, but small numbers are as likely as large ones: the exponent is evenly distributed, not the number.
     pub fn log_range(&mut self, low: u64, high: u64) -> u64 {
         assert!(0 < low && low <= high, "no number from {low} to {high} has a logarithm to draw from");
         let mut top = low;
@@ -78,23 +78,23 @@ impl Rng {
         self.range(top, (top * 2).min(high))
     }
 
-    /// True this many times in a million.
+    /// Returns true this many times in a million.
     pub fn chance_ppm(&mut self, ppm: u32) -> bool {
         ppm > 0 && self.below(1_000_000) < u64::from(ppm)
     }
 
-    /// True this many times in a hundred.
+    /// Returns true this many times in a hundred.
     pub fn percent(&mut self, percent: u32) -> bool {
         self.below(100) < u64::from(percent)
     }
 
-    /// One of the items, of which there is at least one.
+    /// Returns one of the items; there must be at least one.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         assert!(!items.is_empty(), "there is nothing to pick from");
         &items[self.index(items.len())]
     }
 
-    /// A place in a list of that length, which is above 0.
+    /// Returns an index into a list of this length, which must be above 0.
     pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("below a length")
     }

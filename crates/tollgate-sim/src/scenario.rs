@@ -1,7 +1,7 @@
-//! A world before it begins: who is in it, how fast and how far apart, and what will go wrong.
+//! A world before it begins: its nodes and clients, their speed and distance, and the faults that will happen.
 //!
-//! Invariant: everything follows from the seed; the list of faults may be cut down afterwards, and nothing else
-//! changes by that. Not here: the faults themselves (`schedule`).
+//! Invariant: everything follows from the seed; the list of faults may be cut down afterwards, and nothing else changes
+//! by that. Not here: drawing the faults (`schedule`).
 
 use crate::disk_queue::DiskSpeed;
 use crate::fault::{Fault, FaultKind};
@@ -13,55 +13,55 @@ use crate::types::At;
 use tollgate_replica::HostConfig;
 use tollgate_types::{ClusterId, Limits, NodeId};
 
-/// The longest time to live that any lease has.
+/// The longest time to live of any lease.
 const TTL_MS_MAX: u64 = 4_000;
 
-/// Everything that a world is made of.
+/// Complete description of a world.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Where all of it comes from.
+    /// The seed that everything is drawn from.
     pub seed: u64,
-    /// Nodes at the beginning, numbered from 1.
+    /// Number of nodes at the beginning; they are numbered from 1.
     pub nodes: u64,
-    /// How many of them, the last ones, keep no lock state.
+    /// Number of these nodes, the last ones, that are witnesses and keep no lock state.
     pub witnesses: u64,
-    /// Groups.
+    /// Number of groups.
     pub groups: u32,
-    /// Clients at any time.
+    /// Number of clients at any time.
     pub clients: u32,
     /// The shortest time to live of a lease.
     pub ttl_ms_min: u64,
-    /// The longest.
+    /// The longest time to live of a lease.
     pub ttl_ms_max: u64,
-    /// By how much clocks may be off.
+    /// Maximum deviation of clock rates, in parts per million.
     pub rho_ppm: u32,
-    /// When all faults are over.
+    /// Moment at which all faults are over.
     pub faults_end: At,
-    /// The network.
+    /// Latency of the network.
     pub latency: Latency,
-    /// The disks.
+    /// Speed of the disks.
     pub disk: DiskSpeed,
-    /// How long a node takes from an input to the turn that looks at it.
+    /// Maximum time from an input to the turn in which the node looks at it.
     pub turn_us_max: u64,
-    /// The settings of every host, but for its node.
+    /// Settings of every host, except its node and apply version.
     pub config: HostConfig,
-    /// The groups' limits.
+    /// Limits of the groups.
     pub limits: Limits,
-    /// What goes wrong.
+    /// Faults of the run.
     pub faults: Vec<Fault>,
-    /// A bug that every node has.
+    /// Bug that is planted in every node.
     pub planted: Option<Planted>,
 }
 
 impl Scenario {
-    /// The world of a seed.
+    /// Draws the scenario of a seed.
     pub fn new(seed: u64) -> Scenario {
         let rng = &mut Rng::stream(seed, "scenario", 0);
         let (nodes, witnesses) =
             *rng.pick(&[(1, 0), (3, 0), (3, 0), (3, 0), (3, 0), (3, 0), (3, 1), (3, 1), (5, 0), (5, 2)]);
         let groups = if rng.percent(25) { 4 } else { 1 };
         let ttl_ms_min = rng.log_range(500, 3_000);
-        // A lease of a client that is gone ends, and all who waited for it are served, within the time for healing.
+        // The lease of a client that is gone ends, and all waiters behind it are served, within the time for healing.
         let ttl_ms_max = rng.log_range(ttl_ms_min, (ttl_ms_min * 4).min(TTL_MS_MAX));
         let rho_ppm = *rng.pick(&[1_000, 10_000, 50_000]);
         let faults_end = rng.range(20, 40) * 1_000_000;
@@ -73,7 +73,7 @@ impl Scenario {
         let fsync_us_max = rng.log_range(200, 5_000);
         let stage = Stage { seed, nodes, groups, rho_ppm, ttl_ms_max, faults_end };
         let faults = schedule::faults(&stage);
-        // Where what is lost is sent again with the next heartbeat only, a commit takes that long too.
+        // Where lost messages are sent again with the next heartbeat only, a commit takes that long too.
         let slow = latency.us_max > 1_000 || faults.iter().any(loses_much);
         Scenario {
             seed,
@@ -95,12 +95,12 @@ impl Scenario {
         }
     }
 
-    /// The settings of one node's host.
+    /// Returns the settings of one node's host.
     pub(crate) fn host_config(&self, node: NodeId, apply_version: u32) -> HostConfig {
         HostConfig { node, apply_version, ..self.config.clone() }
     }
 
-    /// What describes it in a line.
+    /// Returns a description of the scenario in a line.
     pub fn describe(&self) -> String {
         format!(
             "{} nodes ({} witnesses), {} groups, {} clients, ttl {} to {} ms, rho {} ppm, {} faults in {} s",
@@ -117,7 +117,7 @@ impl Scenario {
     }
 }
 
-/// Often with numbers so small that what is rare in production happens all the time.
+/// Draws the settings of the hosts, often with numbers so small that what is rare in production happens all the time.
 fn config(rng: &mut Rng) -> HostConfig {
     let node = NodeId::new(1).expect("1 is a node");
     let mut config = HostConfig::new(ClusterId::new(rng.bits()), node);
@@ -138,7 +138,7 @@ fn config(rng: &mut Rng) -> HostConfig {
     }
     if rng.percent(20) {
         config.messages_in_flight_max = usize::try_from(rng.range(2, 8)).expect("small");
-        // Not so small that catching up takes seconds: that is no fault but a bad setting.
+        // Not so small that catching up takes seconds: that would be a bad setting, not a fault.
         config.message_bytes_max = rng.log_range(1_000, 10_000);
     }
     if rng.percent(15) {
@@ -146,19 +146,19 @@ fn config(rng: &mut Rng) -> HostConfig {
         config.proposals_max = usize::try_from(rng.range(2, 40)).expect("small");
         config.reads_max = usize::try_from(rng.range(1, 20)).expect("small");
     }
-    // Often enough that every lease is asked about while it lives.
-    // Not drawn: worlds from before there were comparisons stay what they were.
+    // `compare_ms` is not drawn: worlds from before there were comparisons stay what they were. `audit_ms` is short
+    // enough that every lease is asked about while it lives.
     config.compare_ms = 1_000;
     config.audit_ms = rng.log_range(300, 5_000);
     config.balance_ms = rng.log_range(200, 20_000);
-    // Often shorter than clients need to ask again, and short enough that it is seen to pass.
+    // Often shorter than clients need to ask again, and short enough to pass within a run.
     config.unattended_ms = rng.log_range(400, 3_000);
     config.validate().expect("the drawn settings keep the rules");
     config
 }
 
-/// How much is gathered, and how soon a commit is told of. From a stream of its own: what else is drawn for a seed
-/// stays what it was.
+/// Draws for how long proposals are gathered, and how soon followers are told of a commit. From a stream of its own, so
+/// that everything else drawn for a seed stays what it was.
 fn paced(config: &HostConfig, seed: u64) -> HostConfig {
     let rng = &mut Rng::stream(seed, "pace", 0);
     HostConfig {
@@ -168,8 +168,8 @@ fn paced(config: &HostConfig, seed: u64) -> HostConfig {
     }
 }
 
-/// In some worlds all nodes begin with an older binary, mostly the one before the newest, and a rolling restart brings
-/// the newest. From a stream of its own, as above.
+/// Draws the version of the binary that all nodes begin with: in some worlds an older one, mostly the one before the
+/// newest, and a rolling restart brings the newest. From a stream of its own, as above.
 fn of_version(config: &HostConfig, seed: u64) -> HostConfig {
     let rng = &mut Rng::stream(seed, "version", 0);
     let newest = config.apply_version;
@@ -181,7 +181,7 @@ fn of_version(config: &HostConfig, seed: u64) -> HostConfig {
     HostConfig { apply_version, ..config.clone() }
 }
 
-/// Whether it loses a tenth or more of what nodes tell each other.
+/// Returns true if the fault loses a tenth or more of the messages between nodes.
 fn loses_much(fault: &Fault) -> bool {
     matches!(&fault.kind, FaultKind::Weather(links, weather)
         if *links != Links::Clients && weather.drop_ppm >= 100_000)
@@ -189,10 +189,11 @@ fn loses_much(fault: &Fault) -> bool {
 
 fn limits(rng: &mut Rng, slow: bool) -> Limits {
     let mut limits = Limits::DEFAULT;
-    // A short history, or every snapshot would be full of it.
+    // A short history, because otherwise every snapshot would be full of it.
     limits.ring_bytes_max = rng.log_range(4_096, 16_384);
     if rng.percent(30) {
-        // Where a commit takes tens of milliseconds, one for each of a dozen claims is no fault but a bad setting.
+        // Where a commit takes tens of milliseconds, one commit for each of a dozen claims would be a bad setting, not
+        // a fault.
         limits.reaps_per_entry_max = rng.range(1, 5) * if slow { 8 } else { 1 };
     }
     limits.validate().expect("the drawn limits keep the rules");

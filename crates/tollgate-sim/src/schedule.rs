@@ -1,14 +1,14 @@
-//! Draws the list of faults of a seed: which kinds it has, how often, where and how long.
+//! Draws the faults of a seed: their kinds and number, and the target, begin and end of each.
 //!
-//! Invariant: a fault begins and ends between the quiet first two seconds and the healing. Each fault is drawn from a
-//! stream of its own. Not here: what the world is like otherwise (`scenario`).
+//! Invariant: a fault begins and ends between the quiet first two seconds and the healing. Each kind of fault is drawn
+//! from a stream of its own. Not here: the rest of the world (`scenario`).
 
 use crate::fault::{Fault, FaultKind, Target};
 use crate::network::{Links, Weather};
 use crate::rng::Rng;
 use crate::types::At;
 
-/// What the schedule must know of the world.
+/// Properties of the world that the schedule depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stage {
     pub(crate) seed: u64,
@@ -19,17 +19,17 @@ pub(crate) struct Stage {
     pub(crate) faults_end: At,
 }
 
-/// Nothing goes wrong before this: a first leader is found.
+/// End of the quiet time in which nothing goes wrong, so that a first leader can be elected.
 const CALM_US: At = 2_000_000;
 
-/// A kind of fault: how likely a seed has it, at most how often then, and how one of it is drawn.
+/// A kind of fault: its chance to occur in a seed, its maximum number there, and the function that draws one.
 struct Drawer {
     percent: u32,
     times_max: u64,
     draw: fn(&mut Rng, &Stage) -> (u64, FaultKind),
 }
 
-/// The faults of a seed, in order of time.
+/// Returns the faults of a seed, in order of time.
 pub(crate) fn faults(stage: &Stage) -> Vec<Fault> {
     let mut choose = Rng::stream(stage.seed, "fault kinds", 0);
     let mut faults = Vec::new();

@@ -1,4 +1,4 @@
-//! What happened in a run, in numbers: so that one sees whether the schedules bite.
+//! Counts of what happened in a run, which show whether the fault schedules have any effect.
 
 use crate::types::At;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// Adds those of another run.
+            /// Adds the counts of another run.
             pub fn add(&mut self, other: &Stats) {
                 $(self.$name += other.$name;)*
                 for (label, count) in &other.faults {
@@ -27,7 +27,7 @@ macro_rules! counters {
                 }
             }
 
-            /// Name and value of each, faults apart.
+            /// Returns the name and value of each count, except the faults.
             pub fn rows(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
@@ -44,11 +44,11 @@ counters! {
     turns,
     /// Frames and client messages sent.
     messages,
-    /// Of them lost.
+    /// Messages lost.
     messages_lost,
-    /// Of them doubled.
+    /// Messages delivered twice.
     messages_doubled,
-    /// Fsyncs that ended well.
+    /// Fsyncs that succeeded.
     fsyncs,
     /// Writes that a crash lost.
     writes_lost,
@@ -68,35 +68,35 @@ counters! {
     snapshots_damaged,
     /// Changes of membership that a leader applied.
     membership_changes,
-    /// Disks found corrupt, and lost ones.
+    /// Disks lost, including those found corrupt.
     disks_lost,
     /// Voters with an empty disk that were refused.
     blank_voters_refused,
     /// Comparisons of two replicas that found the same state.
     states_agreed,
-    /// Requests told that the lock is busy, without an entry in the log.
+    /// Requests answered busy without an entry in the log.
     fast_answers,
-    /// Waits that nobody stood by, each time that they were looked at.
+    /// Unattended waits, counted each time that they were looked at.
     waits_unattended,
-    /// Waits that were ended to break deadlocks over groups.
+    /// Waits ended to break deadlocks over groups.
     deadlocks_over_groups,
     /// Callers that hung up.
     hang_ups,
-    /// Callers that hung up while their request went on by another.
+    /// Callers that hung up while another caller of the same request stayed.
     moves,
-    /// Callers that were cut off and did not come back for long.
+    /// Callers that were cut off and stayed away for long.
     vanished,
     /// Grants of locks.
     grants,
-    /// Leases that nobody renewed in time.
+    /// Leases that were not renewed in time.
     lease_expiries,
-    /// Leases that ended otherwise.
+    /// Leases that ended for another reason.
     lease_ends,
-    /// Calls of clients.
+    /// Calls made by clients.
     calls,
-    /// Attempts beyond the first.
+    /// Attempts of calls beyond the first.
     retries,
-    /// Linearizable reads, busy answers and final states that the judge explained.
+    /// Linearizable reads, busy answers and final states that the checker explained.
     observations,
 }
 
@@ -106,13 +106,13 @@ impl Stats {
         *counts.entry(label).or_default() += 1;
     }
 
-    /// Simulated seconds.
+    /// Returns the simulated time in seconds.
     pub fn simulated_seconds(&self) -> f64 {
         seconds(self.simulated_us)
     }
 }
 
-/// Microseconds as seconds, for people.
+/// Converts microseconds to seconds, for people.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub fn seconds(at: At) -> f64 {
     at as f64 / 1e6

@@ -1,11 +1,11 @@
-//! Many runs in a few lines. Belongs to the binary.
+//! Summary of many runs in a few lines. Belongs to the binary.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 use tollgate_sim::Stats;
 
-/// What is kept of one run.
+/// The part of a run's outcome that is kept for the summary.
 pub(crate) struct Row {
     pub(crate) stats: Stats,
     pub(crate) clean: bool,
@@ -35,7 +35,7 @@ impl Summary {
         }
     }
 
-    /// How it goes, in a line.
+    /// Returns the progress, in a line.
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     pub(crate) fn line(&self, elapsed: Duration, jobs: usize) -> String {
         let elapsed = elapsed.as_secs_f64().max(1e-3);
@@ -50,7 +50,7 @@ impl Summary {
         )
     }
 
-    /// All the numbers.
+    /// Returns all numbers as a table.
     pub(crate) fn table(&self) -> String {
         let mut text = String::new();
         writeln!(text, "median seed: {} elections, {} lease expiries", self.elections, self.expiries).ok();

@@ -1,17 +1,17 @@
-//! The trace of a run: a hash over everything that happened, and on request the last of it in words.
+//! The trace of a run: a hash over everything that happened and, on request, the last events in words.
 //!
-//! Invariant: two runs of one scenario have the same hash. Words are made only while they are asked for.
+//! Invariant: two runs of one scenario have the same hash. Words are made only if they were asked for.
 
 use crate::types::At;
 use std::collections::VecDeque;
 
 const LINES_MAX: usize = 400;
 
-/// What happened so far.
+/// The trace so far.
 pub(crate) struct Trace {
     hash: u64,
     lines: Option<VecDeque<String>>,
-    /// Whether each line is shown at once.
+    /// True if each line is printed at once.
     pub(crate) echo: bool,
 }
 
@@ -20,7 +20,7 @@ impl Trace {
         Trace { hash: 0xcbf2_9ce4_8422_2325, lines: words.then(VecDeque::new), echo: false }
     }
 
-    /// Mixes in what happened.
+    /// Mixes an event into the hash.
     pub(crate) fn mix(&mut self, parts: [u64; 3]) {
         for part in parts {
             self.hash = (self.hash ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
@@ -32,7 +32,7 @@ impl Trace {
         self.mix([hash, bytes.len() as u64, 0]);
     }
 
-    /// Says what happened, if anybody listens.
+    /// Adds a line that describes an event, if words were asked for.
     pub(crate) fn say(&mut self, now: At, words: impl FnOnce() -> String) {
         let Some(lines) = &mut self.lines else { return };
         let line = format!("{:>12.6} {}", crate::stats::seconds(now), words());
@@ -49,7 +49,7 @@ impl Trace {
         self.hash
     }
 
-    /// The last lines, if they were asked for.
+    /// Takes the last lines; empty if words were not asked for.
     pub(crate) fn take_lines(&mut self) -> Vec<String> {
         self.lines.take().map_or_else(Vec::new, Vec::from)
     }

@@ -1,8 +1,8 @@
 //! The world: nodes, clients, network and time, and the one loop that moves them.
 //!
-//! Invariant: what happens depends on the scenario alone. One thread; every event has a moment and, among those of the
-//! same moment, a place. Whatever panics on the way is a violation: a host that finds itself broken stops, and none
-//! ever should. Not here: what is drawn beforehand (`scenario`), who judges (`tollgate-check`).
+//! Invariant: the run depends on the scenario alone. There is one thread; every event has a moment and, among the
+//! events of the same moment, an order. Any panic during the run is a violation: a host that finds itself broken stops,
+//! and none ever should. Not here: what is drawn beforehand (`scenario`), and the judgement (`tollgate-check`).
 
 mod attendance;
 mod clients;
@@ -42,10 +42,10 @@ use tollgate_check::{Event, History, Settings};
 use tollgate_replica::Members;
 use tollgate_types::{GroupId, GroupMap, NodeId};
 
-/// How often the world looks at leaders and connections.
+/// Interval at which the world looks at leaders and connections.
 const PATROL_US: At = 50_000;
 
-/// A world that runs.
+/// A running world.
 pub struct World {
     scenario: Scenario,
     now: At,
@@ -68,29 +68,29 @@ pub struct World {
     stuck: Stuck,
     operator: Operator,
     healing: Healing,
-    /// For each group, up to which entry the ends of leases are recorded.
+    /// Per group, the last entry up to which the ends of leases are recorded.
     recorded: Vec<u64>,
-    /// The nodes that a fault holds, until it ends.
+    /// Nodes that a fault holds until it ends, by fault.
     held: BTreeMap<usize, Vec<u64>>,
-    /// How many more processes crash when they have voted.
+    /// Number of processes that are still to crash after a vote.
     crashes_left: u64,
     /// The fault and the group in which the next leader's votes are stolen.
     votes_to_steal: Option<(usize, GroupId)>,
     /// Faults under way that hit the network, the disks or the processes of nodes.
     active: BTreeSet<usize>,
-    /// When such a fault was last under way.
+    /// Moment at which a fault of the kind in `active` was last under way.
     troubled_at: At,
     violations: Vec<String>,
-    /// What was last said of each node's groups, while somebody listens.
+    /// Last status line of each node's groups, while lines are printed.
     said: BTreeMap<(u64, GroupId), String>,
-    /// Whether a host was seen to take turns for nothing: said once.
+    /// True once a host was seen to take turns in which nothing happens: reported once.
     spun: bool,
-    /// Every group was raised to the newest version.
+    /// True once every group was raised to the newest version.
     raised: bool,
     over: bool,
 }
 
-/// Something that is going to happen.
+/// An event that is going to happen.
 enum Happening {
     Turn { node: u64, ticket: u64 },
     Frame { from: u64, to: u64, epoch: u32, sent: At, bytes: Vec<u8> },
@@ -139,7 +139,7 @@ impl Ord for Planned {
 }
 
 impl World {
-    /// The world of a scenario, at its beginning. With `words`, the last events can be read afterwards.
+    /// Creates the world of a scenario, at its beginning. With `words`, the last events can be read afterwards.
     pub fn new(scenario: Scenario, words: bool) -> World {
         let seed = scenario.seed;
         let settings = Settings::with_rho_ppm(scenario.rho_ppm);
@@ -181,12 +181,12 @@ impl World {
         }
     }
 
-    /// Shows each line of the trace as it comes.
+    /// Prints each line of the trace as it comes.
     pub fn echo(&mut self) {
         self.trace.echo = true;
     }
 
-    /// Runs it to its end, and has it judged.
+    /// Runs the world to its end, and has the history judged.
     pub fn run(mut self) -> Outcome {
         if let Err(says) = panics::caught(|| self.live()) {
             self.violations.push(format!("panic: {says}"));
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Branching on events happens here, once.
+    /// Dispatches an event: the only place that branches on its kind.
     fn happen(&mut self, what: Happening) {
         match what {
             Happening::Turn { node, ticket } => self.turn(node, ticket),
@@ -295,7 +295,7 @@ impl World {
         (0..self.scenario.groups).map(GroupId::new)
     }
 
-    /// Nodes that are part of the world now, in order.
+    /// Iterates over the nodes that are part of the world now, in order.
     fn present(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values().filter(|node| !node.retired)
     }

@@ -1,16 +1,17 @@
-//! Until when a client believes in its lease (P7).
+//! The time until which a client believes in its lease (P7).
 //!
-//! Invariant: never past (its own clock when it sent the last acknowledged keepalive) + (TTL - 1 ms) x (1 - 2 rho).
-//! The millisecond is the grain of log time. Not here: what a client does once it no longer believes (`session`).
+//! Invariant: the belief never goes past T + (TTL - 1 ms) x (1 - 2 rho), where T is the client's own clock when it sent
+//! the last acknowledged keepalive. The millisecond is the grain of log time. Not here: what a client does once it no
+//! longer believes (`session`).
 
-/// What a client believes about its lease, on its own clock.
+/// Belief of a client in its lease, on the client's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Belief {
     until: u64,
 }
 
 impl Belief {
-    /// A grant or keepalive sent at `sent` was acknowledged. Whether that changed anything.
+    /// Notes that a grant or keepalive sent at `sent` was acknowledged. Returns true if that prolonged the belief.
     pub(super) fn acknowledged(&mut self, sent: u64, ttl_ms: u64, rho_ppm: u32) -> bool {
         let until = sent.saturating_add(span_us(ttl_ms, rho_ppm));
         let later = until > self.until;
@@ -18,40 +19,40 @@ impl Belief {
         later
     }
 
-    /// Whether it believes now.
+    /// Returns true if the client believes now.
     pub(super) fn holds(self, now: u64) -> bool {
         now < self.until
     }
 
-    /// When it stops, unless something is acknowledged before.
+    /// Returns the local time at which the belief ends, unless another renewal is acknowledged before.
     pub(super) fn until(self) -> u64 {
         self.until
     }
 }
 
-/// Log time counts whole milliseconds, so what is stamped late in one ends up to this much early.
+/// Grain of log time: it counts whole milliseconds, so a lease that is stamped late in one ends up to this much early.
 const GRAIN_MS: u64 = 1;
 
-/// For how long a client believes what it was told for `ttl_ms`: (TTL - 1 ms) x (1 - 2 rho).
+/// Returns for how long a client believes after a renewal for `ttl_ms`, in microseconds: (TTL - 1 ms) x (1 - 2 rho).
 pub(super) fn span_us(ttl_ms: u64, rho_ppm: u32) -> u64 {
     let parts = 1_000_000 - 2 * u128::from(rho_ppm);
     u64::try_from(u128::from(ttl_ms.saturating_sub(GRAIN_MS)) * parts / 1_000).unwrap_or(u64::MAX)
 }
 
-/// Turns a client's own time into true time, for the history alone: the client does not know it.
+/// Converts a client's own time to true time, for the history alone: the client does not know true time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TrueTime {
-    /// Readings of both clocks, a while ago and a longer while ago.
+    /// Readings of both clocks, local and true: `recent` a while ago, `older` a longer while ago, `last` the latest.
     recent: (u64, u64),
     older: (u64, u64),
     last: (u64, u64),
 }
 
-/// How long a pair of readings is kept before the rate is taken from the next.
+/// Time for which a pair of readings is kept before the rate is taken from the next pair.
 const WINDOW_US: u64 = 2_000_000;
 
 impl TrueTime {
-    /// The client's clock reads `local` at `at`.
+    /// Notes that the client's clock reads `local` at `at`.
     pub(super) fn note(&mut self, local: u64, at: u64) {
         if self.last == (0, 0) {
             *self = TrueTime { recent: (local, at), older: (local, at), last: (local, at) };
@@ -62,7 +63,7 @@ impl TrueTime {
         self.last = (local, at);
     }
 
-    /// When the client's clock will read `local`, if it goes on as it did, and is off by no more than `rho_ppm`.
+    /// Returns when the client's clock will read `local`, if it goes on as it did and is off by no more than `rho_ppm`.
     pub(super) fn of(self, local: u64, rho_ppm: u32) -> u64 {
         let ahead = local.saturating_sub(self.last.0);
         let counted = self.last.0.saturating_sub(self.older.0);

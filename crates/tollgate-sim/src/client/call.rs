@@ -1,8 +1,8 @@
 //! Calls: one logical request each, with all its attempts.
 //!
-//! Invariant: a request with a seq is one call, repeated with that seq until it is answered for good. One without is
-//! another call at each attempt, since the servers can't tell a repeat. Not here: what the answers mean (`verdict`) and
-//! who makes the calls (`session`, `work`).
+//! Invariant: a request with a seq is one call, repeated with that seq until it is answered for good. A request without
+//! a seq is another call at each attempt, since the servers can't recognize a repeat. Not here: the meaning of answers
+//! (`verdict`), and the makers of the calls (`session`, `work`).
 
 use crate::front::{Ask, Lane};
 use crate::rng::Rng;
@@ -11,72 +11,72 @@ use tollgate_check::{CallId, Op};
 use tollgate_core::{Command, ReleaseBy};
 use tollgate_types::{GroupId, SEQ_RANGES_MAX, Seq, SeqRanges};
 
-/// What a client does when no answer comes.
+/// Action of a client when no answer comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
-    /// Sends it again: with its seq, or a read.
+    /// Sends the same call again: it has a seq, or is a read.
     Same,
-    /// Makes another call of it.
+    /// Makes another call of the same request.
     NewCall,
-    /// Nothing: who made the call sees to it.
+    /// Does nothing: the maker of the call sees to it.
     Never,
 }
 
-/// For whom a call was made.
+/// Purpose of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// To have a lease.
+    /// Grants a lease.
     Grant,
-    /// To keep it.
+    /// Keeps a lease alive.
     KeepAlive,
-    /// To end one.
+    /// Ends a lease.
     Revoke,
-    /// To use the lease in another group.
+    /// Adds a stub, to use the lease in another group.
     Stub,
-    /// For a task's present step.
+    /// Carries out a task's present step.
     Task(usize),
-    /// To end the wait of a task's call.
+    /// Ends the wait of a task's call.
     Cancel {
-        /// Which task.
+        /// Index of the task.
         task: usize,
-        /// Which call.
+        /// Call to cancel.
         of: CallId,
     },
-    /// Of a program that took the lease over, and knows nothing of what was done under it.
+    /// Made by a twin: a program that took the lease over, and knows nothing of the earlier requests under it.
     Twin,
-    /// Nobody waits for it any more, but it must be answered.
+    /// Made for somebody who no longer waits, but must be answered.
     Nobody,
 }
 
-/// A call.
+/// A call of a client.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) id: CallId,
     pub(super) group: GroupId,
     pub(super) ask: Ask,
-    /// What the history calls it; none for what it does not know.
+    /// Operation in the history; none for a call that the history does not know.
     pub(super) op: Option<Op>,
     pub(super) seq: Option<Seq>,
     pub(super) why: Why,
     pub(super) again: Again,
-    /// Which of the client's sessions it belongs to.
+    /// Number of the client's session that the call belongs to.
     pub(super) epoch: u32,
-    /// By which connection it is sent.
+    /// Connection by which the call is sent.
     pub(super) lane: Lane,
-    /// Whether its client has asked for its end.
+    /// True if the client has asked for the end of the call, or hung up.
     pub(super) cancelled: bool,
     pub(super) attempts: u32,
-    /// The client's clock at the first attempt.
+    /// Local time of the first attempt.
     pub(super) first_sent: u64,
-    /// When to send it, or send it again.
+    /// Local time at which to send the call, or to send it again.
     pub(super) next_try: u64,
     pause_us: u64,
-    /// Whether the last attempt had no answer of any kind.
+    /// True if the last attempt had no answer of any kind.
     pub(super) unheard: bool,
     pub(super) done: bool,
 }
 
-/// What a new call is made of.
+/// Parts of a new call.
 pub(super) struct NewCall {
     pub(super) group: GroupId,
     pub(super) ask: Ask,
@@ -87,19 +87,19 @@ pub(super) struct NewCall {
     pub(super) epoch: u32,
 }
 
-/// No answer within this: ask again, and each time later.
+/// Shortest and longest pause before an unanswered call is sent again: the pause grows with each attempt.
 const PAUSE_US_MIN: u64 = 200_000;
 const PAUSE_US_MAX: u64 = 2_000_000;
-/// One that waits in the queue asks again after this: the leader may be gone without a word.
+/// Pause before a call that waits in the queue is sent again: the leader may be gone without a word.
 const QUEUED_PAUSE_US: u64 = 3_000_000;
 
 impl Call {
-    /// Whether it still needs an answer: keepalives and grants do not, others are made in their place.
+    /// Returns true if the call still needs an answer. Keepalives and grants do not: others are made in their place.
     pub(super) fn is_open(&self) -> bool {
         !self.done && self.next_try != u64::MAX
     }
 
-    /// It was sent at `now`.
+    /// Notes that the call was sent at `now`.
     pub(super) fn sent(&mut self, now: u64, rng: &mut Rng) {
         if self.attempts == 0 {
             self.first_sent = now;
@@ -113,7 +113,7 @@ impl Call {
         self.pause_us = (self.pause_us * 2).min(PAUSE_US_MAX);
     }
 
-    /// The answer says to ask again after about `pause_us`.
+    /// Plans another attempt after about `pause_us`, because the answer says to ask again.
     pub(super) fn ask_again(&mut self, now: u64, pause_us: u64, rng: &mut Rng) {
         self.unheard = false;
         if self.is_open() {
@@ -121,7 +121,7 @@ impl Call {
         }
     }
 
-    /// The answer says that it waits in the queue.
+    /// Plans another attempt, much later, because the answer says that the call waits in the queue.
     pub(super) fn is_queued(&mut self, now: u64, rng: &mut Rng) {
         if self.is_open() {
             self.next_try = now + QUEUED_PAUSE_US + rng.below(QUEUED_PAUSE_US / 2);
@@ -129,23 +129,23 @@ impl Call {
     }
 }
 
-/// All calls of a client that an answer may still come for.
+/// All calls of a client for which an answer may still come.
 #[derive(Debug)]
 pub(super) struct Calls {
     next: u64,
     calls: BTreeMap<CallId, Call>,
 }
 
-/// How many calls that are done or given up are remembered, for answers that come late.
+/// Number of finished or abandoned calls that are remembered, for late answers.
 const REMEMBERED_MAX: usize = 400;
 
 impl Calls {
-    /// Calls of the client with this number: no other uses the same ids.
+    /// Creates the calls of the client with this number: no other client uses the same ids.
     pub(super) fn new(client: u32) -> Calls {
         Calls { next: u64::from(client) << 32, calls: BTreeMap::new() }
     }
 
-    /// A number that no call has.
+    /// Returns an id that no call has.
     pub(super) fn fresh_id(&mut self) -> CallId {
         self.next += 1;
         CallId(self.next)
@@ -183,7 +183,7 @@ impl Calls {
         id
     }
 
-    /// Another call of the same request. The first is not sent again, but may be answered yet.
+    /// Makes another call of the same request. The first call is not sent again, but may still be answered.
     pub(super) fn make_again(&mut self, id: CallId) -> CallId {
         let again = self.fresh_id();
         let old = self.calls.get_mut(&id).expect("the caller has just looked at it");
@@ -201,30 +201,30 @@ impl Calls {
         self.calls.get_mut(&id)
     }
 
-    /// The next one to be sent by `now`.
+    /// Returns a call that must be sent by `now`, if there is one.
     pub(super) fn due(&self, now: u64) -> Option<CallId> {
         self.calls.values().find(|call| call.is_open() && call.next_try <= now).map(|call| call.id)
     }
 
-    /// When the next one must be sent.
+    /// Returns the local time at which the next call must be sent.
     pub(super) fn next_try(&self) -> u64 {
         self.calls.values().filter(|call| call.is_open()).map(|call| call.next_try).min().unwrap_or(u64::MAX)
     }
 
-    /// A connection broke: whoever waits there asks again.
+    /// Handles a broken connection: all calls that wait there ask again.
     pub(super) fn ask_again_on(&mut self, lane: Lane, now: u64, rng: &mut Rng) {
         for call in self.calls.values_mut().filter(|call| call.lane == lane && call.attempts > 0) {
             call.ask_again(now, 100_000, rng);
         }
     }
 
-    /// Whoever vanished asks again now.
+    /// Makes the calls of vanished callers ask again now.
     pub(super) fn come_back(&mut self) {
         let away = |call: &&mut Call| call.lane != Lane::Session && call.attempts > 0 && call.is_open();
         self.calls.values_mut().filter(away).for_each(|call| call.next_try = 0);
     }
 
-    /// Whether any must still be answered.
+    /// Returns true if any call must still be answered.
     pub(super) fn any_open(&self) -> bool {
         self.calls.values().any(Call::is_open)
     }
@@ -234,7 +234,7 @@ impl Calls {
         self.calls.retain(|_, call| call.id != id || call.attempts > 0);
     }
 
-    /// The client's session is over: what was not sent is never sent, the rest is asked for by nobody.
+    /// Handles the end of the client's session: unsent calls are never sent, and nobody waits for the others any more.
     pub(super) fn orphan(&mut self, epoch: u32) {
         self.calls.retain(|_, call| call.epoch != epoch || call.attempts > 0 || call.why == Why::Revoke);
         for call in self.calls.values_mut().filter(|call| call.epoch == epoch) {
@@ -258,7 +258,7 @@ impl Calls {
     }
 }
 
-/// Tells the servers which answers the client has.
+/// Sets the seqs whose answers the client acknowledges to the servers.
 pub(super) fn set_acked(ask: &mut Ask, acked: &SeqRanges) {
     let first = acked.ranges().iter().copied().take(SEQ_RANGES_MAX).collect();
     let first = SeqRanges::new(first).expect("a beginning of good ranges is good");

@@ -1,8 +1,9 @@
-//! How a client's single callers leave: they hang up, are cut off with their connection, or go while another caller of
-//! the same request stays.
+//! Ways in which a client's single callers leave: they hang up, are cut off with their connection, or go while another
+//! caller of the same request stays.
 //!
-//! Invariant: one who stood by and never asked for an end is not told that its wait was cancelled; the client says so
-//! if it is. Not here: what is asked for (`work`), and that nobody's waits end in time (the world).
+//! Invariant: a caller that stood by and never asked for an end is not told that its wait was cancelled; the client
+//! reports a violation if it is. Not here: the requests themselves (`work`), and that unattended waits end in time (the
+//! world).
 
 use super::call::{Call, Why};
 use super::task::{Cancel, Step, Task};
@@ -12,25 +13,25 @@ use tollgate_check::{CallId, Op};
 use tollgate_core::{CancelTarget, CancelWait, Command, EndReason, WaitOutcome};
 use tollgate_types::{GroupId, LeaseId, SeqRanges};
 
-/// What a task does with a request for locks that waits, when it has had enough.
+/// Next move of a task that has waited for its locks for long enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// Has it cancelled.
+    /// Cancels the wait.
     Cancels,
-    /// Hangs up, as a server notices it, and listens on: a grant may be on its way.
+    /// Hangs up, which a server notices, and keeps listening: a grant may be under way.
     HangsUp,
-    /// Has hung up, and has it cancelled unless others want it, for the case that nobody heard of that.
+    /// Has hung up, and cancels the wait unless others want the claim, in case no node heard of the hang-up.
     HungUp,
-    /// Asks by another connection as well, and then hangs up at the first.
+    /// Asks by another connection as well, and then hangs up on the first.
     Moves,
-    /// Has moved, and is still to hang up at the first.
+    /// Has asked by another connection, and is still to hang up on the first.
     HangsUpBehind,
-    /// Its connection breaks, and it asks again only much later.
+    /// Loses its connection, and asks again only much later.
     Vanishes,
 }
 
 impl Client {
-    /// A task has waited for long enough.
+    /// Makes the next move of a task that has waited for long enough.
     pub(super) fn leave_wait(&mut self, index: usize, lease: LeaseId, now: u64, ctx: &mut ClientContext<'_>) {
         let Step::Locking(locking) = &mut self.tasks[index].step else { return };
         let (of, group) = (locking.call, locking.plan.group);
@@ -46,7 +47,7 @@ impl Client {
                 locking.plan.leaving = Leaving::HungUp;
                 let call = self.calls.get_mut(of).expect("it was sent");
                 call.cancelled = true;
-                // Should all else fail, it asks what became of it.
+                // Should all else fail, the call asks for its outcome.
                 call.next_try = now + 2_000_000;
                 self.tasks[index].next_at = now + self.rng.range(50_000, 1_000_000);
                 self.tell_all(group, Lane::Single, &Ask::HangUp { of }, ctx);
@@ -72,7 +73,7 @@ impl Client {
             Leaving::Vanishes => {
                 ctx.stats.vanished += 1;
                 self.tell_all(group, Lane::Single, &Ask::StreamLost, ctx);
-                // The others of that connection find it broken, and come by a new one.
+                // The other callers of that connection find it broken, and come by a new one.
                 self.calls.ask_again_on(Lane::Single, now, &mut self.rng);
                 let pause_us = self.settings.vanish_us + self.rng.below(self.settings.vanish_us);
                 let call = self.calls.get_mut(of).expect("it was sent");
@@ -82,7 +83,8 @@ impl Client {
         }
     }
 
-    /// One that hung up is told that others want what it waits for: at its next move it sees whether that is so.
+    /// Handles the answer to a caller that hung up: others want the claim. The task's next move shows whether that is
+    /// so.
     pub(super) fn left(&mut self, of: CallId, now: u64) {
         let waits = |task: &&mut Task| matches!(&task.step, Step::Locking(locking) if locking.call == of);
         let Some(task) = self.tasks.iter_mut().find(waits) else { return };
@@ -95,7 +97,7 @@ impl Client {
         }
     }
 
-    /// What a server does for a caller that went: a cancel for the case that the request did not get to where its
+    /// Sends the cancel that a server sends for a caller that is gone, in case the request did not get to where its
     /// caller was known. Nobody waits for the answer.
     fn cancel_behind(
         &mut self,
@@ -112,7 +114,7 @@ impl Client {
         self.make(group, Ask::Command(Box::new(Command::CancelWait(cancel))), op, None, Why::Nobody, now);
     }
 
-    /// Says something about a connection to all nodes; each may or may not hear it.
+    /// Sends a message about a connection to all nodes; each of them may or may not receive it.
     fn tell_all(&mut self, group: GroupId, lane: Lane, ask: &Ask, ctx: &mut ClientContext<'_>) {
         for node in ctx.nodes {
             let call = self.calls.fresh_id();
@@ -122,7 +124,7 @@ impl Client {
     }
 }
 
-/// What is wrong with an answer to one who stands by, if anything is.
+/// Returns what is wrong with an answer to a caller that stands by, if anything is.
 pub(super) fn judge(call: &Call, answer: &Answer) -> Option<String> {
     let cancelled =
         matches!(answer, Answer::Resolved { outcome: WaitOutcome::Ended(EndReason::Cancelled), .. });

@@ -1,6 +1,6 @@
-//! What a task does next: which locks, how, for how long. All of it by chance.
+//! The random choice of a task's next request: which locks, how, and for how long.
 //!
-//! Not here: doing it (`work`).
+//! Not here: carrying out the plan (`work`).
 
 use crate::client::ClientSettings;
 use crate::client::leaving::Leaving;
@@ -9,7 +9,7 @@ use crate::types::group_of;
 use tollgate_core::Wait;
 use tollgate_types::{DurationMs, GroupId, Key, Mode, Name, Names};
 
-/// A request for locks.
+/// A planned request for locks.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) names: Names,
@@ -18,24 +18,25 @@ pub(super) struct Plan {
     pub(super) wait: Wait,
     pub(super) lock_delay_ms: u64,
     pub(super) max_hold_ms: Option<u64>,
-    /// After so long it leaves...
+    /// Time after which the task leaves its wait, in microseconds; none if it stays.
     pub(super) leave_after_us: Option<u64>,
-    /// ...in this way.
+    /// Way in which the task leaves.
     pub(super) leaving: Leaving,
-    /// Whether a single caller asks, and stands by.
+    /// True if a single caller asks, and stands by.
     pub(super) single: bool,
 }
 
-/// Several names in one request, at most.
+/// Maximum number of names in one request.
 const NAMES_TOGETHER_MAX: u64 = 3;
 
-/// Permits of every semaphore.
+/// Number of permits of every semaphore.
 const PERMITS: u32 = 3;
 
 impl Plan {
-    /// A plan that meets none of the names in `taken`; nothing if chance would have it so. A task that holds something
-    /// already waits for ever only where a deadlock is certain to be seen: where somebody looks for them, as a named
-    /// owner (`takes_part`), and not for permits, of which a search over groups does not see all.
+    /// Draws a plan that uses none of the names in `taken`; none if the drawn names include one. A task that holds
+    /// something already waits for ever only where a deadlock is certain to be seen: where the world looks for
+    /// deadlocks, as a named owner (`takes_part`), and not for permits, because a search over groups does not see all
+    /// waits for them.
     pub(super) fn draw(
         settings: &ClientSettings,
         groups: u32,
@@ -75,7 +76,7 @@ impl Plan {
     }
 }
 
-/// How a single caller leaves.
+/// Draws the way in which a single caller leaves.
 fn leaving(rng: &mut Rng) -> Leaving {
     match rng.below(100) {
         0..20 => Leaving::Cancels,
@@ -106,7 +107,7 @@ fn locks(settings: &ClientSettings, groups: u32, rng: &mut Rng) -> (Names, Mode)
     (Names::new(names).expect("each once, and few"), mode(rng))
 }
 
-/// Mostly exclusive, often shared, now and then one of the others.
+/// Draws a mode: mostly exclusive, often shared, now and then one of the others.
 pub(super) fn mode(rng: &mut Rng) -> Mode {
     match rng.below(100) {
         0..60 => Mode::Exclusive,
@@ -115,7 +116,7 @@ pub(super) fn mode(rng: &mut Rng) -> Mode {
     }
 }
 
-/// One of the registers, and its group.
+/// Draws one of the registers; returns its key and group.
 pub(super) fn register(settings: &ClientSettings, groups: u32, rng: &mut Rng) -> (Key, GroupId) {
     let text = format!("reg/{}", rng.below(u64::from(settings.registers.max(1))));
     let key = Key::new(text).expect("a short text is a key");
@@ -123,7 +124,7 @@ pub(super) fn register(settings: &ClientSettings, groups: u32, rng: &mut Rng) ->
     (key, group)
 }
 
-/// One of the hot locks, and its group.
+/// Draws one of the hot locks; returns its name and group.
 pub(super) fn hot_lock(settings: &ClientSettings, groups: u32, rng: &mut Rng) -> (Name, GroupId) {
     let name = name("lock", rng.below(u64::from(settings.hot_names.max(1))));
     let group = group_of(name.slot(), groups);

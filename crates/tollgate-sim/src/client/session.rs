@@ -1,7 +1,7 @@
-//! A client's lease, from the choice of its id to the day it no longer believes in it.
+//! A client's lease, from the choice of its id to the moment at which the client no longer believes in it.
 //!
-//! Invariant (P7): past its belief a client never renews the lease again. It revokes it and begins another session
-//! with another id. Not here: how long it believes (`belief`), and what it does under the lease (`work`).
+//! Invariant (P7): past its belief a client never renews the lease again. It revokes the lease and begins another
+//! session with another id. Not here: the length of the belief (`belief`), and the work under the lease (`work`).
 
 use super::belief::Belief;
 use super::call::{Again, NewCall, Why};
@@ -23,48 +23,48 @@ pub(super) struct Session {
     /// The lease and its incarnation, once granted.
     lease: Option<(LeaseId, Revision)>,
     belief: Belief,
-    /// Until when the history says that it believes, in true time.
+    /// End of the belief according to the history, in true time.
     told_until: At,
-    /// When to send the next grant or keepalive.
+    /// Local time at which to send the next grant or keepalive.
     next_renewal: u64,
-    /// If it is not granted by then, another id is tried.
+    /// Local time at which another id is tried, if the lease is not granted by then.
     give_up_at: u64,
     /// Grants and keepalives sent since the last answer.
     unanswered: u32,
     next_seq: u64,
-    /// Seqs whose answers the client has but has not told the servers of.
+    /// Seqs whose answers the client has but has not acknowledged to the servers.
     answered: Vec<Seq>,
     acked: SeqRanges,
     stubs: BTreeMap<GroupId, Stub>,
 }
 
-/// What a client knows of its lease in another group.
+/// Knowledge of a client about its lease's stub in another group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stub {
     Asked,
-    /// It is there, or never will be; the answer to the next request tells.
+    /// The stub exists, or never will; the answer to the next request tells.
     Answered,
 }
 
 impl Session {
-    /// The lease, if the client believes in it now.
+    /// Returns the lease, if the client believes in it now.
     pub(super) fn believed(&self, now: u64) -> Option<LeaseId> {
         self.lease.filter(|_| self.belief.holds(now)).map(|(lease, _)| lease)
     }
 
-    /// The identity of the lease's next request. The acks are filled in when it is sent.
+    /// Returns the identity of the lease's next request. The acks are filled in when the request is sent.
     pub(super) fn next_request(&mut self) -> Request {
         self.next_seq += 1;
         let seq = Seq::new(self.next_seq).expect("fewer than 2^53 requests");
         Request { seq, acked: SeqRanges::default(), scope: Scope::Whole }
     }
 
-    /// The client has the answer to this one.
+    /// Notes that the client has the answer to this request.
     pub(super) fn has_answer(&mut self, seq: Seq) {
         self.answered.push(seq);
     }
 
-    /// What to tell the servers; `fresh` takes in all answers had by now.
+    /// Returns the seqs to acknowledge to the servers; `fresh` includes all answers received by now.
     pub(super) fn acked(&mut self, fresh: bool) -> &SeqRanges {
         if fresh {
             for seq in self.answered.drain(..) {
@@ -80,7 +80,7 @@ impl Session {
 }
 
 impl Client {
-    /// Begins a session, renews its lease, or ends it once the client no longer believes in it.
+    /// Begins a session, renews its lease, or ends it once the client no longer believes in the lease.
     pub(super) fn mind_lease(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         self.lapse(now, at, ctx);
         if self.session.is_none() && !self.healing && now >= self.session_from {
@@ -91,7 +91,7 @@ impl Client {
             return;
         }
         if session.lease.is_some() && session.belief.until() <= now + 2_000 {
-            // Too late for an answer, and in the history too close to the end to tell which was first.
+            // Too late for an answer, and in the history too close to the end to tell which came first.
             session.next_renewal = u64::MAX;
             return;
         }
@@ -113,7 +113,7 @@ impl Client {
             self.calls.make(NewCall { group, ask, op, seq, why, again, epoch }, now);
             return;
         };
-        // Unanswered, it is repeated faster than it would be renewed.
+        // An unanswered keepalive is repeated sooner than an answered one would be renewed.
         session.next_renewal = now + (ttl_ms * 1_000 / 8).min(300_000);
         let ask = Ask::KeepAlive(Renewal { lease, address: None, acked: SeqRanges::default() });
         let op = Some(Op::KeepAlive { lease });
@@ -128,7 +128,7 @@ impl Client {
         let choice = if self.rng.percent(self.settings.assigned_percent) {
             LeaseChoice::Assigned(slot)
         } else {
-            // Never the same twice, in no client: high bits that no assigned id has.
+            // Never the same id twice, in any client: it has high bits that no assigned id has.
             let number = (1 << 48) | (u64::from(self.no.0) << 20) | u64::from(self.epoch);
             LeaseChoice::Chosen(LeaseId::assigned(slot, number))
         };
@@ -163,7 +163,7 @@ impl Client {
         ClientId::new(self.no.to_string()).expect("a short text is a client id")
     }
 
-    /// Stops believing if the time has come.
+    /// Ends the session if the client no longer believes in its lease.
     pub(super) fn lapse(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         let Some(session) = &self.session else { return };
         let Some((lease, _)) = session.lease else { return };
@@ -193,7 +193,7 @@ impl Client {
         }
     }
 
-    /// Ends a lease, however long that takes.
+    /// Revokes a lease, however long that takes.
     pub(super) fn revoke(&mut self, lease: LeaseId, now: u64) {
         let group = self.home_of(lease);
         let ask = Ask::Command(Box::new(Command::RevokeLease(RevokeLease { lease, disconnected: None })));
@@ -202,7 +202,7 @@ impl Client {
         self.calls.make(NewCall { group, ask, op, seq, why, again, epoch }, now);
     }
 
-    /// A grant was answered, maybe one of an earlier session.
+    /// Handles the answer to a grant, maybe of an earlier session.
     pub(super) fn granted(
         &mut self,
         (epoch, sent): (u32, u64),
@@ -222,7 +222,7 @@ impl Client {
             epoch == self.epoch && session.lease.is_none_or(|known| known == (lease, incarnation))
         });
         let Some(session) = current else {
-            // Too late, or one too many. The id of a living session is not revoked: the answer is an old one's.
+            // Too late, or one too many. The id of the living session is not revoked: the answer is to an old grant.
             if self.session.as_ref().and_then(|session| session.lease).is_none_or(|(known, _)| known != lease)
             {
                 self.revoke(lease, now);
@@ -239,7 +239,7 @@ impl Client {
         self.record_belief(now, at, ctx);
     }
 
-    /// A keepalive was answered.
+    /// Handles the answer to a keepalive.
     pub(super) fn renewed(
         &mut self,
         (epoch, sent): (u32, u64),
@@ -273,7 +273,8 @@ impl Client {
         }
     }
 
-    /// Tells the history until when the client believes, if that has changed or its clock turns out to run otherwise.
+    /// Records until when the client believes, if that has changed or the client's clock turns out to run at another
+    /// rate.
     pub(super) fn record_belief(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         let (true_time, rho_ppm, client) = (self.true_time, self.settings.rho_ppm, self.no.0);
         let Some(session) = &mut self.session else { return };
@@ -286,14 +287,14 @@ impl Client {
         }
     }
 
-    /// Something says that the lease may be gone: ask at once.
+    /// Asks for a renewal at once, because something says that the lease may be gone.
     pub(super) fn doubt_lease(&mut self, now: u64) {
         if let Some(session) = self.session.as_mut().filter(|session| session.lease.is_some()) {
             session.next_renewal = session.next_renewal.min(now);
         }
     }
 
-    /// The leader of the lease's home is elsewhere, or too busy: ask again soon.
+    /// Asks for a renewal soon, because the leader of the lease's home is elsewhere, or too busy.
     pub(super) fn renew_soon(&mut self, epoch: u32, now: u64) {
         let pause_us = 10_000 + self.rng.below(40_000);
         if let Some(session) = self.session.as_mut().filter(|_| epoch == self.epoch) {
@@ -302,8 +303,8 @@ impl Client {
         }
     }
 
-    /// Whether requests under the lease may be sent to the group. If it is not the lease's home, it must have a stub
-    /// of it first; the client adds it, and the groups' leaders see to the rest.
+    /// Returns true if requests under the lease may be sent to the group. A group that is not the lease's home must
+    /// have a stub of the lease first; the client adds the stub, and the groups' leaders see to the rest.
     pub(super) fn is_ready_in(&mut self, group: GroupId, now: u64) -> bool {
         let client_id = self.client_id();
         let Some(session) = &mut self.session else { return true };
@@ -322,7 +323,7 @@ impl Client {
         false
     }
 
-    /// The group answered about its stub.
+    /// Handles a group's answer about its stub.
     pub(super) fn stub_answered(&mut self, epoch: u32, group: GroupId, ctx: &mut ClientContext<'_>) {
         ctx.stats.stubs += 1;
         if let Some(session) = self.session.as_mut().filter(|_| epoch == self.epoch) {
@@ -330,12 +331,12 @@ impl Client {
         }
     }
 
-    /// Where the lease with this id lives.
+    /// Returns the home group of the lease with this id.
     fn home_of(&self, lease: LeaseId) -> GroupId {
         group_of(lease.slot(), self.groups)
     }
 
-    /// At the very end: revokes the lease, or keeps it.
+    /// Leaves at the very end: revokes the lease, if there is one, and begins no other session.
     pub(super) fn leave(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         let lease = self.session.as_ref().and_then(|session| session.lease);
         if let Some((lease, _)) = lease {

@@ -1,48 +1,48 @@
-//! How a client behaves. Chances are in percent.
+//! Settings of a client's behaviour. Chances are in percent.
 
 /// The settings of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// The time to live of its leases.
+    /// Time to live of the client's leases.
     pub ttl_ms: u64,
-    /// How far clock rates may be off, as the client trusts them, in parts per million.
+    /// Maximum deviation of clock rates, as the client trusts them, in parts per million.
     pub rho_ppm: u32,
-    /// How many things it does at once, each as an owner of its own.
+    /// Number of concurrent tasks, each of them an owner of its own.
     pub tasks: u32,
-    /// How many locks all clients fight over.
+    /// Number of locks that all clients compete for.
     pub hot_names: u32,
-    /// How many semaphores they do.
+    /// Number of semaphores that all clients compete for.
     pub semaphores: u32,
-    /// How many registers there are.
+    /// Number of registers.
     pub registers: u32,
-    /// The longest rest between two steps of a task.
+    /// The longest usual rest between two steps of a task.
     pub think_ms_max: u64,
     /// The longest wait that a task asks for.
     pub wait_ms_max: u64,
-    /// How often an answer is treated as lost on its way.
+    /// Chance that an answer is treated as lost on its way.
     pub answers_lost_percent: u32,
-    /// How often a request with a seq goes to two nodes at once.
+    /// Chance that a request with a seq goes to two nodes at once.
     pub twice_percent: u32,
-    /// How often it goes on writing with the token of a grant that it has lost.
+    /// Chance that a client goes on writing with the token of a grant that it has lost.
     pub zombie_percent: u32,
-    /// How often it takes the lock from who stands in its way.
+    /// Chance that a client that finds a lock busy takes it from the holder by force.
     pub force_percent: u32,
-    /// How often it lets the group choose the id of its lease.
+    /// Chance that the group chooses the id of the lease.
     pub assigned_percent: u32,
-    /// How often a wait is cancelled before its time.
+    /// Chance that a task ends a wait before its time.
     pub cancel_percent: u32,
-    /// How often a request for locks comes from a single caller, and not by the session.
+    /// Chance that a request for locks comes from a single caller, and not from the session.
     pub single_percent: u32,
-    /// How long a caller that vanishes stays away at least.
+    /// Minimum time for which a vanished caller stays away.
     pub vanish_us: u64,
-    /// How often a client watches locks beside its other work.
+    /// Chance that a client watches locks besides its other work.
     pub watch_percent: u32,
-    /// Whether somebody looks for deadlocks over groups.
+    /// True if the world looks for deadlocks over groups.
     pub deadlocks_seen: bool,
 }
 
 impl ClientSettings {
-    /// A lively client: everything happens now and then.
+    /// Returns the settings of a lively client: everything happens now and then.
     pub fn new(ttl_ms: u64, rho_ppm: u32) -> ClientSettings {
         assert!(rho_ppm < 500_000, "rho_ppm is {rho_ppm}: nothing is left to believe in");
         ClientSettings {

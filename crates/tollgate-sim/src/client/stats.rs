@@ -1,4 +1,4 @@
-//! What clients went through: a run without violations says little if these are small.
+//! Counts of what happened to clients: a run without violations says little if these are small.
 
 /// Counts over all clients of a world.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -7,11 +7,11 @@ pub struct ClientStats {
     pub calls: u64,
     /// Calls answered for good.
     pub answers: u64,
-    /// Answers to programs that used a number again.
+    /// Answers to twins: programs that used a seq again.
     pub twins: u64,
     /// Attempts sent again.
     pub retries: u64,
-    /// Answers of a call beyond its first.
+    /// Answers to a call beyond its first.
     pub answered_again: u64,
     /// Answers treated as lost.
     pub answers_dropped: u64,
@@ -25,33 +25,33 @@ pub struct ClientStats {
     pub renewals: u64,
     /// Leases that a client no longer believed in by its own clock.
     pub lapsed: u64,
-    /// Leases of which the servers said that they had ended.
+    /// Leases that the servers said had ended.
     pub expired: u64,
     /// Locks granted.
     pub grants: u64,
-    /// Of those, the ones that queued.
+    /// Requests that queued at their first attempt.
     pub queued: u64,
-    /// Locks given back.
+    /// Locks released.
     pub releases: u64,
-    /// Releases refused because their token was not that of the grant.
+    /// Releases refused because of a stale token.
     pub stale_refused: u64,
-    /// Requests that found the lock busy and would not wait.
+    /// Requests that found the lock busy and did not wait.
     pub busy: u64,
     /// Waits that timed out.
     pub timeouts: u64,
     /// Callers that hung up.
     pub hang_ups: u64,
-    /// Callers that hung up while another of the same request stayed.
+    /// Callers that hung up while another caller of the same request stayed.
     pub moves: u64,
-    /// Callers whose connection broke, and who did not come back for long.
+    /// Callers whose connection broke and that stayed away for long.
     pub vanished: u64,
     /// Waits cancelled.
     pub cancels: u64,
-    /// Requests refused because of a deadlock.
+    /// Requests refused, or ended in the queue, because of a deadlock.
     pub deadlocks: u64,
     /// Modes changed.
     pub converts: u64,
-    /// Locks taken away by force.
+    /// Forced releases of locks.
     pub forced: u64,
     /// Requests refused for other reasons.
     pub refused: u64,
@@ -59,14 +59,14 @@ pub struct ClientStats {
     pub stubs_pending: u64,
     /// Stubs added.
     pub stubs: u64,
-    /// Writes with a token that a store took.
+    /// Writes with a token that a store accepted.
     pub writes: u64,
-    /// Writes of a holder that believed in its grant, which a store refused all the same: strict stores do, and after
-    /// a forced release others.
+    /// Writes of holders that believed in their grant, refused by a store all the same: strict stores refuse some, and
+    /// after a forced release other stores do too.
     pub believers_refused: u64,
-    /// Writes of clients that had lost their lock, which a store took.
+    /// Writes of clients that had lost their lock, accepted by a store.
     pub zombie_writes_taken: u64,
-    /// Those that a store refused.
+    /// Writes of clients that had lost their lock, refused by a store.
     pub zombie_writes_refused: u64,
     /// Registers written.
     pub puts: u64,
@@ -74,9 +74,9 @@ pub struct ClientStats {
     pub reads: u64,
     /// Changes that watches delivered.
     pub watched: u64,
-    /// Watches from now on that were told where they begin.
+    /// Watches from now on that were told their first revision.
     pub watches_begun: u64,
-    /// Batches of a watch that did not follow on the one before.
+    /// Batches of a watch that did not follow the batch before.
     pub watch_gaps: u64,
     /// Watches told that history was gone.
     pub compacted: u64,

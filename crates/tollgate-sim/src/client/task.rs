@@ -1,35 +1,35 @@
-//! A task of a client: one owner at a time, and what it holds and awaits.
+//! A task of a client: one owner at a time, with what it holds and awaits.
 //!
 //! Invariant: a task has at most one step under way, and counts as held only what it was told is granted and has not
-//! asked to give back. Not here: choosing and taking the steps (`work`).
+//! asked to release. Not here: choosing and taking the steps (`work`).
 
 use super::plan::Plan;
 use tollgate_check::{CallId, Outcome};
 use tollgate_types::{GroupId, Mode, Names, Owner, Seq, Token};
 
-/// One thing at a time, under the client's lease.
+/// A task, which does one thing at a time under the client's lease.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) step: Step,
-    /// When to look at it again.
+    /// Local time at which to look at the task again.
     pub(super) next_at: u64,
     pub(super) grants: Vec<Grant>,
-    /// As whom it asks until it holds nothing again.
+    /// Owner of the task's requests until it holds nothing again.
     pub(super) owner: Owner,
 }
 
-/// What a task is about.
+/// Step of a task.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Thinks about what to do next.
+    /// Rests before the next step.
     Resting,
-    /// Asks for locks.
+    /// Requests locks.
     Locking(Box<Locking>),
-    /// Asks for another mode of the grant in this place.
+    /// Requests another mode of the grant at this index.
     Converting { call: CallId, grant: usize },
-    /// Gives back some names of its last grant.
+    /// Releases some names of the last grant.
     Unlocking { call: CallId, names: Names },
-    /// Reads, or writes a register.
+    /// Reads, writes a register, or releases with a stale token.
     Asking { call: CallId },
 }
 
@@ -40,22 +40,22 @@ pub(super) struct Locking {
     pub(super) seq: Seq,
     pub(super) plan: Plan,
     pub(super) cancel: Cancel,
-    /// Whether it hung up and was told that others want it.
+    /// True if the task hung up and was told that others want the claim.
     pub(super) left: bool,
-    /// How often it was sent by the connection that it came by first.
+    /// Number of attempts by the first connection, before the task moved to another.
     pub(super) attempts_before: u32,
-    /// The answer, if the cancel's is still to come, and when the call was first sent.
+    /// The answer, kept while that of the cancel is still to come, and the local time at which the call was first sent.
     pub(super) answer: Option<(Option<Outcome>, u64)>,
 }
 
-/// Whether the task wants its wait to end.
+/// Cancel of a wait, as far as it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cancel {
-    /// No.
+    /// The task has not asked for a cancel.
     No,
-    /// It has said so.
+    /// The cancel is sent.
     Asked,
-    /// And was told what became of it; nothing if that was not to be learned.
+    /// The cancel was answered; the outcome is none if it can't be known.
     Answered(Option<Outcome>),
 }
 
@@ -67,11 +67,11 @@ pub(super) struct Grant {
     pub(super) owner: Owner,
     pub(super) token: Token,
     pub(super) mode: Mode,
-    /// When its max hold ends it, on the client's own clock, if it has one.
+    /// Local time at which the max hold ends the grant, if it has one.
     pub(super) until: Option<u64>,
 }
 
-/// Somebody who goes on writing though the lock is lost.
+/// A writer that goes on although the lock is lost.
 #[derive(Debug)]
 pub(super) struct Zombie {
     pub(super) grant: Grant,
@@ -84,24 +84,24 @@ impl Task {
         Task { step: Step::Resting, next_at, grants: Vec::new(), owner: Owner::LEASE }
     }
 
-    /// Its session is over, and with it all that it holds and awaits.
+    /// Starts the task anew: its session is over, and with it everything that the task held and awaited.
     pub(super) fn restart(&mut self, now: u64) {
         *self = Task::new(now);
     }
 
-    /// Whether it holds nothing and awaits nothing.
+    /// Returns true if the task holds nothing and awaits nothing.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.step, Step::Resting) && self.grants.is_empty()
     }
 
-    /// Steps under way end with an answer, not with time: look again at `next_at`.
+    /// Takes a step. A step under way ends with an answer, not with time; the task is looked at again at `next_at`.
     pub(super) fn take_step(&mut self, step: Step, next_at: u64) {
         (self.step, self.next_at) = (step, next_at);
     }
 }
 
 impl Cancel {
-    /// Whether a grant stays with its holder. A cancel that could not be told of its target leaves the grant alone.
+    /// Returns true if a grant stays with its holder. A cancel without a known outcome leaves the grant alone.
     pub(super) fn leaves_grant(&self) -> bool {
         match self {
             Cancel::No | Cancel::Answered(None | Some(Outcome::Granted { .. })) => true,

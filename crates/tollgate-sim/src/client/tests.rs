@@ -1,7 +1,8 @@
-//! Clients against bare state machines: no replication, but every message may be lost, late, doubled or overtaken.
+//! Tests of clients against bare state machines: no replication, but every message may be lost, late, doubled or
+//! overtaken.
 //!
-//! Each group is one `State` that applies at once. What the leaders of groups tell each other about leases happens
-//! between any two moments.
+//! Each group is one `State` that applies at once. What the leaders of groups tell each other about leases is carried
+//! over between any two moments.
 
 use super::call::{Again, Calls, NewCall, Why};
 use super::*;
@@ -44,12 +45,12 @@ struct World {
     stats: ClientStats,
     rng: Rng,
     parked: Vec<Parked>,
-    /// On their way: when each arrives.
+    /// Messages under way, with their arrival times.
     messages: VecDeque<(At, Message)>,
     lost_percent: u32,
-    /// Who can't be heard, and until when.
+    /// Clients that can't be heard, with the end of that time.
     cut: BTreeMap<ClientNo, At>,
-    /// Requests without a seq that were taken.
+    /// Requests without a seq that were accepted.
     taken: BTreeSet<(CallId, u32)>,
     sent: Vec<(ClientNo, Request)>,
 }
@@ -86,7 +87,7 @@ impl World {
         [NodeId::new(1).unwrap()]
     }
 
-    /// A client's clock: off by less than rho, each in its own way.
+    /// Returns the reading of a client's clock: off by less than rho, each client in its own way.
     fn local(no: ClientNo, at: At) -> u64 {
         1_000_000 + at + at / 1_000 * u64::from(no.0 % 9)
     }
@@ -104,7 +105,7 @@ impl World {
             groups: u32::try_from(self.groups.len()).unwrap(),
             raised: false,
             stats: &mut self.stats,
-            // There is no desk here that would know who stands by.
+            // There is no desk here that would know which callers stand by.
             violations: &mut Vec::new(),
         };
         act(client, World::local(no, self.at), self.at, &mut ctx);
@@ -114,7 +115,7 @@ impl World {
         }
     }
 
-    /// Sends a message: it is lost, late or doubled.
+    /// Sends a message: it may be lost, late or doubled.
     fn post(&mut self, client: ClientNo, message: &dyn Fn() -> Message) {
         if self.cut.get(&client).is_some_and(|until| self.at < *until) {
             return;
@@ -260,7 +261,7 @@ impl World {
         self.respond(client, &Response { call, attempt, group, lane, answer });
     }
 
-    /// Watches are answered when asked, and clients ask again: enough here.
+    /// Makes all watches due soon: a watch is answered only when it asks, and asking often is enough here.
     fn serve_watchers(&mut self) {
         for client in &mut self.clients {
             if let Some(watching) = &mut client.watching {
@@ -269,7 +270,7 @@ impl World {
         }
     }
 
-    /// What leaders of groups do for each other.
+    /// Does what the leaders of groups do for each other: registers stubs, and reports the ends of leases.
     fn carry_between_groups(&mut self) {
         for group in 0..self.groups.len() {
             let id = GroupId::new(u32::try_from(group).unwrap());
@@ -307,7 +308,7 @@ fn has_seq(ask: &Ask) -> bool {
     }
 }
 
-/// Runs a world well and ill, heals it, and has the history judged.
+/// Runs a world with faults, then heals it, and has the history judged.
 fn judged(seed: u64, groups: u32, lost_percent: u32) -> World {
     let mut world = World::new(seed, groups, 6, lost_percent);
     world.run(40_000_000);
@@ -347,7 +348,7 @@ fn clients_use_their_lease_in_several_groups() {
     }
 }
 
-/// A few; `START=` and `SEEDS=` choose others and more.
+/// Returns a few seeds; `START=` and `SEEDS=` choose others and more.
 fn seeds() -> std::ops::Range<u64> {
     let number =
         |name, otherwise| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);

@@ -1,8 +1,8 @@
-//! A program that starts again: it has the lease of the one before it, which lives, and numbers its own requests as if
-//! the lease were new.
+//! A twin: a program that starts again. It has the lease of the program before it, which still lives, and numbers its
+//! own requests as if the lease were new.
 //!
-//! It is told that each number was used, and never that it has what it asked for: the answer would be another
-//! request's. Not here: the program before it, which goes on meanwhile and loses nothing (`session`, `work`).
+//! The twin is told that each seq was used already, and never that it has what it asked for: that answer would belong
+//! to another request. Not here: the program before it, which goes on meanwhile and loses nothing (`session`, `work`).
 
 use super::call::{Again, Call, NewCall, Why};
 use super::{Client, ClientContext};
@@ -12,26 +12,26 @@ use tollgate_check::Outcome;
 use tollgate_core::{AcquireLock, Command, Rejection, ReleaseBy, ReleaseLock, Reply, Request, Scope, Wait};
 use tollgate_types::{DurationMs, GroupId, LeaseId, Metadata, Mode, Name, Names, Owner, Seq, SeqRanges};
 
-/// How many of the numbers that were used last are remembered: most of the others are acknowledged by then.
+/// Number of recently used seqs that are remembered: most of the others are acknowledged by then.
 const USED_MAX: usize = 4;
 
-/// How often it does something, on average.
+/// Average time between two requests of the twin, in microseconds.
 const EVERY_US: u64 = 700_000;
 
-/// What the program that starts again would stumble over.
+/// State of the twin: the seqs that it would use again.
 #[derive(Debug, Default)]
 pub(super) struct Twin {
-    /// Numbers that a group has surely seen.
+    /// Seqs that a group has surely seen.
     used: VecDeque<(Seq, GroupId)>,
     next_at: u64,
-    /// Which session the numbers belong to, and whether all of it is by the newest rules.
+    /// Session that the seqs belong to; `judged` is true if all of the session goes by the newest rules.
     epoch: u32,
     judged: bool,
     count: u64,
 }
 
 impl Twin {
-    /// A request had an effect, or is kept as if it had.
+    /// Remembers the seq of a request that had an effect, or is kept as if it had.
     pub(super) fn note(&mut self, seq: Seq, group: GroupId, outcome: &Outcome) {
         if matches!(outcome, Outcome::Granted { .. } | Outcome::Released { .. } | Outcome::Written { .. }) {
             self.used.push_back((seq, group));
@@ -43,7 +43,7 @@ impl Twin {
 }
 
 impl Client {
-    /// Uses a number again, now and then.
+    /// Uses a seq again, now and then.
     pub(super) fn act_as_twin(&mut self, now: u64, ctx: &ClientContext<'_>) {
         if self.twin.epoch != self.epoch {
             let (epoch, judged) = (self.epoch, ctx.raised);
@@ -62,7 +62,7 @@ impl Client {
         self.calls.make(NewCall { group, ask, op, seq: None, why, again, epoch: self.epoch }, now);
     }
 
-    /// A request that nobody has made before, under a number that somebody has.
+    /// Returns a request that nobody has made before, under a seq that somebody has used.
     fn mistaken(&mut self, lease: LeaseId, seq: Seq, group: GroupId) -> Command {
         let request = Some(Request { seq, acked: SeqRanges::default(), scope: Scope::Whole });
         let text = |number: u64| format!("twin/{}/{number}", self.twin.count);
@@ -93,7 +93,7 @@ impl Client {
     }
 }
 
-/// What is wrong with an answer to it, if anything is.
+/// Returns what is wrong with an answer to the twin, if anything is.
 pub(super) fn judge(call: &Call, answer: &Answer) -> Option<String> {
     let refused = match answer {
         Answer::Reply(reply) => match &**reply {

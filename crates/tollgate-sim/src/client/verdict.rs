@@ -1,4 +1,4 @@
-//! What an answer means for the call that it answers: done, or ask again.
+//! Meaning of an answer for its call: done, or ask again.
 //!
 //! Invariant: an outcome is given only where the answer settles the matter. Not here: when the call is sent again
 //! (`call`).
@@ -9,35 +9,36 @@ use tollgate_core::{Rejection, RejectionCode, Reply, WaitOutcome};
 use tollgate_replica::ProposeError;
 use tollgate_types::NodeId;
 
-/// What an answer means.
+/// Meaning of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The call is over, with this outcome.
     Done(Outcome),
-    /// The call is over, and its outcome says nothing about what it did: an earlier attempt may have done it.
+    /// The call is over, and the answer does not tell its outcome: an earlier attempt may have had the effect.
     Unknown,
-    /// It waits in the queue.
+    /// The call waits in the queue.
     Queued,
-    /// Ask again, best this node.
+    /// Ask again, preferably this node.
     AskLeader(Option<NodeId>),
-    /// It may take effect yet. Ask again.
+    /// The call may still take effect. Ask again.
     Indeterminate,
     /// Ask again later.
     AskLater,
-    /// The lease's home has not confirmed its stub. Ask again.
+    /// The lease's home has not confirmed the stub. Ask again.
     StubPending,
-    /// A copy lost its way; it says nothing.
+    /// The answer says nothing about the call, for example because it is to a stray copy.
     Ignore,
 }
 
-/// What the answer means to a call with this operation; none for one that the history does not know.
+/// Returns the meaning of the answer to a call with this operation; `op` is none for a call that the history does not
+/// know.
 pub(super) fn verdict(op: Option<&Op>, answer: &Answer) -> Verdict {
     match answer {
         Answer::Reply(reply) | Answer::Busy(reply) => of_reply(op, reply),
         Answer::Queued { .. } => Verdict::Queued,
         Answer::Resolved { create_revision, outcome } => match *outcome {
             WaitOutcome::Granted { token, mode } => {
-                // An upgrade's number is not that of the claim.
+                // The create revision of an upgrade is not that of the claim.
                 let create_revision = matches!(op, Some(Op::Lock { .. })).then_some(*create_revision);
                 Verdict::Done(Outcome::Granted { token, create_revision, mode })
             }
@@ -95,7 +96,7 @@ fn of_reply(op: Option<&Op>, reply: &Reply) -> Verdict {
         Reply::Ended { token, reason } => Outcome::Ended { token: *token, reason: end_reason(*reason) },
         Reply::TxnDone { revision, .. } => Outcome::Written { revision: *revision },
         Reply::Rejected(rejection) => return of_rejection(op, rejection),
-        // What the history does not know: stubs, and what holders say.
+        // Calls that the history does not know: stubs, and values of holders.
         Reply::Stub(_) | Reply::Proclaimed { .. } | Reply::Done => return Verdict::Unknown,
         Reply::Queued { .. } | Reply::LeasesRenewed(_) | Reply::StubRegistered | Reply::LeaseUnknown => {
             unreachable!("no node answers a client so: {reply:?}")
@@ -109,17 +110,17 @@ fn of_rejection(op: Option<&Op>, rejection: &Rejection) -> Verdict {
         return Verdict::Unknown;
     }
     match rejection {
-        // A cancel that comes after the answer to its target was acknowledged: that is over.
+        // A cancel that comes after the answer to its target was acknowledged: the target is over.
         Rejection::SeqAcked { .. } if matches!(op, Some(Op::Cancel { .. })) => return Verdict::Unknown,
         Rejection::SeqAcked { .. } => return Verdict::Ignore,
         Rejection::StubPending { .. } => return Verdict::StubPending,
-        // What is asked under the other lease's stub would end with that lease.
+        // A request under the other lease's stub would end with that lease.
         Rejection::OtherIncarnation { .. } => return Verdict::AskLater,
         Rejection::StaleToken { held, .. } => return Verdict::Done(Outcome::StaleToken { held: *held }),
         _ => {}
     }
     match rejection.code() {
-        // The lease that would know whether an earlier attempt wrote it is gone.
+        // The lease that would know whether an earlier attempt wrote the register is gone.
         RejectionCode::LeaseNotFound if matches!(op, Some(Op::PutRegister { .. })) => Verdict::Unknown,
         RejectionCode::LeaseNotFound => Verdict::Done(Outcome::LeaseNotFound),
         RejectionCode::Deadlock => Verdict::Done(Outcome::Deadlock),
@@ -131,7 +132,7 @@ fn of_rejection(op: Option<&Op>, rejection: &Rejection) -> Verdict {
     }
 }
 
-/// The reason in the words of the history.
+/// Converts a reason to the form of the history.
 pub(super) fn end_reason(reason: tollgate_core::EndReason) -> EndReason {
     match reason {
         tollgate_core::EndReason::Released => EndReason::Released,

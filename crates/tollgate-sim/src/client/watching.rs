@@ -1,9 +1,10 @@
-//! A client's watch on locks: one stream, carried on over lost messages, other nodes and compaction.
+//! A client's watch on locks: one stream of changes, continued over lost messages, other nodes and compaction.
 //!
-//! Every other client watches from the first revision on, as long as it lives; the others from now on, again and again.
-//! Invariant: a batch is taken only if it begins where the last one ended; else the client asks again from there, of
-//! any node. A watch from now on that has not begun is asked for again from now on: it counts as opened when it was
-//! asked for first. Not here: how a node serves it (`front`), and where it may begin (`tollgate-check`).
+//! Every other client watches from the first revision on, as long as it lives; the others watch from now on, again and
+//! again. Invariant: a batch is accepted only if it begins where the last one ended; otherwise the client asks again
+//! from there, at any node. A watch from now on that has not begun is requested again from now on: it counts as opened
+//! when it was first requested. Not here: how a node serves a watch (`front`), and the revision at which it may begin
+//! (`tollgate-check`).
 
 use super::verdict::end_reason;
 use super::{Client, ClientContext, plan};
@@ -13,28 +14,29 @@ use tollgate_check::{Change, ChangeKind, Event, Filter};
 use tollgate_core::{LockChange, Watch};
 use tollgate_types::{GroupId, Revision};
 
-/// A subscription is made anew this often: nodes forget those that are not.
+/// Interval at which a subscription is renewed: nodes forget those that are not.
 const SUBSCRIBE_EVERY_US: u64 = 1_500_000;
 
-/// A watch from now on that has begun gives way to another when its subscription is to be made anew after so long.
+/// Time after which a watch from now on that has begun is replaced by another, at the next renewal of its subscription.
 const FROM_NOW_FOR_US: u64 = 3_000_000;
 
-/// A watch and how far it has come.
+/// A watch and its progress.
 #[derive(Debug)]
 pub(super) struct Watching {
-    /// In the history: no two watches of all clients have the same.
+    /// Number of the watch in the history: no two watches of all clients have the same.
     number: u32,
     group: GroupId,
     filter: Filter,
-    /// Everything below this was delivered. None for a watch from now on that was not told yet where it begins.
+    /// Revision below which everything was delivered; none for a watch from now on that was not told its first revision
+    /// yet.
     next: Option<Revision>,
     pub(super) next_try: u64,
     opened: bool,
-    /// After this another watch takes its place.
+    /// Local time after which another watch takes the place of this one.
     until: u64,
 }
 
-/// The number of a client's watch in the history.
+/// Returns the number of a client's watch in the history.
 fn number(client: ClientNo, opened: u32) -> u32 {
     assert!(client.0 < 1 << 16 && opened < 1 << 16, "there are more watches than numbers");
     opened << 16 | client.0
@@ -58,7 +60,7 @@ impl Client {
         self.watching = Some(Watching { number, group, filter, next, next_try, opened: false, until });
     }
 
-    /// Subscribes, first or again.
+    /// Subscribes, or renews the subscription.
     pub(super) fn mind_watch(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         let over = |watching: &Watching| watching.next.is_some() && watching.until <= now;
         if self.watching.as_ref().is_some_and(over) {
@@ -70,8 +72,9 @@ impl Client {
         let (watch, group, from) = (watching.number, watching.group, watching.next);
         if !watching.opened {
             watching.opened = true;
-            // Some of those that want everything follow their own lease, if it lives by now: by the number of the watch
-            // and of the client, so that a seed makes the same world with and without.
+            // Some of the watches of everything follow the client's own lease instead, if it lives by now: chosen by
+            // the numbers of the watch and the client, so that a seed makes the same world with and without this
+            // choice.
             let own = self.session.as_ref().and_then(|session| session.believed(now));
             let chosen = ((watch >> 16) + (watch >> 1)) % 2 == 1;
             if let (Filter::All, Some(lease)) = (&watching.filter, own.filter(|_| chosen)) {
@@ -102,13 +105,13 @@ impl Client {
         ));
     }
 
-    /// A batch has come, or word that there is none.
+    /// Handles a batch of changes, or the answer that history is gone.
     pub(super) fn watched(&mut self, answer: Answer, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         let Some(watching) = &mut self.watching else { return };
         let at = tollgate_check::At::from_us(at);
         let (Answer::Events { watch, .. } | Answer::Compacted { watch, .. }) = &answer else { return };
         let watch = *watch;
-        // Of one that another has taken the place of, or that was asked for by no request of this one.
+        // The answer is to a watch that was replaced, or to no request of this watch.
         if watch != watching.number || !watching.opened {
             return;
         }
@@ -133,7 +136,7 @@ impl Client {
                 ctx.history.record(at, Event::WatchCompacted { watch, min_revision });
             }
             Answer::Events { from, .. } | Answer::Compacted { from, .. } if from > wanted => {
-                // One on the way was lost or overtaken. What is older than needed is a copy.
+                // A batch was lost or overtaken. A batch older than wanted is a copy.
                 ctx.stats.watch_gaps += 1;
                 watching.next_try = watching.next_try.min(now + 20_000);
             }

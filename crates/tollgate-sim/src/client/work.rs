@@ -1,7 +1,7 @@
-//! What a client's tasks do: lock, write under the lock, change modes, give back, cancel, read.
+//! Steps of a client's tasks: lock, write under the lock, change modes, release, cancel, read.
 //!
-//! Invariant: nothing is done under a lease that the client does not believe in, but for the zombies, who are there to
-//! be refused by the stores. Not here: the lease (`session`), and the sending (`client`).
+//! Invariant: nothing is done under a lease that the client does not believe in, except by zombies, which exist to be
+//! refused by the stores. Not here: the lease (`session`), and the sending (`client`).
 
 use super::belief::span_us;
 use super::call::{Again, NewCall, Why};
@@ -21,8 +21,8 @@ use tollgate_types::{
     DurationMs, GroupId, LeaseId, Metadata, Mode, Name, Names, Owner, Reason, SeqRanges, Token, Value,
 };
 
-/// What a request carries for those who look at the lock: now and then something, and any bytes then. From a stream of
-/// its own, so that whatever else is drawn for a seed stays what it was.
+/// Draws the metadata of a request: none for most, a few random bytes for some. From a stream of its own, so that
+/// everything else drawn for a seed stays what it was.
 fn metadata(lease: LeaseId, request: &Request) -> Metadata {
     let rng = &mut Rng::stream(lease.get(), "metadata", request.seq.get());
     if !rng.percent(20) {
@@ -33,7 +33,7 @@ fn metadata(lease: LeaseId, request: &Request) -> Metadata {
 }
 
 impl Client {
-    /// Takes a task's next step, if it is time.
+    /// Takes a task's next step, if it is due.
     pub(super) fn act(&mut self, index: usize, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         let task = &mut self.tasks[index];
         if now < task.next_at {
@@ -77,7 +77,7 @@ impl Client {
         }
     }
 
-    /// Lets a task think for a while; `slow` times as long as usual at most.
+    /// Lets a task rest, for at most `slow` times as long as usual.
     fn rest(&mut self, index: usize, now: u64, slow: u64) {
         let us = self.rng.below(self.settings.think_ms_max * 1_000 * slow + 1);
         self.tasks[index].take_step(Step::Resting, now + us);
@@ -146,7 +146,8 @@ impl Client {
         self.tasks[index].take_step(Step::Locking(locking), next_at);
     }
 
-    /// The task's own name, by which deadlocks are seen; or one that nobody had before.
+    /// Draws the owner of a task's requests: the task's own name, by which deadlocks are seen, or a name that was never
+    /// used before. The only task of a client sometimes asks as the lease itself.
     fn draw_owner(&mut self, index: usize) -> Owner {
         if self.settings.tasks == 1 && self.rng.percent(20) {
             return Owner::LEASE;
@@ -162,7 +163,7 @@ impl Client {
         }
     }
 
-    /// Ends the wait of a task's request, sent or not; with `asks_max` unless others want it too.
+    /// Cancels the wait of a task's request, sent or not; with `asks_max`, unless others want the claim too.
     pub(super) fn cancel(&mut self, index: usize, lease: LeaseId, now: u64, asks_max: Option<u32>) {
         let release_if_granted = self.healing || asks_max.is_some() || self.rng.percent(60);
         let Step::Locking(locking) = &mut self.tasks[index].step else { return };
@@ -188,7 +189,7 @@ impl Client {
         let Some(grant) = self.tasks[index].grants.last().cloned() else {
             return self.rest(index, now, 1);
         };
-        // Now and then one name of several first.
+        // Now and then one name of several is released first.
         let names = match &grant.names {
             Names::Many(names) if self.rng.percent(25) => Names::One(self.rng.pick(names).clone()),
             all => all.clone(),
@@ -203,7 +204,8 @@ impl Client {
         self.tasks[index].take_step(Step::Unlocking { call, names }, u64::MAX);
     }
 
-    /// As one would who mixes up its grants: it must be refused, and the grant stays.
+    /// Releases a grant with too low a token, as a client that mixes up its grants would: this must be refused, and the
+    /// grant stays.
     fn unlock_by_stale_token(&mut self, index: usize, lease: LeaseId, now: u64) {
         let Grant { names, group, owner, token, .. } = self.rng.pick(&self.tasks[index].grants).clone();
         let stale = Token::new(token.get().saturating_sub(self.rng.range(1, 5)).max(1));
@@ -294,7 +296,7 @@ impl Client {
         u32::try_from(self.rng.below(u64::from(STORES))).expect("below the number of stores")
     }
 
-    /// Goes on writing with tokens of grants that are lost.
+    /// Goes on writing with the tokens of lost grants.
     pub(super) fn write_as_zombies(&mut self, now: u64, at: At, ctx: &mut ClientContext<'_>) {
         for place in 0..self.zombies.len() {
             if self.zombies[place].next_at > now {
@@ -313,7 +315,7 @@ impl Client {
         self.zombies.retain(|zombie| zombie.writes_left > 0);
     }
 
-    /// The lease is lost: so is all that hung on it, though not everybody takes note.
+    /// Drops all grants of the lost lease; some of them live on as zombies, which take no note of the loss.
     pub(super) fn lose_grants(&mut self, now: u64) {
         for index in 0..self.tasks.len() {
             for grant in std::mem::take(&mut self.tasks[index].grants) {
@@ -340,7 +342,7 @@ impl Client {
         }
     }
 
-    /// A task's call was answered; without an outcome if that is not to be learned.
+    /// Handles the answer to a task's call; the outcome is none if it can't be known.
     pub(super) fn task_answered(
         &mut self,
         index: usize,
@@ -378,7 +380,7 @@ impl Client {
         }
     }
 
-    /// A cancel was answered.
+    /// Handles the answer to a cancel.
     pub(super) fn cancel_answered(
         &mut self,
         index: usize,
@@ -392,7 +394,7 @@ impl Client {
             return;
         }
         ctx.stats.cancels += u64::from(outcome == Some(Outcome::Cancelled));
-        // With one attempt nobody else can have asked for it: an end was promised, and a grant came first.
+        // With one attempt nobody else can have asked for the claim: an end was promised, and a grant came first.
         let once = self.calls.get(of).is_some_and(|call| call.attempts == 1);
         if locking.left && once && matches!(outcome, Some(Outcome::Released { .. })) {
             ctx.violations
@@ -405,17 +407,18 @@ impl Client {
             return;
         }
         if left_alone {
-            // Its own repeats count as somebody who wants it too: it waits on, and in the end asks once more.
+            // The task's own repeats count as somebody who wants the claim too: the task waits on, and in the end
+            // cancels once more.
             locking.cancel = Cancel::No;
             self.tasks[index].next_at = if self.healing { now } else { u64::MAX };
         }
         if let Some(call) = self.calls.get_mut(of) {
-            // The node may have told the waiter's end to nobody: ask at once.
+            // The node may have told nobody of the waiter's end: ask at once.
             call.ask_again(now, 20_000, &mut self.rng);
         }
     }
 
-    /// A request for locks is over, and so is its cancel if there was one.
+    /// Finishes a request for locks that is over, as is its cancel if there was one.
     fn lock_settled(&mut self, index: usize, now: u64, ctx: &mut ClientContext<'_>) {
         let step = std::mem::replace(&mut self.tasks[index].step, Step::Resting);
         let Step::Locking(locking) = step else {
@@ -519,7 +522,7 @@ impl Client {
     }
 }
 
-/// Writes to what each of the grant's locks guards; what the store said to each.
+/// Writes to what each of the grant's locks guards; returns for each whether the store accepted the write.
 fn write_all(grant: &Grant, store: u32, at: At, ctx: &mut ClientContext<'_>) -> Vec<bool> {
     let Some(mode) = fence_mode(grant.mode) else { return Vec::new() };
     let token = grant.token;

@@ -1,145 +1,146 @@
-//! What travels between clients and nodes.
+//! Messages between clients and nodes.
 //!
-//! The network may lose, repeat, delay and reorder all of it. A request that carries a seq is safe to repeat; one
-//! without is sent once per call, and the front drops copies of it, as an ordered connection would. Not here: who
-//! sends what when (`client`), and how it is answered (`front`).
+//! The network may lose, repeat, delay and reorder all messages. A request with a seq is safe to repeat; a request
+//! without one is sent once per call, and the front drops copies of it, as an ordered connection would. Not here: when
+//! clients send what (`client`), and how nodes answer (`front`).
 
 use tollgate_check::{CallId, Holder};
 use tollgate_core::{Command, Event, Renewal, Renewed, Reply, WaitOutcome, Watch};
 use tollgate_replica::{ProposeError, ReadError};
 use tollgate_types::{GroupId, Key, Name, Revision, Value};
 
-/// What a client sends to a node.
+/// A message from a client to a node.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// By which the answer is matched, and the call's name in the history. No two clients use the same.
+    /// Id of the call, in the history too; the answer is matched by it. No two clients use the same id.
     pub call: CallId,
-    /// Which attempt of the call this is, from 1.
+    /// Number of the attempt of this call, from 1.
     pub attempt: u32,
-    /// To which group it speaks.
+    /// Group that the request is for.
     pub group: GroupId,
-    /// Whether it was sent to this node alone.
+    /// True if the request was sent to this node alone.
     pub alone: bool,
-    /// By which of the client's connections it comes.
+    /// Connection of the client that carries the request.
     pub lane: Lane,
-    /// What it asks.
+    /// Content of the request.
     pub ask: Ask,
 }
 
 /// A connection of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// Its session: what waits goes on whatever becomes of the connection.
+    /// The session's connection: waits go on whatever becomes of the connection.
     Session,
-    /// That of its single callers, who stand by while they wait. Like a link between nodes, it carries several.
+    /// A connection of single callers, who stand by while they wait. Like a link between nodes, it carries several
+    /// callers.
     Single,
-    /// Another one of that kind.
+    /// Another connection of single callers.
     Other,
 }
 
-/// What a client asks.
+/// Content of a request.
 #[derive(Debug, Clone)]
 pub enum Ask {
-    /// To carry out a command, one that clients may send.
+    /// Carries out a command, one that clients may send.
     Command(Box<Command>),
-    /// To renew a lease: the node gathers these.
+    /// Renews a lease: the node gathers renewals.
     KeepAlive(Renewal),
-    /// Nothing any more: the caller of that call has hung up on this connection. Nobody answers.
+    /// Hangs up: the caller of a call has left this connection. Nobody answers.
     HangUp {
-        /// Which call.
+        /// The call.
         of: CallId,
     },
-    /// Nothing: this connection has broken, and the node notices. Nobody answers.
+    /// Stands for a broken connection, as the node notices it. Nobody answers.
     StreamLost,
-    /// Who holds a lock: a linearizable read, on any node.
+    /// Reads the holders of a lock, linearizably, on any node.
     ReadLock(Name),
-    /// What a register is: a linearizable read, on any node.
+    /// Reads a register, linearizably, on any node.
     ReadRegister(Key),
-    /// To be told of changes from a revision or from now on, for a few seconds; on any node.
+    /// Subscribes to changes from a revision or from now on, for a few seconds, on any node.
     Watch {
-        /// The client's number for the watch; a new subscription to it replaces the one before.
+        /// The client's number for the watch; a new subscription with this number replaces the earlier one.
         watch: u32,
-        /// The first revision wanted; none for what is new from now on.
+        /// The first revision wanted; none for a watch from now on.
         from: Option<Revision>,
-        /// What to see.
+        /// Selection of what is watched.
         filter: Watch,
     },
 }
 
-/// What a node sends to a client.
+/// A message from a node to a client.
 #[derive(Debug, Clone)]
 pub struct Response {
-    /// That of the request.
+    /// Call of the request.
     pub call: CallId,
-    /// That of the request.
+    /// Attempt of the request.
     pub attempt: u32,
-    /// That of the request.
+    /// Group of the request.
     pub group: GroupId,
-    /// That of the request.
+    /// Connection of the request.
     pub lane: Lane,
     /// The answer.
     pub answer: Answer,
 }
 
-/// What a client is told.
+/// Content of a response.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// The command was applied, and this is what it answered. Never [`Reply::Queued`].
+    /// Reply of the command, which was applied. Never [`Reply::Queued`].
     Reply(Box<Reply>),
-    /// The lock is busy, said without the log: it holds for the first attempt, if no other was sent.
+    /// The lock is busy, answered without the log: true for the first attempt, if no other was sent.
     Busy(Box<Reply>),
-    /// It waits in the queue; the outcome will follow, unless the node stops or leads no more.
+    /// The request waits in the queue; the outcome will follow, unless the node stops or no longer leads.
     Queued {
-        /// 1 for the next in line.
+        /// Position in the queue: 1 for the next in line.
         position: u64,
     },
-    /// Its wait is over.
+    /// The wait is over.
     Resolved {
-        /// When it joined the queue; for an upgrade, when that did.
+        /// Revision at which the claim joined the queue; for an upgrade, the revision at which the upgrade did.
         create_revision: Revision,
-        /// What became of it.
+        /// Outcome of the wait.
         outcome: WaitOutcome,
     },
     /// The keepalive was applied.
     Renewed(Renewed),
-    /// It hung up, and its wait goes on for others.
+    /// The caller hung up, and its wait goes on for others.
     Left,
-    /// It was not carried out, or nobody knows.
+    /// The request was not carried out, or nobody knows.
     NotDone(ProposeError),
     /// The read could not be confirmed.
     NotRead(ReadError),
-    /// Who holds the lock.
+    /// The holders of a lock.
     Lock {
-        /// As of which revision.
+        /// Group revision as of which the answer is true.
         revision: Revision,
-        /// All of them.
+        /// All holders of the lock.
         holders: Vec<Holder>,
     },
-    /// What the register is.
+    /// The content of a register.
     Register {
-        /// As of which revision.
+        /// Group revision as of which the answer is true.
         revision: Revision,
-        /// Its value, and when that was written.
+        /// Value of the register and the revision at which it was written; none if there is no such register.
         found: Option<(Value, Revision)>,
     },
-    /// All that the watch wants of the revisions from `from` to before `next`.
+    /// All changes that the watch wants, of the revisions from `from` to before `next`.
     Events {
         /// The client's number for the watch.
         watch: u32,
-        /// Where this batch begins: where the one before ended.
+        /// First revision of this batch: where the batch before ended.
         from: Revision,
-        /// In order.
+        /// The changes, in order.
         events: Vec<Event>,
-        /// Where the next one will begin.
+        /// First revision of the next batch.
         next: Revision,
     },
     /// The history that the watch wants is gone; the subscription is over.
     Compacted {
         /// The client's number for the watch.
         watch: u32,
-        /// The first revision that it wanted.
+        /// The first revision that the watch wanted.
         from: Revision,
-        /// The first that is still there.
+        /// The first revision that is still available.
         min_revision: Revision,
     },
 }

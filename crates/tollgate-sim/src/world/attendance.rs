@@ -1,8 +1,9 @@
-//! Whether waits end that nobody stands by.
+//! Checks that unattended waits end: those that no caller stands by any more.
 //!
-//! Each node's front knows, apart from its desk, who stands by there; the state knows which waits are only as good as
-//! their callers. A leader that has been able to commit for long enough may have none of those left that nobody has
-//! stood by at its front. Not here: that nobody's wait is ended who does stand by, which clients see for themselves.
+//! Each node's front knows, independently of its desk, which callers stand by there; the state knows which waits last
+//! only as long as their callers do. A leader that has been able to commit for long enough may have none of those waits
+//! left that nobody has stood by at its front. Not here: that no wait is ended whose caller does stand by, which
+//! clients check themselves.
 
 use super::World;
 use crate::scenario::Scenario;
@@ -10,25 +11,25 @@ use crate::types::At;
 use std::collections::BTreeMap;
 use tollgate_types::{GroupId, Revision};
 
-/// Since when nobody has stood by a wait, at the leader of that term on that start of its node.
+/// Moment since which each wait has been unattended, at the leader of one term on one start of its node.
 #[derive(Default)]
 pub(super) struct Attendance {
     since: BTreeMap<Seen, At>,
     told: bool,
 }
 
-/// A wait as one leader sees it.
+/// A wait as one leader sees it: group, boot of the leader's node, term, and create revision.
 type Seen = (GroupId, u64, u64, Revision);
 
-/// The longest that a wait may stand with nobody by. An end that is refused, because there is too much to do, is tried
-/// again when as much time has passed once more.
+/// Returns the longest time that a wait may stand unattended. An end that is refused, because there is too much to do,
+/// is tried again when as much time has passed once more.
 pub(super) fn unattended_us_max(scenario: &Scenario) -> At {
     let us = scenario.config.unattended_ms * 1_000;
     3 * (us + us * u64::from(scenario.rho_ppm) / 1_000_000) + 2_000_000
 }
 
 impl World {
-    /// Looks at all waits of all leaders.
+    /// Looks at all waits of all leaders, and reports one that was unattended for too long.
     pub(super) fn look_at_waits(&mut self) {
         let mut since = BTreeMap::new();
         for group in self.groups() {

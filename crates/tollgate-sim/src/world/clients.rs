@@ -1,6 +1,6 @@
-//! Clients in the world: their clocks, their pauses, and their way to the nodes.
+//! Clients in the world: their clocks, their pauses, and their messages to the nodes.
 //!
-//! A client that is gone never comes back; another one takes its place. Not here: what clients do (`client`).
+//! A client that is gone never comes back; another one takes its place. Not here: the behaviour of clients (`client`).
 
 use super::{Happening, World};
 use crate::client::{Client, ClientContext, ClientSettings};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use tollgate_check::Event;
 use tollgate_types::NodeId;
 
-/// All clients that are there.
+/// All present clients.
 pub(super) struct Clients {
     next: u32,
     slots: BTreeMap<ClientNo, Slot>,
@@ -26,7 +26,7 @@ struct Slot {
     paused_until: At,
     wake_at: At,
     ticket: u64,
-    /// What came while it stood still.
+    /// Responses that arrived while the client was paused.
     waiting: Vec<(NodeId, Response)>,
 }
 
@@ -35,17 +35,17 @@ impl Clients {
         Clients { next: 1, slots: BTreeMap::new() }
     }
 
-    /// Whether all of them have nothing left to do; if not, who has.
+    /// Returns the clients that still have something to do.
     pub(super) fn busy(&self) -> Vec<ClientNo> {
         self.slots.iter().filter(|(_, slot)| !slot.client.is_quiet()).map(|(no, _)| *no).collect()
     }
 
-    /// Who they are.
+    /// Iterates over the numbers of all clients.
     pub(super) fn numbers(&self) -> impl Iterator<Item = ClientNo> {
         self.slots.keys().copied()
     }
 
-    /// One of them, by any number.
+    /// Returns one of the clients, chosen by any number.
     fn pick(&self, number: u64) -> Option<ClientNo> {
         let count = self.slots.len() as u64;
         let place = usize::try_from(number.checked_rem(count)?).expect("small");
@@ -108,7 +108,7 @@ impl World {
         });
     }
 
-    /// Lets a client act, sends what it says, and notes when it wants to act again.
+    /// Lets a client act, sends its messages, and plans its next wake-up.
     fn with_client(&mut self, no: ClientNo, act: impl FnOnce(&mut Client, u64, At, &mut ClientContext<'_>)) {
         let now = self.now;
         let nodes: Vec<NodeId> =
@@ -136,8 +136,8 @@ impl World {
         }
     }
 
-    /// Whether every group was raised to the newest version: then all that is proposed from here on stands behind that
-    /// in its log. Once so, it stays so.
+    /// Returns true if every group was raised to the newest version: then everything proposed from here on stands
+    /// behind the raise in its log. Once true, this stays true.
     fn is_raised(&mut self) -> bool {
         let newest = tollgate_core::APPLY_VERSION_SUPPORTED;
         if !self.raised {
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// A client is gone, and another comes.
+    /// Removes a client for good, and adds another.
     pub(super) fn crash_client(&mut self, number: u64) -> bool {
         let Some(no) = self.clients.pick(number) else { return false };
         self.clients.slots.remove(&no);
@@ -195,7 +195,7 @@ impl World {
         true
     }
 
-    /// Everybody goes on and winds down.
+    /// Lets every client go on and wind down.
     pub(super) fn heal_clients(&mut self) {
         let now = self.now;
         let all: Vec<ClientNo> = self.clients.slots.keys().copied().collect();

@@ -1,11 +1,11 @@
-//! For how long messages are on their way until an entry is committed: what the judge of lateness must allow for.
+//! Measures for how long messages are under way until an entry is committed: an allowance for the check of lateness.
 //!
-//! An entry goes to the members in the turn in which its leader puts it into the log, and the answer of one of them
-//! completes its quorum. The ways of these two messages are counted, as the network made them: what members take in
-//! between, what is sent late, and what is lost and sent again, is not. Which answer acknowledges what is read off the
-//! frames. Invariant: nothing here asks a host how long anything took, and no more is allowed than the fastest members
-//! that could complete the quorum took. Not here: disks, which the world counts as a group without a leader while they
-//! stall (`leadership`).
+//! An entry goes to the members in the turn in which its leader appends it to the log, and the answer of one member
+//! completes its quorum. The network times of these two messages are counted, as the network made them. Not counted:
+//! the time that members take in between, messages that are sent late, and messages that are lost and sent again. The
+//! frames show which answer acknowledges which entry. Invariant: nothing here asks a host how long anything took, and
+//! no more is allowed than the fastest members that could complete the quorum took. Not here: disks; while they stall,
+//! the world counts a group as leaderless (`leadership`).
 
 use super::World;
 use crate::types::At;
@@ -13,15 +13,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tollgate_replica::{Acknowledgement, Role, Status};
 use tollgate_types::{GroupId, NodeId};
 
-/// Longer than this nobody waits for an entry to be committed: an election comes first.
+/// Time for which entries and messages are remembered: nobody waits longer for a commit, because an election comes
+/// first.
 const REMEMBERED_US: At = 10_000_000;
 
-/// What is known of entries and messages under way.
+/// Entries and messages under way.
 pub(super) struct Commits {
-    /// When each message between two nodes was sent, and how long its way was.
+    /// Per pair of nodes, the moment at which each message was sent and the time that it takes.
     ways: BTreeMap<(u64, u64), VecDeque<(At, At)>>,
     groups: Vec<Proposed>,
-    /// What the node whose turn it is was told in this turn.
+    /// Acknowledgements that the node whose turn it is received in this turn.
     heard: Vec<Heard>,
 }
 
@@ -30,12 +31,12 @@ pub(super) struct Commits {
 pub(super) struct Heard {
     pub(super) from: u64,
     pub(super) to: u64,
-    /// How long its way was.
+    /// Time that the acknowledgement was under way, in microseconds.
     pub(super) way_us: At,
     pub(super) acknowledged: Acknowledgement,
 }
 
-/// The newest entries of a group's leader, and when it put each into its log.
+/// The newest entries of a group's leader, with the moment at which it appended each of them to its log.
 #[derive(Clone, Default)]
 struct Proposed {
     leader: u64,
@@ -52,7 +53,7 @@ impl Commits {
         Commits { ways: BTreeMap::new(), groups: vec![Proposed::default(); groups], heard: Vec::new() }
     }
 
-    /// A message was sent, and will arrive so much later.
+    /// Notes that a message was sent, and will arrive `way_us` later.
     pub(super) fn sent(&mut self, now: At, from: u64, to: u64, way_us: At) {
         let ways = self.ways.entry((from, to)).or_default();
         ways.push_back((now, way_us));
@@ -61,12 +62,12 @@ impl Commits {
         }
     }
 
-    /// Whether a node led a group at the end of its last turn: what others acknowledge to it matters.
+    /// Returns true if a node led a group at the end of its last turn: then acknowledgements to it matter.
     pub(super) fn leads_any(&self, node: u64) -> bool {
         self.groups.iter().any(|known| known.leader == node)
     }
 
-    /// A node's turn begins, with these acknowledgements.
+    /// Begins a node's turn with these acknowledgements.
     pub(super) fn turn(&mut self, heard: Vec<Heard>) {
         for Heard { from, to, acknowledged, .. } in std::mem::replace(&mut self.heard, heard) {
             let known = &mut self.groups[acknowledged.group.number() as usize];
@@ -77,11 +78,11 @@ impl Commits {
         }
     }
 
-    /// A leader's turn has ended.
+    /// Notes the entries that a leader appended in the turn that has ended.
     fn proposed(&mut self, now: At, group: GroupId, node: u64, boot: u64, status: &Status) {
         let known = &mut self.groups[group.number() as usize];
         if (known.leader, known.boot, known.term) != (node, boot, status.term) {
-            // What a leader found in its log was not proposed by it.
+            // Entries that a new leader found in its log were not proposed by it.
             let (term, last) = (status.term, status.last_index);
             *known = Proposed { leader: node, boot, term, last, ..Proposed::default() };
         }
@@ -90,7 +91,7 @@ impl Commits {
         known.entries.retain(|_, at| *at + REMEMBERED_US >= now);
     }
 
-    /// For how long messages were on their way for an entry that is applied by a node in its present turn.
+    /// Returns the time that messages were under way for an entry which a node applies in its present turn.
     fn carried_us(&self, now: At, group: GroupId, node: u64, index: u64, status: &Status) -> At {
         let known = &self.groups[group.number() as usize];
         let Some(proposed) = known.entries.get(&index).filter(|_| known.leader == node) else { return 0 };
@@ -100,7 +101,7 @@ impl Commits {
         };
         let has =
             |told: &Acknowledgement| (told.group, told.term) == (group, known.term) && told.index >= index;
-        // None if it has not acknowledged the entry, nothing if no message of this turn was needed for that.
+        // None if the voter has not acknowledged the entry, 0 if no message of this turn was needed for that.
         let way_us = |voter: &NodeId| {
             let voter = voter.number();
             if voter == node || known.acknowledged.get(&voter).is_some_and(|last| *last >= index) {
@@ -120,7 +121,7 @@ impl Commits {
 }
 
 impl World {
-    /// Notes what a node has just put into its groups' logs.
+    /// Notes the entries that a node has just appended to its groups' logs.
     pub(super) fn note_proposed(&mut self, number: u64) {
         let (now, node) = (self.now, &self.nodes[&number]);
         let Some(process) = &node.process else { return };
@@ -131,7 +132,7 @@ impl World {
         }
     }
 
-    /// For how long messages were on their way for an entry that a node has just applied.
+    /// Returns the time that messages were under way for an entry that a node has just applied.
     pub(super) fn carried_us(&self, number: u64, group: GroupId, index: u64) -> At {
         let status = self.nodes[&number].status(group);
         status.map_or(0, |status| self.commits.carried_us(self.now, group, number, index, &status))
@@ -166,7 +167,7 @@ mod tests {
         commits.sent(1_000, 1, 2, 300);
         commits.sent(1_000, 1, 3, 20);
         commits.proposed(1_000, GroupId::MAP, 1, 7, &status(5));
-        // Sent later: it does not bring the entry.
+        // Sent later: this message does not bring the entry.
         commits.sent(1_100, 1, 2, 9_000);
         commits
     }

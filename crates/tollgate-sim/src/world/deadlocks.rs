@@ -1,9 +1,9 @@
 //! Breaks deadlocks over groups, as the server beside the leader of group 0 does: asks every group for its waits, then
-//! once more, and ends what both times was found stuck.
+//! asks once more, and ends waits that were found stuck both times.
 //!
-//! Each group is asked by a linearizable read at its leader, so that the second pass sees nothing from before the first
-//! had ended. A pass that is not finished when the next one is due is given up. Not here: what is searched for
-//! (`tollgate_core::find_deadlocks`), and whether all that is there is found and broken in time (`stuck`).
+//! Each group is asked by a linearizable read at its leader, so that the second pass sees nothing from before the end
+//! of the first. A pass that is not finished when the next search is due is given up. Not here: the search itself
+//! (`tollgate_core::find_deadlocks`), and the check that all deadlocks are found and broken in time (`stuck`).
 
 use super::operator::IDS_FROM;
 use super::{Happening, World};
@@ -14,28 +14,28 @@ use tollgate_core::{Command, WaitEdges, find_deadlocks};
 use tollgate_replica::{ProposalId, ReadId, ReadReply};
 use tollgate_types::GroupId;
 
-/// How often it looks.
+/// Interval between two searches.
 const EVERY_US: At = 1_000_000;
-/// How many waits it ends at a time, and how many claims a group looks at for it.
+/// Maximum number of waits ended by one search, and of claims that a group looks at for it.
 const VICTIMS_MAX: usize = 16;
 const VISITS_MAX: u64 = 10_000;
-/// Its ids, apart from those of the operator and of the last reads.
+/// First of the ids used here, apart from the ids of the operator and of the last reads.
 const OWN_IDS: u64 = IDS_FROM + (1 << 32);
 
 type Pass = BTreeMap<GroupId, WaitEdges>;
 
-/// How far a look has come.
+/// Progress of a search.
 #[derive(Default)]
 pub(super) struct DeadlockWatch {
     next_id: u64,
-    /// Who was asked in this pass and has not answered.
+    /// Reads of this pass that are not answered yet, with their groups.
     asked: BTreeMap<ReadId, GroupId>,
     first: Option<Pass>,
     pass: Pass,
 }
 
 impl World {
-    /// Looks from now on, where there is anything to look for.
+    /// Starts the searches, if there are several groups.
     pub(super) fn begin_deadlock_watch(&mut self) {
         if self.scenario.groups > 1 {
             self.plan(EVERY_US, Happening::WatchDeadlocks);
@@ -65,7 +65,7 @@ impl World {
         OWN_IDS + self.deadlocks.next_id
     }
 
-    /// Takes what a node read for this.
+    /// Takes in the reads of a node that belong to the search.
     pub(super) fn waits_read(&mut self, number: u64, reads: &[ReadReply]) {
         for reply in reads {
             let Some(group) = self.deadlocks.asked.remove(&reply.read) else { continue };
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// Once every group has answered, the second pass begins, or both are compared.
+    /// Once every group has answered, begins the second pass, or compares both passes.
     fn pass_goes_on(&mut self) {
         if self.deadlocks.pass.len() < self.scenario.groups as usize {
             return;

@@ -1,8 +1,8 @@
-//! What each fault does when its time comes, and how it ends.
+//! The effect of each fault when its time comes, and its end.
 //!
-//! Invariant: no more disks are lost than a minority of any group's voters can spare, and a clock that leads never
-//! runs ahead: those promises are made to the replicas. A fault that would break them is skipped and counted so. Not
-//! here: which faults there are (`schedule`).
+//! Invariant: no more disks are lost than a minority of any group's voters can spare, and the clock of a leader never
+//! jumps ahead: those promises are made to the replicas. A fault that would break them is skipped and counted as
+//! skipped. Not here: the kinds of faults and their times (`schedule`).
 
 use super::{Happening, World};
 use crate::fault::{Fault, FaultKind, Target};
@@ -13,7 +13,7 @@ use crate::types::At;
 use tollgate_replica::{Role, StorageError};
 use tollgate_types::{GroupId, NodeId};
 
-/// How often, and for how long, leadership is handed back to a leader that was cut off.
+/// Number of attempts to hand leadership back to a leader that was cut off, and the time between two of them.
 const HAND_BACK_TRIES: u32 = 12;
 const HAND_BACK_US: At = 120_000;
 
@@ -38,7 +38,7 @@ impl World {
         self.look_at_leaders();
     }
 
-    /// Whether it could happen.
+    /// Begins a fault; returns false if it could not happen.
     fn begin_fault(&mut self, number: usize, fault: &Fault) -> bool {
         let rng = &mut Rng::stream(self.scenario.seed, "fault", number as u64);
         let until = fault.until;
@@ -125,7 +125,7 @@ impl World {
         true
     }
 
-    /// Clocks, operators and clients.
+    /// Begins a fault of clocks, operators or clients.
     fn begin_quiet_fault(&mut self, fault: &Fault, rng: &mut Rng) -> bool {
         let (now, until) = (self.now, fault.until);
         match &fault.kind {
@@ -192,8 +192,9 @@ impl World {
         self.look_at_leaders();
     }
 
-    /// Whether the fault hits the network, the disks or the processes of nodes: only then may a leader be unable to
-    /// commit. What happens to clients, clocks and snapshots is no excuse, nor is a bit that nobody has read.
+    /// Returns true if the fault hits the network, the disks or the processes of nodes: only then may a leader be
+    /// unable to commit. A fault of clients, clocks or snapshots is no excuse, nor is a flipped bit that nobody has
+    /// read.
     fn hits_nodes(&self, kind: &FaultKind) -> bool {
         match kind {
             FaultKind::Weather(links, _) => *links != Links::Clients,
@@ -231,7 +232,7 @@ impl World {
         }
     }
 
-    /// The node that a fault hits.
+    /// Returns the node that a fault hits.
     fn resolve(&self, target: Target) -> Option<u64> {
         let all: Vec<u64> = self.present().map(|node| node.id.number()).collect();
         let place = match target {
@@ -276,7 +277,7 @@ impl World {
         true
     }
 
-    /// Nobody hears the leader any more, and it hears nobody.
+    /// Cuts a leader off: nobody hears it any more, and it hears nobody.
     fn isolate(&mut self, number: usize, group: u32) -> bool {
         let Some(leader) = self.leadership.leader(group).filter(|_| self.present().count() > 1) else {
             return false;
@@ -287,7 +288,7 @@ impl World {
         true
     }
 
-    /// Whoever leads the group hands it to the node, if not at once then a little later.
+    /// Asks the present leader of the group to hand it to the node, and plans another try a little later.
     pub(super) fn hand_to(&mut self, group: GroupId, node: u64, tries: u32) {
         let leads = self.leader_of(group).map(|(leader, _)| leader);
         if tries == 0 || leads == Some(node) {
@@ -300,14 +301,15 @@ impl World {
         self.plan(self.now + HAND_BACK_US, Happening::HandTo { group, node, tries: tries - 1 });
     }
 
-    /// The process dies and is back before the others have finished what they are at.
+    /// Kills a process, and starts it again before the others have finished what they are doing.
     pub(super) fn crash_briefly(&mut self, number: u64) {
         self.kill(number);
         let at = self.now + self.rng.log_range(500, 10_000);
         self.plan(at, Happening::Boot(number));
     }
 
-    /// Somebody was elected. If votes are to be stolen: its voters crash before they hear of it, and are back at once.
+    /// Handles an election. If votes are to be stolen, the voters crash before they hear of the result, and are back at
+    /// once.
     pub(super) fn elected(&mut self, number: u64, group: GroupId) {
         let Some((fault, _)) = self.votes_to_steal.filter(|(_, of)| *of == group) else { return };
         let winner = End::Node(number);
@@ -326,7 +328,8 @@ impl World {
         self.network.add_cut(fault, vec![winner], false);
     }
 
-    /// The node writes down a new term, and perhaps a vote: it may crash when that is done and the vote is given.
+    /// Handles a node that writes down a new term, and perhaps a vote: it may crash once that is done and the vote is
+    /// given.
     pub(super) fn votes(&mut self, number: u64) {
         if self.crashes_left > 0 && self.rng.percent(60) {
             self.crashes_left -= 1;
@@ -343,7 +346,7 @@ impl World {
         }
     }
 
-    /// What is on its way is lost; if for long, both hear of it.
+    /// Breaks a connection: messages under way are lost. With `for_long`, both nodes hear of it.
     fn break_connection(&mut self, one: u64, other: u64, for_long: bool) {
         self.network.reset(End::Node(one), End::Node(other));
         if for_long {
@@ -352,7 +355,7 @@ impl World {
         }
     }
 
-    /// The node will hear that its connection with the peer is gone.
+    /// Plans the news for a node that its connection with the peer is gone.
     fn plan_lost(&mut self, node: u64, peer: u64) {
         let Some(process) = &self.nodes[&node].process else { return };
         let boot = process.boot;
@@ -367,7 +370,7 @@ impl World {
         self.give(node, Input::Lost(NodeId::new(peer).expect("a node")));
     }
 
-    /// Connections that can be made again are.
+    /// Restores the connections that can be made again.
     pub(super) fn reconnect(&mut self) {
         let mut regained = Vec::new();
         for node in self.nodes.values() {
@@ -386,7 +389,7 @@ impl World {
         }
     }
 
-    /// Whether any of them was up: if not, nothing happens.
+    /// Kills nodes and holds them down until the fault ends. Returns false, and does nothing, if none of them was up.
     fn take_down(&mut self, fault: usize, nodes: Vec<u64>) -> bool {
         if !nodes.iter().any(|node| self.nodes[node].is_up()) {
             return false;
@@ -399,7 +402,7 @@ impl World {
         true
     }
 
-    /// The process is gone at once; its peers hear of it, unless the network is cut.
+    /// Kills a process at once; its peers hear of it, unless the network is cut.
     pub(super) fn kill(&mut self, number: u64) {
         let Some(lost) = self.node(number).crash() else { return };
         self.say(|| format!("n{number} is down, {lost} writes lost"));
@@ -458,14 +461,15 @@ impl World {
         true
     }
 
-    /// Whether every group can do without this disk, and no other is gone or going.
+    /// Returns true if every group can do without this disk, and no disk is lost or rotten already.
     fn may_lose_a_disk(&self, number: u64) -> bool {
         let all_well = self.present().all(|node| !node.rotten && !node.disk_lost);
         let used = self.nodes.get(&number).is_some_and(|node| !node.disk.is_empty());
         all_well && used && self.operator.voters_wanted() >= 3 && self.members_settled()
     }
 
-    /// Prepares the worst moment for a disk to be lost: the node and just enough others go on, the rest lags behind.
+    /// Prepares the worst moment for a disk to be lost: the node and just enough others go on, while the rest lags
+    /// behind.
     fn plot(&mut self, number: usize, victim: u64) -> bool {
         let Some(leader) = self.leadership.leader(0).filter(|leader| *leader != victim) else { return false };
         if !self.may_lose_a_disk(victim) {
@@ -483,7 +487,7 @@ impl World {
         true
     }
 
-    /// The disk is lost, those that have what it had are down, those that lag are back.
+    /// Loses the disk, takes down the nodes that have what it had, and brings back the nodes that lag behind.
     pub(super) fn spring_plot(&mut self, fault: usize, victim: u64, others: Vec<u64>) {
         if self.healing.begun {
             return;
@@ -496,7 +500,7 @@ impl World {
         self.plan(self.now + 3_000_000, Happening::FaultEnds(fault));
     }
 
-    /// The clock of a node that leads nothing goes ahead.
+    /// Sets the clock of a node ahead, if the node is a follower in all groups.
     fn clock_ahead(&mut self, target: Target, us: u64) -> bool {
         let Some(number) = self.resolve(target) else { return false };
         let node = &self.nodes[&number];
@@ -533,11 +537,12 @@ impl World {
         any
     }
 
-    /// Even steps ask a node to stop, odd ones stop it; then comes the next.
+    /// Takes a step of a rolling restart: an even step asks a node to stop, an odd one stops and starts it and goes on
+    /// to the next.
     pub(super) fn roll_on(&mut self, step: u64) {
         let place = usize::try_from(step / 2).expect("small");
         let Some(number) = self.present().nth(place).map(|node| node.id.number()) else { return };
-        // Who was told to stop is stopped: it counts as one that is about to go for as long as it runs.
+        // A node that was told to stop is stopped: it counts as one that is about to go for as long as it runs.
         if self.healing.begun && step.is_multiple_of(2) {
             return;
         }
@@ -561,7 +566,7 @@ impl World {
         }
     }
 
-    /// Some nodes, never all, start again and announce a newer version.
+    /// Starts some nodes, never all, again with a newer version to announce.
     fn mix_versions(&mut self, rng: &mut Rng) -> bool {
         let all: Vec<u64> = self.present().map(|node| node.id.number()).collect();
         if all.len() < 2 {
@@ -571,7 +576,8 @@ impl World {
         let newer = self.scenario.config.apply_version + 1;
         for number in all.into_iter().filter(|number| *number != stays) {
             let node = self.node(number);
-            // A rolling restart may have brought a newer one already; a node never goes back behind what is in force.
+            // A rolling restart may have brought a newer version already; a node never goes back behind the version in
+            // force.
             node.apply_version = node.apply_version.max(newer);
             self.kill(number);
             self.plan(self.now + 50_000, Happening::Boot(number));
@@ -580,7 +586,7 @@ impl World {
         true
     }
 
-    /// Everything is over: nothing holds anybody back.
+    /// Ends all faults: nothing holds any node back.
     pub(super) fn end_all_faults(&mut self) {
         let now: At = self.now;
         self.network.clear();

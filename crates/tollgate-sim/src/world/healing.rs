@@ -1,8 +1,8 @@
 //! The end of a run: all faults are over, and everything must make progress again.
 //!
-//! Within the time that the judge allows, every client finds an answer to everything it asked, every group is led
-//! and has the members that the operator wants, and every replica has caught up. Then the groups are read once more,
-//! linearizably, for the judge. Not here: what the judge makes of it (`tollgate-check`).
+//! Within the time that the checker allows, every client gets an answer to everything it asked, every group is led and
+//! has the members that the operator wants, and every replica has caught up. Then the groups are read once more,
+//! linearizably, for the checker. Not here: the judgement (`tollgate-check`).
 
 use super::operator::IDS_FROM;
 use super::{Happening, PATROL_US, World};
@@ -15,21 +15,21 @@ use tollgate_core::State;
 use tollgate_replica::{ReadId, ReadReply};
 use tollgate_types::GroupId;
 
-/// How long the last reads may take, once all is well.
+/// Maximum time for the last reads, once everything is well.
 const READS_US: At = 5_000_000;
 
-/// How far healing has come.
+/// Progress of the healing.
 #[derive(Default)]
 pub(super) struct Healing {
     pub(super) begun: bool,
     pub(super) ended: bool,
-    /// How long it may take, and by when everything must be well.
+    /// Maximum time for the healing, and (`deadline`) the moment by which everything must be well.
     within_us: At,
     deadline: At,
-    /// The last reads under way: by id, of which group, and since when.
+    /// Last reads under way: by id, the group and the moment at which the read began.
     reads: BTreeMap<ReadId, (GroupId, At)>,
     read_ids: u64,
-    /// Since when groups are read.
+    /// Moment since which the groups are read.
     reading_since: Option<At>,
     read: BTreeMap<GroupId, bool>,
 }
@@ -67,7 +67,7 @@ impl World {
             return self.watch_reads(since);
         }
         let trouble = self.trouble();
-        // Leases of clients that are gone have expired by then; those of the others may stay.
+        // Leases of clients that are gone have expired by then; leases of other clients may stay.
         let expired_us = self.scenario.ttl_ms_max * 1_100 + 1_500_000;
         let waited = self.now + self.healing.within_us >= self.healing.deadline + expired_us;
         if trouble.is_empty() && (waited || self.leases_left() == 0) {
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// What is not well yet.
+    /// Returns descriptions of everything that is not well yet.
     fn trouble(&self) -> Vec<String> {
         let mut trouble = Vec::new();
         let busy = self.clients.busy();
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Asks some node for each group that has not been read.
+    /// Asks a random node to read each group that has not been read.
     fn read_groups(&mut self) {
         for group in self.groups() {
             if self.healing.read.contains_key(&group) {
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// The hashes of all states, as they are at the end.
+    /// Records the hashes of all states at the end of the run.
     fn compare_states(&mut self) {
         let mut events = Vec::new();
         for node in self.nodes.values() {

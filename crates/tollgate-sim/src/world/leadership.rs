@@ -1,10 +1,10 @@
-//! Who leads each group, and whether that leader can commit: what the judge of lateness must allow for.
+//! The leader of each group, and whether it can commit: an allowance for the check of lateness.
 //!
-//! The world sees all nodes at once. A group counts as led when a lively leader that serves clients has a disk that
-//! works and reaches a quorum of voters whose disks do. While faults hit nodes, or leadership is handed on, it
-//! also counts as leaderless when entries wait and none is committed; in calm times that is no excuse. Two groups that
-//! are led may have leaders that can't reach each other, while the members of one are being replaced. Not here: how
-//! leaders come about (`tollgate-replica`).
+//! The world sees all nodes at once. A group counts as led when a lively leader that serves clients has a working disk
+//! and reaches a quorum of voters whose disks work. While faults hit nodes, or leadership is handed on, a group also
+//! counts as leaderless when entries wait and none is committed; in calm times that is no excuse. Two groups that are
+//! led may have leaders that can't reach each other, while the members of one group are being replaced. Not here:
+//! elections (`tollgate-replica`).
 
 use super::World;
 use crate::network::End;
@@ -14,43 +14,45 @@ use tollgate_check::Event;
 use tollgate_replica::Status;
 use tollgate_types::{GroupId, NodeId};
 
-/// Entries that wait this long while faults are about can't be committed.
+/// Time after which waiting entries count as stuck, while faults are under way.
 const STUCK_US: At = 100_000;
-/// How long after a fault the world may still be finding its feet.
+/// Time after a fault in which the world may still be recovering.
 const AFTERMATH_US: At = 3_000_000;
 
-/// What is known of each group.
+/// Leadership of each group, as far as the world knows.
 pub(super) struct Leadership {
     groups: Vec<Lead>,
-    /// The pairs of led groups of which the history says that the first one's leader can't reach the second's.
+    /// Pairs of led groups for which the history says that the first one's leader can't reach the second one's.
     cut: BTreeSet<(GroupId, GroupId)>,
 }
 
 #[derive(Clone, Default)]
 struct Lead {
     leader: Option<u64>,
-    /// Whether the history says that the group is led.
+    /// True if the history says that the group is led.
     led: bool,
-    /// Whether the history says that the leader's time stands still.
+    /// True if the history says that the leader's time stands still.
     still: bool,
     committed: u64,
     committed_at: At,
     handing_on: Option<HandingOn>,
 }
 
-/// A leader that may be handing its leadership on, and takes no proposals meanwhile.
+/// A leader that may be handing its leadership on, and accepts no proposals meanwhile.
 #[derive(Clone)]
 struct HandingOn {
     node: u64,
-    /// When it has given up at the latest, unless its time stands still until then: it counts its own.
+    /// Moment by which the leader has given up at the latest, unless its time stands still until then: the leader
+    /// counts its own time.
     until: At,
-    /// When it was last looked at, and whether its time stood still from then on.
+    /// Moment at which the leader was last looked at; `stood` is true if its time stood still from then on.
     seen: At,
     stood: bool,
 }
 
 impl HandingOn {
-    /// Whether it may go on, now that its node's process is up or not, and its time stands still or not.
+    /// Returns true if the handover may go on, given whether the leader's process is up and whether its time stands
+    /// still.
     fn look(&mut self, now: At, up: bool, stands: bool) -> bool {
         if self.stood {
             self.until += now - self.seen;
@@ -69,30 +71,30 @@ impl Leadership {
         &self.groups[group.number() as usize]
     }
 
-    /// Who leads, as last seen.
+    /// Returns the leader of a group, as last seen.
     pub(super) fn leader(&self, group: u32) -> Option<u64> {
         self.groups[group as usize].leader
     }
 
-    /// Whether a group's leader can commit and its time passes.
+    /// Returns true if a group's leader can commit and its time passes.
     pub(super) fn is_led_in_time(&self, group: u32) -> bool {
         let lead = &self.groups[group as usize];
         lead.led && !lead.still
     }
 
-    /// Whether every group is led.
+    /// Returns true if every group is led.
     pub(super) fn all_led(&self) -> bool {
         self.groups.iter().all(|lead| lead.led)
     }
 
-    /// The groups that are not.
+    /// Returns the groups that are not led.
     pub(super) fn unled(&self) -> Vec<usize> {
         (0..self.groups.len()).filter(|&group| !self.groups[group].led).collect()
     }
 }
 
 impl World {
-    /// The newest leader of a group that is lively and serves clients.
+    /// Returns the newest leader of a group that is lively and serves clients.
     pub(super) fn leader_of(&self, group: GroupId) -> Option<(u64, Status)> {
         let mut newest: Option<(u64, Status)> = None;
         for node in self.nodes.values().filter(|node| node.is_lively(self.now)) {
@@ -105,8 +107,8 @@ impl World {
         newest
     }
 
-    /// The leader has been asked to hand on its leadership: until that has happened, or been given up, it is as good
-    /// as none.
+    /// Notes that the leader of a group was asked to hand its leadership on: until that has happened, or was given up,
+    /// the leader is as good as none.
     pub(super) fn hands_on(&mut self, group: GroupId) {
         let Some((node, _)) = self.leader_of(group) else { return };
         let timeout_us = 1_000 * self.scenario.config.election_timeout_ms;
@@ -116,13 +118,14 @@ impl World {
             Some(HandingOn { node, until, seen, stood });
     }
 
-    /// Whether no time passes for a node's process.
+    /// Returns true if no time passes for a node's process.
     fn stands_still(&self, number: u64) -> bool {
         let node = &self.nodes[&number];
         !node.is_lively(self.now) || node.clock.is_behind(self.now)
     }
 
-    /// Whether a group's leader may be handing its leadership on. `leader` is who leads, if somebody does.
+    /// Returns true if a group's leader may be handing its leadership on. `leader` is the present leader, if there is
+    /// one.
     fn is_handing_on(&mut self, group: GroupId, leader: Option<u64>) -> bool {
         let place = group.number() as usize;
         let Some(mut handing) = self.leadership.groups[place].handing_on.take() else { return false };
@@ -206,7 +209,7 @@ impl World {
             node.is_lively(self.now) && linked && !node.queue.is_troubled(self.now)
         };
         let members = &status.members;
-        // What a leader can't write it can't apply either, though others have it.
+        // A leader can't apply an entry that it can't write, even if others have the entry.
         !self.nodes[&leader].queue.is_troubled(self.now)
             && [&members.voters, &members.outgoing]
                 .into_iter()

@@ -1,9 +1,9 @@
-//! The operator of the cluster: adds, removes and replaces nodes, one step at a time, until the members are those it
-//! wants.
+//! The operator of the cluster: adds, removes and replaces nodes, one step at a time, until the members are the wanted
+//! ones.
 //!
-//! Invariant: a node id is used once, and ids are added in order. Faults only change what is wanted; what must be done
-//! next is read off the members of each group, so a step that failed or was forgotten is simply taken again. Not
-//! here: when a disk may be lost (`faults`).
+//! Invariant: a node id is used once, and ids are added in order. Faults only change the wanted members; the next step
+//! is derived from the members of each group, so a step that failed or was forgotten is simply taken again. Not here:
+//! when a disk may be lost (`faults`).
 
 use super::{Happening, World};
 use crate::node::{Input, Node};
@@ -18,26 +18,27 @@ use tollgate_replica::{
 use tollgate_types::{GroupId, NodeId};
 
 const OPERATE_US: At = 200_000;
-/// A step without an answer is taken again after this long.
+/// Time after which a step without an answer is taken again.
 const FORGET_US: At = 3_000_000;
-/// Ids of proposals and reads of the world itself: no front ever has them, and the highest bit is the host's own.
+/// First of the ids for proposals and reads of the world itself: no front ever uses them, and the highest bit is the
+/// host's own.
 pub(super) const IDS_FROM: u64 = 0x7f_ffff << 40;
 const VOTERS_MAX: usize = 6;
 
-/// What a node is wanted for.
+/// Role that a node is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Wanted {
     witness: bool,
     voter: bool,
 }
 
-/// What the operator wants and waits for.
+/// Goals of the operator, and the steps under way.
 pub(super) struct Operator {
     rng: Rng,
     wanted: BTreeMap<u64, Wanted>,
     next_node: u64,
     next_proposal: u64,
-    /// By group: the step under way and since when.
+    /// Per group, the step under way and the moment at which it began.
     waiting: BTreeMap<GroupId, (ProposalId, At)>,
     raise_at: At,
 }
@@ -70,7 +71,7 @@ impl Operator {
         ProposalId(self.next_proposal)
     }
 
-    /// The next step from these members towards those wanted, if there is one.
+    /// Returns the next step from these members towards the wanted ones, if there is one.
     fn step(&mut self, members: &Members, leader: u64) -> Option<Step> {
         if members.is_joint() {
             return None;
@@ -110,7 +111,7 @@ impl Operator {
 
 enum Step {
     Change(MemberChange),
-    /// The leader is not wanted, and must lead no more before it goes.
+    /// The leader is not wanted, and must hand its leadership on before it goes.
     HandOn,
 }
 
@@ -149,8 +150,9 @@ impl World {
         }
     }
 
-    /// Starts a node that is still to be added with a newer binary if others have one by now: members may have moved on
-    /// to a version since, and nobody adds a node that would have to stop at once. True if it is started again.
+    /// Starts a node that is still to be added with a newer binary, if others have one by now: members may have moved
+    /// on to a newer version since, and nobody adds a node that would have to stop at once. Returns true if the node is
+    /// started again.
     fn upgrades(&mut self, number: u64) -> bool {
         let newest = self.newest_binary();
         if self.nodes[&number].apply_version >= newest {
@@ -162,7 +164,8 @@ impl World {
         true
     }
 
-    /// The newest version that a node's binary knows; some say that they know one that does not exist.
+    /// Returns the newest version that any node's binary knows, but none that does not exist: some nodes announce such
+    /// a version.
     fn newest_binary(&self) -> u32 {
         let newest = tollgate_core::APPLY_VERSION_SUPPORTED;
         self.nodes.values().map(|node| node.apply_version).max().unwrap_or(newest).min(newest)
@@ -181,14 +184,14 @@ impl World {
         }
     }
 
-    /// Whether every group is led and has the members that the operator wants.
+    /// Returns true if every group is led and has the members that the operator wants.
     pub(super) fn members_settled(&self) -> bool {
         self.groups().all(|group| {
             self.leader_of(group).is_some_and(|(_, status)| self.operator.is_content(&status.members))
         })
     }
 
-    /// Nodes that no group has any more are switched off.
+    /// Switches off the nodes that no group has as a member any more.
     fn retire_the_unwanted(&mut self) {
         let unwanted: Vec<u64> = self
             .present()
@@ -202,12 +205,12 @@ impl World {
         }
     }
 
-    /// A node with an empty disk joins all groups.
+    /// Adds a node with an empty disk, which joins all groups.
     fn add_node(&mut self, witness: bool, voter: bool) {
         let number = self.operator.next_node;
         self.operator.next_node += 1;
         let mut node = Node::new(id(number), witness, &self.scenario, self.now);
-        // Who is added later has no older binary than those who are there.
+        // A node that is added later has no older binary than the present nodes.
         node.apply_version = self.newest_binary();
         join_all(&mut node, self.groups());
         self.nodes.insert(number, node);
@@ -248,7 +251,8 @@ impl World {
         self.operator.wanted.retain(|_, wanted| wanted.voter);
     }
 
-    /// The disk is gone for good, and the node is replaced. `blank`: first somebody starts it again as if it were new.
+    /// Destroys the disk of a node for good, and replaces the node. With `blank`, somebody first starts the node again
+    /// as if it were new.
     pub(super) fn lose_disk(&mut self, number: u64, blank: bool) {
         self.say(|| format!("n{number} has lost its disk"));
         self.stats.disks_lost += 1;
@@ -268,7 +272,7 @@ impl World {
         }
     }
 
-    /// A node that came back without its disk was told so: it stops.
+    /// Stops a node that came back without its disk and was told that the disk is lost.
     pub(super) fn blank_refused(&mut self, number: u64) {
         assert!(self.nodes[&number].disk_lost, "n{number} is told that it lost its disk, and has it");
         self.kill(number);
@@ -278,7 +282,7 @@ impl World {
         self.operator.raise_at = at;
     }
 
-    /// Asks for a version that not everybody knows: it must be refused.
+    /// Asks for a version that not every node knows: it must be refused.
     fn raise_version(&mut self) {
         if self.now < self.operator.raise_at {
             return;

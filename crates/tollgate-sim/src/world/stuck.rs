@@ -1,23 +1,23 @@
-//! Whether deadlocks over groups are broken in time.
+//! Checks that deadlocks over groups are broken in time.
 //!
-//! The world looks at what all leaders hold, in one moment and without the search that it judges: a circle of named
-//! owners, each with a wait that a grant of the next keeps out, must not be there unchanged for long while every group
-//! is led. Permits are left out: a wait for them may have other ways out. Not here: breaking them (`deadlocks`).
+//! The world looks at the states of all leaders at one moment, without the search that it judges. A cycle of named
+//! owners, each with a wait that a grant of the next one blocks, must not stay unchanged for long while every group is
+//! led. Permits are left out: a wait for them may have other ways out. Not here: breaking deadlocks (`deadlocks`).
 
 use super::World;
 use crate::types::At;
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_types::{GroupId, LeaseId, Mode, Owner, Revision, Token};
 
-/// How long a circle may stand: a few looks, of which some may come to nothing.
+/// Maximum time that a cycle may last: a few searches, of which some may come to nothing.
 const STANDS_US_MAX: At = 6_000_000;
 
 type Thread = (LeaseId, Owner);
-/// A wait by group and create revision, and the grant in its way.
+/// A wait, by group and create revision, and the token of the grant in its way.
 type Step = (GroupId, Revision, Token);
 type Steps = BTreeMap<Thread, BTreeSet<(Step, Thread)>>;
 
-/// The circle that was seen last.
+/// The cycle that was seen last.
 #[derive(Default)]
 pub(super) struct Stuck {
     circle: BTreeSet<Step>,
@@ -26,7 +26,7 @@ pub(super) struct Stuck {
 }
 
 impl World {
-    /// Looks for a circle, and for how long it has been there.
+    /// Looks for a cycle, and reports one that has lasted for too long.
     pub(super) fn look_for_circles(&mut self) {
         let circle = self.steps().map_or_else(BTreeSet::new, circle);
         if circle.is_empty() || circle != self.stuck.circle {
@@ -41,7 +41,8 @@ impl World {
         }
     }
 
-    /// Who waits for whom; nothing if a group is not led, for then nobody can be expected to do anything.
+    /// Returns the waits of each owner and the owners in their way; none if any group is not led, because then nobody
+    /// can be expected to do anything.
     fn steps(&self) -> Option<Steps> {
         let mut steps = Steps::new();
         for group in self.groups() {
@@ -67,9 +68,9 @@ impl World {
     }
 }
 
-/// A circle, the same one each time as long as nothing changes; empty if there is none.
+/// Returns a cycle, the same one each time as long as nothing changes; empty if there is none.
 fn circle(mut steps: Steps) -> BTreeSet<Step> {
-    // Who waits for nobody that is stuck is not stuck.
+    // An owner that waits for nobody who is stuck is not stuck.
     loop {
         let stuck: BTreeSet<Thread> = steps.keys().cloned().collect();
         steps.retain(|_, waits| {

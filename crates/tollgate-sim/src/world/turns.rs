@@ -1,4 +1,4 @@
-//! Turns of nodes: what reaches a process, what it does with it, and what it gives out.
+//! Turns of nodes: gives a process its inputs, lets it work, and carries out its outputs.
 //!
 //! This is the driver that a server has as well, with the caller's duties in the order that `tollgate-replica` asks
 //! for. Not here: what clients do with their answers (`clients`).
@@ -14,15 +14,17 @@ use tollgate_core::EndReason;
 use tollgate_replica::{AppliedEntry, HostEvent, Moment, Output, acknowledgements};
 use tollgate_types::{GroupId, NodeId, WallTime};
 
-/// States are hashed whenever the applied index crosses a multiple of this.
+/// A state is hashed whenever its applied index crosses a multiple of this.
 const HASH_EVERY: u64 = 32;
-/// Invariants are checked this seldom: they walk the whole state.
+/// Invariants are checked whenever the applied index crosses a multiple of this: seldom, because the check walks the
+/// whole state.
 const INVARIANTS_EVERY: u64 = 512;
-/// A host that asks for turns again and again and does nothing in them would keep a processor busy.
+/// Maximum number of consecutive idle turns: a host that asks for turns again and again and does nothing in them would
+/// keep a processor busy.
 const IDLE_TURNS_MAX: u32 = 2_000;
 
 impl World {
-    /// Puts something into a node's inbox, and sees to it that it looks. What comes to a dead process is lost.
+    /// Puts an input into a node's inbox, and plans a turn. Inputs for a dead process are lost.
     pub(super) fn give(&mut self, number: u64, input: Input) {
         let turn_us_max = self.scenario.turn_us_max;
         let now = self.now;
@@ -33,7 +35,7 @@ impl World {
         self.plan_turn(number, at);
     }
 
-    /// The next turn of a node is at `at`, unless it is sooner anyway.
+    /// Plans the next turn of a node at `at`, unless it is sooner anyway.
     pub(super) fn plan_turn(&mut self, number: u64, at: At) {
         let node = self.node(number);
         let at = at.max(node.paused_until);
@@ -86,7 +88,7 @@ impl World {
         }
     }
 
-    /// Says how the groups of a node are doing, if that has changed since it was last said.
+    /// Adds the status of a node's groups to the trace, where it has changed since it was last added.
     fn say_status(&mut self, number: u64) {
         for group in self.groups() {
             let Some(status) = self.nodes[&number].status(group) else { continue };
@@ -108,7 +110,7 @@ impl World {
         }
     }
 
-    /// Does what a turn asks for, in the order that the replica's contract has.
+    /// Carries out the output of a turn, in the order of the replica's contract.
     fn give_out(&mut self, number: u64, mut output: Output) {
         let now = self.now;
         for (peer, bytes) in std::mem::take(&mut output.frames) {
@@ -234,7 +236,7 @@ impl World {
         }
     }
 
-    /// Hashes the states that have come far enough since the last time (P12), and now and then checks them.
+    /// Hashes the states that have come far enough since the last time (P12), and now and then checks their invariants.
     fn look_at_applied(&mut self, number: u64, applied: &[AppliedEntry]) {
         let mut last: Option<(GroupId, u64)> = None;
         for entry in applied {
@@ -301,7 +303,7 @@ impl World {
     }
 }
 
-/// What time of day a node believes it is: each something else, and some of them nothing at all.
+/// Returns the time of day that a node believes in: a different one on each node, and none at all on some.
 fn wall_time(node: u64, moment: Moment) -> WallTime {
     let off_ms = (node % 4) * 86_400_000 * 365;
     if node % 4 == 3 { WallTime::UNKNOWN } else { WallTime::from_unix_ms(off_ms + moment.us() / 700) }
@@ -315,7 +317,7 @@ fn is_empty(output: &Output) -> bool {
         && (applied.is_empty() && events.is_empty())
 }
 
-/// What a frame acknowledges to a node, and how long it was on its way.
+/// Returns the acknowledgements in a frame to a node, with the time that the frame was under way.
 fn heard(to: u64, input: &Input) -> Vec<Heard> {
     let Input::Frame { from, way_us, bytes } = input else { return Vec::new() };
     let (from, way_us) = (*from, *way_us);

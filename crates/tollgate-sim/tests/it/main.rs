@@ -1,4 +1,4 @@
-//! Runs of whole worlds. One binary for all, because each more is linked anew.
+//! Runs of whole worlds. One binary for all tests, because each further binary would be linked anew.
 
 mod mutants;
 mod seeds;

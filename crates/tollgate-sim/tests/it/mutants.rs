@@ -1,18 +1,18 @@
-//! Plants each known bug in every node and runs seeds until somebody notices: proof that the world and its judge can
-//! see. `make mutants-sim` runs it; it takes too long for every test run.
+//! Plants each known bug in every node and runs seeds until a violation is found: proof that the world and the checker
+//! can see the bug. `make mutants-sim` runs this test; it takes too long for every test run.
 
 #![cfg(feature = "planted-bugs")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_sim::{Planted, Scenario, World};
 
-/// A bug that this many seeds do not show counts as missed, unless `SEEDS` says otherwise.
+/// Number of seeds after which a bug that has not shown counts as missed, unless `SEEDS` says otherwise.
 const SEEDS_MAX: u64 = 5_000;
 
-/// The schedules must bite: half of the bugs show within so many seeds.
+/// Upper bound for the median: half of the bugs must show within this many seeds, or the schedules are too harmless.
 const MEDIAN_MAX: u64 = 200;
 
-/// Bugs that no world shows, or hardly ever, and why. Tests of replica and core catch each of them.
+/// Bugs that no world shows, or hardly ever, with the reason. Tests of replica and core catch each of them.
 const INVISIBLE: &[(&str, &str)] = &[
     ("LeadsInLostTerm", "one seed in many thousands; caught by the replica's own tests"),
     ("BlankVoterServed", "shows only if it votes twice in a term; caught by the replica's own tests"),
@@ -76,7 +76,8 @@ const INVISIBLE: &[(&str, &str)] = &[
     ("StubEndForgetsWaiters", "a waiter asks again, and is told that its lease is gone"),
 ];
 
-/// The first seed that shows the bug, and what was seen. A seed that fails without it shows nothing.
+/// Returns the first seed that shows the bug, with the first violation. A seed that fails without the bug shows
+/// nothing.
 fn first_to_catch(planted: Planted, seeds_max: u64) -> Option<(u64, String)> {
     let (next, found) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,4 +1,4 @@
-//! Seeds that must be clean, and what they must contain to mean anything.
+//! Seeds that must be clean, and that must contain enough to mean anything.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ fn run_all(seeds: &[u64], look: impl Fn(u64, Outcome) + Sync) {
     });
 }
 
-/// What to print of a seed that failed.
+/// Returns the text to print for a seed that failed.
 fn explain(seed: u64, outcome: &Outcome) -> String {
     let reduced = reduce(&outcome.scenario, 40);
     let faults: Vec<String> = reduced.faults.iter().map(ToString::to_string).collect();
@@ -33,7 +33,7 @@ fn explain(seed: u64, outcome: &Outcome) -> String {
     )
 }
 
-/// All promises, over all faults that the world knows.
+/// Checks all promises, over all faults that the world knows.
 #[test]
 fn a_hundred_and_twenty_seeds_keep_every_promise_and_every_fault_happens_among_them() {
     let seeds: Vec<u64> = (0..120).collect();
@@ -75,7 +75,7 @@ fn median(mut values: Vec<u64>) -> u64 {
     values[values.len() / 2]
 }
 
-/// P12 for the world itself: a seed that failed can be looked at again.
+/// Checks P12 for the world itself: a seed that failed can be looked at again.
 #[test]
 fn the_same_seed_leaves_the_same_trace() {
     let seeds: Vec<u64> = (1_000..1_020).collect();
@@ -100,7 +100,7 @@ fn seeds_that_once_failed_stay_clean() {
     run_all(&seeds, |seed, outcome| assert!(outcome.is_clean(), "{}", explain(seed, &outcome)));
 }
 
-/// Without faults nothing excuses a late answer: this is the floor under all other seeds.
+/// Without faults nothing excuses a late answer: this is the baseline for all other seeds.
 #[test]
 fn a_world_without_faults_is_quiet() {
     for seed in 3_000..3_010 {
