@@ -1,6 +1,6 @@
-//! True time: microseconds since the run began, as the world that ran it counts them.
+//! True time: microseconds since the run began, as counted by the world that ran it.
 //!
-//! No client and no server knows it; their clocks run fast or slow by up to rho, and the bounds here allow for that.
+//! No client and no server knows true time; their clocks run fast or slow by up to rho, and the checks allow for that.
 //! Not here: log time (`tollgate-types`), which a leader counts.
 
 use std::fmt;
@@ -12,43 +12,43 @@ pub struct At(u64);
 impl At {
     /// The beginning of the run.
     pub const ZERO: At = At(0);
-    /// Later than anything.
+    /// A moment later than any other.
     pub const NEVER: At = At(u64::MAX);
 
-    /// A moment by its microseconds.
+    /// Returns the moment this many microseconds after the beginning.
     pub const fn from_us(us: u64) -> At {
         At(us)
     }
 
-    /// A moment by its milliseconds.
+    /// Returns the moment this many milliseconds after the beginning.
     pub const fn from_ms(ms: u64) -> At {
         At(ms.saturating_mul(1_000))
     }
 
-    /// The microseconds.
+    /// Returns the microseconds since the beginning.
     pub const fn us(self) -> u64 {
         self.0
     }
 
-    /// `us` microseconds later.
+    /// Returns the moment `us` microseconds later.
     #[must_use]
     pub const fn after_us(self, us: u64) -> At {
         At(self.0.saturating_add(us))
     }
 
-    /// `us` microseconds earlier, but not before the beginning.
+    /// Returns the moment `us` microseconds earlier, but not before the beginning.
     #[must_use]
     pub const fn before_us(self, us: u64) -> At {
         At(self.0.saturating_sub(us))
     }
 
-    /// `ms` milliseconds later.
+    /// Returns the moment `ms` milliseconds later.
     #[must_use]
     pub const fn after_ms(self, ms: u64) -> At {
         self.after_us(ms.saturating_mul(1_000))
     }
 
-    /// The microseconds from `earlier` to this; 0 if it is not earlier.
+    /// Returns the microseconds from `earlier` to this moment; 0 if `earlier` is not earlier.
     pub const fn since(self, earlier: At) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -1,13 +1,14 @@
-//! What clients ask, and what they are told.
+//! Client calls and their outcomes, as a history records them.
 //!
-//! The words are those of the contract, without what no promise speaks of. A call without an answer is neither done
-//! nor undone: it may take effect at any time after it was made, or never. Not here: what a call means (`checks`).
+//! The terms are those of the client contract, without anything that no promise is about. A call without an answer is
+//! neither done nor undone: it may take effect at any time after it was made, or never. Not here: the meaning of a call
+//! (`checks`).
 
 use std::fmt;
 use tollgate_types::{Key, LeaseId, Mode, Name, Names, Owner, Revision, Token, Value};
 
-/// One logical request with all its attempts: they carry the same seq. What has no seq (grants and renewals of
-/// leases, writes without one) makes a call of each attempt.
+/// One logical request with all its attempts, which carry the same seq. For an operation without a seq (grants and
+/// renewals of leases, writes without a seq) each attempt is a call of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
@@ -23,110 +24,110 @@ impl fmt::Debug for CallId {
     }
 }
 
-/// How long a request waits in the queue.
+/// Maximum time that a request waits in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all: granted at once or busy.
+    /// No waiting: granted at once or busy.
     No,
-    /// So many milliseconds.
+    /// At most this many milliseconds.
     ForMs(u64),
-    /// Until it is resolved.
+    /// Until the request is resolved.
     Forever,
 }
 
-/// What a client asks.
+/// Operation that a client requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// A new lease, or a renewal of one that the same client has.
+    /// Grants a new lease, or renews one that the same client has.
     GrantLease {
-        /// The chosen id; none if the group is to assign one.
+        /// Lease id chosen by the client; none if the group is to assign one.
         lease: Option<LeaseId>,
-        /// Its time to live.
+        /// Time to live.
         ttl_ms: u64,
     },
-    /// Renew one lease.
+    /// Renews one lease.
     KeepAlive {
-        /// Which.
+        /// Lease to renew.
         lease: LeaseId,
     },
-    /// End a lease.
+    /// Ends a lease.
     RevokeLease {
-        /// Which.
+        /// Lease to end.
         lease: LeaseId,
     },
-    /// Take the locks, all or none.
+    /// Takes the locks, all or none.
     Lock {
-        /// Which.
+        /// Names of the locks.
         names: Names,
-        /// On which lease.
+        /// Lease under which the locks are held.
         lease: LeaseId,
-        /// For whom.
+        /// Owner that requests the locks.
         owner: Owner,
-        /// How.
+        /// Mode requested.
         mode: Mode,
-        /// How long to wait.
+        /// Maximum time to wait in the queue.
         wait: Wait,
-        /// After which time the grant ends by itself.
+        /// Max hold: the time after which the grant ends by itself, in milliseconds.
         max_hold_ms: Option<u64>,
     },
-    /// Change the mode of a grant.
+    /// Changes the mode of a grant.
     Convert {
-        /// Which locks.
+        /// Names of the locks.
         names: Names,
-        /// On which lease.
+        /// Lease of the holder.
         lease: LeaseId,
-        /// For whom.
+        /// Owner of the holder.
         owner: Owner,
-        /// The mode wanted.
+        /// Mode requested.
         mode: Mode,
-        /// How long to wait.
+        /// Maximum time to wait in the queue.
         wait: Wait,
     },
-    /// Give the locks back.
+    /// Releases the locks.
     Unlock {
-        /// Which.
+        /// Names of the locks.
         names: Names,
-        /// On which lease.
+        /// Lease of the holder.
         lease: LeaseId,
-        /// For whom.
+        /// Owner of the holder.
         owner: Owner,
-        /// The token of the grant meant; none for whichever there is.
+        /// Token of the grant to release; none for whatever grant the holder has.
         token: Option<Token>,
     },
-    /// End the grant with this token, whoever has it: an operator's forced release, or a release by token.
+    /// Ends the grant with this token, whoever holds it: an operator's forced release, or a release by token.
     ForceRelease {
-        /// Which lock.
+        /// Name of the lock.
         name: Name,
-        /// The token.
+        /// Token of the grant to end.
         token: Token,
     },
-    /// End the wait of another call.
+    /// Ends the wait of another call.
     Cancel {
-        /// Which.
+        /// Call to cancel.
         of: CallId,
-        /// Give the locks back if it was granted by then.
+        /// True to release the locks if the call was granted by then.
         release_if_granted: bool,
     },
-    /// Who holds the lock: a linearizable read.
+    /// Reads the holders of a lock, linearizably.
     ReadLock {
-        /// Which lock.
+        /// Name of the lock.
         name: Name,
     },
-    /// Write a register.
+    /// Writes a register.
     PutRegister {
-        /// Which.
+        /// Key of the register.
         key: Key,
-        /// What.
+        /// Value to write.
         value: Value,
     },
-    /// Read a register, linearizably.
+    /// Reads a register, linearizably.
     ReadRegister {
-        /// Which.
+        /// Key of the register.
         key: Key,
     },
 }
 
-/// Someone who has a lock, as a read or a busy answer shows it.
+/// A holder of a lock, as a read or a busy answer shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     /// The lease.
@@ -135,121 +136,122 @@ pub struct Holder {
     pub owner: Owner,
     /// The fencing token.
     pub token: Token,
-    /// How it holds.
+    /// The mode of the grant.
     pub mode: Mode,
 }
 
-/// Why a holder no longer holds, or a waiter no longer waits.
+/// Reason why a holder no longer holds or a waiter no longer waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndReason {
-    /// The holder gave it back.
+    /// The holder released the lock.
     Released,
-    /// Nobody renewed the lease in time.
+    /// The lease was not renewed in time.
     LeaseExpired,
     /// The client ended its lease.
     LeaseRevoked,
     /// The server ended the lease because the client's connections were gone.
     Disconnected,
-    /// An operator took it away.
+    /// An operator took the lock away.
     Forced,
     /// The grant reached its max hold.
     MaxHold,
-    /// The waiter's deadline came.
+    /// The waiter's deadline passed.
     TimedOut,
-    /// The waiter left.
+    /// The wait was cancelled.
     Cancelled,
     /// The wait was ended to break a deadlock.
     Deadlock,
 }
 
-/// What a client is told. For an answer that says that nothing is known, record no answer.
+/// Answer to a call. For an answer which says that the outcome is unknown, record no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The lease lives.
+    /// The lease was granted or renewed, and lives.
     LeaseGranted {
-        /// Its id.
+        /// Id of the lease.
         lease: LeaseId,
-        /// The revision at its grant.
+        /// Revision at which the lease was granted.
         incarnation: Revision,
-        /// Its time to live.
+        /// Time to live of the lease.
         ttl_ms: u64,
-        /// Whether it lived already and was renewed.
+        /// True if the lease lived already and was renewed.
         renewed: bool,
     },
-    /// The keepalive was taken.
+    /// The keepalive was accepted.
     Renewed {
         /// The lease's time to live from then on.
         ttl_ms: u64,
     },
-    /// The lease has ended by this call.
+    /// This call ended the lease.
     LeaseRevoked,
-    /// No such lease, or it has ended.
+    /// No such lease, or the lease has ended.
     LeaseNotFound,
     /// The locks are held.
     Granted {
         /// The fencing token.
         token: Token,
-        /// When the holder joined the queue, if told.
+        /// Revision at which the holder joined the queue, if reported.
         create_revision: Option<Revision>,
-        /// How it holds.
+        /// Mode of the grant.
         mode: Mode,
     },
-    /// Others are in the way and the request would not wait.
+    /// Holders or waiters are in the way, and the request does not wait.
     Busy {
-        /// Who holds the locks, up to [`Outcome::BUSY_HOLDERS_MAX`] of them; none if others wait or the lock is
-        /// closed.
+        /// Holders of the locks, at most [`Outcome::BUSY_HOLDERS_MAX`] of them; empty if nobody holds them, but others
+        /// wait or the lock is closed.
         holders: Vec<Holder>,
     },
-    /// The wait is over without a grant, or the grant has come and gone.
+    /// The wait ended without a grant, or the grant has already ended.
     Ended {
-        /// The token it had, if it was granted.
+        /// Token of the grant, if the call was granted.
         token: Option<Token>,
-        /// Why.
+        /// Reason for the end.
         reason: EndReason,
     },
-    /// Waiting would never end.
+    /// Deadlock: the wait would never end.
     Deadlock,
-    /// The locks are no longer held, by this call.
+    /// This call released the locks.
     Released {
-        /// The revision of the release itself.
+        /// Revision of the release itself.
         revision: Revision,
     },
-    /// The other call's wait is over, or will never begin.
+    /// The wait of the other call is over, or will never begin.
     Cancelled,
-    /// The releaser or converter does not hold (one of) the locks.
+    /// The lock to release or convert, or one of several, is not held.
     NotHeld,
-    /// The token given is not that of a present grant.
+    /// The given token belongs to no current grant.
     StaleToken {
-        /// That of the grant in its place.
+        /// Token of the current grant; the highest one, if a forced release finds several holders.
         held: Token,
     },
     /// No such waiter to cancel.
     NotWaiting,
-    /// Who holds the lock.
+    /// The holders of a lock.
     Lock {
-        /// As of which revision of the group.
+        /// Group revision as of which the answer is true.
         revision: Revision,
-        /// Everyone who holds it.
+        /// All holders of the lock.
         holders: Vec<Holder>,
     },
-    /// The register is written.
+    /// The register was written.
     Written {
-        /// At which revision.
+        /// Revision of the write.
         revision: Revision,
     },
-    /// What the register is.
+    /// The content of a register.
     Register {
-        /// As of which revision of the group.
+        /// Group revision as of which the answer is true.
         revision: Revision,
-        /// Its value and the revision at which it was written; none if there is no such register.
+        /// Value of the register and the revision at which it was written; none if there is no such register.
         found: Option<(Value, Revision)>,
     },
-    /// Refused for any other reason: it has no effect and never will, and every attempt is told so. Where that is not
-    /// certain, record no answer: a seq that was acknowledged, or not taken in because too many are in flight.
+    /// Refused for any other reason: the call has no effect and never will, and every attempt gets this answer. Where
+    /// that is not certain, record no answer: if the seq was already acknowledged, or was not accepted because too many
+    /// are in flight.
     Refused,
 }
 
 impl Outcome {
-    /// How many holders a busy answer lists.
+    /// Maximum number of holders that a busy answer lists.
     pub const BUSY_HOLDERS_MAX: usize = 8;
 }

@@ -1,6 +1,6 @@
-//! The judgement: one property a file, each with the tests that show it can fail.
+//! The checks: one property per file, each with the tests which show that the check can fail.
 //!
-//! The checks share the evidence and nothing else. Two of them judge exclusion, and neither looks at the other: a
+//! The checks share the evidence and nothing else. Two of them judge exclusion independently of each other, so that a
 //! mistake in one is not a hole.
 
 mod belief;

@@ -1,233 +1,237 @@
-//! What a history is made of.
+//! Events that make up a history.
 //!
-//! Events stand in the order of true time; those at the same moment, in the order in which they were recorded. Not
-//! here: what clients ask and are told (`call`).
+//! Events are in the order of true time; events at the same moment are in the order in which they were recorded. Not
+//! here: the operations and answers of calls (`call`).
 
 use crate::at::At;
 use crate::call::{CallId, EndReason, Holder, Op, Outcome};
 use tollgate_types::{GroupId, LeaseId, Mode, Name, Owner, Revision, Token};
 
-/// One thing that happened.
+/// One event of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A client makes a call, and sends its first attempt.
+    /// A client makes a call and sends its first attempt.
     Invoke {
-        /// By which later events name the call.
+        /// Id by which later events name the call.
         call: CallId,
-        /// Who makes it.
+        /// Client that makes the call.
         client: u32,
-        /// Where its names, its key or its lease live; for a cancel, where the call that it is about went.
+        /// Group in which the call's names, key or lease live; for a cancel, the group that the call to cancel was sent
+        /// to.
         group: GroupId,
-        /// What it asks.
+        /// Operation that the client requests.
         op: Op,
     },
-    /// The client has its answer. A call without one may have taken effect at any time, or never.
+    /// The client receives the answer. A call without an answer may have taken effect at any time, or never.
     Return {
-        /// Which call.
+        /// The call that was answered.
         call: CallId,
-        /// What it was told.
+        /// The answer.
         outcome: Outcome,
     },
-    /// Another attempt of the call was answered too: record it for P10, whether or not the client was still listening.
+    /// Another attempt of the call was answered too: recorded for P10, whether or not the client was still listening.
     AnsweredAgain {
-        /// Which call.
+        /// The call that was answered.
         call: CallId,
-        /// What this attempt was told.
+        /// The answer to this attempt.
         outcome: Outcome,
     },
-    /// A leader received a keepalive or a grant of a lease and proposed it. The last before the answer counts.
+    /// A leader received a keepalive or a grant of a lease and proposed it. The last such event before the answer
+    /// counts.
     Received {
-        /// Which call.
+        /// The keepalive or grant.
         call: CallId,
     },
-    /// A lease is gone from a group. Recorded when the first node applies the entry that reaps it, before any answer
-    /// that follows from it.
+    /// A lease is gone from a group. Recorded when the first node applies the entry that reaps the lease, before any
+    /// answer that follows from it.
     LeaseEnded {
-        /// Where.
+        /// Group from which the lease is gone.
         group: GroupId,
-        /// Which.
+        /// Id of the lease.
         lease: LeaseId,
-        /// The revision at its grant, in the group where it lives.
+        /// Revision at which the lease was granted, in its home group.
         incarnation: Revision,
-        /// Why.
+        /// Reason for the end.
         reason: LeaseEnd,
-        /// The group's revision after that entry.
+        /// Revision of the group after the entry that reaps the lease.
         revision: Revision,
-        /// Whether the lease lives in another group and only its locks are here.
+        /// True for a stub: the lease lives in another group, and only its locks are in this one.
         stub: bool,
-        /// How long messages of that entry were on their way, in microseconds: to the member that completed its quorum,
-        /// and back. As the world that carried them counts it, so that no member's own slowness is in it.
+        /// Time that messages of the reaping entry spent in the network, in microseconds: to the member that completed
+        /// its quorum, and back. Counted by the world that carried the messages, so that it includes no member's own
+        /// slowness.
         carried_us: u64,
     },
     /// No leader of the group can commit from here on.
     Leaderless {
-        /// Which.
+        /// The group.
         group: GroupId,
     },
-    /// A leader can commit from here on.
+    /// A leader of the group can commit from here on.
     Led {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// By whom.
+        /// Node of the leader.
         node: u32,
-        /// In which term. Two of a group with the same node and term are one leadership with a gap, no election.
+        /// Term of the leader. Two of these events of one group with the same node and term are one leadership with a
+        /// gap, not an election.
         term: u64,
     },
-    /// The group's leader stands still from here on.
+    /// The group's leader is paused from here on.
     LeaderPaused {
-        /// Which group.
+        /// The group.
         group: GroupId,
     },
-    /// The group's leader goes on, or another leads.
+    /// The group's leader is running again, or another node leads.
     LeaderResumed {
-        /// Which group.
+        /// The group.
         group: GroupId,
     },
-    /// Both groups are led, and nothing that one's leader sends reaches the other's from here on.
+    /// From here on both groups are led, but nothing that the leader of `from` sends reaches the leader of `to`.
     LeadersCut {
-        /// The sender's group.
+        /// Group of the sending leader.
         from: GroupId,
-        /// The group that hears nothing.
+        /// Group whose leader receives nothing.
         to: GroupId,
     },
-    /// It does again, or one of the two groups is no longer led.
+    /// The leader of `from` reaches the leader of `to` again, or one of the two groups is no longer led.
     LeadersLinked {
-        /// The sender's group.
+        /// Group of the sending leader.
         from: GroupId,
-        /// The group that hears again.
+        /// Group whose leader can receive again.
         to: GroupId,
     },
-    /// A node's state after it applied an entry. A sample will do.
+    /// Hash of a node's state after the node applied an entry. A sample of the entries is enough.
     Applied {
-        /// Which node.
+        /// Node that applied the entry.
         node: u32,
-        /// Which group.
+        /// Group of the entry.
         group: GroupId,
-        /// Which entry.
+        /// Log index of the entry.
         index: u64,
-        /// The hash of the whole state.
+        /// Hash of the whole state.
         hash: u64,
     },
-    /// From here on a client believes in its lease until a moment of true time. Recorded whenever that changes, after
-    /// the answer that changed it; `until` now if it gives up.
+    /// From here on a client believes in its lease until a moment of true time. Recorded whenever the belief changes,
+    /// after the answer that changed it; `until` is now if the client gives up.
     Believes {
-        /// Who.
+        /// The client.
         client: u32,
-        /// In which lease.
+        /// The lease that the client believes in.
         lease: LeaseId,
-        /// Until when, unless another event says otherwise.
+        /// End of the belief, unless a later event changes it.
         until: At,
     },
     /// A store answered a write that carried a token.
     FencedWrite {
-        /// Which store: each keeps its own highest token.
+        /// The store; each store keeps its own highest token.
         store: u32,
-        /// Which lock guards it.
+        /// Lock that guards the data.
         name: Name,
-        /// The token.
+        /// Fencing token of the write.
         token: Token,
-        /// How the writer holds the lock.
+        /// Mode of the writer's grant.
         mode: FenceMode,
-        /// Whether an equal exclusive token is refused too.
+        /// True if the store refuses an equal exclusive token too.
         strict: bool,
-        /// What the store said.
+        /// True if the store accepted the write.
         accepted: bool,
     },
     /// A watch is opened.
     Watch {
-        /// By which later events name it.
+        /// Id by which later events name the watch.
         watch: u32,
-        /// Of which group.
+        /// Group that is watched.
         group: GroupId,
-        /// The first revision that it wants; none for what is new from now on.
+        /// First revision that the watch wants; none for a watch from now on.
         from: Option<Revision>,
-        /// Which locks.
+        /// Selection of the locks that are watched.
         filter: Filter,
     },
-    /// A watch from now on was told where it begins: it wants this revision first.
+    /// A watch from now on was told its first revision.
     WatchBegan {
-        /// Which watch.
+        /// The watch.
         watch: u32,
-        /// The first revision that it will be told of.
+        /// First revision that the watch will deliver.
         from: Revision,
     },
     /// A watch delivered changes.
     WatchEvents {
-        /// Which watch.
+        /// The watch.
         watch: u32,
-        /// In order.
+        /// The changes, in order.
         changes: Vec<Change>,
-        /// Everything that it wants below this revision has now been delivered.
+        /// Revision below which everything that the watch wants has now been delivered.
         next: Revision,
     },
-    /// A watch was told that history is gone. If it goes on, it does so at `min_revision`.
+    /// A watch was told that history is gone. If the watch goes on, it does so at `min_revision`.
     WatchCompacted {
-        /// Which watch.
+        /// The watch.
         watch: u32,
-        /// The first revision that is still there.
+        /// First revision that is still available.
         min_revision: Revision,
     },
-    /// What a linearizable read of a whole group saw: every lock that exists, every lease that lives.
+    /// Result of a linearizable read of a whole group: every lock that exists, every lease that lives.
     FinalState {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// When the read began; the event stands where it ended.
+        /// Moment at which the read began; the event itself is recorded where the read ended.
         asked: At,
-        /// As of which revision.
+        /// Group revision as of which the result is true.
         revision: Revision,
         /// Every lock with a holder or waiter.
         locks: Vec<FinalLock>,
-        /// Every lease that lives in this group, and its incarnation; no stubs.
+        /// Every lease that lives in this group, with its incarnation; no stubs.
         leases: Vec<(LeaseId, Revision)>,
     },
     /// A client is gone and waits for no more answers.
     ClientGone {
-        /// Who.
+        /// The client.
         client: u32,
     },
     /// All faults are over from here on.
     Healed,
-    /// The run is over: nobody had a chance to be answered after this.
+    /// The run is over: no call had a chance to be answered after this.
     End,
 }
 
-/// Why a lease ended.
+/// Reason why a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseEnd {
-    /// Nobody renewed it in time.
+    /// The lease was not renewed in time.
     Expired,
-    /// A client asked for it.
+    /// A client revoked the lease.
     Revoked,
     /// The server noticed that its client's connections were gone.
     Disconnected,
 }
 
-/// The mode that travels with a token.
+/// Mode that travels with a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FenceMode {
-    /// Of an exclusive grant.
+    /// The mode of an exclusive grant.
     Exclusive,
-    /// Of a shared grant.
+    /// The mode of a shared grant.
     Shared,
-    /// Of a semaphore's grant.
+    /// The mode of a semaphore's grant.
     Permit,
 }
 
-/// Which changes of locks a watch wants.
+/// Selection of the locks whose changes a watch wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
-    /// All of the group.
+    /// All locks of the group.
     All,
-    /// One.
+    /// One lock.
     Name(Name),
-    /// Those that begin so.
+    /// Locks whose names begin with this prefix.
     Prefix(String),
-    /// All of the group, but of holders and waiters only those of this lease.
+    /// All locks of the group, but only the changes about holders and waiters on this lease.
     Lease(LeaseId),
 }
 
 impl Filter {
-    /// True if the watch wants changes of this lock that are about this lease.
+    /// Returns true if the watch wants changes of this lock that are about this lease.
     pub fn wants(&self, name: &Name, lease: LeaseId) -> bool {
         match self {
             Filter::All => true,
@@ -241,48 +245,48 @@ impl Filter {
 /// A change that a watch delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// When.
+    /// Revision of the change.
     pub revision: Revision,
-    /// On which lock.
+    /// Lock that changed.
     pub name: Name,
-    /// Whose lease.
+    /// Lease of the holder or waiter.
     pub lease: LeaseId,
-    /// Whose owner.
+    /// Owner of the holder or waiter.
     pub owner: Owner,
-    /// What.
+    /// Kind of the change.
     pub kind: ChangeKind,
 }
 
-/// What happened to a holder or waiter.
+/// Kind of change to a holder or waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It joined the queue.
+    /// A waiter joined the queue.
     Queued,
-    /// It holds, or holds in a stronger mode.
+    /// The lock was granted, for the first time or in a stronger mode.
     Granted {
         /// The fencing token.
         token: Token,
-        /// How it holds.
+        /// Mode of the grant.
         mode: Mode,
     },
-    /// It holds as before, but waits for an upgrade, no longer does, or holds in a weaker mode.
+    /// A holder keeps its grant, but waits for an upgrade, no longer does, or holds in a weaker mode.
     Changed,
-    /// It neither holds nor waits any more.
+    /// A holder or waiter neither holds nor waits any more.
     Ended {
-        /// The token it had, if it held.
+        /// Token of the grant that ended, for a holder.
         token: Option<Token>,
-        /// Why.
+        /// Reason for the end.
         reason: EndReason,
     },
 }
 
-/// One lock of a [`Event::FinalState`].
+/// One lock of an [`Event::FinalState`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinalLock {
-    /// Which.
+    /// Name of the lock.
     pub name: Name,
-    /// Everyone who holds it.
+    /// All holders of the lock.
     pub holders: Vec<Holder>,
-    /// Everyone who waits for it.
+    /// All waiters for the lock.
     pub waiters: Vec<(LeaseId, Owner)>,
 }

@@ -1,7 +1,7 @@
-//! The history, read once and put in order for the checks: calls, leases, and what happened to each lock.
+//! The history, read once and indexed for the checks: calls, leases, and the grants and releases of each lock.
 //!
-//! Moments are places in the history (indices of events): what stands earlier happened earlier. A bound that no event
-//! stands for is turned into the place of the first event at or after it. Not here: any judgement but that of
+//! Moments are places in the history (indices of events): an event at a lower place happened earlier. A time at which
+//! no event happened is replaced by the place of the first event at or after it. Not here: any judgement, except on
 //! histories that contradict themselves.
 
 mod allowances;
@@ -20,10 +20,10 @@ use crate::report::Report;
 use crate::settings::Settings;
 use tollgate_types::{LeaseId, Owner};
 
-/// Who holds or waits.
+/// Lease and owner of a holder or waiter.
 pub(crate) type Who<'a> = (LeaseId, &'a Owner);
 
-/// Everything that the checks look at.
+/// All evidence that the checks use.
 pub(crate) struct Evidence<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) timeline: Timeline<'a>,
@@ -43,22 +43,22 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// The events as they stand.
+/// The recorded events, in order.
 #[derive(Clone, Copy)]
 pub(crate) struct Timeline<'a>(pub(crate) &'a [(At, Event)]);
 
 impl<'a> Timeline<'a> {
-    /// The true time at a place.
+    /// Returns the true time at a place.
     pub(crate) fn at(self, place: usize) -> At {
         self.0.get(place).map_or(At::NEVER, |(at, _)| *at)
     }
 
-    /// The place of the first event at or after a moment.
+    /// Returns the place of the first event at or after a moment.
     pub(crate) fn place(self, at: At) -> usize {
         self.0.partition_point(|(other, _)| *other < at)
     }
 
-    /// Every event with its place.
+    /// Iterates over all events with their places.
     pub(crate) fn iter(self) -> impl Iterator<Item = (usize, &'a Event)> {
         self.0.iter().enumerate().map(|(place, (_, event))| (place, event))
     }

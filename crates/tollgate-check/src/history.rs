@@ -1,6 +1,6 @@
 //! A recorded run.
 //!
-//! Invariant: events stand in the order of true time. Not here: what they mean together (`checks`).
+//! Invariant: events are in the order of true time. Not here: their meaning as a whole (`checks`).
 
 use crate::at::At;
 use crate::checks;
@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// What happened in a run, in order of true time.
+/// Events of a run, in order of true time.
 #[derive(Debug, Clone)]
 pub struct History {
     settings: Settings,
@@ -16,29 +16,29 @@ pub struct History {
 }
 
 impl History {
-    /// Nothing has happened yet.
+    /// Creates a history without events.
     pub fn new(settings: Settings) -> History {
         History { settings, events: Vec::new() }
     }
 
-    /// Appends what happened at `at`, which is not before the last event.
+    /// Appends an event that happened at `at`, which must not be before the last event.
     pub fn record(&mut self, at: At, event: Event) {
         let last = self.events.last().map_or(At::ZERO, |(at, _)| *at);
         assert!(last <= at, "events are recorded in order of true time: {at} comes after {last}");
         self.events.push((at, event));
     }
 
-    /// Everything recorded; violations name events by their place here.
+    /// Returns all recorded events; violations name events by their index here.
     pub fn events(&self) -> &[(At, Event)] {
         &self.events
     }
 
-    /// What the promises are judged by.
+    /// Returns the settings by which the promises are judged.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Judges it all.
+    /// Judges the whole history.
     pub fn judge(&self) -> Report {
         checks::judge(&self.settings, &self.events)
     }

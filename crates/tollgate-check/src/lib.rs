@@ -1,12 +1,12 @@
 //! Judges recorded histories of Tollgate against its promises.
 //!
-//! A simulator or a run of real processes records what clients asked and were told, and what the world saw of the
-//! servers, in order of true time. [`History::judge`] says which promise was broken, in a sentence, and by which
-//! events. It errs on the side of the accused only where the history leaves room: a call without an answer may have
-//! taken effect at any time, or never. Where a search gives up, that is reported like a broken promise.
+//! A simulator or a run of real processes records, in order of true time, what clients requested and were answered, and
+//! what could be observed of the servers. [`History::judge`] reports each broken promise in a sentence, with the events
+//! that show it. A doubt counts in favour of the servers only where the history leaves room for it: a call without an
+//! answer may have taken effect at any time, or never. A search that gives up is reported like a broken promise.
 //!
-//! The model is this crate's own: `tollgate-core` is never used, or a bug there would be a rule here. Not here: how a
-//! history comes about (`tollgate-sim`).
+//! The model is this crate's own: `tollgate-core` is never used, because a bug there would be a rule here. Not here:
+//! the recording of a history (`tollgate-sim`).
 //!
 //! ```
 //! use tollgate_check::{At, Event, FenceMode, History, Promise, Settings};

@@ -1,4 +1,4 @@
-//! What the judge found.
+//! Report of a judgement: the violations found, and how much was judged.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub enum Promise {
     P2,
     /// A fenced store takes no stale token.
     P3,
-    /// What was acknowledged is not lost.
+    /// Acknowledged effects are not lost.
     P4,
     /// A lease does not end early.
     P5,
@@ -39,27 +39,27 @@ impl fmt::Display for Promise {
     }
 }
 
-/// How sure the judge is.
+/// Certainty of a violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The promise is broken.
     Broken,
-    /// The search gave up: the promise may be kept or not, and nobody has shown that it is.
+    /// The search gave up: the promise may be kept or broken, and neither has been shown.
     Unknown,
     /// The history contradicts itself in a way that no system could cause: the recorder has a bug.
     Malformed,
 }
 
-/// Something that must not be.
+/// A violation of a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Of which promise.
+    /// The promise.
     pub promise: Promise,
-    /// How sure it is.
+    /// Certainty of the violation.
     pub kind: Kind,
-    /// What happened, for a person.
+    /// Description for a human reader.
     pub says: String,
-    /// The events that show it, as indices into the history.
+    /// Events that show the violation, as indices into the history.
     pub events: Vec<usize>,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How much there was to judge. A report without violations says little if these are small.
+/// Counts of what was judged. A report without violations says little if these are small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Events of any kind.
@@ -83,7 +83,7 @@ pub struct Stats {
     pub calls_unanswered: u64,
     /// Names that were asked for.
     pub names: u64,
-    /// Grants, those included that nobody was told of but somebody saw.
+    /// Grants, including those that no call was told of but that somebody saw.
     pub grants: u64,
     /// Incarnations of leases.
     pub leases: u64,
@@ -91,7 +91,7 @@ pub struct Stats {
     pub observations: u64,
     /// Steps of the search, over all names.
     pub search_steps: u64,
-    /// Entries of which at least two nodes gave their hash.
+    /// Entries whose hash was recorded for at least two nodes.
     pub hashes_compared: u64,
     /// Changes that watches delivered.
     pub watched_changes: u64,
@@ -102,19 +102,19 @@ pub struct Stats {
 /// The judgement of one history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
-    /// Everything that must not be: nothing, if all promises were kept.
+    /// All violations; empty if all promises were kept.
     pub violations: Vec<Violation>,
-    /// How much was judged.
+    /// Counts of what was judged.
     pub stats: Stats,
 }
 
 impl Report {
-    /// Whether nothing was found.
+    /// Returns true if the report has no violations.
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty()
     }
 
-    /// Whether something speaks against this promise.
+    /// Returns true if the report has a violation of this promise.
     pub fn blames(&self, promise: Promise) -> bool {
         self.violations.iter().any(|violation| violation.promise == promise)
     }

@@ -1,29 +1,29 @@
-//! What the judge trusts, and how much slack the promises themselves leave.
+//! Assumptions of the judgement, and the slack that the promises themselves leave.
 //!
-//! Not here: anything that would make a broken promise pass. Slack is what a promise grants, never what a run needed.
+//! Not here: anything that would let a broken promise pass. Slack is what a promise grants, never what a run needed.
 
 use crate::at::At;
 
-/// The numbers in the promises.
+/// Numbers in the promises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// By how much the rate of a trusted clock may be off, in parts per million.
+    /// Maximum deviation of a trusted clock's rate, in parts per million.
     pub rho_ppm: u32,
-    /// How late a lease may end in steady state, and how much more each election may add (P6).
+    /// Maximum lateness of a lease's end in steady state, and the addition for each election, in milliseconds (P6).
     pub late_slack_ms: u64,
-    /// The unit of log time: a stamp may be off by this much.
+    /// Unit of log time, in milliseconds: a stamp may be off by this much.
     pub clock_grain_ms: u64,
-    /// How long after [`crate::Event::Healed`] every waiter that can be answered must be (P8).
+    /// Time after [`crate::Event::Healed`] by which every waiter that can be answered must be, in milliseconds (P8).
     pub healed_within_ms: u64,
-    /// Whether every [`crate::Event::Received`] and [`crate::Event::LeaseEnded`] is in the history, as a simulator
-    /// can see to. Without them, ends of leases are known by their bounds alone and lateness is not judged.
+    /// True if every [`crate::Event::Received`] and [`crate::Event::LeaseEnded`] is in the history, as a simulator can
+    /// ensure. Without these events, ends of leases are known by their bounds alone and lateness is not judged.
     pub server_side: bool,
-    /// How many steps the search may take for each name before it gives up.
+    /// Maximum number of steps that the search may take for each name before it gives up.
     pub search_steps_max: u64,
 }
 
 impl Settings {
-    /// The promises as they are published, for clocks trusted within `rho_ppm`.
+    /// Returns the settings of the published promises, for clocks trusted within `rho_ppm`.
     pub fn with_rho_ppm(rho_ppm: u32) -> Settings {
         assert!(rho_ppm < 500_000, "rho_ppm is {rho_ppm}: no lease can be kept with clocks off by a half");
         Settings {
@@ -36,20 +36,20 @@ impl Settings {
         }
     }
 
-    /// The first moment at which a trusted clock can have counted `ms` since `from`.
+    /// Returns the first moment at which a trusted clock can have counted `ms` since `from`.
     pub(crate) fn at_least_after(&self, from: At, ms: u64) -> At {
         let ppm = 1_000_000 - u64::from(self.rho_ppm);
         from.after_us(scaled(ms, ppm).saturating_sub(self.clock_grain_ms * 1_000))
     }
 
-    /// The moment by which every trusted clock has counted `ms` since `from`.
+    /// Returns the moment by which every trusted clock has counted `ms` since `from`.
     pub(crate) fn at_most_after(&self, from: At, ms: u64) -> At {
         let ppm = 1_000_000 + u64::from(self.rho_ppm);
         from.after_us(scaled(ms, ppm).saturating_add(self.clock_grain_ms * 1_000))
     }
 
-    /// The last moment at which a client may believe in a lease whose keepalive it sent at `sent` (P7): its own clock
-    /// counts TTL x (1 - 2 rho), and may be slow by rho.
+    /// Returns the last moment at which a client may believe in a lease whose keepalive it sent at `sent` (P7): the
+    /// client's own clock counts TTL x (1 - 2 rho), and may be slow by rho.
     pub(crate) fn believed_until(&self, sent: At, ttl_ms: u64) -> At {
         let rho = u64::from(self.rho_ppm);
         let counted = scaled(ttl_ms, 1_000_000 - 2 * rho);
@@ -58,7 +58,7 @@ impl Settings {
     }
 }
 
-/// `ms` x `ppm` / 1,000,000, in microseconds.
+/// Returns `ms` x `ppm` / 1,000,000, in microseconds.
 fn scaled(ms: u64, ppm: u64) -> u64 {
     u64::try_from(u128::from(ms) * u128::from(ppm) / 1_000).unwrap_or(u64::MAX)
 }

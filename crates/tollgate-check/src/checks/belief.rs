@@ -1,6 +1,7 @@
-//! P7: a client believes in its lease no longer than it may, and no server ends the lease while it does.
+//! P7: a client believes in its lease no longer than it may, and no server ends a lease while its client believes in
+//! it.
 //!
-//! The second is what the first is for: a client that believes acts as a holder.
+//! The second half is the purpose of the first: a client that believes in its lease acts as a holder.
 
 use crate::at::At;
 use crate::call::{Op, Outcome};
@@ -10,12 +11,12 @@ use crate::report::{Promise, Report};
 use std::collections::BTreeMap;
 use tollgate_types::LeaseId;
 
-/// What a client knows and believes of a lease.
+/// Knowledge and belief of a client about a lease.
 #[derive(Default)]
 struct Belief {
-    /// The latest moment that its acknowledged renewals allow, and the events of the renewal that does.
+    /// The latest moment that the acknowledged renewals allow, and the events of the renewal that allows it.
     allowed: Option<(At, Vec<usize>)>,
-    /// What it said last, and where.
+    /// End of the belief that the client recorded last, and the place of that event.
     until: Option<(At, usize)>,
 }
 
@@ -64,7 +65,7 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// The lease that an answer shows to have been renewed, and for how long.
+/// Returns the call, the lease and its time to live if the answer shows that the lease was granted or renewed.
 fn renewed<'c, 'a>(call: &'c Call<'a>) -> Option<(&'c Call<'a>, LeaseId, u64)> {
     match (call.op, call.outcome()?) {
         (_, Outcome::LeaseGranted { lease, ttl_ms, .. })

@@ -1,8 +1,8 @@
-//! P4, P13: what was acknowledged is there when somebody looks, and what was given back is not.
+//! P4, P13: acknowledged grants and leases are there when somebody looks, and released ones are not.
 //!
-//! Looks at each read, final state and lease alone, without the search: a grant that was known before the read began
-//! and that nothing can have ended by its end must be in it; one whose end was known must not. What hung on a lease is
-//! gone with it, in its home: elsewhere its end is told later. Not here: registers.
+//! Looks at each read, final state and lease alone, without the search: a grant that was known before the read began,
+//! and that nothing can have ended by the end of the read, must be shown; a grant whose end was known must not. The
+//! grants of a lease are gone with it in its home; other groups are told of the end later. Not here: registers.
 
 use crate::call::{Holder, Op, Outcome};
 use crate::event::Event;
@@ -43,7 +43,7 @@ fn look(track: &Track<'_>, view: &View<'_>, holders: &[Holder], report: &mut Rep
     }
 }
 
-/// A lease that lives is found by every call.
+/// Checks that every call finds a lease that lives.
 fn leases_found(evidence: &Evidence<'_>, report: &mut Report) {
     for call in &evidence.calls.all {
         let answers = call.returned.into_iter().chain(call.again.iter().map(|again| (again.0, again.1)));
@@ -69,7 +69,7 @@ fn leases_found(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// Nothing is granted in its home to a lease that has ended.
+/// Checks that a lease that has ended is granted nothing in its home.
 fn leases_gone(evidence: &Evidence<'_>, report: &mut Report) {
     let leases = &evidence.leases;
     for (track, grant) in
@@ -91,7 +91,7 @@ fn leases_gone(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// A lease that lives is in the final state.
+/// Checks that the final state shows every lease that lives, and none that had ended.
 fn leases_kept(evidence: &Evidence<'_>, report: &mut Report) {
     for (place, event) in evidence.timeline.iter() {
         let Event::FinalState { group, asked, leases, .. } = event else { continue };
@@ -131,7 +131,7 @@ mod tests {
         run.breaks(P4, "the final state of a lacks an acknowledged grant");
     }
 
-    /// The first attempt of the cancel gave it back, and the answer to that was lost with a leader.
+    /// The first attempt of the cancel released the grant, and the answer to that attempt was lost with a leader.
     #[test]
     fn a_grant_that_a_repeated_cancel_gave_back_is_not_lost() {
         let run = |release_if_granted| {

@@ -1,8 +1,8 @@
-//! P1: grants that don't go together never overlap, by their revisions and the bounds of their ends.
+//! P1: incompatible grants never overlap, judged by their revisions and the bounds of their ends.
 //!
-//! Goes through the grants of a lock by token. A grant whose release has a revision above a later token overlapped
-//! with it for certain; so did one that nobody can have ended by the time the later one was known. Not here: answers
-//! that no order of events explains (`search`).
+//! Goes through the grants of a lock by token. A grant whose release has a revision above a later token overlapped with
+//! the later grant for certain; so did a grant that nothing can have ended by the time the later one was known. Not
+//! here: answers that no order of events explains (`search`).
 
 use crate::evidence::{Evidence, Grant, Track};
 use crate::report::{Promise, Report};
@@ -37,11 +37,11 @@ fn check_track(track: &Track<'_>, report: &mut Report) {
     }
 }
 
-/// Whether `earlier` may still be held at `grant`, or at one after it.
+/// Returns true if `earlier` may still be held at `grant`, or at a grant after it.
 fn may_matter(track: &Track<'_>, earlier: &Grant<'_>, grant: &Grant<'_>) -> bool {
     let gone = [earlier.ended, earlier.gone_by].into_iter().flatten().min();
     let gone = gone.is_some_and(|revision| revision.get() <= grant.token.get());
-    // Where it can have ended, the later grant shows that it had.
+    // If the earlier grant can have ended by then, an incompatible later grant shows that it had.
     let may_have_ended = earlier.ended.is_none() && earlier.ends_from <= grant.close;
     let gave_way = may_have_ended && !may_go_together(track, earlier, grant);
     earlier.who() != grant.who() && !gone && !gave_way
@@ -54,7 +54,8 @@ fn surely_held(earlier: &Grant<'_>, grant: &Grant<'_>) -> bool {
     }
 }
 
-/// Whether they go together in the mode of the earlier grant, or in one to which it can have been converted by then.
+/// Returns true if the grants are compatible in the mode of the earlier one, or in a mode to which it can have been
+/// converted by then.
 fn may_go_together(track: &Track<'_>, earlier: &Grant<'_>, grant: &Grant<'_>) -> bool {
     let mut weaker = track.weakenings.iter().filter(|weakening| {
         weakening.who == earlier.who() && weakening.open <= grant.close && earlier.mode.covers(weakening.mode)
@@ -62,7 +63,7 @@ fn may_go_together(track: &Track<'_>, earlier: &Grant<'_>, grant: &Grant<'_>) ->
     go_together(earlier.mode, grant.mode) || weaker.any(|weakening| go_together(weakening.mode, grant.mode))
 }
 
-/// Permits of one semaphore are counted, not matched.
+/// Returns true if two modes are compatible. Permits of one semaphore are counted instead, by the caller.
 fn go_together(a: Mode, b: Mode) -> bool {
     match (a, b) {
         (Mode::Permit { of, .. }, Mode::Permit { of: other, .. }) => of == other,

@@ -1,10 +1,10 @@
 //! P5 and P6: a lease ends neither early nor late.
 //!
-//! Early: before TTL after a leader received the last acknowledged renewal, on any trusted clock. Late: after TTL from
-//! the last renewal that can have happened, plus the slack, plus what elections and pauses add, plus the time for which
-//! the network carried the entry that ended it. A stub has the slack and all of that once more, and the time for which
-//! its group could not hear of the end. Where no server was recorded, only what calls show is judged. Not here:
-//! whether the client knew (`belief`).
+//! Early: before the TTL has passed since a leader received the last acknowledged renewal, on any trusted clock. Late:
+//! after the TTL since the last renewal that can have happened, plus the slack, plus what elections and pauses add,
+//! plus the time for which the network carried the entry that ended the lease. A stub has the slack and all of these
+//! additions once more, and the time for which its group could not hear of the end. Where no server was recorded, only
+//! what calls show is judged. Not here: whether the client knew (`belief`).
 
 use crate::at::At;
 use crate::call::{Op, Outcome};
@@ -27,7 +27,7 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// A keepalive that was sent after its lease had ended, and acknowledged: somebody answered who could not know.
+/// Reports a keepalive that was sent after its lease had ended, and acknowledged: by a node that could not know.
 fn not_renewed_when_gone(evidence: &Evidence<'_>, call: &Call<'_>, report: &mut Report) {
     let (lease, gone) = match (call.op, call.outcome()) {
         (Op::KeepAlive { lease }, Some(Outcome::Renewed { .. })) => {
@@ -50,7 +50,8 @@ fn not_early(evidence: &Evidence<'_>, lease: &Lease, report: &mut Report) {
     for ended in &lease.ended {
         let at = evidence.timeline.at(ended.place);
         if ended.stub && evidence.settings.server_side {
-            // The home tells of an end when the last claim is gone; a stub hears of it when the first one goes.
+            // The end at home is reported when the last claim is gone; a stub hears of the end when the first claim
+            // goes.
             let told = lease.ended_at_home().is_some_and(|home| home.place < ended.place);
             let revoked = lease.revokes.iter().any(|(invoked, _)| *invoked < ended.place);
             if !told && !revoked && at < lease.expires_from {
@@ -78,9 +79,10 @@ fn not_early(evidence: &Evidence<'_>, lease: &Lease, report: &mut Report) {
 
 fn not_late(evidence: &Evidence<'_>, lease: &Lease, over: Option<usize>, report: &mut Report) {
     let (Some((base, due)), Some(home)) = (due(evidence, lease), lease.group) else { return };
-    // Whatever ended it in the end: no other reason lets it live longer.
+    // The reason does not matter: none lets a lease live longer.
     for ended in &lease.ended {
-        // A stub's end waits for two entries, the one that ends the lease and its own, and for the news between them.
+        // A stub's end waits for two entries, the one that ends the lease and the one that ends the stub, and for the
+        // message between them.
         let at_home = lease.ended_at_home().filter(|_| ended.stub);
         let carried_us = ended.carried_us + at_home.map_or(0, |home| home.carried_us);
         let at = evidence.timeline.at(ended.place).before_us(carried_us);
@@ -97,7 +99,8 @@ fn not_late(evidence: &Evidence<'_>, lease: &Lease, over: Option<usize>, report:
     }
 }
 
-/// When the last renewal that can have happened was received, and when the lease that it made is due.
+/// Returns the moment at which the last renewal that can have happened was received, and the moment at which that lease
+/// is due.
 fn due(evidence: &Evidence<'_>, lease: &Lease) -> Option<(At, At)> {
     let longest = lease.renewals.iter().filter_map(|renewal| renewal.ttl_ms).max()?;
     let received = lease.renewals.iter().filter_map(|renewal| {

@@ -1,8 +1,9 @@
 //! P9: grants follow the queue.
 //!
-//! Who joined the queue of a lock earlier is granted it earlier, whatever the modes: only the first in line is ever
-//! looked at, and a request for several names keeps its place in each queue. Upgrades go first and are left out, and so
-//! is a holder with a request that was never answered: what it was told may be of an upgrade.
+//! A waiter that joined the queue of a lock earlier is granted the lock earlier, whatever the modes: only the first in
+//! line is ever considered, and a request for several names keeps its place in each queue. Upgrades go first and are
+//! left out. So is a holder with a request that was never answered, because the answer that it did get may be about an
+//! upgrade.
 
 use crate::evidence::{Evidence, Grant, Track};
 use crate::report::{Promise, Report};
@@ -13,7 +14,7 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
         let mut last: Option<&Grant<'_>> = None;
         let mut by_queue: Vec<&Grant<'_>> =
             track.grants.iter().filter(|grant| grant.queued.is_some() && !is_upgrade(track, grant)).collect();
-        // A holder that asked for more joined the queue once: its first token counts.
+        // A holder that requested a stronger mode joined the queue once: its first token counts.
         by_queue.sort_by_key(|grant| (grant.queued, grant.token));
         by_queue.dedup_by_key(|grant| grant.queued);
         for grant in by_queue {
@@ -42,7 +43,7 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// Whether its holder may have held the lock already when it asked: a request for a stronger mode goes first.
+/// Returns true if the holder may have held the lock already at the request: a request for a stronger mode goes first.
 fn is_upgrade(track: &Track<'_>, grant: &Grant<'_>) -> bool {
     let Some(queued) = grant.queued else { return false };
     let over = |revision: Option<Revision>| revision.is_some_and(|revision| revision <= queued);

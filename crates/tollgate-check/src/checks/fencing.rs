@@ -1,7 +1,7 @@
-//! P3: a fenced store never takes a stale token.
+//! P3: a fenced store never accepts a stale token.
 //!
 //! Replays the writes to each store with the rule itself: an exclusive token must not be below the highest exclusive
-//! one accepted (strict: nor equal to it), a shared or permit token must not be below it and raises nothing.
+//! token accepted (strict: nor equal to it); a shared or permit token must not be below it either, and never raises it.
 
 use crate::at::At;
 use crate::event::{Event, FenceMode};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use tollgate_types::{Name, Token};
 
 pub(crate) fn check(events: &[(At, Event)], report: &mut Report) {
-    // The highest exclusive token that each store accepted for each name, and the event that told.
+    // The highest exclusive token that each store accepted for each name, and the index of that event.
     let mut highest: BTreeMap<(u32, &Name), (Token, usize)> = BTreeMap::new();
     for (at, (_, event)) in events.iter().enumerate() {
         let Event::FencedWrite { store, name, token, mode, strict, accepted } = event else { continue };

@@ -6,8 +6,8 @@ use crate::report::{Promise, Report};
 use std::collections::BTreeMap;
 
 pub(crate) fn check(events: &[(At, Event)], report: &mut Report) {
-    // Per (group, index): the first hash, who gave it and where, and whether another node's has been counted. A node
-    // that applies an entry again after a restart is compared with itself, and proves less.
+    // Per (group, index): the first hash, its node and its event, and whether another node's hash has been counted. A
+    // node that applies an entry again after a restart is compared with itself, and proves less.
     let mut seen: BTreeMap<(u32, u64), (u64, u32, usize, bool)> = BTreeMap::new();
     for (at, (_, event)) in events.iter().enumerate() {
         let Event::Applied { node, group, index, hash } = event else { continue };

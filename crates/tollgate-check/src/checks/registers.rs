@@ -1,6 +1,7 @@
 //! P4, P13: a read of a register shows the last write at or below its revision.
 //!
-//! Writes and reads carry revisions, which put them in order; that the order is the true one is for `revisions`.
+//! Writes and reads carry revisions, which put them in order. Not here: whether that order is the true one
+//! (`revisions`).
 
 use crate::call::{Op, Outcome};
 use crate::evidence::{Call, Evidence};
@@ -8,15 +9,15 @@ use crate::report::{Promise, Report};
 use std::collections::BTreeMap;
 use tollgate_types::{Key, Revision, Value};
 
-/// The revision of a read, what it found, and the call that made it.
+/// The revision of a read, its result, and the call that made it.
 type Read<'e, 'a> = (Revision, Option<&'a (Value, Revision)>, &'e Call<'a>);
 
-/// One key: what was written and what was read.
+/// All writes and reads of one key.
 #[derive(Default)]
 struct Register<'e, 'a> {
-    /// By revision: the value and the events that tell of it.
+    /// The value of each write and the events that show it, by revision.
     writes: BTreeMap<Revision, (&'a Value, Vec<usize>)>,
-    /// Writes without an answer: any read may show them.
+    /// Writes without an answer, with the place of the call: any read may show them.
     unanswered: Vec<(&'a Value, usize)>,
     reads: Vec<Read<'e, 'a>>,
 }
@@ -45,7 +46,7 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// A write without an answer happened if somebody read what it wrote.
+/// Counts a write without an answer as made if a read shows its value.
 fn take_in_unanswered(register: &mut Register<'_, '_>) {
     for (_, found, call) in &register.reads {
         let Some((value, written)) = found else { continue };
@@ -75,7 +76,7 @@ fn check_read(
             written(expected.map(|(_, at)| at)),
         );
         let wrote = last.map_or(Vec::new(), |(_, (_, events))| events.clone());
-        // A write that was there before the read is lost; anything else was made up.
+        // A write that was known before the read began is lost; anything else was made up.
         let had_it =
             last.is_some_and(|(_, (_, events))| events.last().is_some_and(|place| *place < call.invoked));
         let promise = if had_it { Promise::P4 } else { Promise::P13 };

@@ -1,9 +1,9 @@
 //! P10: a repeated request has one effect and one answer.
 //!
-//! A later answer may say what became of the effect since, and of nothing else: a grant that has ended or was upgraded,
-//! who is in the way by now, that the lease is gone and with it what was known of the request. Not here: a grant that
-//! no request explains, which is found where grants are put together, and a lease that is not found though it lives
-//! (`durability`).
+//! A later answer may report what has become of the effect since, and nothing else: a grant that has ended or was
+//! upgraded, the holders that are in the way by now, or that the lease is gone and with it what was known of the
+//! request. Not here: a grant that no request explains, which is found where grants are put together (`evidence`), and
+//! a lease that is not found though it lives (`durability`).
 
 use crate::call::{EndReason, Op, Outcome};
 use crate::evidence::{Call, Evidence};
@@ -19,7 +19,8 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// Any two answers must go together, not only neighbours: between two grants there may stand one that goes with both.
+/// Checks that any two answers agree, not only neighbours: between two grants there may be an answer that agrees with
+/// both.
 fn agree(evidence: &Evidence<'_>, call: &Call<'_>, report: &mut Report) {
     let again = call.again.iter().map(|(place, outcome, _)| (*place, *outcome));
     let mut answers: Vec<(usize, &Outcome)> = call.returned.into_iter().chain(again).collect();
@@ -27,7 +28,7 @@ fn agree(evidence: &Evidence<'_>, call: &Call<'_>, report: &mut Report) {
     for (nth, &(place, outcome)) in answers.iter().enumerate() {
         let upgraded = |token, mode, later| is_upgrade(evidence, call, (token, mode), (later, place));
         let clashes = |&&(earlier, before): &&(usize, &Outcome)| {
-            // Answers may arrive in another order than they were made.
+            // Answers may arrive in another order than they were made in.
             let fits = may_follow(before, outcome, upgraded) || may_follow(outcome, before, upgraded);
             !fits || is_back_from_the_dead(evidence, call, (earlier, before), (place, outcome))
         };
@@ -39,8 +40,8 @@ fn agree(evidence: &Evidence<'_>, call: &Call<'_>, report: &mut Report) {
     }
 }
 
-/// Whether a grant to this request can have got another token by an upgrade: its holder had asked for more by then,
-/// for a lock of which no end of the first grant is known.
+/// Returns true if a grant to this request can have got another token by an upgrade: by then its holder had requested a
+/// stronger mode, for a lock on which no end of the first grant is known.
 fn is_upgrade(
     evidence: &Evidence<'_>,
     call: &Call<'_>,
@@ -62,7 +63,7 @@ fn is_upgrade(
         let shares = same.is_some_and(|(names, _)| kept.iter().any(|name| names.contains(name)));
         other.id != call.id && other.invoked < place && shares
     };
-    // What a conversion may have made weaker can be made as strong as it was, and has another token then.
+    // A grant that a conversion may have made weaker can be made as strong again, and then has another token.
     let mut modes = vec![mode];
     let mut wanted = Vec::new();
     for other in evidence.calls.all.iter().filter(about_it) {
@@ -81,8 +82,8 @@ fn is_upgrade(
     wanted.iter().any(|wanted| modes.iter().any(|mode| !mode.covers(*wanted)))
 }
 
-/// Whether an effect came after an answer that its lease is gone. That answer was made before it arrived; so was the
-/// effect, unless its revision is above that of something which somebody asked for after that.
+/// Returns true if an effect came after an answer that its lease is gone. That answer was made before it arrived, and
+/// the effect may be older still, unless its revision is above that of a call which was made after the arrival.
 fn is_back_from_the_dead(
     evidence: &Evidence<'_>,
     call: &Call<'_>,
@@ -94,7 +95,7 @@ fn is_back_from_the_dead(
     else {
         return false;
     };
-    // Where the lease does not live it may come late, and an id may be granted again.
+    // In a group other than its home the lease may arrive late, and an id may be granted again.
     let mut known = evidence.leases.incarnations(lease);
     let (Some(lease), None) = (known.next(), known.next()) else { return false };
     if lease.group != Some(call.group) || evidence.leases.may_live_anew(lease, place) {
@@ -106,7 +107,7 @@ fn is_back_from_the_dead(
     })
 }
 
-/// The revision of the effect that an answer tells of.
+/// Returns the revision of the effect that an answer reports.
 fn made_at(outcome: &Outcome) -> Option<u64> {
     match outcome {
         Outcome::Granted { token, .. } => Some(token.get()),
@@ -115,8 +116,8 @@ fn made_at(outcome: &Outcome) -> Option<u64> {
     }
 }
 
-/// A revision that the group reached while the call was under way. A grant tells of none: who holds already is told the
-/// token of old.
+/// Returns a revision that the group reached while the call was under way. A grant shows none: a request by a holder is
+/// answered with the token that it already has.
 fn as_of(outcome: &Outcome) -> Option<u64> {
     match outcome {
         Outcome::Released { revision }
@@ -135,8 +136,8 @@ fn returns_once(call: &Call<'_>, report: &mut Report) {
     }
 }
 
-/// Whether an answer to a request can be followed by another to the same request; `upgraded` tells whether a grant
-/// with a token and mode can have got a later token.
+/// Returns true if an answer to a request can be followed by another to the same request; `upgraded` tells whether a
+/// grant with a token and mode can have got a later token.
 fn may_follow(first: &Outcome, then: &Outcome, upgraded: impl Fn(Token, Mode, Token) -> bool) -> bool {
     use Outcome::{
         Busy, Cancelled, Ended, Granted, LeaseGranted, LeaseNotFound, LeaseRevoked, Lock, Register,
@@ -145,10 +146,11 @@ fn may_follow(first: &Outcome, then: &Outcome, upgraded: impl Fn(Token, Mode, To
         (Granted { token, mode, .. }, Granted { token: later, .. } | Ended { token: Some(later), .. }) => {
             later == token || (later > token && upgraded(*token, *mode, *later))
         }
-        // The end of a waiter is told without the token of what its owner held meanwhile; a repeat may know it.
+        // The end of a waiter is reported without the token of what its owner held meanwhile; a repeat may know the
+        // token.
         (Ended { token: None, reason }, Ended { reason: later, .. })
         | (Ended { reason, .. }, Ended { token: None, reason: later }) => reason == later,
-        // Once its lease is gone nobody knows what became of a request.
+        // Once the lease is gone, the fate of its requests is unknown.
         (_, LeaseNotFound)
         | (Cancelled, Ended { token: None, reason: EndReason::Cancelled })
         | (Ended { token: None, reason: EndReason::Cancelled }, Cancelled)
@@ -231,17 +233,17 @@ mod tests {
 
     #[test]
     fn what_is_no_upgrade_gives_no_other_token() {
-        // It asked for less.
+        // The conversion asked for less.
         let mut run = Scenario::with_leases(1);
         let call = run.lock("a", 1, 5).last_call();
         run.convert("a", 1, 5, Mode::Shared).again(call, granted(7, 5, Mode::Exclusive));
         run.breaks(P10, "was answered Granted { token: t5");
-        // It asked for more, of another lock.
+        // The request asked for more, of another lock.
         let mut run = Scenario::with_leases(1);
         let call = run.lock_as("a", 1, 5, Mode::Shared).last_call();
         run.lock("b", 1, 6).again(call, granted(7, 5, Mode::Exclusive));
         run.breaks(P10, "was answered Granted { token: t5");
-        // It asked for more after the first grant had ended.
+        // The request asked for more after the first grant had ended.
         let mut run = Scenario::with_leases(1);
         let call = run.lock_as("a", 1, 5, Mode::Shared).last_call();
         run.unlock("a", 1, 6).lock("a", 1, 7).again(call, granted(7, 5, Mode::Exclusive));

@@ -1,9 +1,10 @@
 //! P1, P4, P11, P13: revisions follow true time.
 //!
-//! Within a group, what was answered before something else was asked has the lower revision. That holds across locks,
-//! leases and registers, which the search for each lock can't see. A watch from now on counts as a read of the revision
-//! before its first: it was asked for when it was opened, and answered when it was told that it has begun. So it leaves
-//! out what was known to anybody before, and tells what is asked for after.
+//! Within a group, anything that was answered before something else was requested has the lower revision. That holds
+//! across locks, leases and registers, which the search for each lock can't see. A watch from now on counts as a read
+//! of the revision before its first: requested when the watch was opened, and answered when the watch was told its
+//! first revision. So the watch leaves out what was known before it was opened, and delivers what is requested after it
+//! has begun.
 
 use crate::call::Outcome;
 use crate::event::Event;
@@ -11,7 +12,7 @@ use crate::evidence::Evidence;
 use crate::report::{Promise, Report};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something that happened at a revision, between two places.
+/// An event with a revision, between two places.
 struct Stamp {
     revision: u64,
     open: usize,
@@ -97,7 +98,7 @@ fn stamps(evidence: &Evidence<'_>) -> BTreeMap<u32, Vec<Stamp>> {
     stamps
 }
 
-/// Beginnings of watches from now on.
+/// Adds the beginnings of watches from now on.
 fn add_watches(evidence: &Evidence<'_>, stamps: &mut BTreeMap<u32, Vec<Stamp>>) {
     let mut opened: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
     for (place, event) in evidence.timeline.iter() {

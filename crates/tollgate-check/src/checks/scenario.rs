@@ -1,7 +1,7 @@
-//! Small histories, written as the story they tell. For tests.
+//! Small histories, written call by call. For tests.
 //!
-//! One group; client n has lease n, with a TTL of ten seconds. Every call takes two milliseconds and is followed by one
-//! of silence; its answer, where it has one, is given with it.
+//! There is one group; client n has lease n, with a TTL of ten seconds. Every call takes two milliseconds and is
+//! followed by one millisecond of silence; the answer, if there is one, is given with the call.
 
 use crate::at::At;
 use crate::call::{CallId, EndReason, Holder, Op, Outcome, Wait};
@@ -42,25 +42,25 @@ fn holder((of, with): (u64, u64)) -> Holder {
     Holder { lease: lease(of), owner: Owner::LEASE, token: token(with), mode: Mode::Exclusive }
 }
 
-/// The answer that a request was granted.
+/// Returns the answer to a request that was granted.
 pub(crate) fn granted(with: u64, queued: u64, mode: Mode) -> Outcome {
     Outcome::Granted { token: token(with), create_revision: Some(revision(queued)), mode }
 }
 
-/// A watched grant.
+/// Returns a grant as a watch delivers it.
 pub(crate) fn gave(lock: &str, to: u64, with: u64) -> Change {
     let kind = ChangeKind::Granted { token: token(with), mode: Mode::Exclusive };
     Change { revision: revision(with), name: name(lock), lease: lease(to), owner: Owner::LEASE, kind }
 }
 
-/// A watched release.
+/// Returns a release as a watch delivers it.
 pub(crate) fn ended(lock: &str, of: u64, with: u64, at: u64) -> Change {
     let kind = ChangeKind::Ended { token: Some(token(with)), reason: EndReason::Released };
     Change { revision: revision(at), name: name(lock), lease: lease(of), owner: Owner::LEASE, kind }
 }
 
 impl Scenario {
-    /// Leases 1 to `count` are granted at revisions of the same numbers.
+    /// Creates a scenario with leases 1 to `count`, granted at revisions of the same numbers.
     pub(crate) fn with_leases(count: u64) -> Scenario {
         let history = History::new(Settings::with_rho_ppm(10_000));
         let mut run = Scenario { history, now: At::ZERO, calls: 0, ttl_ms: 10_000, terms: 0 };
@@ -78,20 +78,20 @@ impl Scenario {
         }
     }
 
-    /// Another incarnation of a lease.
+    /// Grants another incarnation of a lease.
     pub(crate) fn grant_anew(&mut self, of: u64, at: u64) -> &mut Self {
         let (ttl_ms, incarnation) = (self.ttl_ms, revision(at));
         let outcome = Outcome::LeaseGranted { lease: lease(of), incarnation, ttl_ms, renewed: false };
         self.call(of, Op::GrantLease { lease: Some(lease(of)), ttl_ms }, Some(outcome))
     }
 
-    /// A grant of a lease that a leader received: it may have been made, and nobody was told.
+    /// Requests a lease with a call that a leader received but nobody answered: the lease may have been granted.
     pub(crate) fn grant_unanswered(&mut self, of: u64) -> &mut Self {
         self.call(of, Op::GrantLease { lease: Some(lease(of)), ttl_ms: self.ttl_ms }, None);
         self.record(Event::Received { call: self.last_call() })
     }
 
-    /// The same with leases that outlive the run.
+    /// Starts anew with as many leases, which outlive the run.
     pub(crate) fn with_long_leases(self) -> Scenario {
         let count = self.calls;
         let history = History::new(self.history.settings().clone());
@@ -164,7 +164,7 @@ impl Scenario {
         self.call(of, op, Some(Outcome::Busy { holders }))
     }
 
-    /// A request that waits; answered by [`Scenario::granted`] or not at all.
+    /// Makes a request that waits; answered by [`Scenario::granted`] or not at all.
     pub(crate) fn wait_for(&mut self, lock: &str, of: u64, mode: Mode) -> CallId {
         self.invoke(of, Self::request(lock, of, mode, Wait::Forever))
     }
@@ -177,7 +177,7 @@ impl Scenario {
         self.record(Event::Return { call, outcome: granted(with, queued, mode) }).wait_ms(1)
     }
 
-    /// A cancel, and then the request that it is about, hear that the claim was granted and given back.
+    /// Answers a cancel, and then the request that it cancels: the claim was granted and released.
     pub(crate) fn cancel_told_released(
         &mut self,
         of: CallId,
@@ -216,7 +216,7 @@ impl Scenario {
         self.call(of, op, Some(Outcome::Granted { token: token(with), create_revision: None, mode }))
     }
 
-    /// A conversion of several locks that waits for ever.
+    /// Makes a conversion of several locks that waits for ever.
     pub(crate) fn convert_unanswered(&mut self, locks: &[&str], of: u64) -> &mut Self {
         let names = Names::new(locks.iter().map(|lock| name(lock)).collect()).unwrap();
         let (lease, owner, mode, wait) = (lease(of), Owner::LEASE, Mode::Exclusive, Wait::Forever);
@@ -268,7 +268,7 @@ impl Scenario {
         self.lease_ended_carried(of, at, reason, stub, 0)
     }
 
-    /// The end of a lease by an entry whose messages were on their way for so long.
+    /// Ends a lease by an entry whose messages spent `ms` milliseconds in the network.
     pub(crate) fn lease_ended_carried(
         &mut self,
         of: u64,
@@ -289,13 +289,13 @@ impl Scenario {
         self.record(Event::Believes { client: u32::try_from(of).unwrap(), lease: lease(of), until })
     }
 
-    /// Somebody else, or the same in another term, is elected after that time.
+    /// Leaves the group without a leader for `ms` milliseconds; then a leader is elected in a new term.
     pub(crate) fn leaderless_ms(&mut self, ms: u64) -> &mut Self {
         self.terms += 1;
         self.interrupted_ms(ms)
     }
 
-    /// The same leader can't commit for that time.
+    /// Keeps the leader from committing for `ms` milliseconds; then the same leader goes on.
     pub(crate) fn interrupted_ms(&mut self, ms: u64) -> &mut Self {
         let (group, term) = (GROUP, self.terms);
         self.record(Event::Leaderless { group }).wait_ms(ms).record(Event::Led { group, node: 1, term })
@@ -306,13 +306,13 @@ impl Scenario {
         self.record(Event::LeaderPaused { group }).wait_ms(ms).record(Event::LeaderResumed { group })
     }
 
-    /// Both groups are led, and nothing reaches the other one's leader for that time.
+    /// Cuts this group's leader off from the other group's for `ms` milliseconds, while both groups are led.
     pub(crate) fn cut_from_other_group_ms(&mut self, ms: u64) -> &mut Self {
         let (from, to) = (GROUP, OTHER_GROUP);
         self.record(Event::LeadersCut { from, to }).wait_ms(ms).record(Event::LeadersLinked { from, to })
     }
 
-    /// What a read of the group saw: leases, and locks with one holder each.
+    /// Records a read of the whole group: leases, and locks with one holder each.
     pub(crate) fn final_state(&mut self, at: u64, leases: &[u64], locks: &[(&str, u64, u64)]) -> &mut Self {
         let lock = |(lock, of, with): &(&str, u64, u64)| {
             let (name, holders, waiters) = (name(lock), vec![holder((*of, *with))], Vec::new());
@@ -343,7 +343,7 @@ impl Scenario {
         self.record(Event::Watch { watch, group: GROUP, from: Some(revision(from)), filter })
     }
 
-    /// A watch from now on is opened.
+    /// Opens a watch from now on.
     pub(crate) fn watch_now(&mut self, watch: u32, filter: Filter) -> &mut Self {
         self.record(Event::Watch { watch, group: GROUP, from: None, filter }).wait_ms(1)
     }

@@ -1,12 +1,12 @@
-//! P1, P4, P13: for each lock there is an order of all that happened to it that explains every answer.
+//! P1, P4, P13: for each lock, some order of all that happened to it explains every answer.
 //!
 //! A search in the manner of Wing and Gong: each answer must be true at one moment between its call and its return.
-//! Three things keep it near linear. Changes with a revision are tried in the order of their revisions alone. An answer
-//! that only observes is placed as soon as it is true, which never spoils a later step. And a grant that ends at an
-//! unknown moment ends only when something else needs it to. A state is not tried twice: it is known by the set of
-//! what has been placed, which determines who holds the lock.
+//! Three rules keep the search near linear. Changes with a revision are tried only in the order of their revisions. An
+//! answer that only observes is placed as soon as it is true, which never spoils a later step. A grant that ends at an
+//! unknown moment ends only when another step needs it to. No state is tried twice: a state is known by the set of
+//! placed items, which determines the holders of the lock.
 //!
-//! Not here: exclusion by revisions alone (`exclusion`), a second judgement that shares none of this.
+//! Not here: exclusion by revisions alone (`exclusion`), a second judgement that shares nothing with this one.
 
 mod items;
 
@@ -27,16 +27,16 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// A choice that can be taken back.
+/// A choice that can be undone.
 struct Frame {
-    /// What to try instead, last first.
+    /// Alternatives that are still to be tried, the next one last.
     untried: Vec<usize>,
     trail_len: usize,
     cursors: Cursors,
     held: Vec<Held>,
 }
 
-/// Places in the sorted lists before which everything is placed.
+/// Positions in the sorted lists before which everything is placed.
 #[derive(Clone, Copy, Default)]
 struct Cursors {
     change: usize,
@@ -48,13 +48,13 @@ struct Search<'t, 'a> {
     track: &'t Track<'a>,
     steps_max: u64,
     items: Vec<Item<'t, 'a>>,
-    /// Changes with a revision, by it.
+    /// Changes with a revision, sorted by revision.
     changes: Vec<usize>,
-    /// What must be placed, by the place until which it must.
+    /// Items that must be placed, sorted by the place by which they must be.
     by_close: Vec<usize>,
-    /// Observations, by the place from which they can be placed.
+    /// Observations, sorted by the first place at which they can be placed.
     views: Vec<usize>,
-    /// Of each grant, the item of its end at an unknown moment.
+    /// Per grant, the item of its end at an unknown moment.
     ends: Vec<Option<usize>>,
     weakenings: Vec<usize>,
     placed: Vec<bool>,
@@ -64,7 +64,7 @@ struct Search<'t, 'a> {
     tried: BTreeSet<u128>,
     placed_hash: u128,
     steps: u64,
-    /// How much was placed when most was, what could not be then, and who held the lock.
+    /// The furthest attempt: the number of items placed, the item that was due then, and the grants that held the lock.
     furthest: (usize, Option<usize>, Vec<usize>),
 }
 
@@ -125,7 +125,7 @@ impl<'t, 'a> Search<'t, 'a> {
         }
     }
 
-    /// Goes back to the last choice that has an alternative, and takes that.
+    /// Goes back to the last choice that has an alternative, and takes the alternative; false if there is none.
     fn step_back(&mut self, frames: &mut Vec<Frame>) -> bool {
         let Some(frame) = frames.last_mut() else { return false };
         let item = frame.untried.pop().expect("frames without an alternative are dropped");
@@ -143,7 +143,7 @@ impl<'t, 'a> Search<'t, 'a> {
         true
     }
 
-    /// What must be placed next at the latest.
+    /// Returns the item that must be placed next: the unplaced one with the lowest last place.
     fn due(&mut self) -> Option<usize> {
         while let Some(&item) = self.by_close.get(self.cursors.close) {
             if !self.placed[item] {
@@ -189,7 +189,7 @@ impl<'t, 'a> Search<'t, 'a> {
         items::is_true(view, self.track, &self.held, next)
     }
 
-    /// What can be placed now, the most promising last.
+    /// Returns the items that can be placed now, the most promising last.
     fn choices(&mut self, due: usize) -> Vec<usize> {
         let limit = self.items[due].close;
         let mut choices = Vec::new();
@@ -204,7 +204,7 @@ impl<'t, 'a> Search<'t, 'a> {
         }
         let change = self.next_change();
         choices.extend(change.filter(|&item| self.items[item].open <= limit && self.is_legal(item)));
-        // What is due has to happen now or never.
+        // The due item is tried first: it has to happen now or never.
         if let Some(at) = choices.iter().position(|&item| item == due) {
             let due = choices.remove(at);
             choices.push(due);
@@ -254,7 +254,7 @@ impl<'t, 'a> Search<'t, 'a> {
         }
     }
 
-    /// Takes holders away, and with them the end that they would have had at an unknown moment.
+    /// Removes holders, and with them the ends that they would have had at an unknown moment.
     fn drop_held(&mut self, gone: impl Fn(&Track<'a>, &Held) -> bool) {
         let track = self.track;
         for index in (0..self.held.len()).rev() {

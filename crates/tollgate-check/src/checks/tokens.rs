@@ -1,6 +1,6 @@
 //! P2: tokens strictly increase for each name, and no two grants share one.
 //!
-//! That they stay below 2^53 needs no check: `Token` can't hold more.
+//! No check is needed that tokens stay below 2^53: `Token` can't hold more.
 
 use crate::call::Outcome;
 use crate::evidence::{Evidence, Grant, Track};
@@ -16,7 +16,7 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     have_one_holder(evidence, report);
 }
 
-/// A grant asked for after another was known has the higher token.
+/// Checks that a grant requested after another was known has the higher token.
 fn rise(track: &Track<'_>, report: &mut Report) {
     let mut by_open: Vec<&Grant<'_>> = track.grants.iter().collect();
     by_open.sort_by_key(|grant| grant.open);
@@ -37,7 +37,7 @@ fn rise(track: &Track<'_>, report: &mut Report) {
     }
 }
 
-/// A request made after the grant had ended is not told its token.
+/// Checks that a request made after a grant had ended is not answered with that grant's token.
 fn are_not_given_again(evidence: &Evidence<'_>, report: &mut Report) {
     let mut ended: BTreeMap<(&Name, Token), &Grant<'_>> = BTreeMap::new();
     for track in &evidence.tracks.0 {
@@ -56,7 +56,7 @@ fn are_not_given_again(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// In a group a token belongs to one holder; several names of one request share it.
+/// Checks that in a group a token belongs to one holder; several names of one request share it.
 fn have_one_holder(evidence: &Evidence<'_>, report: &mut Report) {
     let mut holders: BTreeMap<(u32, Token), (&Name, &Grant<'_>)> = BTreeMap::new();
     for track in &evidence.tracks.0 {

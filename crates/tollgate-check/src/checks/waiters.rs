@@ -1,9 +1,9 @@
 //! P8: no waiter is forgotten.
 //!
-//! Once all faults are over, a request whose client is there is answered within the time allowed: counted from the
-//! healing, from the request, or from the deadline of its wait, whichever is last. A request that waits for ever is
-//! excused while somebody is in its way: the final state tells, or else the grants that nothing ended. Not here: a
-//! waiter that ends twice (`retries`).
+//! Once all faults are over, a request whose client is still there is answered within the time allowed, counted from
+//! the healing, from the request, or from the deadline of its wait, whichever is last. A request that waits for ever is
+//! excused while somebody is in its way: according to the final state, or without one to the grants that nothing ended.
+//! Not here: a waiter that ends twice (`retries`).
 
 use crate::at::At;
 use crate::call::{Op, Wait};
@@ -26,15 +26,16 @@ pub(crate) fn check(evidence: &Evidence<'_>, report: &mut Report) {
     }
 }
 
-/// What the end of the run looked like.
+/// State of the run at its end.
 struct Run<'a> {
     healed: At,
     over: At,
     gone: BTreeSet<u32>,
-    /// What a final state saw; none if there was none.
+    /// Locks as the final state shows them; none if there was no final state.
     locks: Option<BTreeMap<&'a Name, &'a FinalLock>>,
     final_state: usize,
-    /// Whether some request was for more than one lock: then who waits for whom can't be told from one lock alone.
+    /// True if any request was for more than one lock: then the waiters of one lock alone don't show who waits for
+    /// whom.
     several_names: bool,
     tracks: BTreeMap<&'a Name, &'a Track<'a>>,
 }
@@ -91,8 +92,8 @@ impl<'a> Run<'a> {
         None
     }
 
-    /// Whether somebody is in the way of a request that waits on: a holder of one of its locks, or of one that
-    /// somebody ahead of it waits for too.
+    /// Returns true if somebody is in the way of a request that still waits: a holder of one of its locks, or of a lock
+    /// that somebody in the queue of such a lock waits for too.
     fn is_blocked(&self, call: &Call<'_>, names: &Names) -> bool {
         let Some(locks) = self.locks.as_ref().filter(|_| call.invoked < self.final_state) else {
             return self.several_names || names.as_slice().iter().any(|name| self.may_be_held(name));
@@ -105,7 +106,7 @@ impl<'a> Run<'a> {
         let mut reached: BTreeSet<&Name> = names.as_slice().iter().collect();
         let mut unseen: Vec<&Name> = reached.iter().copied().collect();
         while let Some(name) = unseen.pop() {
-            // Nobody holds it or waits for it: the others may tell.
+            // Nobody holds this lock or waits for it: the other locks may show a holder.
             let Some(lock) = locks.get(name) else { continue };
             if !lock.holders.is_empty() {
                 return true;

@@ -1,8 +1,8 @@
 //! P11: a watch has no gap and no duplicate, and says so where history is gone.
 //!
-//! Every watch is held against one list of facts: what calls were told of grants and releases, and what any watch
-//! delivered. A fact that a watch wants and whose revision it claims to have passed must be in it exactly once. Not
-//! here: where a watch from now on may begin (`revisions`).
+//! Every watch is compared with one list of facts: the grants and releases that calls were told of, and the changes
+//! that any watch delivered. A fact that a watch wants and whose revision it claims to have passed must have been
+//! delivered exactly once. Not here: the revision at which a watch from now on may begin (`revisions`).
 
 use crate::event::{Change, ChangeKind, Event, Filter};
 use crate::evidence::Evidence;
@@ -10,7 +10,7 @@ use crate::report::{Promise, Report};
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_types::{GroupId, LeaseId, Name, Owner, Revision};
 
-/// What kind of change a fact is, as far as everybody who knows of it can tell.
+/// Kind of change of a fact, without the details that only some sources report.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum What {
     Queued,
@@ -19,7 +19,7 @@ enum What {
     Ended,
 }
 
-/// A change that happened: revision, lock, what, whose.
+/// A change that happened: revision, lock, kind, lease and owner.
 type Fact<'a> = (Revision, &'a Name, What, LeaseId, &'a Owner);
 
 /// One watch, as delivered.
@@ -27,9 +27,9 @@ struct Stream<'a> {
     group: GroupId,
     filter: &'a Filter,
     opened: usize,
-    /// The revision that it wants next; zero as long as a watch from now on has not begun.
+    /// Revision that the watch wants next; zero as long as a watch from now on has not begun.
     next: Revision,
-    /// What it claims to have passed: from, to (not included).
+    /// Ranges of revisions that the watch claims to have passed: from, to (not included).
     covered: Vec<(Revision, Revision)>,
     delivered: BTreeMap<Fact<'a>, usize>,
 }
@@ -162,7 +162,7 @@ fn fact(change: &Change) -> Fact<'_> {
     (change.revision, &change.name, what, change.lease, &change.owner)
 }
 
-/// Everything that is known to have happened, by group.
+/// Returns everything that is known to have happened, by group.
 fn facts<'a>(
     evidence: &'a Evidence<'_>,
     streams: &BTreeMap<u32, Stream<'a>>,
@@ -191,7 +191,7 @@ mod tests {
     use crate::report::Promise::P11;
     use tollgate_types::{LeaseId, Name};
 
-    /// A run in which lease 1 takes and gives back two locks.
+    /// A run in which lease 1 takes and releases two locks.
     fn run() -> Scenario {
         let mut run = Scenario::with_leases(1);
         run.lock("a", 1, 10).unlock("a", 1, 11).lock("b", 1, 12).unlock("b", 1, 13);

@@ -1,28 +1,29 @@
-//! What P6 allows besides the slack: time without a leader, elections, pauses, and between two groups time in which
-//! their leaders are cut off from each other.
+//! Delays that P6 allows besides the slack: time without a leader, elections, pauses, and between two groups time in
+//! which their leaders are cut off from each other.
 //!
-//! A leader that can't commit for a while and then goes on in its term was not elected: that is a gap and no more.
+//! A leader that can't commit for a while and then goes on in the same term was not elected: that is a gap and no more.
 
 use super::Timeline;
 use crate::event::Event;
 use std::collections::BTreeMap;
 use tollgate_types::GroupId;
 
-/// When a group could not commit.
+/// Periods in which a group could not commit, in microseconds of true time.
 #[derive(Default)]
 struct Gaps {
     leaderless: Vec<(u64, u64)>,
     paused: Vec<(u64, u64)>,
-    /// From when the last leader could not commit until when another could; to the end of time if none could yet.
+    /// Elections: from the moment at which the last leader could no longer commit until the next leader could; until
+    /// `u64::MAX` if none has yet.
     elections: Vec<(u64, u64)>,
-    /// Who led last, and in which term: the same again is no election.
+    /// Node and term of the last leader: the same pair again is not an election.
     last: Option<(u32, u64)>,
 }
 
 /// The gaps of every group, and the cuts between their leaders.
 pub(crate) struct Allowances {
     groups: BTreeMap<u32, Gaps>,
-    /// When one group's leader could not reach another's, by sender and receiver.
+    /// Periods in which one group's leader could not reach another's, by sender and receiver.
     cuts: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
 }
 
@@ -67,8 +68,8 @@ impl Allowances {
         Allowances { groups, cuts }
     }
 
-    /// How much longer than in steady state something may take in `group` that began at `from` and is over at `to`, in
-    /// microseconds. An election still under way counts.
+    /// Returns by how many microseconds something in `group` that began at `from` and ended at `to` may take longer
+    /// than in steady state. An election still under way counts.
     pub(crate) fn us(&self, group: GroupId, from: u64, to: u64, slack_us: u64) -> u64 {
         let Some(gaps) = self.groups.get(&group.number()) else { return 0 };
         let elections = gaps.elections.iter().filter(|(begun, over)| *begun <= to && *over >= from);
@@ -76,8 +77,8 @@ impl Allowances {
         gaps.us_between(from, to) + elections * slack_us
     }
 
-    /// How much of the time between `from` and `to` the leader of `sender` could not reach that of `receiver`, although
-    /// both could commit, in microseconds: other time is a gap of theirs already.
+    /// Returns for how many microseconds between `from` and `to` the leader of `sender` could not reach the leader of
+    /// `receiver` although both could commit: any other time is already a gap of one of the two groups.
     pub(crate) fn cut_us(&self, (sender, receiver): (GroupId, GroupId), from: u64, to: u64) -> u64 {
         let Some(cuts) = self.cuts.get(&(sender.number(), receiver.number())) else { return 0 };
         let gaps = [sender, receiver].map(|group| self.groups.get(&group.number()));
@@ -88,7 +89,7 @@ impl Allowances {
 }
 
 impl Gaps {
-    /// How much of a time was without a leader, or with one that stood still; what was both counts once.
+    /// Returns the time without a leader or with a paused leader between `from` and `to`; overlaps count once.
     fn us_between(&self, from: u64, to: u64) -> u64 {
         covered_us(self.all().collect(), from, to)
     }
@@ -98,7 +99,7 @@ impl Gaps {
     }
 }
 
-/// How much of the time between `from` and `to` lies in any of the spans; what lies in several counts once.
+/// Returns how much of the time between `from` and `to` lies in any of the spans; overlaps count once.
 fn covered_us(mut spans: Vec<(u64, u64)>, from: u64, to: u64) -> u64 {
     spans.sort_unstable();
     let (mut sum, mut counted_to) = (0, from);

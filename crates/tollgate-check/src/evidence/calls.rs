@@ -14,33 +14,33 @@ pub(crate) struct Call<'a> {
     pub(crate) group: GroupId,
     pub(crate) op: &'a Op,
     pub(crate) invoked: usize,
-    /// Where the first answer stands, and what it says.
+    /// Place and content of the first answer.
     pub(crate) returned: Option<(usize, &'a Outcome)>,
-    /// Where further answers stand, and whether the client returned a second time.
+    /// Places and contents of further answers; true for a second return to the client, false for an answered repeat.
     pub(crate) again: Vec<(usize, &'a Outcome, bool)>,
-    /// The last time that a leader received it before the answer.
+    /// Place at which a leader last received the call before the answer.
     pub(crate) received: Option<usize>,
-    /// The last time that a leader received it at all.
+    /// Place at which a leader last received the call at all.
     pub(crate) received_last: Option<usize>,
 }
 
 impl<'a> Call<'a> {
-    /// What the client was told.
+    /// Returns the answer to the client, if there is one.
     pub(crate) fn outcome(&self) -> Option<&'a Outcome> {
         self.returned.map(|(_, outcome)| outcome)
     }
 
-    /// Until where it may take effect: its answer, or never.
+    /// Returns the last place at which the call may take effect: its answer, or `usize::MAX` without one.
     pub(crate) fn close(&self) -> usize {
         self.returned.map_or(usize::MAX, |(place, _)| place)
     }
 
-    /// The events that are about it.
+    /// Returns the places of the call and of its answer.
     pub(crate) fn events(&self) -> Vec<usize> {
         [Some(self.invoked), self.returned.map(|(place, _)| place)].into_iter().flatten().collect()
     }
 
-    /// The locks that it is about, and for whom: requests, conversions and releases.
+    /// Returns the locks of a request, conversion or release, with the lease and owner that they are for.
     pub(crate) fn claim(&self) -> Option<(&'a Names, super::Who<'a>)> {
         match self.op {
             Op::Lock { names, lease, owner, .. }
@@ -95,7 +95,7 @@ impl<'a> Calls<'a> {
         calls
     }
 
-    /// A call by its id.
+    /// Returns a call by its id.
     pub(crate) fn get(&self, id: CallId) -> Option<&Call<'a>> {
         self.by_id.get(&id).map(|&index| &self.all[index])
     }

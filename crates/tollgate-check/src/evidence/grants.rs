@@ -1,8 +1,8 @@
-//! What happened to each lock: grants, releases, and what was seen of them.
+//! Grants and releases of each lock, and the answers that show them.
 //!
-//! A grant is known by its token. One that nobody was told of counts once somebody saw it: in a read, a busy answer, a
-//! watch. One that nobody ever saw is left out, for nothing depends on it. Not here: whether it all fits together
-//! (`checks`).
+//! A grant is known by its token. A grant that no call was told of counts once it was seen in a read, a busy answer or
+//! a watch. A grant that was never seen is left out, for nothing depends on it. Not here: whether all grants are
+//! consistent (`checks`).
 
 use super::{Calls, Lease, Leases, Timeline, Who, calls::Call};
 use crate::call::{Holder, Op, Outcome};
@@ -19,19 +19,19 @@ pub(crate) struct Grant<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) mode: Mode,
     pub(crate) group: GroupId,
-    /// Between these places it was given.
+    /// Bounds of the place at which the lock was granted: not before `open`, and not after `close`.
     pub(crate) open: usize,
     pub(crate) close: usize,
-    /// The call (its place among the calls) that was first told of it.
+    /// Index (among the calls) of the first call that was told of the grant.
     pub(crate) told_by: Option<usize>,
-    /// When its holder joined the queue, if it was told and is certain to have taken its turn there.
+    /// Revision at which the holder joined the queue, if it was reported and the holder certainly took its turn there.
     pub(crate) queued: Option<Revision>,
-    /// The revision at which it ended, if anybody knows.
+    /// Revision at which the grant ended, if known.
     pub(crate) ended: Option<Revision>,
-    /// Between these places it ended, if it did: never before the first, and surely by the second.
+    /// Bounds of the place at which the grant ended, if it did: not before `ends_from`, and surely by `ends_by`.
     pub(crate) ends_from: usize,
     pub(crate) ends_by: usize,
-    /// A revision at which it was surely gone.
+    /// A revision at which the grant was surely gone.
     pub(crate) gone_by: Option<Revision>,
     pub(crate) events: Vec<usize>,
 }
@@ -42,41 +42,41 @@ impl<'a> Grant<'a> {
     }
 }
 
-/// The end of a grant whose revision is known.
+/// The end of a grant, at a known revision.
 pub(crate) struct Release<'a> {
     pub(crate) revision: Revision,
     pub(crate) who: Option<Who<'a>>,
     pub(crate) token: Option<Token>,
     pub(crate) open: usize,
     pub(crate) close: usize,
-    /// The grant may be one that nobody ever saw.
+    /// True if the grant may be one that was never seen.
     pub(crate) unseen: bool,
     pub(crate) events: Vec<usize>,
 }
 
-/// A conversion to a weaker mode: it has no revision that anybody is told.
+/// A conversion to a weaker mode: no answer reports its revision.
 pub(crate) struct Weakening<'a> {
     pub(crate) who: Who<'a>,
     pub(crate) mode: Mode,
     pub(crate) open: usize,
-    /// Past the end if it was never answered.
+    /// Place by which the conversion has happened; `usize::MAX` if it may never have happened.
     pub(crate) close: usize,
     pub(crate) events: Vec<usize>,
 }
 
-/// What an answer says about the holders of a lock.
+/// Statement of an answer about the holders of a lock.
 pub(crate) enum Seen<'a> {
-    /// These hold it as of this revision, and nobody else.
+    /// These holders hold the lock as of this revision, and nobody else.
     Exactly(&'a [Holder], Revision),
-    /// These hold it; the asker may be left out.
+    /// These holders hold the lock; the requester, named second, may be left out.
     Busy(&'a [Holder], Who<'a>),
-    /// This one holds it, with this token.
+    /// This lease and owner hold the lock, with this token.
     Holds(Who<'a>, Token),
-    /// This one does not.
+    /// This lease and owner do not hold the lock.
     NotHeldBy(Who<'a>),
-    /// Nobody of this lease does.
+    /// No owner of this lease holds the lock.
     LeaseGone(LeaseId),
-    /// The highest token among the holders; none if nobody holds it.
+    /// The highest token among the holders; none if nobody holds the lock.
     Highest(Option<Token>),
 }
 
@@ -85,36 +85,36 @@ pub(crate) struct View<'a> {
     pub(crate) open: usize,
     pub(crate) close: usize,
     pub(crate) seen: Seen<'a>,
-    /// The promise that is broken if it never was.
+    /// The promise that is broken if the answer was never true.
     pub(crate) promise: Promise,
     pub(crate) events: Vec<usize>,
 }
 
-/// Everything about one lock.
+/// All evidence about one lock.
 pub(crate) struct Track<'a> {
     pub(crate) name: &'a Name,
-    /// By token.
+    /// Sorted by token.
     pub(crate) grants: Vec<Grant<'a>>,
     pub(crate) releases: Vec<Release<'a>>,
     pub(crate) weakenings: Vec<Weakening<'a>>,
     pub(crate) views: Vec<View<'a>>,
 }
 
-/// Everything about every lock, by name.
+/// All evidence about every lock, sorted by name.
 pub(crate) struct Tracks<'a>(pub(crate) Vec<Track<'a>>);
 
-/// A grant that somebody was told of or saw.
+/// One sighting of a grant: in an answer to its holder, in a read, a busy answer or a watch.
 struct Sighting<'a> {
     token: Token,
     who: Who<'a>,
     mode: Option<Mode>,
     group: GroupId,
     place: usize,
-    /// The call that was told, and when its holder joined the queue.
+    /// Index of the call that was told of the grant, and the revision at which its holder joined the queue.
     told: Option<(usize, Option<Revision>)>,
 }
 
-/// A request that may have been granted without an answer, or given back what nobody saw.
+/// A request that may have been granted without an answer, or whose grant may have ended without having been seen.
 struct Loose<'a> {
     who: Who<'a>,
     mode: Mode,
@@ -122,7 +122,7 @@ struct Loose<'a> {
     answered: bool,
 }
 
-/// A call that may have ended a grant without an answer.
+/// A call that may have ended a grant, without an answer that says so.
 struct MayEnd<'a> {
     who: Option<Who<'a>>,
     token: Option<Token>,
@@ -138,9 +138,9 @@ struct Draft<'a> {
     weakenings: Vec<Weakening<'a>>,
     may_end: Vec<MayEnd<'a>>,
     max_holds: Vec<(Who<'a>, u64, usize)>,
-    /// Ends that a watch told: token, revision, place.
+    /// Ends of grants that a watch delivered: the revision and the place, by token.
     watched_ends: BTreeMap<Token, (Revision, usize)>,
-    /// Tokens that an answer called ended, and where.
+    /// Tokens that an answer called ended, with the place of the answer.
     told_ended: Vec<(Token, usize)>,
     views: Vec<View<'a>>,
 }
@@ -218,7 +218,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A Lock or a Convert.
+    /// Takes in a Lock or a Convert.
     fn request(&mut self, index: usize, call: &Call<'a>, who: Who<'a>, alone: bool) {
         let (Op::Lock { mode, .. } | Op::Convert { mode, .. }) = call.op else { return };
         if let Op::Lock { max_hold_ms: Some(ms), .. } = call.op {
@@ -266,7 +266,7 @@ impl<'a> Draft<'a> {
                 self.sightings.push(sighting);
             }
         }
-        // The lease may have ended between an attempt that was granted and the one that was answered.
+        // The lease may have ended between the attempt that was granted and the attempt that was answered.
         if matches!(call.outcome(), None | Some(Outcome::Ended { .. } | Outcome::LeaseNotFound)) {
             let answered = matches!(call.outcome(), Some(Outcome::Ended { .. }));
             self.loose.push(Loose { who, mode: *mode, invoked: call.invoked, answered });
@@ -298,7 +298,7 @@ impl<'a> Draft<'a> {
     }
 
     fn force_release(&mut self, call: &Call<'a>, token: Token) {
-        // It has no seq: an attempt that found nothing may be the second.
+        // A forced release has no seq: an attempt that found nothing may be the second.
         if !matches!(call.outcome(), Some(Outcome::Released { .. } | Outcome::Refused)) {
             self.may_end.push(MayEnd { who: None, token: Some(token), from: call.invoked });
         }
@@ -319,8 +319,8 @@ impl<'a> Draft<'a> {
         alone: bool,
     ) {
         match call.returned {
-            // One that was repeated hears only that the claim is over: it may have been its own first attempt that gave
-            // it back.
+            // A repeated cancel is told only that the claim is over: the cancel's own first attempt may have released
+            // the grant.
             None | Some((_, Outcome::Ended { .. })) if release_if_granted => {
                 self.may_end.push(MayEnd { who: Some(who), token: None, from: call.invoked });
             }
@@ -331,7 +331,7 @@ impl<'a> Draft<'a> {
             Some((_, Outcome::Released { revision })) if alone => {
                 self.release(call, *revision, Some(who), None);
             }
-            // Of several names it gave back those that were left: this one may have been taken away before.
+            // A cancel of several names released those that were left: this one may have been taken away before.
             Some((_, Outcome::Released { .. })) => {
                 self.may_end.push(MayEnd { who: Some(who), token: None, from: call.invoked });
                 self.view(call, Seen::NotHeldBy(who));
@@ -411,7 +411,7 @@ fn read_final_states<'a>(drafts: &mut Drafts<'a>, timeline: Timeline<'a>) {
     }
 }
 
-/// What turns a draft into a track.
+/// Everything needed to turn a draft into a track.
 struct Context<'c, 'a> {
     settings: &'c Settings,
     timeline: Timeline<'a>,
@@ -427,7 +427,7 @@ impl<'a> Context<'_, 'a> {
             draft.watched_ends.iter().map(|(token, (revision, _))| (*revision, *token)).collect();
         for release in &mut draft.releases {
             release.token = release.token.or(watched.get(&release.revision).copied());
-            // One that names no token, or one that nobody saw, may have ended a grant that nobody saw.
+            // A release that names no token, or whose grant was never seen, may have ended a grant that was never seen.
             let loose = |loose: &Loose<'_>| Some(loose.who) == release.who && loose.invoked < release.close;
             let grant = released(&mut grants, release);
             let may_be_unseen = (release.token.is_none() || grant.is_none())
@@ -450,14 +450,14 @@ impl<'a> Context<'_, 'a> {
             }
         }
         supersede(&mut grants, &draft.weakenings);
-        // The holder of a token that was told to others alone is unknown.
+        // The holder of a token that only forced releases were told of is unknown.
         let unknown = |token: Token| !grants.iter().any(|grant| grant.token == token);
         draft.views.retain(|view| !matches!(view.seen, Seen::Highest(Some(token)) if unknown(token)));
         let Draft { releases, weakenings, views, .. } = draft;
         Track { name, grants, releases, weakenings, views }
     }
 
-    /// One grant for each token and holder that were told or seen, by token.
+    /// Returns one grant for each token and holder that were told or seen, sorted by token.
     fn grants(&self, name: &'a Name, draft: &mut Draft<'a>, report: &mut Report) -> Vec<Grant<'a>> {
         let sightings = std::mem::take(&mut draft.sightings);
         let mut by_token: BTreeMap<(Token, Who<'a>), Vec<Sighting<'a>>> = BTreeMap::new();
@@ -520,8 +520,8 @@ impl<'a> Context<'_, 'a> {
         }
     }
 
-    /// Calls that were told of a grant: all but the one that made it say that it was held. A conversion may have made
-    /// it weaker, unless it made it.
+    /// Notes the calls that were told of a grant: all but the one that made the grant say that it was held. A
+    /// conversion may have made the grant weaker.
     fn tell_again(&self, token: Token, who: Who<'a>, told: &[usize], draft: &mut Draft<'a>) {
         for (nth, &index) in told.iter().enumerate() {
             let call = &self.calls.all[index];
@@ -538,7 +538,7 @@ impl<'a> Context<'_, 'a> {
         }
     }
 
-    /// Where a grant that nobody released can have ended, and must have.
+    /// Sets the bounds between which a grant without a known release can have ended.
     fn bound_end(&self, grant: &mut Grant<'a>, draft: &mut Draft<'a>) {
         let lease = self.leases.under(grant.lease, grant.group, grant.token.get());
         let ends_it = |end: &&MayEnd<'_>| {
@@ -552,7 +552,7 @@ impl<'a> Context<'_, 'a> {
             })
             .min();
         let by_lease = lease.map_or(0, |lease| lease.may_end_from);
-        // A request for more that was never answered may have given it another token.
+        // A request for a stronger mode that was never answered may have given the holder another token.
         let weakened = draft.weakenings.iter().any(|weakening| weakening.who == grant.who());
         let upgrades = |loose: &&Loose<'_>| {
             let for_more = weakened || !grant.mode.covers(loose.mode);
@@ -561,7 +561,7 @@ impl<'a> Context<'_, 'a> {
         let by_upgrade = draft.loose.iter().filter(upgrades).map(|loose| loose.invoked).min();
         let others = [by_call, by_max_hold, by_upgrade].into_iter().flatten();
         grant.ends_from = others.fold(grant.ends_from.min(by_lease), usize::min);
-        // One with a higher token hangs on another incarnation, or is judged for that alone (`durability`).
+        // A grant with a higher token hangs on another incarnation, or is judged for that alone (`durability`).
         let ended = lease.and_then(|lease| lease.ended_in(grant.group));
         if let Some(ended) = ended.filter(|ended| ended.revision.get() >= grant.token.get()) {
             grant.ends_by = grant.ends_by.min(ended.place);
@@ -587,8 +587,8 @@ impl<'a> Context<'_, 'a> {
 }
 
 impl<'a> Context<'_, 'a> {
-    /// The acknowledged revocation by which a grant was surely gone. In other groups than the lease's home its locks
-    /// may stay for a while.
+    /// Returns the call and the answer of the acknowledged revocation by which a grant was surely gone. In groups other
+    /// than the lease's home, the locks may stay for a while.
     fn revoked(&self, lease: &Lease, grant: &Grant<'a>) -> Option<(usize, usize)> {
         let (invoked, told) = lease.revoked?;
         let hangs_on_it = lease.group == Some(grant.group) && grant.open < told;
@@ -596,7 +596,8 @@ impl<'a> Context<'_, 'a> {
     }
 }
 
-/// A holder has one grant at a time: an earlier one ends at the latest where the next begins.
+/// Bounds the ends of superseded grants. A holder has one grant at a time: an earlier one ends at the latest where the
+/// next begins.
 fn supersede(grants: &mut [Grant<'_>], weakenings: &[Weakening<'_>]) {
     let mut last: BTreeMap<Who<'_>, usize> = BTreeMap::new();
     for index in 0..grants.len() {
@@ -604,7 +605,8 @@ fn supersede(grants: &mut [Grant<'_>], weakenings: &[Weakening<'_>]) {
         let Grant { open, close, token, mode, .. } = grants[index];
         let grant = &mut grants[before];
         if grant.ended.is_none() {
-            // An upgrade ends it by itself; what it covered already had to wait for another end.
+            // An upgrade ends the earlier grant by itself. If the earlier grant covered the new mode already, it ended
+            // in another way first.
             let weakened = weakenings.iter().any(|weakening| weakening.who == grant.who());
             if weakened || !(grant.mode.covers(mode) || matches!(grant.mode, Mode::Permit { .. })) {
                 grant.ends_from = grant.ends_from.min(open);
@@ -616,7 +618,7 @@ fn supersede(grants: &mut [Grant<'_>], weakenings: &[Weakening<'_>]) {
     }
 }
 
-/// The grant that a release ended: the one with its token, or the last before it.
+/// Returns the grant that a release ended: the one with the release's token, or the last one before it.
 fn released<'g, 'a>(grants: &'g mut [Grant<'a>], release: &Release<'a>) -> Option<&'g mut Grant<'a>> {
     grants.iter_mut().rev().find(|grant| {
         release.who.is_none_or(|who| who == grant.who())
@@ -624,7 +626,7 @@ fn released<'g, 'a>(grants: &'g mut [Grant<'a>], release: &Release<'a>) -> Optio
     })
 }
 
-/// All names of a request, for messages.
+/// Lists all names of a request, for messages.
 pub(crate) fn listed(names: &Names) -> String {
     names.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

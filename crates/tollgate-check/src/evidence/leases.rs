@@ -1,8 +1,8 @@
-//! Leases: when each was renewed, and between which moments it can have ended.
+//! Leases: their renewals, and the bounds between which each lease can have ended.
 //!
-//! A keepalive does not say which incarnation it renewed. Where two are possible it counts for neither as a proof of
-//! life, and for both as a reason to live longer. A revocation that was acknowledged ends what lived before it. Not
-//! here: whether they ended when they should (`checks`).
+//! A keepalive does not say which incarnation it renewed. Where two are possible, the keepalive is a proof of life for
+//! neither, and for both a reason to live longer. An acknowledged revocation ends whichever incarnation lived before
+//! it. Not here: whether leases ended when they should (`checks`).
 
 use super::{Calls, Timeline, calls::Call};
 use crate::at::At;
@@ -12,19 +12,19 @@ use crate::settings::Settings;
 use std::collections::BTreeMap;
 use tollgate_types::{GroupId, LeaseId, Revision};
 
-/// A grant or keepalive that renewed a lease, or may have.
+/// A grant or keepalive that renewed a lease, or may have renewed it.
 #[derive(Clone, Copy)]
 pub(crate) struct Renewal {
     pub(crate) invoked: usize,
-    /// Where its answer stands, if it has one.
+    /// Place of the answer, if there is one.
     pub(crate) returned: Option<usize>,
-    /// The last time that a leader received it.
+    /// Place at which a leader last received the call.
     pub(crate) received: Option<usize>,
-    /// The last time that a leader received it before the answer.
+    /// Place at which a leader last received the call before the answer.
     pub(crate) received_before_answer: Option<usize>,
-    /// The time to live that it gave; none if nobody knows.
+    /// Time to live that the renewal gave; none if unknown.
     pub(crate) ttl_ms: Option<u64>,
-    /// Whether the answer says that it renewed this incarnation.
+    /// True if the answer shows that this incarnation was renewed.
     pub(crate) sure: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Ended {
     pub(crate) reason: LeaseEnd,
     pub(crate) revision: Revision,
     pub(crate) stub: bool,
-    /// For how long messages were on their way until the entry that ended it was committed.
+    /// Time that messages spent in the network until the entry that ended the lease was committed, in microseconds.
     pub(crate) carried_us: u64,
 }
 
@@ -44,19 +44,19 @@ pub(crate) struct Ended {
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
     pub(crate) incarnation: Revision,
-    /// Where it lives, if anybody told.
+    /// Home group of the lease, if known.
     pub(crate) group: Option<GroupId>,
-    /// Where its grant was asked for and where it was told.
+    /// Places at which the grant was first requested and first acknowledged.
     pub(crate) granted: Option<(usize, usize)>,
     pub(crate) renewals: Vec<Renewal>,
-    /// Calls that may have ended it: where each was made and answered.
+    /// Revocations that may have ended the lease: the places of each call and its answer.
     pub(crate) revokes: Vec<(usize, usize)>,
     pub(crate) ended: Vec<Ended>,
-    /// Where the first acknowledged revocation that must have ended it was made and answered.
+    /// Places of the call and the answer of the first acknowledged revocation that must have ended the lease.
     pub(crate) revoked: Option<(usize, usize)>,
-    /// The first moment at which it can have expired.
+    /// First moment at which the lease can have expired.
     pub(crate) expires_from: At,
-    /// The first place at which it can have ended in any way; at most where its end is recorded.
+    /// First place at which the lease can have ended in any way; not after the place where its end is recorded.
     pub(crate) may_end_from: usize,
 }
 
@@ -76,30 +76,31 @@ impl Lease {
         }
     }
 
-    /// Its end where it lives.
+    /// Returns the end of the lease in its home.
     pub(crate) fn ended_at_home(&self) -> Option<&Ended> {
         self.ended.iter().find(|ended| !ended.stub)
     }
 
-    /// Its end in a group: of the lease itself, or of its stub.
+    /// Returns the end of the lease, or of its stub, in a group.
     pub(crate) fn ended_in(&self, group: GroupId) -> Option<&Ended> {
         self.ended.iter().find(|ended| ended.group == group)
     }
 
-    /// From where on no command and no read in its home finds it: its end was recorded, or acknowledged.
+    /// Returns the place from which no command and no read in the home finds the lease: its end was recorded, or
+    /// acknowledged.
     pub(crate) fn gone_from(&self) -> Option<usize> {
         let ended = self.ended_at_home().map(|ended| ended.place);
         ended.into_iter().chain(self.revoked.map(|(_, told)| told)).min()
     }
 
-    /// Whether a call made and answered at these places can have met this incarnation.
+    /// Returns true if a call made at `invoked` and answered at `close` can have met this incarnation.
     pub(crate) fn may_meet(&self, invoked: usize, close: usize) -> bool {
         let gone = self.gone_from().is_some_and(|gone| gone < invoked);
         let not_yet = self.granted.is_some_and(|(asked, _)| asked > close);
         !gone && !not_yet
     }
 
-    /// Whether it certainly lived from one place to another, as far as calls can tell.
+    /// Returns true if the lease certainly lived between two places, as far as calls can tell.
     pub(crate) fn surely_lives(&self, from: usize, to: usize) -> bool {
         self.granted.is_some_and(|(_, told)| told < from) && self.may_end_from > to
     }
@@ -119,8 +120,8 @@ impl Lease {
         self.may_end_from = from.min(recorded).min(revoked);
     }
 
-    /// P5 as a moment. With one time to live throughout, the last acknowledged renewal counts; where it changed, the
-    /// one that gives the least among those that may be last.
+    /// Returns the moment before which P5 forbids the lease to expire. If all renewals gave the same time to live, the
+    /// last acknowledged one counts; otherwise the one with the earliest bound among those that may be the last.
     fn expiry_from(&self, settings: &Settings, timeline: Timeline<'_>) -> At {
         let bound = |renewal: &Renewal| {
             let base = renewal.received_before_answer.unwrap_or(renewal.invoked);
@@ -141,12 +142,12 @@ impl Lease {
     }
 }
 
-/// All incarnations, by id and then in order.
+/// All incarnations of all leases, by id and then in order.
 pub(crate) struct Leases {
     pub(crate) all: Vec<Lease>,
     by_id: BTreeMap<LeaseId, Vec<usize>>,
-    /// Of each id, the grants that may have made an incarnation that nobody was told of: where each was made, and the
-    /// last place at which a leader can have proposed it.
+    /// Per id, the grants that may have made an incarnation which no client was told of: the place of each call, and
+    /// the last place at which a leader can have proposed it.
     loose: BTreeMap<LeaseId, Vec<(usize, usize)>>,
 }
 
@@ -181,8 +182,9 @@ impl Leases {
         leases
     }
 
-    /// The lease that it ended lived between its call and its answer: an incarnation that was known before is that one,
-    /// or had given way to it. Its end is surely over by the answer, either way.
+    /// Notes an acknowledged revocation. The lease that it ended lived between the call and the answer: an incarnation
+    /// that was known before is that lease, or had ended before it. Either way, that incarnation is surely gone by the
+    /// answer.
     fn note_revocation(&mut self, call: &Call<'_>) {
         let (Op::RevokeLease { lease }, Some((told, Outcome::LeaseRevoked))) = (call.op, call.returned)
         else {
@@ -198,7 +200,7 @@ impl Leases {
         }
     }
 
-    /// Where servers were recorded, a grant that no leader received was never made.
+    /// Notes a grant without an answer. Where servers were recorded, a grant that no leader received was never made.
     fn note_loose_grant(&mut self, settings: &Settings, call: &Call<'_>) {
         let (Op::GrantLease { lease: Some(lease), .. }, None) = (call.op, call.outcome()) else { return };
         let proposed = if settings.server_side { call.received_last } else { Some(usize::MAX) };
@@ -207,22 +209,23 @@ impl Leases {
         }
     }
 
-    /// Whether the id can have been granted again, unknown to anybody, after the end of an incarnation and by a place.
-    /// What a leader proposed before that end could begin stands before it in the log, or nowhere.
+    /// Returns true if the id can have been granted again, unknown to everybody, after the end of `lease` and before
+    /// the place `by`. A grant that a leader proposed before that end could begin stands before it in the log, or
+    /// nowhere.
     pub(crate) fn may_live_anew(&self, lease: &Lease, by: usize) -> bool {
         let loose = self.loose.get(&lease.id).map_or(&[][..], Vec::as_slice);
         loose.iter().any(|(invoked, proposed)| *invoked < by && *proposed >= lease.may_end_from)
     }
 
-    /// The place from which on every incarnation of an id was gone, if that was before the call was made; such a call
-    /// finds no lease.
+    /// Returns the place from which every incarnation of an id was gone, if that was before the call was made; such a
+    /// call finds no lease.
     pub(crate) fn gone_before(&self, lease: LeaseId, call: &Call<'_>) -> Option<usize> {
         let mut last: Option<(usize, &Lease)> = None;
         for known in self.incarnations(lease) {
             if known.may_meet(call.invoked, call.close()) {
                 return None;
             }
-            // The others came too late to be met.
+            // All other incarnations came too late for the call to meet them.
             if let Some(gone) = known.gone_from().filter(|gone| *gone < call.invoked) {
                 last = last.filter(|(before, _)| *before > gone).or(Some((gone, known)));
             }
@@ -242,7 +245,7 @@ impl Leases {
                 self.renew_maybe(*lease, call, Some(*ttl_ms));
             }
             (Op::KeepAlive { lease }, None) => self.renew_maybe(*lease, call, None),
-            // It has no seq: an attempt that found nothing may be the second.
+            // A revocation has no seq: an attempt that found nothing may be the second.
             (Op::RevokeLease { lease }, None | Some(Outcome::LeaseRevoked | Outcome::LeaseNotFound)) => {
                 for index in self.met_by(*lease, call) {
                     self.all[index].revokes.push((call.invoked, call.close()));
@@ -273,13 +276,13 @@ impl Leases {
         self.of_id(lease).iter().copied().find(|&index| self.all[index].incarnation == incarnation)
     }
 
-    /// All incarnations of an id.
+    /// Returns all incarnations of an id.
     pub(crate) fn incarnations(&self, lease: LeaseId) -> impl Iterator<Item = &Lease> {
         self.of_id(lease).iter().map(|&index| &self.all[index])
     }
 
-    /// The incarnation on which a grant in `group` with this revision hangs: where the lease lives there, the last
-    /// one before it; else the first whose stub ended there after it, or the last of all.
+    /// Returns the incarnation that a grant in `group` with this revision hangs on: if the lease lives in the group,
+    /// the last incarnation before the revision; else the first whose stub had not ended there before the revision.
     pub(crate) fn under(&self, lease: LeaseId, group: GroupId, revision: u64) -> Option<&Lease> {
         let mut here = self.incarnations(lease).filter(|lease| lease.group == Some(group)).peekable();
         if here.peek().is_some() {

@@ -1,4 +1,4 @@
-//! Histories of runs that could have been: whatever a correct server does passes, and what it can't do does not.
+//! Histories of generated runs: whatever a correct server does passes, and what it can't do does not.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 

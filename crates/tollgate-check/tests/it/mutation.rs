@@ -1,4 +1,5 @@
-//! What no correct server does is found: a history that passes, with one thing changed, mostly does not.
+//! Histories that no correct server makes are found: a history that passes mostly fails once one thing in it is
+//! changed.
 
 use crate::world::{Rng, Shape, World, name};
 use tollgate_check::{At, CallId, Event, History, LeaseEnd, Op, Outcome};
@@ -8,7 +9,7 @@ const SEEDS: u64 = 40;
 
 type Events = Vec<(At, Event)>;
 
-/// In how many of a hundred histories the change is found, of those in which it can be made.
+/// Returns the percentage of histories in which the change is found, among those in which it can be made.
 fn found(change: impl Fn(&mut Events, &mut Rng) -> Option<()>) -> u64 {
     let (mut made, mut found) = (0, 0);
     for seed in 1..=SEEDS {
@@ -29,7 +30,7 @@ fn found(change: impl Fn(&mut Events, &mut Rng) -> Option<()>) -> u64 {
     found * 100 / made
 }
 
-/// The place of one of the events that fit.
+/// Returns the place of a random event that fits.
 fn pick(events: &Events, rng: &mut Rng, fits: impl Fn(&Event) -> bool) -> Option<usize> {
     let all: Vec<usize> = (0..events.len()).filter(|&place| fits(&events[place].1)).collect();
     let chosen = rng.below((all.len() as u64).max(1));
@@ -73,7 +74,7 @@ fn two_tokens_changed_places() {
 #[test]
 fn a_release_that_was_never_made() {
     let share = found(|events, rng| {
-        // Lock 0 is exclusive: others may be held by several, and then nobody misses a release.
+        // Lock 0 is exclusive. Other locks may be held by several, and then a missing release goes unnoticed.
         let exclusive: Vec<CallId> = events
             .iter()
             .filter_map(|(_, event)| match event {
@@ -92,7 +93,7 @@ fn a_release_that_was_never_made() {
         events.retain(|(_, event)| {
             !matches!(event, Event::Invoke { call: made, .. } | Event::Return { call: made, .. } if *made == call)
         });
-        // Nor did the watch see it: otherwise the watch alone would tell.
+        // The watch did not see the release either: otherwise the watch alone would tell.
         events.retain(|(_, event)| !matches!(event, Event::WatchEvents { .. }));
         Some(())
     });
@@ -155,7 +156,7 @@ fn a_change_that_a_watch_missed() {
         changes.remove(at);
         Some(())
     });
-    // That somebody joined the queue is told by nobody else.
+    // No other event tells that somebody joined the queue.
     assert!(share >= 50, "found in {share} of 100");
 }
 

@@ -1,4 +1,4 @@
-//! What a correct server does passes, however calls overlap and answers get lost.
+//! Histories of a correct server pass, however calls overlap and answers get lost.
 
 use crate::world::{Shape, World};
 use tollgate_check::{Event, History, Settings};
@@ -24,7 +24,7 @@ fn lost_answers_and_contention_pass() {
     }
 }
 
-/// The history with only those events that fit, and the settings for that.
+/// Returns the history with only the events that fit, judged with this `server_side`.
 fn only(history: &History, server_side: bool, fits: fn(&Event) -> bool) -> History {
     let mut rest = History::new(Settings { server_side, ..history.settings().clone() });
     for (at, event) in history.events().iter().filter(|(_, event)| fits(event)) {

@@ -1,7 +1,7 @@
-//! A tiny world: clients, a network that delays and loses answers, and one server that does one thing at a time.
+//! A tiny world: clients, a network that delays and loses answers, and one server that handles one request at a time.
 //!
-//! The server here is a third telling of the rules, as short as can be: no deadlocks, no queue for upgrades,
-//! one name a request. Everything is drawn from a seed.
+//! The server here is a third statement of the rules, as short as can be: no deadlocks, no queue for upgrades, one name
+//! per request. Everything is drawn from a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_check::{
@@ -14,7 +14,7 @@ pub(crate) const GROUP: GroupId = GroupId::new(1);
 const TTL_MS: u64 = 5_000;
 const WATCH: u32 = 1;
 
-/// A seeded source of numbers.
+/// Seeded generator of pseudo-random numbers.
 pub(crate) struct Rng(u64);
 
 impl Rng {
@@ -34,13 +34,13 @@ impl Rng {
     }
 }
 
-/// What a run is like.
+/// Parameters of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) calls: u64,
     pub(crate) names: u64,
     pub(crate) clients: u64,
-    /// One in how many answers is lost.
+    /// One in this many calls gets no answer.
     pub(crate) lost_one_in: u64,
 }
 
@@ -68,10 +68,10 @@ struct Lease {
 struct Client {
     lease: Option<LeaseId>,
     renewed: At,
-    /// What it may hold, and with which token if it was told.
+    /// Locks that the client may hold, with the token if the client was told.
     names: BTreeMap<u64, Option<Token>>,
     waits_for: Option<CallId>,
-    /// A request that it gave up on and means to cancel.
+    /// Request that the client gave up on and means to cancel.
     in_doubt: Option<CallId>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct World {
     locks: BTreeMap<Name, Lock>,
     leases: BTreeMap<LeaseId, Lease>,
     lost: BTreeSet<CallId>,
-    /// Requests that the server has seen, or will not take any more.
+    /// Requests that the server has seen, or will not accept any more.
     arrived: BTreeSet<CallId>,
     changes: Vec<Change>,
     history: History,
@@ -107,7 +107,7 @@ pub(crate) fn name(number: u64) -> Name {
     Name::new(format!("lock/{number}")).unwrap()
 }
 
-/// Each name is used in its own way: exclusive, shared and exclusive, or as a semaphore.
+/// Draws a mode. Each name is used in its own way: exclusive, shared and exclusive, or as a semaphore.
 fn mode(rng: &mut Rng, number: u64) -> Mode {
     match number % 3 {
         0 => Mode::Exclusive,
@@ -257,14 +257,14 @@ impl World {
         }
     }
 
-    /// Now and then somebody takes a lock away from whoever has it.
+    /// Now and then returns a forced release of a lock, whoever holds it.
     fn operate(&mut self) -> Option<Op> {
         let number = self.rng.below(self.shape.names);
         let token = self.locks.get(&name(number))?.holders.first()?.token?;
         self.rng.one_in(30).then(|| Op::ForceRelease { name: name(number), token })
     }
 
-    /// The server does what is asked.
+    /// Carries out an operation on the server.
     fn arrive(&mut self, call: CallId, client: u32, op: Op) {
         let outcome = match &op {
             Op::GrantLease { lease: Some(lease), .. } => {
@@ -335,7 +335,7 @@ impl World {
         }
     }
 
-    /// The client does not know what became of its call, and goes on.
+    /// Makes a client give up on a call whose outcome it does not know, and go on.
     fn give_up(&mut self, call: CallId, client: u32) {
         let made = self.history.events().iter().rev().find_map(|(_, event)| match event {
             Event::Invoke { call: made, op: Op::Lock { names, .. }, .. } if *made == call => {
@@ -477,7 +477,7 @@ impl World {
         }
     }
 
-    /// The claim of a lease on a lock ends; gives back its revision.
+    /// Ends the claim of a lease on a lock; returns the revision of the end.
     fn end(&mut self, name: &Name, lease: LeaseId, reason: EndReason) -> Option<Revision> {
         let lock = self.locks.get_mut(name)?;
         let holder =

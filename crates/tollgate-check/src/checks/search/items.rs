@@ -1,45 +1,45 @@
-//! What the search places, and when it may.
+//! Items that the search places, and the conditions under which it may place them.
 
 use crate::call::{Holder, Outcome};
 use crate::evidence::{Grant, Release, Seen, Track, View, Weakening};
 use crate::report::Promise;
 use tollgate_types::{Mode, Revision};
 
-/// What happens at the moment that the search looks for.
+/// Step at the moment that the search looks for.
 #[derive(Clone, Copy)]
 pub(super) enum Step<'t, 'a> {
-    /// A grant is given.
+    /// The lock is granted.
     Grant(usize),
-    /// One ends, at a known revision.
+    /// A grant ends, at a known revision.
     Release(&'t Release<'a>),
-    /// One ends, at an unknown revision.
+    /// A grant ends, at an unknown revision.
     End(usize),
-    /// A holder goes on in a weaker mode.
+    /// A holder converts to a weaker mode.
     Weaken(&'t Weakening<'a>),
     /// An answer is true.
     View(&'t View<'a>),
 }
 
-/// One thing to place.
+/// One item to place.
 pub(super) struct Item<'t, 'a> {
     pub(super) open: usize,
-    /// Past the end if it need not happen at all.
+    /// Last place at which the step can happen; `usize::MAX` if it need not happen at all.
     pub(super) close: usize,
-    /// For changes whose order is known.
+    /// Revision of a change whose order is known.
     pub(super) revision: Option<Revision>,
     pub(super) step: Step<'t, 'a>,
     pub(super) promise: Promise,
     pub(super) events: &'t [usize],
 }
 
-/// A grant that holds, and how by now.
+/// A grant that holds the lock, with its mode by now.
 #[derive(Clone, Copy)]
 pub(super) struct Held {
     pub(super) grant: usize,
     pub(super) mode: Mode,
 }
 
-/// All items of a lock, and of each grant the item of its end at an unknown moment.
+/// Returns all items of a lock and, for each grant, the item of its end at an unknown moment.
 pub(super) fn of<'t, 'a>(track: &'t Track<'a>) -> (Vec<Item<'t, 'a>>, Vec<Option<usize>>) {
     let mut items = Vec::new();
     let mut ends = Vec::with_capacity(track.grants.len());
@@ -77,13 +77,13 @@ pub(super) fn of<'t, 'a>(track: &'t Track<'a>) -> (Vec<Item<'t, 'a>>, Vec<Option
     (items, ends)
 }
 
-/// Between which places a grant ends at an unknown revision, if it can.
+/// Returns the places between which a grant ends at an unknown revision, if it can.
 fn end_of(grant: &Grant<'_>) -> Option<(usize, usize)> {
     (grant.ended.is_none() && grant.ends_from != usize::MAX).then_some((grant.ends_from, grant.ends_by))
 }
 
-/// Whether a grant may be given while these hold. What its own holder had before gives way to it if it was weaker;
-/// else the request would have been told of that.
+/// Returns true if a grant may be given while `held` hold. An earlier grant of the same holder gives way to it if the
+/// earlier one was weaker; else the request would have been answered with the earlier grant.
 pub(super) fn goes_with(index: usize, track: &Track<'_>, held: &[Held]) -> bool {
     let grant = &track.grants[index];
     let mut own = held.iter().filter(|held| track.grants[held.grant].who() == grant.who());
@@ -101,7 +101,7 @@ pub(super) fn goes_with(index: usize, track: &Track<'_>, held: &[Held]) -> bool 
     others.into_iter().all(|held| held.mode.compatible(grant.mode))
 }
 
-/// The holder that a release ends.
+/// Returns the held grant that a release ends.
 pub(super) fn released(release: &Release<'_>, track: &Track<'_>, held: &[Held]) -> Option<usize> {
     let fits = |grant: &Grant<'_>| {
         release.who.is_none_or(|who| who == grant.who())
@@ -110,7 +110,7 @@ pub(super) fn released(release: &Release<'_>, track: &Track<'_>, held: &[Held]) 
     held.iter().map(|held| held.grant).find(|&grant| fits(&track.grants[grant]))
 }
 
-/// Whether an answer is true while these hold and the next change has this revision.
+/// Returns true if an answer is true while `held` hold and the next change has the revision `next`.
 pub(super) fn is_true(view: &View<'_>, track: &Track<'_>, held: &[Held], next: Option<Revision>) -> bool {
     let mut grants = held.iter().map(|held| &track.grants[held.grant]);
     let shown = |grant: &Grant<'_>, holders: &[Holder]| {
@@ -136,7 +136,8 @@ pub(super) fn is_true(view: &View<'_>, track: &Track<'_>, held: &[Held], next: O
     }
 }
 
-/// What could not be placed, for a person: it follows "explains that", and "on" the lock follows it.
+/// Describes an item that could not be placed, for messages: "explains that" stands before the text, and "on" the lock
+/// after it.
 pub(super) fn says(item: &Item<'_, '_>, track: &Track<'_>) -> String {
     let whose = |index: usize| {
         let grant = &track.grants[index];
@@ -167,7 +168,7 @@ pub(super) fn says(item: &Item<'_, '_>, track: &Track<'_>) -> String {
     }
 }
 
-/// A fixed number for each item; a set of items has the exclusive or of theirs.
+/// Returns a fixed number for each item; a set of items has the exclusive or of their numbers.
 pub(super) fn hash(item: usize) -> u128 {
     let half = |seed: u64| {
         let mut x = (item as u64).wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
