@@ -1,10 +1,10 @@
-//! Who is let in when there is too much to do.
+//! Admission control: decides which operations are let in under overload.
 //!
-//! Operations are counted while they are under way; one that waits in a queue for a lock is no burden and does not
-//! count. Past the number that was configured, requests for locks are refused first: they bring more work, and who asks
-//! can ask again. Then all others; and last, with room of their own, those without which locks are lost or stay closed:
-//! keepalives and releases. Invariant: what is refused has not happened. Not here: how many inputs the driver's inbox
-//! takes (`tollgate_node`), limits of single sessions (`session`).
+//! Operations are counted while they are in flight; an operation that waits in a lock's queue is no burden and does not
+//! count. Above the configured number, requests for locks are refused first: they bring more work, and their callers
+//! can retry. All other operations are refused next; last, with headroom of their own, the operations without which
+//! locks are lost or stay held: keepalives and releases. Invariant: a refused operation has not happened. Not here: the
+//! bound on inputs in the driver's inbox (`tollgate_node`), limits of single sessions (`session`).
 
 use crate::asked::{Asked, KINDS};
 use crate::operation;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tollgate_proto::v1;
 
-/// What an operation is worth to a cluster with too much to do, least first.
+/// Priority of an operation under overload, lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// Wants a lock.
+    /// The operation requests a lock.
     Wish,
-    /// Anything else.
+    /// Any other operation.
     Ordinary,
-    /// Keeps what is held, or gives it back.
+    /// The operation keeps a lock or lease, or gives it back.
     Duty,
 }
 
@@ -50,7 +50,7 @@ const RANKS: [Rank; KINDS.len()] = {
     ]
 };
 
-/// How many may be under way for one more of this rank to be let in.
+/// Returns the number of operations in flight below which an operation of this rank is let in.
 const fn room(rank: Rank, admitted_max: usize) -> usize {
     let part = admitted_max.div_ceil(4);
     match rank {
@@ -60,7 +60,7 @@ const fn room(rank: Rank, admitted_max: usize) -> usize {
     }
 }
 
-/// Counts what is under way, and refuses what is too much.
+/// Counts the operations in flight and refuses those above the limit.
 #[derive(Debug)]
 pub(crate) struct Admission {
     admitted_max: usize,
@@ -68,12 +68,12 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Requests for locks are refused while so many operations are under way.
+    /// Creates a counter that refuses requests for locks while `admitted_max` operations are in flight.
     pub(crate) fn new(admitted_max: usize) -> Admission {
         Admission { admitted_max, under_way: Arc::default() }
     }
 
-    /// A place for one more, or why there is none.
+    /// Lets an operation in, or returns the error that refuses it.
     pub(crate) fn admit(&self, asked: Asked) -> Result<Place, v1::Error> {
         let place = Place { under_way: Arc::clone(&self.under_way), left: AtomicBool::new(false) };
         if self.under_way.fetch_add(1, Ordering::Relaxed) < room(RANKS[asked.kind], self.admitted_max) {
@@ -90,7 +90,7 @@ impl Admission {
     }
 }
 
-/// An operation that was let in. It counts until it is dropped, or waits in a queue.
+/// An operation that was let in. It counts as in flight until it is dropped or waits in a queue.
 #[derive(Debug)]
 pub struct Place {
     under_way: Arc<AtomicUsize>,
@@ -98,7 +98,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// It counts no longer: it waits in a queue.
+    /// Stops counting the operation as in flight, because it waits in a queue.
     pub fn leave(&self) {
         if !self.left.swap(true, Ordering::Relaxed) {
             self.under_way.fetch_sub(1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
-//! What is kept of an operation while it is under way, and who measures it when it is over.
+//! The facts about an operation that are kept while it is in flight, and the interface that measures it afterwards.
 //!
-//! Small and `Copy`, so that the operation itself can be given away. Not here: what the operation means (`operation`).
+//! `Asked` is small and `Copy`, so that the operation itself can be moved away. Not here: the meaning of the operation
+//! (`operation`).
 
 use std::time::Duration;
 use tollgate_proto::v1::{operation::Op, operation_result::Result as OpResult};
@@ -29,21 +30,21 @@ pub const KINDS: [&str; 20] = [
     "resign",
 ];
 
-/// What matters of an operation to its measurement.
+/// The facts about an operation that its measurement needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// Its place in [`KINDS`].
+    /// Index of the operation's kind in [`KINDS`].
     pub kind: usize,
-    /// The grant that it ends, if it says so; else 0.
+    /// Fencing token of the grant that the operation ends, if the operation names it; else 0.
     pub fencing_token: u64,
 }
 
-/// Hears of every operation that is over.
+/// Receives every completed operation.
 pub trait OperationMeter: std::fmt::Debug + Send + Sync {
-    /// An operation has its final result, after so long.
+    /// Records an operation that got its final result, `took` after it arrived.
     fn operation(&self, asked: Asked, result: &OpResult, took: Duration);
 
-    /// One was refused because too much was under way. It is told as an operation too.
+    /// Records an operation that was refused because of overload. [`OperationMeter::operation`] is called for it too.
     fn shed(&self, asked: Asked);
 }
 

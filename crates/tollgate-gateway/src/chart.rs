@@ -1,8 +1,7 @@
-//! What a router knows of the cluster beside who leads: which one it is, which group serves which slot, where the nodes
-//! serve clients.
+//! A router's view of the cluster, apart from leaders: the cluster's id, the group map and the nodes' client addresses.
 //!
-//! Beside a node it comes with the configuration; a gateway's scout keeps it up to date. Not here: who leads
-//! (`NodeStatus`), how a scout learns it (`scout`).
+//! Beside a node the view comes from the configuration; on a gateway the scout keeps it up to date. Not here: the
+//! leaders (`NodeStatus`), how a scout learns the view (`scout`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,22 +10,24 @@ use tollgate_types::{ClusterId, GroupMap, NodeId};
 /// The cluster as a router knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chart {
-    /// 0 until it was seen.
+    /// The cluster's id; 0 until the cluster has been seen.
     pub(crate) cluster: ClusterId,
-    /// None until it was seen: to guess would send requests to a group that does not have their names.
+    /// The group map. None until the cluster has been seen: a guess would send requests to a group that does not serve
+    /// their names.
     pub(crate) map: Option<Arc<GroupMap>>,
-    /// Where each node serves clients, as `host:port`.
+    /// Address at which each node serves clients, as `host:port`.
     pub(crate) clients: BTreeMap<NodeId, String>,
-    /// Members that keep no locks, or not all of them yet: witnesses and learners. There is nothing to read there.
+    /// Members without complete replicas: witnesses, which keep no locks, and learners that are still catching up.
+    /// Nothing can be read from them.
     pub(crate) bystanders: BTreeSet<NodeId>,
-    /// The nodes that answered lately and are not behind the others. Empty beside a node, where nobody looks.
+    /// Nodes that answered recently and are not behind the others. Empty beside a node, where nodes are not polled.
     pub(crate) in_touch: BTreeSet<NodeId>,
-    /// What went wrong at which address, in words.
+    /// Description of what went wrong at each address.
     pub(crate) troubles: String,
 }
 
 impl Chart {
-    /// Of a cluster that was not seen yet.
+    /// Returns the view of a cluster that has not been seen yet.
     pub(crate) fn blank() -> Chart {
         Chart::new(ClusterId::new(0), None, BTreeMap::new())
     }
@@ -40,7 +41,7 @@ impl Chart {
         Chart { cluster, map, clients, bystanders, in_touch, troubles: String::new() }
     }
 
-    /// Whether another tells the same, whatever trouble there was in finding it out.
+    /// Returns true if `other` has the same contents, apart from the troubles.
     pub(crate) fn tells_as_much_as(&self, other: &Chart) -> bool {
         self.cluster == other.cluster
             && self.map == other.map

@@ -1,10 +1,10 @@
-//! Looks for deadlocks over several groups, which no group sees by itself, and has one wait of each ended.
+//! Searches for deadlocks across several groups, which no group sees by itself, and has one wait of each ended.
 //!
-//! Done by the node that leads the group with the map, once a second while somebody may be part of one. Every full node
-//! has a replica of every group, so it asks nobody: it reads each group here, as of a quorum's word. Two passes, the
-//! second begun after the first has ended, make sure that what is found stood at one moment; the group that ends the
-//! wait checks it once more. Not here: the search (`tollgate_core::find_deadlocks`), and deadlocks within one group,
-//! which are refused when they would arise.
+//! The node that leads the group with the map searches once a second while a deadlock is possible. Every full node has
+//! a replica of every group, so the search sends no requests to other nodes: it reads each local replica linearizably.
+//! Two passes, the second begun after the first has ended, make sure that all waits of a deadlock existed at the same
+//! moment; the group that ends the wait checks it once more. Not here: the search algorithm
+//! (`tollgate_core::find_deadlocks`), and deadlocks within one group, which are refused before they arise.
 
 use crate::operation;
 use crate::relay::Repeat;
@@ -17,23 +17,24 @@ use tollgate_proto::v1;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_types::{GroupId, escaped};
 
-/// Between two looks.
+/// Interval between two searches.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Claims that one look at a group may visit to find waits, on the driver's thread, and as many to follow them.
+/// Maximum number of claims that one read of a group visits to find waits, on the driver's thread; following the waits
+/// visits as many again.
 const VISITS_MAX: u64 = 10_000;
 
-/// Waits that are ended after one search; what is left is found by the next.
+/// Maximum number of waits ended after one search; the next search finds the rest.
 const VICTIMS_MAX: usize = 64;
 
-/// How long another node may take to end a wait.
+/// Maximum time for another node to end a wait.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Hunts for as long as the node runs.
+/// Searches for deadlocks for as long as the node runs.
 pub async fn hunt_deadlocks(router: Router) {
     let mut status = router.status().clone();
     loop {
-        // Nothing to do for any other node, nor where there is one group.
+        // Only the leader of the group with the map searches, and only if there are several groups.
         let hunts = status.wait_for(|status| {
             status.serves(GroupId::MAP) && status.map.as_ref().is_some_and(|map| !map.is_single())
         });
@@ -46,7 +47,7 @@ pub async fn hunt_deadlocks(router: Router) {
 }
 
 async fn hunt(router: &Router) {
-    // Cheap, and nearly always the end of it.
+    // A stale read is cheap, and nearly always shows that nobody waits.
     let Some(glance) = pass(router, Consistency::Stale).await else { return };
     if glance.values().all(|edges| edges.waits.is_empty()) {
         return;
@@ -58,7 +59,7 @@ async fn hunt(router: &Router) {
     }
 }
 
-/// What all groups tell of their waits; none if one of them can't be read now.
+/// Reads the waits of all groups; none if one of the groups can't be read now.
 async fn pass(router: &Router, consistency: Consistency) -> Option<BTreeMap<GroupId, WaitEdges>> {
     let mut edges = BTreeMap::new();
     for group in router.map().groups() {
@@ -72,7 +73,7 @@ async fn pass(router: &Router, consistency: Consistency) -> Option<BTreeMap<Grou
     Some(edges)
 }
 
-/// Has the wait of a victim ended, wherever its group is led.
+/// Ends the wait of a victim, on whichever node leads its group.
 async fn end(router: &Router, victim: Victim) {
     let Victim { group, end, cycle } = victim;
     let (name, steps) = (end.name.clone(), cycle.len());
@@ -88,7 +89,7 @@ async fn end(router: &Router, victim: Victim) {
             tracing::warn!(%group, %name, steps, "a deadlock over several groups was broken");
             router.note_deadlock(&found);
         }
-        // It has dissolved, or is found again.
+        // The deadlock has dissolved, or the next search finds it again.
         Err(error) => {
             let name = escaped(name.as_bytes());
             tracing::debug!(%group, %name, error = %error.message, "a deadlock was not broken");
@@ -116,8 +117,8 @@ async fn end_elsewhere(
 }
 
 impl Router {
-    /// Ends a wait in a group that the node beside leads, if it is part of a deadlock as it was found. Its caller is
-    /// told of the circle.
+    /// Ends a wait in a group that the local node leads, if the wait is still part of the deadlock that was found.
+    /// Keeps the circle, so that the caller of the wait can be told about it.
     pub async fn end_deadlock(
         &self,
         group: GroupId,

@@ -1,7 +1,7 @@
-//! Deadlocks that any node found: each remembers those that it found as a leader, so all nodes are asked.
+//! Deadlocks found by any node: each node remembers those that it found as a leader, so all nodes are asked.
 //!
-//! All at once, and not for longer than a few seconds. Invariant: a node that could not be asked is named. Not here:
-//! what this node remembers (`deadlocks`).
+//! All nodes are asked at once, with a timeout of a few seconds. Invariant: a node that could not be asked is named in
+//! the answer. Not here: the deadlocks that this node remembers (`deadlocks`).
 
 use crate::deadlocks::REMEMBERED_MAX;
 use crate::relay::Repeat;
@@ -13,17 +13,17 @@ use tollgate_node::NodeHandle;
 use tollgate_proto::v1::{self, missing::Who};
 use tollgate_types::NodeId;
 
-/// How long another node may take to answer.
+/// Maximum time for another node to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Router {
-    /// How many deadlocks this node found since it started, and the last of them, newest first.
+    /// Returns the number of deadlocks that this node found since it started, and the latest of them, newest first.
     pub fn deadlocks(&self, limit: usize) -> v1::DeadlocksResponse {
         let (found, deadlocks) = self.found_deadlocks(limit);
         v1::DeadlocksResponse { found, deadlocks, ..v1::DeadlocksResponse::default() }
     }
 
-    /// Likewise, of all nodes.
+    /// Returns the number of deadlocks that all nodes found, and the latest of them, newest first.
     pub async fn deadlocks_of_all(&self, limit: usize) -> v1::DeadlocksResponse {
         let limit = limit.min(REMEMBERED_MAX);
         let mut whole = self.deadlocks(limit);
@@ -51,7 +51,7 @@ impl Router {
         whole
     }
 
-    /// All members but this node that can lead, or could when they found something.
+    /// Returns all members except this node that can lead, and so may have found a deadlock.
     fn other_nodes(&self) -> Vec<NodeId> {
         let (members, own) = (self.status().borrow().members.clone(), self.node().map(NodeHandle::node));
         let all = members.all().into_iter();
@@ -70,7 +70,7 @@ impl Router {
     }
 }
 
-/// Why a node could not be asked, told beside its id.
+/// Words the reason a node could not be asked, to be shown beside the node's id.
 fn why_of(node: NodeId, message: String) -> String {
     match message.strip_prefix(&format!("node {node} ")) {
         Some(rest) => format!("it {rest}"),

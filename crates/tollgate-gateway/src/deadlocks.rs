@@ -1,8 +1,9 @@
-//! Deadlocks that this node found as a leader, for operators; and the circles of those over several groups, for the
-//! callers whose waits were ended to break them.
+//! Deadlocks that this node found as a leader, for operators; and the circles of deadlocks across several groups, for
+//! the callers whose waits were ended to break them.
 //!
-//! A group that ends such a wait does not know the circle, which lies in other groups as well: whoever found it says so
-//! when it asks for the end. Bounded, and gone with the process. Not here: what other nodes found (`deadlock_report`).
+//! A group that ends such a wait does not know the circle, which lies in other groups as well: the node that found the
+//! circle sends it along with the request to end the wait. Bounded, and gone with the process. Not here: deadlocks that
+//! other nodes found (`deadlock_report`).
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -11,13 +12,13 @@ use tollgate_core::CycleStep;
 use tollgate_proto::v1;
 use tollgate_types::{LeaseId, Names, Owner};
 
-/// How many are remembered.
+/// Maximum number of deadlocks remembered.
 pub(crate) const REMEMBERED_MAX: usize = 1_000;
 
-/// Steps of all circles that are kept for the callers.
+/// Maximum number of steps, summed over all circles that are kept for callers.
 const CIRCLE_STEPS_MAX: usize = 10_000;
 
-/// All that were found, and the last of them.
+/// Deadlocks that this node found: their number, and the latest of them.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlocks(Mutex<Found>);
 
@@ -25,15 +26,15 @@ pub(crate) struct Deadlocks(Mutex<Found>);
 struct Found {
     count: u64,
     last: VecDeque<(Instant, v1::Error)>,
-    /// Of those over several groups that end a wait in a group of this node. Oldest first; the first step is that of
-    /// the wait.
+    /// Circles across several groups for which a wait in a group of this node is ended. Oldest first; the first step of
+    /// each circle is the wait that is ended.
     circles: VecDeque<Vec<CycleStep>>,
-    /// Steps of all of them.
+    /// Number of steps in all `circles`.
     circle_steps: usize,
 }
 
 impl Deadlocks {
-    /// Remembers an error, if it is a deadlock. One without a circle is remembered by whoever found it.
+    /// Remembers an error if it is a deadlock. A deadlock without a circle is remembered by the node that found it.
     pub(crate) fn note(&self, error: &v1::Error) {
         if error.cause() != v1::ErrorReason::Deadlock || error.cycle.is_empty() {
             return;
@@ -46,7 +47,7 @@ impl Deadlocks {
         }
     }
 
-    /// How many there were since the node started, and the last of them, newest first.
+    /// Returns the number of deadlocks since the node started, and the latest of them, newest first.
     pub(crate) fn list(&self, limit: usize) -> (u64, Vec<v1::Deadlock>) {
         let found = self.lock();
         let worded = found.last.iter().rev().take(limit).map(|(at, error)| v1::Deadlock {
@@ -57,7 +58,7 @@ impl Deadlocks {
         (found.count, worded.collect())
     }
 
-    /// Keeps a circle over several groups, before the wait of its first step is ended.
+    /// Keeps a circle across several groups; called before the wait of its first step is ended.
     pub(crate) fn keep_circle(&self, circle: Vec<CycleStep>) {
         if circle.is_empty() || circle.len() > CIRCLE_STEPS_MAX {
             return;
@@ -72,7 +73,7 @@ impl Deadlocks {
         }
     }
 
-    /// The last circle for which a wait of this owner for one of these names was ended.
+    /// Returns the latest circle for which a wait of this owner for one of these names was ended.
     pub(crate) fn circle_of(&self, lease: LeaseId, owner: &Owner, names: &Names) -> Option<Vec<CycleStep>> {
         let found = self.lock();
         let is_its = |circle: &&Vec<CycleStep>| {

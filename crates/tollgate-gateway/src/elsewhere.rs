@@ -1,9 +1,9 @@
-//! What other groups know of leases that were met in one: when a lease that lives elsewhere ends and where its client
-//! is, and what hangs in other groups on a lease that lives here.
+//! Looks up in other groups what one group does not know about its leases: the deadline and client address of a lease
+//! whose home is another group, and the claims in other groups of a lease whose home is this one.
 //!
-//! A full node has a replica of every group, so it asks nobody: it looks at each here, as fresh as the caller wants the
-//! answer to be, all at once and not for longer than [`PATIENCE`]. Invariant: what could not be looked at is named, and
-//! never guessed. Not here: the reads that meet the leases (`operation`).
+//! A full node has a replica of every group, so no other node is asked: all local replicas are read at once, with the
+//! consistency that the caller wants, for at most [`PATIENCE`]. Invariant: a group that could not be read is named, and
+//! its contents are never guessed. Not here: the reads that return the leases (`operation`).
 
 use crate::operation::{AtHome, Homes, LEASE_KEYS_MAX, lease_claim};
 use crate::router::Router;
@@ -16,17 +16,18 @@ use tollgate_proto::convert::write_duration;
 use tollgate_proto::v1::{self, missing::Who};
 use tollgate_types::{GroupId, GroupMap, LeaseId, Name};
 
-/// How long other groups may take; a read of one group alone has more.
+/// Maximum time to read the other groups; a read of a single group has more.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Leases that one look at a group finds, on the driver's thread.
+/// Maximum number of leases looked up by one read of a group, on the driver's thread.
 const LOOK_MAX: usize = 1_000;
 
-/// What several groups said, in the order of the questions; and the groups that said nothing, with the reason.
+/// Results of reading several groups, in the order of the questions; and the groups that could not be read, with the
+/// reason.
 type Looked<T> = (Vec<(GroupId, T)>, BTreeMap<GroupId, String>);
 
 impl Router {
-    /// What their homes know of the leases that live in another group than the one where each was met.
+    /// Reads the homes of those leases that were found in another group than their home.
     pub async fn homes(
         &self,
         met: impl IntoIterator<Item = (GroupId, LeaseId)>,
@@ -54,7 +55,8 @@ impl Router {
         Homes::new(map, looked.into_iter().flat_map(|(_, found)| found).collect(), missing)
     }
 
-    /// Adds to locks what the homes of their holders' and waiters' leases know; returns who is missing.
+    /// Adds to locks what the homes of their holders' and waiters' leases know; returns the groups that could not be
+    /// read.
     pub async fn complete_locks(
         &self,
         locks: &mut [v1::LockState],
@@ -68,7 +70,7 @@ impl Router {
         homes.missing()
     }
 
-    /// Adds to a lease what hangs on it in other groups: how much, and if asked for, what.
+    /// Adds to a lease the number of its claims in other groups and, if `keys` is true, the claims themselves.
     pub(crate) async fn complete_lease(&self, told: &mut v1::LeaseTimeToLiveResponse, keys: bool) {
         let Some(lease) = told.lease.as_mut() else { return };
         let Ok(id) = LeaseId::new(lease.id) else { return };
@@ -89,7 +91,7 @@ impl Router {
         told.keys.sort_by(|a, b| (&a.name, &a.owner).cmp(&(&b.name, &b.owner)));
         told.keys.truncate(LEASE_KEYS_MAX);
         told.missing = as_told(&missing);
-        // It was read before the others were asked.
+        // The lease was read before the other groups were: correct its times by the time that has passed.
         let passed_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
         told.ttl_ms = told.ttl_ms.saturating_sub(passed_ms).max(0);
         told.ttl = told.ttl_ms / 1_000;
@@ -97,13 +99,13 @@ impl Router {
         lease.last_seen_ms = lease.last_seen_ms.saturating_add(passed_ms);
     }
 
-    /// Adds to leases how much hangs on each in other groups; returns who is missing.
+    /// Adds to leases the number of their claims in other groups; returns the groups that could not be read.
     pub async fn complete_leases(
         &self,
         leases: &mut [v1::Lease],
         consistency: Consistency,
     ) -> Vec<v1::Missing> {
-        /// Where in the list a lease is, its id and its incarnation.
+        /// Index of a lease in the list, its id and its incarnation.
         type Listed = (usize, LeaseId, u64);
         let mut asks: BTreeMap<u32, Vec<Listed>> = BTreeMap::new();
         for (place, lease) in leases.iter().enumerate() {
@@ -124,7 +126,7 @@ impl Router {
         as_told(&missing)
     }
 
-    /// Looks at several groups at once.
+    /// Reads several groups at once.
     async fn look_at_all<Q, T>(
         &self,
         asks: Vec<(GroupId, Q)>,
@@ -162,7 +164,7 @@ impl Router {
         (found.into_values().collect(), missing)
     }
 
-    /// Why a group did not answer in time.
+    /// Explains why a group did not answer in time.
     fn why_silent(&self, group: GroupId) -> String {
         // The disk may have filled up meanwhile.
         if let Some(why) = self.why_behind(group) {
@@ -177,7 +179,8 @@ impl Router {
     }
 }
 
-/// A lease as its home knows it. One that is not there has ended: the group that met it has yet to hear of it.
+/// Returns a lease as its home knows it. A lease that its home does not have has ended: the group that still has it has
+/// yet to hear of that.
 fn at_home(lease: LeaseId, sight: &Sight<'_>) -> AtHome {
     sight.state.lease(lease).map_or_else(AtHome::default, |view| AtHome {
         remaining_ms: write_duration(sight.now.until(view.deadline)),
@@ -185,13 +188,13 @@ fn at_home(lease: LeaseId, sight: &Sight<'_>) -> AtHome {
     })
 }
 
-/// How much hangs on the stub of a lease.
+/// Returns the number of claims on the stub of a lease; 0 if there is no stub of this incarnation.
 fn claims_on_stub(state: &State, lease: LeaseId, incarnation: u64) -> u64 {
     let stub = state.lease(lease).filter(|view| view.stub.is_some());
     stub.filter(|view| view.incarnation.get() == incarnation).map_or(0, |view| view.claims)
 }
 
-/// The leases of a lock's holders and waiters, each with the lock's group.
+/// Returns the leases of a lock's holders and waiters, each with the lock's group.
 fn leases_of(lock: &v1::LockState, map: &GroupMap) -> Vec<(GroupId, LeaseId)> {
     let Ok(name) = Name::new(&lock.name) else { return Vec::new() };
     let holders = lock.holders.iter().map(|holder| holder.lease_id);
@@ -200,7 +203,7 @@ fn leases_of(lock: &v1::LockState, map: &GroupMap) -> Vec<(GroupId, LeaseId)> {
     leases.filter_map(|lease| Some((group, LeaseId::new(lease).ok()?))).collect()
 }
 
-/// Groups that said nothing, as the wire tells of them.
+/// Converts the groups that could not be read to their wire form.
 pub(crate) fn as_told(missing: &BTreeMap<GroupId, String>) -> Vec<v1::Missing> {
     let told = missing.iter().map(|(group, message)| v1::Missing {
         who: Some(Who::GroupId(group.number())),

@@ -1,9 +1,9 @@
-//! Makes a lease known in a group where it wants locks and that is not its home.
+//! Makes a lease known in a group in which it wants locks and which is not its home.
 //!
-//! The group's leader asks the home whether the lease lives, adds a stub for it, and waits until the home has taken
-//! note of that (`tollgate_replica` carries the letters). Invariant: nothing is granted under a stub that the home has
-//! not confirmed, so a lease's end always finds its locks. Not here: whether an operation needs its lease to be known
-//! ([`Context::needs_lease`]), and the keepalives, of which one serves all groups.
+//! The group's leader asks the home whether the lease lives, adds a stub for it, and waits until the home has recorded
+//! the stub (`tollgate_replica` carries the letters). Invariant: nothing is granted under a stub that the home has not
+//! confirmed, so the end of a lease always ends its locks. Not here: the decision whether an operation needs its lease
+//! to be known ([`Context::needs_lease`]), and keepalives, one of which serves all groups.
 
 use crate::operation::{self, Context};
 use crate::router::Router;
@@ -16,21 +16,21 @@ use tollgate_proto::v1::{self, operation_result::Result as OpResult};
 use tollgate_replica::{ProposeError, ReadError};
 use tollgate_types::{GroupId, GroupMap, LeaseId};
 
-/// How long an introduction may take while a home or a group has no leader.
+/// Maximum time for an introduction while a home or a group has no leader.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Between two looks: doubles from the first to the second.
+/// Pause between two looks at the stub: doubles from `PAUSE_MIN` to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-/// How often a lease is made known for one operation: it may end and be granted anew meanwhile.
+/// Maximum number of introductions for one operation: the lease may end and be granted anew meanwhile.
 pub const INTRODUCTIONS_MAX: u32 = 4;
 
-/// Introductions under way on this node: who comes second waits for the first.
+/// Introductions in progress on this node: a second request for the same lease and group waits for the first.
 #[derive(Debug, Default)]
 pub(crate) struct Introductions(Mutex<HashMap<(LeaseId, GroupId), Turn>>);
 
-/// Whoever has it makes the introduction.
+/// Lock whose holder makes the introduction.
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
 impl Introductions {
@@ -44,7 +44,7 @@ impl Introductions {
     }
 }
 
-/// One who makes an introduction, or waits for another to.
+/// A task that makes an introduction, or waits for another task to make it.
 struct Place<'a> {
     all: &'a Introductions,
     key: (LeaseId, GroupId),
@@ -54,21 +54,20 @@ struct Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut all = self.all.lock();
-        // Its own and the table's: nobody else waits.
+        // Two references, this one and the table's: no other task waits.
         if Arc::strong_count(&self.turn) == 2 {
             all.remove(&self.key);
         }
     }
 }
 
-/// Whether an operation is for a group that may not know its lease.
+/// Returns true if an operation is for a group that may not know its lease.
 pub fn is_strange(context: &Context, map: &GroupMap) -> bool {
     let elsewhere = |lease: LeaseId| map.group_of(lease.slot()) != context.group();
     context.needs_lease().is_some_and(elsewhere)
 }
 
-/// The lease that is to be introduced to the group before an operation with this result is tried again, if there is
-/// one.
+/// Returns the lease that must be introduced to the group before an operation with this result is retried, if any.
 pub fn unknown_lease(context: &Context, result: &OpResult, map: &GroupMap) -> Option<LeaseId> {
     let OpResult::Error(error) = result else { return None };
     if !matches!(error.reason(), v1::ErrorReason::LeaseNotFound | v1::ErrorReason::StubPending) {
@@ -78,7 +77,7 @@ pub fn unknown_lease(context: &Context, result: &OpResult, map: &GroupMap) -> Op
 }
 
 impl Router {
-    /// Makes a lease known in a group that this node leads. An error says why it can't be used there.
+    /// Makes a lease known in a group that this node leads. An error says why the lease can't be used there.
     pub async fn introduce(&self, lease: LeaseId, group: GroupId) -> Result<(), v1::Error> {
         let until = Instant::now() + PATIENCE;
         let own = self.introductions().of((lease, group));
@@ -108,14 +107,14 @@ impl Router {
         }
     }
 
-    /// Whether the stub of a lease waits for its home's word; none if there is no stub.
+    /// Returns true if the stub of a lease still waits for the home's confirmation; none if there is no stub.
     async fn stub_is_pending(&self, lease: LeaseId, group: GroupId) -> Option<bool> {
         let look = move |sight: Sight<'_>| sight.state.lease(lease).and_then(|lease| lease.stub);
         let stub = self.here().read(group, Consistency::Stale, look).await.ok()?;
         stub.map(|stub| stub.pending)
     }
 
-    /// Asks the home for the lease, and adds a stub if it lives. What may be otherwise in a moment is no error.
+    /// Asks the home for the lease, and adds a stub if it lives. Conditions that may pass in a moment are not errors.
     async fn add_stub(&self, lease: LeaseId, group: GroupId) -> Result<(), v1::Error> {
         let home = self.map().group_of(lease.slot());
         let look = move |sight: Sight<'_>| {
@@ -133,8 +132,9 @@ impl Router {
         let called = self.here().call(Ask::Command { group, command, fast: false }).await;
         let called = called.map_err(|error| operation::error_of_not_answered(error, group))?;
         match called.answer {
-            // There is one now; or one of an older incarnation, which its home ends first; or the lease was granted
-            // anew since it was read; or nobody knows, and a second one would be the same. Look again.
+            // In all these cases the caller looks again: the stub exists now; or there is a stub of an older
+            // incarnation, which the home ends first; or the lease was granted anew since it was read; or the outcome
+            // is unknown, and adding the stub a second time would change nothing.
             Answer::Replied { reply: Reply::Stub(_), .. }
             | Answer::Replied {
                 reply: Reply::Rejected(Rejection::OtherIncarnation { .. } | Rejection::LeaseNotFound { .. }),

@@ -1,22 +1,22 @@
-//! Which leases this node's sessions keep alive: the last session that goes may end them.
+//! Counts the sessions of this node that keep each lease alive: the last session to go may end the lease.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use tollgate_types::{Address, LeaseId};
 
-/// By lease. What nobody keeps takes no room.
+/// Keepalive sessions by lease. A lease without sessions takes no memory.
 #[derive(Debug, Default)]
 pub struct Keepers(Mutex<HashMap<LeaseId, Kept>>);
 
 #[derive(Debug)]
 struct Kept {
     sessions: u32,
-    /// Where the session came from that kept it alive last.
+    /// Client address of the session that kept the lease alive last.
     last: Address,
 }
 
 impl Keepers {
-    /// One session more, which comes from there.
+    /// Adds a session, from address `from`, that keeps the lease alive.
     pub fn add(&self, lease: LeaseId, from: &Address) {
         let mut all = self.lock();
         let kept = all.entry(lease).or_insert_with(|| Kept { sessions: 0, last: Address::NONE });
@@ -24,14 +24,14 @@ impl Keepers {
         kept.last = from.clone();
     }
 
-    /// One of them has kept it alive again.
+    /// Notes that the session from address `from` has kept the lease alive again.
     pub fn kept(&self, lease: LeaseId, from: &Address) {
         if let Some(kept) = self.lock().get_mut(&lease).filter(|kept| kept.last != *from) {
             kept.last = from.clone();
         }
     }
 
-    /// One less. If it was the last one: from where the lease was kept alive last.
+    /// Removes a session. If it was the lease's last one, returns the address from which the lease was kept alive last.
     pub fn remove(&self, lease: LeaseId) -> Option<Address> {
         let mut all = self.lock();
         let kept = all.get_mut(&lease)?;
@@ -40,7 +40,7 @@ impl Keepers {
         over.then(|| all.remove(&lease).map(|kept| kept.last)).flatten()
     }
 
-    /// Whether there is anybody.
+    /// Returns true if any session keeps the lease alive.
     pub fn any(&self, lease: LeaseId) -> bool {
         self.lock().contains_key(&lease)
     }

@@ -1,9 +1,10 @@
-//! From a name to the node that decides about it: name, slot, group, leader.
+//! Routing from a name to the node that decides about it: name, slot, group, leader.
 //!
-//! Every door turns what it hears into operations (`operation`) and hands them to the router (`router`), which has them
-//! carried out: by the node beside it if that leads the group, else by the leader, over a stream to it (`link`). A
-//! router without a node is a gateway's: a scout (`scout`) tells it who leads, and what is no operation is passed on to
-//! a node as it is (`relay`). Not here: who listens on sockets (`tollgate-server`), what a node does (`tollgate-node`).
+//! Every API turns its requests into operations (`operation`) and hands them to the router (`router`), which has them
+//! carried out: by the local node if it leads the group, else by the leader, over a stream to that node (`link`). A
+//! router without a node belongs to a gateway: a scout (`scout`) tells it the leaders, and calls that are not
+//! operations are passed on to a node unchanged (`relay`). Not here: the listening sockets (`tollgate-server`), the
+//! work of a node (`tollgate-node`).
 
 #![allow(clippy::result_large_err, reason = "an error is an answer, worded in full, and off the fast path")]
 

@@ -1,19 +1,20 @@
-//! What happens when an operation comes to wait in line, at whichever node leads.
+//! The effects of an operation's joining a lock's queue, at whichever node leads.
 //!
-//! It counts as under way no longer, and a session's client is told its place. Said once for each time that it joins:
-//! at a new leader it may say another place. Not here: how the word gets here from another node (`link`).
+//! The operation no longer counts as in flight, and a session's client is told its position in the queue. Both happen
+//! each time that the operation joins: a new leader may report another position. Not here: how the notice arrives from
+//! another node (`link`).
 
 use crate::admission::Place;
 use std::fmt;
 use std::sync::Arc;
 use tollgate_proto::v1;
 
-/// Whom to tell of the place in line: it must be quick, for others wait meanwhile.
+/// Callback that receives the position in the queue. It must be quick, because other calls wait meanwhile.
 #[derive(Clone)]
 pub struct OnQueue(Arc<dyn Fn(v1::Queued) + Send + Sync>);
 
 impl OnQueue {
-    /// Tells this one.
+    /// Wraps a callback.
     pub fn new(told: impl Fn(v1::Queued) + Send + Sync + 'static) -> OnQueue {
         OnQueue(Arc::new(told))
     }
@@ -25,16 +26,16 @@ impl fmt::Debug for OnQueue {
     }
 }
 
-/// What an operation gives up and whom it tells when it joins a queue.
+/// The admission that an operation gives up, and the callback that it notifies, when it joins a queue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
-    /// What lets it count as under way.
+    /// Admission of the operation, which counts as in flight until this is given up.
     pub(crate) place: Option<Arc<Place>>,
     pub(crate) on_queue: Option<OnQueue>,
 }
 
 impl Line {
-    /// It waits, at this place.
+    /// Handles the operation's joining a queue at the given position.
     pub(crate) fn joined(&self, queued: v1::Queued) {
         if let Some(place) = &self.place {
             place.leave();

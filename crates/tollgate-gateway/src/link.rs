@@ -1,8 +1,9 @@
 //! Streams to other nodes, over which operations are forwarded to the leader.
 //!
-//! One session stream for each node and purpose, opened when it is first needed and again after it broke. Invariant:
-//! every call is answered once, by the other node or because the stream broke, and then nobody knows what became of it;
-//! when its caller goes before that, the other node is told. Not here: whether to try again (`router`).
+//! There is one session stream for each node and purpose, opened when it is first needed and reopened after it broke.
+//! Invariant: every call is answered once, either by the other node or because the stream broke, in which case its
+//! outcome is unknown; if its caller leaves before that, the other node is told. Not here: the decision to retry
+//! (`router`).
 
 use crate::line::Line;
 use crate::operation::{Kind, Prepared};
@@ -22,39 +23,39 @@ use tollgate_types::{Address, GroupId, NodeId};
 use tonic::Status;
 use tonic::transport::Endpoint;
 
-/// Says that a stream comes from a node: what it carries is not forwarded again.
+/// Metadata key of streams that come from a node: their operations are not forwarded again.
 const FORWARDED: &str = "tollgate-forwarded";
 
-/// How long a connection may take.
+/// Maximum time to open a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Calls that wait to be sent.
+/// Maximum number of calls that wait to be sent.
 const QUEUE_MAX: usize = 4_096;
 
-/// Operations in one frame at most, and their bytes; a longer one goes alone.
+/// Maximum number of operations in one frame, and of their bytes; a longer operation goes alone.
 const FRAME_OPERATIONS_MAX: usize = 512;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// An operation of so many bytes that goes alone may be why its stream broke: the other node may take no longer frames.
-/// None takes fewer (`server.frame_bytes_max`).
+/// An operation of at least this many bytes that goes alone may be the reason that its stream broke: the other node may
+/// not accept longer frames. No node has a lower limit (`server.frame_bytes_max`).
 const SUSPECT_BYTES_MIN: usize = 60 << 10;
 
-/// The longest frame of another node: more than the longest result.
+/// Maximum length of a frame from another node: more than the longest result.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// What the operations of a stream between nodes are for. Each purpose has streams of its own.
+/// Purpose of the operations on a stream between nodes. Each purpose has streams of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Sessions asked for them: what waits goes on, whatever becomes of the stream.
+    /// Sessions asked for the operations: waits continue even if the stream breaks.
     Session,
-    /// Callers of single calls asked for them, and stand by: what waits is only as good as they are.
+    /// Callers of unary calls asked for the operations and stay connected: a wait is ended once no caller attends it.
     Attended,
-    /// They end leases whose clients disconnected from the node that sends them.
+    /// The operations end leases whose clients disconnected from the sending node.
     Disconnected,
 }
 
 impl Purpose {
-    /// What the metadata of its streams says.
+    /// Returns the metadata value of the purpose's streams.
     const fn word(self) -> &'static str {
         match self {
             Purpose::Session => "session",
@@ -63,14 +64,14 @@ impl Purpose {
         }
     }
 
-    /// What a stream is for; none if it does not come from another node.
+    /// Returns the purpose of a stream; none if it does not come from another node.
     pub fn of<T>(request: &tonic::Request<T>) -> Option<Purpose> {
         let word = request.metadata().get(FORWARDED)?;
         let known = [Purpose::Attended, Purpose::Disconnected];
         Some(known.into_iter().find(|purpose| word == purpose.word()).unwrap_or(Purpose::Session))
     }
 
-    /// Makes an operation one for this purpose, of a client that was seen at `from`.
+    /// Marks an operation for this purpose; its client was seen at `from`.
     pub fn apply(self, prepared: &mut Prepared, from: &Address) {
         let Kind::Command { command, .. } = &mut prepared.kind else { return };
         match (self, command) {
@@ -82,39 +83,39 @@ impl Purpose {
     }
 }
 
-/// The stream broke, or could not be opened.
+/// Error of a call whose stream broke or could not be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// Whether the operation was sent before.
+    /// True if the operation had been sent.
     sent: bool,
-    /// Whether it may have been the reason.
+    /// True if the operation may have broken the stream.
     suspect: bool,
 }
 
 impl Lost {
-    /// Nobody waits for the answer any more.
+    /// The operation was sent, and its answer was lost.
     pub(crate) const SENT: Lost = Lost { sent: true, suspect: false };
 
     const UNSENT: Lost = Lost { sent: false, suspect: false };
 
-    /// Whether the operation may have arrived.
+    /// Returns true if the operation may have arrived.
     pub(crate) fn was_sent(self) -> bool {
         self.sent
     }
 
-    /// Whether the operation may be why the stream broke, by which all others go as well.
+    /// Returns true if the operation may have broken the stream, and with it every other operation on it.
     pub(crate) fn is_suspect(self) -> bool {
         self.suspect
     }
 
-    /// What to tell a caller whose operation broke every stream that it was sent over.
+    /// Returns the error for a caller whose operation broke every stream over which it was sent.
     pub(crate) fn breaks_streams(group: GroupId) -> v1::Error {
         let says = "streams to the leader break when this operation is sent, which is a long one: nodes may take less \
                     than the one that was asked, or a gateway (server.frame_bytes_max); do it in smaller steps";
         v1::Error { group_id: group.number(), ..v1::Error::new(v1::ErrorReason::Indeterminate, says) }
     }
 
-    /// What to tell a caller whose operation was sent and who does not want to try again.
+    /// Returns the error for a caller whose operation was sent and must not be retried.
     pub(crate) fn unsure(group: GroupId) -> v1::Error {
         let says = "the leader went away before it answered";
         v1::Error { group_id: group.number(), ..v1::Error::new(v1::ErrorReason::Indeterminate, says) }
@@ -127,23 +128,24 @@ pub(crate) struct Links {
     links: Mutex<BTreeMap<Whom, Link>>,
 }
 
-/// To whom a stream goes, and what for.
+/// Destination of a stream, and its purpose.
 type Whom = (NodeId, Purpose);
 
 #[derive(Debug, Clone)]
 struct Link {
     calls: mpsc::Sender<Call>,
-    /// Those that overtake the others.
+    /// Calls that overtake the others.
     urgent: mpsc::Sender<Call>,
-    /// Calls whose callers went. Without a limit of its own: there are no more of them than calls.
+    /// Ids of calls whose callers went. The channel needs no limit of its own: there are never more hang-ups than
+    /// calls.
     hang_ups: mpsc::UnboundedSender<u64>,
     next: Arc<AtomicU64>,
 }
 
 impl Links {
-    /// Sends an operation to another node, or puts it into the line of those that are sent.
+    /// Queues an operation to be sent to another node.
     ///
-    /// `address` is the node's, `from` the client's.
+    /// `address` is the other node's address, `from` the client's.
     pub(crate) async fn call(
         &self,
         whom: Whom,
@@ -182,7 +184,7 @@ impl Links {
     }
 }
 
-/// An answer that somebody waits for. Dropped before it is there, its caller has hung up.
+/// An answer that a caller waits for. Dropping it before the answer has arrived hangs up.
 pub(crate) struct Awaited {
     id: u64,
     gone: Arc<AtomicBool>,
@@ -191,16 +193,18 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// The answer. To be asked for once.
+    /// Returns the answer. Must be called only once.
     pub(crate) async fn answer(&mut self) -> Result<OpResult, Lost> {
         (&mut self.answer).await.unwrap_or(Err(Lost::SENT))
     }
 
-    /// The caller wants it no more: the other node is told, and answers at once. What was not sent yet never is.
+    /// Tells the other node that the caller no longer wants the answer; that node answers at once. An operation that
+    /// was not sent yet never will be.
     pub(crate) fn hang_up(&self) {
-        // Said first: a call that is not sent yet sees it, and one that is has been noted as pending.
+        // Set before the hang-up is queued: a call that is not sent yet sees the flag, and a call that was sent is
+        // already pending.
         if !self.gone.swap(true, Ordering::SeqCst) {
-            // Gone only if the stream is.
+            // Fails only if the stream is gone.
             let _ = self.hang_ups.send(self.id);
         }
     }
@@ -217,27 +221,27 @@ impl Drop for Awaited {
 /// An operation on its way to another node.
 #[derive(Debug)]
 struct Call {
-    /// Its number on the stream.
+    /// Number of the call on the stream.
     id: u64,
     op: Op,
-    /// Where its client was seen, if that matters.
+    /// Address at which the client was seen, if the operation needs it.
     from: String,
     answer: oneshot::Sender<Result<OpResult, Lost>>,
-    /// Nobody wants it any more.
+    /// True once the caller no longer wants the answer.
     gone: Arc<AtomicBool>,
-    /// What to do when it joins a queue there.
+    /// Effects of joining a queue at the other node.
     line: Line,
 }
 
 impl Call {
-    /// It was never sent.
+    /// Reports that the call was never sent.
     fn give_up(self) {
-        // Its caller may be gone.
+        // Fails if the caller is gone.
         let _ = self.answer.send(Err(Lost::UNSENT));
     }
 }
 
-/// What a stream is given to carry.
+/// Queues that feed a stream.
 struct Calls {
     ordinary: mpsc::Receiver<Call>,
     urgent: mpsc::Receiver<Call>,
@@ -245,24 +249,24 @@ struct Calls {
 }
 
 impl Calls {
-    /// The next call, if there is one.
+    /// Returns the next call, if there is one.
     fn try_next(&mut self) -> Option<Call> {
         self.urgent.try_recv().or_else(|_| self.ordinary.try_recv()).ok()
     }
 }
 
-/// Operations under way, by the number that the stream gives them.
+/// Operations sent and not yet answered, by their number on the stream.
 #[derive(Debug, Default)]
 struct Pending {
     waiting: Mutex<BTreeMap<u64, Waiting>>,
 }
 
-/// Who waits for an answer.
+/// A caller that waits for an answer.
 #[derive(Debug)]
 struct Waiting {
     answer: oneshot::Sender<Result<OpResult, Lost>>,
     line: Line,
-    /// Whether it was sent in a frame of its own that may have been too long.
+    /// True if the operation was sent in a frame of its own that may have been too long.
     suspect: bool,
 }
 
@@ -292,32 +296,32 @@ impl Pending {
                 line.joined(queued);
             }
         } else if let Some(waiting) = all.remove(&result.id) {
-            // Its caller may be gone.
+            // Fails if the caller is gone.
             let _ = waiting.answer.send(Ok(outcome));
         }
     }
 
-    /// Notes that an operation goes in a long frame of its own.
+    /// Marks an operation as sent in a long frame of its own.
     fn suspect(&self, id: u64) {
         if let Some(waiting) = self.lock().get_mut(&id) {
             waiting.suspect = true;
         }
     }
 
-    /// The stream broke: nobody knows what became of those that were sent.
+    /// Answers all pending operations after the stream broke: their outcome is unknown.
     fn broke(&self) {
         for Waiting { answer, suspect, .. } in std::mem::take(&mut *self.lock()).into_values() {
             let _ = answer.send(Err(Lost { sent: true, suspect }));
         }
     }
 
-    /// Whether an operation was sent and has no answer yet.
+    /// Returns true if an operation was sent and has no answer yet.
     fn has(&self, id: u64) -> bool {
         self.lock().contains_key(&id)
     }
 }
 
-/// Carries calls until the stream breaks; whoever has no answer by then is told so.
+/// Carries calls until the stream breaks; calls without an answer by then are answered with [`Lost`].
 async fn run(address: String, purpose: Purpose, mut calls: Calls) {
     let pending = Arc::new(Pending::default());
     let (frames, outgoing) = mpsc::channel(16);
@@ -338,12 +342,13 @@ async fn carry(
     frames: &mpsc::Sender<v1::SessionRequest>,
     incoming: impl Stream<Item = Result<v1::SessionResponse, Status>> + Send + 'static,
 ) {
-    // Answers are read whatever becomes of sending: the other node reads no further while nobody reads its answers, and
-    // if each waited for the other, both would wait for ever.
+    // Answers are read even while nothing can be sent: the other node stops reading while its answers are not read, and
+    // if each side waited for the other, both would wait for ever.
     let mut reader = Reader(tokio::spawn(read(Arc::clone(pending), incoming)));
     let mut carried = None;
     loop {
-        // A place first: what is not taken from the queue is known not to have been sent.
+        // A slot in the outgoing channel is reserved first: a call that is still in the queue is known not to have been
+        // sent.
         let place = tokio::select! {
             place = frames.reserve() => place,
             _ = &mut reader.0 => break,
@@ -363,7 +368,7 @@ async fn carry(
                     carried = Some(call);
                     pack(pending, &mut carried, calls)
                 }
-                // There is one as long as there are calls.
+                // There is a hang-up sender as long as there are calls.
                 Some(id) = calls.hung_up.recv() => {
                     let mut frame = pack(pending, &mut carried, calls);
                     frame.hung_up.extend(Some(id).filter(|id| pending.has(*id)));
@@ -381,7 +386,8 @@ async fn carry(
     }
 }
 
-/// A frame full of calls, from the one carried over on, and of hang-ups; leaves in `carried` the call that did not fit.
+/// Packs a frame with calls, starting with the one carried over, and hang-ups; leaves in `carried` the call that did
+/// not fit.
 fn pack(pending: &Pending, carried: &mut Option<Call>, calls: &mut Calls) -> v1::SessionRequest {
     let mut frame = v1::SessionRequest::default();
     let mut bytes = 0;
@@ -404,7 +410,7 @@ fn pack(pending: &Pending, carried: &mut Option<Call>, calls: &mut Calls) -> v1:
     {
         pending.suspect(alone.id);
     }
-    // After the calls, so that none of these is for one that is still to be sent.
+    // Packed after the calls, so that no hang-up is for a call that is still to be sent.
     while frame.hung_up.len() < FRAME_OPERATIONS_MAX
         && let Ok(id) = calls.hung_up.try_recv()
     {
@@ -413,17 +419,17 @@ fn pack(pending: &Pending, carried: &mut Option<Call>, calls: &mut Calls) -> v1:
     frame
 }
 
-/// Whether an operation overtakes others: without it, a lease ends that its client keeps alive.
+/// Returns true for an operation that overtakes others: a delayed keepalive ends a lease that its client keeps alive.
 fn is_urgent(op: &Op) -> bool {
     matches!(op, Op::LeaseKeepAlive(_))
 }
 
-/// Whether it matters where the client was seen that asks for an operation.
+/// Returns true if the operation needs the address at which its client was seen.
 fn tells_where(op: &Op) -> bool {
     matches!(op, Op::LeaseGrant(_) | Op::LeaseKeepAlive(_) | Op::LeaseRevoke(_) | Op::ForceRelease(_))
 }
 
-/// About how many bytes an operation takes in a frame.
+/// Estimates the bytes that an operation takes in a frame.
 fn length(op: &Op) -> usize {
     op.encoded_len() + 96
 }
@@ -438,7 +444,7 @@ async fn read(
     }
 }
 
-/// Reads as long as it is there.
+/// Task that reads answers; aborted on drop.
 struct Reader(JoinHandle<()>);
 
 impl Drop for Reader {
@@ -480,7 +486,7 @@ mod tests {
         (Call { id, op: Op::Put(put), from, answer, gone, line: Line::default() }, answered)
     }
 
-    /// Room for so many calls.
+    /// Returns queues with room for `room` calls.
     fn queue(room: usize) -> (mpsc::Sender<Call>, mpsc::UnboundedSender<u64>, Calls) {
         let (queue, ordinary) = mpsc::channel(room);
         let (_, urgent) = mpsc::channel(room);
@@ -496,7 +502,7 @@ mod tests {
     async fn answers_are_read_while_nothing_can_be_sent() {
         let pending = Arc::new(Pending::default());
         let (queue, _hang_ups, mut calls) = queue(4);
-        // Room for one frame, which nobody takes out.
+        // The channel has room for one frame, which nobody takes out.
         let (frames, _unread) = mpsc::channel(1);
         let (answers, incoming) = mpsc::channel(4);
         let carrying = Arc::clone(&pending);
@@ -539,7 +545,7 @@ mod tests {
         let pending = Pending::default();
         let (queue, _hang_ups, mut calls) = queue(8);
         let mut waiting = Vec::new();
-        // The last two go together: neither is told apart from the other.
+        // The last two share a frame, so neither can be suspected.
         let lengths = [10, SUSPECT_BYTES_MIN, SUSPECT_BYTES_MIN, 10];
         for (at, (id, bytes)) in (1..).zip(lengths).enumerate() {
             let (call, answered) = call(id, bytes);
@@ -605,7 +611,7 @@ mod tests {
         let frame = pack(&pending, &mut None, &mut calls);
         assert_eq!((ids(&frame), frame.hung_up), (vec![2, 3, 4], vec![]), "the first was never sent");
         assert!(matches!(callers[0].answer.try_recv(), Ok(Err(lost)) if !lost.was_sent()));
-        // One hangs up and listens on, one goes without an answer, one with it.
+        // One caller hangs up and keeps listening, one goes without an answer, one goes after its answer.
         callers[1].hang_up();
         let result = || Some(OpResult::Put(v1::PutResponse::default()));
         pending.answered(v1::OperationResult { id: 4, result: result() });

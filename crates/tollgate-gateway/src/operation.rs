@@ -1,10 +1,11 @@
-//! What a client asks over the wire, as a node understands it, and what the node answers, as the wire says it.
+//! Translates between the wire and the node: a client's operations into commands and reads, and their answers into wire
+//! messages.
 //!
-//! [`prepare`] checks one operation and finds its group; the [`Context`] that comes with it words the answer, says
-//! whether the operation may be repeated, and how to take it out of a queue. Pure and synchronous, so that all doors
-//! (sessions, unary calls, JSON) say the same. Invariant: nothing unchecked gets past here, and every error says what
-//! to do next and whether the operation may have happened. Not here: whom to ask, when to ask again, and the keepalive
-//! that goes along with a lock that its owner holds already.
+//! [`prepare`] checks one operation and finds its group; the [`Context`] that comes with it words the answer, and says
+//! whether the operation may be repeated and how to take it out of a queue. Pure and synchronous, so that all APIs
+//! (sessions, unary calls, JSON) answer alike. Invariant: nothing unchecked gets past this module, and every error says
+//! what to do next and whether the operation may have happened. Not here: the choice of the node and the time of a
+//! retry (`router`), and the keepalive that goes along with a lock that its owner holds already.
 
 #![allow(
     clippy::result_large_err,
@@ -55,44 +56,44 @@ use tollgate_proto::v1::{self, operation::Op};
 use tollgate_proto::{BadField, convert};
 use tollgate_types::{Address, GroupId, GroupMap};
 
-/// An operation that was checked and is ready to be asked.
+/// A checked operation, ready to be sent to its group.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Which group to ask.
+    /// Group to ask.
     pub group: GroupId,
-    /// What to ask.
+    /// Request to make.
     pub kind: Kind,
-    /// What is needed to word the answer.
+    /// State needed to word the answer.
     pub context: Context,
-    /// By which group map; 0 before that is known.
+    /// Epoch of the group map by which the group was found; 0 until it is set.
     map_epoch: u64,
 }
 
-/// What to ask a node for.
+/// Kind of request made to a node.
 #[derive(Debug)]
 pub enum Kind {
-    /// To carry out a command.
+    /// Carries out a command.
     Command {
-        /// Which.
+        /// The command.
         command: Command,
-        /// Whether this is the first attempt of a lock request that does not wait. A second attempt, whoever makes it,
-        /// must not say so.
+        /// True for the first attempt of a lock request that does not wait. It must be false for a second attempt,
+        /// whoever makes it.
         fast: bool,
     },
-    /// To renew a lease. The address need not be told twice: take it out if it is that of the renewal before.
+    /// Renews a lease. The address may be taken out if it is the same as in the previous renewal.
     KeepAlive(Renewal),
-    /// To look at the state.
+    /// Reads the state.
     Read {
-        /// How new it must be.
+        /// Required consistency of the read.
         consistency: Consistency,
-        /// At what.
+        /// The query.
         query: Query,
     },
 }
 
-/// Checks an operation and finds its group. `map` says which, `from` where the client was seen.
+/// Checks an operation and finds its group in `map`; `from` is the address at which the client was seen.
 ///
-/// Branching on operations happens here, once; the way back branches on the context.
+/// The only place that branches on the kind of operation; answers branch on the context.
 pub fn prepare(op: &Op, map: &GroupMap, from: &Address) -> Result<Prepared, v1::Error> {
     let prepared = match op {
         Op::Lock(request) => lock::prepare_lock(request, map),
@@ -132,13 +133,13 @@ impl Prepared {
         Prepared::new(group, Kind::Read { consistency, query }, about)
     }
 
-    /// The epoch of the group map by which the group was found.
+    /// Returns the epoch of the group map by which the group was found.
     pub fn map_epoch(&self) -> u64 {
         self.map_epoch
     }
 }
 
-/// The field `consistency`, as a node understands it.
+/// Reads the field `consistency`.
 pub fn read_consistency(number: i32) -> Result<Consistency, BadField> {
     Ok(match convert::read_consistency("consistency", number)? {
         v1::Consistency::Unspecified | v1::Consistency::Linearizable => Consistency::Linearizable,

@@ -1,8 +1,9 @@
-//! Calls from a node to another that are no operations: administration, and reads that this node can't answer.
+//! Calls from one node to another that are not operations: administration, and reads that this node can't answer.
 //!
-//! Each has a connection of its own, for they are rare. Invariant: nothing is asked twice here, and an error says
-//! whether the call may have happened; what the other node refuses comes back with all its details. Not here: whom to
-//! ask, and when to ask again (those who call), operations (`link`), what a gateway passes on (`relay`).
+//! Each call has a connection of its own, because such calls are rare. Invariant: nothing is asked twice here, and an
+//! error says whether the call may have happened; a refusal by the other node comes back with all its details. Not
+//! here: the choice of the node and retries (the callers), operations (`link`), calls that a gateway passes on
+//! (`relay`).
 
 use crate::relay::{RELAYED_BYTES_MAX, Repeat, broken, told_by};
 use crate::router::Router;
@@ -15,32 +16,32 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
-/// How long a connection may take.
+/// Maximum time to open a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long another node may take to read something: as long as this one would.
+/// Maximum time for another node to answer a read: the same as for this node.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 
-/// When to ask again after a node could not be reached.
+/// Time after which to retry a node that could not be reached.
 const RETRY_MS: i64 = 200;
 
-/// Says that a read comes from a node: it is answered where it arrives, or not at all.
+/// Metadata key of a read that comes from a node: the receiving node answers it or fails, and does not pass it on.
 const READ_PASSED_ON: &str = "tollgate-read-passed-on";
 
-/// A read that is passed on to another node, which does not pass it on again.
+/// Builds the request of a read that is passed on to another node, which must not pass it on again.
 pub fn passing_on<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert(READ_PASSED_ON, MetadataValue::from_static("1"));
     request
 }
 
-/// Whether another node has passed a read on.
+/// Returns true if another node has passed this read on.
 pub fn is_passed_on<T>(request: &Request<T>) -> bool {
     request.metadata().contains_key(READ_PASSED_ON)
 }
 
 impl Router {
-    /// Asks the administration of another node.
+    /// Calls the admin service of another node.
     pub async fn ask_admin<T, F>(
         &self,
         node: NodeId,
@@ -92,13 +93,13 @@ impl Router {
     }
 }
 
-/// Nothing was asked.
+/// Returns the error for a node that was not reached, so that nothing was asked.
 fn unreached(node: NodeId, why: &str) -> v1::Error {
     let says = format!("node {node} can't be reached: {why}");
     v1::Error { retry_after_ms: RETRY_MS, ..v1::Error::new(ErrorReason::NoLeader, says) }
 }
 
-/// What lies under an error of the transport, which by itself says no more than that it is one.
+/// Returns the root cause of a transport error, whose own text does not say what failed.
 fn innermost(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

@@ -1,10 +1,12 @@
-//! Passes on to a node what is no operation: lists, explanations, administration, and streams that follow changes.
+//! Passes on to a node the calls that are not operations: lists, explanations, administration, and streams that follow
+//! changes.
 //!
-//! Any node that is in touch with the others will do for a read, and another is asked if it does not answer; a change
-//! is asked of the leader, once. Invariant: what may have happened is not asked for again, unless that is harmless. A
-//! stream ends with its node, and when its node has lost touch: a follower that is cut off would go on in silence. It
-//! is not resumed here. Whoever reads it knows how far it has come, by cursor and revision, and the gateway would have
-//! to keep the same for each. Not here: operations (`router`), what is in a call (`tollgate-server`).
+//! Any node that is in touch with the others can answer a read, and another one is asked if it does not; a change is
+//! sent to the leader, once. Invariant: a call that may have happened is not repeated, unless that is harmless. A
+//! stream ends with its node, and when its node has lost touch: a follower that is cut off would keep the stream open
+//! in silence. A stream is not resumed here. Its reader knows how far it has come, by cursor and revision, and the
+//! gateway would have to keep the same for each reader. Not here: operations (`router`), the contents of a call
+//! (`tollgate-server`).
 
 use crate::chart::Chart;
 use crate::link::ANSWER_BYTES_MAX;
@@ -21,38 +23,39 @@ use tollgate_types::{GroupId, NodeId};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
-/// How long a connection may take.
+/// Maximum time to open a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long a node may take for one call, unless the call comes with a patience of its own.
+/// Maximum time for a node to answer one call, unless the call has a timeout of its own.
 const CALL_PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long a node may take for a change of members: longer than it gives itself, and less than clients do.
+/// Maximum time for a node to change members: longer than the node allows itself, and shorter than clients wait.
 pub const MEMBER_CALL_PATIENCE: Duration = Duration::from_secs(MEMBER_CHANGE_PATIENCE.as_secs() + 5);
 
-/// How long a stream may take to begin.
+/// Maximum time to open a stream.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a node that serves a stream may take to come in touch with the others.
+/// Maximum time for a node that serves a stream to get in touch with the others.
 const TOUCH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Nodes that are asked for one read, one after another.
+/// Maximum number of nodes asked for one read, one after another.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// Connections to one node, streams and calls shared out among them: a node takes a limited number on each.
+/// Number of connections to one node, among which streams and calls are distributed: a node accepts a limited number on
+/// each.
 const CONNECTIONS: usize = 4;
 
-/// When to ask again while no node can be asked.
+/// Time after which to retry while no node can be asked.
 const RETRY_MS: i64 = 200;
 
-/// Which node to ask.
+/// Node to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whom {
-    /// Any that is in touch with the others.
+    /// Any node that is in touch with the others.
     Any,
     /// The leader of a group.
     Leader(GroupId),
-    /// This one.
+    /// This node.
     Node(NodeId),
 }
 
@@ -60,18 +63,19 @@ pub enum Whom {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Serving {
     node: NodeId,
-    /// Whether it was in touch with the others when it was chosen.
+    /// True if the node was in touch with the others when it was chosen.
     in_touch: bool,
 }
 
-/// What a second attempt after an unknown outcome may do.
+/// Effect of repeating a call whose outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// Nothing: it only looks, and whether it happened does not matter.
+    /// None: the call only reads, and it does not matter whether it happened.
     Look,
-    /// No harm: it changes what the first changed, if that did. Whoever asked must still hear that it may have.
+    /// No harm: the repeat changes only what the first call changed, if that happened. The caller must still be told
+    /// that the call may have happened.
     Harmless,
-    /// Harm: whoever asked must decide.
+    /// Harm: the caller must decide.
     Never,
 }
 
@@ -87,7 +91,7 @@ struct Shared {
     chart: watch::Receiver<Arc<Chart>>,
     hurry: Arc<Notify>,
     channels: Mutex<BTreeMap<String, Vec<Channel>>>,
-    /// Counts calls, to share them out.
+    /// Number of calls, used to distribute them.
     turn: AtomicUsize,
 }
 
@@ -111,7 +115,7 @@ impl Relay {
         self.ask_within(CALL_PATIENCE, whom, repeat, call).await
     }
 
-    /// Has a node answer a call that may take so long.
+    /// Has a node answer a call that may take as long as `patience`.
     pub async fn ask_within<T, F>(
         &self,
         patience: Duration,
@@ -130,7 +134,7 @@ impl Relay {
             let error = match tokio::time::timeout(patience, call(channel)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => error_of(&status, node, repeat),
-                // Nobody waits for a second one of these.
+                // Nobody would wait for a second attempt of such a long call.
                 Err(_) if patience > CALL_PATIENCE => {
                     return Err(broken(node, "it has not answered in time", repeat));
                 }
@@ -143,9 +147,10 @@ impl Relay {
             match reason {
                 _ if attempt >= ATTEMPTS_MAX => return Err(error),
                 ErrorReason::NotLeader if leader.is_some() => whom = leader.map_or(whom, Whom::Node),
-                // Nothing happened there.
+                // Nothing happened at that node.
                 ErrorReason::NotLeader | ErrorReason::NoLeader | ErrorReason::ShuttingDown => {}
-                // One that has become a member, or a witness, a moment ago. If nobody has the group, the last says so.
+                // The node may have become a member, or a witness, a moment ago. If no node has the group, the last one
+                // asked says so.
                 ErrorReason::NoSuchGroup if whom == Whom::Any => {}
                 ErrorReason::Indeterminate if repeat != Repeat::Never => {}
                 _ => return Err(error),
@@ -156,7 +161,7 @@ impl Relay {
         }
     }
 
-    /// Has a node open a stream; who serves it, to look after it with [`Relay::lost_touch`].
+    /// Has a node open a stream; returns that node as well, to be monitored with [`Relay::lost_touch`].
     pub async fn open<T, F>(&self, call: impl FnOnce(Channel) -> F) -> Result<(Serving, T), v1::Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -178,8 +183,7 @@ impl Relay {
         }
     }
 
-    /// Has the scout look at once, if what it knows has not helped. A node that refuses what it was asked is known well
-    /// enough.
+    /// Has the scout poll at once if its knowledge was no help. A refusal by the right node is no reason to poll.
     fn hurry_after(&self, error: &v1::Error) {
         use ErrorReason as R;
         if matches!(error.reason(), R::NotLeader | R::NoLeader | R::ShuttingDown | R::Indeterminate) {
@@ -187,7 +191,8 @@ impl Relay {
         }
     }
 
-    /// Waits until a node is not in touch with the others any more, or the gateway stops. Says why its streams end.
+    /// Waits until a node has lost touch with the others, or the gateway stops. Returns the error that ends the node's
+    /// streams.
     pub async fn lost_touch(&self, serving: Serving) -> v1::Error {
         let (chart, mut status) = (self.shared.chart.clone(), self.shared.status.clone());
         let why = tokio::select! {
@@ -197,7 +202,7 @@ impl Relay {
         broke_off(serving.node, why)
     }
 
-    /// What to tell a reader whose stream the node has ended.
+    /// Returns the error for a reader whose stream the node has ended.
     pub fn ended(&self, serving: Serving, status: Option<&Status>) -> v1::Error {
         let worded = status.and_then(error_of_status);
         worded.map_or_else(|| broke_off(serving.node, "it went away"), without_address)
@@ -221,7 +226,7 @@ impl Relay {
         })?;
         let mut channels = self.shared.channels.lock().expect("nobody panics with it");
         if !channels.contains_key(address) {
-            // Nodes that are no members any more need no connections.
+            // Nodes that are no longer members need no connections.
             channels.retain(|kept, _| chart.clients.values().any(|address| address == kept));
             channels.insert(address.clone(), dial(address)?);
         }
@@ -230,18 +235,19 @@ impl Relay {
     }
 }
 
-/// Waits until a node has lost touch with the others. One that was chosen because none was known to be in touch has
-/// some time to come in touch first: to end its streams at once would only have them opened again.
+/// Waits until a node has lost touch with the others. A node that was chosen while none was known to be in touch gets
+/// some time to get in touch first: if its streams were ended at once, they would only be opened again.
 async fn out_of_touch(mut chart: watch::Receiver<Arc<Chart>>, Serving { node, in_touch }: Serving) {
     if !in_touch {
         let touches = chart.wait_for(|chart| chart.in_touch.contains(&node));
         let _ = tokio::time::timeout(TOUCH_PATIENCE, touches).await;
     }
-    // Nobody looks any more, or it has.
+    // Returns when the node has lost touch, or when the scout is gone.
     let _ = chart.wait_for(|chart| !chart.in_touch.contains(&node)).await;
 }
 
-/// One of the nodes that are in touch with the others, or else of those that have something to read.
+/// Returns one of the nodes that are in touch with the others, or, if there are none, one of those that have something
+/// to read.
 fn any(chart: &Chart, turn: usize) -> Option<NodeId> {
     let in_touch = chart.in_touch.iter().nth(turn % chart.in_touch.len().max(1));
     in_touch.copied().or_else(|| {
@@ -251,12 +257,13 @@ fn any(chart: &Chart, turn: usize) -> Option<NodeId> {
     })
 }
 
-/// What a node's status means. What comes from the way there may have happened.
+/// Converts a node's status to an error without the leader's address. After a transport error the call may have
+/// happened.
 fn error_of(status: &Status, node: NodeId, repeat: Repeat) -> v1::Error {
     without_address(told_by(status, node, repeat))
 }
 
-/// Likewise, with where the leader is.
+/// Converts a node's status to an error, which keeps the leader's address.
 pub(crate) fn told_by(status: &Status, node: NodeId, repeat: Repeat) -> v1::Error {
     match error_of_status(status) {
         Some(error) => error,
@@ -268,7 +275,7 @@ pub(crate) fn told_by(status: &Status, node: NodeId, repeat: Repeat) -> v1::Erro
     }
 }
 
-/// The way to a node broke, or it was silent.
+/// Returns the error for a node whose connection broke, or that did not answer.
 pub(crate) fn broken(node: NodeId, why: &str, repeat: Repeat) -> v1::Error {
     if repeat == Repeat::Look {
         let says = format!("node {node} can't be asked: {why}");
@@ -278,7 +285,7 @@ pub(crate) fn broken(node: NodeId, why: &str, repeat: Repeat) -> v1::Error {
     v1::Error::new(ErrorReason::Indeterminate, says)
 }
 
-/// The error of an attempt after one that may have happened: what a later one says of itself takes nothing of that
+/// Returns the error of an attempt that follows one that may have happened: the later error can't take that possibility
 /// back.
 fn with_doubt(error: v1::Error, doubt: Option<v1::Error>) -> v1::Error {
     match doubt {
@@ -287,12 +294,12 @@ fn with_doubt(error: v1::Error, doubt: Option<v1::Error>) -> v1::Error {
     }
 }
 
-/// An error without where the leader is: whoever asks a gateway may not reach it.
+/// Removes the leader's address from an error: clients of a gateway may not be able to reach the leader.
 pub(crate) fn without_address(error: v1::Error) -> v1::Error {
     v1::Error { leader_address: String::new(), ..error }
 }
 
-/// No node can be asked, and what was tried.
+/// Returns the error for a gateway that has no node to ask, with the troubles of each address.
 pub(crate) fn nobody(chart: &Chart) -> v1::Error {
     let says = if chart.troubles.is_empty() {
         "no node of the cluster is known to lead, and nothing was done: ask again".to_owned()
@@ -325,7 +332,7 @@ fn dial(address: &str) -> Result<Vec<Channel>, v1::Error> {
     Ok((0..CONNECTIONS).map(|_| endpoint.connect_lazy()).collect())
 }
 
-/// For the clients of services: answers may be as long as nodes make them.
+/// Maximum length of an answer for the clients of services: as long as nodes make them.
 pub const RELAYED_BYTES_MAX: usize = ANSWER_BYTES_MAX;
 
 #[cfg(test)]
@@ -387,7 +394,7 @@ mod tests {
         waiting.await.unwrap();
     }
 
-    /// A relay that knows one node, which leads; nothing is ever sent there.
+    /// Returns a relay that knows one node, which leads; nothing is ever sent to that node.
     fn relay() -> Relay {
         let node = NodeId::new(1).unwrap();
         let chart = Chart { clients: [(node, "127.0.0.1:1".to_owned())].into(), ..Chart::blank() };

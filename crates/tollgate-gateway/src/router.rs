@@ -1,8 +1,8 @@
-//! Has operations carried out: here if there is a node here that leads the group, at the leader otherwise.
+//! Carries out operations: at the local node if it leads the group, otherwise at the leader.
 //!
 //! Invariant: an operation is sent again only if that is harmless, with its attempt counted up, so that a caller sees
-//! one effect and one answer through changes of leaders. The leader knows who stands by while a request waits, and is
-//! told when one goes (`standing`). Not here: what an operation means (`operation`), the streams of sessions
+//! one effect and one answer through changes of leaders. The leader knows the callers that attend a waiting request,
+//! and is told when one goes (`standing`). Not here: the meaning of an operation (`operation`), the streams of sessions
 //! (`session`).
 
 mod completion;
@@ -38,67 +38,69 @@ use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResu
 use tollgate_replica::{CallerKey, ProposeError, ReadError};
 use tollgate_types::{Address, ClusterId, GroupId, GroupMap, HostPort, LeaseId, NodeId, Revision, escaped};
 
-/// How long another node has to take over from a leader whose disk is full, before callers are told that it is.
+/// Time for another node to take over from a leader whose disk is full, before callers get an error.
 const DISK_FULL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the answer of a leader that was replaced may be on its way still. What may be asked for again does not wait
-/// for it.
+/// Time that the answer of a replaced leader may still be on its way. Operations that may be repeated do not wait for
+/// it.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Between two attempts: doubles from the first to the second.
+/// Pause between two attempts: doubles from `PAUSE_MIN` to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// Streams that may break while a long operation is on its way alone: once by chance, and not for ever.
+/// Number of streams that may break while a long operation is sent alone: the first may break by chance, but retries
+/// must end.
 const BREAKS_MAX: u32 = 2;
 
-/// Has operations carried out. Cheap to clone.
+/// Carries out operations. Cheap to clone.
 #[derive(Clone)]
 pub struct Router {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// The node beside the router, if there is one.
+    /// The local node, if there is one.
     node: Option<NodeHandle>,
-    /// What there is instead: who keeps the router informed, and who passes on what is no operation.
+    /// The gateway's replacements for a local node: the wake-up of its scout, and the relay for calls that are not
+    /// operations.
     gateway: Option<(Arc<Notify>, Relay)>,
-    /// What is known of the groups.
+    /// Status of the groups.
     status: watch::Receiver<NodeStatus>,
-    /// And of the cluster, as far as the status does not say it.
+    /// View of the cluster, as far as the status does not have it.
     chart: watch::Receiver<Arc<Chart>>,
     admission: Admission,
     links: Links,
     meter: Arc<dyn OperationMeter>,
     deadlocks: Deadlocks,
     introductions: Introductions,
-    /// How many of this node's sessions keep a lease alive: only the last one that goes ends it.
+    /// Sessions of this node by the lease that they keep alive: only the last one to go ends the lease.
     kept: Keepers,
 }
 
-/// What became of one attempt.
+/// Outcome of one attempt.
 enum Attempt {
     Done(OpResult),
-    /// Not done, and never will be: ask again, best this node.
+    /// Not done, and never will be: try again, preferably at this node.
     Elsewhere(Option<NodeId>),
-    /// It may have happened. To ask again, best ask the leader that the error names.
+    /// The attempt may have happened. To retry, preferably ask the leader that the error names.
     Unsure(v1::Error),
-    /// Likewise, and it may be why the stream broke that all others go by.
+    /// The attempt may have happened, and may have broken the stream that all other operations share.
     Suspect,
-    /// Not done: its lease was not known in its group, and is now.
+    /// Not done, because the group did not know the lease; the lease has been introduced since.
     Introduced,
 }
 
-/// For whom an operation is carried out.
+/// Origin and purpose of an operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Errand<'a> {
     pub(crate) from: &'a Address,
     pub(crate) purpose: Purpose,
-    /// Who stands by, if what is asked for may wait and somebody does.
+    /// The attending caller, if the operation may wait and there is one.
     standing: Option<&'a Standing>,
-    /// What lets it count as under way, until it waits in line.
+    /// Admission of the operation, which counts as in flight until it waits in a queue.
     place: Option<&'a Arc<Place>>,
-    /// Whom to tell then.
+    /// Callback for the moment when the operation joins a queue.
     on_queue: Option<&'a OnQueue>,
 }
 
@@ -113,7 +115,8 @@ impl<'a> Errand<'a> {
 }
 
 impl Router {
-    /// A router beside a node. Nodes serve clients at these addresses, or at those that the cluster has.
+    /// Returns the router of a local node. Nodes serve clients at the given addresses, or at those that the cluster
+    /// has.
     pub fn beside(
         node: NodeHandle,
         first_map: GroupMap,
@@ -121,13 +124,13 @@ impl Router {
         meter: Arc<dyn OperationMeter>,
     ) -> Router {
         let chart = Chart::new(node.cluster(), Some(Arc::new(first_map)), clients);
-        // Nobody has anything to add to it.
+        // The view never changes, so its sender is dropped.
         let (_, chart) = watch::channel(Arc::new(chart));
         let status = node.status().clone();
         Router::new(Some(node), None, status, chart, meter)
     }
 
-    /// A router without a node: everything is done at the leaders that a scout knows of.
+    /// Returns a router without a node: everything is sent to the leaders that a scout knows.
     pub fn alone(scout: &Scout, meter: Arc<dyn OperationMeter>) -> Router {
         let gateway = Some((scout.hurry(), Relay::new(scout)));
         Router::new(None, gateway, scout.status(), scout.chart(), meter)
@@ -155,7 +158,8 @@ impl Router {
         Router { shared: Arc::new(shared) }
     }
 
-    /// The same, which refuses requests for locks while so many operations are under way, and others a little later.
+    /// Sets the number of operations in flight at which requests for locks are refused; other operations are refused
+    /// somewhat above that number.
     #[must_use]
     pub fn admitting(mut self, operations_max: usize) -> Router {
         let shared = Arc::get_mut(&mut self.shared).expect("it is told before anybody else has it");
@@ -163,32 +167,32 @@ impl Router {
         self
     }
 
-    /// A place for one operation more among those that are under way.
+    /// Admits one more operation to those in flight.
     pub fn admit(&self, asked: Asked) -> Result<Place, v1::Error> {
         self.shared.admission.admit(asked).inspect_err(|_| self.shared.meter.shed(asked))
     }
 
-    /// Who passes on what is no operation; none beside a node, which does it itself.
+    /// Returns the relay for calls that are not operations; none beside a node, which answers them itself.
     pub fn relay(&self) -> Option<&Relay> {
         self.shared.gateway.as_ref().map(|(_, relay)| relay)
     }
 
-    /// An operation is over that was not carried out by [`Router::execute`].
+    /// Records an operation that was not carried out by [`Router::execute`].
     pub fn measure(&self, asked: Asked, result: &OpResult, took: Duration) {
         self.shared.meter.operation(asked, result, took);
     }
 
-    /// The cluster.
+    /// Returns the id of the cluster.
     pub fn cluster(&self) -> ClusterId {
         self.shared.chart.borrow().cluster
     }
 
-    /// The node beside the router.
+    /// Returns the local node, if there is one.
     pub fn node(&self) -> Option<&NodeHandle> {
         self.shared.node.as_ref()
     }
 
-    /// The node beside the router, for what is done only where there is one.
+    /// Returns the local node, in code that runs only where there is one.
     pub(crate) fn here(&self) -> &NodeHandle {
         self.shared.node.as_ref().expect("only what a node serves is asked of it")
     }
@@ -197,58 +201,58 @@ impl Router {
         self.shared.node.as_ref().map(NodeHandle::node)
     }
 
-    /// What is known of the groups, and when that changes.
+    /// Returns the status of the groups, with its changes.
     pub fn status(&self) -> &watch::Receiver<NodeStatus> {
         &self.shared.status
     }
 
-    /// A number that no other stream of callers of the node beside has.
+    /// Returns a stream number that no other stream of callers of the local node has.
     pub fn fresh_stream(&self) -> u64 {
         self.node().map_or(0, NodeHandle::fresh_stream)
     }
 
-    /// Tells the node beside, if there is one, what must not be lost.
+    /// Sends the local node, if there is one, a request that must not be lost.
     pub fn tell(&self, ask: Ask) {
         if let Some(node) = self.node() {
             node.tell(ask);
         }
     }
 
-    /// Leases that are being made known in other groups.
+    /// Returns the introductions of leases to other groups that are in progress.
     pub(crate) fn introductions(&self) -> &Introductions {
         &self.shared.introductions
     }
 
-    /// Which group serves which slot. A gateway that has not seen the cluster yet takes it for one group: where that
-    /// matters, ask for [`Router::known_map`].
+    /// Returns the group map. A gateway that has not seen the cluster yet assumes a single group: where that matters,
+    /// use [`Router::known_map`].
     pub fn map(&self) -> Arc<GroupMap> {
         self.known_map().unwrap_or_else(|| Arc::new(GroupMap::single()))
     }
 
-    /// Which group serves which slot; none on a gateway that has not seen the cluster yet.
+    /// Returns the group map; none on a gateway that has not seen the cluster yet.
     pub fn known_map(&self) -> Option<Arc<GroupMap>> {
         let known = self.shared.status.borrow().map.clone();
         known.or_else(|| self.shared.chart.borrow().map.clone())
     }
 
-    /// Whether this node leads the group and serves clients.
+    /// Returns true if this node leads the group and serves clients.
     pub fn serves(&self, group: GroupId) -> bool {
         self.shared.status.borrow().serves(group)
     }
 
-    /// Whether this node leads the group, though it may not be able to write.
+    /// Returns true if this node leads the group, even if it can't write.
     pub fn leads(&self, group: GroupId) -> bool {
         self.own_id().is_some_and(|own| self.shared.status.borrow().leader(group) == Some(own))
     }
 
-    /// Whether this node stops, has stopped, or is a member no more.
+    /// Returns true if this node is stopping, has stopped, or was removed from the cluster.
     pub fn is_stopping(&self) -> bool {
         let status = &self.shared.status;
         let known = status.borrow();
         known.stopping || known.removed || status.has_changed().is_err()
     }
 
-    /// Where a node serves clients, if that is known.
+    /// Returns the address at which a node serves clients, if known.
     pub fn client_address(&self, node: NodeId) -> Option<String> {
         self.shared.chart.borrow().clients.get(&node).cloned().or_else(|| {
             let members = Arc::clone(&self.shared.status.borrow().members);
@@ -257,9 +261,10 @@ impl Router {
         })
     }
 
-    /// Why this node does nothing for clients, if it does not: it is a witness, or a member no more.
+    /// Returns the error for clients if this node serves none: because it is a witness, or was removed from the
+    /// cluster.
     pub fn closed(&self) -> Option<v1::Error> {
-        // Asked for every operation, and nearly always this.
+        // Called for every operation, and nearly always ends here.
         let status =
             Some(self.shared.status.borrow()).filter(|status| status.removed || status.witness)?.clone();
         let (reason, says) = if status.removed {
@@ -270,7 +275,7 @@ impl Router {
                         ls` lists them)";
             (v1::ErrorReason::NoSuchGroup, says)
         };
-        // Whoever was given this node's address only has nowhere else to go.
+        // A client that was given only this node's address needs another one.
         let own = self.own_id();
         let full = status.members.voters.iter().filter(|voter| !status.members.witnesses.contains(voter));
         let other = full.filter(|voter| Some(**voter) != own).find_map(|voter| self.client_address(*voter));
@@ -278,16 +283,16 @@ impl Router {
         Some(v1::Error { leader_address, ..v1::Error::new(reason, says) })
     }
 
-    /// Waits until this node is a member no more.
+    /// Waits until this node was removed from the cluster.
     pub async fn removed(&self) {
         let mut status = self.shared.status.clone();
         if status.wait_for(|status| status.removed).await.is_err() {
-            // It has stopped, and who waits is told so.
+            // The node has stopped, which its callers learn by other means.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Waits until the node tells nobody of changes any more, for it was removed or has stopped; why.
+    /// Waits until the node reports no more changes, because it was removed or has stopped; returns the reason.
     pub async fn until_over(&self) -> v1::Error {
         let mut status = self.shared.status.clone();
         if status.wait_for(|status| status.removed).await.is_ok() {
@@ -297,7 +302,8 @@ impl Router {
         v1::Error::new(v1::ErrorReason::ShuttingDown, says)
     }
 
-    /// Waits until a gateway stops. For ever beside a node, which answers what is under way in another way.
+    /// Waits until a gateway is stopping. Never returns beside a node, which answers operations in flight in another
+    /// way.
     pub async fn until_draining(&self) {
         let mut status = self.shared.status.clone();
         if self.node().is_some() || status.wait_for(|status| status.stopping).await.is_err() {
@@ -347,7 +353,8 @@ impl Router {
                 Attempt::Introduced => hint = None,
             }
             if errand.standing.is_some_and(Standing::is_gone) {
-                // What may stand in line ends there a while later, because nobody comes back for it.
+                // A request that may be waiting in a queue is ended there a while later, because no caller comes back
+                // for it.
                 return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
             }
             let over = Instant::now() >= until;
@@ -368,14 +375,14 @@ impl Router {
         }
     }
 
-    /// What is known of the leaders has not helped: whoever keeps a gateway informed looks at once.
+    /// Has a gateway's scout poll at once, because the leaders it knows were no help.
     fn look_again(&self) {
         if let Some((hurry, _)) = &self.shared.gateway {
             hurry.notify_one();
         }
     }
 
-    /// Waits a little, or until this node knows of another leader. An error once the node has stopped: it will know of
+    /// Waits a little, or until this node learns of another leader. Fails once the node has stopped and will learn
     /// nothing more.
     async fn pause(&self, group: GroupId, pause: &mut Duration) -> Result<(), RecvError> {
         let mut status = self.shared.status.clone();
@@ -413,7 +420,8 @@ impl Router {
     ) -> Attempt {
         let group = prepared.group;
         let serves = self.serves(group);
-        // Both at one look: a leader that is replaced from now on, even before it is asked, is noticed.
+        // Leader and term are read together: if the leader is replaced from now on, even before it is asked, that is
+        // noticed.
         let (leader, term) = self.shared.status.borrow().leadership(group);
         let leader = hint.or(leader);
         let can_read = match &prepared.kind {
@@ -438,11 +446,11 @@ impl Router {
             sent = self.shared.links.call(whom, &address, op, errand.from, errand.line()) => sent.ok(),
             () = self.replaced(group, leader, term) => None,
         };
-        // Nothing happened, which must not hide that an earlier attempt may have.
+        // This attempt did nothing; that must not hide that an earlier attempt may have happened.
         let Some(mut call) = sent else { return Attempt::Elsewhere(None) };
         let mut told = false;
-        // One that stands still does not answer, and its connection may look well for seconds. One that handed on in
-        // good order has answered by then what it was asked before.
+        // A leader that hangs does not answer, while its connection may look healthy for seconds. A leader that handed
+        // over in good order has answered earlier requests by then.
         let mut silent = std::pin::pin!(async {
             self.replaced(group, leader, term).await;
             if !may_repeat {
@@ -469,7 +477,7 @@ impl Router {
         }
     }
 
-    /// Waits until this node follows another leader than `leader`, of a later term than `term`.
+    /// Waits until this node follows a leader other than `leader`, of a term later than `term`.
     async fn replaced(&self, group: GroupId, leader: NodeId, term: u64) {
         let mut status = self.shared.status.clone();
         let other = |status: &NodeStatus| {
@@ -477,7 +485,7 @@ impl Router {
             known.is_some_and(|known| known.term > term && known.leader.is_some_and(|led| led != leader))
         };
         if status.wait_for(other).await.is_err() {
-            // The node has stopped, and who waits is told so.
+            // The node has stopped, which its callers learn by other means.
             std::future::pending::<()>().await;
         }
     }
@@ -504,7 +512,7 @@ impl Router {
         }
     }
 
-    /// Asks this node. When the caller goes before the answer, the desk is told, and answers at once.
+    /// Asks this node. If the caller goes before the answer, the `Desk` is told, and answers at once.
     async fn call_here(&self, ask: Ask, errand: Errand<'_>) -> Result<Called, NotAnswered> {
         let node = self.here();
         let line = errand.line();
@@ -532,7 +540,7 @@ impl Router {
         let Called { answer, queued } = called;
         match &answer {
             Answer::NotDone(ProposeError::NotLeader { leader, .. }) => return Attempt::Elsewhere(*leader),
-            // As far as is known it stands in line still: it is not undone, and its repeat finds it there.
+            // As far as is known the request still waits in the queue: it is not undone, and its repeat finds it there.
             Answer::AskAgain { group, leader } => {
                 return Attempt::Unsure(self.with_address(operation::left_waiting(*group, *leader)));
             }
@@ -578,7 +586,7 @@ impl Router {
         }
     }
 
-    /// Looks at a group's state on this node.
+    /// Reads a group's state on this node.
     pub async fn look<T: Send + 'static>(
         &self,
         group: GroupId,
@@ -591,7 +599,7 @@ impl Router {
         Ok((self.header(group, Some(revision)), seen))
     }
 
-    /// Where an answer comes from.
+    /// Returns the header of an answer.
     pub fn header(&self, group: GroupId, revision: Option<Revision>) -> HeaderInfo {
         let (term, lineage) = {
             let status = self.shared.status.borrow();
@@ -601,7 +609,7 @@ impl Router {
         HeaderInfo { cluster, node, group, revision: revision.unwrap_or(Revision::ZERO), term, lineage }
     }
 
-    /// Notes what operators ask about later, at the leader.
+    /// Records what operators ask about later; called at the leader.
     pub fn note(&self, context: &Context, result: &OpResult) {
         match (result, context.forced_release()) {
             (OpResult::Error(error), _) => self.shared.deadlocks.note(error),
@@ -620,22 +628,22 @@ impl Router {
         self.shared.deadlocks.note(error);
     }
 
-    /// How many deadlocks this node found since it started, and the last of them, newest first.
+    /// Returns the number of deadlocks that this node found since it started, and the latest of them, newest first.
     pub(crate) fn found_deadlocks(&self, limit: usize) -> (u64, Vec<v1::Deadlock>) {
         self.shared.deadlocks.list(limit)
     }
 
-    /// Keeps a circle over several groups for the caller whose wait is about to be ended.
+    /// Keeps a circle across several groups for the caller whose wait is about to be ended.
     pub(crate) fn keep_circle(&self, circle: Vec<CycleStep>) {
         self.shared.deadlocks.keep_circle(circle);
     }
 
-    /// The error of one who asked a node that does not lead.
+    /// Returns the error for a request to a node that does not lead the group.
     pub fn not_leader(&self, group: GroupId, leader: Option<NodeId>) -> v1::Error {
         self.with_address(operation::error_of_propose(&ProposeError::NotLeader { group, leader }, true))
     }
 
-    /// The error, with the address of the leader that it names.
+    /// Adds to an error the address of the leader that it names.
     pub fn with_address(&self, mut error: v1::Error) -> v1::Error {
         let leader = NodeId::new(error.leader_id).filter(|_| self.node().is_some());
         let address = leader.and_then(|leader| self.client_address(leader));
@@ -643,8 +651,8 @@ impl Router {
         error
     }
 
-    /// The refusal of a change by a node that leads with a full disk: at once where nobody could do better, and else
-    /// when it was waited `in_vain` for another to take over.
+    /// Returns the refusal of a change by a node that leads with a full disk: at once if no other node could do better,
+    /// otherwise only if `in_vain`, that is, after waiting without success for another node to take over.
     pub fn disk_full(&self, group: GroupId, in_vain: bool, may_repeat: bool) -> Option<v1::Error> {
         let stuck = self.is_stuck(group);
         let refuses = (stuck || in_vain) && self.leads_with_full_disk(group);
@@ -652,12 +660,12 @@ impl Router {
         refuses.then(|| operation::error_of_propose(&full, may_repeat))
     }
 
-    /// Whether this node leads, nothing can be written, and nobody else could do better.
+    /// Returns true if this node leads, nothing can be written, and no other node could do better.
     fn is_stuck(&self, group: GroupId) -> bool {
         self.shared.status.borrow().groups.get(&group).is_some_and(|known| known.stuck)
     }
 
-    /// Whether this node can't write, and nobody has taken over from it.
+    /// Returns true if this node leads and can't write, and no other node has taken over.
     fn leads_with_full_disk(&self, group: GroupId) -> bool {
         self.leads(group) && self.shared.status.borrow().disk_full
     }
@@ -669,16 +677,16 @@ impl Router {
         self.not_leader(group, None)
     }
 
-    /// The leases that sessions of this node keep alive.
+    /// Returns the leases that sessions of this node keep alive.
     pub fn keepers(&self) -> &Keepers {
         &self.shared.kept
     }
 
-    /// Ends a lease whose client wanted it to end with its connection, unless a session has come to keep it alive.
+    /// Ends a lease whose client wanted it to end with its connection, unless a session keeps it alive again.
     pub async fn revoke_disconnected(&self, lease: LeaseId, from: &Address) {
         let mut op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
         let errand = Errand::new(from, Purpose::Disconnected);
-        // It ends by itself if this fails.
+        // If this fails, the lease expires by itself.
         let until = Instant::now() + patience_of(&op, errand.purpose);
         if self.seen_map(until).await.is_err() || self.shared.kept.any(lease) {
             return;
@@ -689,7 +697,7 @@ impl Router {
     }
 }
 
-/// An operation as a gateway passes it on: as it is, unless a bug is planted.
+/// Returns an operation in the form in which a gateway passes it on: unchanged, unless a bug is planted.
 fn passed_on(op: &Op) -> Op {
     let mut op = op.clone();
     if planted(Bug::GatewayDropsSeq)
@@ -701,7 +709,7 @@ fn passed_on(op: &Op) -> Op {
     op
 }
 
-/// Waits until a caller that stands by has gone.
+/// Waits until the attending caller has gone; for ever if there is none.
 async fn gone(standing: Option<&Standing>) {
     match standing {
         Some(standing) => standing.gone().await,
@@ -709,13 +717,13 @@ async fn gone(standing: Option<&Standing>) {
     }
 }
 
-/// This node has stopped before it found a leader.
+/// Returns the error for a node that stopped before it found a leader.
 pub(crate) fn stopped(group: GroupId) -> v1::Error {
     let says = "the node has stopped, and nothing was done: ask another node";
     v1::Error { group_id: group.number(), ..v1::Error::new(v1::ErrorReason::ShuttingDown, says) }
 }
 
-/// The revision that an answer is of.
+/// Returns the revision of an answer.
 pub fn revision_of(answer: &Answer) -> Option<Revision> {
     match answer {
         Answer::Replied { revision, .. }

@@ -1,11 +1,11 @@
-//! Keeps a gateway informed of the cluster, which has no node beside it to ask.
+//! Keeps a gateway informed of the cluster, because a gateway has no local node to ask.
 //!
-//! One node after another is asked for groups and members: the ones that people named, and those that they told of. So
-//! who leads is known wherever it is known, a node that lost touch with the others is noticed, and none is asked more
-//! than its share. A router that found no leader, or whose stream broke, makes it look at once. Invariant: what is
-//! published only gets newer, by Raft's terms and the map's epoch; and it is of one cluster, the one that was named or
-//! else the first that was seen. Not here: what an answer adds to what is known (`picture`), who uses it (`router`,
-//! `relay`).
+//! The scout polls one node after another for groups and members: the configured nodes, and those that they named. The
+//! leader is therefore found if any node knows it, a node that lost touch with the others is noticed, and no node is
+//! polled more than its share. A router that found no leader, or whose stream broke, triggers a poll at once.
+//! Invariant: published information only gets newer, by Raft's terms and the map's epoch; and it is about one cluster,
+//! the configured one or else the first that was seen. Not here: merging an answer into what is known (`picture`), the
+//! users of the information (`router`, `relay`).
 
 mod picture;
 
@@ -22,28 +22,28 @@ use tollgate_proto::v1::{Consistency, GroupsRequest, MembersRequest};
 use tollgate_types::ClusterId;
 use tonic::transport::{Channel, Endpoint};
 
-/// Between two looks while every group has a leader that a node names which is there.
+/// Time between two polls while every group has a leader that is named by a node that answers.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Likewise, while one has none; longer the more nodes are silent one after another.
+/// Time between two polls while a group has no such leader; longer the more nodes in a row do not answer.
 const LOOK_SOON: Duration = Duration::from_millis(50);
 
-/// The least time between two looks, however many ask for one: doubles from the first to the second while looks that
-/// were asked for bring nothing new.
+/// Minimum time between two polls, however many are requested: doubles from `PAUSE_MIN` to `PAUSE_MAX` while requested
+/// polls bring nothing new.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// How long a node may take to answer: longer ones are as good as gone, and the next is asked.
+/// Maximum time for a node to answer: a slower node counts as gone, and the next one is polled.
 const LOOK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Members change seldom: they are asked for after every so many looks, until a node has told of them, and when one is
-/// missing.
+/// Number of polls after which members are asked for, because members change rarely. They are also asked for until a
+/// node has named them, and when one is missing.
 const MEMBERS_EVERY: u32 = 10;
 
-/// The longest answer of a node.
+/// Maximum length of a node's answer.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Looks at a cluster as long as it lives.
+/// Polls a cluster until it is dropped.
 #[derive(Debug)]
 pub struct Scout {
     status: Arc<watch::Sender<NodeStatus>>,
@@ -53,8 +53,8 @@ pub struct Scout {
 }
 
 impl Scout {
-    /// Starts looking at these nodes, as `host:port`. `cluster`: the one that they must be of; else the first one seen
-    /// counts.
+    /// Starts polling these nodes, given as `host:port`. `cluster` is the cluster that they must belong to; without it,
+    /// the first one seen counts.
     ///
     /// Must be called on a runtime.
     pub fn start(nodes: Vec<String>, cluster: Option<ClusterId>) -> Scout {
@@ -74,7 +74,7 @@ impl Scout {
         Scout { status, chart, hurry, task: tokio::spawn(looking.run()) }
     }
 
-    /// Says to all who look at the status that the gateway is stopping.
+    /// Marks the gateway as stopping, for all readers of the status.
     pub fn say_stopping(&self) {
         self.status.send_modify(|status| status.stopping = true);
     }
@@ -87,7 +87,7 @@ impl Scout {
         self.chart.clone()
     }
 
-    /// Told to look at once.
+    /// Returns the handle that triggers a poll at once.
     pub(crate) fn hurry(&self) -> Arc<Notify> {
         Arc::clone(&self.hurry)
     }
@@ -107,9 +107,10 @@ struct Looking {
     hurry: Arc<Notify>,
     channels: BTreeMap<String, Channel>,
     looks: u32,
-    /// Whether nobody has told of the members since it was time to ask.
+    /// True if no node has named the members since they were due.
     members_due: bool,
-    /// Whether the log was told that every group has a leader, or that one has none.
+    /// True if the log says that every group has a leader, false if it says that one has none; none before either was
+    /// logged.
     in_sight: Option<bool>,
 }
 
@@ -145,7 +146,7 @@ impl Looking {
     }
 
     fn missed(&mut self, address: &str, why: String) {
-        // The next look dials anew.
+        // The next poll opens a new connection.
         self.channels.remove(address);
         self.picture.missed(address, why);
     }
@@ -174,16 +175,16 @@ impl Looking {
         let endpoint =
             Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
         let channel = endpoint.connect_timeout(LOOK_PATIENCE).tcp_nodelay(true).connect_lazy();
-        // Nodes that are no members any more need no connection.
+        // Nodes that are no longer members need no connection.
         let known = self.picture.addresses();
         self.channels.retain(|kept, _| known.contains(kept));
         self.channels.insert(address.to_owned(), channel.clone());
         Ok(channel)
     }
 
-    /// Whether there was anything new, other than nodes' troubles.
+    /// Publishes what is known; returns true if anything was new, apart from nodes' troubles.
     fn publish(&mut self) -> bool {
-        // Before the leaders: whoever waits for one finds it by the map, and at its address.
+        // Published before the leaders: code that waits for a leader then finds it by the map, and at its address.
         let chart = self.picture.chart();
         let of_nodes = !self.chart.borrow().tells_as_much_as(&chart);
         self.chart.send_if_modified(|known| {
@@ -205,7 +206,7 @@ impl Looking {
         of_nodes || of_groups
     }
 
-    /// Says once that the cluster is in sight, and once that it no longer is.
+    /// Logs once that the cluster is in sight, and once that it no longer is.
     fn tell(&mut self) {
         let whole = self.picture.is_whole();
         let chart = self.chart.borrow();
@@ -228,7 +229,8 @@ impl Looking {
     }
 }
 
-/// The least time to the look after the next. `in_vain`: it was asked for, and the last one brought nothing new.
+/// Returns the minimum time from the next poll to the one after it. `in_vain`: the next poll was requested, and the
+/// last one brought nothing new.
 fn pause_after(pause: Duration, in_vain: bool) -> Duration {
     if in_vain { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN }
 }

@@ -1,10 +1,10 @@
-//! Operations on names of several groups: taken apart, carried out group by group, put together again.
+//! Operations on names of several groups: split, carried out group by group, and merged again.
 //!
-//! A group grants all its names at one moment; between groups there is no such moment. So locks are taken in the order
-//! of groups, which every request keeps: requests made while holding nothing can't wait for each other in a circle. All
-//! parts carry the seq of the whole, since each group numbers the requests of a lease for itself: a repeat, through
-//! whichever node, finds what was taken before and goes on. And all parts carry the names of the whole, so that each
-//! group tells a part of another request from a repeat of this one. Invariant: a request that is answered without the
+//! A group grants all its names at one moment; across groups there is no such moment. So locks are taken in the order
+//! of groups, the same for every request: requests made while holding nothing can't wait for each other in a circle.
+//! All parts carry the seq of the whole, since each group numbers the requests of a lease separately: a repeat, through
+//! any node, finds what was taken before and continues. All parts also carry the names of the whole, so that each group
+//! distinguishes a part of another request from a repeat of this one. Invariant: a request that is answered without the
 //! locks has left nothing behind in any group, or the answer says that it may have. Not here: operations on one group
 //! (`router`).
 
@@ -18,30 +18,31 @@ use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResu
 use tollgate_proto::{BadField, convert};
 use tollgate_types::{Address, GroupId, GroupMap};
 
-/// The limit past which a lease's requests wait for acknowledgements.
+/// Name of the limit above which a lease's requests wait for acknowledgements.
 const OPS_IN_FLIGHT: &str = "ops_in_flight_per_lease_max";
 
-/// Parts that were granted so long before the last one are looked at again: their holder may have lost them meanwhile.
+/// Age of the first grant, at the end of the request, from which on all parts but the last are checked again: their
+/// holder may have lost them meanwhile.
 const GRANT_AGE_MAX: Duration = Duration::from_millis(100);
 
-/// How often a give-back is tried that nobody waits for; each try has the patience of any operation.
+/// Maximum number of attempts to give back a part after the caller has gone; each is retried like any operation.
 const UNDO_ATTEMPTS: u32 = 3;
 
 /// An operation on names of several groups.
 pub(crate) enum Several {
-    /// Take them, all or none.
+    /// Takes locks, all or none.
     Lock { lock: v1::LockRequest, tries: bool, parts: Vec<Vec<String>> },
-    /// Give them back.
+    /// Releases locks.
     Unlock { unlock: v1::UnlockRequest, parts: Vec<Vec<String>> },
-    /// Read registers, each group at a moment of its own.
+    /// Reads registers, each group at a moment of its own.
     Range { range: v1::RangeRequest, groups: Vec<GroupId> },
-    /// Leave the queues of a request, and give back what it got.
+    /// Leaves the queues of a request, and gives back its grants.
     Cancel { cancel: v1::CancelWaitRequest, parts: Vec<Vec<String>> },
 }
 
-/// What it is, if its names are of several groups. What is wrong with it otherwise is not looked at here.
+/// Splits an operation; none if its names belong to one group. Other errors in the operation are not checked here.
 pub(crate) fn split(op: &Op, map: &GroupMap) -> Option<Several> {
-    // Off the fast path: one group has all names, and so has one name.
+    // Keeps the fast path fast: a single group has all names, and so has the group of a single name.
     if map.is_single() {
         return None;
     }
@@ -64,12 +65,12 @@ pub(crate) fn split(op: &Op, map: &GroupMap) -> Option<Several> {
     }
 }
 
-/// Whether an operation is one on several groups.
+/// Returns true if an operation names several groups.
 pub fn is_over_groups(op: &Op, map: &GroupMap) -> bool {
     split(op, map).is_some()
 }
 
-/// The names of each group, in the order of groups; none if there is but one.
+/// Returns the names of each group, in the order of groups; none if there is only one.
 fn parts(names: &[String], map: &GroupMap) -> Option<Vec<Vec<String>>> {
     if names.len() < 2 {
         return None;
@@ -82,8 +83,8 @@ fn parts(names: &[String], map: &GroupMap) -> Option<Vec<Vec<String>>> {
     (parts.len() > 1).then(|| parts.into_values().collect())
 }
 
-/// What was taken so far, given back when the caller goes before it is told. For a session nothing is: its client asks
-/// again, maybe elsewhere.
+/// Parts taken so far, given back if the caller goes before it is told of them. For a session nothing is given back:
+/// its client repeats the request, possibly at another node.
 struct Taken<'a> {
     router: &'a Router,
     from: &'a Address,
@@ -92,7 +93,7 @@ struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// Whether all of it is known to be given back.
+    /// Gives everything back; returns true if all of it is known to be given back.
     async fn give_back(mut self) -> bool {
         let mut all = true;
         while let Some(op) = self.ops.last().cloned() {
@@ -113,7 +114,7 @@ impl Drop for Taken<'_> {
         if ops.is_empty() || !self.goes_with_caller {
             return;
         }
-        // One who goes takes nothing from another that asked for the same, maybe by another node.
+        // A caller that goes takes nothing from another that asked for the same, possibly at another node.
         for op in &mut ops {
             if let Op::CancelWait(cancel) = op {
                 cancel.asked_at_most = 1;
@@ -140,17 +141,17 @@ struct Granted {
     names: Vec<String>,
     token: u64,
     waited: bool,
-    /// When it was asked for, and when the grant was heard of.
+    /// Times at which the part was asked for, and at which the grant arrived.
     asked: Instant,
     heard: Instant,
 }
 
-/// Whether nobody knows what became of an operation.
+/// Returns true if the outcome of an operation is unknown.
 fn is_unsure(result: &OpResult) -> bool {
     matches!(result, OpResult::Error(error) if error.may_have_happened)
 }
 
-/// Whether an operation failed, undone, for what passes: whoever asked asks again.
+/// Returns true if an operation failed without effect for a transient reason: the caller asks again.
 fn is_passing(result: &OpResult) -> bool {
     use v1::ErrorReason as R;
     let OpResult::Error(error) = result else { return false };
@@ -168,7 +169,8 @@ fn is_passing(result: &OpResult) -> bool {
     }
 }
 
-/// The failure of a part after others were taken: to be repeated with its seq, which goes on with what was taken.
+/// Converts the failure of a part after others were taken: the caller repeats the request with its seq, which continues
+/// with what was taken.
 fn ask_again(failed: OpResult) -> OpResult {
     match failed {
         OpResult::Error(error) => OpResult::Error(v1::Error {
@@ -194,7 +196,7 @@ fn is_given_back(result: &OpResult) -> bool {
 }
 
 impl Router {
-    /// Has an operation on several groups carried out.
+    /// Carries out an operation on several groups.
     pub(crate) async fn carry_out_several(&self, several: Several, errand: Errand<'_>) -> OpResult {
         match several {
             Several::Lock { lock, tries, parts } => self.lock_several(lock, tries, parts, errand).await,
@@ -222,9 +224,9 @@ impl Router {
             let mut op = if tries { Op::TryLock(part) } else { Op::Lock(part) };
             match self.carry_out_one(&mut op, errand).await {
                 OpResult::Lock(got) if got.acquired => {
-                    // What its owner held before stays its own: without a seq the answer tells, if the lease could be
-                    // renewed; with one, a cancel of what was held before releases nothing. A repeat of what was
-                    // granted looks as if it had been held.
+                    // The locks that the owner held before stay its own. Without a seq the answer shows them, if the
+                    // lease could be renewed; with a seq, a cancel releases nothing that was held before. A repeat of a
+                    // granted request looks as if the lock had been held.
                     if lock.request.is_some() || !got.renewed {
                         taken.ops.push(undo(&got));
                     }
@@ -247,7 +249,7 @@ impl Router {
         whole.map_or_else(|| OpResult::Error(half_done()), OpResult::Lock)
     }
 
-    /// What became of a part that was granted, if it is not held any more or nobody knows.
+    /// Checks a part that was granted; returns a result if the part is no longer held or its state is unknown.
     async fn look_after(
         &self,
         part: &Granted,
@@ -263,7 +265,8 @@ impl Router {
             if held == Some(true) {
                 continue;
             }
-            // Asked for again, a numbered request tells how its grant ended. One that lost some of its names stands.
+            // A repeat of a numbered request returns the end of its grant. A grant that lost only some of its names
+            // still stands.
             if lock.request.is_some() {
                 match self.carry_on(part.op.clone(), errand.from).await {
                     OpResult::Lock(told) if told.acquired => {}
@@ -277,7 +280,7 @@ impl Router {
         None
     }
 
-    /// Each group releases by itself: what one refuses does not keep the others from it.
+    /// Each group releases by itself: a refusal by one group does not keep the others from releasing.
     async fn unlock_several(
         &self,
         unlock: &v1::UnlockRequest,
@@ -349,7 +352,7 @@ impl Router {
     }
 }
 
-/// Adds what one group has, up to the limit.
+/// Adds the registers of one group, up to the limit.
 fn add(whole: &mut v1::RangeResponse, part: v1::RangeResponse, range: &v1::RangeRequest) {
     whole.header = whole.header.or(part.header);
     whole.count += part.count;
@@ -360,8 +363,8 @@ fn add(whole: &mut v1::RangeResponse, part: v1::RangeResponse, range: &v1::Range
     }
 }
 
-/// Puts registers of several groups into one order. Revisions of different groups have nothing to do with each other,
-/// so by creation each group's are in order and nothing more.
+/// Sorts registers of several groups. Revisions of different groups are not comparable: sorted by creation, only the
+/// registers of the same group are in order.
 fn sort(registers: &mut [v1::Register], sort: v1::Sort) {
     match sort {
         v1::Sort::Unspecified | v1::Sort::Key => registers.sort_by(|a, b| a.key.cmp(&b.key)),
@@ -373,7 +376,7 @@ fn sort(registers: &mut [v1::Register], sort: v1::Sort) {
     }
 }
 
-/// Which outcome tells most about the whole: that something stands, then that something was given back.
+/// Ranks outcomes by how much they say about the whole: a grant that stands ranks highest, then a release.
 fn weight(response: &v1::CancelWaitResponse) -> u8 {
     match response.outcome() {
         v1::CancelOutcome::Granted => 4,
@@ -384,11 +387,11 @@ fn weight(response: &v1::CancelWaitResponse) -> u8 {
     }
 }
 
-/// Of two results the one that the caller must hear of: an error that leaves open what happened, then any error.
+/// Returns the result that the caller must be told of: an error with an unknown outcome before any other error.
 fn worse(one: Option<OpResult>, other: OpResult) -> OpResult {
     let rank = |result: &OpResult| match result {
         _ if is_unsure(result) => 3,
-        // It is still to be done, and is if it is asked for again.
+        // The part is still to be done, and will be if the caller asks again.
         _ if is_passing(result) => 2,
         OpResult::Error(_) => 1,
         _ => 0,
@@ -399,10 +402,10 @@ fn worse(one: Option<OpResult>, other: OpResult) -> OpResult {
     }
 }
 
-/// Ends a request that has not got all its names.
+/// Ends a request that did not get all its names.
 async fn not_all(taken: Taken<'_>, failed: OpResult, numbered: bool) -> OpResult {
-    // One with a seq is asked for again, maybe by another node, and goes on from here. Only what the group itself
-    // decided ends it: another node may have had better luck with the same request.
+    // A numbered request is repeated, possibly at another node, and continues from here. Only a decision of the group
+    // itself ends it: another node may have had more success with the same request.
     if numbered && (is_unsure(&failed) || is_passing(&failed)) {
         let nothing_taken = taken.ops.is_empty();
         taken.keep();
@@ -411,14 +414,14 @@ async fn not_all(taken: Taken<'_>, failed: OpResult, numbered: bool) -> OpResult
     if taken.give_back().await { failed } else { OpResult::Error(half_done()) }
 }
 
-/// Whether parts that were granted first may be lost by now: others were waited for, or it took long, or they are held
-/// for so long at most. What is not looked at was granted a moment ago.
+/// Returns true if the parts granted first may be lost by now: because later parts had to wait, or the request took
+/// long, or there is a max hold. The last part is not checked, because it was granted a moment ago.
 fn may_have_been_lost(granted: &[Granted], max_hold_ms: i64) -> bool {
     let Some((first, later)) = granted.split_first() else { return false };
     max_hold_ms > 0 || later.iter().any(|part| part.waited) || first.heard.elapsed() >= GRANT_AGE_MAX
 }
 
-/// Whether a lock is held by the grant with this token; none if not all its holders are shown.
+/// Returns true if the lock is held by the grant with this token; none if not all its holders are shown.
 fn is_held(seen: Option<&v1::LockState>, lock: &v1::LockRequest, token: u64) -> Option<bool> {
     let Some(seen) = seen else { return Some(false) };
     let is_it = |holder: &v1::Holder| {
@@ -430,7 +433,7 @@ fn is_held(seen: Option<&v1::LockState>, lock: &v1::LockRequest, token: u64) -> 
     }
 }
 
-/// The answer of one whose grant ended before all others were made.
+/// Returns the answer to a request one of whose grants ended before all others were made.
 fn taken_away(part: &Granted, max_hold_ms: i64) -> v1::LockResponse {
     let max_hold = u64::try_from(max_hold_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
     let over = max_hold.is_some_and(|max_hold| part.asked.elapsed() >= max_hold);
@@ -442,10 +445,10 @@ fn taken_away(part: &Granted, max_hold_ms: i64) -> v1::LockResponse {
     }
 }
 
-/// The request for the names of one group.
+/// Returns the request for the names of one group.
 ///
-/// No part is a first attempt: that one may be told that a lock is busy without anything being noted of it. Then a
-/// repeat by another node could take all names, and the end of the first attempt, late, would give some of them back.
+/// No part is a first attempt, because a first attempt may be answered "busy" without a record in the log. Then a
+/// repeat by another node could take all names, and the late end of the first attempt would give some of them back.
 fn part_of(lock: &v1::LockRequest, names: Vec<String>, began: Instant) -> v1::LockRequest {
     let timeout_ms = left_of(lock.timeout_ms, began);
     let mut part = v1::LockRequest { name: String::new(), names, timeout_ms, ..lock.clone() };
@@ -456,17 +459,17 @@ fn part_of(lock: &v1::LockRequest, names: Vec<String>, began: Instant) -> v1::Lo
     part
 }
 
-/// What is left of a wait.
+/// Returns the remaining part of a timeout.
 fn left_of(timeout_ms: i64, began: Instant) -> i64 {
     if timeout_ms <= 0 {
         return timeout_ms;
     }
     let waited = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
-    // None at all would be another request: one that does not wait, and is not told that its time is over.
+    // A timeout of 0 would be a different request: one that does not wait, and is not told that it timed out.
     timeout_ms.saturating_sub(waited).max(1)
 }
 
-/// How to give back what a part took: by its seq, or by what was granted.
+/// Returns the operation that gives back what a part took: by its seq, or by the token that was granted.
 fn undo(part: &v1::LockRequest) -> impl Fn(&v1::LockResponse) -> Op + use<> {
     let v1::LockRequest { names, lease_id, owner, request, .. } = part.clone();
     move |got| match &request {
@@ -487,10 +490,10 @@ fn undo(part: &v1::LockRequest) -> impl Fn(&v1::LockResponse) -> Op + use<> {
     }
 }
 
-/// The answer to the whole, with one part more.
+/// Adds a part to the answer to the whole.
 fn join(whole: Option<v1::LockResponse>, part: v1::LockResponse) -> v1::LockResponse {
     let Some(mut whole) = whole else { return part };
-    // That of the first name speaks for the whole. Keys of claims have more in them than names, and another order.
+    // The first name speaks for the whole. Keys of claims contain more than the names, and sort differently.
     let first = |response: &v1::LockResponse| response.tokens.first().map(|named| named.name.clone());
     if first(&part) < first(&whole) {
         whole.key = part.key;
@@ -558,7 +561,7 @@ mod tests {
         let (a, b) = (name_in(1, 0), name_in(1, 1));
         assert!(!is_over_groups(&lock(vec![a.clone(), b.clone()]), &map()));
         assert!(!is_over_groups(&lock(vec![a, name_in(2, 0)]), &GroupMap::single()));
-        // What is wrong with it is told where one group's requests are checked.
+        // Errors in the operation are reported where the requests of one group are checked.
         assert!(!is_over_groups(&lock(vec![b.clone(), b, name_in(2, 0)]), &map()));
     }
 
@@ -577,7 +580,7 @@ mod tests {
             }],
             ..Default::default()
         };
-        // The key of "job-1" is before that of "job", its name is not.
+        // The key of "job-1" sorts before that of "job", its name does not.
         for (one, other) in [("a", "b"), ("job", "job-1")] {
             let whole = join(Some(join(None, part(other, 9))), part(one, 3));
             let tokens: Vec<_> = whole.tokens.iter().map(|it| (it.name.as_str(), it.fencing_token)).collect();

@@ -1,10 +1,11 @@
-//! A caller that stands by while its request may wait, and what happens when it goes.
+//! Attending callers: callers that stay connected while their request may wait, and the cleanup when they go.
 //!
 //! The request is carried out by a task of its own. When its caller hangs up, the leader is told, which ends the wait
-//! if nobody else stands by (`tollgate_replica::Desk`), and the task listens on for how that went: a grant that was on
-//! its way by then is given back. Invariant: one who goes takes nothing from another that asked for the same. So only
-//! what has a seq is given back, only when its grant is known to have been made for this caller, and only if nobody
-//! repeated the request. Not here: who else stands by (the desk), and the way to the leader (`router`, `link`).
+//! if no other caller attends it (`tollgate_replica::Desk`), and the task keeps listening for the outcome: a grant that
+//! was on its way by then is given back. Invariant: a caller that goes takes nothing from another that asked for the
+//! same. So a grant is given back only if its request has a seq, the grant is known to have been made for this caller,
+//! and nobody repeated the request. Not here: the other attending callers (the `Desk`), and the way to the leader
+//! (`router`, `link`).
 
 use crate::admission::Place;
 use crate::operation::{Context, Prepared};
@@ -15,11 +16,11 @@ use tollgate_node::planted::{Bug, planted};
 use tollgate_proto::v1::{operation::Op, operation_result::Result as OpResult};
 use tollgate_types::Address;
 
-/// Whether a caller is still there, for the task that works for it.
+/// Presence of a caller, for the task that works for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
     there: watch::Receiver<()>,
-    /// Its name at this node's desk.
+    /// Stream number of the caller at this node's `Desk`.
     pub(crate) stream: u64,
 }
 
@@ -27,20 +28,20 @@ impl Standing {
     /// Waits until the caller has gone.
     pub(crate) async fn gone(&self) {
         let mut there = self.there.clone();
-        // Nothing is ever said, so it ends when the other side does.
+        // Nothing is ever sent, so the loop ends when the other side is dropped.
         while there.changed().await.is_ok() {}
         if planted(Bug::HangUpUnnoticed) {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Whether it has.
+    /// Returns true if the caller has gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.there.has_changed().is_err()
     }
 }
 
-/// Has a request carried out that may wait, for a caller that stands by.
+/// Carries out a request that may wait, for an attending caller.
 pub(crate) async fn stand_by(
     router: &Router,
     op: Op,
@@ -67,7 +68,7 @@ pub(crate) async fn stand_by(
     answer.unwrap_or_else(|_| OpResult::Error(crate::router::stopped(listening.take_back.context.group())))
 }
 
-/// The caller itself.
+/// The caller's end.
 struct Listening {
     answer: oneshot::Receiver<OpResult>,
     take_back: TakeBack,
@@ -76,7 +77,7 @@ struct Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // From here on the task notices that nobody listens; what it said before is looked at.
+        // From here on the task notices that the caller is gone; an answer that it sent before is checked here.
         self.answer.close();
         if !self.answer.is_terminated()
             && let Ok(unheard) = self.answer.try_recv()
@@ -88,7 +89,7 @@ impl Drop for Listening {
     }
 }
 
-/// Gives back what nobody will hear of.
+/// Gives back a grant that no caller will be told of.
 #[derive(Clone)]
 struct TakeBack {
     router: Router,

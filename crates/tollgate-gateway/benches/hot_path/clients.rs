@@ -1,4 +1,4 @@
-//! Clients that lock and unlock, each a name of its own under a lease of its own, all over one stream.
+//! Clients that lock and unlock over one shared stream, each with its own name under its own lease.
 
 use crate::cluster::Cluster;
 use prost::Message;
@@ -11,7 +11,7 @@ struct Client {
     name: String,
     lease: LeaseId,
     seq: u64,
-    /// Of what it holds.
+    /// Fencing token of the lock that the client holds, if any.
     token: Option<u64>,
 }
 
@@ -24,7 +24,7 @@ impl Clients {
         self.0.len()
     }
 
-    /// Gets their leases.
+    /// Grants the lease of every client.
     pub(crate) fn grant(&self, cluster: &mut Cluster) {
         let operations = self.0.iter().enumerate().map(|(at, client)| client.grant().numbered(at));
         let frame = v1::SessionRequest { operations: operations.collect(), hung_up: Vec::new() };
@@ -34,14 +34,14 @@ impl Clients {
         assert!(answers.results.iter().all(granted), "{:?}", answers.results.first());
     }
 
-    /// What the first of them ask, in a frame.
+    /// Returns a frame with the next operation of the first `count` clients.
     pub(crate) fn ask(&mut self, count: usize) -> Vec<u8> {
         let first = self.0[..count].iter_mut().enumerate();
         let operations = first.map(|(at, client)| client.next().numbered(at)).collect();
         v1::SessionRequest { operations, hung_up: Vec::new() }.encode_to_vec()
     }
 
-    /// What they are answered, in a frame.
+    /// Applies a frame of answers to the clients.
     pub(crate) fn hear(&mut self, answers: &[u8]) {
         let answers = v1::SessionResponse::decode(answers).expect("encoded by the cluster");
         for v1::OperationResult { id, result } in answers.results {
@@ -83,7 +83,7 @@ impl Client {
 
     fn next(&mut self) -> Op {
         self.seq += 1;
-        // All before it were answered.
+        // All earlier requests have been answered.
         let acked = (self.seq > 1).then(|| v1::SeqRange { first: 1, last: self.seq - 1 });
         let request =
             Some(v1::Request { seq: self.seq, acked: acked.into_iter().collect(), ..Default::default() });

@@ -1,4 +1,4 @@
-//! Three nodes' hosts, and a desk at the one that leads.
+//! The hosts of three nodes, and a `Desk` at the leader.
 
 use crate::memory::Memory;
 use prost::Message;
@@ -26,7 +26,7 @@ impl Randomness for Counter {
     }
 }
 
-/// The number of an operation.
+/// Caller of an operation, identified by the operation's number.
 #[derive(Clone)]
 struct Asker(u64);
 
@@ -53,7 +53,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The first node leads.
+    /// Builds a cluster whose first node leads.
     pub(crate) fn new(noting: Noting) -> Cluster {
         let ids = || (1..=3).map(|number| NodeId::new(number).expect("not 0"));
         let members = Members::first(ids(), []);
@@ -80,7 +80,7 @@ impl Cluster {
         cluster
     }
 
-    /// A frame of so many operations in, a frame of their results out.
+    /// Carries out a frame of `operations` operations and returns the frame of their results.
     pub(crate) fn carry_out(&mut self, frame: &[u8], operations: usize) -> Vec<u8> {
         let frame = v1::SessionRequest::decode(frame).expect("encoded by the clients");
         let mut contexts: Vec<Option<Context>> = Vec::new();
@@ -144,7 +144,7 @@ impl Cluster {
 
     fn give_out(&mut self, at: usize, output: Output) {
         let node = &mut self.nodes[at];
-        // Durable at once: what a disk costs is no matter of instructions.
+        // Durable at once: the cost of a disk is not measured in instructions.
         node.persisted = output.write.map(|write| write.number).or(node.persisted);
         for job in output.jobs {
             node.done.push(node.disk.perform(job).expect("memory"));

@@ -1,9 +1,9 @@
 //! Locks and unlocks from the bytes of a client's frame to the bytes of its answer, on three replicas in one thread.
 //!
-//! Everything that is done for an operation by the code of this project, and nothing else: no disk, no socket, no other
-//! thread, no clock. So it takes the same instructions each time, and `cargo xtask hot-path` can tell whether a change
-//! made them more. The first argument is how many operations, the second how many clients ask at once, the third what
-//! is noted of what happens to locks: 0 nothing, 1 losses (if it is left out), 2 everything.
+//! Runs all the code of this project that an operation needs, and nothing else: no disk, no socket, no other thread, no
+//! clock. The number of instructions is therefore the same in every run, and `cargo xtask hot-path` can tell whether a
+//! change increased it. The first argument is the number of operations, the second the number of clients that ask at
+//! once, the third which notes on locks are taken: 0 none, 1 losses (the default), 2 all.
 
 mod clients;
 mod cluster;
@@ -16,7 +16,8 @@ use tollgate_core::Noting;
 
 fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
-    // Without arguments (`cargo bench` passes one of its own) a little of everything, to see that it runs.
+    // Without arguments (`cargo bench` passes one of its own) the benchmark does a little of everything, as a smoke
+    // test.
     let (operations, clients) = (numbers.next().unwrap_or(1_000), numbers.next().unwrap_or(64));
     let noting = match numbers.next() {
         Some(0) => Noting::Nothing,

@@ -1,6 +1,6 @@
-//! What is remembered of an operation while it is under way: enough to word its answer, repeat it and cancel it.
+//! State kept for an operation while it is in flight: enough to word its answer, repeat it and cancel it.
 //!
-//! Not here: the way in (`lock`, `lease`, `register`, `election`), and what was read (`query`).
+//! Not here: the translation of requests (`lock`, `lease`, `register`, `election`), and the results of reads (`query`).
 
 use super::error::{crowded, error_of_propose, error_of_read, hung_up, left_waiting, unexpected};
 use super::lock_answer::Asked;
@@ -14,55 +14,55 @@ use tollgate_types::{
     Address, ClusterId, GroupId, LeaseId, Lineage, Name, Names, NodeId, Owner, Reason, Revision, Seq, Token,
 };
 
-/// Where an answer comes from.
+/// Contents of a response header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderInfo {
     /// The cluster.
     pub cluster: ClusterId,
-    /// The node that answers; none if it is a gateway.
+    /// The node that answers; none on a gateway.
     pub node: Option<NodeId>,
-    /// The group whose state the answer tells.
+    /// The group whose state the answer reflects.
     pub group: GroupId,
-    /// Its revision, for answers that don't bring one along.
+    /// The group's revision, for answers that don't carry one.
     pub revision: Revision,
-    /// Its term, as far as the node knows.
+    /// The group's term, as far as the node knows.
     pub term: u64,
     /// The cluster's lineage, if the node knows it.
     pub lineage: Option<Lineage>,
 }
 
 impl HeaderInfo {
-    /// The header of an answer as of `revision`.
+    /// Returns the header of an answer as of `revision`.
     pub fn at(&self, revision: Revision) -> Option<v1::Header> {
         let HeaderInfo { cluster, node, group, term, lineage, .. } = *self;
         Some(convert::write_header(cluster, node, group, revision, term, lineage))
     }
 }
 
-/// What is needed to word the answer to an operation.
+/// State needed to word the answer to an operation.
 #[derive(Debug, Clone)]
 pub struct Context {
     group: GroupId,
     about: About,
 }
 
-/// A release that somebody orders over the holder's head: who, what and why, for the log.
+/// A release forced by an operator, with what is logged about it.
 #[derive(Debug, Clone)]
 pub struct ForcedRelease {
     /// The lock.
     pub name: Name,
-    /// The grant that it ends.
+    /// Token of the grant that the release ends.
     pub token: Token,
-    /// Why.
+    /// The operator's reason.
     pub reason: Reason,
-    /// Who ordered it.
+    /// Address of the client that ordered the release.
     pub from: Address,
 }
 
-/// What an operation is about.
+/// Facts about an operation, by its kind.
 #[derive(Debug, Clone)]
 pub(super) enum About {
-    /// A lock, try-lock, convert or campaign: what may wait.
+    /// A lock, try-lock, convert or campaign: an operation that may wait.
     Lock(Asked),
     Unlock {
         lease: Option<LeaseId>,
@@ -70,8 +70,8 @@ pub(super) enum About {
     },
     CancelWait {
         lease: LeaseId,
-        /// Whether a second one has no further effect. One that names no request could give back a grant that was made
-        /// after the first.
+        /// True if a second cancel has no further effect. A cancel that names no request could give back a grant that
+        /// was made after the first cancel.
         repeats: bool,
     },
     ForceRelease(Box<ForcedRelease>),
@@ -82,7 +82,7 @@ pub(super) enum About {
     LeaseGrant {
         /// The lease's id, if the client chose it.
         chosen: Option<LeaseId>,
-        /// Whether a second one by the same client would renew the lease.
+        /// True if a second grant by the same client would renew the lease.
         repeats: bool,
     },
     LeaseRevoke(LeaseId),
@@ -92,7 +92,7 @@ pub(super) enum About {
     },
     LeaseTimeToLive {
         lease: LeaseId,
-        /// Whether what hangs on it is to be listed.
+        /// True if the claims of the lease are to be listed.
         keys: bool,
     },
     /// A put, delete or transaction.
@@ -114,16 +114,16 @@ pub(super) enum About {
     },
 }
 
-/// A reply, and what is known beside it.
+/// A reply, and the facts needed to word it.
 pub(super) struct Replied<'a> {
     pub(super) group: GroupId,
     pub(super) revision: Revision,
     pub(super) reply: Reply,
     pub(super) header: &'a HeaderInfo,
-    /// When it joined the queue and at which place, if it did.
+    /// Revision and position at which the operation joined the queue, if it did.
     pub(super) queued: Option<(Revision, u64)>,
     pub(super) waited_ms: i64,
-    /// Its number within its lease, if it has one.
+    /// The operation's seq in its lease, if it has one.
     pub(super) seq: Option<Seq>,
 }
 
@@ -136,16 +136,16 @@ impl Context {
         &self.about
     }
 
-    /// The group that is asked.
+    /// Returns the group that is asked.
     pub fn group(&self) -> GroupId {
         self.group
     }
 
-    /// The answer as the wire says it. `queued`: when and at which place it joined the queue, if it did; `waited_ms`:
-    /// how long it has waited since. A [`Answer::Queued`] is not final; every other answer is.
+    /// Words the answer for the wire. `queued` is the revision and position at which the operation joined the queue, if
+    /// it did, and `waited_ms` the time since then. An [`Answer::Queued`] is not final; every other answer is.
     ///
-    /// Two things are left to the caller: `renewed` ([`Context::held_already`]), and who holds a lock for which a wait
-    /// timed out, which takes another read.
+    /// Two things are left to the caller: `renewed` ([`Context::held_already`]), and the holders of a lock for which a
+    /// wait timed out, which take another read.
     pub fn finish(
         &self,
         answer: Answer,
@@ -184,7 +184,7 @@ impl Context {
         }
     }
 
-    /// The release that it forces, if it does.
+    /// Returns the release that the operation forces, if any.
     pub(crate) fn forced_release(&self) -> Option<&ForcedRelease> {
         match &self.about {
             About::ForceRelease(forced) => Some(forced),
@@ -192,7 +192,7 @@ impl Context {
         }
     }
 
-    /// Branching on what was asked, on the way back, happens here.
+    /// Words a reply: the only place that branches on the kind of operation on the way back.
     fn replied(&self, replied: Replied<'_>) -> Wire {
         if let Some(error) = refusal(&self.about, &replied) {
             return Wire::Error(error);
@@ -216,8 +216,8 @@ impl Context {
         }
     }
 
-    /// Whether the operation may be sent again after an unknown outcome without harm: its repeat is known by its seq,
-    /// or has no further effect.
+    /// Returns true if the operation may safely be sent again after an unknown outcome: its repeat is recognized by its
+    /// seq, or has no further effect.
     pub fn may_repeat(&self) -> bool {
         match &self.about {
             About::Unlock { seq, .. }
@@ -237,16 +237,17 @@ impl Context {
         }
     }
 
-    /// Whether it may wait in a queue.
+    /// Returns true if the operation may wait in a queue.
     pub fn may_wait(&self) -> bool {
         matches!(&self.about, About::Lock(asked) if asked.waits)
     }
 
-    /// For what can wait in a queue and has a seq: what gives back a grant whose only caller has gone. It goes to the
-    /// same group, and leaves alone what was asked for more than once.
+    /// Returns the cancel that gives back a grant after the operation's only caller has gone; none unless the operation
+    /// can wait in a queue and has a seq. The cancel goes to the same group, and leaves a request alone that was sent
+    /// more than once.
     ///
-    /// Without a seq nothing tells a grant from the one that its owner held before it asked again, and one who converts
-    /// keeps what it holds.
+    /// Without a seq nothing distinguishes a grant from one that its owner held before it asked again. A convert is
+    /// never cancelled this way, because its owner keeps what it holds.
     pub fn cancel(&self) -> Option<v1::CancelWaitRequest> {
         let About::Lock(asked) = &self.about else { return None };
         let seq = asked.seq.filter(|_| asked.waits && !asked.is_convert())?.get();
@@ -262,13 +263,14 @@ impl Context {
         })
     }
 
-    /// Whether the answer says that the owner held the lock already, so that its lease should be renewed along with it.
+    /// Returns true if the owner held the lock already according to the answer: its lease should then be renewed along
+    /// with it.
     pub fn held_already(&self, answer: &Answer) -> bool {
         let locks = matches!(&self.about, About::Lock(asked) if !asked.is_convert());
         locks && matches!(answer, Answer::Replied { changed: false, reply: Reply::Acquired { .. }, .. })
     }
 
-    /// For what can wait for a lock: who waits, and for which names.
+    /// Returns the waiter and the names that it waits for, if the operation can wait for a lock.
     pub(crate) fn waits_for(&self) -> Option<(LeaseId, &Owner, &Names)> {
         match &self.about {
             About::Lock(asked) => Some((asked.lease, &asked.owner, &asked.names)),
@@ -276,7 +278,7 @@ impl Context {
         }
     }
 
-    /// For what can wait for a lock: what to look at to see who is in the way.
+    /// Returns the query that finds the holders in the way, if the operation can wait for a lock.
     pub fn holders_query(&self) -> Option<super::Query> {
         match &self.about {
             About::Lock(asked) => Some(super::Query::Lock(asked.first_name().clone())),
@@ -284,7 +286,7 @@ impl Context {
         }
     }
 
-    /// For a read of one lock: how fresh it must be.
+    /// Returns the consistency that a read of one lock requires; linearizable for any other operation.
     pub(crate) fn consistency(&self) -> Consistency {
         match &self.about {
             About::GetLock { consistency, .. } => *consistency,
@@ -292,12 +294,12 @@ impl Context {
         }
     }
 
-    /// Whether all that hangs on a lease is asked for.
+    /// Returns true if the operation asks for the list of a lease's claims.
     pub(crate) fn wants_keys(&self) -> bool {
         matches!(&self.about, About::LeaseTimeToLive { keys: true, .. })
     }
 
-    /// The lease that asks, or that is asked about.
+    /// Returns the lease that makes the request, or that the request is about.
     pub fn lease(&self) -> Option<LeaseId> {
         match &self.about {
             About::Lock(asked) => Some(asked.lease),
@@ -316,19 +318,19 @@ impl Context {
         }
     }
 
-    /// The lease that its group must know for it: of what would make something that hangs on the lease. What ends or
-    /// changes such a thing is told the truth by a group that has never heard of the lease.
+    /// Returns the lease that the group must know, for operations that attach something to it. Operations that end or
+    /// change such a thing get a correct answer even from a group that has never heard of the lease.
     pub fn needs_lease(&self) -> Option<LeaseId> {
         match &self.about {
             About::Lock(asked) => Some(asked.lease).filter(|_| !asked.is_convert()),
             About::Write { lease, .. } => *lease,
-            // Of a request that has not arrived yet it leaves a note, which hangs on the lease.
+            // A cancel of a request that has not arrived yet leaves a note, which is attached to the lease.
             About::CancelWait { lease, repeats: true } => Some(*lease),
             _ => None,
         }
     }
 
-    /// Its number within its lease, if it has one.
+    /// Returns the operation's seq in its lease, if it has one.
     pub fn seq(&self) -> Option<Seq> {
         match &self.about {
             About::Lock(asked) => asked.seq,
@@ -341,7 +343,7 @@ impl Context {
     }
 }
 
-/// The end of a wait, as if it had been the reply.
+/// Converts the end of a wait to the reply that would have told the same.
 fn resolved(create_revision: Revision, outcome: WaitOutcome) -> Reply {
     match outcome {
         WaitOutcome::Granted { token, mode } => Reply::Acquired { token, create_revision, mode },
@@ -349,10 +351,10 @@ fn resolved(create_revision: Revision, outcome: WaitOutcome) -> Reply {
     }
 }
 
-/// The error of a reply that is one, for whatever was asked.
+/// Returns the error of a reply that is a refusal for every kind of operation.
 fn refusal(about: &About, replied: &Replied<'_>) -> Option<v1::Error> {
     match (&replied.reply, about) {
-        // What a cancel says of a request that was refused: `lock_answer`.
+        // The answer to a cancel of a refused request is worded in `lock_answer`.
         (Reply::Rejected(Rejection::RejectedBefore { .. }), About::CancelWait { .. }) => None,
         (
             Reply::Rejected(rejection @ Rejection::NotHeld { .. }),
@@ -367,7 +369,7 @@ fn refusal(about: &About, replied: &Replied<'_>) -> Option<v1::Error> {
     }
 }
 
-/// A request that only now arrives, after a cancel of its seq.
+/// Returns the error for a request that arrives after its seq was cancelled.
 fn cancelled_before(group: GroupId) -> v1::Error {
     let says = "the request was cancelled before it arrived, and has had no effect: send it with a new seq if it is \
                 still wanted";
@@ -380,7 +382,8 @@ impl Replied<'_> {
         self.header.at(self.revision)
     }
 
-    /// The reply is that of another kind of request: its seq was given twice, or there is a bug here.
+    /// Returns the error for a reply to another kind of request: the seq was used twice, or there is a bug in this
+    /// module.
     pub(super) fn does_not_fit(&self) -> Wire {
         Wire::Error(match self.seq {
             Some(seq) => {

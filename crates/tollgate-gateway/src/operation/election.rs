@@ -1,7 +1,7 @@
-//! Elections: a lock that its leader holds exclusively, with what the leader says of itself as the value of the claim.
+//! Elections: a lock that its leader holds exclusively; the claim's value is the leader's value.
 //!
-//! So a campaign, its grant and the leader's value are one entry, and so are a Proclaim and the check of its token:
-//! there is no moment with a leader and the value of another. Not here: waiting, which locks do.
+//! A campaign, its grant and the leader's value are one log entry, and so are a Proclaim and the check of its token: at
+//! no moment is one candidate the leader while the value is another's. Not here: waiting, which the locks provide.
 
 use super::context::About;
 use super::lock::{is_fast, leave, prepare_acquire, read_wait, release_command, request};
@@ -33,7 +33,7 @@ pub(super) fn prepare_campaign(
         lock_delay: DurationMs::ZERO,
         max_hold: None,
         metadata: Metadata::NONE,
-        // One who says nothing takes no room for it.
+        // An empty value takes no space in the claim.
         value: (!value.is_empty()).then(|| value.clone()),
         attended: false,
         request: identity.map(request),
@@ -64,7 +64,7 @@ pub(super) fn prepare_leader(leader: &v1::LeaderRequest, map: &GroupMap) -> Resu
     Ok(Prepared::read(group, consistency, Query::Lock(name), About::Leader))
 }
 
-/// Steps down or, if neither token nor seq is there to be checked, stops standing for election as well.
+/// Steps down or, if neither token nor seq can be checked, also withdraws the candidacy.
 pub(super) fn prepare_resign(resign: &v1::ResignRequest, map: &GroupMap) -> Result<Prepared, v1::Error> {
     let name = convert::read_name("name", &resign.name)?;
     let group = map.group_of(name.slot());
@@ -84,7 +84,7 @@ pub(super) fn prepare_resign(resign: &v1::ResignRequest, map: &GroupMap) -> Resu
     Ok(Prepared::command(group, command, About::Resign { lease, seq }))
 }
 
-/// The leader of an election, seen as a lock; none if nobody leads.
+/// Returns the leader of an election from the view of its lock; none if there is no leader.
 pub fn leader_of_lock(view: &LockView) -> Option<v1::Leader> {
     let exclusive = view.holders.iter().find(|holder| holder.mode == Mode::Exclusive);
     exclusive.map(|holder| leader_of_holder(&view.name, holder))
@@ -103,13 +103,13 @@ pub(super) fn leader_of_holder(name: &Name, view: &HolderView) -> v1::Leader {
     }
 }
 
-/// An election to follow: look at its lock ([`super::Seen::observed`]) at first, and again whenever the watch tells of
-/// a change; what has the token and the value of the last one sent is none.
+/// A subscription to an election: read its lock ([`super::Seen::observed`]) first, and again whenever the watch reports
+/// a change. A reading with the token and value of the last one sent is not a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observe {
     /// The election.
     pub name: Name,
-    /// Where it is held.
+    /// Group that serves the election.
     pub group: GroupId,
 }
 
@@ -121,12 +121,12 @@ impl Observe {
         Ok(Observe { name, group })
     }
 
-    /// What to look at.
+    /// Returns the query that reads the election's lock.
     pub fn query(&self) -> Query {
         Query::Lock(self.name.clone())
     }
 
-    /// What to follow.
+    /// Returns the watch that follows the election's lock.
     pub fn watch(&self) -> Watch {
         Watch::Lock(self.name.clone())
     }

@@ -1,47 +1,48 @@
-//! Why an operation has no reply, as the wire says it.
+//! Wire errors for operations that got no reply from the state machine.
 //!
-//! Invariant: `may_have_happened` is false only where the operation has not happened and never will. Not here:
-//! refusals by the state machine (`rejection`), and the address of a leader, which the router knows.
+//! Invariant: `may_have_happened` is false only where the operation has not happened and never will. Not here: refusals
+//! by the state machine (`rejection`), and the address of a leader, which the router knows.
 
 use tollgate_node::{NotAnswered, NotTaken};
 use tollgate_proto::v1::{Error, ErrorReason};
 use tollgate_replica::{ProposeError, ReadError};
 use tollgate_types::{GroupId, NodeId};
 
-/// About as long as it takes to elect a leader where the old one is known to be gone.
+/// Roughly the time to elect a leader after the old one is known to be gone.
 const NO_LEADER_RETRY_MS: i64 = 200;
-/// About as long as it takes to work off what is under way.
+/// Roughly the time to work off the operations in flight.
 const OVERLOADED_RETRY_MS: i64 = 100;
 const DISK_FULL_RETRY_MS: i64 = 5_000;
 
-/// The longest answer that a client gets: gRPC clients take messages of 4 MiB unless told otherwise, and a longer one
-/// would end the stream that it came on, with all that is under way there.
+/// Maximum size of an answer to a client: gRPC clients accept messages of 4 MiB by default, and a longer one would end
+/// its stream, with all operations in flight on it.
 pub const RESULT_BYTES_MAX: usize = 3_584 << 10;
 
-/// An answer that is not sent. Whether the operation may have happened is for the caller to say.
+/// Returns the error for an answer that is too long to send. The caller sets whether the operation may have happened.
 pub fn too_long(length: usize, longest: usize) -> Error {
     let says = format!("the answer has {length} bytes, and at most {longest} are sent: ask for less at once");
     Error { limit_value: longest as u64, ..Error::new(ErrorReason::LimitExceeded, says) }
 }
 
-/// Something that this version can't do.
+/// Returns the error for a feature that this version does not support.
 pub fn not_supported(says: impl Into<String>) -> Error {
     Error::new(ErrorReason::NotSupported, says)
 }
 
-/// The node takes no more for now.
+/// Returns the error for a node that takes no more work for now.
 pub fn overloaded(says: impl Into<String>) -> Error {
     Error { retry_after_ms: OVERLOADED_RETRY_MS, ..Error::new(ErrorReason::Overloaded, says) }
 }
 
-/// An answer that does not go with what was asked: a bug.
+/// Returns the error for an answer that does not fit the request: a bug.
 pub fn unexpected(what: &str) -> Error {
     let says =
         format!("the server got an answer that does not fit its question ({what}): report this as a bug");
     Error::new(ErrorReason::Internal, says)
 }
 
-/// Why a command was not carried out, or nobody knows. `may_repeat`: [`super::Context::may_repeat`].
+/// Returns the error for a command that was not carried out, or whose outcome is unknown. `may_repeat`:
+/// [`super::Context::may_repeat`].
 pub fn error_of_propose(error: &ProposeError, may_repeat: bool) -> Error {
     let says = error.to_string();
     match error {
@@ -94,7 +95,7 @@ fn indeterminate(group: GroupId, may_repeat: bool) -> Error {
     Error { group_id: group.number(), retry_after_ms, ..Error::new(ErrorReason::Indeterminate, says) }
 }
 
-/// It waits in a queue still, but how that ends will not be told here.
+/// Returns the error for a request that still waits in a queue, but whose outcome this node will not learn.
 pub fn left_waiting(group: GroupId, leader: Option<NodeId>) -> Error {
     let says = format!(
         "group {group} changed its leader while the request waited in line, where it still is: send it again as it is"
@@ -107,20 +108,20 @@ pub fn left_waiting(group: GroupId, leader: Option<NodeId>) -> Error {
     }
 }
 
-/// It waits in a queue, and too many stand by for the same already.
+/// Returns the error for a request that waits in a queue for which too many callers are waiting already.
 pub(super) fn crowded(group: GroupId) -> Error {
     let says = "too many callers wait for this very request, or for the same lock as the same owner: the outcome is \
                 told to them; wait for one of their answers, or give each task an owner of its own";
     Error { may_have_happened: true, group_id: group.number(), ..overloaded(says) }
 }
 
-/// What one is told that does not listen any more.
+/// Returns the answer for a caller that has hung up.
 pub fn hung_up(group: GroupId) -> Error {
     let says = "its caller hung up while it waited: send it again with a new seq if it is still wanted";
     Error { group_id: group.number(), ..Error::new(ErrorReason::Cancelled, says) }
 }
 
-/// Why a read failed: it changes nothing, and may always be tried again.
+/// Returns the error for a failed read, which changes nothing and may always be retried.
 pub fn error_of_read(error: &ReadError) -> Error {
     let says = error.to_string();
     match error {
@@ -139,7 +140,7 @@ pub fn error_of_read(error: &ReadError) -> Error {
     }
 }
 
-/// Why a node has not answered at all.
+/// Returns the error for a node that has not answered at all.
 pub fn error_of_not_answered(error: NotAnswered, group: GroupId) -> Error {
     match error {
         NotAnswered::NotTaken(NotTaken::Full) => {

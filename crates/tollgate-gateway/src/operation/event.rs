@@ -1,6 +1,6 @@
-//! What changed, as watches tell it.
+//! Events in the form in which watches deliver them.
 //!
-//! Not here: what a watch follows, and from where (`watch`).
+//! Not here: the scope and start of a watch (`watch`).
 
 use super::view::end_reason;
 use tollgate_core::{Change, ClaimState, Event, LockChange, RegisterChange, RegisterState};
@@ -10,7 +10,7 @@ use tollgate_proto::convert::{
 use tollgate_proto::{claim_key, v1};
 use tollgate_types::{Key, Revision};
 
-/// An event, unless the watch leaves it out. `prev_kv`: whether to tell what was there before.
+/// Converts an event, unless the watch filters it out. `prev_kv` includes the previous state.
 pub fn event(event: &Event, filters: WatchFilters, prev_kv: bool) -> Option<v1::Event> {
     let wire = match &event.change {
         Change::Lock(change) if filters.no_waiters && only_waits(change) => return None,
@@ -25,7 +25,7 @@ pub fn event(event: &Event, filters: WatchFilters, prev_kv: bool) -> Option<v1::
     (!left_out).then_some(wire)
 }
 
-/// Whether a claim joins the queue, or leaves it without a grant.
+/// Returns true if a claim joins the queue, or leaves it without a grant.
 fn only_waits(change: &LockChange) -> bool {
     change.now.or(change.prev).is_some_and(|state| state.token.is_none())
 }

@@ -1,6 +1,7 @@
-//! One lock in words: who holds it and why, who waits and for whom, what will happen next.
+//! Describes one lock in sentences: its holders and their reasons, its waiters and their predecessors, and what happens
+//! next.
 //!
-//! For people; nothing takes the sentences apart. Not here: the same in fields (`view`).
+//! For people; no program parses the sentences. Not here: the same facts as fields (`view`).
 
 use super::context::HeaderInfo;
 use super::homes::Homes;
@@ -10,15 +11,15 @@ use tollgate_core::{HolderView, LockView, WaiterView};
 use tollgate_proto::{convert, v1};
 use tollgate_types::{ClientId, GroupId, GroupMap, LeaseId, LogTime, Metadata, Name, NodeId, Owner};
 
-/// How many holders and how many waiters get a sentence each.
+/// Maximum number of holders, and of waiters, that get a sentence each.
 const SENTENCES_MAX: usize = 20;
 
 /// A lock to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explain {
-    /// Which.
+    /// Name of the lock.
     pub name: Name,
-    /// Where it lives.
+    /// Group that serves the lock.
     pub group: GroupId,
 }
 
@@ -30,12 +31,12 @@ impl Explain {
         Ok(Explain { name, group })
     }
 
-    /// What to look at.
+    /// Returns the query that reads the lock.
     pub fn query(&self) -> Query {
         Query::Lock(self.name.clone())
     }
 
-    /// Leases on which it hangs who holds the lock and who waits for it, each with the lock's group.
+    /// Returns the leases of the lock's holders and waiters, each with the lock's group.
     pub fn leases(&self, seen: &Seen) -> Vec<(GroupId, LeaseId)> {
         let Some(view) = seen.lock() else { return Vec::new() };
         let holders = view.holders.iter().map(|holder| holder.lease);
@@ -43,7 +44,7 @@ impl Explain {
         leases.map(|lease| (self.group, lease)).collect()
     }
 
-    /// The answer. `homes` knows those of the leases that live in other groups, `leader` is who leads the group.
+    /// Returns the answer. `homes` knows those of the leases that live in other groups, `leader` is the group's leader.
     pub fn response(
         &self,
         seen: &Seen,
@@ -82,7 +83,7 @@ impl Explain {
     }
 }
 
-/// Sentences about the lock of this name; without a view, it is free.
+/// Returns sentences about the lock `name`; without a view, the lock is free.
 pub fn explain_lines(
     name: &Name,
     view: Option<(&LockView, Counts)>,
@@ -121,7 +122,7 @@ fn held(name: &Name, holder: &HolderView, now: LogTime, homes: &Homes) -> String
     format!("{name} has been held ({mode}) for {held} by {who} with token {token}{why}; the grant {end}.")
 }
 
-/// How the grant ends if nothing happens.
+/// Describes how the grant ends if nobody acts.
 fn end(holder: &HolderView, now: LogTime, homes: &Homes) -> String {
     let ends_in = |left_ms| format!("ends in {} unless its lease is renewed", span(left_ms));
     let left_ms = (holder.expiration != LogTime::NEVER).then(|| now.until(holder.expiration).ms());
@@ -242,7 +243,8 @@ mod tests {
         }
     }
 
-    /// What groups know of leases that live there: how long lease 1 has left, or why its home is silent.
+    /// Lookup results for leases of other groups: the time that lease 1 has left, or the reason its home did not
+    /// answer.
     fn homes(left_ms: &[i64], why: Option<&str>) -> Homes {
         let lease = LeaseId::new(1).unwrap();
         let known = |ms: &i64| (lease, AtHome { remaining_ms: *ms, ..AtHome::default() });

@@ -1,6 +1,6 @@
-//! Leases that live in another group than the lock that hangs on them: what their homes know of them.
+//! Facts about leases that live in another group than their locks, as their homes know them.
 //!
-//! Not here: who asks the homes (`elsewhere`).
+//! Not here: the reads of the homes (`elsewhere`).
 
 use crate::elsewhere::as_told;
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use tollgate_types::{GroupId, GroupMap, LeaseId};
 /// A lease as its home knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AtHome {
-    /// What is left of it; nothing if it has ended.
+    /// Remaining time to live; 0 if the lease has ended.
     pub remaining_ms: i64,
-    /// Where its client was last seen.
+    /// Address at which its client was last seen.
     pub address: String,
 }
 
-/// What is known of leases in their homes.
+/// Facts about leases, as their homes know them.
 #[derive(Debug, Clone)]
 pub struct Homes {
     map: Arc<GroupMap>,
@@ -34,23 +34,23 @@ impl Homes {
         Homes { map, known, missing }
     }
 
-    /// Groups that could not be asked, as the wire tells of them.
+    /// Returns the groups that could not be read, in their wire form.
     pub fn missing(&self) -> Vec<v1::Missing> {
         as_told(&self.missing)
     }
 
-    /// A lease that lives in another group than the one where it was met, if that group was asked.
+    /// Returns a lease whose home is another group than the one where it was found, if the home could be read.
     pub(super) fn of(&self, lease: LeaseId) -> Option<&AtHome> {
         self.known.get(&lease)
     }
 
-    /// The home of a lease, and why it could not be asked, if it could not.
+    /// Returns the home of a lease, and the reason if the home could not be read.
     pub(super) fn silent(&self, lease: LeaseId) -> (GroupId, Option<&str>) {
         let home = self.map.group_of(lease.slot());
         (home, self.missing.get(&home).map(String::as_str))
     }
 
-    /// Adds what is known to a lock.
+    /// Adds the known facts to the holders and waiters of a lock.
     pub(crate) fn complete(&self, lock: &mut v1::LockState) {
         self.complete_holders(&mut lock.holders);
         for waiter in &mut lock.waiters {
@@ -60,12 +60,12 @@ impl Homes {
         }
     }
 
-    /// Likewise, to holders.
+    /// Adds the known facts to holders.
     pub(crate) fn complete_holders(&self, holders: &mut [v1::Holder]) {
         for holder in holders {
             if let Some(known) = self.found(holder.lease_id) {
                 holder.address.clone_from(&known.address);
-                // Its max hold, which the lock's own group knows, may come first.
+                // The max hold, which the lock's own group knows, may end before the lease does.
                 let max_hold_ms =
                     u64::try_from(holder.remaining_ms).map_or(i64::MAX, |_| holder.remaining_ms);
                 holder.remaining_ms = known.remaining_ms.min(max_hold_ms);

@@ -1,6 +1,6 @@
-//! Requests about leases, and what came of them.
+//! Lease requests and their answers.
 //!
-//! A keepalive of a lease that is gone is an answer, not an error: a time to live of 0. Not here: lists of leases
+//! A keepalive of a lease that is gone gets an answer, not an error: a time to live of 0. Not here: lists of leases
 //! (`listing`).
 
 use super::context::{About, HeaderInfo, Replied};
@@ -31,13 +31,13 @@ pub(super) fn prepare_grant(
     };
     let address = from.clone();
     let revoke_on_disconnect = grant.revoke_on_disconnect;
-    // Who says nothing of itself can't grant its own lease again: the second attempt would be another client's.
+    // A client without a client id can't grant its own lease again: the second attempt could be another client's.
     let repeats = chosen.is_some() && !client_id.is_empty();
     let command = Command::GrantLease(GrantLease { id, ttl, client_id, address, revoke_on_disconnect });
     Ok(Prepared::command(map.group_of(slot), command, About::LeaseGrant { chosen, repeats }))
 }
 
-/// Spreads clients over the slots without rolling dice: a client's leases live together.
+/// Spreads clients over the slots deterministically: all leases of a client live in the same slot.
 fn slot_of_client(client_id: &ClientId, from: &Address) -> Slot {
     Slot::of(&[client_id.as_bytes(), b"@", from.as_bytes()].concat())
 }
@@ -103,7 +103,7 @@ pub(super) fn revoked(replied: &Replied<'_>) -> Wire {
 pub(super) fn kept_alive(renewed: Renewed, seq: u64, header: &HeaderInfo, revision: Revision) -> Wire {
     let (ttl, ttl_ms) = match (renewed.result, renewed.home) {
         (Some((ttl, _)), _) => (write_seconds(ttl), write_duration(ttl)),
-        // It may well live: it must not be told that it has ended.
+        // The lease may well live: the client must not be told that it has ended.
         (None, Some(home)) => {
             let rejection = Rejection::NotHome { lease: renewed.lease, home };
             return Wire::Error(error_of_rejection(&rejection, header.group));

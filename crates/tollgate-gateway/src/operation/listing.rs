@@ -1,8 +1,9 @@
-//! Lists of locks and leases, a page at a time, group after group.
+//! Paged lists of locks and leases, group by group.
 //!
-//! Read from a snapshot, off the driver's thread, for a list looks at everything. A page is filled from as many groups
-//! as it takes; its cursor says in which group to go on, and after what. Invariant: nothing that is there from the
-//! first page to the last is left out. Not here: registers, whose ranges are read as they are asked for (`query`).
+//! Read from a snapshot, off the driver's thread, because a list visits everything. A page is filled from as many
+//! groups as needed; its cursor holds the group in which to continue, and the last item listed. Invariant: nothing that
+//! exists from the first page to the last is left out. Not here: registers, whose ranges are read on the driver's
+//! thread (`query`).
 
 use super::read_consistency;
 use super::route::groups_of_prefix;
@@ -13,31 +14,31 @@ use tollgate_node::Consistency;
 use tollgate_proto::{BadField, convert, v1};
 use tollgate_types::{GroupId, GroupMap, LeaseId, Name};
 
-/// The most that a page has, and about how many bytes at most: clients take 4 MiB unless told otherwise.
+/// Maximum number of items on a page, and approximate maximum of its bytes: clients accept 4 MiB by default.
 const PAGE_MAX: u32 = 1_000;
 const PAGE_BYTES_MAX: usize = 3 << 20;
 
-/// A list of locks, from one group on.
+/// A list of locks, starting from one group.
 ///
-/// Read the snapshot of [`ListLocks::group`], hand it to [`ListLocks::add_to`], and go on with what that returns until
-/// it returns none: then the answer is complete.
+/// Read the snapshot of [`ListLocks::group`], pass it to [`ListLocks::add_to`], and continue with the list that it
+/// returns. The answer is complete once it returns none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListLocks {
     prefix: String,
     from: Place<Name>,
 }
 
-/// A list of leases, from one group on. Used as [`ListLocks`] is.
+/// A list of leases, starting from one group. Used like [`ListLocks`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseList {
     from: Place<LeaseId>,
 }
 
-/// How far a list has come.
+/// Position of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place<T> {
     group: GroupId,
-    /// The groups behind it, in order.
+    /// Groups still to come after `group`, in order.
     rest: Vec<GroupId>,
     after: Option<T>,
     limit: usize,
@@ -54,17 +55,17 @@ impl ListLocks {
         Ok(ListLocks { prefix, from })
     }
 
-    /// Which group to read.
+    /// Returns the group to read.
     pub fn group(&self) -> GroupId {
         self.from.group
     }
 
-    /// How new its state must be.
+    /// Returns the required consistency of the group's state.
     pub fn consistency(&self) -> Consistency {
         self.from.consistency
     }
 
-    /// Adds the group's locks; returns what to read next for the same answer.
+    /// Adds the group's locks; returns the list to continue with for the same answer.
     pub fn add_to(self, snapshot: &Snapshot, response: &mut v1::ListLocksResponse) -> Option<ListLocks> {
         let limit = self.from.limit.saturating_sub(response.locks.len());
         let mut locks = snapshot.locks(self.prefix.as_bytes(), self.from.after.as_ref(), limit + 1);
@@ -99,23 +100,23 @@ impl LeaseList {
         Ok(LeaseList { from })
     }
 
-    /// Which group to read.
+    /// Returns the group to read.
     pub fn group(&self) -> GroupId {
         self.from.group
     }
 
-    /// How new its state must be.
+    /// Returns the required consistency of the group's state.
     pub fn consistency(&self) -> Consistency {
         self.from.consistency
     }
 
-    /// Adds the group's leases; returns what to read next for the same answer.
+    /// Adds the group's leases; returns the list to continue with for the same answer.
     pub fn add_to(self, snapshot: &Snapshot, response: &mut v1::LeaseListResponse) -> Option<LeaseList> {
         let (group, limit) = (self.from.group, self.from.limit.saturating_sub(response.leases.len()));
         let mut leases = snapshot.leases(self.from.after, limit + 1);
         let more = leases.len() > limit;
         leases.truncate(limit);
-        // A lease is listed where it lives, and nowhere else.
+        // A lease is listed at its home only.
         let homes = leases.iter().filter(|lease| lease.stub.is_none());
         response.leases.extend(homes.map(|lease| view::lease(lease, snapshot.now(), group)));
         let last = leases.pop().map(|lease| format!("{:016x}", lease.lease));
@@ -151,8 +152,9 @@ impl<T> Place<T> {
         Ok(Place { group: groups[place], rest: groups[place + 1..].to_vec(), after, limit, consistency })
     }
 
-    /// Where to go on: for the same answer, or, as a cursor, for the next one. `more`: whether the group has more,
-    /// behind the `last` one told, as `read` knows it; `have` is how many the answer has.
+    /// Returns the position to continue from: `Ok` for the same answer, `Err` with a cursor for the next one. `more` is
+    /// true if the group has items after `last`, the last one listed (in the format that `read` takes); `have` is the
+    /// number of items in the answer.
     fn next(&self, more: bool, last: Option<String>, have: usize) -> Result<Place<T>, String> {
         if more {
             let last = last.unwrap_or_default();
@@ -173,12 +175,12 @@ mod tests {
     use tollgate_core::{AcquireLock, Command, Entry, GrantLease, LeaseChoice, State, Wait};
     use tollgate_types::{Address, ClientId, DurationMs, Limits, LogTime, Metadata, Mode, Owner};
 
-    /// Leases 1 to 3, of which the first holds these locks.
+    /// Snapshot with leases 1 to 3, the first of which holds the locks `names`.
     fn snapshot(names: &[&str]) -> Snapshot {
         snapshot_with(names, &Metadata::NONE)
     }
 
-    /// Likewise, for this reason.
+    /// Like [`snapshot`]; the locks have this metadata.
     fn snapshot_with(names: &[&str], metadata: &Metadata) -> Snapshot {
         let mut state = State::new(Limits::DEFAULT);
         let mut apply = |command| state.apply(Entry::new(LogTime::ZERO, command));
@@ -209,7 +211,7 @@ mod tests {
         state.snapshot()
     }
 
-    /// All pages of a list, over these groups.
+    /// Returns all pages of a list over these groups.
     fn pages(prefix: &str, limit: u32, groups: &[Snapshot]) -> Vec<Vec<String>> {
         let mut request = v1::ListLocksRequest { prefix: prefix.into(), limit, ..Default::default() };
         let mut pages = Vec::new();

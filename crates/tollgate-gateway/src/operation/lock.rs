@@ -1,6 +1,6 @@
-//! Requests about locks: from their fields to commands.
+//! Lock requests: from their fields to commands.
 //!
-//! Not here: what came of them (`lock_answer`).
+//! Not here: their answers (`lock_answer`).
 
 use super::context::{About, ForcedRelease};
 use super::lock_answer::{Asked, Purpose};
@@ -16,7 +16,7 @@ use tollgate_proto::convert::{self, RequestIdentity};
 use tollgate_proto::{BadField, v1};
 use tollgate_types::{Address, GroupId, GroupMap, LeaseId, Name, Names, Owner, Seq};
 
-/// How long to wait, in the state machine's words.
+/// Reads the wait time of a request as the state machine's [`Wait`].
 pub(super) fn read_wait(timeout_ms: i64) -> Result<Wait, BadField> {
     Ok(match convert::read_wait("timeout_ms", timeout_ms)? {
         convert::Wait::No => Wait::No,
@@ -25,13 +25,13 @@ pub(super) fn read_wait(timeout_ms: i64) -> Result<Wait, BadField> {
     })
 }
 
-/// The part of a request's identity that goes into the log.
+/// Returns the part of a request's identity that goes into the log.
 pub(super) fn request(identity: RequestIdentity) -> Request {
     let scope = identity.part_of.map_or(Scope::Whole, |whole| Scope::PartOf(Box::new(whole)));
     Request { seq: identity.seq, acked: identity.acked, scope }
 }
 
-/// A request that may be told that the lock is busy without an entry in the log: its first attempt, which won't wait.
+/// Returns true for a request that may be answered "busy" without a log entry: a first attempt that does not wait.
 pub(super) fn is_fast(wait: Wait, identity: Option<&RequestIdentity>) -> bool {
     wait == Wait::No && identity.is_none_or(|identity| identity.attempt == 0)
 }
@@ -121,7 +121,7 @@ pub(super) fn prepare_unlock(unlock: &v1::UnlockRequest, map: &GroupMap) -> Resu
     Ok(Prepared::command(group, command, About::Unlock { lease, seq }))
 }
 
-/// The command that gives locks back, whose they are, and the request's number.
+/// Returns the command that releases locks, the lease of their holder, and the request's seq.
 pub(super) fn release_command(
     names: Names,
     release: convert::Release,
@@ -150,7 +150,8 @@ pub(super) fn prepare_cancel(cancel: &v1::CancelWaitRequest, map: &GroupMap) -> 
             (map.group_of(name.slot()), CancelTarget::SeqOn { seq, name })
         }
         convert::CancelTarget::Seq(seq, None) if map.is_single() => (GroupId::MAP, CancelTarget::Seq(seq)),
-        // Any group would say "cancelled" of a seq that it has not seen, while the request waits on in another.
+        // Any group would answer "cancelled" for a seq that it has not seen, while the request keeps waiting in another
+        // group.
         convert::CancelTarget::Seq(..) => {
             let says = "where there are several groups, a seq does not say which of them has the request: set name \
                         to one of its locks as well";
@@ -167,7 +168,7 @@ pub(super) fn prepare_cancel(cancel: &v1::CancelWaitRequest, map: &GroupMap) -> 
     Ok(Prepared::command(group, Command::CancelWait(command), About::CancelWait { lease, repeats }))
 }
 
-/// The lock that says which group a cancel is for.
+/// Returns the name of the lock by which the group of a cancel is found.
 fn name_of_cancel(cancel: &v1::CancelWaitRequest) -> Result<&str, BadField> {
     match cancel.names.first() {
         Some(_) if !cancel.name.is_empty() => {
@@ -181,7 +182,7 @@ fn name_of_cancel(cancel: &v1::CancelWaitRequest) -> Result<&str, BadField> {
     }
 }
 
-/// Leaves the queue of a lock, or gives it back.
+/// Returns the command that leaves the queue of a lock, or releases the lock.
 pub(super) fn leave(name: Name, lease: LeaseId, owner: Owner) -> Command {
     let target = CancelTarget::Waiter { name, owner };
     let acked = tollgate_types::SeqRanges::default();

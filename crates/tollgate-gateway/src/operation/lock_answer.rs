@@ -1,7 +1,7 @@
-//! What came of a request about locks, as the wire says it.
+//! Answers to lock requests, in their wire form.
 //!
-//! A wait that ended without the lock is an answer; a wait whose lease ended is an error, for its caller has to begin
-//! anew, and so is one that was ended to break a deadlock. Not here: refusals (`rejection`), which were told apart
+//! A wait that ended without the lock is an answer. A wait whose lease ended is an error, because its caller has to
+//! start over, and so is a wait that was ended to break a deadlock. Not here: refusals (`rejection`), which are handled
 //! before.
 
 use super::context::Replied;
@@ -14,7 +14,7 @@ use tollgate_proto::convert::{ModeFields, write_duration, write_mode, write_toke
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_types::{LeaseId, Mode, Name, Names, Owner, Revision, Seq, Token, Value};
 
-/// What was asked for by something that may wait.
+/// Facts about a request that may wait.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) names: Names,
@@ -25,14 +25,14 @@ pub(super) struct Asked {
     pub(super) purpose: Purpose,
 }
 
-/// In whose words to answer.
+/// Kind of the response message.
 #[derive(Debug, Clone)]
 pub(super) enum Purpose {
-    /// A lock or try-lock; whether it was asked for in `names`.
+    /// Response to a lock or try-lock; `several` is true if the request used `names`.
     Lock { several: bool },
-    /// A convert; likewise.
+    /// Response to a convert; `several` is true if the request used `names`.
     Convert { several: bool },
-    /// A campaign, with what the candidate says of itself.
+    /// Response to a campaign, with the candidate's value.
     Campaign { value: Value },
 }
 
@@ -46,7 +46,7 @@ impl Asked {
     }
 }
 
-/// How a lock request went.
+/// Outcome of a lock request.
 enum Outcome {
     Held {
         token: Token,
@@ -54,7 +54,7 @@ enum Outcome {
         mode: Mode,
     },
     Busy(Vec<HolderView>, Option<Closed>),
-    /// The wait ended, or the grant that a repeated request had.
+    /// The wait ended, or the grant of a repeated request has ended since.
     Ended {
         token: Option<Token>,
         reason: EndReason,
@@ -69,7 +69,8 @@ pub(super) fn locked(asked: &Asked, mut replied: Replied<'_>) -> Wire {
             let rejection = Rejection::LeaseNotFound { lease: asked.lease };
             return Wire::Error(error_of_rejection(&rejection, replied.group));
         }
-        // As if it had been refused at once; by whom it was blocked, its own group did not know.
+        // Answered as if it had been refused at once. The cycle is empty because the lock's group does not know who
+        // blocked the wait.
         Reply::Ended { reason: EndReason::Deadlock, .. } => {
             let rejection = Rejection::Deadlock { cycle: Vec::new() };
             return Wire::Error(error_of_rejection(&rejection, replied.group));
@@ -174,7 +175,7 @@ pub(super) fn unlocked(replied: &Replied<'_>) -> Wire {
 pub(super) fn resigned(replied: &Replied<'_>) -> Wire {
     let revision = match replied.reply {
         Reply::Released { revision } => revision,
-        // It stood for election, and does so no more.
+        // The candidacy was withdrawn: the owner waited, and had not been elected.
         Reply::Cancelled => replied.revision,
         _ => return replied.does_not_fit(),
     };
@@ -221,7 +222,7 @@ pub(super) fn wait_cancelled(replied: &Replied<'_>) -> Wire {
             response.end_reason = end_reason(reason).into();
             v1::CancelOutcome::Finished
         }
-        // It did not wait: it was busy, wrote something, or was refused.
+        // The request did not wait: it was busy, wrote something, or was refused.
         Reply::Busy { .. } | Reply::TxnDone { .. } | Reply::Proclaimed { .. } | Reply::Rejected(_) => {
             v1::CancelOutcome::Finished
         }

@@ -1,8 +1,8 @@
-//! Parts of a request that was taken apart: which requests have parts, and what a part names.
+//! Parts of a request that was split by group: the kinds of requests that have parts, and the names that a part has.
 //!
-//! A part is known by the names of the whole: two parts of one request are one request under its seq. Invariant: a part
-//! has all names of the whole that its group serves, so that a group gets one part and no second one of it could be
-//! answered with what became of the first. Not here: taking apart (`several`), and how a repeat is known (the core).
+//! A part carries the names of the whole request: all parts of a request are one request under its seq. Invariant: a
+//! part has all names of the whole that its group serves. A group therefore gets one part, and no second part can be
+//! answered with the outcome of the first. Not here: splitting (`several`), and recognizing a repeat (the core).
 
 use tollgate_proto::BadField;
 use tollgate_proto::convert::RequestIdentity;
@@ -10,7 +10,7 @@ use tollgate_types::{GroupMap, Name, Names};
 
 const FIELD: &str = "request.all_names";
 
-/// The identity of a request that is never taken apart.
+/// Returns the identity of a request that is never split; refuses one that claims to be a part.
 pub(super) fn whole(identity: Option<RequestIdentity>) -> Result<Option<RequestIdentity>, BadField> {
     if identity.as_ref().is_some_and(|identity| identity.part_of.is_some()) {
         let says = "only Lock, TryLock and Unlock are taken apart by group, and this is none of them: leave it empty";
@@ -19,7 +19,7 @@ pub(super) fn whole(identity: Option<RequestIdentity>) -> Result<Option<RequestI
     Ok(identity)
 }
 
-/// Refuses a part that does not name just what the whole has in its group.
+/// Refuses a part that does not have exactly the names of the whole that its group serves.
 pub(super) fn check_part(
     names: &Names,
     identity: Option<&RequestIdentity>,
@@ -60,7 +60,7 @@ mod tests {
         Some(error.field)
     }
 
-    /// Names of two groups: two of the first, one of the second.
+    /// Returns names of two groups: two of the first, one of the second.
     fn spread(map: &GroupMap) -> [String; 3] {
         let group = |number: u32| {
             let names = (0..).map(|number: u32| number.to_string());
@@ -93,7 +93,8 @@ mod tests {
             assert_eq!(refused(&lock(&part), &map), field, "{part:?}");
             assert_eq!(refused(&unlock(&part), &map), field, "{part:?}");
         }
-        // Two locks of one group under one seq, each said to be a part of both: the second was told of the first.
+        // Two locks of one group under one seq, each declared a part of both: the second would be answered with the
+        // outcome of the first.
         assert_eq!(refused(&lock(&[&other]), &GroupMap::single()), field);
     }
 

@@ -1,8 +1,7 @@
-//! Reads: what is taken from the state on the driver's thread, and what is made of it elsewhere.
+//! Reads: copies taken from the state on the driver's thread, and the answers made of them on other threads.
 //!
-//! [`Query::look`] copies what it needs and is bounded by the limits in force; [`Seen::result`] turns that into
-//! messages, and may take its time. Not here: lists of all locks or leases, which are read from a snapshot
-//! (`listing`).
+//! [`Query::look`] copies what it needs and is bounded by the limits in force; [`Seen::result`] turns the copy into
+//! messages, and may take its time. Not here: lists of all locks or leases, which are read from a snapshot (`listing`).
 
 use super::context::{About, Context, HeaderInfo};
 use super::election::leader_of_lock;
@@ -15,19 +14,19 @@ use tollgate_proto::convert::{write_duration, write_seconds};
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_types::{Key, LeaseId, LogTime, Name, Revision};
 
-/// The most claims of a lease that are listed.
+/// Maximum number of claims listed for a lease.
 pub(crate) const LEASE_KEYS_MAX: usize = 1_000;
 
-/// What to look at.
+/// A read of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Query {
     /// One lock.
     Lock(Name),
     /// One lease.
     Lease {
-        /// Which.
+        /// Id of the lease.
         lease: LeaseId,
-        /// Whether to list what hangs on it.
+        /// True if the claims of the lease are to be listed.
         keys: bool,
     },
     /// One register.
@@ -36,12 +35,12 @@ pub enum Query {
     Registers(RangeQuery),
 }
 
-/// What was seen, and when.
+/// Result of a read, with its revision and log time.
 #[derive(Debug)]
 pub struct Seen {
     revision: Revision,
     now: LogTime,
-    /// Until when no lock is granted, after a restore.
+    /// Time until which no lock is granted, after a restore.
     closed_until: Option<LogTime>,
     found: Found,
 }
@@ -55,7 +54,7 @@ enum Found {
 }
 
 impl Query {
-    /// Looks. On the driver's thread: takes copies and nothing more.
+    /// Carries out the read. Runs on the driver's thread, so it only takes copies.
     pub fn look(self, sight: Sight<'_>) -> Seen {
         let Sight { state, now, .. } = sight;
         let found = match self {
@@ -77,7 +76,7 @@ impl Query {
     }
 }
 
-/// Where those who will be shown were last seen.
+/// Returns the addresses at which the clients of the holders and waiters shown were last seen.
 fn addresses(view: &LockView, state: &State) -> Addresses {
     let holders = view.holders.iter().map(|holder| holder.lease);
     let waiters = view.waiters.iter().map(|waiter| waiter.lease);
@@ -93,24 +92,25 @@ fn addresses(view: &LockView, state: &State) -> Addresses {
 }
 
 impl Seen {
-    /// As of which revision.
+    /// Returns the revision of the read.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The log time then.
+    /// Returns the log time of the read.
     pub fn now(&self) -> LogTime {
         self.now
     }
 
-    /// Until when no lock is granted, whatever its name, because the group was restored from a backup.
+    /// Returns the time until which no lock is granted, whatever its name, because the group was restored from a
+    /// backup.
     pub fn closed_until(&self) -> Option<LogTime> {
         self.closed_until
     }
 
-    /// About how many bytes it takes: hardly less than on the wire.
+    /// Estimates the bytes of the answer: hardly less than on the wire.
     pub fn length(&self) -> usize {
-        /// The numbers of one claim, or of an answer that has nothing else.
+        /// Bytes of the numbers of one claim, or of an answer without variable parts.
         const ONE: usize = 256;
         match &self.found {
             Found::Lock(Some((view, _)), _) => {
@@ -130,19 +130,19 @@ impl Seen {
         }
     }
 
-    /// Who holds the lock that was looked at, as many as a busy answer tells of.
+    /// Returns the holders of the lock that was read, up to the number that a busy answer lists.
     pub fn holders(&self) -> Vec<v1::Holder> {
         let Found::Lock(Some((view, _)), addresses) = &self.found else { return Vec::new() };
         let shown = view.holders.iter().take(tollgate_core::Reply::BUSY_HOLDERS_MAX);
         shown.map(|holder| view::holder(holder, Some(self.now), addresses)).collect()
     }
 
-    /// The lock that was looked at, as far as it is shown; none if it is free, or no lock was.
+    /// Returns the lock that was read, cut to what is shown; none if it is free, or no lock was read.
     pub fn lock(&self) -> Option<&LockView> {
         self.counted_lock().map(|(view, _)| view)
     }
 
-    /// Likewise, and how many there are of those of whom some may not be shown.
+    /// Returns the lock that was read, and the full numbers of its holders and waiters, some of which may not be shown.
     pub(super) fn counted_lock(&self) -> Option<(&LockView, Counts)> {
         match &self.found {
             Found::Lock(Some((view, counts)), _) => Some((view, *counts)),
@@ -150,7 +150,7 @@ impl Seen {
         }
     }
 
-    /// The lock of this name, as the wire shows it: one that is free is there all the same.
+    /// Returns the wire form of the lock `name`, also if it is free.
     pub(super) fn lock_state(&self, name: &Name) -> v1::LockState {
         let mut state = match &self.found {
             Found::Lock(Some((view, counts)), addresses) => {
@@ -165,13 +165,13 @@ impl Seen {
         state
     }
 
-    /// Who leads the election that was looked at.
+    /// Returns the leader of the election that was read.
     pub fn observed(&self, header: &HeaderInfo) -> v1::ObserveResponse {
         let leader = self.lock().and_then(leader_of_lock);
         v1::ObserveResponse { header: header.at(self.revision), leader }
     }
 
-    /// The answer as the wire says it. What no client takes is not even worded.
+    /// Returns the wire form of the answer. An answer longer than clients accept is not even worded.
     pub fn result(self, context: &Context, header: &HeaderInfo) -> Wire {
         let length = self.length();
         if length > RESULT_BYTES_MAX {

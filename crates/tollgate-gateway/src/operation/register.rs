@@ -1,6 +1,6 @@
-//! Requests about registers, and what came of them. A put or delete is a transaction of one step.
+//! Register requests and their answers. A put or delete is a transaction of one step.
 //!
-//! Not here: reads (`query`), and what a register looks like (`view`).
+//! Not here: reads (`query`), and the wire form of a register (`view`).
 
 use super::context::{About, Replied};
 use super::error::{RESULT_BYTES_MAX, not_supported, too_long};
@@ -19,12 +19,12 @@ use tollgate_proto::convert::{self, RequestIdentity};
 use tollgate_proto::v1::{self, operation_result::Result as Wire};
 use tollgate_types::{GroupId, GroupMap, LeaseId, Revision};
 
-/// In whose words to answer.
+/// Kind of the response message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Put,
     Delete,
-    /// How many steps each branch has.
+    /// Transaction, with the number of steps in each branch.
     Txn {
         then: usize,
         otherwise: usize,
@@ -47,7 +47,7 @@ pub(super) fn prepare_delete(delete: &v1::DeleteRequest, map: &GroupMap) -> Resu
     Ok(write(group, identity, None, vec![Op::Delete(keys)], Form::Delete))
 }
 
-/// A write without conditions.
+/// Returns a write without conditions.
 fn write(
     group: GroupId,
     identity: Option<RequestIdentity>,
@@ -59,7 +59,7 @@ fn write(
     numbered(group, identity, lease, txn, form)
 }
 
-/// Adds the identity of the request, which says who asks if anything does.
+/// Adds the identity of the request. Its lease, if there is one, is the lease that makes the request.
 fn numbered(
     group: GroupId,
     identity: Option<RequestIdentity>,
@@ -136,7 +136,7 @@ pub(super) fn prepare_range(range: &v1::RangeRequest, map: &GroupMap) -> Result<
     Ok(Prepared::read(group, consistency, query, About::Range))
 }
 
-/// The groups in which there can be registers that a range asks for; none if it asks for nothing that can be.
+/// Returns the groups that can have registers in a range; none if the range is invalid.
 pub fn groups_of_range(range: &v1::RangeRequest, map: &GroupMap) -> Option<Vec<GroupId>> {
     if !range.group_ids.is_empty() {
         return read_groups(&range.group_ids, map).ok();
@@ -148,7 +148,7 @@ pub fn groups_of_range(range: &v1::RangeRequest, map: &GroupMap) -> Option<Vec<G
     })
 }
 
-/// The groups that were named, each once: no more than there are.
+/// Returns the named groups, each once, so never more than exist.
 fn read_groups(numbers: &[u32], map: &GroupMap) -> Result<Vec<GroupId>, v1::Error> {
     if numbers.is_empty() {
         return Ok(Vec::new());
@@ -209,7 +209,7 @@ pub(super) fn written(form: Form, mut replied: Replied<'_>) -> Wire {
     let Reply::TxnDone { succeeded, revision, results } = reply else { return replied.does_not_fit() };
     let length: usize = results.iter().map(length_of_result).sum();
     if length > RESULT_BYTES_MAX {
-        // It is done, whatever is told of it.
+        // The transaction is done, even if its results are too long to send.
         let may_have_happened = results.iter().any(|result| !matches!(result, OpResult::Got { .. }));
         return Wire::Error(v1::Error { may_have_happened, ..too_long(length, RESULT_BYTES_MAX) });
     }
@@ -217,7 +217,7 @@ pub(super) fn written(form: Form, mut replied: Replied<'_>) -> Wire {
     match form {
         Form::Put => Wire::Put(v1::PutResponse { header, revision: revision.get() }),
         Form::Delete => {
-            // A repeat does not know any more.
+            // A repeat no longer knows the count.
             let deleted = results.first().map_or(0, |result| match result {
                 OpResult::Deleted(count) => *count,
                 OpResult::Put | OpResult::Got { .. } => 0,
@@ -237,7 +237,7 @@ pub(super) fn written(form: Form, mut replied: Replied<'_>) -> Wire {
     }
 }
 
-/// About how long what a step tells is on the wire.
+/// Estimates the length of a step's result on the wire.
 fn length_of_result(result: &OpResult) -> usize {
     match result {
         OpResult::Got { registers, .. } => registers.iter().map(view::length_of_register).sum::<usize>() + 32,

@@ -1,7 +1,7 @@
-//! Refusals by the state machine, as the wire says them.
+//! Wire errors for refusals by the state machine.
 //!
 //! A rejection is definite: the request has not happened, and the same request would be refused again until something
-//! changes. Not here: which of them a kind of operation takes for an answer (`lock_answer`).
+//! changes. Not here: the rejections that some kinds of operations treat as an answer (`lock_answer`).
 
 use tollgate_core::{CycleStep, Rejection, RejectionCode};
 use tollgate_proto::BadField;
@@ -9,12 +9,12 @@ use tollgate_proto::convert::{self, ModeFields, write_mode, write_token};
 use tollgate_proto::v1::{DeadlockStep, Error, ErrorReason};
 use tollgate_types::{GroupId, Limit};
 
-/// About as long as a group takes to hear from another.
+/// Roughly the time that a group takes to hear from another.
 const STUB_RETRY_MS: i64 = 50;
-/// There is no telling when others will make room.
+/// The time until other clients make room can't be known.
 const ROOM_RETRY_MS: i64 = 1_000;
 
-/// A refusal, by `group`, with all that the wire has a field for.
+/// Returns the error for a rejection by `group`, with all details that the wire has a field for.
 pub fn error_of_rejection(rejection: &Rejection, group: GroupId) -> Error {
     let mut error = match rejection {
         Rejection::RejectedBefore { code, .. } => {
@@ -27,7 +27,7 @@ pub fn error_of_rejection(rejection: &Rejection, group: GroupId) -> Error {
     error
 }
 
-/// The refusal of a release of what is not held: harmless, if it repeats one.
+/// Returns the error for a release of a lock that is not held, which is harmless if it repeats a release.
 pub(super) fn nothing_was_held(rejection: &Rejection, group: GroupId) -> Error {
     let message = format!(
         "{rejection}; nothing was held, so nothing was released: if this repeats a release all is well, else stop \
@@ -36,7 +36,7 @@ pub(super) fn nothing_was_held(rejection: &Rejection, group: GroupId) -> Error {
     Error { message, ..error_of_rejection(rejection, group) }
 }
 
-/// What to match on.
+/// Returns the error reason for a rejection code.
 const fn reason_of(code: RejectionCode) -> ErrorReason {
     match code {
         RejectionCode::LeaseNotFound => ErrorReason::LeaseNotFound,
@@ -66,7 +66,7 @@ const fn reason_of(code: RejectionCode) -> ErrorReason {
     }
 }
 
-/// The end of the sentence, where the rejection's own words don't say what to do.
+/// Returns the end of the error message, where the rejection's own text does not say what to do.
 const fn what_next(rejection: &Rejection) -> &'static str {
     match rejection {
         Rejection::NotHeld { .. } => "; stop what it protects, and lock it again if you still need it",
@@ -88,7 +88,8 @@ const fn what_next(rejection: &Rejection) -> &'static str {
     }
 }
 
-/// Whether the limit is on what there is, which others can make less, and not on the request itself.
+/// Returns true for a limit on existing records, whose number others can reduce, and false for a limit on the request
+/// itself.
 const fn counts_records(limit: Limit) -> bool {
     matches!(
         limit,
@@ -104,8 +105,8 @@ const fn counts_records(limit: Limit) -> bool {
     )
 }
 
-/// True for the refusal of a request, or of its answer, that is larger than a limit, which it will always be. Not true
-/// where others may make room, nor of a repeat, which is told no more of the limit than the code.
+/// Returns true if a request, or its answer, was refused because it is larger than a limit; repeating it can't help.
+/// False where others may make room, and for a repeat, whose error has the code but not the limit.
 pub fn is_too_large(error: &Error) -> bool {
     let counts = |limit: &Limit| limit.name() == error.limit && counts_records(*limit);
     error.reason() == ErrorReason::LimitExceeded && !Limit::ALL.iter().any(counts)
@@ -151,7 +152,7 @@ fn add_details(error: &mut Error, rejection: &Rejection) {
     }
 }
 
-/// The way back: one step of a circle that another node has found.
+/// Reads back one step of a circle that another node has found.
 pub fn read_step(step: &DeadlockStep) -> Result<CycleStep, BadField> {
     Ok(CycleStep {
         waiter: (
@@ -200,7 +201,7 @@ mod tests {
         LeaseId::new(7).unwrap()
     }
 
-    /// One of each.
+    /// Returns one rejection of each kind.
     fn all() -> Vec<Rejection> {
         let (name, lease) = (name(), lease());
         let (ttl, seq, home) = (DurationMs::from_ms(5), Seq::new(9).unwrap(), GroupId::new(6));

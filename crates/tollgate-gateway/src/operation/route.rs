@@ -1,14 +1,14 @@
-//! Which group an operation goes to: that of its names, keys or lease.
+//! Finds the group of an operation by its names, keys or lease.
 //!
-//! Invariant: an operation that is asked of a group names nothing of another. Not here: which node leads a group, and
-//! requests for names of several groups, which are taken apart before (`several`).
+//! Invariant: an operation sent to a group names nothing that another group serves. Not here: the leader of a group,
+//! and requests for names of several groups, which are split before (`several`).
 
 use super::error::not_supported;
 use tollgate_core::KeySelector;
 use tollgate_proto::v1;
 use tollgate_types::{GroupId, GroupMap, Names, Slot};
 
-/// The group that all the names live in.
+/// Returns the group that serves all the names.
 pub(super) fn group_of_names(names: &Names, map: &GroupMap) -> Result<GroupId, v1::Error> {
     let mut found = names.as_slice().iter().map(|name| map.group_of(name.slot()));
     let first = found.next().expect("there is at least one name");
@@ -20,7 +20,7 @@ pub(super) fn group_of_names(names: &Names, map: &GroupMap) -> Result<GroupId, v
     Err(v1::Error { field: "names".to_owned(), ..not_supported(says) })
 }
 
-/// The groups in which there can be keys or names that begin with `prefix`, in order.
+/// Returns the groups that can have keys or names starting with `prefix`, in order.
 pub(super) fn groups_of_prefix(prefix: &[u8], map: &GroupMap) -> Vec<GroupId> {
     if has_tag(prefix) {
         return vec![map.group_of(Slot::of(prefix))];
@@ -28,7 +28,7 @@ pub(super) fn groups_of_prefix(prefix: &[u8], map: &GroupMap) -> Vec<GroupId> {
     map.groups()
 }
 
-/// The one group that a selection of keys is in.
+/// Returns the single group that serves a selection of keys.
 pub(super) fn group_of_keys(keys: &KeySelector, map: &GroupMap) -> Result<GroupId, v1::Error> {
     let (field, groups) = match keys {
         KeySelector::Key(key) => return Ok(map.group_of(key.slot())),
@@ -43,7 +43,7 @@ pub(super) fn group_of_keys(keys: &KeySelector, map: &GroupMap) -> Result<GroupI
     Err(v1::Error { field: field.to_owned(), ..not_supported(says) })
 }
 
-/// Refuses a second group.
+/// Refuses an operation that names a second group.
 pub(super) fn same_group(first: &mut Option<GroupId>, group: GroupId) -> Result<(), v1::Error> {
     if *first.get_or_insert(group) == group {
         return Ok(());
@@ -54,7 +54,7 @@ pub(super) fn same_group(first: &mut Option<GroupId>, group: GroupId) -> Result<
     ))
 }
 
-/// Whether all that begins with `prefix` is hashed by the same text in braces.
+/// Returns true if everything that starts with `prefix` is hashed by the same text in braces.
 fn has_tag(prefix: &[u8]) -> bool {
     let mut rest = prefix;
     while let Some(open) = rest.iter().position(|&byte| byte == b'{') {

@@ -1,6 +1,6 @@
-//! Whole trips: an operation is prepared, applied to a real state, and its answer worded.
+//! Round trips: an operation is prepared, applied to a real state, and its answer worded.
 //!
-//! What the parts are tested for alone is not repeated here; this is where they must fit together.
+//! Checks that the parts fit together; the tests of single parts are not repeated here.
 
 use super::*;
 use tollgate_core::{Applied, EndDeadlock, Entry, RenewLeases, Reply, State};
@@ -20,16 +20,16 @@ const HEADER: HeaderInfo = HeaderInfo {
     lineage: Lineage::new(8),
 };
 
-/// One group, without anything between it and its client.
+/// One group that a test talks to directly.
 struct Group {
     state: State,
     now_ms: u64,
-    /// The last entry.
+    /// Result of the last entry.
     applied: Option<Applied>,
 }
 
 impl Group {
-    /// With living leases 1 and 2.
+    /// Returns a group with living leases 1 and 2.
     fn new() -> Group {
         let mut group = Group { state: State::new(Limits::DEFAULT), now_ms: 0, applied: None };
         for id in [1, 2] {
@@ -45,7 +45,7 @@ impl Group {
         replied
     }
 
-    /// An operation, as the desk would answer it.
+    /// Applies an operation and returns the answer as the `Desk` would give it.
     fn answer(&mut self, op: Op) -> (Context, Answer) {
         let Prepared { kind, context, .. } = prepared(op);
         let answer = match kind {
@@ -76,7 +76,7 @@ impl Group {
         context.finish(answer, &HEADER, None, 0)
     }
 
-    /// An operation that must queue.
+    /// Applies an operation that must queue.
     fn queue(&mut self, op: Op) -> (Context, (Revision, u64)) {
         match self.answer(op) {
             (context, Answer::Queued { create_revision, position }) => (context, (create_revision, position)),
@@ -84,7 +84,7 @@ impl Group {
         }
     }
 
-    /// How a wait ended with the last entry.
+    /// Returns the answer to a wait that ended with the last entry.
     fn resolve(&self, context: &Context, queued: (Revision, u64)) -> Wire {
         let applied = self.applied.as_ref().unwrap();
         let resolution = applied.resolved.iter().find(|ended| ended.create_revision == queued.0).unwrap();
@@ -108,7 +108,7 @@ fn prepared(op: Op) -> Prepared {
     prepare(&op, &GroupMap::single(), &Address::new("10.0.0.9:1").unwrap()).unwrap()
 }
 
-/// What a caller that is gone has done.
+/// Returns the command that cancels the request of a caller that is gone.
 fn leaving(context: &Context) -> Command {
     match prepared(Op::CancelWait(context.cancel().unwrap())).kind {
         Kind::Command { command, .. } => command,
@@ -277,11 +277,11 @@ fn a_cancel_that_comes_too_late_says_what_it_found() {
     let finished = outcome(group.run(cancel(1, true)));
     assert_eq!((finished.outcome(), finished.fencing_token), (CancelOutcome::Finished, token));
     assert_eq!(finished.end_reason(), EndReason::Released);
-    // A repeat of the lock request is told the same.
+    // A repeat of the lock request gets the same answer.
     let repeat = locked(group.run(Op::Lock(request)));
     assert!(!repeat.acquired);
     assert_eq!((repeat.fencing_token, repeat.end_reason()), (token, EndReason::Released));
-    // One that was refused has finished, too.
+    // A refused request has finished, too.
     let request = Some(v1::Request { seq: 2, ..Default::default() });
     let refused = v1::UnlockRequest { name: "x".into(), lease_id: 1, request, ..Default::default() };
     assert_eq!(group.error(Op::Unlock(refused.clone())).reason(), ErrorReason::NotHeld);
@@ -419,7 +419,7 @@ fn a_cancel_for_a_caller_that_is_gone_leaves_nothing_of_its_request() {
     let (context, queued) = group.queue(numbered("jobs", 4));
     group.apply(leaving(&context));
     assert_eq!(locked(group.resolve(&context, queued)).end_reason(), EndReason::Cancelled);
-    // Had it been granted, it would be given back.
+    // If the request was granted, the grant is given back.
     let (context, _) = group.answer(numbered("free", 5));
     group.apply(leaving(&context));
     assert!(group.state.lock(&tollgate_types::Name::new("free").unwrap()).is_none());
@@ -526,7 +526,7 @@ fn a_lock_is_shown_with_all_who_hold_and_wait() {
     assert_eq!((waiter.predecessor_key.as_str(), waiter.remaining_ms), (holder.key.as_str(), 700));
 }
 
-/// A leader's time goes on between two entries.
+/// A leader's time advances between two entries.
 #[test]
 fn times_are_told_as_of_the_present_not_of_the_last_entry() {
     let mut group = Group::new();
@@ -634,7 +634,7 @@ fn an_election_has_one_leader_after_another() {
     let Wire::Campaign(next) = group.resolve(&context, queued) else { panic!("campaigned") };
     assert!(next.elected && next.leader.unwrap().fencing_token > first.fencing_token);
     assert_eq!(group.error(resign(1, first.fencing_token)).reason(), ErrorReason::NotHeld);
-    // A candidate stops standing without a token.
+    // A candidate withdraws without a token.
     let (context, queued) = group.queue(campaign(1, -1));
     assert!(matches!(group.run(resign(1, 0)), Wire::Resign(_)));
     let Wire::Campaign(gave_up) = group.resolve(&context, queued) else { panic!("campaigned") };

@@ -1,7 +1,7 @@
-//! What is in the state, as the wire shows it.
+//! Wire forms of the records in the state.
 //!
-//! Lists are cut where a message says so; counts are not. Times are what is left or has passed, never moments: log time
-//! means nothing to a client. Not here: what changed (`event`), and sentences (`explain`).
+//! Lists are cut where a message says so; counts are not. Times are durations, remaining or elapsed, and never points
+//! in time: log time means nothing to a client. Not here: changes (`event`), and sentences (`explain`).
 
 use std::collections::BTreeMap;
 use tollgate_core::{EndReason, HolderView, LeaseClaim, LeaseView, LockView, RegisterView, WaiterView};
@@ -12,27 +12,27 @@ use tollgate_proto::convert::{
 use tollgate_proto::{claim_key, v1};
 use tollgate_types::{Address, GroupId, LeaseId, LogTime, Mode};
 
-/// Where the clients of some leases were last seen.
+/// Addresses at which the clients of some leases were last seen.
 pub type Addresses = BTreeMap<LeaseId, Address>;
 
-/// A time or age that is not known here.
+/// Value of a time or age that is unknown.
 const NOT_KNOWN_MS: i64 = -1;
 
-/// The numbers of a holder or waiter, and its address: about.
+/// Approximate bytes of a holder's or waiter's numbers and address.
 const SMALL_BYTES: usize = 256;
 
-/// How much of a lock is shown.
+/// Limits on the part of a lock that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// At most so many holders.
+    /// Maximum number of holders.
     pub holders_max: usize,
-    /// At most so many waiters.
+    /// Maximum number of waiters.
     pub waiters_max: usize,
-    /// Of either, at most about so many bytes; the first is shown in any case.
+    /// Approximate maximum of the bytes of either list; its first entry is always shown.
     pub bytes_max: usize,
 }
 
-/// How many there are of a lock, shown or not.
+/// Numbers of a lock's holders and waiters, whether shown or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Holders.
@@ -42,24 +42,24 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Of a lock that is shown whole.
+    /// Returns the counts of a lock that is not cut.
     pub fn of(view: &LockView) -> Counts {
         Counts { holders: view.holders.len(), waiters: view.waiters.len() }
     }
 }
 
 impl Cut {
-    /// For an answer about one lock: both lists, and sentences about them, fit what a client takes.
+    /// Limits for an answer about one lock: both lists, and sentences about them, fit a message that clients accept.
     pub const ONE: Cut = Cut { holders_max: 1_000, waiters_max: 1_000, bytes_max: 1_536 << 10 };
-    /// For one lock among many.
+    /// Limits for one lock among many.
     pub const LISTED: Cut = Cut { holders_max: 8, waiters_max: 0, bytes_max: 64 << 10 };
 
-    /// Leaves of a lock what is shown, and says how many there were.
+    /// Cuts a lock to what is shown; returns the full counts.
     pub fn apply(self, view: &mut LockView) -> Counts {
         let counts = Counts::of(view);
         let holders = shown(view.holders.iter().map(length_of_holder), self.holders_max, self.bytes_max);
         view.holders.truncate(holders);
-        // What leaders say is told of; what others say is not.
+        // Only the values of leaders are shown.
         for other in view.holders.iter_mut().filter(|holder| holder.mode != Mode::Exclusive) {
             other.said = None;
         }
@@ -69,7 +69,7 @@ impl Cut {
     }
 }
 
-/// How many of these lengths are at most `count_max` and fit `bytes_max`.
+/// Returns how many of these lengths are shown: at most `count_max`, and together at most `bytes_max`.
 fn shown(lengths: impl Iterator<Item = usize>, count_max: usize, bytes_max: usize) -> usize {
     let mut sum = 0;
     let fits = |length: &usize| {
@@ -80,7 +80,7 @@ fn shown(lengths: impl Iterator<Item = usize>, count_max: usize, bytes_max: usiz
     lengths.take(count_max).take_while(fits).count()
 }
 
-/// About how long a holder is on the wire. What it says of itself is told elsewhere.
+/// Estimates the length of a holder on the wire, without its value, which is shown elsewhere.
 pub(super) fn length_of_holder(view: &HolderView) -> usize {
     SMALL_BYTES
         + view.key.len()
@@ -89,13 +89,13 @@ pub(super) fn length_of_holder(view: &HolderView) -> usize {
         + metadata_fields_len(&view.metadata)
 }
 
-/// About how long a waiter is on the wire.
+/// Estimates the length of a waiter on the wire.
 pub(super) fn length_of_waiter(view: &WaiterView) -> usize {
     let keys = view.waiter_key.len() + view.predecessor_key.as_ref().map_or(0, String::len);
     SMALL_BYTES + keys + view.owner.len() + view.client_id.len() + metadata_fields_len(&view.metadata)
 }
 
-/// A lock, and how many there are of those of whom it may have lost some ([`Cut::apply`]).
+/// Returns the wire form of a lock that may have been cut; `counts` are the full counts ([`Cut::apply`]).
 pub fn lock_state(view: &LockView, counts: Counts, now: LogTime, addresses: &Addresses) -> v1::LockState {
     v1::LockState {
         name: view.name.to_string(),
@@ -108,7 +108,7 @@ pub fn lock_state(view: &LockView, counts: Counts, now: LogTime, addresses: &Add
     }
 }
 
-/// A holder. Without `now`, how long it has held and what is left of its time are not known.
+/// Returns the wire form of a holder. Without `now`, its hold time and remaining time are marked as unknown.
 pub fn holder(view: &HolderView, now: Option<LogTime>, addresses: &Addresses) -> v1::Holder {
     let ModeFields { mode, permits, of } = write_mode(view.mode);
     let MetadataFields { metadata, metadata_bytes } = write_metadata(&view.metadata);
@@ -159,7 +159,7 @@ fn address(lease: LeaseId, addresses: &Addresses) -> String {
     addresses.get(&lease).map(ToString::to_string).unwrap_or_default()
 }
 
-/// A lease, in the group where it lives, with what hangs on it in that group.
+/// Returns the wire form of a lease, as known in `group`, with the number of its claims there.
 pub fn lease(view: &LeaseView, now: LogTime, group: GroupId) -> v1::Lease {
     v1::Lease {
         id: view.lease.get(),
@@ -180,7 +180,7 @@ pub fn lease(view: &LeaseView, now: LogTime, group: GroupId) -> v1::Lease {
     }
 }
 
-/// A lock that a lease holds or awaits.
+/// Returns the wire form of a lock that a lease holds or waits for.
 pub(crate) fn lease_claim(claim: &LeaseClaim, lease: LeaseId) -> v1::LeaseClaim {
     let ModeFields { mode, permits, of } = write_mode(claim.mode);
     v1::LeaseClaim {
@@ -194,12 +194,12 @@ pub(crate) fn lease_claim(claim: &LeaseClaim, lease: LeaseId) -> v1::LeaseClaim 
     }
 }
 
-/// About how long a register is on the wire.
+/// Estimates the length of a register on the wire.
 pub(super) fn length_of_register(view: &RegisterView) -> usize {
     view.key.len() + view.value.len() + 64
 }
 
-/// A register.
+/// Returns the wire form of a register.
 pub fn register(view: &RegisterView) -> v1::Register {
     v1::Register {
         key: view.key.as_bytes().to_vec(),
@@ -211,7 +211,7 @@ pub fn register(view: &RegisterView) -> v1::Register {
     }
 }
 
-/// Why a claim, or a wait, ended.
+/// Returns the wire form of the reason a claim or wait ended.
 pub const fn end_reason(reason: EndReason) -> v1::EndReason {
     match reason {
         EndReason::Released => v1::EndReason::Released,

@@ -1,7 +1,8 @@
-//! Requests on a watch stream: what to follow, where, and from which revision on.
+//! Requests on a watch stream: their scope, groups and start revision.
 //!
-//! A cursor has the next revision of each group that a watch follows, so that another node can go on exactly where this
-//! one stopped. Not here: what is told (`event`), and how many events may be under way (whoever serves the stream).
+//! A cursor holds the next revision of each group that a watch follows, so that another node can resume exactly where
+//! this one stopped. Not here: the events delivered (`event`), and the bound on events in flight (the servers of the
+//! stream).
 
 use super::route::groups_of_prefix;
 use std::collections::BTreeMap;
@@ -12,19 +13,19 @@ use tollgate_proto::convert::{self, WatchFilters, WatchTarget};
 use tollgate_proto::{BadField, v1};
 use tollgate_types::{GroupId, GroupMap, Revision};
 
-/// What a request on a watch stream wants.
+/// A request on a watch stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchOrder {
-    /// A new watch.
+    /// Opens a new watch.
     Open(WatchOpen),
-    /// The end of one.
+    /// Ends a watch.
     Cancel {
-        /// Which.
+        /// Number of the watch on the stream.
         watch_id: u64,
     },
-    /// To know how far one has come.
+    /// Asks for the progress of a watch.
     Progress {
-        /// Which; 0 for all.
+        /// Number of the watch on the stream; 0 for all.
         watch_id: u64,
     },
 }
@@ -32,19 +33,20 @@ pub enum WatchOrder {
 /// A new watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchOpen {
-    /// Its number on the stream; 0 lets the server choose.
+    /// Number of the watch on the stream; 0 lets the server choose.
     pub watch_id: u64,
-    /// What to see.
+    /// Scope of the watch.
     pub filter: Watch,
-    /// Where, and from which revision on; none for what is new.
+    /// Groups to follow, with the start revision; none starts with new events.
     pub groups: BTreeMap<GroupId, Option<Revision>>,
-    /// Which events to leave out.
+    /// Kinds of events to leave out.
     pub filters: WatchFilters,
-    /// Whether events tell what was there before.
+    /// True if events include the previous state.
     pub prev_kv: bool,
 }
 
-/// Reads a request on a watch stream. A cancel counts before all else in it, then a request for progress.
+/// Reads a request on a watch stream. A cancel takes precedence over everything else in it, then a request for
+/// progress.
 pub fn read_watch(request: &v1::WatchRequest, map: &GroupMap) -> Result<WatchOrder, v1::Error> {
     let watch_id = request.watch_id;
     if request.cancel {
@@ -59,7 +61,7 @@ pub fn read_watch(request: &v1::WatchRequest, map: &GroupMap) -> Result<WatchOrd
     Ok(WatchOrder::Open(WatchOpen { watch_id, filter, groups, filters, prev_kv: request.prev_kv }))
 }
 
-/// What is watched, and in which groups that can be.
+/// Returns the scope of a watch, and the groups that can have such events.
 fn read_target(request: &v1::WatchRequest, map: &GroupMap) -> Result<(Watch, Vec<GroupId>), BadField> {
     let one = |group| vec![group];
     Ok(match convert::read_watch_target(request.target.as_ref())? {
@@ -68,7 +70,7 @@ fn read_target(request: &v1::WatchRequest, map: &GroupMap) -> Result<(Watch, Vec
             let group = map.group_of(name.slot());
             (Watch::Lock(name), one(group))
         }
-        // Wherever the lease lives, its locks may be in any group.
+        // Wherever the lease's home is, its locks may be in any group.
         WatchTarget::Lease(lease) if planted(Bug::LeaseWatchedAtHome) => {
             (Watch::Lease(lease), one(map.group_of(lease.slot())))
         }
@@ -88,7 +90,7 @@ fn read_target(request: &v1::WatchRequest, map: &GroupMap) -> Result<(Watch, Vec
     })
 }
 
-/// Where to begin in each group.
+/// Returns the revision at which to start in each group.
 fn read_start(
     request: &v1::WatchRequest,
     groups: &[GroupId],
@@ -111,7 +113,7 @@ fn read_start(
     Ok(all.map(|group| (group, Some(start))).collect())
 }
 
-/// Where a watch goes on: the next revision that it wants of each group.
+/// Returns the cursor of a watch: the next revision that it needs from each group.
 pub fn write_cursor(next: &BTreeMap<GroupId, Revision>) -> String {
     let mut cursor = String::new();
     for (group, next) in next {

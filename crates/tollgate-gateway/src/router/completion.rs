@@ -1,6 +1,6 @@
-//! What an answer of the driver lacks, and another read or a keepalive adds: who is in the way, who leads, what other
-//! groups know of a lease (`elsewhere`), the circle of a deadlock over groups, and that the lease of one who asked
-//! again was renewed.
+//! Completes answers of the driver by another read or a keepalive: adds the holders in the way, the leader of an
+//! election, facts that other groups have about a lease (`elsewhere`), the circle of a deadlock across groups, and the
+//! renewal of the lease of a caller that asked again for a lock it holds.
 
 use super::{Errand, Router};
 use crate::link::Purpose;
@@ -11,7 +11,7 @@ use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResu
 use tollgate_types::{Address, GroupId, LeaseId};
 
 impl Router {
-    /// Adds what the driver's answer does not have.
+    /// Adds what the driver's answer lacks.
     pub async fn complete(
         &self,
         group: GroupId,
@@ -39,19 +39,19 @@ impl Router {
         }
     }
 
-    /// Renews the lease of one who asked again for what it holds: it lives, or it would not ask.
+    /// Renews the lease of a caller that asked again for a lock it holds: the caller is alive, or it would not ask.
     async fn renew(&self, lease: LeaseId) -> bool {
         let mut keep =
             Op::LeaseKeepAlive(v1::LeaseKeepAliveRequest { id: lease.get(), ..Default::default() });
         let from = Address::NONE;
         let errand = Errand::new(&from, Purpose::Session);
         let Ok(prepared) = self.prepare(&keep, errand) else { return false };
-        // In another group than the one that is asked, and led by another node, maybe.
+        // The lease's home may be another group, led by another node.
         let result = Box::pin(self.until_done(&mut keep, prepared, errand)).await;
         matches!(result, OpResult::LeaseKeepAlive(kept) if kept.ttl_ms > 0)
     }
 
-    /// Who is in the way of one whose wait is over.
+    /// Adds the holders in the way of a request whose wait is over.
     async fn add_holders(&self, group: GroupId, context: &Context, response: &mut v1::LockResponse) {
         let Some(query) = context.holders_query() else { return };
         let look = move |sight: Sight<'_>| query.look(sight);
@@ -63,7 +63,7 @@ impl Router {
         }
     }
 
-    /// The circle of a deadlock over several groups, of which the group that ended the wait knows nothing.
+    /// Adds the circle of a deadlock across several groups, which the group that ended the wait does not know.
     fn add_circle(&self, group: GroupId, context: &Context, error: &mut v1::Error) {
         let found = context
             .waits_for()
@@ -73,9 +73,8 @@ impl Router {
         }
     }
 
-    /// Who leads, and what it says: one who was elected before may have said something else since, and one who stood
-    /// for
-    /// election twice says what it said at first.
+    /// Adds the leader and its current value: a leader elected earlier may have changed its value since, and a
+    /// candidate that campaigned twice keeps its first value.
     async fn add_leader(&self, group: GroupId, context: &Context, response: &mut v1::CampaignResponse) {
         let Some(query) = context.holders_query() else { return };
         let look = move |sight: Sight<'_>| query.look(sight);
@@ -88,12 +87,12 @@ impl Router {
     }
 }
 
-/// Whether an answer lacks something that [`Router::complete`] adds.
+/// Returns true if an answer lacks something that [`Router::complete`] adds.
 pub fn is_incomplete(held_already: bool, result: &OpResult) -> bool {
     match result {
         OpResult::Lock(response) => held_already || (!response.acquired && response.holders.is_empty()),
         OpResult::Campaign(response) => response.elected || response.leader.is_none(),
-        // Only its home knows where the client of a lease is.
+        // Only the home of a lease knows its client's address.
         OpResult::GetLock(v1::GetLockResponse { lock: Some(lock), .. }) => {
             lock.holders.iter().any(|holder| holder.address.is_empty())
                 || lock.waiters.iter().any(|waiter| waiter.address.is_empty())

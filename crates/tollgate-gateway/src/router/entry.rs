@@ -1,7 +1,7 @@
-//! How operations come in: one by one, each to its group or, taken apart, to several, as the group map says.
+//! Entry of operations: each is sent to its group or, after a split, to several groups, according to the group map.
 //!
-//! Invariant: nothing is done by a map that was guessed, and what is tried while the map changes is placed anew. Not
-//! here: how an operation gets done in its group (`router`), and what is taken apart (`several`).
+//! Invariant: nothing is done by a guessed map, and an operation that is tried while the map changes is routed anew.
+//! Not here: carrying out an operation in its group (`router`), and splitting (`several`).
 
 use super::repeats::{count_attempt, patience_of, settle};
 use super::{Errand, Router, stopped};
@@ -19,21 +19,22 @@ use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResu
 use tollgate_types::{Address, GroupId, GroupMap};
 
 impl Router {
-    /// Has an operation carried out, wherever its leader is, and waits for the final answer.
+    /// Carries out an operation on whichever node leads its group, and returns the final answer.
     ///
-    /// Dropped before that, a request that waits in line leaves it, unless somebody else stands by for the same.
+    /// If the future is dropped before that, a request that waits in a queue leaves it, unless another caller attends
+    /// the same request.
     pub async fn execute(&self, op: Op, from: &Address) -> OpResult {
         self.carry_out(op, None, Errand::new(from, Purpose::Attended)).await
     }
 
-    /// Likewise, for a session: what waits in line stays there, for its client asks for it again, maybe elsewhere, and
-    /// is told its place there.
+    /// Carries out an operation of a session: a request that waits in a queue stays there, because its client repeats
+    /// it, possibly at another node, and is told its position there.
     pub async fn execute_for_session(&self, op: Op, from: &Address, on_queue: OnQueue) -> OpResult {
         let errand = Errand { on_queue: Some(&on_queue), ..Errand::new(from, Purpose::Session) };
         self.carry_out(op, None, errand).await
     }
 
-    /// Likewise, of an operation on one group that was prepared already.
+    /// Carries out an operation of a session on one group that was prepared already.
     pub async fn execute_prepared_for_session(
         &self,
         op: Op,
@@ -58,8 +59,8 @@ impl Router {
         }
     }
 
-    /// Has an operation carried out in its group or groups, as the map says once that was seen; anew if the map has
-    /// changed before it was done.
+    /// Carries out an operation in its group or groups, according to the map once it has been seen; starts over if the
+    /// map has changed before the operation was done.
     async fn carry_out_by_map(
         &self,
         mut op: Op,
@@ -97,7 +98,7 @@ impl Router {
         }
     }
 
-    /// Has an operation on one group carried out.
+    /// Carries out an operation on one group.
     pub(crate) async fn carry_out_one(&self, op: &mut Op, errand: Errand<'_>) -> OpResult {
         match self.prepare(op, errand) {
             Ok(prepared) => self.carry_out_prepared(op, prepared, errand).await,
@@ -116,7 +117,7 @@ impl Router {
         self.until_done(op, prepared, Errand { place: Some(&place), ..errand }).await
     }
 
-    /// Has something carried out for a caller that stands by, or until it has gone and the leader has heard of it.
+    /// Carries out an operation for an attending caller, or until that caller has gone and the leader has been told.
     pub(crate) async fn carry_out_standing(
         &self,
         mut op: Op,
@@ -130,8 +131,8 @@ impl Router {
         self.until_done(&mut op, prepared, errand).await
     }
 
-    /// Has one step more carried out of an operation that was let in, like giving back what it took. It counts as no
-    /// new operation: refused, what was done before would have to be held on to.
+    /// Carries out a further step of an operation that was admitted, like giving back what it took. The step is not
+    /// admitted as an operation of its own: if it were refused, the effects of earlier steps would have to stay.
     pub(crate) async fn carry_on(&self, mut op: Op, from: &Address) -> OpResult {
         let errand = Errand::new(from, Purpose::Session);
         match self.prepare(&op, errand) {
@@ -140,12 +141,12 @@ impl Router {
         }
     }
 
-    /// Has a grant given back that nobody heard of.
+    /// Gives back a grant that no caller was told of.
     pub(crate) async fn take_back(&self, cancel: v1::CancelWaitRequest, from: &Address) {
         self.carry_on(Op::CancelWait(cancel), from).await;
     }
 
-    /// Which group serves which slot, as soon as it is known.
+    /// Returns the group map as soon as it is known.
     pub(super) async fn seen_map(&self, until: Instant) -> Result<Arc<GroupMap>, v1::Error> {
         if let Some(map) = self.known_map() {
             return Ok(map);

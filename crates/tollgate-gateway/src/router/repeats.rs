@@ -1,4 +1,4 @@
-//! When an operation is sent again, for how long, and what the last answer says of the attempts before it.
+//! Repeats of operations: when and for how long to retry, and what the last answer says about earlier attempts.
 
 use super::Attempt;
 use crate::link::Purpose;
@@ -6,14 +6,15 @@ use std::time::Duration;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::NodeId;
 
-/// How long an operation is tried while nobody leads, beside the time that it wants to wait in line.
+/// Maximum time to try an operation while there is no leader, in addition to its time in a queue.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a session's keepalive is tried: its client sends the next one soon, and must hear in time that this one
-/// failed. Others may have nobody who sends it again, and a stream of keepalives would end with it.
+/// Maximum time to try a session's keepalive: its client sends the next one soon, and must learn in time that this one
+/// failed. Other keepalives may have no sender that repeats them, and a stream of keepalives would end with a failed
+/// one.
 const KEEPALIVE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long an operation wants to wait in line.
+/// Returns the time that an operation is willing to wait in a queue.
 pub(super) fn wait_of(op: &Op) -> Duration {
     let timeout_ms = match op {
         Op::Lock(lock) => lock.timeout_ms,
@@ -21,17 +22,17 @@ pub(super) fn wait_of(op: &Op) -> Duration {
         Op::Campaign(campaign) => campaign.timeout_ms,
         _ => 0,
     };
-    // For ever: as long as its caller is there.
+    // A negative timeout waits for ever, that is, as long as the caller is there.
     u64::try_from(timeout_ms).map_or(Duration::from_hours(24 * 365), Duration::from_millis)
 }
 
-/// How long an operation is tried beside that.
+/// Returns the time to try an operation, not counting its wait in a queue.
 pub(super) fn patience_of(op: &Op, purpose: Purpose) -> Duration {
     let comes_again = matches!(op, Op::LeaseKeepAlive(_)) && purpose == Purpose::Session;
     if comes_again { KEEPALIVE_PATIENCE } else { PATIENCE }
 }
 
-/// The next attempt of an operation says that it is one.
+/// Marks the next attempt of an operation as a repeat.
 pub(super) fn count_attempt(op: &mut Op) {
     let request = match op {
         Op::Lock(it) | Op::TryLock(it) => &mut it.request,
@@ -50,7 +51,7 @@ pub(super) fn count_attempt(op: &mut Op) {
     }
 }
 
-/// What an error of another node means for the next attempt.
+/// Decides the next attempt from an error of another node.
 pub(super) fn judge(error: v1::Error) -> Attempt {
     match error.reason() {
         v1::ErrorReason::NotLeader | v1::ErrorReason::NoLeader | v1::ErrorReason::ShuttingDown => {
@@ -61,7 +62,7 @@ pub(super) fn judge(error: v1::Error) -> Attempt {
     }
 }
 
-/// The answer to an operation of which an earlier attempt may have happened.
+/// Returns the answer to an operation one of whose earlier attempts may have happened.
 pub(super) fn settle(op: &Op, result: OpResult, unsure: Option<v1::Error>) -> OpResult {
     match (result, unsure) {
         (OpResult::Error(error), Some(unsure)) if tells_only_of_the_last_attempt(op, error.reason()) => {
@@ -71,15 +72,15 @@ pub(super) fn settle(op: &Op, result: OpResult, unsure: Option<v1::Error>) -> Op
     }
 }
 
-/// Whether an error says that this attempt did nothing, and knows nothing of one before.
+/// Returns true if an error says that this attempt did nothing, but nothing about earlier attempts.
 fn tells_only_of_the_last_attempt(op: &Op, reason: v1::ErrorReason) -> bool {
     match reason {
         v1::ErrorReason::Overloaded
         | v1::ErrorReason::DiskFull
         | v1::ErrorReason::NoSuchGroup
         | v1::ErrorReason::WrongGroup => true,
-        // The lease is gone: by the attempt before, or since then, and what that wrote or gave back stays. A lock
-        // that it may have had is gone as well.
+        // The lease is gone: an earlier attempt ended it, or it ended since then, and what that attempt wrote or gave
+        // back stays. A lock that the attempt may have got is gone as well.
         v1::ErrorReason::LeaseNotFound => {
             !matches!(op, Op::Lock(_) | Op::TryLock(_) | Op::Convert(_) | Op::Campaign(_))
         }

@@ -1,9 +1,9 @@
-//! What a scout has learned of a cluster, answer by answer. Pure: no network, and time comes in with the answers.
+//! A scout's knowledge of a cluster, updated answer by answer. Pure: no network, and time comes in with the answers.
 //!
-//! Invariant: of two answers about a group the one with the higher term counts, and of one term the one that knows a
-//! leader, as long as a node that answers says so. What another cluster says, or another gateway, counts for nothing. A
-//! node is out of touch only in comparison with others: while nobody knows a leader, as in an election, nobody is. Not
-//! here: whom to ask when (`scout`).
+//! Invariant: of two answers about a group the one with the higher term counts, and within one term the one that names
+//! a leader, as long as a node that answers confirms it. Answers of another cluster, or of another gateway, are
+//! ignored. A node is out of touch only in comparison with others: while no node knows a leader, as in an election, no
+//! node is out of touch. Not here: the choice and time of polls (`scout`).
 
 use crate::chart::Chart;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,50 +15,51 @@ use tollgate_proto::v1::{Group, GroupsResponse, MemberKind, MembersResponse};
 use tollgate_replica::Role;
 use tollgate_types::{ClusterId, GroupId, GroupMap, Lineage, NodeId, Slot};
 
-/// Looks in a row that a node may leave unanswered before it counts as out of touch: one may be late by chance.
+/// Number of polls in a row that a node may leave unanswered before it counts as out of touch: one may be late by
+/// chance.
 const MISSES_MAX: u32 = 2;
 
-/// How long a node may be behind what others tell before it counts as out of touch: longer than a new leader needs to
-/// be heard of everywhere, however often is looked.
+/// Time that a node may be behind the others before it counts as out of touch: longer than the news of a new leader
+/// needs to reach all nodes, however often they are polled.
 const BEHIND_MAX: Duration = Duration::from_millis(2_500);
 
-/// What a node said.
+/// Answer of a node.
 pub(super) struct Told {
     pub(super) groups: GroupsResponse,
-    /// Not asked for every time.
+    /// Members, which are not asked for in every poll.
     pub(super) members: Option<MembersResponse>,
 }
 
-/// All that is known.
+/// Everything known about the cluster.
 #[derive(Debug)]
 pub(super) struct Picture {
-    /// Addresses that people gave; never forgotten.
+    /// Configured addresses; never forgotten.
     given: Vec<String>,
-    /// The cluster that is looked at; none until one was seen, unless it was named.
+    /// The cluster that is polled; none until one was seen, unless it is configured.
     cluster: Option<ClusterId>,
     map: Option<Arc<GroupMap>>,
     groups: BTreeMap<GroupId, GroupStatus>,
     clients: BTreeMap<NodeId, String>,
-    /// Those of them that keep no locks, or not all of them yet.
+    /// Members without complete replicas: witnesses, and learners that are still catching up.
     bystanders: BTreeSet<NodeId>,
     seen: BTreeMap<String, Seen>,
-    /// How many were asked in a row and did not answer.
+    /// Number of unanswered polls in a row, over all nodes.
     silent: u32,
-    /// Whose turn it is.
+    /// Index of the address polled last.
     turn: usize,
 }
 
-/// How it went at one address.
+/// Results of the polls of one address.
 #[derive(Debug, Default)]
 struct Seen {
     node: Option<NodeId>,
-    /// Looks in a row that it left unanswered.
+    /// Number of unanswered polls in a row.
     misses: u32,
-    /// Who leads each group in which term, as it said last.
+    /// Leader and term of each group, according to the last answer.
     named: BTreeMap<GroupId, (Option<NodeId>, u64)>,
-    /// Since when it knows less of leaders than others do, if it does.
+    /// Time since which the node knows less about leaders than others do, if so.
     behind_since: Option<Duration>,
-    /// Whether it was seen to be in touch with the others, and not seen since to have lost it.
+    /// True if the node was in touch with the others, and has not lost touch since.
     in_touch: bool,
     trouble: String,
 }
@@ -79,14 +80,14 @@ impl Picture {
         }
     }
 
-    /// Where nodes are: those of the members, then the given ones that are no member's.
+    /// Returns the addresses to poll: those of the members, then the configured ones that belong to no member.
     pub(super) fn addresses(&self) -> Vec<String> {
         let mut addresses: Vec<String> = self.clients.values().cloned().collect();
         addresses.extend(self.given.iter().filter(|given| !self.is_member_s(given)).cloned());
         addresses
     }
 
-    /// Whether a given address is that of a member, under this name or another.
+    /// Returns true if a configured address belongs to a member, under the same or another name.
     fn is_member_s(&self, given: &str) -> bool {
         let answers_elsewhere = |node: &NodeId| {
             let other = self.clients.get(node).and_then(|address| self.seen.get(address));
@@ -97,7 +98,7 @@ impl Picture {
             || node.is_some_and(|node| answers_elsewhere(&node))
     }
 
-    /// One after another.
+    /// Returns the next address to poll, in turn.
     pub(super) fn next_address(&mut self) -> String {
         let mut addresses = self.addresses();
         self.turn = (self.turn + 1) % addresses.len();
@@ -108,17 +109,17 @@ impl Picture {
         &self.groups
     }
 
-    /// Whether every group has a leader.
+    /// Returns true if every group has a leader.
     pub(super) fn is_whole(&self) -> bool {
         !self.groups.is_empty() && self.groups.values().all(|group| group.leader.is_some())
     }
 
-    /// Whether every group has a leader, and somebody who answered when last asked says so.
+    /// Returns true if every group has a leader that is confirmed by a node that answered its last poll.
     pub(super) fn is_settled(&self) -> bool {
         self.is_whole() && self.groups.keys().all(|group| self.is_named(*group, 1))
     }
 
-    /// Whether a node that has left fewer looks than these unanswered names the leader of a group.
+    /// Returns true if a node with fewer than `misses` unanswered polls in a row names the known leader of a group.
     fn is_named(&self, group: GroupId, misses: u32) -> bool {
         self.groups.get(&group).is_some_and(|known| {
             let names = |seen: &Seen| seen.named.get(&group) == Some(&(known.leader, known.term));
@@ -126,8 +127,8 @@ impl Picture {
         })
     }
 
-    /// Takes leaders back that nobody names who answers. Nodes that miss their leader ask each other before they begin
-    /// a new term, and without a majority none ever begins.
+    /// Removes leaders that no answering node names. A new term can't be relied on to replace them: nodes that miss
+    /// their leader ask each other before they begin a new term, and without a majority none ever begins.
     fn unseat(&mut self) {
         let unseated = self.groups.keys().copied().filter(|group| !self.is_named(*group, MISSES_MAX));
         for group in unseated.collect::<Vec<GroupId>>() {
@@ -135,23 +136,23 @@ impl Picture {
         }
     }
 
-    /// How many nodes in a row did not answer.
+    /// Returns the number of unanswered polls in a row, over all nodes.
     pub(super) fn silent(&self) -> u32 {
         self.silent
     }
 
-    /// Whether none answers.
+    /// Returns true if no node answers.
     pub(super) fn is_silent(&self) -> bool {
         self.silent as usize >= self.addresses().len()
     }
 
-    /// Whether somebody leads whose address is not known.
+    /// Returns true if the address of a leader is unknown.
     pub(super) fn misses_members(&self, groups: &GroupsResponse) -> bool {
         let known = |leader: u64| NodeId::new(leader).is_none_or(|leader| self.clients.contains_key(&leader));
         self.clients.is_empty() || !groups.groups.iter().all(|group| known(group.leader_id))
     }
 
-    /// A node did not answer, or not as it should.
+    /// Records that a node did not answer, or gave an invalid answer.
     pub(super) fn missed(&mut self, address: &str, why: String) {
         self.silent = self.silent.saturating_add(1);
         let seen = self.seen.entry(address.to_owned()).or_default();
@@ -159,7 +160,7 @@ impl Picture {
         seen.in_touch &= seen.misses < MISSES_MAX;
         seen.trouble = why;
         if self.is_silent() {
-            // Who led is of no use to anybody, and the next to lead may be of any term.
+            // The former leaders are of no use to anybody, and the next leader may have any term.
             for group in self.groups.values_mut() {
                 (group.leader, group.term) = (None, 0);
             }
@@ -167,7 +168,8 @@ impl Picture {
         self.unseat();
     }
 
-    /// A node answered, so long after the first look. Whether it told of the members, and was believed.
+    /// Takes the answer of a node, given at `now`, the time since the first poll. Returns true if the members in it
+    /// were taken.
     pub(super) fn answered(&mut self, address: &str, told: &Told, now: Duration) -> bool {
         match self.learn(address, told, now) {
             Ok(took_members) => took_members,
@@ -199,7 +201,7 @@ impl Picture {
         self.hear(address, NodeId::new(header.member_id), &groups.groups);
         let behind = self.take_groups(&groups.groups, Lineage::new(header.lineage));
         self.unseat();
-        // One that knows less than others may not have heard of the last to come or go.
+        // A node that knows less than others may have missed the latest change of members.
         let members = told.members.as_ref().filter(|_| !behind || self.clients.is_empty());
         if let Some(members) = members {
             self.take_members(members);
@@ -216,7 +218,8 @@ impl Picture {
         Ok(members.is_some())
     }
 
-    /// Remembers what a node says, here and at no other address: there nobody asks it any more.
+    /// Stores the answer of a node under this address, and removes earlier answers of the same node under other
+    /// addresses, which are no longer polled.
     fn hear(&mut self, address: &str, node: Option<NodeId>, groups: &[Group]) {
         let mut heard = self.seen.remove(address).unwrap_or_default();
         for other in self.seen.values_mut().filter(|other| node.is_some() && other.node == node) {
@@ -239,8 +242,8 @@ impl Picture {
         Ok(())
     }
 
-    /// Whether the node knows less than others do that were there when last asked: not the leader of a group, or an old
-    /// one. All groups of the cluster are of one lineage.
+    /// Takes leaders and terms from an answer. Returns true if the node knows less than others that answered their last
+    /// poll: no leader of a group, or an old one. All groups of the cluster are of one lineage.
     fn take_groups(&mut self, groups: &[Group], lineage: Option<Lineage>) -> bool {
         let mut behind = groups.is_empty();
         for told in groups {
@@ -307,7 +310,7 @@ impl Picture {
     }
 }
 
-/// The group map that a node tells of.
+/// Reads the group map from a node's answer.
 fn read_map(groups: &GroupsResponse) -> Result<GroupMap, String> {
     let mut ranges = Vec::new();
     for group in &groups.groups {
@@ -333,7 +336,7 @@ mod tests {
         NodeId::new(number).unwrap()
     }
 
-    /// What node `from` says: one group of this term, led by this node.
+    /// Returns an answer of node `from`: one group in term `term`, led by node `leader`.
     fn told(from: u64, term: u64, leader: u64) -> Told {
         let slots = vec![SlotRange { first: 0, last: 16_383 }];
         let group = Group { slots, leader_id: leader, raft_term: term, ..Group::default() };
@@ -352,7 +355,7 @@ mod tests {
     }
 
     impl Picture {
-        /// At a moment that does not matter.
+        /// Takes an answer at time 0, for tests in which the time does not matter.
         fn take(&mut self, address: &str, told: &Told) {
             self.take_at(address, told, 0);
         }
@@ -398,7 +401,7 @@ mod tests {
         let mut picture = picture();
         picture.take("n1:1", &told(1, 4, 2));
         picture.take("n2:1", &told(2, 4, 2));
-        // However often it is looked at.
+        // The number of polls does not matter.
         for (told, ms, touches) in [
             (told(1, 3, 1), 1_000, true),
             (told(1, 4, 0), 1_010, true),
@@ -412,7 +415,7 @@ mod tests {
         picture.take("n1:1", &told(1, 5, 3));
         assert_eq!(leader(&picture), Some(3));
         assert!(picture.chart().in_touch.contains(&node(1)));
-        // One that is behind when it is first seen has to catch up before anything is asked of it.
+        // A node that is behind when it is first seen has to catch up before it is asked for anything.
         picture.take("n3:1", &told(3, 4, 2));
         assert!(!picture.chart().in_touch.contains(&node(3)));
     }
@@ -424,12 +427,12 @@ mod tests {
         for (address, from) in all {
             picture.take(address, &told(from, 4, 2));
         }
-        // An election that takes a minute, and looks as fast as they come.
+        // An election that takes a minute, with frequent polls.
         for (ms, (address, from)) in (0..60_000).step_by(10).zip(all.into_iter().cycle()) {
             picture.take_at(address, &told(from, 5, 0), ms);
             assert_eq!(picture.chart().in_touch.len(), 3, "after {ms} ms");
         }
-        // The first to know the next leader does not leave the others alone.
+        // The first node that knows the next leader does not put the others out of touch.
         picture.take_at("n1:1", &told(1, 6, 3), 60_000);
         picture.take_at("n2:1", &told(2, 5, 0), 60_010);
         assert_eq!((leader(&picture), picture.chart().in_touch.len()), (Some(3), 3));
@@ -483,7 +486,7 @@ mod tests {
         assert_eq!(leader(&picture), Some(3));
     }
 
-    /// All of them, and who leads.
+    /// Returns a picture of three nodes that have all named the leader.
     fn picture_of_three() -> Picture {
         let mut picture = Picture::new(vec!["n1:1".to_owned()], None);
         for (address, from) in [("n1:1", 1), ("n2:1", 2), ("n3:1", 3)] {
@@ -496,7 +499,7 @@ mod tests {
     fn p11_a_majority_that_is_gone_takes_its_leader_with_it_and_who_is_left_stays_in_touch() {
         let mut picture = picture_of_three();
         let gone = || "connection refused".to_owned();
-        // Before a vote, nobody begins a new term: the one that is left may be in the old one for as long as it takes.
+        // Pre-vote: nobody begins a new term, so the remaining node may stay in the old one indefinitely.
         for (ms, round) in (1_000..61_000).step_by(1_000).zip(0..) {
             picture.take_at("n1:1", &told(1, 4, 0), ms);
             assert!(picture.chart().in_touch.contains(&node(1)), "after {ms} ms");
@@ -506,7 +509,7 @@ mod tests {
             assert_eq!(leader(&picture), (round == 0).then_some(2), "after {ms} ms");
         }
         assert!(!picture.is_whole());
-        // It was only away, and no election was held.
+        // The leader was only away, and no election was held.
         picture.take("n2:1", &told(2, 4, 2));
         assert_eq!(leader(&picture), Some(2));
     }
@@ -527,7 +530,7 @@ mod tests {
     #[test]
     fn a_follower_that_knows_no_leader_unseats_nobody_whom_another_node_names() {
         let mut picture = picture_of_three();
-        // The leader answers, late now and then.
+        // The leader answers, but sometimes late.
         for ms in (1_000..61_000).step_by(1_000) {
             picture.take_at("n1:1", &told(1, 4, 0), ms);
             picture.missed("n3:1", "connection refused".to_owned());
@@ -536,7 +539,7 @@ mod tests {
             picture.take_at("n2:1", &told(2, 4, 2), ms);
         }
         assert!(!picture.chart().in_touch.contains(&node(1)), "it alone knows no leader");
-        // The leader can't be reached from here, and who can says that it leads.
+        // The gateway can't reach the leader, but a node that can names it.
         let mut picture = picture_of_three();
         for ms in (1_000..61_000).step_by(1_000) {
             picture.take_at("n1:1", &told(1, 4, 0), ms);
@@ -567,7 +570,7 @@ mod tests {
         for (address, from) in [("n1:1", 1), ("n2:1", 2), ("n3:1", 3)] {
             picture.take(address, &told(from, 4, 2));
         }
-        // It is cut off from the others.
+        // The node is cut off from the others.
         for ms in [1_000, 2_000, 3_500] {
             assert!(picture.chart().in_touch.contains(&node(3)), "before {ms} ms");
             picture.take_at("n3:1", &told(3, 4, 0), ms);
@@ -585,7 +588,7 @@ mod tests {
         }
         assert!(!picture.is_whole() && picture.is_silent() && picture.chart().in_touch.is_empty());
         assert!(picture.chart().troubles.contains("n2:1: connection refused"));
-        // A cluster may come back as it was.
+        // A cluster may come back unchanged.
         picture.take("n1:1", &told(1, 4, 2));
         assert_eq!(leader(&picture), Some(2));
     }
