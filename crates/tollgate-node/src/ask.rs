@@ -1,121 +1,123 @@
-//! What can be asked of a node.
+//! Requests to a node.
 
 use std::fmt;
 use tollgate_core::{Command, Renewal, State, Watch};
 use tollgate_replica::{CallerKey, Host, MemberChange, ReadError, WatchNumber};
 use tollgate_types::{GroupId, LogTime, NodeId, Revision};
 
-/// Looks at a group's state, on the driver's thread: be quick, and answer whoever waits by yourself.
+/// Callback that reads a group's state. Runs on the driver's thread, so it must be quick, and it delivers its result
+/// itself.
 pub type Look = Box<dyn FnOnce(Result<Sight<'_>, ReadError>) + Send>;
 
-/// What a [`Look`] sees.
+/// State that a [`Look`] reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Sight<'a> {
-    /// The group's state, as of what is applied here.
+    /// The group's state, as applied on this node.
     pub state: &'a State,
-    /// The present log time: on the leader what its next entry would be stamped with, which is past the state's own
-    /// time by up to a tick. Elsewhere nobody knows it, and this is the state's.
+    /// The current log time: on the leader the time with which its next entry would be stamped, which is ahead of the
+    /// state's own time by up to a tick. Other nodes do not know the current log time; there this is the state's time.
     pub now: LogTime,
-    /// The last entry that is applied here.
+    /// Index of the last entry applied on this node.
     pub applied: u64,
 }
 
-/// How new the state must be that a [`Look`] sees.
+/// Required freshness of the state that a [`Look`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
-    /// As new as when it was asked for, on any node.
+    /// At least as new as the state at the time of the request, on any node.
     Linearizable,
-    /// What this node has, if it believes that it leads.
+    /// The state on this node, if the node believes that it leads.
     Leader,
-    /// What this node has.
+    /// The state on this node.
     Stale,
 }
 
-/// Something asked of a node. What needs the leader is refused elsewhere, with its name.
+/// A request to a node. Requests that need the leader are refused on other nodes, with the leader's id.
 pub enum Ask {
-    /// Carry out a command.
+    /// Carries out a command.
     Command {
-        /// Where.
+        /// Group that carries out the command.
         group: GroupId,
-        /// What.
+        /// The command.
         command: Box<Command>,
-        /// Whether this is the first attempt of its call: then a lock request that does not wait may be told that the
-        /// lock is busy without an entry in the log.
+        /// True for the first attempt of a call: then a lock request that does not wait may be answered "busy" without
+        /// a log entry.
         fast: bool,
     },
-    /// A caller wants nothing any more. If it was the last that stood by a wait, the wait ends.
+    /// A caller has hung up. If it was the last that attended a wait, the wait ends.
     HangUp(CallerKey),
-    /// A stream is gone. Its callers may come by another.
+    /// A stream is gone. Its callers may come back on another stream.
     StreamLost {
-        /// Which.
+        /// Number of the stream.
         stream: u64,
     },
-    /// Renew a lease.
+    /// Renews a lease.
     KeepAlive {
-        /// Where it lives.
+        /// Home of the lease.
         group: GroupId,
-        /// Which, and what its client has answers to.
+        /// The lease, and the requests whose answers its client has received.
         renewal: Renewal,
     },
-    /// Look at a group's state.
+    /// Reads a group's state.
     Read {
-        /// Of which group.
+        /// Group to read.
         group: GroupId,
-        /// How new it must be.
+        /// Required freshness of the state.
         consistency: Consistency,
-        /// What to do with it.
+        /// Callback that reads the state.
         look: Look,
     },
-    /// Look at the host itself.
+    /// Reads the host itself.
     Inspect(Box<dyn FnOnce(&Host) + Send>),
-    /// Follow a group's history.
+    /// Watches a group's history.
     Watch {
         /// The asker's number for the watch, unique on this node: [`crate::NodeHandle::fresh_watch`].
         watch: WatchNumber,
-        /// Of which group.
+        /// Group to watch.
         group: GroupId,
-        /// From which revision on; none for what is new.
+        /// Start revision; none starts with new events.
         from: Option<Revision>,
-        /// What to see.
+        /// Scope of the watch.
         filter: Box<Watch>,
-        /// How many events may be sent before more are allowed.
+        /// Number of events that may be sent until more credit is given.
         credit: u64,
     },
-    /// A watch may be told of so many events more.
+    /// Allows a watch to send more events.
     WatchCredit {
-        /// Which.
+        /// Number of the watch.
         watch: WatchNumber,
-        /// How many.
+        /// Number of further events.
         events: u64,
     },
-    /// End a watch.
+    /// Ends a watch.
     Unwatch {
-        /// Which.
+        /// Number of the watch.
         watch: WatchNumber,
     },
-    /// Change who is a member.
+    /// Changes the members of a group.
     ChangeMembers {
-        /// Of which group.
+        /// Group whose members change.
         group: GroupId,
-        /// How.
+        /// The change.
         change: Box<MemberChange>,
     },
-    /// Hand leadership on.
+    /// Transfers leadership.
     TransferLeadership {
-        /// Of which group.
+        /// Group whose leadership is transferred.
         group: GroupId,
-        /// To whom; none for the best voter.
+        /// New leader; none for the best voter.
         to: Option<NodeId>,
     },
-    /// Take a snapshot now.
+    /// Takes a snapshot now.
     TakeSnapshot {
-        /// Of which group.
+        /// Group of which the snapshot is taken.
         group: GroupId,
     },
 }
 
 impl Ask {
-    /// Whether a lock is lost or stays closed without it: a keepalive, or what gives something back.
+    /// Returns true if a lock is lost or stays held without this request: a keepalive, or a request that gives
+    /// something back.
     pub(crate) fn is_duty(&self) -> bool {
         match self {
             Ask::KeepAlive { .. } => true,

@@ -1,39 +1,39 @@
-//! Who asked, and where the answer goes.
+//! Callers, and the sinks that receive their answers.
 
 use crate::ask::Look;
 use std::fmt;
 use std::sync::Arc;
 use tollgate_replica::CallerKey;
 
-/// What a caller is told. Reads answer by themselves.
+/// Answer to a caller. Reads deliver their results themselves.
 pub type Answer = tollgate_replica::Answer<Look>;
 
-/// Where answers go. Called on the driver's thread: put them away and return.
+/// Receiver of answers. Called on the driver's thread: store the answers and return.
 pub trait Sink: Send + Sync {
-    /// One answer, to the operation that the asker numbered so. Returns whether it is the first since the last flush.
+    /// Takes the answer to the operation with this number. Returns true if it is the first answer since the last flush.
     fn answer(&self, operation: u64, answer: Answer) -> bool;
 
-    /// Likewise, of many at once.
+    /// Takes many answers at once. Returns true if one of them is the first answer since the last flush.
     fn answer_all(&self, answers: std::vec::Drain<'_, (u64, Answer)>) -> bool {
         answers.fold(false, |first, (operation, answer)| self.answer(operation, answer) || first)
     }
 
-    /// By which stream its operations came ([`crate::NodeHandle::fresh_stream`]). 0 will do where none of them waits in
-    /// a queue.
+    /// Returns the number of the stream of its operations ([`crate::NodeHandle::fresh_stream`]). 0 is fine if none of
+    /// them waits in a queue.
     fn stream(&self) -> u64 {
         0
     }
 
-    /// A turn is over: no more answers come before the next.
+    /// Called at the end of a turn: no more answers come before the next turn.
     fn flush(&self);
 }
 
-/// Who asked.
+/// Origin of a request.
 #[derive(Clone)]
 pub enum Caller {
-    /// Nobody waits for an answer.
+    /// No caller waits for an answer.
     Nobody,
-    /// An operation of a sink.
+    /// An operation of a sink, by its number.
     Of(Arc<dyn Sink>, u64),
 }
 

@@ -1,21 +1,21 @@
-//! Who this node has to do with: the members of all its groups, and where each is dialled.
+//! Registry of known peers and their addresses: the members of all groups of this node.
 //!
-//! Invariant: what the node's own configuration says of a member's address wins over what the groups say, so that an
-//! operator can move a node. What it was told when it joined is the last resort: about who the members are until its
-//! groups have told it, and about where one is found for as long as no group says, which those of a restored cluster
-//! don't of their first members. Not here: the connections (`peers`).
+//! Invariant: an address in the node's own configuration overrides what the groups say, so that an operator can move a
+//! node. The members that the node was told of when it joined are the last resort: for the set of members until its
+//! groups have named them, and for an address as long as no group has it, as is the case for the first members of a
+//! restored cluster. Not here: the connections (`peers`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tollgate_replica::{Host, Members, Whereabouts};
 use tollgate_types::{GroupId, HostPort, NodeId};
 
-/// Everybody that this node speaks with and listens to, over all groups.
+/// All peers to dial and to accept, over all groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Roster {
-    /// Where each is dialled, if that is known.
+    /// Address at which each peer is dialled, if known.
     pub(crate) peers: BTreeMap<NodeId, Option<String>>,
-    /// No node with this id or a higher one was ever a member.
+    /// Upper bound of node ids: no node with this id or a higher one was ever a member.
     next_node: u64,
 }
 
@@ -31,7 +31,7 @@ impl Roster {
         self.next_node = self.next_node.max(members.next_node);
     }
 
-    /// Where members are dialled whose groups don't say.
+    /// Adds addresses for members whose groups don't have them.
     fn find(&mut self, told: &Members) {
         for (node, address) in self.peers.iter_mut().filter(|(_, address)| address.is_none()) {
             let peer = &told.whereabouts_of(*node).peer;
@@ -39,7 +39,7 @@ impl Roster {
         }
     }
 
-    /// These, at addresses that nobody knows.
+    /// Returns a roster of these nodes, without addresses.
     #[cfg(test)]
     pub(crate) fn of_nodes(numbers: impl IntoIterator<Item = u64>) -> Roster {
         let nodes = numbers.into_iter().filter_map(NodeId::new);
@@ -48,22 +48,22 @@ impl Roster {
         roster
     }
 
-    /// Whether it is one of them.
+    /// Returns true if the node is a member.
     pub(crate) fn contains(&self, node: NodeId) -> bool {
         self.peers.contains_key(&node)
     }
 
-    /// Whether it was one of them and is no more. As ids are never used again, this is for good.
+    /// Returns true if the node was a member and no longer is. Ids are never reused, so this is final.
     pub(crate) fn is_past(&self, node: NodeId) -> bool {
         !self.contains(node) && node.number() < self.next_node
     }
 }
 
-/// What a node knows of the members, beside what its replicas have.
+/// Members as this node knows them, beyond the records of its replicas.
 #[derive(Debug)]
 pub(crate) struct Circle {
     configured: BTreeMap<NodeId, String>,
-    /// Whom it was told of when it joined.
+    /// Members that the node was told of when it joined.
     acquaintances: Option<Members>,
     members: Arc<Members>,
     removed: bool,
@@ -74,7 +74,7 @@ impl Circle {
         Circle { configured, acquaintances, members: Arc::default(), removed: false }
     }
 
-    /// Takes over what the host has learned; everybody that the node now has to do with.
+    /// Updates the members from the host; returns all peers of the node.
     pub(crate) fn renew(&mut self, host: &Host) -> Roster {
         let told: Vec<&Members> = host.groups().filter_map(|group| host.members(group)).collect();
         let of_map = host.members(GroupId::MAP).filter(|members| !members.voters.is_empty());
@@ -89,14 +89,15 @@ impl Circle {
         for members in &told {
             roster.add(members, &self.configured);
         }
-        // When all groups were heard: what any of them says of a member comes before what the node was told.
+        // Done after all groups have been read: an address from any group takes precedence over what the node was told.
         if let Some(acquaintances) = &self.acquaintances {
             roster.find(acquaintances);
         }
         let waits = told.is_empty() || told.iter().any(|members| members.voters.is_empty());
         if let Some(acquaintances) = self.acquaintances.as_ref().filter(|_| waits) {
             roster.add(acquaintances, &self.configured);
-            // Whoever leads by now may have come after this node was told: its configuration can say so.
+            // The current leader may have become a member after this node was told of the members: its configuration
+            // can name it.
             for (node, address) in &self.configured {
                 roster.peers.entry(*node).or_insert_with(|| Some(address.clone()));
             }
@@ -104,7 +105,7 @@ impl Circle {
         roster
     }
 
-    /// The members of a group, found where it says, or else where this node was told.
+    /// Returns the members of a group, with addresses from the group, or else those that this node was told.
     fn located(&self, members: &Members) -> Members {
         let mut located = members.clone();
         let Some(acquaintances) = &self.acquaintances else { return located };
@@ -123,17 +124,17 @@ impl Circle {
         located
     }
 
-    /// The members of group 0, or those that the node was told of while it has no better.
+    /// Returns the members of group 0, or those that the node was told of while it knows no better.
     pub(crate) fn members(&self) -> &Arc<Members> {
         &self.members
     }
 
-    /// Whether this node is a member no more.
+    /// Returns true if this node was removed from the cluster.
     pub(crate) fn is_removed(&self) -> bool {
         self.removed
     }
 
-    /// This node is a member no more. Whether that is news.
+    /// Marks this node as removed from the cluster. Returns true if it was not marked before.
     pub(crate) fn remove(&mut self) -> bool {
         !std::mem::replace(&mut self.removed, true)
     }
@@ -170,7 +171,7 @@ mod tests {
         assert!(roster.is_past(node(3)) && !roster.is_past(node(4)) && !roster.is_past(node(6)));
     }
 
-    /// As in a restored cluster, whose groups know nothing of where the first members are.
+    /// As in a restored cluster, whose groups do not know the addresses of the first members.
     #[test]
     fn what_a_node_was_told_when_it_joined_finds_members_whose_groups_do_not_say() {
         let client = |at: &str| Whereabouts { client: HostPort::new(at).unwrap(), ..Whereabouts::UNKNOWN };

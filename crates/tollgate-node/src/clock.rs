@@ -1,8 +1,8 @@
-//! The clock that leases are counted by: the driver's moments come from it, and its rate is compared with those of the
+//! The clock by which leases are counted: the driver's moments come from it, and its rate is compared with those of the
 //! peers' clocks.
 //!
-//! Invariant: a node has one. What is measured is what counts. Not here: the comparison (`clock_monitor`), the time of
-//! day, which is for people alone (`driver`).
+//! Invariant: a node has one such clock, so the clock that is measured is the clock that counts. Not here: the
+//! comparison (`clock_monitor`), the time of day, which is for people only (`driver`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use tollgate_replica::Moment;
 
 /// A monotonic clock.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// Its reading now: microseconds since a start of its own, which is another one in each process.
+    /// Returns the current reading: microseconds since a start that differs from process to process.
     fn now(&self) -> Moment;
 }
 
-/// The operating system's monotonic clock (`CLOCK_MONOTONIC`), from when this was made. It stands still while the
-/// machine sleeps, and NTP changes its rate, never its reading.
+/// The operating system's monotonic clock (`CLOCK_MONOTONIC`), counted from the creation of this value. The clock
+/// stands still while the machine sleeps, and NTP changes its rate, never its reading.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     started: Instant,
 }
 
 impl SystemClock {
-    /// A clock that begins at 0 now.
+    /// Returns a clock that starts at 0 now.
     #[expect(clippy::new_without_default, reason = "each begins at another time")]
     pub fn new() -> SystemClock {
         SystemClock { started: Instant::now() }
@@ -37,29 +37,30 @@ impl Clock for SystemClock {
     }
 }
 
-/// A node's clock, and how it is compared with those of the peers.
+/// A node's clock, and the settings of its comparison with the peers' clocks.
 #[derive(Debug, Clone)]
 pub struct NodeClock {
-    /// What leases are counted by.
+    /// Clock by which leases are counted.
     pub clock: Arc<dyn Clock>,
-    /// How often the peers' clocks are read.
+    /// Sampling of the peers' clocks.
     pub sampling: ClockSampling,
 }
 
 impl NodeClock {
-    /// The operating system's clock, compared as is right for networks.
+    /// Returns the operating system's clock, with the sampling that suits real networks.
     pub fn system() -> NodeClock {
         NodeClock { clock: Arc::new(SystemClock::new()), sampling: ClockSampling::STANDARD }
     }
 }
 
-/// How often the peers' clocks are read. Shorter times find a wrong clock sooner, and need a network that is as much
-/// quicker: a reading counts if it took at most a thousandth of a window longer than the quickest. Neither may be zero.
+/// Sampling of the peers' clocks. Shorter times find a wrong clock sooner, and need a network that is faster by the
+/// same factor: a reading counts if its round trip is longer than the shortest one by at most a thousandth of a window.
+/// Neither time may be zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSampling {
-    /// From one reading to the next.
+    /// Time from one reading to the next.
     pub every: Duration,
-    /// Of all readings in such a span the quickest is kept.
+    /// Length of a window: of all readings in it the one with the shortest round trip is kept.
     pub window: Duration,
 }
 

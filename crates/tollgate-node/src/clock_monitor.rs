@@ -1,6 +1,6 @@
-//! The clocks of all peers, compared with this node's: takes readings, and tells the verdict when it changes.
+//! Compares the clocks of all peers with this node's: collects readings, and logs the verdict when it changes.
 //!
-//! Invariant: one entry for each peer that is dialled, gone with it. Not here: who asks for readings
+//! Invariant: one entry for each peer that is dialled, removed with it. Not here: asking peers for readings
 //! (`peers::clock_link`), the arithmetic (`clock_rate`, `clock_verdict`).
 
 use crate::clock::{Clock, ClockSampling, NodeClock};
@@ -14,21 +14,21 @@ use tokio::time::MissedTickBehavior;
 use tollgate_replica::Moment;
 use tollgate_types::NodeId;
 
-/// So often in a row the clocks must differ without a majority until that is told: after a start the clock of one peer
-/// is known some windows before that of the next, which may show who is wrong.
+/// Number of comparisons in a row without a majority before that is reported: after a start the clock of one peer is
+/// known some windows before that of the next, which may show which clock is wrong.
 const DIVIDED_TOLD_AT: u32 = 4;
 
-/// A comparison of clocks, shared by those who read them.
+/// A comparison of clocks, shared by the tasks that read them.
 #[derive(Debug)]
 pub(crate) struct ClockMonitor {
     own: NodeId,
     clock: Arc<dyn Clock>,
-    /// This node's clock among all that a peer may meet: drawn at random when the process starts.
+    /// Id of this node's clock, unique among those that a peer may meet: drawn at random when the process starts.
     clock_id: u64,
     sampling: ClockSampling,
     peers: Mutex<BTreeMap<NodeId, RateEstimator>>,
     rates: watch::Sender<ClockRates>,
-    /// How often in a row there was no majority.
+    /// Number of comparisons in a row without a majority.
     divided: AtomicU32,
 }
 
@@ -38,7 +38,7 @@ impl ClockMonitor {
         ClockMonitor { own, clock, clock_id, sampling, peers, rates, divided: AtomicU32::new(0) }
     }
 
-    /// What this node's clock shows, and which clock that is.
+    /// Returns the id of this node's clock, and its reading.
     pub(crate) fn now(&self) -> (u64, Moment) {
         (self.clock_id, self.clock.now())
     }
@@ -47,12 +47,12 @@ impl ClockMonitor {
         self.sampling
     }
 
-    /// The rates, and when they change.
+    /// Returns the rates, with their changes.
     pub(crate) fn rates(&self) -> watch::Receiver<ClockRates> {
         self.rates.subscribe()
     }
 
-    /// A peer is dialled from now on.
+    /// Adds a peer, when it begins to be dialled.
     pub(crate) fn begin(&self, peer: NodeId) {
         let estimator = RateEstimator::new(self.sampling.window);
         self.peers.lock().expect("nobody panics with it").insert(peer, estimator);
@@ -60,13 +60,13 @@ impl ClockMonitor {
 
     /// Takes a reading of the clock of a peer that is dialled.
     pub(crate) fn read(&self, peer: NodeId, reading: Reading) {
-        // Not there if the peer was forgotten while its answer was on its way.
+        // The peer is missing if it was removed while its answer was on its way.
         if let Some(estimator) = self.peers.lock().expect("nobody panics with it").get_mut(&peer) {
             estimator.read(reading);
         }
     }
 
-    /// A peer is dialled no more.
+    /// Removes a peer that is no longer dialled.
     pub(crate) fn forget(&self, peer: NodeId) {
         self.peers.lock().expect("nobody panics with it").remove(&peer);
     }
@@ -81,7 +81,7 @@ impl ClockMonitor {
         }
     }
 
-    /// Compares the clocks, and says so if another one is wrong than before.
+    /// Compares the clocks, and logs the verdict if other clocks are wrong than before.
     fn compare(&self) {
         let now = self.clock.now();
         let peers = self.peers.lock().expect("nobody panics with it");
@@ -101,7 +101,7 @@ impl ClockMonitor {
         self.rates.send_replace(ClockRates { differences, verdict });
     }
 
-    /// The verdict, or the one before if it is too soon to say that there is no majority.
+    /// Returns the verdict, or the previous one if it is too early to report that there is no majority.
     fn ripe(&self, verdict: ClockVerdict, before: &ClockVerdict) -> ClockVerdict {
         if !matches!(verdict, ClockVerdict::Divided { .. }) {
             self.divided.store(0, Ordering::Relaxed);

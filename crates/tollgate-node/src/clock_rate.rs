@@ -1,46 +1,46 @@
-//! The rate of one peer's clock against this node's, from readings that were asked for and answered over a network.
+//! Estimates the rate of one peer's clock against this node's, from readings requested over a network.
 //!
-//! A reading is a pair: what the peer's clock showed, and when, by this node's clock, give or take the round trip. Of
-//! each window the reading with the shortest round trip is kept, and it counts if its round trip is near the shortest
-//! of all. So queues in the network add little, and how much is known: at most a thousandth to any slope between two
-//! readings. The rate is the median of the slopes along a chain of readings.
+//! A reading is a pair: the reading of the peer's clock, and the time of that reading by this node's clock, uncertain
+//! by the round trip. Of each window the reading with the shortest round trip is kept, and it counts if its round trip
+//! is near the shortest of all. Queues in the network therefore add little, and the bound is known: at most a
+//! thousandth to any slope between two readings. The rate is the median of the slopes along a chain of readings.
 //!
-//! Why the median: a jump (a machine that was suspended, a route with other delays one way) spoils the one slope that
-//! it falls into, and by its size no jump can be told from a rate: half a second in ten seconds may be either. A rate
-//! shows in every slope.
+//! The median is used because of jumps: a jump (a machine that was suspended, a route with other delays one way) spoils
+//! the one slope that it falls into, and by its size no jump can be distinguished from a rate: half a second in ten
+//! seconds may be either. A rate shows in every slope.
 //!
 //! Invariant: pure and bounded; at most `WINDOWS_MAX` closed windows and an open one are kept. Not here: sockets
-//! (`peers::clock_link`), and what to make of the rates of several peers (`clock_verdict`).
+//! (`peers::clock_link`), and the conclusions from the rates of several peers (`clock_verdict`).
 
 use crate::planted::{Bug, planted};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tollgate_replica::Moment;
 
-/// How many closed windows count: what was before is forgotten.
+/// Number of closed windows that count; older ones are dropped.
 const WINDOWS_MAX: u64 = 12;
 
-/// The fewest slopes that make a rate: two of them may be spoilt.
+/// Minimum number of slopes for a rate: two of them may be spoilt.
 const SLOPES_MIN: usize = 5;
 
-/// Round trips count that take this part of a window longer than the shortest, at most: one in so many.
+/// Divides a window to give the maximum by which a round trip that counts may exceed the shortest one.
 const EXCESS_DIVISOR: u64 = 1_000;
 
-/// The largest error that delays in a network can add to a slope. Each of its two readings is off by half the excess of
-/// its round trip at most, and they are a window apart at least.
+/// Maximum error that delays in a network can add to a slope. Each of its two readings is off by at most half the
+/// excess of its round trip, and the readings are at least a window apart.
 #[cfg(test)]
 const ERROR_MAX: f64 = 0.001;
 
 /// One reading of a peer's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// When it was asked for, by this node's clock.
+    /// Time of the request, by this node's clock.
     pub(crate) asked: Moment,
-    /// When the answer was here, by this node's clock.
+    /// Arrival time of the answer, by this node's clock.
     pub(crate) answered: Moment,
-    /// Which clock the peer read: another number after each start of its process.
+    /// Id of the clock that the peer read: a different number after each start of its process.
     pub(crate) clock: u64,
-    /// What it showed.
+    /// Reading of the peer's clock.
     pub(crate) peer: Moment,
 }
 
@@ -49,41 +49,41 @@ impl Reading {
         self.answered.us_since(self.asked)
     }
 
-    /// When the peer read its clock, by this node's, if the ways there and back took equally long. If they did not,
-    /// all readings are off by the same, and slopes are right all the same.
+    /// Estimates the time by this node's clock at which the peer read its clock, assuming that both ways took equally
+    /// long. If they did not, all readings are off by the same amount, and slopes are still right.
     fn here_us(&self) -> u64 {
         self.asked.us() + self.round_trip_us() / 2
     }
 
-    /// By how much more the peer's clock went on than this node's until a later reading: 0.02 if it is 2% fast.
+    /// Returns the rate of the peer's clock relative to this node's until a later reading: 0.02 if it is 2% fast.
     fn slope_until(&self, later: &Reading) -> f64 {
         let here = later.here_us() - self.here_us();
         signed_us(self.peer.us(), later.peer.us()) / signed_us(0, here) - 1.0
     }
 }
 
-/// From one reading of a clock to another of it, which a broken clock may have set back.
+/// Returns the signed time between two readings of a clock, which a broken clock may have set back.
 fn signed_us(from: u64, to: u64) -> f64 {
     let passed = Duration::from_micros(to.abs_diff(from)).as_secs_f64() * 1e6;
     if to < from { -passed } else { passed }
 }
 
-/// The rate of one peer's clock.
+/// Estimator of the rate of one peer's clock.
 #[derive(Debug)]
 pub(crate) struct RateEstimator {
     window_us: u64,
-    /// The quickest reading of each window, with the window's number, oldest first.
+    /// The reading of each window with the shortest round trip, with the window's number, oldest first.
     kept: VecDeque<(u64, Reading)>,
 }
 
 impl RateEstimator {
-    /// Nothing read yet.
+    /// Returns an estimator without readings.
     pub(crate) fn new(window: Duration) -> RateEstimator {
         let window_us = u64::try_from(window.as_micros()).unwrap_or(u64::MAX).max(1);
         RateEstimator { window_us, kept: VecDeque::new() }
     }
 
-    /// Takes a reading. One by another clock than before, because the peer was started again, begins anew.
+    /// Takes a reading. A reading of another clock than before, because the peer was restarted, starts over.
     pub(crate) fn read(&mut self, reading: Reading) {
         if reading.answered < reading.asked {
             return;
@@ -106,7 +106,8 @@ impl RateEstimator {
         }
     }
 
-    /// By how much the peer's clock runs faster than this node's: 0.02 if it is 2% fast. None if too little is known.
+    /// Returns the rate of the peer's clock relative to this node's: 0.02 if it is 2% fast. None if there are too few
+    /// readings.
     pub(crate) fn rate(&self, now: Moment) -> Option<f64> {
         let open = self.window_of(now);
         let closed = self.kept.iter().filter(|(window, _)| *window < open && window + WINDOWS_MAX >= open);
@@ -117,7 +118,7 @@ impl RateEstimator {
         let first = quick.next()?;
         let (mut last, mut slopes) = (first, Vec::new());
         for reading in quick {
-            // Readings of neighbouring windows may be close together, and then a short delay makes a steep slope.
+            // Readings of neighbouring windows may be close together; a short delay would then make a steep slope.
             if reading.here_us().saturating_sub(last.here_us()) >= self.window_us {
                 slopes.push(last.slope_until(reading));
                 last = reading;
@@ -137,7 +138,7 @@ impl RateEstimator {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the middle value, or the mean of the two in the middle.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -152,14 +153,14 @@ mod tests {
     const S: u64 = 1_000 * MS;
     const WINDOW: Duration = Duration::from_secs(10);
 
-    /// A peer as a test makes it up: read once a second, for as long as a test likes.
+    /// Simulated peer, read once a second, for as long as a test needs.
     struct Peer {
         estimator: RateEstimator,
-        /// This node's clock.
+        /// Reading of this node's clock.
         now_us: u64,
-        /// The peer's clock, in nanoseconds, because 2% of a microsecond is lost in microseconds.
+        /// Reading of the peer's clock, in nanoseconds, because 2% of a microsecond is lost in microseconds.
         shows_ns: u64,
-        /// How fast it runs, in millionths.
+        /// Speed of the peer's clock, in millionths.
         rate: u64,
         clock: u64,
         there_us: u64,
@@ -185,7 +186,7 @@ mod tests {
             self.shows_ns += us * self.rate / 1_000;
         }
 
-        /// Time passes, and readings are taken, whose delay is whatever `extra_us` says of each way.
+        /// Lets time pass and takes readings; `extra_us` returns the extra delay of each way.
         fn live(&mut self, seconds: u64, mut extra_us: impl FnMut(u64) -> (u64, u64)) {
             for second in 0..seconds {
                 let extra = extra_us(second);
@@ -217,7 +218,7 @@ mod tests {
         (0, 0)
     }
 
-    /// Something like chance, from 0 to `below`.
+    /// Returns a pseudo-random number from 0 to `below`.
     fn scatter(seed: u64, below: u64) -> u64 {
         let mut x = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         x ^= x >> 29;
@@ -266,7 +267,7 @@ mod tests {
                 }
             }
         }
-        // One in eight is quick enough: then a rate is known.
+        // One reading in eight is quick enough: then a rate is known.
         let mut peer = Peer::new(1_020_000);
         peer.live(300, |second| if second % 8 == 0 { (0, 0) } else { (0, 300 * MS) });
         peer.runs_at(0.02, ERROR_MAX);
@@ -275,7 +276,7 @@ mod tests {
     #[test]
     fn p5_a_process_that_was_paused_changes_no_rate() {
         let mut peer = Peer::new(1_000_000);
-        // It is stopped for 4 of every 9 seconds: who asks then has the answer late.
+        // The peer is stopped for 4 of every 9 seconds: requests in that time are answered late.
         peer.live(300, |second| if second % 9 == 4 { (4 * S, 0) } else { (0, 0) });
         peer.runs_at(0.0, 0.000_01);
     }

@@ -1,66 +1,66 @@
-//! Which clock is wrong, by the rates of all that are known, and what to tell an operator.
+//! Decides which clock is wrong, from the rates of all that are known, and words the warnings for an operator.
 //!
-//! Invariant: pure, and by majority. A clock is named only if more than half of the clocks that are known agree with
-//! each other and not with it; otherwise it is said that they differ. As every node compares the same clocks in the
-//! same order, all come to the same verdict, but for what is near the threshold. Not here: how a rate is measured
-//! (`clock_rate`), who tells (`clock_monitor`).
+//! Invariant: pure, and by majority. A clock is named only if more than half of the known clocks agree with each other
+//! and not with it; otherwise the verdict is only that clocks differ. As every node compares the same clocks in the
+//! same order, all nodes reach the same verdict, except near the threshold. Not here: measuring a rate (`clock_rate`),
+//! logging the verdict (`clock_monitor`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_types::NodeId;
 
-/// A clock that is off by this part is warned of: half of what leases allow for.
+/// Deviation from which on a clock is reported as wrong: half of what leases allow for.
 const WARNED_FROM: f64 = 0.005;
 
-/// A clock that was warned of is right again below this, so that one at the threshold does not come and go.
+/// Deviation below which a reported clock is right again, so that a clock at the threshold does not flap.
 const RIGHT_BELOW: f64 = 0.004;
 
-/// Rates against this node's are judged within these bounds.
+/// Bounds within which rates against this node's clock are judged.
 const SLOWEST: f64 = -0.99;
 const FASTEST: f64 = 10.0;
 
-/// The rates of the peers' clocks against this node's, and the verdict.
+/// Rates of the peers' clocks against this node's, and the verdict.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClockRates {
-    /// By how much each peer's clock runs faster than this node's (0.02: 2% fast, -0.02: 2% slow), of those peers that
-    /// were measured for long enough.
+    /// Rate of each peer's clock relative to this node's (0.02: 2% fast, -0.02: 2% slow), for the peers that were
+    /// measured for long enough.
     pub differences: BTreeMap<NodeId, f64>,
-    /// What follows for the clocks.
+    /// Verdict about the clocks.
     pub verdict: ClockVerdict,
 }
 
-/// Which clocks are wrong.
+/// Verdict about the clocks: which are wrong.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum ClockVerdict {
-    /// None, as far as is known.
+    /// No clock is known to be wrong.
     #[default]
     Right,
-    /// Most clocks agree, and these run faster than those, by so much (0.02: 2% fast, -0.02: 2% slow).
+    /// Most clocks agree, and these clocks deviate from them by this much (0.02: 2% fast, -0.02: 2% slow).
     Wrong(BTreeMap<NodeId, f64>),
     /// No majority agrees: the clock of `fastest` runs faster than that of `slowest` by `difference`.
     Divided {
-        /// Whose clock runs slowest.
+        /// Node with the slowest clock.
         slowest: NodeId,
-        /// Whose clock runs fastest.
+        /// Node with the fastest clock.
         fastest: NodeId,
-        /// By how much the two differ.
+        /// Difference between the two clocks.
         difference: f64,
     },
 }
 
 impl ClockVerdict {
-    /// The verdict about node `own`, whose clock the others were compared with, and its peers.
+    /// Returns the verdict about node `own`, with whose clock the others were compared, and its peers.
     pub(crate) fn of(
         own: NodeId,
         differences: &BTreeMap<NodeId, f64>,
         before: &ClockVerdict,
     ) -> ClockVerdict {
-        // One that stands still, or is set back again and again, counts as very slow: it divides nothing by zero.
+        // A clock that stands still, or is set back repeatedly, counts as very slow; this avoids a division by zero.
         let moving = |rate: f64| rate.clamp(SLOWEST, FASTEST);
         let mut rates: Vec<(NodeId, f64)> =
             differences.iter().map(|(node, rate)| (*node, moving(*rate))).collect();
         rates.push((own, 0.0));
         rates.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-        // With an even number of clocks, the slower of the two in the middle: half the way between them is nobody's.
+        // With an even number of clocks, the slower of the two in the middle: their mean is the rate of no clock.
         let (_, middle) = rates[(rates.len() - 1) / 2];
         let off = |rate: f64| (1.0 + rate) / (1.0 + middle) - 1.0;
         let wrong = rates.iter().map(|(node, rate)| (*node, off(*rate)));
@@ -76,7 +76,7 @@ impl ClockVerdict {
         }
     }
 
-    /// From where on a node's clock is wrong.
+    /// Returns the deviation from which on a node's clock is wrong.
     fn threshold(&self, node: NodeId) -> f64 {
         let warned = match self {
             ClockVerdict::Right => false,
@@ -86,8 +86,8 @@ impl ClockVerdict {
         if warned { RIGHT_BELOW } else { WARNED_FROM }
     }
 
-    /// True if the same clocks are wrong in the same direction, by however much. Two verdicts without a majority are
-    /// alike: of clocks that agree, now this one and now that is the slowest.
+    /// Returns true if the same clocks are wrong in the same direction, regardless of the amount. Two verdicts without
+    /// a majority are alike, because among clocks that agree the slowest may change at any time.
     pub(crate) fn is_like(&self, other: &ClockVerdict) -> bool {
         let of = |verdict: &ClockVerdict| match verdict {
             ClockVerdict::Right => (false, BTreeSet::new()),
@@ -99,7 +99,7 @@ impl ClockVerdict {
         of(self) == of(other)
     }
 
-    /// What node `own` tells an operator, and what to do: a line for each clock that is wrong.
+    /// Returns the warnings of node `own` for an operator, with what to do: a line for each clock that is wrong.
     pub fn warnings(&self, own: NodeId) -> Vec<String> {
         match self {
             ClockVerdict::Right => Vec::new(),
@@ -137,7 +137,7 @@ mod tests {
         NodeId::new(number).unwrap()
     }
 
-    /// What node `own` makes of clocks that run by so many thousandths too fast.
+    /// Returns the verdict of node `own` about clocks that run too fast by these thousandths.
     fn verdict_of(own: u64, clocks: &[(u64, f64)], before: &ClockVerdict) -> ClockVerdict {
         let rates: BTreeMap<u64, f64> = clocks.iter().copied().collect();
         let relative = |rate: f64| (1.0 + rate / 1e3) / (1.0 + rates[&own] / 1e3) - 1.0;
@@ -146,7 +146,7 @@ mod tests {
         ClockVerdict::of(node(own), &differences, before)
     }
 
-    /// What all of them make of it: the same.
+    /// Returns the verdict of all nodes, which must be the same.
     #[track_caller]
     fn verdict(clocks: &[(u64, f64)]) -> ClockVerdict {
         let of = |own| verdict_of(own, clocks, &ClockVerdict::Right);

@@ -1,8 +1,8 @@
 //! The threads that touch the disk: one makes log writes durable, one works on snapshot files.
 //!
-//! Invariant: writes become durable in the order of their numbers, and the driver hears of each only then. Writes that
-//! wait while another is synced share the next fsync. A full disk is waited out, with the same write first; any other
-//! failure stops the node. Not here: what is written (`tollgate_replica`).
+//! Invariant: writes become durable in the order of their numbers, and the driver is told of each only then. Writes
+//! that wait while another is synced share the next fsync. While the disk is full, the same write is retried until
+//! there is room; any other failure stops the node. Not here: the contents of writes (`tollgate_replica`).
 
 use crate::driver::Input;
 use crate::fault::Fault;
@@ -14,10 +14,10 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use tollgate_replica::{Engine, Job, SnapshotJobs, Storage, StorageError, Write};
 
-/// How often a full disk is tried again.
+/// Time between two attempts to write to a full disk.
 const FULL_RETRY: Duration = Duration::from_millis(200);
 
-/// Runs until the driver hangs up.
+/// Runs until the driver drops the channel.
 pub(crate) fn run_log(
     mut engine: Engine,
     writes: &Receiver<Write>,
@@ -45,8 +45,8 @@ pub(crate) fn run_log(
     }
 }
 
-/// How long the write took that succeeded, without those that found the disk full. None if there was none before the
-/// node stopped.
+/// Writes a batch; returns the time of the write that succeeded, without those that found the disk full. None if the
+/// node stopped before a write succeeded.
 fn write_until_room(
     engine: &mut Engine,
     batch: &[Write],
@@ -62,7 +62,7 @@ fn write_until_room(
                     inbox.put(Input::DiskFull(true));
                 }
                 full = true;
-                // Nobody waits for it any more: what is not written was not acknowledged.
+                // Nobody waits for the write any more: nothing unwritten was acknowledged.
                 if inbox.is_closed() {
                     return Ok(None);
                 }
@@ -81,14 +81,15 @@ fn write_until_room(
     }
 }
 
-/// Left alone, the thread that makes a snapshot has a core to itself for milliseconds on end, and those that have to
-/// answer wait behind it. It steps back for them, but not so far that peers who wait for pieces of one, or a log that
-/// grows meanwhile, would wait for long: on a core that is never idle it still has a quarter.
+/// Nice value of the thread that makes snapshots. At normal priority it has a core to itself for milliseconds on end,
+/// and the threads that have to answer wait behind it. It yields to them, but not so far that peers waiting for pieces
+/// of a snapshot, or a log that grows meanwhile, would wait for long: on a core that is never idle it still gets a
+/// quarter.
 const JOBS_NICE: i32 = 5;
 
-/// Runs until the driver hangs up.
+/// Runs until the driver drops the channel.
 pub(crate) fn run_jobs(mut snapshots: SnapshotJobs, jobs: &Receiver<Job>, inbox: &Inbox<Input>) {
-    // On Linux this is a matter of single threads. Where it is refused, all goes on as before, only less evenly.
+    // On Linux the priority is set per thread. If setting it is refused, everything works as before, only less evenly.
     if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), JOBS_NICE) {
         tracing::debug!(%error, "snapshots are made at the usual priority");
     }

@@ -1,7 +1,7 @@
-//! The thread that takes turns with the host: everything that is decided on this node is decided here.
+//! The thread that takes turns with the host: all decisions of this node are made here.
 //!
-//! A turn takes all that has arrived, and gives out what came of it in the order that the host's contract has. Not
-//! here: waiting for disks (`disk`), sockets (`peers`), and who may ask what (`tollgate_server`).
+//! A turn takes all inputs that have arrived, and gives out its results in the order that the host's contract requires.
+//! Not here: waiting for disks (`disk`), sockets (`peers`), and permissions of clients (`tollgate_server`).
 
 use crate::ask::{Ask, Consistency, Look, Sight};
 use crate::caller::{Answer, Caller, Sink};
@@ -24,32 +24,32 @@ use tollgate_core::Renewed;
 use tollgate_replica::{Desk, Done, Host, HostEvent, Job, Moment, Output, ReadError, Write, WriteNumber};
 use tollgate_types::{GroupId, LeaseId, NodeId, WallTime};
 
-/// What arrives at a driver.
+/// Input of a driver.
 #[derive(Debug)]
 pub(crate) enum Input {
     Asked(Caller, Ask),
-    /// What a sink asks for, by the numbers that it gave its operations.
+    /// Requests of a sink, by the numbers that it gave its operations.
     AskedAll(Asking, Vec<(u64, Ask)>),
-    /// A frame, and the room that it takes until it is dealt with.
+    /// A frame, and the permit for the memory that it takes until it is processed.
     Frame(NodeId, Vec<u8>, OwnedSemaphorePermit),
     Lost(NodeId),
     Regained(NodeId),
     /// Every first member knows this node's disk.
     TakePart,
-    /// A peer says that this node is a member no more.
+    /// A peer says that this node was removed from the cluster.
     Removed(NodeId),
     Persisted(WriteNumber),
     DiskFull(bool),
     JobDone(Box<Done>),
     JobDropped(GroupId),
-    /// Hand leadership on and take nothing more.
+    /// Hand leadership over and take no more proposals.
     Retire,
     /// Stop.
     Stop,
     Fault(Fault),
 }
 
-/// A sink that asks.
+/// A sink that makes requests.
 pub(crate) struct Asking(pub(crate) Arc<dyn Sink>);
 
 impl fmt::Debug for Asking {
@@ -58,14 +58,14 @@ impl fmt::Debug for Asking {
     }
 }
 
-/// What a driver gives its output to.
+/// Receivers of a driver's output.
 pub(crate) struct Outlets {
     pub(crate) peers: Peers,
     pub(crate) writes: Sender<Write>,
     pub(crate) jobs: Sender<Job>,
     pub(crate) status: watch::Sender<NodeStatus>,
     pub(crate) meter: Arc<dyn Meter>,
-    /// None if nothing is noted.
+    /// None if no notes on locks are taken.
     pub(crate) lock_log: Option<LockLog>,
 }
 
@@ -80,22 +80,22 @@ pub(crate) struct Driver {
     disk_full: bool,
     /// Sinks that were answered in this turn.
     touched: Vec<Arc<dyn Sink>>,
-    /// The sink that was answered last, and its answers: most of a turn's go to few sinks, one after the other.
+    /// The sink that was answered last, and its answers: most answers of a turn go to few sinks, one after the other.
     same: Option<Arc<dyn Sink>>,
     for_same: Vec<(u64, Answer)>,
     counted: (u64, u64),
 }
 
-/// What time of day this machine believes it is.
+/// Returns the time of day according to this machine.
 fn wall_time() -> WallTime {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     WallTime::from_unix_ms(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Why a driver's thread ended.
+/// Result of a driver's thread.
 pub(crate) type Ending = Result<(), Fault>;
 
-/// The longest sleep: status is looked at that often at least.
+/// Maximum sleep: the status is updated at least that often.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl Driver {
@@ -153,7 +153,7 @@ impl Driver {
         }
     }
 
-    /// How long it may sleep, if nothing arrives.
+    /// Returns the time that the driver may sleep if nothing arrives.
     fn patience(&self) -> Duration {
         if self.desk.wants_turn() {
             return Duration::ZERO;
@@ -230,7 +230,7 @@ impl Driver {
         }
     }
 
-    /// A planted bug.
+    /// Implements a planted bug: renews a lease without a log entry.
     fn renewed_at_once(&mut self, caller: Caller, group: GroupId, lease: LeaseId) {
         let Some(state) = self.host.state(group) else { return };
         let result = state.lease(lease).map(|found| (found.ttl, state.now()));
@@ -238,20 +238,20 @@ impl Driver {
         self.answer(caller, Answer::Renewed { revision, renewed });
     }
 
-    /// In the order of the host's contract.
+    /// Gives out the results of a turn, in the order of the host's contract.
     fn give_out(&mut self, mut output: Output, answers: &mut Vec<(Caller, Answer)>) {
         for (peer, frame) in output.frames.drain(..) {
             self.outlets.peers.send(peer, &frame);
         }
         if let Some(write) = output.write.take() {
-            // Gone only if the disk's thread has failed, and then its fault is on its way.
+            // Fails only if the disk's thread has failed, and then its fault is on its way.
             let _ = self.outlets.writes.send(write);
         }
         for job in output.jobs.drain(..) {
             let _ = self.outlets.jobs.send(job);
         }
         self.desk.after_turn(&mut output, &self.host, answers);
-        // Before anybody is told: who looks then finds it counted.
+        // Counted before callers are answered: a caller that reads the metrics then finds itself counted.
         self.outlets.meter.waiting(self.desk.parked_count(), self.desk.watch_count());
         for (caller, answer) in answers.drain(..) {
             self.answer(caller, answer);
@@ -280,7 +280,7 @@ impl Driver {
         }
     }
 
-    /// Hands over what was gathered for one sink.
+    /// Hands the gathered answers to their sink.
     fn tell_same(&mut self) {
         if let Some(sink) = self.same.take()
             && sink.answer_all(self.for_same.drain(..))
@@ -289,7 +289,8 @@ impl Driver {
         }
     }
 
-    /// This node is a member no more: it dials nobody and asks for no votes, and can't disturb those who go on.
+    /// Handles the removal of this node from the cluster: it dials nobody and asks for no votes, and can't disturb the
+    /// remaining members.
     fn removed(&mut self, by: Option<NodeId>) {
         if !self.circle.remove() {
             return;
@@ -343,7 +344,7 @@ impl Driver {
     }
 }
 
-/// The state for a read that asks no quorum.
+/// Returns the state for a read that needs no quorum.
 fn at_once(host: &Host, group: GroupId, consistency: Consistency) -> Result<Sight<'_>, ReadError> {
     let serves = host.status(group).is_some_and(|status| status.serves);
     if consistency == Consistency::Leader && !serves {
@@ -354,13 +355,14 @@ fn at_once(host: &Host, group: GroupId, consistency: Consistency) -> Result<Sigh
 
 fn sight(host: &Host, group: GroupId) -> Option<Sight<'_>> {
     let state = host.state(group)?;
-    // A leader's time may not have been stamped on anything yet.
+    // A leader's time may be ahead of its last entry.
     let now = host.log_time(group).map_or(state.now(), |now| now.max(state.now()));
     let applied = host.status(group)?.applied;
     Some(Sight { state, now, applied })
 }
 
-/// A replica that is wrong, or may be, must not vote.
+/// Returns the fault of a follower whose state differs from the leader's: a replica that is wrong, or may be, must not
+/// vote.
 fn divergence(event: &HostEvent) -> Option<Fault> {
     match event {
         HostEvent::StateDiverged { group, index, leads: false, peer, .. } => {
@@ -370,7 +372,7 @@ fn divergence(event: &HostEvent) -> Option<Fault> {
     }
 }
 
-/// One line for each thing that an operator wants to know.
+/// Logs one line for each event that an operator wants to know.
 fn log(event: &HostEvent) {
     match event {
         HostEvent::LeadershipGained { group, term } => tracing::info!(%group, term, "this node leads"),

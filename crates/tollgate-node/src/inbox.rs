@@ -1,20 +1,20 @@
-//! What waits for the driver's next turn.
+//! Inputs that wait for the driver's next turn.
 //!
-//! Many put in, one takes out, everything at once. Invariant: what comes from outside has a limit (P16), a higher one
-//! for duties, without which locks are lost or stay closed; what the node's own threads have to say (disk, peers'
-//! connections) always goes in, and is bounded by what they are doing.
+//! Many threads put in, one takes out, everything at once. Invariant: inputs from outside have a limit (P16), a higher
+//! one for duties, without which locks are lost or stay held; inputs from the node's own threads (disk, peers'
+//! connections) are always taken, and are bounded by the work of those threads.
 
 use crate::planted::{Bug, planted};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What there is room for past the limit, for duties alone: one in so many of it.
+/// Divides the limit to give the extra room that only duties may use.
 const DUTIES_PART: usize = 4;
 
-/// Nothing was put in.
+/// Reason for not taking an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotTaken {
-    /// There is too much already.
+    /// There are too many inputs already.
     #[error("the node has too much to do: wait a little and try again")]
     Full,
     /// The node has stopped.
@@ -32,11 +32,11 @@ pub(crate) struct Inbox<T> {
 #[derive(Debug)]
 struct Waiting<T> {
     items: Vec<T>,
-    /// How many things were put in: an item may be several.
+    /// Number of things that were put in: an item may be several things.
     count: usize,
-    /// Whether the driver sleeps, and must be woken.
+    /// True while the driver sleeps, and must be woken.
     asleep: bool,
-    /// Nobody takes anything out any more.
+    /// True once nothing is taken out any more.
     closed: bool,
 }
 
@@ -46,8 +46,8 @@ impl<T> Inbox<T> {
         Inbox { waiting: Mutex::new(waiting), filled: Condvar::new(), limit }
     }
 
-    /// Puts things in together, as far as there is room, and gives the others back. For duties there is room longer.
-    /// `together` makes an item of them.
+    /// Puts things in together and gives back those for which there is no room. Duties have room of their own above the
+    /// limit. `together` makes an item of the things taken.
     pub(crate) fn offer<E>(
         &self,
         things: Vec<E>,
@@ -77,7 +77,7 @@ impl<T> Inbox<T> {
         if refused.is_empty() { Ok(()) } else { Err((NotTaken::Full, refused)) }
     }
 
-    /// Puts something in, whatever there is.
+    /// Puts an item in, regardless of the limit.
     pub(crate) fn put(&self, item: T) {
         let mut waiting = self.lock();
         if !waiting.closed {
@@ -87,8 +87,8 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Nobody takes anything out any more: what is in it is dropped, and so is what comes. Whoever waits for an answer
-    /// learns by that that there will be none.
+    /// Closes the inbox: nothing is taken out any more, and items in it and later ones are dropped. From the drop,
+    /// waiting callers learn that there will be no answer.
     pub(crate) fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -105,7 +105,8 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Takes everything out, waiting for something for at most `patience`; how much was put in. `into` must be empty.
+    /// Takes all items out, waiting for one for at most `patience`; returns the number of things put in. `into` must be
+    /// empty.
     pub(crate) fn take(&self, into: &mut Vec<T>, patience: Duration) -> usize {
         assert!(into.is_empty(), "what was taken before is dealt with");
         let mut waiting = self.lock();
@@ -119,7 +120,7 @@ impl<T> Inbox<T> {
         std::mem::take(&mut waiting.count)
     }
 
-    /// Whether nobody takes anything out any more.
+    /// Returns true if the inbox is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }

@@ -1,9 +1,9 @@
 //! A node: the replicas of all groups on this machine, driven by threads and wired to disk and peers.
 //!
 //! One thread takes turns with the host, one makes log writes durable, one works on snapshot files, and tasks carry
-//! frames between nodes. The first crate with async in it, and only at the edges: between the sockets and the driver
-//! stands one bounded inbox. Not here: what is decided (`tollgate_core`, `tollgate_replica`), and how clients are
-//! spoken to (`tollgate_server`).
+//! frames between nodes. The lowest crate that uses async, and only at the edges: between the sockets and the driver
+//! stands one bounded inbox. Not here: the decisions (`tollgate_core`, `tollgate_replica`), and the protocols for
+//! clients (`tollgate_server`).
 
 mod ask;
 mod caller;

@@ -1,9 +1,9 @@
-//! Writes into the log what happens to locks and leases: a line each, with fields.
+//! Logs the changes of locks and leases: a line each, with fields.
 //!
-//! On a thread of its own, for whoever reads the log may be slow. Invariant: what waits to be written has a bound, in
-//! lines and in bytes; what is past it is left out, and how much that was is said, at the latest when all else is
-//! written. Names and what else clients choose are shown escaped. Not
-//! here: what is noted (`tollgate_core::Noting`), and where log lines go.
+//! Runs on a thread of its own, because the reader of the log may be slow. Invariant: the lines waiting to be written
+//! are bounded, in number and in bytes; lines above the bound are left out, and their number is logged, at the latest
+//! when all others are written. Names and other text chosen by clients are shown escaped. Not here: the choice of notes
+//! (`tollgate_core::Noting`), and the destination of log lines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,22 +11,22 @@ use std::sync::mpsc::{Receiver, Sender};
 use tollgate_core::{EndReason, Note, Noted};
 use tollgate_types::{DurationMs, GroupId, Token, escaped};
 
-/// Lines that may wait to be written.
+/// Maximum number of lines that wait to be written.
 const WAITING_MAX: usize = 65_536;
 
-/// And how many bytes they may have, about: a line may name many locks, and have what clients wrote beside each.
+/// Approximate maximum of the bytes of the waiting lines: a line may name many locks, and contain text from clients.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// What happened in one group.
+/// Notes of one group.
 type Happened = (GroupId, Vec<Note>);
 
-/// Where the driver leaves what is to be written.
+/// The driver's end of the log.
 pub(crate) struct LockLog {
     lines: Sender<Happened>,
     count: Arc<Count>,
 }
 
-/// How many lines wait, with how many bytes, and how many were left out.
+/// Number and bytes of the waiting lines, and the number of lines left out.
 #[derive(Default)]
 struct Count {
     waiting: AtomicUsize,
@@ -35,18 +35,18 @@ struct Count {
 }
 
 impl LockLog {
-    /// A log, and what its thread runs until the log is dropped.
+    /// Returns a log, and the function that its thread runs until the log is dropped.
     pub(crate) fn new() -> (LockLog, impl FnOnce() + Send + 'static) {
         let (lines, written) = std::sync::mpsc::channel();
         let count = Arc::new(Count::default());
         (LockLog { lines, count: Arc::clone(&count) }, move || write_all(&written, &count))
     }
 
-    /// Has lines written, if not too many wait.
+    /// Has lines written, unless too many wait.
     pub(crate) fn add(&self, group: GroupId, notes: Vec<Note>) {
         let (lines, bytes) = (notes.len(), notes.iter().map(bytes_of).sum::<usize>());
         let count = &self.count;
-        // Only this thread adds.
+        // Only the driver's thread adds lines.
         let fits = count.waiting.load(Ordering::SeqCst) + lines <= WAITING_MAX
             && count.bytes.load(Ordering::SeqCst) + bytes <= WAITING_BYTES_MAX;
         let notes = if fits {
@@ -60,12 +60,12 @@ impl LockLog {
             }
             Vec::new()
         };
-        // Gone only if its thread has panicked, which stops the node.
+        // Fails only if the log's thread has panicked, which stops the node.
         let _ = self.lines.send((group, notes));
     }
 }
 
-/// How much room a note takes, about.
+/// Estimates the memory that a note takes.
 fn bytes_of(note: &Note) -> usize {
     let names: usize = note.names.iter().map(|name| size_of_val(name) + name.as_bytes().len()).sum();
     let texts = note.owner.as_bytes().len() + note.client_id.as_bytes().len() + note.note.as_bytes().len();
@@ -88,7 +88,7 @@ fn write_all(lines: &Receiver<Happened>, count: &Count) {
     }
 }
 
-/// Waits for what is to be written next. Before that it says how much was left out, if something was.
+/// Waits for the next notes to write. Before that, reports the number of lines left out, if any.
 fn next(lines: &Receiver<Happened>, count: &Count, say: impl FnOnce(u64)) -> Option<Happened> {
     let left_out = count.left_out.swap(0, Ordering::SeqCst);
     if left_out > 0 {
@@ -119,7 +119,7 @@ fn write(group: GroupId, note: &Note) {
     );
 }
 
-/// What happened, in words that can be searched for.
+/// Returns the event as a sentence that can be searched for.
 fn sentence(note: &Note) -> &'static str {
     match note.what {
         Noted::Waits => "waits for a lock",
@@ -198,7 +198,7 @@ mod tests {
         });
         let soon = std::time::Duration::from_secs(30);
         assert_eq!(heard.recv_timeout(soon), Ok(2), "while it was written");
-        // More than there is room for at once, when nothing waits.
+        // More lines than fit at once, when nothing waits.
         log.add(group, vec![note(); WAITING_MAX + 1]);
         assert_eq!(heard.recv_timeout(soon), Ok(WAITING_MAX as u64 + 1), "when all was written");
     }

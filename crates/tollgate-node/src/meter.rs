@@ -1,28 +1,28 @@
-//! What a node measures of itself. Whoever exports it implements this; a node without one measures nothing.
+//! Measurements of a node. Exporters implement [`Meter`]; with [`NoMeter`] nothing is measured.
 
 use std::time::Duration;
 use tollgate_core::EndReason;
 use tollgate_replica::HostEvent;
 
-/// Told by the node's own threads as it happens: count it and return.
+/// Receives measurements on the node's own threads as they happen: count and return.
 pub trait Meter: Send + Sync {
-    /// A turn was taken, with so many inputs.
+    /// A turn was taken, with this number of inputs.
     fn turn(&self, inputs: usize);
-    /// A write became durable, so long after it was begun. Waits for room on a full disk don't count.
+    /// A write became durable, `took` after it was begun. Waits for room on a full disk don't count.
     fn fsync(&self, took: Duration);
-    /// An entry of so many commands, which this node proposed, was committed and applied.
+    /// An entry with this number of commands, which this node proposed, was committed and applied.
     fn committed(&self, commands: usize, took: Duration);
-    /// A lease ended; told on the leader of its group only.
+    /// A lease ended; reported only on the leader of its group.
     fn lease_ended(&self, reason: EndReason);
-    /// Something happened in the host.
+    /// An event of the host.
     fn event(&self, event: &HostEvent);
-    /// Requests answered busy without an entry since the last time, and those that went through the log after all.
+    /// Requests answered busy without an entry since the last call, and those that went through the log after all.
     fn fast_answers(&self, hits: u64, misses: u64);
-    /// Callers and watches that wait now.
+    /// Numbers of callers and watches that wait now.
     fn waiting(&self, parked: usize, watches: usize);
 }
 
-/// Measures nothing.
+/// Meter that measures nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct NoMeter;
 

@@ -1,7 +1,7 @@
-//! Starts a node, asks it things, and stops it.
+//! Starting, calling and stopping a node.
 //!
-//! Invariant: a data directory is founded only when told to, by one process, and never taken over from another node.
-//! Not here: what the threads do (`driver`, `disk`, `peers`).
+//! Invariant: a data directory is founded only on request, by one process, and never taken over from another node. Not
+//! here: the work of the threads (`driver`, `disk`, `peers`).
 
 use crate::ask::{Ask, Consistency, Sight};
 use crate::caller::{Answer, Caller, Sink};
@@ -33,29 +33,29 @@ use tollgate_replica::{
 };
 use tollgate_types::{ClusterId, DiskId, GroupId, NodeId, Revision};
 
-/// Why a node did not start. Nothing was changed that a second attempt would stumble over.
+/// Reason that a node did not start. A failed start changes nothing that would make a second attempt fail.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The data directory can't be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// What is in it can't be used.
+    /// The contents of the data directory can't be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The settings break a rule.
     #[error("the settings can't work: {0}")]
     Settings(#[from] InvalidConfig),
-    /// The system would not give what a node needs.
+    /// The operating system refused a resource that a node needs.
     #[error("{what}: {source}")]
     System {
-        /// What it was asked for.
+        /// The operation that failed.
         what: &'static str,
-        /// What it said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// A running node. Dropping it stops it, without handing leadership on first.
+/// A running node. Dropping it stops it, without handing leadership over first.
 #[derive(Debug)]
 pub struct Node {
     handle: NodeHandle,
@@ -65,7 +65,7 @@ pub struct Node {
     _data_dir: DataDir,
 }
 
-/// Asks a node things. Cheap to clone; outlives the node, and is told then that it has stopped.
+/// Handle for calling a node. Cheap to clone; outlives the node, after which calls fail with "stopped".
 #[derive(Debug, Clone)]
 pub struct NodeHandle {
     cluster: ClusterId,
@@ -143,17 +143,17 @@ impl Node {
         let driver = driver.map_err(|source| StartError::System { what: "starting a thread", source })?;
         let next_number = Arc::new(AtomicU64::new(1));
         let handle = NodeHandle { cluster, node, inbox, status: status_out, clock_rates, next_number };
-        // First: the others end when it has gone.
+        // The driver is joined first: the other threads end when it is gone.
         threads.insert(0, driver);
         Ok(Node { handle, threads, ended: ended_out, _tasks: tasks, _data_dir: data_dir })
     }
 
-    /// For asking it things.
+    /// Returns the handle for calling the node.
     pub fn handle(&self) -> &NodeHandle {
         &self.handle
     }
 
-    /// Waits until the node stops by itself, and says why.
+    /// Waits until the node stops by itself, and returns the reason.
     pub async fn failed(&self) -> Fault {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await.as_deref() {
@@ -163,18 +163,18 @@ impl Node {
         }
     }
 
-    /// Stops the node: hands leadership on, for at most `grace`, and makes durable what is under way.
+    /// Stops the node: hands leadership over, for at most `grace`, and makes the writes in progress durable.
     pub async fn stop(self, grace: Duration) {
         self.retire(grace).await;
         self.halt().await;
     }
 
-    /// Takes no more proposals, and hands leadership on, for at most `grace`; whether it did. The node goes on until it
-    /// is halted: it follows, serves reads and watches, and knows who leads.
+    /// Takes no more proposals, and hands leadership over, for at most `grace`; returns true if that succeeded. The
+    /// node goes on until it is halted: it follows, serves reads and watches, and knows the leaders.
     pub async fn retire(&self, grace: Duration) -> bool {
         self.handle.inbox.put(Input::Retire);
         let own = self.handle.node;
-        // Alone, there is nobody to hand it to.
+        // A single voter has no other node to hand leadership to.
         if !self.handle.status.borrow().members.voters.iter().any(|voter| *voter != own) {
             return false;
         }
@@ -185,17 +185,17 @@ impl Node {
         if handed_on.is_err() {
             tracing::warn!("nobody took over leadership in time");
         }
-        // An error inside: the node has stopped by itself.
+        // An inner error means that the node has stopped by itself.
         handed_on.is_ok_and(|status| status.is_ok())
     }
 
-    /// Stops at once, and makes durable what is under way.
+    /// Stops without handing leadership over, and makes the writes in progress durable.
     pub async fn halt(mut self) {
         self.handle.inbox.put(Input::Stop);
         let threads = std::mem::take(&mut self.threads);
         let joined = tokio::task::spawn_blocking(move || {
             for thread in threads {
-                // One that panicked has said so.
+                // A thread that panicked has reported it.
                 let _ = thread.join();
             }
         });
@@ -212,7 +212,7 @@ impl Drop for Node {
     }
 }
 
-/// Says that the driver's thread is over, even if it panics.
+/// Reports the end of the driver's thread, even if it panics.
 struct Ended(watch::Sender<Option<Ending>>, Arc<Inbox<Input>>);
 
 impl Drop for Ended {
@@ -224,7 +224,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts a thread of the node; should it panic, the node stops.
+/// Starts a thread of the node; if the thread panics, the node stops.
 fn spawn(
     name: &'static str,
     inbox: Arc<Inbox<Input>>,
@@ -246,7 +246,7 @@ fn spawn(
     thread.map_err(|source| StartError::System { what: "starting a thread", source })
 }
 
-/// Opens the data directory, or founds it if told to and there is nothing.
+/// Opens the data directory, or founds it if requested and the directory is empty.
 fn open(settings: &NodeSettings, randomness: &mut dyn Randomness) -> Result<(DataDir, Engine), StartError> {
     let (cluster, node) = (settings.host.cluster, settings.host.node);
     let path = &settings.data_dir;
@@ -265,8 +265,8 @@ fn open(settings: &NodeSettings, randomness: &mut dyn Randomness) -> Result<(Dat
     Ok((data_dir, engine))
 }
 
-/// Founds a node that was told to bootstrap, and does not start it. False if it was founded before, whether or not it
-/// runs.
+/// Founds the data directory of a node that is to bootstrap, without starting the node. Returns false if it was founded
+/// before, whether or not the node runs.
 pub fn found(settings: &NodeSettings) -> Result<bool, StartError> {
     if has_data(&settings.data_dir)? {
         let owner = (settings.host.cluster, settings.host.node);
@@ -291,8 +291,9 @@ fn found_new(settings: &NodeSettings, bootstrap: &Bootstrap, disk: DiskId) -> Re
     Ok(founding.finish(others.collect())?)
 }
 
-/// A new member has nothing until the leader of each group brings it a snapshot. Nobody counted on it before, so nobody
-/// has to know its disk before it takes part: it gets a vote later, when it has what was acknowledged.
+/// Founds the data directory of a node that joins. A new member has nothing until the leader of each group sends it a
+/// snapshot. No quorum relied on it before, so no member has to know its disk before it takes part: it gets a vote
+/// later, when it has everything that was acknowledged.
 fn found_joined(settings: &NodeSettings, join: &Join, disk: DiskId) -> Result<DataDir, StartError> {
     let (cluster, node) = (settings.host.cluster, settings.host.node);
     let founding = DataDir::create(&settings.data_dir, cluster, node, disk)?;
@@ -307,12 +308,12 @@ fn found_joined(settings: &NodeSettings, join: &Join, disk: DiskId) -> Result<Da
     Ok(founding.finish(BTreeSet::new())?)
 }
 
-/// Whether there is a complete data directory: then a node starts from it, whatever else it is told.
+/// Returns true if there is a complete data directory: then a node starts from it, and ignores other instructions.
 pub fn has_data(path: &Path) -> Result<bool, StartError> {
     Ok(DataDir::is_founded(path)?)
 }
 
-/// The operating system's.
+/// Randomness of the operating system.
 struct SystemRandomness;
 
 impl Randomness for SystemRandomness {
@@ -321,72 +322,72 @@ impl Randomness for SystemRandomness {
     }
 }
 
-/// Why a call has no answer.
+/// Reason that a call has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnswered {
-    /// It was not asked, and never will be.
+    /// The request was not taken, and never will be.
     #[error(transparent)]
     NotTaken(#[from] NotTaken),
-    /// The node stopped: it may have happened, or may still.
+    /// The node stopped: the request may have happened, or may still happen.
     #[error("the node stopped before it answered: it may have happened")]
     Stopped,
 }
 
-/// Some of what was asked was not taken in, and nothing of it happened.
+/// Some of the requests were not taken, and had no effect.
 #[derive(Debug)]
 pub struct NotAllTaken {
-    /// Why.
+    /// Reason for the refusal.
     pub why: NotTaken,
-    /// Which of the operations.
+    /// Numbers of the refused operations.
     pub operations: Vec<u64>,
 }
 
-/// An answer, and what came before it.
+/// An answer, and the place in the queue before it.
 pub struct Called {
     /// The final answer: never [`Answer::Queued`].
     pub answer: Answer,
-    /// When it joined the queue and at which place, if it did.
+    /// Revision and position at which the operation joined the queue, if it did.
     pub queued: Option<(Revision, u64)>,
 }
 
 impl NodeHandle {
-    /// The node's cluster.
+    /// Returns the id of the node's cluster.
     pub fn cluster(&self) -> ClusterId {
         self.cluster
     }
 
-    /// Which node it is.
+    /// Returns the node's id.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// What it knows of its groups, and when that changes.
+    /// Returns the status of the node's groups, with its changes.
     pub fn status(&self) -> &watch::Receiver<NodeStatus> {
         &self.status
     }
 
-    /// How fast the peers' clocks run against this node's, and when that changes.
+    /// Returns the rates of the peers' clocks against this node's, with their changes.
     pub fn clock_rates(&self) -> &watch::Receiver<ClockRates> {
         &self.clock_rates
     }
 
-    /// A number that no other watch on this node has.
+    /// Returns a number that no other watch on this node has.
     pub fn fresh_watch(&self) -> WatchNumber {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number that no other stream of callers on this node has.
+    /// Returns a number that no other stream of callers on this node has.
     pub fn fresh_stream(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How much waits for the next turn.
+    /// Returns the number of inputs that wait for the next turn.
     pub fn waiting(&self) -> usize {
         self.inbox.len()
     }
 
-    /// Asks for many operations of a sink at once. If there is not room for all, keepalives and releases may be taken
-    /// and others not.
+    /// Makes many requests of a sink at once. If there is not room for all, keepalives and releases may be taken and
+    /// others not.
     pub fn ask_all(&self, sink: Arc<dyn Sink>, asks: Vec<(u64, Ask)>) -> Result<(), NotAllTaken> {
         let together = |asks| Input::AskedAll(Asking(sink), asks);
         self.inbox.offer(asks, |(_, ask)| ask.is_duty(), together).map_err(|(why, refused)| {
@@ -395,25 +396,25 @@ impl NodeHandle {
         })
     }
 
-    /// Asks for one thing.
+    /// Makes one request.
     pub fn ask(&self, caller: Caller, ask: Ask) -> Result<(), NotTaken> {
         let alone = |mut asks: Vec<Ask>| Input::Asked(caller, asks.pop().expect("it was given one"));
         self.inbox.offer(vec![ask], Ask::is_duty, alone).map_err(|(why, _)| why)
     }
 
-    /// Asks for something that must not be lost for lack of room, and that its asker does seldom: the end of a wait or
-    /// of a watch whose caller is gone.
+    /// Makes a request that must not be lost for lack of room, and that is rare: the end of a wait or of a watch whose
+    /// caller is gone. It has no answer.
     pub fn tell(&self, ask: Ask) {
         self.inbox.put(Input::Asked(Caller::Nobody, ask));
     }
 
-    /// Asks, and waits for the final answer. Dropped before, nobody hears it.
+    /// Makes a request and waits for the final answer. If the future is dropped before, the answer is discarded.
     pub async fn call(&self, ask: Ask) -> Result<Called, NotAnswered> {
         self.call_by(self.fresh_stream(), ask, |_, _| ()).await
     }
 
-    /// Likewise, as the one caller of a stream, so that it can hang up: [`Ask::HangUp`] with the call 0 of the stream.
-    /// `on_queue`: what to do, quickly, when it joins a queue, at which revision and at which place.
+    /// Makes a request as the only caller of a stream, so that it can hang up: [`Ask::HangUp`] with call 0 of the
+    /// stream. `on_queue` is called when the request joins a queue, with its revision and position; it must be quick.
     pub async fn call_by(
         &self,
         stream: u64,
@@ -428,7 +429,7 @@ impl NodeHandle {
         Ok(Called { answer, queued })
     }
 
-    /// Looks at a group's state.
+    /// Reads a group's state.
     pub async fn read<T: Send + 'static>(
         &self,
         group: GroupId,
@@ -437,7 +438,7 @@ impl NodeHandle {
     ) -> Result<T, ReadError> {
         let (sender, receiver) = oneshot::channel();
         let look = Box::new(move |sight: Result<Sight<'_>, ReadError>| {
-            // Nobody may wait any more.
+            // Fails if nobody waits any more.
             let _ = sender.send(sight.map(look));
         });
         let asked = self.ask(Caller::Nobody, Ask::Read { group, consistency, look });
@@ -448,7 +449,7 @@ impl NodeHandle {
         receiver.await.unwrap_or(Err(ReadError::Stopped { group }))
     }
 
-    /// Looks at the host.
+    /// Reads the host.
     pub async fn inspect<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Host) -> T + Send + 'static,
@@ -464,7 +465,7 @@ impl NodeHandle {
 
 type OnceAnswer = (Answer, Option<(Revision, u64)>);
 
-/// Takes one final answer.
+/// Sink that takes one final answer.
 struct Once<F> {
     stream: u64,
     on_queue: F,

@@ -1,10 +1,10 @@
-//! Frames between nodes: one connection for each direction, dialled by the sender; and beside each another one, by
-//! which the same node reads the other's clock.
+//! Frames between nodes: one connection for each direction, dialled by the sender; and beside each of them another
+//! connection, over which the same node reads the other's clock.
 //!
-//! Invariant: frames to one peer go out in order, whole or not at all; they may be lost. A queue to a peer has a limit,
-//! and past it frames are dropped: Raft sends again. A broken connection is dialled again at once; if that fails the
-//! host is told, which may campaign then. Who is dialled and listened to follows the members. Not here: what is in a
-//! frame (`tollgate_replica`), who the members are (`circle`).
+//! Invariant: frames to one peer are sent in order, whole or not at all; they may be lost. A queue to a peer has a
+//! limit, above which frames are dropped: Raft sends again. A broken connection is dialled again at once; if that fails
+//! the host is told, which may then campaign. The set of peers that are dialled and accepted follows the members. Not
+//! here: the contents of a frame (`tollgate_replica`), the members (`circle`).
 
 mod clock_link;
 mod disks;
@@ -34,15 +34,15 @@ use tokio::task::{AbortHandle, JoinSet};
 use tollgate_replica::{COMMAND_BYTES_MAX, Identity, PeerDisks};
 use tollgate_types::NodeId;
 
-/// The longest frame that is read. Far above what a host sends: a little, and one message, or one entry if that is
-/// longer.
+/// Maximum length of a frame that is read. Far above what a host sends: a small overhead, and one message, or one entry
+/// if that is longer.
 const FRAME_BYTES_MAX: usize = 32 << 20;
 const _: () = assert!(FRAME_BYTES_MAX >= 2 * COMMAND_BYTES_MAX);
 
-/// A connection over which nothing has come through for so long is broken, whatever TCP still hopes for.
+/// A connection that has been silent for this long is broken, even if TCP still retransmits.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Small frames don't wait for more, and a connection that silently broke is noticed.
+/// Sends small frames without delay, and detects connections that broke silently.
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -51,7 +51,7 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&probes)
 }
 
-/// The connections to and from peers. Who they are changes with the members.
+/// The connections to and from peers, which change with the members.
 pub(crate) struct Peers {
     own: Identity,
     outboxes: BTreeMap<NodeId, Outbox>,
@@ -60,7 +60,7 @@ pub(crate) struct Peers {
     inbox: Arc<Inbox<Input>>,
     monitor: Arc<ClockMonitor>,
     runtime: tokio::runtime::Handle,
-    /// Those who dial; they end with this.
+    /// Tasks that dial; they end when this set is dropped.
     diallers: JoinSet<()>,
     begun: bool,
 }
@@ -72,7 +72,7 @@ struct Outbox {
     clock_link: AbortHandle,
 }
 
-/// A node as its peers meet it, and what it knows of them.
+/// Identity of a node towards its peers, and its records of them.
 pub(crate) struct Acquainted {
     pub(crate) own: Identity,
     pub(crate) books: PeerDisks,
@@ -81,7 +81,7 @@ pub(crate) struct Acquainted {
 }
 
 impl Peers {
-    /// Begins to listen and to dial. The listening ends when `tasks` is dropped.
+    /// Begins to listen and to dial. Listening ends when `tasks` is dropped.
     pub(crate) fn start(
         Acquainted { own, books, roster, monitor }: Acquainted,
         listener: tokio::net::TcpListener,
@@ -102,14 +102,14 @@ impl Peers {
             diallers: JoinSet::new(),
             begun: false,
         };
-        // Before anybody is heard: whoever is refused waits a while until it dials again.
+        // Done before connections are accepted: a peer that is refused waits a while before it dials again.
         peers.renew(roster);
         tasks.spawn_on(incoming::listen(listener, ear), runtime);
         tasks.spawn_on(monitor.run(), runtime);
         peers
     }
 
-    /// These are the peers from now on: others are neither dialled nor listened to, and newcomers are.
+    /// Replaces the peers: newcomers are dialled and accepted, former peers no longer are.
     pub(crate) fn renew(&mut self, roster: Roster) {
         while self.diallers.try_join_next().is_some() {}
         let wanted = |node: &NodeId, outbox: &mut Outbox| {
@@ -170,7 +170,7 @@ impl Peers {
         self.outboxes.insert(peer, Outbox { address, outlet, dialler, clock_link });
     }
 
-    /// Sends a frame, now or never.
+    /// Sends a frame, or drops it.
     pub(crate) fn send(&self, to: NodeId, frame: &[u8]) {
         let Some(outbox) = self.outboxes.get(&to) else {
             tracing::debug!(%to, "a frame for a node that is no member, or whose address is not known");

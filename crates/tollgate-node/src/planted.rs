@@ -1,8 +1,8 @@
 //! Bugs planted on purpose in the node, the server and the binary, to prove that their tests can fail.
 //!
-//! With the feature `planted-bugs`, the variable `TOLLGATE_BUG` names the one that this process has, so that a test's
-//! processes have it as well; the variable is not looked at otherwise. Without the feature every question "is this bug
-//! planted?" is a constant `false`. `make mutants-node` runs, for each bug, the test that must catch it.
+//! With the feature `planted-bugs`, the variable `TOLLGATE_BUG` names the bug that this process has, so that the
+//! processes started by a test have it as well; without the feature the variable is ignored, and every question "is
+//! this bug planted?" is a constant `false`. `make mutants-node` runs, for each bug, the test that must catch it.
 
 #![cfg_attr(not(feature = "planted-bugs"), allow(dead_code))]
 
@@ -35,7 +35,7 @@ tollgate_types::planted_bugs! {
     OtherClusterFollowed: "a gateway follows the nodes of whatever cluster answers",
 }
 
-/// Whether this process has the bug: always false in a shipped binary.
+/// Returns true if this process has the bug: never in a shipped binary.
 #[cfg(feature = "planted-bugs")]
 pub fn planted(bug: Bug) -> bool {
     use std::sync::LazyLock;
@@ -47,7 +47,7 @@ pub fn planted(bug: Bug) -> bool {
     BUG.is(bug)
 }
 
-/// Whether this process has the bug: never.
+/// Returns true if this process has the bug: never without the feature.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "a constant that takes the planted code with it")]

@@ -1,4 +1,4 @@
-//! What a node must be told to start.
+//! Settings with which a node starts.
 
 use crate::clock::NodeClock;
 use std::collections::BTreeMap;
@@ -10,40 +10,40 @@ use tollgate_types::{GroupId, GroupMap, Limits, NodeId};
 /// The settings of one node.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
-    /// How its host behaves, and who it is.
+    /// Settings of the host, among them the cluster and the node's id.
     pub host: HostConfig,
-    /// How its log is kept.
+    /// Settings of the log.
     pub engine: EngineConfig,
-    /// Where its data is.
+    /// Path of the data directory.
     pub data_dir: PathBuf,
-    /// Where other nodes listen for peers, as `host:port`, if that is not to be what the groups say of them.
+    /// Peer addresses of other nodes, as `host:port`, where they are to override those that the groups have.
     pub peers: BTreeMap<NodeId, String>,
-    /// How to begin as a first member, if there is no data yet.
+    /// Data of a first member, if there is no data yet.
     pub bootstrap: Option<Bootstrap>,
-    /// How to begin as a new member, if there is no data yet. Without this or the above an empty directory is refused.
+    /// Data of a new member, if there is no data yet. Without this or `bootstrap` an empty directory is refused.
     pub join: Option<Join>,
-    /// How many operations may wait for the next turn; past that, callers are refused.
+    /// Maximum number of operations that wait for the next turn; above it, callers are refused.
     pub operations_waiting_max: usize,
-    /// What leases are counted by, and how it is compared with the peers' clocks.
+    /// Clock by which leases are counted, and its comparison with the peers' clocks.
     pub clock: NodeClock,
 }
 
-/// A new cluster's first data.
+/// First data of a new cluster.
 #[derive(Debug, Clone)]
 pub struct Bootstrap {
-    /// Its groups, and what each serves.
+    /// The groups, and the slots that each serves.
     pub map: Arc<GroupMap>,
-    /// The members of each.
+    /// Members of each group.
     pub members: Members,
-    /// Their first limits.
+    /// First limits of each group.
     pub limits: Limits,
 }
 
-/// What a new member of a cluster that runs was told by it.
+/// Facts that a running cluster tells a new member.
 #[derive(Debug, Clone)]
 pub struct Join {
-    /// Its groups.
+    /// The groups of the cluster.
     pub groups: Vec<GroupId>,
-    /// Its members, this node among them, and where they are found.
+    /// Members of the cluster, this node among them, with their addresses.
     pub members: Members,
 }

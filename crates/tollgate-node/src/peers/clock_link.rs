@@ -1,11 +1,11 @@
-//! Readings of a peer's clock, over a connection of their own: the one who dialled asks, the other answers.
+//! Readings of a peer's clock, over a connection of their own: the node that dialled asks, the other answers.
 //!
-//! A question is the byte 1. Its answer is the number of the clock that was read (u64; another after each start of the
-//! process) and its microseconds (u64), little-endian. The connection is begun by a hello for this purpose (`hello`),
-//! which nodes from before it refuse; they are asked again once they were started anew, which is when the connection
-//! for frames breaks. So nothing that clocks need is on the way of frames, and no piece of a snapshot delays a reading.
+//! A question is the byte 1. Its answer is the id of the clock that was read (u64; different after each start of the
+//! process) and its microseconds (u64), little-endian. The connection begins with a hello for this purpose (`hello`),
+//! which older nodes refuse; they are asked again after their restart, which shows as a break of the connection for
+//! frames. Clock readings thus do not use the connection for frames, and no piece of a snapshot delays them.
 //!
-//! Invariant: one question is under way at a time. Not here: what readings say (`clock_monitor`).
+//! Invariant: one question is in flight at a time. Not here: the meaning of readings (`clock_monitor`).
 
 use super::disks::Disks;
 use super::hello::{Hello, Refusal};
@@ -24,17 +24,17 @@ use tollgate_replica::Moment;
 const QUESTION: u8 = 1;
 const ANSWER_BYTES: usize = 2 * 8;
 
-/// An answer that takes longer says nothing of a clock's rate, and the connection may be broken.
+/// Maximum time for an answer: a later one says nothing about a clock's rate, and the connection may be broken.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Between two attempts to dial: doubles from the first to the second.
+/// Pause between two attempts to dial: doubles from `PAUSE_MIN` to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// The connection for frames to a peer: the number of the present one, none while there is none.
+/// Number of the current connection for frames to a peer; none while there is none.
 pub(super) type FramesConnection = Option<u64>;
 
-/// Asks one peer.
+/// Task that reads the clock of one peer.
 pub(super) struct ClockLink {
     pub(super) hello: Hello,
     pub(super) address: String,
@@ -44,7 +44,7 @@ pub(super) struct ClockLink {
 }
 
 impl ClockLink {
-    /// Until the node stops.
+    /// Runs until the node stops.
     pub(super) async fn run(mut self) {
         if planted(Bug::WrongClockUnread) {
             return;
@@ -52,7 +52,7 @@ impl ClockLink {
         let peer = self.hello.to;
         let mut pause = PAUSE_MIN;
         loop {
-            // An error means that nobody dials this peer any more.
+            // An error means that this peer is no longer dialled.
             let Ok(frames) = self.frames.wait_for(Option::is_some).await.map(|frames| *frames) else {
                 return;
             };
@@ -63,7 +63,7 @@ impl ClockLink {
                 }
                 Err(Undialled::Refused(refusal @ (Refusal::OtherVersion | Refusal::NotAPeer))) => {
                     tracing::debug!(%peer, %refusal, "the peer's clock can't be read");
-                    // Its answer stays the same until it is started again.
+                    // The peer refuses in the same way until it is restarted.
                     if self.frames.wait_for(|now| *now != frames).await.is_err() {
                         return;
                     }
@@ -116,7 +116,7 @@ where
     Ok(Reading { asked, answered, clock: number(0), peer: Moment::from_us(number(8)) })
 }
 
-/// Answers whatever a peer asks, until it goes, or asks what no node does.
+/// Answers the questions of a peer, until it goes, or sends something else.
 pub(super) async fn answer<S>(stream: &mut S, monitor: &ClockMonitor) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -164,7 +164,7 @@ mod tests {
         near.read_exact(&mut bytes).await.unwrap();
         assert_eq!(bytes[..8], [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
         assert_eq!(bytes[8..], [1, 2, 3, 4, 5, 6, 7, 8]);
-        // What no node asks ends it.
+        // A byte that is not a question ends the connection.
         near.write_all(&[2]).await.unwrap();
         assert!(answers.await.unwrap().is_err());
         assert_eq!(near.read(&mut bytes).await.unwrap(), 0);

@@ -1,6 +1,6 @@
-//! The books about peers' disks, for tasks that must not wait for a disk.
+//! Records of the peers' disks, for tasks that must not block on disk IO.
 //!
-//! Invariant: whoever is accepted is in the books, durably. Not here: the books themselves (`tollgate_replica`).
+//! Invariant: a peer that is accepted has been recorded durably. Not here: the records themselves (`tollgate_replica`).
 
 use crate::driver::Input;
 use crate::inbox::Inbox;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use tollgate_replica::{Meeting, PeerDisks, StorageError};
 use tollgate_types::{DiskId, NodeId};
 
-/// The books, shared by all connections.
+/// The records, shared by all connections.
 #[derive(Debug, Clone)]
 pub(super) struct Disks {
     books: Arc<Mutex<PeerDisks>>,
@@ -20,12 +20,12 @@ impl Disks {
         Disks { books: Arc::new(Mutex::new(books)), inbox }
     }
 
-    /// A peer came with this disk. None if that could not be written down: then it is not listened to either.
+    /// Checks the disk with which a peer came. None if the disk could not be recorded: then the peer is not accepted.
     pub(super) async fn meet(&self, peer: NodeId, disk: DiskId) -> Option<Meeting> {
         self.write(move |books| books.meet(peer, disk)).await
     }
 
-    /// A peer has this node's disk in its books. The last of them lets the node take part.
+    /// Records that a peer has this node's disk in its records. Once all first members have, the node may take part.
     pub(super) async fn accepted_by(&self, peer: NodeId) {
         if self.write(move |books| books.accepted_by(peer)).await == Some(true) {
             tracing::info!("every first member knows this node's disk: it takes part from now on");
@@ -33,7 +33,7 @@ impl Disks {
         }
     }
 
-    /// By which disk a peer is known, if it ever came.
+    /// Returns the disk by which a peer is known, if it ever came.
     pub(super) fn disk_of(&self, peer: NodeId) -> Option<DiskId> {
         self.books.lock().expect("nobody panics with it").disk_of(peer)
     }

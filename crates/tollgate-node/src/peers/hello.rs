@@ -1,14 +1,14 @@
-//! The first words of a connection between nodes: who dials whom, in which cluster, with which disk, and by which disk
-//! either knows the other.
+//! The opening exchange of a connection between nodes: the dialling and the dialled node, the cluster, the dialler's
+//! disk, and the disks by which the two know each other.
 //!
-//! `TOLLGATE`, version (u16), cluster, from, to, disk of the one who dials (u64 each), whether it knows the other's
-//! disk (u8, 0 or 1) and which that is (u64, 0 if not), little-endian. From version 4 on its last byte is what the
-//! connection is for: 0 frames, 1 clock readings. Both versions are understood; a connection for frames is begun in
-//! version 3, the only one that nodes from before know, and one for clock readings in version 4, which they refuse.
+//! `TOLLGATE`, version (u16), cluster, from, to, disk of the dialler (u64 each), whether the dialler knows the other's
+//! disk (u8, 0 or 1) and the known disk (u64, 0 if unknown), little-endian. From version 4 on the last byte is the
+//! purpose of the connection: 0 frames, 1 clock readings. Both versions are understood; a connection for frames opens
+//! with version 3, the only one that older nodes know, and one for clock readings with version 4, which they refuse.
 //!
-//! The answer is a byte, 0 if the one who was dialled has the other's disk in its books, and the disk that it has
-//! itself (u64). To another protocol, version or purpose the byte is all. Not here: what an answer is worth
-//! (`outgoing`), and whether a hello is believed (`incoming`).
+//! The answer is a byte, 0 if the dialled node accepts the dialler and has recorded its disk, and the dialled node's
+//! own disk (u64). A hello of another protocol, version or purpose is answered by the byte only. Not here: the
+//! judgement of an answer (`outgoing`), and the judgement of a hello's disk (`incoming`).
 
 use crate::circle::Roster;
 use crate::planted::{Bug, planted};
@@ -18,55 +18,55 @@ use tollgate_replica::Identity;
 use tollgate_types::{ClusterId, DiskId, NodeId};
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
-/// For frames, and without a word about it.
+/// Version for frames, which does not carry the purpose.
 const VERSION_OF_FRAMES: u16 = 3;
-/// It says what it is for.
+/// Version that carries the purpose.
 const VERSION_WITH_PURPOSE: u16 = 4;
-/// Of the former version. The latter has a byte more.
+/// Length of a hello of the former version. The latter has a byte more.
 const BYTES: usize = KNOWN + 1 + 8;
 const BYTES_MAX: usize = BYTES + 1;
-/// What every version begins with: the mark, and which version it is.
+/// Length of the opening of every version: the magic, and the version.
 const OPENING: usize = 8 + 2;
-/// Where it says by which disk the other is known.
+/// Offset of the disk by which the other is known.
 const KNOWN: usize = OPENING + 4 * 8;
 
 const PURPOSE_FRAMES: u8 = 0;
 const PURPOSE_CLOCK_READINGS: u8 = 1;
 
-/// How long either side waits for the other's first words.
+/// Maximum time that either side waits for the other's part of the exchange.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who speaks to whom.
+/// Introduction of the dialling node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) cluster: ClusterId,
     pub(super) from: NodeId,
     pub(super) to: NodeId,
     pub(super) disk: DiskId,
-    /// Which disk the one who dials knows the other by.
+    /// Disk by which the dialler knows the other node.
     pub(super) known: Option<DiskId>,
     pub(super) purpose: Purpose,
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
-    /// The one who dialled sends frames.
+    /// The dialler sends frames.
     Frames,
-    /// The one who dialled asks what the other's clock shows.
+    /// The dialler reads the other's clock.
     ClockReadings,
 }
 
-/// What a hello was answered.
+/// Answer to a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Why the other does not listen, if it does not.
+    /// Reason for a refusal; none if the hello was accepted.
     pub(super) refusal: Option<Refusal>,
-    /// With which disk it answered; none if it does not speak this protocol.
+    /// Disk of the node that answered; none if it does not speak this protocol.
     pub(super) disk: Option<DiskId>,
 }
 
-/// Why a connection was refused.
+/// Reason for refusing a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("it belongs to another cluster: check cluster.name and the members' addresses")]
@@ -109,13 +109,13 @@ impl Refusal {
         Refusal::ALL.iter().find(|(_, refusal)| *refusal == self).map_or(5, |(byte, _)| *byte)
     }
 
-    /// Whether the two don't speak the same protocol.
+    /// Returns true if the two nodes don't speak the same protocol.
     fn is_foreign(self) -> bool {
         matches!(self, Refusal::OtherVersion | Refusal::NotAPeer)
     }
 }
 
-/// Says hello and hears the answer.
+/// Sends a hello and reads the answer.
 pub(super) async fn greet<S>(stream: &mut S, hello: Hello) -> std::io::Result<Answer>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -131,14 +131,14 @@ where
     Ok(Answer { refusal, disk })
 }
 
-/// Hears a hello; it must be answered.
+/// Reads a hello; it must be answered.
 pub(super) async fn hear<S>(stream: &mut S) -> std::io::Result<Result<Hello, Refusal>>
 where
     S: AsyncRead + Unpin,
 {
     let mut bytes = [0; BYTES_MAX];
     stream.read_exact(&mut bytes[..OPENING]).await?;
-    // What follows may be shorter in another version, and is not waited for.
+    // The rest may be shorter in another version, and is not waited for.
     let length = match length_by_opening(&bytes[..OPENING]) {
         Ok(length) => length,
         Err(refusal) => return Ok(Err(refusal)),
@@ -147,7 +147,7 @@ where
     Ok(Hello::decode(&bytes[..length]))
 }
 
-/// Answers a hello from this disk: come in, or why not.
+/// Answers a hello with this node's disk: accepts it, or gives the reason for the refusal.
 pub(super) async fn answer<S>(stream: &mut S, refusal: Option<Refusal>, disk: DiskId) -> std::io::Result<()>
 where
     S: AsyncWrite + Unpin,
@@ -159,7 +159,7 @@ where
     stream.write_all(&bytes[..length]).await
 }
 
-/// How long a hello is that begins so.
+/// Returns the length of a hello with this opening.
 fn length_by_opening(opening: &[u8]) -> Result<usize, Refusal> {
     if opening[..8] != *MAGIC {
         return Err(Refusal::NotAPeer);
@@ -190,7 +190,7 @@ impl Hello {
         bytes
     }
 
-    /// A hello of the length that its opening says.
+    /// Decodes a hello of the length that its opening requires.
     fn decode(bytes: &[u8]) -> Result<Hello, Refusal> {
         assert_eq!(length_by_opening(bytes)?, bytes.len(), "whoever reads it reads all of it");
         let number_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -205,16 +205,16 @@ impl Hello {
         let purpose = match bytes.get(BYTES).copied().unwrap_or(PURPOSE_FRAMES) {
             PURPOSE_FRAMES => Purpose::Frames,
             PURPOSE_CLOCK_READINGS => Purpose::ClockReadings,
-            // A later node may know others.
+            // A later node may know other purposes.
             _ => return Err(Refusal::OtherVersion),
         };
         Ok(Hello { cluster, from: node(1)?, to: node(2)?, disk, known, purpose })
     }
 
-    /// What is wrong with it for this node, whatever disk it comes with.
+    /// Returns the reason for which this node refuses the hello, if any, regardless of the dialler's disk.
     ///
-    /// By which disk this node is known is looked at before who asks: a node that was founded anew does not know those
-    /// who are members of the cluster that it forgot.
+    /// The disk by which this node is known is checked before the dialler's membership: a node that was founded anew
+    /// does not know the members of the cluster that it forgot.
     pub(super) fn refusal(&self, own: &Identity, roster: &Roster) -> Option<Refusal> {
         if self.cluster != own.cluster && !planted(Bug::OtherClusterAccepted) {
             Some(Refusal::OtherCluster)
@@ -252,10 +252,10 @@ mod tests {
         Hello { known: Some(DiskId::new(known)), ..hello }
     }
 
-    /// The disk of the one who answers.
+    /// Disk of the node that answers.
     const DISK: DiskId = DiskId::new(0x0123_4567_89ab_cdef);
 
-    /// What node 2 of cluster 7, whose members are 1, 2 and 4, makes of it, and the other hears.
+    /// Returns the refusal by node 2 of cluster 7, whose members are 1, 2 and 4, as the dialler receives it.
     async fn meet(hello: Hello) -> Option<Refusal> {
         let (mut near, mut far) = tokio::io::duplex(100);
         let (cluster, node) = (ClusterId::new(7), NodeId::new(2).unwrap());
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// The format: what is changed here needs another version.
+    /// The format: a change of these bytes needs another version.
     #[tokio::test]
     async fn the_bytes_of_a_hello_and_its_answer_are_these() {
         let said = Hello { disk: DiskId::new(9), ..knowing(0x0807_0605_0403_0201, hello(7, 1, 2)) };
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(bytes, [7, 0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01]);
     }
 
-    /// The format: what is changed here needs another version.
+    /// The format: a change of these bytes needs another version.
     #[test]
     fn the_bytes_of_a_hello_for_clock_readings_are_these() {
         let said = knowing(0x0807_0605_0403_0201, hello(7, 1, 2));
@@ -337,7 +337,7 @@ mod tests {
         let mut expected = [&b"TOLLGATE\x04\x00"[..], &numbers, &[1, 1, 2, 3, 4, 5, 6, 7, 8], &[1]].concat();
         assert_eq!(said.encode(), expected);
         assert_eq!(Hello::decode(&expected), Ok(said));
-        // This version may be for frames as well, once no node is left that knows the former only.
+        // This version may be used for frames as well, once no node is left that knows only the former.
         expected[BYTES] = 0;
         assert_eq!(Hello::decode(&expected), Ok(Hello { purpose: Purpose::Frames, ..said }));
         expected[BYTES] = 2;
@@ -349,7 +349,7 @@ mod tests {
         for purpose in [Purpose::Frames, Purpose::ClockReadings] {
             let said = Hello { purpose, ..knowing(3, hello(7, 1, 2)) };
             let (mut near, mut far) = tokio::io::duplex(100);
-            // What comes behind it is left to whoever reads on.
+            // Bytes after the hello are left to later reads.
             near.write_all(&[&said.encode()[..], &[99]].concat()).await.unwrap();
             assert_eq!(hear(&mut far).await.unwrap(), Ok(said));
             assert_eq!(far.read_u8().await.unwrap(), 99);
@@ -367,7 +367,7 @@ mod tests {
             Hello::decode(&bytes)
         };
         assert!(with(&[]).is_ok() && with(&[(KNOWN, 0), (KNOWN + 1, 0)]).is_ok());
-        // Neither known nor unknown; unknown, and yet a disk; nodes 0.
+        // Neither known nor unknown; unknown, but with a disk; node ids of 0.
         for changes in [&[(KNOWN, 2)][..], &[(KNOWN, 0)], &[(18, 0)], &[(26, 0)], &[(0, b't')]] {
             assert_eq!(with(changes), Err(Refusal::NotAPeer), "{changes:?}");
         }
@@ -390,7 +390,7 @@ mod tests {
     async fn garbage_and_other_versions_are_refused() {
         let mut older = hello(7, 1, 2).encode();
         older[8] = 2;
-        // However long they are: nobody waits for more than says what it is.
+        // Regardless of their length: only the opening is waited for.
         for length in [OPENING, KNOWN, BYTES] {
             for (said, refusal) in [(&vec![b'x'; BYTES], Refusal::NotAPeer), (&older, Refusal::OtherVersion)]
             {

@@ -1,10 +1,10 @@
-//! Listens to peers: a member that says hello rightly, and with the disk it always had, is read from, frame by frame,
-//! or told what the clock shows, if that is what it came for.
+//! Accepts connections from peers: a member with a valid hello, and with the disk that it always had, is read from,
+//! frame by frame, or told the clock's reading, according to the connection's purpose.
 //!
-//! Invariant: a frame is from whom its connection is from; one that says otherwise cuts it. Strangers have a limit of
-//! their own and a moment to say who they are. A peer has one connection for each purpose: a new one takes the place of
-//! the old. What has arrived and waits for the driver is bounded in bytes, and past that peers are read from no
-//! further. All of it ends with the node.
+//! Invariant: a frame comes from the peer of its connection; a frame that names another sender cuts the connection.
+//! Unidentified connections have a limit of their own and limited time for their hello. A peer has one connection for
+//! each purpose: a new one replaces the old. Frames that wait for the driver are bounded in bytes; above the bound,
+//! reading from peers pauses. All connections end with the node.
 
 use super::FRAME_BYTES_MAX;
 use super::clock_link;
@@ -28,29 +28,29 @@ use tokio::time::timeout;
 use tollgate_replica::{Identity, Meeting};
 use tollgate_types::{DiskId, NodeId};
 
-/// Connections that have not said who they are.
+/// Maximum number of connections without a hello yet.
 const STRANGERS_MAX: usize = 64;
 
-/// Bytes of frames that wait for the driver, in kibibytes.
+/// Maximum of the frames that wait for the driver, in kibibytes.
 const WAITING_KIB_MAX: usize = 128 << 10;
 
-/// Peers that something was last said about; past this it may be said again.
+/// Number of peers for which the last logged problem is remembered; above it, a problem may be logged again.
 const TOLD_MAX: usize = 1_024;
 
-/// Who listens, and what its connections share.
+/// Listener, and the state that its connections share.
 pub(super) struct Ear {
     own: Identity,
-    /// Who is listened to now.
+    /// Peers that are accepted now.
     roster: Mutex<Roster>,
     disks: Disks,
     inbox: Arc<Inbox<Input>>,
     monitor: Arc<ClockMonitor>,
     room: Arc<Semaphore>,
-    /// Ends the connection that a peer has now.
+    /// Ends the current connection of a peer.
     present: Mutex<BTreeMap<(NodeId, Purpose), oneshot::Sender<()>>>,
-    /// With which wrong disk each peer came last: it comes again and again, and is told of once.
+    /// Last wrong disk of each peer: the peer dials again and again, and its disk is logged once.
     wrong: Mutex<BTreeMap<NodeId, DiskId>>,
-    /// Likewise who is no member, and why it was refused.
+    /// Last refusal of each node that is not a member, which is likewise logged once.
     refused: Mutex<BTreeMap<NodeId, Refusal>>,
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn listen(listener: TcpListener, ear: Arc<Ear>) {
             }
         };
         while connections.try_join_next().is_some() {}
-        // One too many is closed at once: its peer dials again.
+        // A connection above the limit is closed at once: its peer dials again.
         let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else { continue };
         let ear = Arc::clone(&ear);
         connections.spawn(async move {
@@ -92,7 +92,8 @@ impl Ear {
         Ear { own, roster, disks, inbox, monitor, room, present, wrong, refused }
     }
 
-    /// These are listened to from now on. Whoever is none of them is cut off, and hears why when it dials again.
+    /// Replaces the accepted peers. Connections of other nodes are cut; such a node is told the reason when it dials
+    /// again.
     pub(super) fn renew(&self, roster: Roster) {
         let mut present = self.present.lock().expect("nobody panics with it");
         present.retain(|(node, _), _| roster.contains(*node) || planted(Bug::RemovedHeard));
@@ -111,7 +112,7 @@ impl Ear {
         let (end, ended) = oneshot::channel();
         {
             let mut present = self.present.lock().expect("nobody panics with it");
-            // It may have been removed since it was greeted, and then nobody would cut it off.
+            // The peer may have been removed since its hello; nothing would cut it off later.
             if self.refusal_by_roster(from).is_some() {
                 return Ok(());
             }
@@ -125,12 +126,12 @@ impl Ear {
         };
         tokio::select! {
             served = serve => served,
-            // A newer connection has its place.
+            // A newer connection has replaced this one.
             _ = ended => Ok(()),
         }
     }
 
-    /// Hears a hello and answers it: who it is and what for, unless it was refused.
+    /// Reads a hello and answers it; returns the peer and the purpose, unless it was refused.
     async fn greeted(&self, stream: &mut TcpStream) -> io::Result<Option<(NodeId, Purpose)>> {
         let (from, refusal) = match hello::hear(stream).await? {
             Ok(hello) => (Some((hello.from, hello.purpose)), self.refusal(&hello).await?),
@@ -157,13 +158,13 @@ impl Ear {
                 self.tell_of_wrong_disk(hello, known);
                 Ok(Some(Refusal::OtherDisk))
             }
-            // It has been said why. The peer dials again.
+            // The reason has been logged. The peer dials again.
             None => Err(io::ErrorKind::StorageFull.into()),
         }
     }
 
-    /// A peer knows this node by another disk than it has. One of the two was founded anew: the peer, if it comes with
-    /// another disk than it had; otherwise this node, which must not go on.
+    /// Handles a peer that knows this node by a disk that it does not have. One of the two was founded anew: the peer,
+    /// if it comes with another disk than before; otherwise this node, which must not go on.
     fn known_by_another_disk(&self, hello: &Hello) -> Refusal {
         match self.disks.disk_of(hello.from) {
             Some(known) if known != hello.disk => {
@@ -184,7 +185,7 @@ impl Ear {
         hello.refusal(&self.own, &self.roster.lock().expect("nobody panics with it"))
     }
 
-    /// Whoever is refused dials again and again.
+    /// Logs a refusal once, because a refused node dials again and again.
     fn tell_of_refusal(&self, from: Option<NodeId>, refusal: Refusal) {
         let mut refused = self.refused.lock().expect("nobody panics with it");
         if refused.len() >= TOLD_MAX {

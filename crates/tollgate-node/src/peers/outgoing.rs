@@ -1,8 +1,8 @@
-//! Dials one peer, again and again, and opens the way for frames to it while there is a connection.
+//! Dials one peer, again and again, and lets frames out to it while there is a connection.
 //!
-//! Invariant: nothing that a peer answers counts if it answers from another disk than it is known by; it was founded
-//! anew, and may know nothing of this node. Not here: what is said (`hello`), the books about disks (`disks`), writing
-//! (`outlet`).
+//! Invariant: an answer counts only if it comes from the disk by which the peer is known; a peer with another disk was
+//! founded anew, and may know nothing of this node. Not here: the exchange (`hello`), the records of disks (`disks`),
+//! writing (`outlet`).
 
 use super::clock_link::FramesConnection;
 use super::disks::Disks;
@@ -20,11 +20,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tollgate_types::DiskId;
 
-/// Between two attempts to dial: doubles from the first to the second.
+/// Pause between two attempts to dial: doubles from `PAUSE_MIN` to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// A connection that lasted this long worked.
+/// Time after which a connection counts as having worked.
 const LIVED: Duration = Duration::from_millis(50);
 
 pub(super) struct Dialler {
@@ -33,14 +33,14 @@ pub(super) struct Dialler {
     pub(super) disks: Disks,
     pub(super) outlet: Arc<Outlet>,
     pub(super) inbox: Arc<Inbox<Input>>,
-    /// Tells whoever reads the peer's clock.
+    /// Tells the reader of the peer's clock about the connection for frames.
     pub(super) frames: watch::Sender<FramesConnection>,
-    /// Why the peer would not listen when it was dialled last.
+    /// Refusal by the peer at the last attempt to dial.
     pub(super) refusal: Option<Refusal>,
 }
 
 impl Dialler {
-    /// Until the node stops.
+    /// Runs until the node stops.
     pub(super) async fn run(mut self) {
         let peer = self.hello.to;
         let (mut pause, mut lost, mut connections) = (PAUSE_MIN, false, 0);
@@ -59,8 +59,8 @@ impl Dialler {
                     let error = self.serve(stream).await;
                     self.frames.send_replace(None);
                     tracing::info!(%peer, %error, "connection lost");
-                    // Dialled again at once, because failover waits for how that ends; unless it was lost at once: then
-                    // that would go on for ever.
+                    // Dialled again at once, because failover waits for the result; but not if the connection broke as
+                    // soon as it was made, because that could repeat for ever.
                     if began.elapsed() >= LIVED {
                         pause = PAUSE_MIN;
                     } else {
@@ -70,7 +70,8 @@ impl Dialler {
                 }
                 Err(error) => {
                     match self.refusal.take() {
-                        // Whether it takes part already or not: where it was founded alone, nobody could refuse it.
+                        // Applies whether this node takes part already or not: if it was founded alone, no peer could
+                        // have refused it before.
                         Some(Refusal::OtherDisk) => {
                             return self.inbox.put(Input::Fault(Fault::FoundedAnew { known_by: peer }));
                         }
@@ -110,24 +111,24 @@ impl Dialler {
             error = self.outlet.carry_on(&stream) => error,
             error = until_closed(&stream) => error,
         };
-        // What was meant for this connection is stale by the time that there is another.
+        // Frames meant for this connection are stale once there is another.
         self.outlet.close();
         error
     }
 }
 
-/// Why there is no connection.
+/// Reason for the lack of a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Undialled {
-    /// The peer would not listen, or is not listened to.
+    /// The peer refused this node, or is itself not accepted.
     #[error(transparent)]
     Refused(Refusal),
-    /// It could not be reached.
+    /// The peer could not be reached.
     #[error(transparent)]
     Failed(#[from] io::Error),
 }
 
-/// Dials a peer and says hello, whatever the connection is for.
+/// Dials a peer and says hello, for any purpose.
 pub(super) async fn dial(address: &str, hello: Hello, disks: &Disks) -> Result<TcpStream, Undialled> {
     let peer = hello.to;
     let hello = Hello { known: disks.disk_of(peer), ..hello };
@@ -138,14 +139,14 @@ pub(super) async fn dial(address: &str, hello: Hello, disks: &Disks) -> Result<T
     };
     let dialled = timeout(hello::PATIENCE, dialled).await;
     let (answer, stream) = dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    // It may have come for the first time meanwhile.
+    // The peer may have come for the first time meanwhile.
     match weigh(answer, disks.disk_of(peer)) {
         Some(refusal) => Err(Undialled::Refused(refusal)),
         None => Ok(stream),
     }
 }
 
-/// The peer never speaks here: this is how one learns at once that it is gone.
+/// Waits until the connection is closed. The peer never sends anything on it, so a read detects the end at once.
 async fn until_closed(stream: &TcpStream) -> io::Error {
     loop {
         if let Err(error) = stream.readable().await {
@@ -160,10 +161,10 @@ async fn until_closed(stream: &TcpStream) -> io::Error {
     }
 }
 
-/// Why a peer that is known by this disk is not spoken to, if it is not.
+/// Returns the reason not to talk to a peer that is known by the disk `known`, if there is one.
 ///
-/// That this node was removed ends its part in the cluster for good, so it is believed only of a peer that is known:
-/// one that was founded anew, alone, says it to everybody with a lower id.
+/// A removal ends this node's part in the cluster for good, so it is believed only if a known peer reports it: a node
+/// that was founded anew, alone, reports it to every node with a lower id.
 fn weigh(answer: Answer, known: Option<DiskId>) -> Option<Refusal> {
     if planted(Bug::RemovedByAnybody) && answer.refusal == Some(Refusal::Removed) {
         return answer.refusal;
@@ -187,11 +188,11 @@ mod tests {
             assert_eq!(said(refusal, Some(own)), refusal);
             assert_eq!(said(refusal, Some(other)), Some(Refusal::FoundedAnew));
         }
-        // One that never came: it may accept this node and refuse it, but not send it away for good.
+        // A peer that never came: it may accept this node or refuse it, but not declare it removed.
         assert_eq!(said(None, None), None);
         assert_eq!(said(Some(Refusal::OtherDisk), None), Some(Refusal::OtherDisk));
         assert_eq!(said(Some(Refusal::Removed), None), Some(Refusal::UnknownPeer));
-        // What speaks another protocol has no disk to be known by.
+        // A server of another protocol has no disk to be known by.
         let foreign = Answer { refusal: Some(Refusal::OtherVersion), disk: None };
         assert_eq!(weigh(foreign, Some(own)), Some(Refusal::OtherVersion));
     }

@@ -1,9 +1,9 @@
-//! The way out to one peer. Frames are written to the socket by whoever sends them, as long as it takes them: a task
-//! that would have to be woken for each costs more than the write itself. What the socket does not take waits for the
-//! task behind it (`outgoing`).
+//! The outgoing frames to one peer. The sender itself writes frames to the socket, as long as the socket takes them: a
+//! task that would have to be woken for each frame costs more than the write itself. Bytes that the socket does not
+//! take wait for the task behind it (`outgoing`).
 //!
-//! Invariant: frames go out in order, each whole or not at all on one connection; what waits is bounded, and what was
-//! meant for one connection never goes out on another. Nobody blocks. Not here: dialling (`outgoing`).
+//! Invariant: frames go out in order, each whole or not at all on one connection; waiting bytes are bounded, and frames
+//! meant for one connection never go out on another. No caller blocks. Not here: dialling (`outgoing`).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,27 +11,27 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// Bytes that wait for one peer; past this, frames are dropped.
+/// Maximum number of bytes that wait for one peer; above it, frames are dropped.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Outlet {
     inner: Mutex<Inner>,
-    /// Something waits that the socket did not take, or the connection broke.
+    /// Signals that bytes wait that the socket did not take, or that the connection broke.
     stuck: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// None while there is no connection.
+    /// The connection; none while there is none.
     stream: Option<Arc<TcpStream>>,
-    /// What the socket has not taken yet, frame by frame.
+    /// Bytes that the socket has not taken yet, frame by frame.
     waiting: VecDeque<Vec<u8>>,
-    /// How much of the first it has taken.
+    /// Number of bytes of the first frame that the socket has taken.
     written: usize,
-    /// What waits in all.
+    /// Number of waiting bytes.
     bytes: usize,
-    /// Why nothing more can be written to it.
+    /// Error after which nothing more can be written to the connection.
     broken: Option<io::Error>,
 }
 
@@ -40,17 +40,17 @@ impl Outlet {
         self.inner.lock().expect("nobody panics with it")
     }
 
-    /// Frames go to this connection from now on.
+    /// Sends frames to this connection from now on.
     pub(super) fn open(&self, stream: Arc<TcpStream>) {
         *self.lock() = Inner { stream: Some(stream), ..Inner::default() };
     }
 
-    /// Frames go nowhere from now on, those included that wait.
+    /// Drops frames from now on, including those that wait.
     pub(super) fn close(&self) {
         *self.lock() = Inner::default();
     }
 
-    /// Sends a frame, now or never: without a connection it is dropped, and so is one too many.
+    /// Sends a frame, or drops it: without a connection, or above the limit.
     pub(super) fn send(&self, frame: &[u8]) {
         let length = u32::try_from(frame.len()).expect("a frame is a few megabytes").to_le_bytes();
         let mut inner = self.lock();
@@ -74,7 +74,7 @@ impl Outlet {
         self.stuck.notify_one();
     }
 
-    /// Sees to it that what waits is written, until the connection breaks.
+    /// Writes the waiting bytes, until the connection breaks.
     pub(super) async fn carry_on(&self, stream: &TcpStream) -> io::Error {
         loop {
             self.stuck.notified().await;
@@ -93,7 +93,8 @@ impl Outlet {
 }
 
 impl Inner {
-    /// Writes what the socket takes at once. Whether nothing is left. Little at a time: the driver waits for the lock.
+    /// Writes what the socket takes at once; returns true if nothing is left. A few frames at a time, because the
+    /// driver waits for the lock.
     fn write_waiting(&mut self) -> io::Result<bool> {
         if let Some(error) = self.broken.take() {
             return Err(error);
@@ -115,10 +116,10 @@ impl Inner {
     }
 }
 
-/// Frames in one write at most.
+/// Maximum number of frames in one write.
 const PARTS_MAX: usize = 16;
 
-/// How much of it the socket takes now.
+/// Writes to the socket without waiting; returns the number of bytes that it took.
 fn take(stream: &TcpStream, parts: &[&[u8]]) -> io::Result<usize> {
     let mut slices = [IoSlice::new(&[]); PARTS_MAX];
     for (slice, part) in slices.iter_mut().zip(parts) {
@@ -169,7 +170,7 @@ mod tests {
         outlet.send(b"once more");
         assert_eq!(read_frame(&mut peer).await, b"once more");
         drop(peer);
-        // The first write after the end may still be taken.
+        // The first write after the end may still succeed.
         while !task.is_finished() {
             outlet.send(b"to nobody");
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Clocks that run at other rates than those of the peers, and nodes from before clocks were compared.
+//! Clocks with rates that differ from those of the peers, and nodes older than the comparison of clocks.
 
 use crate::cluster::{Cluster, PATIENCE, grant, node};
 use crate::peers::{disk_of, frame, hello, is_cut};
@@ -12,7 +12,7 @@ use tollgate_node::{Clock, ClockRates, ClockSampling, ClockVerdict, NodeClock};
 use tollgate_replica::Moment;
 use tollgate_types::DiskId;
 
-/// A clock that runs by so many millionths too fast.
+/// A clock that runs too fast by `by` millionths.
 #[derive(Debug)]
 struct Fast {
     started: Instant,
@@ -26,7 +26,7 @@ impl Clock for Fast {
     }
 }
 
-/// On one machine half a millisecond is a long way round, so windows may be short.
+/// On one machine half a millisecond is a long round trip, so windows may be short.
 const SAMPLING: ClockSampling =
     ClockSampling { every: Duration::from_millis(10), window: Duration::from_millis(500) };
 
@@ -38,7 +38,7 @@ fn right() -> NodeClock {
     NodeClock { sampling: SAMPLING, ..NodeClock::system() }
 }
 
-/// A cluster of so many nodes, with these clocks instead of right ones.
+/// Starts a cluster of `count` nodes, with these clocks instead of correct ones.
 fn start(count: u64, clocks: impl IntoIterator<Item = (u64, NodeClock)>) -> Cluster {
     let mut cluster = Cluster::prepare(count);
     for settings in cluster.settings.values_mut() {
@@ -53,7 +53,7 @@ fn start(count: u64, clocks: impl IntoIterator<Item = (u64, NodeClock)>) -> Clus
     cluster
 }
 
-/// Waits until a node knows something of the clocks.
+/// Waits until a node's rates satisfy a condition.
 async fn until(
     cluster: &Cluster,
     number: u64,
@@ -68,7 +68,7 @@ async fn until(
     seen.clone()
 }
 
-/// By how much node `number` says that the clock of `of` is off, if it says so of no other.
+/// Returns the deviation of the clock of `of`, if it is the only one reported as wrong.
 fn wrong_alone(rates: &ClockRates, of: u64) -> Option<f64> {
     match &rates.verdict {
         ClockVerdict::Wrong(wrong) if wrong.len() == 1 => wrong.get(&node(of)).copied(),
@@ -104,7 +104,7 @@ async fn p5_clocks_that_are_right_differ_by_less_than_what_is_warned_of() {
     for number in 1..=3 {
         let mut rates = cluster.handle(number).clock_rates().clone();
         let mut seen = 0;
-        // Some windows long.
+        // Watches for some windows.
         let watched = tokio::time::timeout(PATIENCE, async {
             while seen < 5 {
                 rates.changed().await.unwrap();
@@ -131,26 +131,26 @@ async fn p5_of_two_clocks_that_differ_neither_is_named_until_the_wrong_one_is_ri
     drop(cluster.nodes.remove(&2));
     cluster.settings.get_mut(&2).unwrap().clock = right();
     cluster.restart(2).await;
-    // What the old process showed is not mixed with what the new one does.
+    // Readings of the old process are not mixed with those of the new one.
     until(&cluster, 1, "nothing is known of the new clock yet", |rates| rates.differences.is_empty()).await;
     let known = |rates: &ClockRates| rates.differences.len() == 1;
     let rates = until(&cluster, 1, "the new clock's rate", known).await;
     assert!(rates.verdict == ClockVerdict::Right && rates.differences[&node(2)].abs() < 0.005, "{rates:?}");
 }
 
-/// A node from before clocks were compared, as its peers see it: it accepts frames and refuses every hello that is not
-/// of version 3.
+/// A node older than the comparison of clocks, as its peers see it: it accepts frames and refuses every hello of a
+/// version other than 3.
 struct Elder {
     seen: Arc<Mutex<Seen>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What has arrived at an elder, by whom it came from.
+/// Traffic that has arrived at an `Elder`, by its sender.
 #[derive(Default)]
 struct Seen {
-    /// Frames on each connection for them.
+    /// Number of frames on each connection for frames.
     frames: BTreeMap<u64, Vec<u64>>,
-    /// Hellos of another version.
+    /// Number of hellos of another version.
     refused: u64,
 }
 
@@ -199,7 +199,7 @@ impl Elder {
         }
     }
 
-    /// Waits until it has seen something.
+    /// Waits until the traffic satisfies a condition.
     async fn until(&self, what: &str, mut is_so: impl FnMut(&Seen) -> bool) {
         let waited = tokio::time::timeout(PATIENCE, async {
             while !is_so(&self.seen.lock().unwrap()) {
@@ -224,7 +224,7 @@ async fn a_node_of_the_version_before_stays_connected_and_is_asked_once_a_connec
     let elder = Elder::start(&cluster, 3, disk).await;
     let asked = |seen: &Seen| seen.frames.len() == 2 && seen.refused >= 2;
     elder.until("both others, and each of their questions", asked).await;
-    // The two that are left compare their clocks meanwhile, which takes them seven windows.
+    // The two remaining nodes compare their clocks meanwhile, which takes them seven windows.
     let known = |rates: &ClockRates| rates.differences.contains_key(&node(2));
     let rates = until(&cluster, 1, "its peer's rate", known).await;
     assert!(!rates.differences.contains_key(&node(3)));
@@ -234,7 +234,7 @@ async fn a_node_of_the_version_before_stays_connected_and_is_asked_once_a_connec
         assert!(seen.frames.values().all(|connections| connections.len() == 1), "{:?}", seen.frames);
         assert!(seen.frames.values().flatten().any(|frames| *frames > 5), "{:?}", seen.frames);
     }
-    // What was started anew may be another binary: it is asked again.
+    // A restarted node may run another binary: it is asked again.
     elder.stop().await;
     let elder = Elder::start(&cluster, 3, disk).await;
     elder.until("another question from both", asked).await;
@@ -245,7 +245,7 @@ async fn a_node_of_the_version_before_stays_connected_and_is_asked_once_a_connec
     assert!(matches!(cluster.reply(grant(2, 600_000)).await, Reply::LeaseGranted { .. }));
 }
 
-/// Says hello in version 4; the connection, and the first byte of the answer.
+/// Says hello in version 4; returns the connection, and the first byte of the answer.
 async fn hello_for(cluster: &Cluster, purpose: u8, from: u64, to: u64, disk: DiskId) -> (TcpStream, u8) {
     let mut bytes = b"TOLLGATE\x04\x00".to_vec();
     for number in [7, from, to, disk.number()] {
@@ -283,7 +283,7 @@ async fn members_alone_are_told_what_the_clock_shows_beside_the_frames_that_they
     let (_newer, answer) = hello_for(&cluster, 1, 3, 1, disk).await;
     assert_eq!(answer, 0);
     assert!(is_cut(&mut clock).await, "a newer one for the same purpose does");
-    // The next version's connections for frames are understood, and what nobody knows is refused.
+    // Connections for frames in the next version are understood, and an unknown purpose is refused.
     assert_eq!(hello_for(&cluster, 0, 3, 1, disk).await.1, 0);
     assert_eq!(hello_for(&cluster, 9, 3, 1, disk).await.1, 4);
     assert_eq!(hello_for(&cluster, 1, 8, 1, disk).await.1, 3, "no member");

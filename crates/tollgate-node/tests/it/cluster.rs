@@ -17,14 +17,14 @@ use tollgate_types::{
 
 pub(crate) const GROUP: GroupId = GroupId::new(0);
 
-/// Longer than anything should take on a busy machine.
+/// Maximum time of any wait: longer than anything should take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Cluster {
     pub(crate) nodes: BTreeMap<u64, Node>,
     pub(crate) settings: BTreeMap<u64, NodeSettings>,
     ports: BTreeMap<u64, u16>,
-    /// Of nodes that were not started yet.
+    /// Listeners of nodes that were not started yet.
     listeners: BTreeMap<u64, TcpListener>,
     dirs: Vec<TempDir>,
 }
@@ -42,7 +42,7 @@ impl Cluster {
         cluster
     }
 
-    /// A cluster of which no node runs.
+    /// Prepares a cluster without starting its nodes.
     pub(crate) fn prepare(count: u64) -> Cluster {
         let listeners: BTreeMap<u64, TcpListener> =
             (1..=count).map(|number| (number, TcpListener::bind("127.0.0.1:0").unwrap())).collect();
@@ -88,13 +88,13 @@ impl Cluster {
         self.nodes.insert(number, node);
     }
 
-    /// Starts a node again on the data and the port that it had.
+    /// Restarts a node with its former data and port.
     pub(crate) async fn restart(&mut self, number: u64) {
         let listener = self.listen_as(number).await;
         self.start_on(number, listener);
     }
 
-    /// Listens where a node does that does not run.
+    /// Listens on the port of a node that does not run.
     pub(crate) async fn listen_as(&self, number: u64) -> TcpListener {
         let address = ("127.0.0.1", self.ports[&number]);
         // The port may stay taken for a moment by connections of the old node.
@@ -109,8 +109,8 @@ impl Cluster {
         listener.await.unwrap()
     }
 
-    /// Prepares a node that is to join, on a free port, and says where it will be found; it knows nobody's address but
-    /// what it is told when it starts.
+    /// Prepares a node that is to join, on a free port, and returns its address; the node knows only the addresses that
+    /// it is told when it starts.
     pub(crate) fn prepare_newcomer(&mut self, number: u64) -> Whereabouts {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -129,7 +129,7 @@ impl Cluster {
         Whereabouts { peer: HostPort::new(format!("127.0.0.1:{port}")).unwrap(), ..Whereabouts::UNKNOWN }
     }
 
-    /// Starts a node that was added, with what another knows of the members.
+    /// Starts a node that was added, with the members as node `told_by` knows them.
     pub(crate) fn begin_newcomer(&mut self, number: u64, told_by: u64) {
         let members = Arc::clone(&self.handle(told_by).status().borrow().members);
         self.begin_newcomer_told(number, &members);
@@ -141,12 +141,12 @@ impl Cluster {
         self.begin(number);
     }
 
-    /// Has a node be told by its configuration, at its next start, where another is.
+    /// Configures, for the next start of node `of`, the address of `peer`.
     pub(crate) fn configure_peer(&mut self, of: u64, peer: u64, address: &str) {
         self.settings.get_mut(&of).unwrap().peers.insert(node(peer), address.to_owned());
     }
 
-    /// Has the members changed by whoever leads.
+    /// Has the leader change the members.
     pub(crate) async fn change(&self, change: MemberChange) {
         let done = tokio::time::timeout(PATIENCE, async {
             loop {
@@ -161,7 +161,7 @@ impl Cluster {
         done.await.expect("it is changed in time");
     }
 
-    /// Waits until a node knows something.
+    /// Waits until a node's status satisfies a condition.
     pub(crate) async fn until(&self, number: u64, what: &str, knows: impl FnMut(&NodeStatus) -> bool) {
         let mut status = self.handle(number).status().clone();
         let waited = tokio::time::timeout(PATIENCE, status.wait_for(knows)).await;
@@ -180,7 +180,7 @@ impl Cluster {
         self.settings[&number].clone()
     }
 
-    /// Who leads and serves, once somebody does.
+    /// Waits for a leader that serves, and returns it.
     pub(crate) async fn leader(&self) -> u64 {
         let found = tokio::time::timeout(PATIENCE, async {
             loop {
@@ -194,7 +194,7 @@ impl Cluster {
         found.await.expect("somebody leads in time")
     }
 
-    /// Has a command carried out by whoever leads; for commands that may be repeated.
+    /// Has the leader carry out a command that may be repeated.
     pub(crate) async fn command(&self, command: Command) -> Called {
         let done = tokio::time::timeout(PATIENCE, async {
             loop {

@@ -1,4 +1,4 @@
-//! Nodes that come and go while the others run: who is dialled, and who is listened to.
+//! Nodes that come and go while the others run: the peers that are dialled and accepted follow.
 
 use crate::cluster::{Cluster, GROUP, PATIENCE, acquire, grant, node};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use tollgate_core::{Reply, Wait};
 use tollgate_replica::MemberChange;
 use tollgate_types::HostPort;
 
-/// A cluster of one to which node 2 was added, and runs.
+/// Starts a cluster of one node and adds node 2, which runs.
 async fn grown() -> Cluster {
     let mut cluster = Cluster::start(1);
     cluster.reply(grant(1, 600_000)).await;
@@ -24,11 +24,11 @@ async fn a_node_that_is_added_catches_up_and_is_needed_for_a_quorum() {
     cluster
         .until(2, "it votes", |status| status.members.voters.len() == 2 && status.groups[&GROUP].has_state)
         .await;
-    // Nobody told the first where the second is but the change of members.
+    // The first node knows the address of the second only from the change of members.
     let members = cluster.handle(1).status().borrow().members.clone();
     assert_ne!(members.whereabouts_of(node(2)).peer, HostPort::NONE);
     assert!(matches!(cluster.reply(acquire("second", 1, Wait::No)).await, Reply::Acquired { .. }));
-    // Both know enough on their disks to find each other again.
+    // Both nodes know enough from their disks to find each other again.
     cluster.nodes.clear();
     cluster.restart(1).await;
     cluster.restart(2).await;
@@ -45,7 +45,7 @@ async fn a_newcomer_that_is_restarted_before_anything_reached_it_knows_whom_to_a
     let whereabouts = cluster.prepare_newcomer(2);
     cluster.change(MemberChange::AddLearner { node: node(2), witness: false, whereabouts }).await;
     let leader = cluster.nodes.remove(&1).unwrap();
-    // The one who could bring it a snapshot is gone while it starts.
+    // The only node that could send a snapshot is gone while the newcomer starts.
     let told = leader.handle().status().borrow().members.clone();
     leader.halt().await;
     cluster.begin_newcomer_told(2, &told);
@@ -64,7 +64,7 @@ async fn a_node_that_is_removed_is_told_so_and_takes_no_part_any_more() {
     cluster.change(MemberChange::Remove { node: node(other) }).await;
     cluster.until(other, "it was removed", |status| status.removed && status.leader(GROUP).is_none()).await;
     let term = cluster.handle(leader).status().borrow().groups[&GROUP].term;
-    // Again, from what is on its disk, which may not say that it was removed.
+    // Again, from the data on its disk, which may not contain its removal.
     drop(cluster.nodes.remove(&other));
     cluster.restart(other).await;
     cluster.until(other, "it was removed", |status| status.removed).await;
@@ -93,7 +93,8 @@ async fn an_address_of_the_configuration_wins_over_the_one_that_the_cluster_has(
     let wrong = tollgate_replica::Whereabouts { peer: HostPort::new("127.0.0.1:1").unwrap(), ..real.clone() };
     cluster.change(MemberChange::AddLearner { node: node(2), witness: false, whereabouts: wrong }).await;
     cluster.begin_newcomer(2, 1);
-    // The first can't reach it, so it has no state; and is told better by its own configuration.
+    // The first node can't reach the newcomer, which therefore has no state, until the configuration has the right
+    // address.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!cluster.handle(2).status().borrow().groups[&GROUP].has_state);
     drop(cluster.nodes.remove(&1));

@@ -1,4 +1,4 @@
-//! Who is listened to: nodes with the disk they always had, and frames from whom they say.
+//! Acceptance of peers: only nodes with the disk they always had, and frames only from the sender that they name.
 
 use crate::cluster::{Cluster, GROUP, PATIENCE, acquire, grant, node};
 use std::collections::BTreeMap;
@@ -11,17 +11,17 @@ use tollgate_node::Fault;
 use tollgate_replica::{DataDir, MemberChange};
 use tollgate_types::DiskId;
 
-/// The disk of a node that does not run.
+/// Returns the disk of a node that does not run.
 pub(crate) fn disk_of(cluster: &Cluster, number: u64) -> DiskId {
     DataDir::open(&cluster.settings_of(number).data_dir, None).unwrap().identity().disk
 }
 
-/// Says hello to node `to` as node `from` with this disk; the connection and what was answered.
+/// Says hello to node `to` as node `from` with this disk; returns the connection and the answer.
 pub(crate) async fn hello(cluster: &Cluster, from: u64, to: u64, disk: DiskId) -> (TcpStream, (u8, DiskId)) {
     hello_knowing(cluster, from, to, disk, None).await
 }
 
-/// Likewise, knowing the other by a disk.
+/// Says hello as [`hello`] does, with the disk by which the other node is known.
 async fn hello_knowing(
     cluster: &Cluster,
     from: u64,
@@ -46,7 +46,8 @@ async fn hello_knowing(
     (stream, (answer[0], disk))
 }
 
-/// Answers whoever dials, in the place of a node that does not run: what it said to whom, by its number.
+/// Answers every dialler in the place of a node that does not run, and keeps the answered hellos, by the id of the
+/// dialler.
 struct Impostor {
     answered: Arc<Mutex<BTreeMap<u64, Vec<Vec<u8>>>>>,
     task: tokio::task::JoinHandle<()>,
@@ -75,7 +76,7 @@ impl Impostor {
         Impostor { answered, task }
     }
 
-    /// Waits until it has answered a node so many times; what that said.
+    /// Waits until it has answered a node `times` times; returns the last of these hellos.
     async fn until_answered(&self, number: u64, times: usize) -> Vec<u8> {
         let heard = tokio::time::timeout(PATIENCE, async {
             loop {
@@ -95,7 +96,7 @@ impl Impostor {
     }
 }
 
-/// A frame without anything in it, with its length in front.
+/// Returns an empty frame, preceded by its length.
 pub(crate) fn frame(from: u64, to: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes);
@@ -109,7 +110,7 @@ pub(crate) fn frame(from: u64, to: u64) -> Vec<u8> {
     sent
 }
 
-/// Whether the other side has closed it within a moment.
+/// Returns true if the other side closes the connection within a moment.
 pub(crate) async fn is_cut(stream: &mut TcpStream) -> bool {
     let read = tokio::time::timeout(Duration::from_millis(500), stream.read_u8()).await;
     read.is_ok_and(|read| read.is_err())
@@ -141,7 +142,7 @@ async fn p4_a_node_with_another_disk_than_it_had_is_refused() {
     for _ in 0..2 {
         assert_eq!(hello(&cluster, 3, 1, DiskId::new(disk.number() ^ 1)).await.1.0, 6);
         assert_eq!(hello(&cluster, 3, 1, disk).await.1.0, 0);
-        // It remembers over a restart.
+        // The node remembers the disk over a restart.
         drop(cluster.nodes.remove(&1));
         cluster.restart(1).await;
     }
@@ -154,8 +155,8 @@ async fn p4_a_voter_founded_anew_stops_and_never_makes_a_majority() {
     let Reply::Acquired { token, .. } = cluster.reply(acquire("job", 1, Wait::No)).await else {
         panic!("nobody else wants it")
     };
-    // Two of three are gone, and one of them comes back on an empty disk: with the third it would be a majority that
-    // may know nothing of the lock.
+    // Two of three nodes are gone, and one of them comes back on an empty disk: with the third it would be a majority
+    // that may know nothing of the lock.
     let leader = cluster.leader().await;
     let wiped = (1..=3).find(|number| *number != leader).unwrap();
     drop(cluster.nodes.remove(&leader));
@@ -167,7 +168,7 @@ async fn p4_a_voter_founded_anew_stops_and_never_makes_a_majority() {
     assert_eq!(fault, Fault::FoundedAnew { known_by: node(third) });
     assert!(fault.to_string().contains("join under a new id"), "{fault}");
     assert_eq!(cluster.handle(third).status().borrow().groups[&GROUP].leader, None);
-    // With its own disk back, the old leader and the third go on.
+    // With its own disk back, the old leader and the third node go on.
     drop(cluster.nodes.remove(&wiped));
     cluster.restart(leader).await;
     let Reply::Acquired { token: again, .. } = cluster.reply(acquire("job", 1, Wait::No)).await else {
@@ -183,7 +184,7 @@ async fn p1_that_a_node_was_removed_is_believed_only_of_the_disk_that_a_peer_is_
     cluster.reply(grant(1, 600_000)).await;
     drop(cluster.nodes.remove(&3));
     let disk = disk_of(&cluster, 3);
-    // It was founded anew, alone: nobody else was ever a member of its cluster.
+    // The impostor was founded anew, alone: no other node was ever a member of its cluster.
     let impostor = Impostor::start(&cluster, 3, REMOVED, DiskId::new(disk.number() ^ 1)).await;
     for number in [1, 2] {
         let said = impostor.until_answered(number, 3).await;
@@ -212,7 +213,7 @@ async fn p1_a_cluster_of_one_that_grew_is_not_founded_a_second_time() {
     cluster.change(MemberChange::Promote { node: node(2) }).await;
     drop(cluster.nodes.remove(&1));
     std::fs::remove_dir_all(&cluster.settings_of(1).data_dir).unwrap();
-    // It waits for nobody and knows nobody, but is dialled.
+    // The node waits for no peer and knows none, but is dialled.
     cluster.restart(1).await;
     let fault = tokio::time::timeout(PATIENCE, cluster.nodes[&1].failed()).await.unwrap();
     assert_eq!(fault, Fault::FoundedAnew { known_by: node(2) });
@@ -227,13 +228,13 @@ async fn p4_a_node_is_told_by_which_disk_it_is_known_and_believes_whom_it_may() 
     let (third, disk) = (disk_of(&cluster, 3), disk_of(&cluster, 1));
     cluster.restart(1).await;
     let other = |disk: DiskId| DiskId::new(disk.number() ^ 1);
-    // With nothing to say, or with the truth.
+    // A peer that knows no disk, or the right one, is accepted.
     assert_eq!(hello(&cluster, 3, 1, third).await.1, (0, disk));
     assert_eq!(hello_knowing(&cluster, 3, 1, third, Some(disk)).await.1, (0, disk));
-    // Whoever has another disk itself knows nothing.
+    // A peer that itself comes with another disk is not believed.
     assert_eq!(hello_knowing(&cluster, 3, 1, other(third), Some(other(disk))).await.1, (6, disk));
     assert!(matches!(cluster.reply(grant(1, 600_000)).await, Reply::LeaseGranted { .. }));
-    // Nobody that it has ever heard of: it may be the one who forgot.
+    // A peer that this node has never heard of: this node may be the one that forgot.
     let _ = hello_knowing(&cluster, 9, 1, third, Some(other(disk))).await;
     let fault = tokio::time::timeout(PATIENCE, cluster.nodes[&1].failed()).await.unwrap();
     assert_eq!(fault, Fault::FoundedAnew { known_by: node(9) });
@@ -244,14 +245,15 @@ async fn p4_first_members_take_part_when_all_of_them_have_met_and_then_for_good(
     let mut cluster = Cluster::prepare(3);
     cluster.begin(1);
     cluster.begin(2);
-    // Longer than two nodes need for an election: they would be a majority, but of what the third may know nothing.
+    // Longer than two nodes need for an election: they would be a majority, but the third may know of commits that they
+    // forgot.
     tokio::time::sleep(Duration::from_secs(3)).await;
     for number in [1, 2] {
         assert_eq!(cluster.handle(number).status().borrow().groups[&GROUP].term, 1, "node {number}");
     }
     cluster.begin(3);
     cluster.reply(grant(1, 600_000)).await;
-    // Once they have met, a majority is enough, over restarts too.
+    // Once all have met, a majority is enough, over restarts too.
     cluster.nodes.clear();
     cluster.restart(1).await;
     cluster.restart(3).await;

@@ -1,4 +1,4 @@
-//! What a cluster of nodes does for those who ask.
+//! Commands, reads and watches on a cluster of nodes.
 
 use crate::cluster::{Cluster, GROUP, PATIENCE, acquire, grant, lease, node};
 use std::net::TcpListener;
@@ -51,7 +51,7 @@ async fn p14_a_node_says_which_group_serves_what_and_a_group_refuses_the_rest() 
     cluster.reply(grant(1, 60_000)).await;
     let status = cluster.handle(1).status().borrow().clone();
     assert_eq!((status.map, status.groups.len()), (Some(map), 2));
-    // Of the two names one is the other group's.
+    // One of the two names belongs to the other group.
     assert!(matches!(cluster.reply(acquire("jobs", 1, Wait::No)).await, Reply::Acquired { .. }));
     let (epoch, group) = (1, GroupId::new(1));
     let refused = cluster.reply(acquire("orders", 1, Wait::No)).await;
@@ -109,7 +109,7 @@ async fn a_node_that_stops_hands_leadership_on_first() {
     let stopped = cluster.nodes.remove(&leader).unwrap();
     stopped.stop(PATIENCE).await;
     let leads = |number: &u64| cluster.handle(*number).status().borrow().serves(GROUP);
-    // Somebody took over before the old one was gone, or knows that it must.
+    // Another node took over before the old leader was gone, or does so soon.
     assert!(others.iter().any(leads) || others.contains(&cluster.leader().await));
 }
 
@@ -123,7 +123,7 @@ async fn a_node_that_is_restarted_alone_is_heard_again() {
     cluster.reply(acquire("job", 1, Wait::No)).await;
     cluster.restart(follower).await;
     let other = (1..=3).find(|number| *number != leader && *number != follower).unwrap();
-    // Without the third, the two that are left need each other.
+    // Without the third node, the two remaining ones need each other.
     drop(cluster.nodes.remove(&other));
     assert!(matches!(cluster.reply(acquire("job2", 1, Wait::No)).await, Reply::Acquired { .. }));
     let look = |sight: tollgate_node::Sight<'_>| sight.state.lock_count();
@@ -131,7 +131,7 @@ async fn a_node_that_is_restarted_alone_is_heard_again() {
     assert_eq!(read.ok(), Some(2));
 }
 
-/// With a number within the lease.
+/// Gives a command a seq in its lease.
 fn numbered(mut command: Command, seq: u64) -> Command {
     let given =
         Some(Request { seq: Seq::new(seq).unwrap(), acked: SeqRanges::default(), scope: Scope::Whole });
@@ -186,7 +186,7 @@ async fn a_try_lock_does_not_overtake_the_release_that_was_asked_for_before_it()
     }
 }
 
-/// Keeps what a watch is told.
+/// Keeps the answers to a watch.
 #[derive(Default)]
 struct Kept {
     answers: Mutex<Vec<Answer>>,
@@ -246,7 +246,7 @@ async fn garbage_on_the_peer_port_is_cut_off_and_changes_nothing() {
         stream.write_all(garbage).await.unwrap();
         let mut answer = Vec::new();
         let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
-        // A refusal, or a reset because it did not read on.
+        // Either a refusal, or a reset because the node did not read on.
         assert!(read.expect("it is cut off").is_err() || answer == [5], "{answer:?}");
     }
     assert!(matches!(cluster.reply(acquire("job", 1, Wait::No)).await, Reply::Acquired { .. }));
@@ -297,7 +297,7 @@ async fn a_command_that_no_frame_carries_is_refused_and_the_longest_that_one_doe
     let too_long = cluster.command(txn(300)).await.answer;
     let Answer::NotDone(ProposeError::TooLong { bytes, bytes_max }) = too_long else { panic!("20 MB") };
     assert!(bytes > bytes_max);
-    // It is more than the limits allow, which the state machine says once all have it.
+    // The transaction exceeds the limits, which the state machine reports once all nodes have it.
     assert!(matches!(cluster.reply(txn(250)).await, Reply::Rejected(_)));
     for number in 1..=3 {
         let read = cluster.handle(number).read(GROUP, Consistency::Linearizable, |_| ()).await;
