@@ -1,4 +1,4 @@
-//! What to compare: which services, which figures, how long and how often.
+//! Command-line arguments: the services, the figures, and the durations and numbers of measurements.
 
 use crate::contender::Kind;
 use crate::figure::{Figure, Theme};
@@ -19,11 +19,11 @@ Examples:
   tollgate-bench-compare --document docs/benchmarks.md              the page, and charts in docs/benchmarks/"
 )]
 pub(crate) struct Arguments {
-    /// Which services
+    /// Services to compare
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Kind::ALL)]
     pub(crate) peers: Vec<Kind>,
 
-    /// Which figures
+    /// Figures to measure
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Theme::ALL)]
     pub(crate) figures: Vec<Theme>,
 
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1_usize, 64, 256, 1024])]
     pub(crate) clients: Vec<usize>,
 
-    /// Clients that do so with a connection of their own each: a figure for each number
+    /// Clients that lock and unlock with a connection of their own each: a figure for each number
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [16_usize, 256])]
     pub(crate) apart_clients: Vec<usize>,
 
@@ -43,23 +43,24 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) lease_clients: usize,
 
-    /// Connections that clients share otherwise, as the tasks of a program do; never more than there are clients
+    /// Connections shared by the clients of other figures, as by the tasks of a program; never more than there are
+    /// clients
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) connections: usize,
 
-    /// How long each figure is measured, in each round
+    /// Seconds that each figure is measured, in each round
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) seconds: u64,
 
-    /// How long each runs before that
+    /// Seconds that each figure runs before it is measured
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) warmup_seconds: u64,
 
-    /// How often everything is measured
+    /// Number of rounds, in each of which everything is measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) rounds: u32,
 
-    /// How often the leader is lost in each round, in each way
+    /// Number of times the leader is lost in each round, in each way
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) losses: u32,
 
@@ -67,11 +68,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", default_value = "target/release/tollgate")]
     pub(crate) tollgate: PathBuf,
 
-    /// Write the page to this file, and charts to a directory of the same name without its ending
+    /// Write the page to this file, and charts to a directory of the same name without the extension
     #[arg(long, value_name = "FILE")]
     pub(crate) document: Option<PathBuf>,
 
-    /// Something about the machine that readers of the page should know
+    /// Remark about the machine for readers of the page
     #[arg(long, value_name = "TEXT")]
     pub(crate) remark: Option<String>,
 }
@@ -91,7 +92,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// All figures, in order.
+    /// Returns all figures, in order.
     pub(crate) fn all_figures(&self) -> Vec<Figure> {
         let of = |theme: &Theme| match theme {
             Theme::Pairs => self.clients.iter().map(|clients| Figure::Pairs { clients: *clients }).collect(),
@@ -115,7 +116,7 @@ impl Arguments {
         Duration::from_secs(self.warmup_seconds)
     }
 
-    /// Over how many connections so many clients ask.
+    /// Returns the number of connections for this number of clients.
     pub(crate) fn connections_of(&self, clients: usize) -> usize {
         self.connections.min(clients)
     }

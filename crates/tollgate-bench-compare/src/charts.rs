@@ -7,7 +7,7 @@ use crate::result::Results;
 use std::path::Path;
 use tollgate_bench::{Chart, Line, Scale};
 
-/// Throughput by clients; latency by percentile of the figures with most to tell.
+/// Writes the charts: throughput by clients, and latency by percentile for the most telling figures.
 pub(crate) fn write(dir: &Path, arguments: &Arguments, results: &Results) -> anyhow::Result<()> {
     throughput(arguments, results).write(&dir.join("pairs-throughput.svg"))?;
     for figure in arguments.all_figures() {

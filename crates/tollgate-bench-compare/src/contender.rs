@@ -1,7 +1,7 @@
-//! The services that are compared: how each is started, asked, hit and made whole.
+//! The services that are compared: starting each of them, connecting to it, taking its leader out and bringing it back.
 //!
-//! A file for each. Invariant: durable settings are the ones that a service comes with; what is set otherwise is said
-//! on the page (`document`).
+//! One file for each. Invariant: a service has its default durability settings; other settings are stated on the page
+//! (`document`).
 
 mod etcd;
 mod redis_server;
@@ -21,16 +21,16 @@ use std::future::Future;
 use std::time::Duration;
 use tollgate_bench::{Blow, Failure, Patient, Peer};
 
-/// A service that has not come up by then has failed.
+/// Maximum time for a service to come up.
 pub(crate) const READY_PATIENCE: Duration = Duration::from_mins(1);
 
-/// Between two looks at something that is waited for.
+/// Pause between two checks of a condition that is waited for.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
-/// After that much quiet a node that came back has what it missed.
+/// Quiet time after which a node that came back has caught up.
 pub(crate) const REST: Duration = Duration::from_secs(1);
 
-/// Which service, and how it is used.
+/// Kind of service, with the way it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// Three nodes, sessions over the client
@@ -39,13 +39,13 @@ pub(crate) enum Kind {
     Etcd,
     /// Three nodes, the recipe: an ephemeral sequential node, and a watch on the one before
     Zookeeper,
-    /// Three nodes, an ephemeral node created and deleted: nobody can wait for it
+    /// Three nodes, an ephemeral node created and deleted: no client can wait for it
     ZookeeperBare,
     /// One server that writes nothing to disk
     RedisMemory,
     /// One server that syncs each write
     RedisAof,
-    /// Five servers without disk, of which three must agree
+    /// Five servers without disk, three of which must agree
     Redlock,
 }
 
@@ -60,7 +60,7 @@ impl Kind {
         Kind::Redlock,
     ];
 
-    /// In tables.
+    /// Returns the name for tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Tollgate => "Tollgate",
@@ -73,34 +73,34 @@ impl Kind {
         }
     }
 
-    /// As a flag.
+    /// Returns the name for flags.
     pub(crate) fn flag(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Whether it has what a figure is about.
+    /// Returns true if the service has what a figure measures.
     pub(crate) fn has(self, figure: Figure) -> bool {
         let is_redis = matches!(self, Kind::RedisMemory | Kind::RedisAof | Kind::Redlock);
         match figure {
             Figure::Pairs { .. } | Figure::Apart { .. } => true,
             Figure::Handoff { .. } | Figure::Grants { .. } => self != Kind::ZookeeperBare,
-            // Its client pings by itself, and only for the session as a whole.
+            // Its client sends pings by itself, and only for the session as a whole.
             Figure::Keepalives { .. } => !matches!(self, Kind::Zookeeper | Kind::ZookeeperBare),
-            // There is no leader that another server could take over from.
+            // No other server could take over from a leader.
             Figure::Kill | Figure::Stop => !is_redis && self != Kind::ZookeeperBare,
         }
     }
 }
 
-/// A service that runs.
+/// A running service.
 pub(crate) trait Contender: Patient {
     type Peer: Peer;
 
-    /// Its processes.
+    /// Returns the ids of its processes.
     fn pids(&self) -> Vec<u32>;
 
-    /// Connects to it, for callers that share so many connections. With `restless`, requests that nobody answers are
-    /// given up after a while, so that a caller can ask again: for losses of the leader.
+    /// Connects to the service, for callers that share this number of connections. With `restless`, unanswered requests
+    /// are given up after a while, so that a caller can ask again: for losses of the leader.
     fn connect(&self, connections: usize, restless: bool)
     -> impl Future<Output = anyhow::Result<Self::Peer>>;
 }
@@ -114,7 +114,7 @@ fn hit(server: &mut Server, blow: Blow) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Brings it back.
+/// Brings a server back.
 fn mend(server: &mut Server, blow: Blow) -> Result<(), Failure> {
     let mended = match blow {
         Blow::Kill => server.start_again(),

@@ -1,4 +1,4 @@
-//! The page about all this: method, machine, versions, figures, and what is unfair to whom.
+//! The benchmark page: method, machine, versions, figures, and the unfairness to each service.
 
 use crate::arguments::Arguments;
 use crate::figure::Figure;
@@ -147,7 +147,7 @@ fn commands(arguments: &Arguments) -> String {
     text
 }
 
-/// Breaks long lines of text, as people who edit it would; tables, code and pictures stay.
+/// Breaks long lines of text as a human editor would; tables, code and pictures stay unbroken.
 fn wrap(page: &str) -> String {
     const WIDTH: usize = 120;
     let (mut text, mut in_code) = (String::new(), false);

@@ -1,4 +1,4 @@
-//! What is measured of each service.
+//! The figures that are measured for each service.
 
 use crate::arguments::Arguments;
 use clap::ValueEnum;
@@ -7,9 +7,9 @@ use tollgate_bench::{Blow, Plan, Workload};
 /// A family of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Theme {
-    /// Lock and unlock, each client a key of its own
+    /// Lock and unlock, with a key for each client
     Pairs,
-    /// The same by clients that have a connection of their own each, as programs do
+    /// Lock and unlock by clients with a connection of their own each, like separate programs
     Apart,
     /// One key that all clients wait for
     Handoff,
@@ -48,7 +48,7 @@ pub(crate) enum Figure {
 }
 
 impl Figure {
-    /// In tables.
+    /// Returns the name for tables.
     pub(crate) fn name(self) -> String {
         match self {
             Figure::Pairs { clients: 1 } => "lock+unlock, 1 client".to_owned(),
@@ -62,7 +62,7 @@ impl Figure {
         }
     }
 
-    /// The flags that measure it alone.
+    /// Returns the flags that measure this figure alone.
     pub(crate) fn flags(self) -> String {
         match self {
             Figure::Pairs { clients } => format!("--figures pairs --clients {clients}"),
@@ -75,13 +75,13 @@ impl Figure {
         }
     }
 
-    /// Whether each client has a connection of its own. Those who want the same lock do: they are separate programs,
-    /// and where nobody stands in line the order of one connection would decide who is next.
+    /// Returns true if each client has a connection of its own. Clients that want the same lock do: they are separate
+    /// programs, and without a queue the order of a shared connection would decide which is next.
     pub(crate) fn is_apart(self) -> bool {
         matches!(self, Figure::Apart { .. } | Figure::Handoff { .. })
     }
 
-    /// How the leader is lost, if that is what it is about.
+    /// Returns the way in which the leader is lost, if the figure measures that.
     pub(crate) fn blow(self) -> Option<Blow> {
         match self {
             Figure::Kill => Some(Blow::Kill),
@@ -90,7 +90,7 @@ impl Figure {
         }
     }
 
-    /// What the generator is told.
+    /// Returns the plan for the generator.
     pub(crate) fn plan(self, arguments: &Arguments) -> Plan {
         let (workload, clients) = match self {
             Figure::Pairs { clients } | Figure::Apart { clients } => (Workload::Uncontended, clients),

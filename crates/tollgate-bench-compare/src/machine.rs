@@ -1,10 +1,10 @@
-//! On what machine, and with which versions, it was measured.
+//! The machine and the versions of the measurement.
 
 use crate::contender::Kind;
 use std::path::Path;
 use std::process::Command;
 
-/// The processor, how many of them, memory and kernel, in a line.
+/// Returns the processor, the number of its cores, memory and kernel, in a line.
 pub(crate) fn description() -> String {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model =
@@ -20,7 +20,7 @@ pub(crate) fn description() -> String {
     format!("{count} × {}, {gib} GiB, Linux {kernel}", model.unwrap_or("unknown processor").trim())
 }
 
-/// The version of a service, as it says itself.
+/// Returns the version of a service, as reported by itself.
 pub(crate) fn version_of(kind: Kind, tollgate: &Path) -> String {
     match kind {
         Kind::Tollgate => first_line(Command::new(tollgate).arg("--version")),
@@ -41,7 +41,7 @@ fn first_line(command: &mut Command) -> String {
     String::from_utf8_lossy(&output).lines().next().unwrap_or("unknown version").trim().to_owned()
 }
 
-/// How long a write of a page takes until it is on disk here, in milliseconds: what every durable lock waits for.
+/// Returns the median time in milliseconds until a written page is on disk: every durable lock waits for that.
 pub(crate) fn fsync_ms() -> Option<f64> {
     let file = tempfile::tempfile().ok()?;
     let mut took = Vec::new();

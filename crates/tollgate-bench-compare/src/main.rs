@@ -1,8 +1,8 @@
 //! Tollgate beside etcd, ZooKeeper and Redis: the same load on each, on one machine, over several rounds.
 //!
-//! Each service runs as real processes with durable defaults, is asked through a client crate of its own, and is driven
+//! Each service runs as real processes with durable defaults, is used through a client crate of its own, and is driven
 //! by the loop of `tollgate-bench`. Invariant: one service runs at a time, and all take part in each round, so that
-//! what else the machine does falls on all alike. Not here: how a service is started and asked (`contender`).
+//! other load on the machine affects all alike. Not here: starting and connecting to a service (`contender`).
 
 mod arguments;
 mod charts;
@@ -34,11 +34,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// How many figures are missing.
+/// Measures and prints everything; returns the number of missing figures.
 fn compare(arguments: &Arguments) -> anyhow::Result<usize> {
     arguments.check()?;
-    // One thread carries the load, as one does for users of `tollgate bench`: on a small machine more would take the
-    // servers' place.
+    // One thread carries the load, as it does in `tollgate bench`: on a small machine more threads would take
+    // processors from the servers.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let results = runtime.block_on(async {
         tokio::select! {

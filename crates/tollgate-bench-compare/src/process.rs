@@ -1,7 +1,7 @@
-//! Servers as processes of this one.
+//! Servers as child processes.
 //!
-//! Invariant: no process outlives this program; dropped, it is killed, and should the program be killed, `setpriv` has
-//! asked the kernel to do it.
+//! Invariant: no process outlives this program: a dropped server is killed, and if the program is killed, the kernel
+//! kills its servers at the request of `setpriv`.
 
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
@@ -11,7 +11,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A server that can be started again with what it was started with.
+/// A server that can be restarted with the same arguments.
 #[derive(Debug)]
 pub(crate) struct Server {
     program: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts it; what it says goes to a file in `dir`.
+    /// Starts the server; its output goes to a file in `dir`.
     pub(crate) fn start(
         program: impl AsRef<Path>,
         arguments: Vec<String>,
@@ -34,18 +34,18 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts it again as it was started.
+    /// Restarts the server with the same arguments.
     pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
         if self.child.is_some() {
             bail!("{} runs already", self.program.display());
         }
         let log = File::options().create(true).append(true).open(&self.log)?;
-        // Its process id is the server's: setpriv becomes what it starts.
+        // The id of this process is the server's: setpriv executes the server in its place.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(&self.program).args(&self.arguments);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
-            // What is set for servers of this machine is not meant for these.
+            // Variables for other servers on this machine are not meant for these.
             if ["TOLLGATE_", "ETCD_", "ZOO", "JAVA_"].iter().any(|prefix| name.starts_with(prefix)) {
                 command.env_remove(name);
             }
@@ -60,10 +60,10 @@ impl Server {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Kills it without a word.
+    /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may be gone already.
+            // The process may be gone already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -74,7 +74,7 @@ impl Server {
         kill(Pid::from_raw(i32::try_from(pid)?), signal).context("a signal can't be sent")
     }
 
-    /// What it said at last, for an error.
+    /// Returns the end of the server's log, for an error.
     pub(crate) fn last_words(&self) -> String {
         let said = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = said.lines().collect();
@@ -88,7 +88,7 @@ impl Drop for Server {
     }
 }
 
-/// Ports that are free now, all different. Another process may take one before a server does.
+/// Returns ports that are free now, all different. Another process may take one before a server does.
 pub(crate) fn free_ports(count: usize) -> anyhow::Result<Vec<u16>> {
     let bound = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<Vec<_>, _>>()?;
     let ports = bound.iter().map(|listener| Ok(listener.local_addr()?.port()));

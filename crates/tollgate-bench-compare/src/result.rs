@@ -1,4 +1,4 @@
-//! What came of all rounds, and what to make of it: medians, and how far rounds lie apart.
+//! Results of all rounds, and their summary: medians, and the spread between rounds.
 
 use crate::contender::Kind;
 use crate::figure::Figure;
@@ -10,15 +10,15 @@ use tollgate_bench::{Latency, Report};
 pub(crate) struct Sample {
     pub(crate) kind: Kind,
     pub(crate) figure: Figure,
-    /// What was measured, or why not.
+    /// The measurement, or the reason for its lack.
     pub(crate) report: Result<Report, String>,
 }
 
-/// All of them.
+/// Samples of all rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) samples: Vec<Sample>,
-    /// The versions of the services, as they say themselves.
+    /// Versions of the services, as reported by themselves.
     pub(crate) versions: Vec<(Kind, String)>,
 }
 
@@ -44,22 +44,22 @@ impl Spread {
     }
 }
 
-/// What a figure of a service comes to.
+/// Summary of one figure of one service.
 #[derive(Debug, Clone)]
 pub(crate) struct Summary {
-    /// Operations per second; of losses, there is none.
+    /// Operations per second; meaningless for losses.
     pub(crate) per_second: Spread,
     pub(crate) p50_ms: Spread,
     pub(crate) p99_ms: Spread,
     /// Processor time of all servers for an operation.
     pub(crate) server_cpu_us: Option<Spread>,
     pub(crate) client_cpu_us: Option<Spread>,
-    /// Of all rounds together.
+    /// Latency over all rounds.
     pub(crate) latency: Latency,
 }
 
 impl Results {
-    /// None if no round has it.
+    /// Returns the summary of a figure; none if no round has it.
     pub(crate) fn summary(&self, kind: Kind, figure: Figure) -> Option<Summary> {
         let reports: Vec<&Report> = self
             .samples
@@ -86,12 +86,12 @@ impl Results {
         })
     }
 
-    /// How many figures were asked for and not had.
+    /// Returns the number of samples that could not be measured.
     pub(crate) fn missing(&self) -> usize {
         self.samples.iter().filter(|sample| sample.report.is_err()).count()
     }
 
-    /// Why figures are missing, each reason once.
+    /// Returns the reasons for missing figures, each once.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let mut said = Vec::new();
         for sample in &self.samples {

@@ -1,4 +1,4 @@
-//! Everything, round by round: each service is started, measured and ended in each.
+//! Runs all measurements, round by round: in each round every service is started, measured and stopped.
 
 use crate::arguments::Arguments;
 use crate::contender::{
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::time::Duration;
 use tollgate_bench::{Blow, Failure, Plan, Processes, Report, Workload, failover, run};
 
-/// How long each service is driven before anything is measured: a virtual machine translates what it runs often.
+/// Time that each service is driven before the first measurement: the Java virtual machine compiles hot code.
 const HEAT: Duration = Duration::from_secs(5);
 const HEAT_CLIENTS: usize = 64;
 
@@ -34,7 +34,7 @@ pub(crate) async fn all(arguments: &Arguments) -> anyhow::Result<Results> {
     Ok(results)
 }
 
-/// All figures of one service, on one cluster of it.
+/// Measures all figures of one service, on one cluster of it.
 async fn measure(kind: Kind, figures: &[Figure], arguments: &Arguments) -> Vec<Sample> {
     let samples = match kind {
         Kind::Tollgate => {
@@ -106,8 +106,8 @@ async fn one<C: Contender>(
     run(&peer, &plan, &Processes { servers: service.pids() }, &mut |_| {}).await
 }
 
-/// Losses of the leader, each with connections of its own: what a client makes of a node that came back is no part of
-/// the next loss.
+/// Measures losses of the leader, each with new connections: the reaction of a client to a node that came back must not
+/// affect the next loss.
 async fn losses<C: Contender>(service: &mut C, blow: Blow, plan: &Plan) -> Result<Report, Failure> {
     let once = Plan { rounds: 1, ..plan.clone() };
     let mut all: Option<Report> = None;

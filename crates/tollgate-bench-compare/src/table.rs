@@ -1,4 +1,4 @@
-//! The figures as a table of Markdown: for the page, and good enough for a terminal.
+//! The figures as Markdown tables, for the page and for a terminal.
 
 use crate::arguments::Arguments;
 use crate::contender::Kind;
@@ -6,7 +6,7 @@ use crate::figure::Figure;
 use crate::result::{Results, Spread, Summary};
 use std::fmt::Write;
 
-/// Rates, and how many times as many Tollgate does; then outages.
+/// Returns the tables: rates, with the factor by which Tollgate is faster, then outages.
 pub(crate) fn of(arguments: &Arguments, results: &Results) -> String {
     let figures = arguments.all_figures();
     let (losses, rates): (Vec<Figure>, Vec<Figure>) =
@@ -82,7 +82,7 @@ fn loss_row(kind: Kind, its: Option<&Summary>, ours: Option<&Summary>) -> String
     format!("| {} | {} | {min} | {max} | {times} |\n", kind.name(), whole(median(its)))
 }
 
-/// With marks between thousands.
+/// Formats a number with separators between thousands.
 pub(crate) fn count(value: f64) -> String {
     let digits = format!("{value:.0}");
     let marked: Vec<String> =

@@ -1,4 +1,4 @@
-//! Three nodes of etcd, asked for locks through its lock service, with a lease for each caller.
+//! Three nodes of etcd, used through its lock service, with a lease for each caller.
 
 use super::{Contender, PAUSE, READY_PATIENCE, REST};
 use crate::process::{Server, free_ports};
@@ -11,17 +11,17 @@ use tollgate_bench::{Blow, Caller, Failure, How, Patient, Peer};
 
 const NODES: usize = 3;
 
-/// Of a caller's own lease: longer than a run, so that nobody needs to renew it.
+/// TTL of a caller's own lease: longer than a run, so that it need not be renewed.
 const OWN_TTL_S: i64 = 600;
 
-/// Of the leases that are granted and renewed.
+/// TTL of the leases that are granted and renewed.
 const TTL_S: i64 = 60;
 
-/// A request that is not answered for so long is asked again when leaders are lost. Without a leader a node lets
-/// requests lie, and answers none of them later: who asks seldom would measure that.
+/// Timeout after which a request is repeated when leaders are lost. A node without a leader leaves requests unanswered,
+/// even later: a client that rarely repeats its request would measure its own interval.
 const RESTLESS: Duration = Duration::from_millis(200);
 
-/// How long a node may take to say how it is doing.
+/// Maximum time for a node to report its status.
 const ASK_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct EtcdCluster {
@@ -62,7 +62,8 @@ impl EtcdCluster {
         Ok(cluster)
     }
 
-    /// The node that leads, if all answer and agree: one that was stopped believes in itself for a while.
+    /// Returns the leader, if all nodes answer and agree: a leader that was stopped still believes that it leads for a
+    /// while.
     async fn leader(&self) -> Option<usize> {
         let (mut leader, mut named) = (None, Vec::new());
         for (index, endpoint) in self.endpoints.iter().enumerate() {
@@ -77,7 +78,7 @@ impl EtcdCluster {
         leader.filter(|_| named.iter().all(|name| *name == named[0]))
     }
 
-    /// The node that leads, once all nodes are there.
+    /// Waits until all nodes are there, and returns the leader.
     async fn until_whole(&self) -> anyhow::Result<usize> {
         let until = Instant::now() + READY_PATIENCE;
         while Instant::now() < until {
@@ -127,7 +128,7 @@ impl Patient for EtcdCluster {
     }
 }
 
-/// The cluster, by some connections; each goes to all nodes.
+/// The cluster, over some connections; each goes to all nodes.
 pub(crate) struct Etcd {
     clients: Vec<Client>,
 }
@@ -147,7 +148,7 @@ pub(crate) struct EtcdCaller {
     lease: i64,
 }
 
-/// A lease with a stream of its own for keepalives, once there was one.
+/// A lease, with a stream of its own for keepalives from the first one on.
 pub(crate) struct EtcdLease {
     id: i64,
     stream: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
@@ -198,7 +199,7 @@ impl Caller for EtcdCaller {
     }
 
     async fn close(mut self) {
-        // A lease that can't be ended ends by itself.
+        // A lease that can't be revoked expires by itself.
         let _ = self.client.lease_revoke(self.lease).await;
     }
 }

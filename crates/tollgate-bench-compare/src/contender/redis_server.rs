@@ -1,7 +1,7 @@
-//! Redis: one server, without disk or with each write synced, or five that vote (Redlock).
+//! Redis: one server, without disk or with each write synced, or five servers that vote (Redlock).
 //!
-//! A lock is `SET key token NX PX ttl`, given back by a script that deletes it if the token is still there. Nobody can
-//! wait for it: who is refused tries again after a pause.
+//! A lock is `SET key token NX PX ttl`, released by a script that deletes the key if it still has the token. Redis has
+//! no queue: a client that is refused retries after a pause.
 
 use super::{Contender, PAUSE, READY_PATIENCE};
 use crate::process::{Server, free_ports};
@@ -18,7 +18,7 @@ use tollgate_bench::{Blow, Caller, Failure, How, Patient, Peer};
 
 const TTL_MS: u64 = 60_000;
 
-/// Between two attempts at a lock that is taken. Libraries wait 50 to 200 ms: this is kinder to the figures.
+/// Pause between two attempts at a lock that is taken. Libraries wait 50 to 200 ms, so this pause favours Redis.
 const RETRY: Duration = Duration::from_millis(1);
 
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ const RENEW_IF_MINE: &str = "\
     if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) \
     else return 0 end";
 
-/// What is on disk when a write is answered.
+/// State of the disk at the time when a write is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     Nothing,
@@ -113,7 +113,7 @@ struct Scripts {
     renew: Script,
 }
 
-/// The servers, by some connections to each.
+/// The servers, over some connections to each.
 pub(crate) struct Redis {
     sets: Vec<Vec<MultiplexedConnection>>,
     scripts: Arc<Scripts>,
@@ -135,7 +135,7 @@ pub(crate) struct RedisCaller {
     scripts: Arc<Scripts>,
 }
 
-/// A key that is set, and what it is set to.
+/// A key that was set, and its value.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     key: String,
@@ -154,7 +154,7 @@ async fn set(mut server: MultiplexedConnection, mark: &Mark) -> Result<bool, Red
     Ok(answer.is_some())
 }
 
-/// Runs a script about a mark; 1 if it was there.
+/// Runs a script on a mark; returns 1 if the mark was there.
 async fn run(mut server: MultiplexedConnection, script: &Script, mark: &Mark) -> Result<usize, RedisError> {
     let mut invocation = script.prepare_invoke();
     invocation.key(&mark.key).arg(mark.token).arg(TTL_MS);
@@ -162,7 +162,7 @@ async fn run(mut server: MultiplexedConnection, script: &Script, mark: &Mark) ->
 }
 
 impl RedisCaller {
-    /// Whether most servers, or the only one, took it.
+    /// Sets a mark; returns true if a majority of the servers, or the only one, took it.
     async fn set_at_most(&self, mark: &Mark) -> Result<bool, Failure> {
         let answers = join_all(self.servers.iter().map(|server| set(server.clone(), mark))).await;
         let taken = answers.iter().filter(|answer| matches!(answer, Ok(true))).count();
@@ -175,7 +175,7 @@ impl RedisCaller {
         }
     }
 
-    /// Runs a script about a mark at all servers; how many had it.
+    /// Runs a script on a mark at all servers; returns the number of servers that had the mark.
     async fn at_all(&self, script: &Script, mark: &Mark) -> Result<usize, Failure> {
         let answers = join_all(self.servers.iter().map(|server| run(server.clone(), script, mark))).await;
         answers.into_iter().sum::<Result<usize, _>>().map_err(told)
@@ -200,7 +200,7 @@ impl Caller for RedisCaller {
                 return Ok(mark);
             }
             if self.servers.len() > 1 {
-                // What a minority took is given back, or nobody would ever get it.
+                // Marks taken at a minority are deleted, or no client would ever get the lock.
                 self.at_all(&self.scripts.delete, &mark).await?;
             }
             tokio::time::sleep(RETRY).await;

@@ -1,4 +1,4 @@
-//! Three nodes of Tollgate, as `tollgate server` runs them, asked through our client.
+//! Three nodes of Tollgate, as `tollgate server` runs them, used through the Tollgate client.
 
 use super::{Contender, PAUSE, READY_PATIENCE, REST};
 use crate::process::{Server, free_ports};
@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_mins(1);
 pub(crate) struct TollgateCluster {
     servers: Vec<Server>,
     endpoints: Vec<String>,
-    /// For looking, not for locking.
+    /// Client for reading the status, not for locking.
     client: Client,
     struck: Option<(usize, Blow)>,
     _dir: TempDir,
@@ -73,7 +73,7 @@ impl TollgateCluster {
         leads.max().map(|(_, index)| index)
     }
 
-    /// The node that leads, once all nodes are there.
+    /// Waits until all nodes are there, and returns the leader.
     async fn until_whole(&self) -> anyhow::Result<usize> {
         let until = Instant::now() + READY_PATIENCE;
         while Instant::now() < until {

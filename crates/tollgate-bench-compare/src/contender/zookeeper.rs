@@ -1,7 +1,7 @@
-//! Three nodes of ZooKeeper, asked for locks by its recipe, or for bare nodes.
+//! Three nodes of ZooKeeper, used for locks by its recipe, or for bare nodes.
 //!
-//! The recipe: an ephemeral sequential node below the lock; the lowest holds it, every other watches the one before it.
-//! A caller's lease is a session: those that share a connection share it.
+//! The recipe: an ephemeral sequential node below the lock; the lowest one holds the lock, every other watches its
+//! predecessor. A caller's lease is a session: callers that share a connection share it.
 
 use super::{Contender, PAUSE, READY_PATIENCE, REST};
 use crate::process::{Server, free_ports};
@@ -20,13 +20,13 @@ const NODES: usize = 3;
 const CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 
-/// How long a session lives without a word.
+/// Time that a session lives without a message.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a node may take to say how it is doing.
+/// Maximum time for a node to report its status.
 const ASK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How a lock is taken.
+/// Method of taking a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recipe {
     Queue,
@@ -54,7 +54,7 @@ impl ZooKeeperEnsemble {
             let data = dir.path().join(format!("node-{}", node + 1));
             std::fs::create_dir_all(&data)?;
             std::fs::write(data.join("myid"), format!("{}\n", node + 1))?;
-            // Ticks and limits are those of the sample that comes with it.
+            // Ticks and limits are those of the sample configuration that ZooKeeper ships.
             let settings = format!(
                 "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n\
                  maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n{members}",
@@ -73,7 +73,7 @@ impl ZooKeeperEnsemble {
         Ok(ensemble)
     }
 
-    /// The node that leads, if all serve.
+    /// Returns the leader, if all nodes serve.
     async fn leader(&self) -> Option<usize> {
         let mut leader = None;
         for (index, port) in self.ports.iter().enumerate() {
@@ -87,7 +87,7 @@ impl ZooKeeperEnsemble {
         leader
     }
 
-    /// The node that leads, once all nodes are there.
+    /// Waits until all nodes are there, and returns the leader.
     async fn until_whole(&self) -> anyhow::Result<usize> {
         let until = Instant::now() + READY_PATIENCE;
         while Instant::now() < until {
@@ -104,7 +104,7 @@ impl ZooKeeperEnsemble {
     }
 }
 
-/// How a node is doing, in its own words.
+/// Returns a node's own status report.
 async fn ask(port: u16) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(b"srvr").await?;
@@ -131,13 +131,13 @@ impl Contender for ZooKeeperEnsemble {
                 Err(error) => bail!("{path}: {error}"),
             }
         }
-        // A session may end while there is no leader: whoever measures losses has one of its own each time.
+        // A session may end while there is no leader: each caller of a loss measurement has its own session.
         let sessions = if restless { Vec::new() } else { sessions };
         Ok(ZooKeeper { addresses: self.addresses(), sessions, recipe: self.recipe })
     }
 }
 
-/// Where locks are, as directories and as bare nodes.
+/// Paths of the locks, as directories and as bare nodes.
 const BENCH: &str = "/bench";
 const BARE: &str = "/bare";
 
@@ -164,7 +164,7 @@ impl Patient for ZooKeeperEnsemble {
     }
 }
 
-/// The ensemble, by some sessions; without any, each caller has its own.
+/// The ensemble, over some sessions; without any, each caller has its own.
 pub(crate) struct ZooKeeper {
     addresses: String,
     sessions: Vec<Client>,
@@ -188,7 +188,7 @@ pub(crate) struct ZooKeeperCaller {
     client: Client,
     addresses: String,
     recipe: Recipe,
-    /// Directories that are known to be there.
+    /// Directories that are known to exist.
     known: Arc<Mutex<Vec<String>>>,
 }
 
@@ -198,7 +198,7 @@ fn told(error: Error) -> Failure {
 }
 
 impl ZooKeeperCaller {
-    /// Joins the queue and waits; the node that holds the lock then.
+    /// Joins the queue and waits; returns the path of the node that holds the lock then.
     async fn queue(&self, name: &str) -> Result<String, Error> {
         let parent = format!("{BENCH}/{}", name.replace('/', "-"));
         let mut known = self.known.lock().await;
@@ -264,7 +264,7 @@ impl Caller for ZooKeeperCaller {
     }
 
     async fn revoke(&mut self, lease: Client) -> Result<(), Failure> {
-        // It is closed behind our back: nobody can wait for that.
+        // The session is closed in the background: a caller can't wait for that.
         drop(lease);
         Ok(())
     }
