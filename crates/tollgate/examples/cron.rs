@@ -1,11 +1,11 @@
-//! The same schedule on three machines: each time comes, one of them does the job, and does it once.
+//! The same schedule on three machines: whenever a time comes, one of them does the job, and does it once.
 //!
-//! Start a cluster with `make run`, then `cargo run -p tollgate --example cron`. Other nodes than those of `make run`
-//! are given by `TOLLGATE_ENDPOINTS`, with commas between.
+//! Start a cluster with `make run`, then `cargo run -p tollgate --example cron`. To use other nodes than those of `make
+//! run`, list them in `TOLLGATE_ENDPOINTS`, separated by commas.
 //!
-//! The lock keeps two machines from doing the job at once. That it is not done a second time by one whose clock is late
-//! is the business of a register, which says up to which time the job is done; it is written under the lock, with a
-//! compare. The report is written with the fencing token.
+//! The lock keeps two machines from doing the job at once. A register keeps a machine whose clock is late from doing it
+//! a second time: it holds the time up to which the job is done, and is written under the lock, with a compare. The
+//! report is written with the fencing token.
 
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
@@ -19,12 +19,13 @@ use tollgate_fence::{Fence, FencedToken, Rejected};
 const EVERY: Duration = Duration::from_millis(500);
 const TIMES: u32 = 4;
 
-/// Up to which time the job is done. Its own for each run of the example, as if it were a job of its own.
+/// Returns the key of the register with the time up to which the job is done. Each run of the example has a key of its
+/// own, as if it were a separate job.
 fn done_key(run: u128) -> String {
     format!("cron/report/{run}/done")
 }
 
-/// Stands for where reports go.
+/// Stands for the destination of the reports.
 #[derive(Default)]
 struct Reports {
     inside: Mutex<(Fence, Vec<String>)>,
@@ -45,11 +46,11 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The reports that were written, in order.
+/// Returns the reports that were written, in order.
 pub(crate) async fn run(endpoints: Vec<String>) -> Result<Vec<String>> {
     let run = std::time::UNIX_EPOCH.elapsed()?.as_millis();
     let (reports, begin) = (Arc::new(Reports::default()), Instant::now() + EVERY);
-    // The clock of the third is late.
+    // The clock of the third machine is late.
     let machines = [("cron-1", 0), ("cron-2", 5), ("cron-3", 150)].map(|(name, late_ms)| {
         let late = Duration::from_millis(late_ms);
         tokio::spawn(machine(name, run, endpoints.clone(), begin + late, Arc::clone(&reports)))
@@ -62,7 +63,7 @@ pub(crate) async fn run(endpoints: Vec<String>) -> Result<Vec<String>> {
     Ok(reports.clone())
 }
 
-/// One machine with its schedule.
+/// Runs one machine with its schedule.
 async fn machine(
     name: &'static str,
     run: u128,
@@ -90,7 +91,7 @@ async fn job(name: &str, run: u128, time: u32, session: &Session, reports: &Repo
         }
         Err(error) => return Err(error.into()),
     };
-    // Numbered by the session: made once, even if a leader dies before it has answered.
+    // Numbered by the session: the write happens once, even if a leader dies before it has answered.
     let (registers, key) = (session.registers(), done_key(run));
     let done = registers.get(key.as_str()).await?;
     let until = done.as_ref().and_then(|done| String::from_utf8_lossy(&done.value).parse().ok()).unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Three candidates, one leader; it dies, another takes over, and what the first one writes late is refused.
+//! Three candidates, one leader: it dies, another takes over, and a late write of the first one is refused.
 //!
-//! Start a cluster with `make run`, then `cargo run -p tollgate --example election`. Other nodes than those of `make
-//! run` are given by `TOLLGATE_ENDPOINTS`, with commas between.
+//! Start a cluster with `make run`, then `cargo run -p tollgate --example election`. To use other nodes than those of
+//! `make run`, list them in `TOLLGATE_ENDPOINTS`, separated by commas.
 
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
@@ -14,7 +14,7 @@ use tollgate_fence::{Fence, FencedToken, Rejected};
 
 const ELECTION: &str = "scheduler/leader";
 
-/// Stands for what the leader writes to.
+/// Stands for the storage that the leader writes to.
 #[derive(Default)]
 struct Plan {
     inside: Mutex<(Fence, String)>,
@@ -35,13 +35,13 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whether the late write of the first leader was refused.
+/// Runs the example. Returns true if the late write of the first leader was refused.
 pub(crate) async fn run(endpoints: Vec<String>) -> Result<bool> {
     let plan = Arc::new(Plan::default());
     let observer = Client::connect(&endpoints).await?;
     let watching = tokio::spawn(observe(observer.clone()));
 
-    // The first is elected at once, and dies in office; the others take over, one after the other.
+    // The first candidate is elected at once, and dies in office; the others take over, one after the other.
     let first = tokio::spawn(candidate("node-1", endpoints.clone(), Arc::clone(&plan)));
     while observer.election(ELECTION).leader().await?.is_none() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -59,7 +59,7 @@ pub(crate) async fn run(endpoints: Vec<String>) -> Result<bool> {
     Ok(refused)
 }
 
-/// Leads once. Returns the token of its term, and whether something that it wrote was refused.
+/// Leads once. Returns the token of its term, and true if one of its writes was refused.
 async fn candidate(name: &'static str, endpoints: Vec<String>, plan: Arc<Plan>) -> Result<(Token, bool)> {
     let client = Client::builder().endpoints(endpoints).client_id(name).connect().await?;
     let session = client.session().ttl(Duration::from_secs(2)).open().await?;
@@ -74,7 +74,7 @@ async fn candidate(name: &'static str, endpoints: Vec<String>, plan: Arc<Plan>) 
         session.close().await?;
         return Ok((token, false));
     }
-    // An operator ends its lease. It does not look before it writes, as programs do.
+    // An operator ends the leader's lease. The leader does not check before it writes, as real programs don't.
     leadership.run(tokio::time::sleep(Duration::from_millis(300))).await?;
     client.leases().revoke(session.lease_id()).await?;
     println!("{name}: leads no more: {}", leadership.lost().await);
@@ -87,7 +87,7 @@ async fn candidate(name: &'static str, endpoints: Vec<String>, plan: Arc<Plan>) 
     Ok((token, late.is_err()))
 }
 
-/// Tells every change of leaders.
+/// Prints every change of leaders.
 async fn observe(client: Client) -> Result<()> {
     let mut leaders = client.election(ELECTION).observe();
     while let Some(leader) = leaders.next().await {

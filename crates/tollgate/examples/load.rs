@@ -1,4 +1,4 @@
-//! Fills a cluster with leases and locks, beyond what `tollgate bench` does: what many of them cost, and how they end.
+//! Fills a cluster with leases and locks, beyond what `tollgate bench` does, to measure the cost of many and their end.
 //!
 //! ```text
 //! load spread   ADDRESS COUNT TTL_S SECONDS keeps leases alive that hold a lock in each of the cluster's groups
@@ -6,7 +6,7 @@
 //! load expire   ADDRESS COUNT TTL_S         lets leases with a lock each end together: how long until all are free
 //! ```
 //!
-//! ADDRESS is the leader's client address; a follower would forward, which is not what is measured here.
+//! ADDRESS is the leader's client address; a follower would forward the requests, which is not measured here.
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 #![allow(clippy::cast_precision_loss, reason = "for people")]
@@ -28,7 +28,7 @@ use tollgate_proto::v1::{
 use tollgate_types::{GroupId, GroupMap, Slot};
 use tonic::transport::Endpoint;
 
-/// Operations in one frame at most.
+/// Maximum number of operations in one frame.
 const FRAME_MAX: usize = 1_024;
 
 /// One session stream, shared by many tasks.
@@ -53,7 +53,7 @@ impl Session {
         tokio::spawn(async move {
             let mut next = 0;
             while let Some(first) = queue.recv().await {
-                // Whoever is about to ask gets into the same frame.
+                // Other tasks that are about to ask get into the same frame.
                 tokio::task::yield_now().await;
                 let mut frame = Vec::new();
                 {
@@ -131,13 +131,13 @@ async fn main() -> anyhow::Result<()> {
     }
 }
 
-/// An id that no other run has.
+/// Returns an id that no other run has.
 fn fresh_id(number: u64) -> u64 {
     let run = std::process::id();
     (u64::from(run) << 32 | number) & (i64::MAX as u64)
 }
 
-/// Grants leases, many at once.
+/// Grants leases, many at once. Returns the time that it took.
 async fn grant_all(session: &Session, count: u64, ttl_ms: i64) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let mut tasks = Vec::new();
@@ -168,7 +168,7 @@ async fn spread(address: &str, count: u64, ttl_s: u64, seconds: u64) -> anyhow::
     println!("each holds a lock in each of {groups} groups, after {:.2} s", took.as_secs_f64());
     let until = Instant::now() + Duration::from_secs(seconds);
     let (sent, lost) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    // Spread evenly over a third of the TTL, in steps of ten milliseconds.
+    // Renewals are spread evenly over a third of the TTL, in steps of ten milliseconds.
     let steps = ttl_s * 1_000 / 3 / 10;
     let mut step = 0;
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
@@ -195,13 +195,13 @@ async fn spread(address: &str, count: u64, ttl_s: u64, seconds: u64) -> anyhow::
     Ok(())
 }
 
-/// Takes a lock in each group under each lease; how many groups there are, and how long it took.
+/// Takes a lock in each group under each lease. Returns the number of groups, and the time that it took.
 async fn lock_everywhere(session: &Session, address: &str, count: u64) -> anyhow::Result<(usize, Duration)> {
     let mut admin =
         AdminServiceClient::new(Endpoint::from_shared(format!("http://{address}"))?.connect().await?);
     let groups = admin.groups(GroupsRequest::default()).await?.into_inner().groups.len();
     let map = Arc::new(GroupMap::even(u32::try_from(groups)?)?);
-    // What stands in braces decides where a name lives.
+    // The text in braces decides in which group a name lives.
     let tag = |group: &GroupId| {
         (0..1_000_000)
             .map(|n| format!("{{t{n}}}"))
@@ -228,7 +228,7 @@ async fn lock_everywhere(session: &Session, address: &str, count: u64) -> anyhow
     Ok((tags.len(), began.elapsed()))
 }
 
-/// Holds locks, a thousand to a lease.
+/// Holds locks, `per_lease` on each lease.
 async fn hold(session: &Session, count: u64, ttl_ms: i64, per_lease: u64) -> anyhow::Result<()> {
     grant_all(session, count.div_ceil(per_lease), ttl_ms).await?;
     let mut tasks = Vec::new();
@@ -262,7 +262,7 @@ async fn expire(address: &str, count: u64, seconds: u64) -> anyhow::Result<()> {
     let session = Session::open(address).await?;
     let ttl_ms = i64::try_from(seconds)? * 1_000;
     hold(&session, count, ttl_ms, 1).await?;
-    // All renewed at once, so that all end at once.
+    // All leases are renewed at once, so that they end at once.
     let began = Instant::now();
     let mut tasks = Vec::new();
     for number in 0..count {
@@ -276,7 +276,7 @@ async fn expire(address: &str, count: u64, seconds: u64) -> anyhow::Result<()> {
     }
     println!("{count} leases with a lock each renewed within {:.2} s", began.elapsed().as_secs_f64());
     let due = began + Duration::from_secs(seconds);
-    // Whoever asks for one finds it free at once; this waits until nothing is left of any of them.
+    // A request for one of the locks would find it free at once; this waits until no claim of any of them is left.
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
     let mut admin = AdminServiceClient::new(endpoint.connect().await?);
     loop {

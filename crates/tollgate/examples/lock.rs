@@ -1,4 +1,4 @@
-//! Takes a lock over plain gRPC, shows its fencing token, and gives it back.
+//! Takes a lock over plain gRPC, shows its fencing token, and releases it.
 //!
 //! With `make run` in another terminal: `cargo run -p tollgate --example lock -- 127.0.0.1:7400 db/migrate`.
 
@@ -18,7 +18,7 @@ async fn main() -> anyhow::Result<()> {
     let channel = channel.with_context(|| format!("nobody serves at {address}: is `make run` running?"))?;
     let mut locks = LockServiceClient::new(channel);
 
-    // Everything hangs on a lease: if this program dies, its lock is free ten seconds later.
+    // All locks belong to a lease: if this program dies, its lock is free ten seconds later.
     let grant =
         LeaseGrantRequest { ttl: 10, client_id: "example".to_owned(), ..LeaseGrantRequest::default() };
     let lease_id = locks.lease_grant(grant).await?.into_inner().id;

@@ -1,10 +1,10 @@
 //! Three instances of a program start at once; one of them changes the schema, the others wait and find it done.
 //!
-//! Start a cluster with `make run`, then `cargo run -p tollgate --example migration`. Other nodes than those of `make
-//! run` are given by `TOLLGATE_ENDPOINTS`, with commas between.
+//! Start a cluster with `make run`, then `cargo run -p tollgate --example migration`. To use other nodes than those of
+//! `make run`, list them in `TOLLGATE_ENDPOINTS`, separated by commas.
 //!
-//! The database asks for the fencing token with every statement: an instance that was paused for so long that it lost
-//! the lock, and does not know, is refused.
+//! The database requires the fencing token with every statement: an instance that was paused for so long that it lost
+//! the lock without knowing is refused.
 
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
@@ -42,7 +42,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// How many steps each of three instances did, and the schema at last.
+/// Runs the example. Returns the number of steps that each of three instances did, and the final schema.
 pub(crate) async fn run(endpoints: Vec<String>) -> Result<(Vec<u32>, u32)> {
     let database = Arc::new(Database::default());
     let instances = ["app-1", "app-2", "app-3"]
@@ -55,7 +55,7 @@ pub(crate) async fn run(endpoints: Vec<String>) -> Result<(Vec<u32>, u32)> {
     Ok((steps, database.schema()))
 }
 
-/// What an instance does before it serves: how many steps of the migration.
+/// Starts an instance, up to the point where it would serve. Returns the number of migration steps that it did.
 async fn start(name: &'static str, endpoints: Vec<String>, database: Arc<Database>) -> Result<u32> {
     let client = Client::builder().endpoints(endpoints).client_id(name).connect().await?;
     let session = client.session().ttl(Duration::from_secs(10)).open().await?;
@@ -64,13 +64,13 @@ async fn start(name: &'static str, endpoints: Vec<String>, database: Arc<Databas
     let guard = session.lock("db/migrate").wait(Duration::from_secs(30)).why(why).acquire().await?;
     println!("{name}: has it, with token {}", guard.token()?);
 
-    // Only now: before, another instance may have been at it.
+    // Read only now: before, another instance may have been migrating.
     let from = database.schema();
     if from == WANTED {
         println!("{name}: finds the schema at v{WANTED}, nothing to do");
     }
     for version in from + 1..=WANTED {
-        // Dropped in the middle if the lock is lost. What was begun by then is the fence's business.
+        // Cancelled in the middle if the lock is lost. The fence refuses a write that comes too late.
         guard.run(tokio::time::sleep(Duration::from_millis(200))).await?;
         database.migrate(version, guard.token()?)?;
         println!("{name}: migrated to v{version}");

@@ -1,10 +1,10 @@
-//! Six workers on any number of machines, of which at most two work at once: a semaphore, with the blocking client.
+//! Six workers on any number of machines, at most two of them at work at once: a semaphore, with the blocking client.
 //!
-//! Start a cluster with `make run`, then `cargo run -p tollgate --example worker_pool`. Other nodes than those of `make
-//! run` are given by `TOLLGATE_ENDPOINTS`, with commas between.
+//! Start a cluster with `make run`, then `cargo run -p tollgate --example worker_pool`. To use other nodes than those
+//! of `make run`, list them in `TOLLGATE_ENDPOINTS`, separated by commas.
 //!
-//! Those who hold permits work side by side, so their tokens keep no other permit out. They do keep out a worker that
-//! lost its permit before somebody had the pool to himself: here, the one who closes the books.
+//! Holders of permits work side by side, so their tokens do not invalidate each other. They do invalidate the token of
+//! a worker that lost its permit before somebody had the pool exclusively: here, the session that closes the books.
 
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
@@ -19,7 +19,7 @@ const POOL: &str = "pool/importers";
 const WORKERS: u32 = 6;
 const AT_ONCE: u32 = 2;
 
-/// Stands for what workers write to.
+/// Stands for the storage that workers write to.
 #[derive(Default)]
 struct Books {
     inside: Mutex<(Fence, Vec<String>)>,
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How many worked at once at most.
+/// Runs the example. Returns the highest number of workers that were at work at once.
 pub(crate) fn run(endpoints: Vec<String>) -> Result<u32> {
     let client = Client::connect(endpoints)?;
     let session = client.session().ttl(Duration::from_secs(10)).open()?;
@@ -65,7 +65,7 @@ pub(crate) fn run(endpoints: Vec<String>) -> Result<u32> {
     println!("{WORKERS} jobs are done, at most {most} at once");
     ensure!(most <= AT_ONCE, "the semaphore let too many in");
 
-    // All permits at once: nobody else is inside, and none of the tokens from before is good any more.
+    // All permits at once: nobody else is inside, and none of the tokens from before is valid any more.
     let all = session.semaphore(POOL, AT_ONCE).acquire(AT_ONCE).why("closing the books").acquire()?;
     books.write("closed".to_owned(), FencedToken::exclusive(all.token()?))?;
     println!("the books are closed with token {}", all.token()?);
@@ -74,7 +74,7 @@ pub(crate) fn run(endpoints: Vec<String>) -> Result<u32> {
     Ok(most)
 }
 
-/// One worker: waits for a permit, does its job, gives the permit back.
+/// Runs one worker: waits for a permit, does its job, releases the permit.
 fn work(number: u32, session: &Session, books: &Books) -> Result<()> {
     let permit = session.semaphore(POOL, AT_ONCE).acquire(1).why(format!("import {number}")).acquire()?;
     books.enter();
@@ -84,7 +84,7 @@ fn work(number: u32, session: &Session, books: &Books) -> Result<()> {
         permit.waited().as_millis()
     );
     std::thread::sleep(Duration::from_millis(150));
-    // Asked for now, not at the beginning: there is none if the permit was lost meanwhile.
+    // The token is read now, not at the beginning: there is none if the permit was lost meanwhile.
     books.write(format!("import {number}"), FencedToken::permit(permit.token()?))?;
     books.leave();
     println!("worker {number}: is done");

@@ -1,15 +1,15 @@
-//! The words of the command line, before they are taken apart.
+//! The words of the command line, before clap parses them.
 //!
 //! A flag whose span may be left out (`--watch`, `member add --wait`) takes it after `=` only: else `ls --watch db/`
 //! would take a prefix for a span. People write a space all the same, and `ls --watch 2s` would take the span for a
-//! prefix. So what follows such a flag and can be a span is one: both spellings mean the same.
+//! prefix. So a word that follows such a flag and can be a span is taken as its span: both spellings mean the same.
 
 use std::ffi::{OsStr, OsString};
 
-/// Flags with a span that may be left out; where it may not, the two spellings mean the same anyway.
+/// Flags whose span may be left out. Where the span is required, the two spellings mean the same anyway.
 const SPAN_FLAGS: [&str; 3] = ["--watch", "-w", "--wait"];
 
-/// Of this process, with spans joined to their flags.
+/// Returns the arguments of this process, with spans joined to their flags.
 pub(crate) fn arguments() -> Vec<OsString> {
     joined(std::env::args_os())
 }
@@ -35,7 +35,7 @@ fn joined(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     joined
 }
 
-/// Whether somebody meant a span, with or without its unit: what is wrong with it is told later.
+/// True if the user meant a span, with or without its unit; a malformed span is reported later.
 fn is_like_a_span(word: &OsStr) -> bool {
     let Some(word) = word.to_str() else { return false };
     let is_number = !word.is_empty() && word.chars().all(|letter| letter.is_ascii_digit());

@@ -1,7 +1,7 @@
-//! All commands, and how one is found.
+//! The table of all commands, and the lookup of a command by its name.
 //!
-//! A command is a file here with two functions: `command` says how it is called, `run` does it. Commands that talk to a
-//! cluster share some flags (`globals`), which may stand before the command's name or after it.
+//! A command is a file here with two functions: `command` defines its command line, `run` executes it. Commands that
+//! talk to a cluster share some flags (`globals`), which may stand before the command's name or after it.
 
 mod acquisition;
 mod bench;
@@ -58,12 +58,12 @@ Examples:
 Exit codes: 0 done, 1 failed, 64 wrong usage, 69 cluster unreachable, 75 busy or timed out, 77 denied, 79 lock lost. \
 `tollgate COMMAND --help` has examples of each command.";
 
-/// What carries a command out.
+/// Entry point of a command.
 #[derive(Clone, Copy)]
 enum Run {
-    /// Without a cluster to talk to.
+    /// A command that needs no cluster.
     Alone(fn(&ArgMatches) -> anyhow::Result<Exit>),
-    /// With one.
+    /// A command that talks to a cluster, and gets the global flags.
     Client(fn(&Globals, &ArgMatches) -> anyhow::Result<Exit>),
 }
 
@@ -98,7 +98,7 @@ const COMMANDS: [(fn() -> Command, Run); 25] = [
     (reference::command, Alone(reference::run)),
 ];
 
-/// How the program is called.
+/// Returns the command line of the program: all commands with their flags and help.
 pub(crate) fn tree() -> Command {
     let root = Command::new("tollgate")
         .version(env!("CARGO_PKG_VERSION"))
@@ -118,10 +118,11 @@ pub(crate) fn tree() -> Command {
     with_whole_examples(root)
 }
 
-/// Stands for a space at which a line is not to be broken; a line of a command is not, or it could not be pasted.
+/// Stands for a space at which a line must not be broken. Lines of example commands are never broken, or they could not
+/// be pasted.
 const UNBROKEN: char = '\u{a0}';
 
-/// Has the lines of examples stay whole, however narrow the terminal.
+/// Keeps the lines of examples whole, however narrow the terminal is.
 fn with_whole_examples(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     let command =
@@ -136,12 +137,12 @@ fn with_whole_examples(command: Command) -> Command {
     command.after_help(lines.join("\n"))
 }
 
-/// A help text as it is to be seen.
+/// Returns a help text as the user sees it, with normal spaces.
 pub(crate) fn help_text(help: &impl ToString) -> String {
     help.to_string().replace(UNBROKEN, " ")
 }
 
-/// Carries a command out.
+/// Runs the command that was given on the command line.
 pub(crate) fn run(root: &ArgMatches) -> anyhow::Result<Exit> {
     let (name, matches) = root.subcommand().expect("clap asks for one");
     let (_, run) =
@@ -152,7 +153,8 @@ pub(crate) fn run(root: &ArgMatches) -> anyhow::Result<Exit> {
     }
 }
 
-/// If this process is one that another of ours has started for its own purposes, it does that.
+/// Runs the internal role of this process, if another `tollgate` process started it for one (a child node, a launcher,
+/// ...).
 pub(crate) fn run_internal() -> Option<Exit> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     let (first, rest) = arguments.split_first()?;
@@ -172,15 +174,16 @@ pub(crate) use run::forwarding::is_ignored;
 mod tests {
     use super::*;
 
-    /// What the parts of argument lists say of themselves: a command that says it has lost its own.
-    const ABOUTS_OF_PARTS: [&str; 2] = ["What lock, how, and for how long to wait", "The flag"];
+    /// Doc comments of shared argument structs: a command whose description is one of these has lost its own.
+    const ABOUTS_OF_PARTS: [&str; 2] =
+        ["Flags of a request for a lock: its name, its mode and the time to wait", "The `--watch` flag"];
 
     #[test]
     fn the_tree_is_sound() {
         tree().debug_assert();
     }
 
-    /// A command that was broken could not be pasted.
+    /// A broken command could not be pasted.
     #[test]
     fn examples_are_whole_on_terminals_of_any_width() {
         fn check(command: &Command) {

@@ -1,12 +1,12 @@
-//! How the process ends. The numbers are part of the interface.
+//! The exit codes of the process. The numbers are part of the interface.
 
 use std::process::ExitCode;
 
-/// Ways to end.
+/// Ways in which the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done,
-    /// Anything else.
+    /// Any other failure.
     Failed,
     /// The command line is wrong.
     Usage,
@@ -26,11 +26,11 @@ pub(crate) enum Exit {
     NotExecutable,
     /// There is no such command.
     NotFound,
-    /// That of a command that was run.
+    /// The exit code of a command that was run.
     Code(u8),
 }
 
-/// An error that knows how the process ends.
+/// An error with the exit code of the process.
 #[derive(Debug)]
 pub(crate) struct WithExit(pub(crate) Exit, pub(crate) String);
 
@@ -43,12 +43,12 @@ impl std::fmt::Display for WithExit {
 impl std::error::Error for WithExit {}
 
 impl Exit {
-    /// As a shell tells of a process that a signal ended.
+    /// Returns the exit code that a shell reports for a process ended by a signal.
     pub(crate) fn signal(number: i32) -> Exit {
         Exit::Code(u8::try_from(128 + number).unwrap_or(u8::MAX))
     }
 
-    /// The number.
+    /// Returns the exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
             Exit::Done => 0,

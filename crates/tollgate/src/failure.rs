@@ -1,9 +1,9 @@
-//! What a failed operation means to a command: how the process ends, and what the user can do.
+//! Mapping from failed operations to exit codes and advice for the user.
 
 use crate::exit::{Exit, WithExit};
 use tollgate_client::{Error, ErrorKind};
 
-/// A failed operation as the end of the command.
+/// Turns a failed operation into the end of the command.
 #[allow(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
 pub(crate) fn failed(error: Error) -> anyhow::Error {
     let advice = advice(&error);
@@ -11,7 +11,7 @@ pub(crate) fn failed(error: Error) -> anyhow::Error {
     WithExit(exit_of(&error), says).into()
 }
 
-/// How the process ends with this.
+/// Returns the exit of a command that failed with this error.
 pub(crate) fn exit_of(error: &Error) -> Exit {
     match error.kind() {
         ErrorKind::Unreachable | ErrorKind::TimedOut => Exit::Unreachable,
@@ -45,15 +45,15 @@ fn advice(error: &Error) -> &'static str {
     }
 }
 
-/// Says what went wrong, and how the process ends.
+/// Prints an error, and returns how the process ends.
 pub(crate) fn complain(error: &anyhow::Error) -> Exit {
     let known = error.downcast_ref::<WithExit>();
     let exit = known.map_or(Exit::Failed, |WithExit(exit, _)| *exit);
     let text = format!("{error:#}");
     match exit {
-        // Problems of a configuration are many, and each says itself that it is one.
+        // There may be many configuration problems, and each message says itself that it is an error.
         Exit::Config => crate::output::say(&text),
-        // Somebody stopped reading: there is nothing to say, and nobody to say it to.
+        // The reader of the output went away: there is nothing to say, and nobody to read it.
         _ if text.is_empty() => {}
         _ => crate::output::say(&format!("error: {text}")),
     }

@@ -1,4 +1,4 @@
-//! What all commands that talk to a cluster have in common: where it is, and how results are printed.
+//! Flags that all commands which talk to a cluster share: its endpoints, and the output format.
 
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
@@ -11,20 +11,21 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tollgate_client::Client;
 
-/// Node 1 of `tollgate dev`, and a server with the usual port on this machine. A client learns of the other nodes.
+/// Default endpoint: node 1 of `tollgate dev`, or a server with the usual port on this machine. A client learns of the
+/// other nodes.
 pub(crate) const ENDPOINT: &str = "http://127.0.0.1:7400";
 
-/// Where the addresses are looked for if no flag gives them; `run` sets it for its command.
+/// Environment variable with the endpoints, used if no flag gives them; `run` sets it for its command.
 pub(crate) const ENDPOINTS_VARIABLE: &str = "TOLLGATE_ENDPOINTS";
 
-/// Over the flags of all these commands in their help.
+/// Heading of the common flags in the help of all these commands.
 pub(crate) const HEADING: &str = "Cluster and output";
 
-/// How long a first connection and a call may take, however long the user would wait.
+/// Maximum time of a first connection and of a call, however long the user would wait.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const CALL_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Background work that is not done by then is given up when a command ends.
+/// Background work that is not done after this time is given up when a command ends.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(200);
 
 /// The values of the common flags.
@@ -32,7 +33,7 @@ const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(200);
 pub(crate) struct Globals {
     pub(crate) endpoints: Vec<String>,
     pub(crate) output: Output,
-    /// Whether to keep remarks on stderr to oneself. Errors are told all the same.
+    /// True if remarks are kept off stderr. Errors are printed all the same.
     pub(crate) quiet: bool,
 }
 
@@ -75,7 +76,7 @@ impl Globals {
         ]
     }
 
-    /// The flags may stand before the command or after it; the latter are nearer, and win.
+    /// Reads the flags, which may stand before the command or after it; the latter are nearer, and win.
     pub(crate) fn read(root: &ArgMatches, matches: &ArgMatches) -> anyhow::Result<Globals> {
         let leaf = leaf(matches);
         let given = |of: &ArgMatches, id| of.value_source(id) == Some(ValueSource::CommandLine);
@@ -95,14 +96,14 @@ impl Globals {
         })
     }
 
-    /// Says something about what is going on, unless nobody wants to hear it.
+    /// Prints a remark on stderr, unless `--quiet` was given.
     pub(crate) fn remark(&self, text: &str) {
         if !self.quiet {
             crate::output::say(text);
         }
     }
 
-    /// Connects to the cluster and does something with it.
+    /// Connects to the cluster and runs `work` with the client.
     pub(crate) fn with_client<T>(
         &self,
         work: impl AsyncFnOnce(Client) -> anyhow::Result<T>,
@@ -110,7 +111,7 @@ impl Globals {
         Globals::block_on(async { work(self.connect().await?).await })
     }
 
-    /// Runs work on a runtime of its own, on this thread.
+    /// Runs `work` on a runtime of its own, on this thread.
     pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         let runtime: Runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -123,7 +124,7 @@ impl Globals {
         self.connect_within(None).await
     }
 
-    /// A client whose calls, and the first connection, take no longer than this.
+    /// Connects a client whose calls, and first connection, take no longer than `patience`.
     pub(crate) async fn connect_within(&self, patience: Option<Duration>) -> anyhow::Result<Client> {
         let mut client = Client::builder().endpoints(&self.endpoints).client_id(own_name());
         if let Some(patience) = patience {
@@ -135,23 +136,23 @@ impl Globals {
     }
 }
 
-/// The last command of the line: `grant` of `lease grant`.
+/// Returns the matches of the innermost command: `grant` of `lease grant`.
 fn leaf(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, below)| leaf(below))
 }
 
-/// What this process calls itself in listings: who, where, and which process.
+/// Returns the name of this process in listings: user, host and process id.
 pub(crate) fn own_name() -> String {
     let uid = nix::unistd::getuid();
     let user = nix::unistd::User::from_uid(uid).ok().flatten();
     let user = user.map_or_else(|| format!("uid-{uid}"), |user| user.name);
     let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok());
     let name = format!("{user}@{}:{}", host.unwrap_or_else(|| "localhost".into()), std::process::id());
-    // Names have a limit, and what is not text would be refused.
+    // Names have a maximum length, and control characters would be refused.
     name.chars().filter(|letter| !letter.is_control()).take(100).collect()
 }
 
-/// Of what goes to stderr.
+/// True if stderr is a terminal.
 pub(crate) fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }

@@ -1,11 +1,11 @@
-//! Lease ids as the command line reads them: as it prints them, and in no other form.
+//! Parser of lease ids on the command line, which accepts the printed form only.
 //!
-//! Digits alone may be hex, as in the keys of holders, or decimal, as in the JSON API: they are refused with what they
-//! may stand for.
+//! Invariant: plain digits are refused, with the ids that they may stand for, because they may be hex, as in the keys
+//! of holders, or decimal, as in the JSON API.
 
 use tollgate_client::LeaseId;
 
-/// Reads an id; the error says what to write instead.
+/// Reads an id. The error says what to write instead.
 pub(crate) fn parse(text: &str) -> Result<LeaseId, String> {
     text.parse::<LeaseId>().map_err(|invalid| invalid.to_string())
 }

@@ -1,4 +1,4 @@
-//! Log lines, on stderr: for people, or one JSON object each.
+//! Log lines on stderr, as text for people or as one JSON object each.
 
 use clap::Arg;
 use std::io::IsTerminal;
@@ -6,7 +6,7 @@ use tollgate_server::config::LogFormat;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 
-/// Begins to log; once in a process.
+/// Starts the log. To be called once in a process.
 pub(crate) fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(level)?;
     let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -20,7 +20,7 @@ pub(crate) fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where logs are shaped; all commands that run servers have them.
+/// Returns the log flags, which all commands that run servers have.
 pub(crate) fn log_arguments() -> [Arg; 2] {
     [
         Arg::new("log-format")

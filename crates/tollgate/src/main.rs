@@ -1,4 +1,4 @@
-//! The command line. Each command is a file in `command/`; this one only finds it.
+//! Entry point of the command line. Each command is a file in `command/`; this file only dispatches to it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is what a command line does")]
 
@@ -20,7 +20,7 @@ mod words;
 use exit::Exit;
 use std::process::ExitCode;
 
-/// A server makes and drops many small things on one thread that another made.
+/// A server allocates and frees many small objects on a thread other than the one that allocated them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 }
 
 fn execute() -> ExitCode {
-    // Processes of our own come first: they are started on the way to a command, which waits for them.
+    // Internal processes come first: they are started on the way to a command, which waits for them.
     if let Some(exit) = command::run_internal() {
         return exit.into();
     }
@@ -39,13 +39,13 @@ fn execute() -> ExitCode {
     let matches = match command::tree().try_get_matches_from(arguments::arguments()) {
         Ok(matches) => matches,
         Err(error) => {
-            // Help and version are no mistakes.
+            // A request for the help or the version is no mistake.
             let code = if error.use_stderr() { Exit::Usage } else { Exit::Done };
             let text = command::help_text(&error.render());
             if error.use_stderr() {
                 output::say_as_it_is(text);
             } else {
-                // Nobody may be there to read it.
+                // There may be nobody to read it.
                 let _ = output::text(&text);
             }
             return code.into();

@@ -1,9 +1,9 @@
-//! What a command prints: a table for people, or JSON for programs.
+//! Output of commands: tables for people, JSON for programs.
 //!
-//! Results go to stdout, everything said about them to stderr. A reader that went away ends the command quietly, as it
-//! would any other. Text of clients (names, reasons) goes to people escaped, and to programs as it is. Invariant: to
-//! say something takes no time, even if nobody reads it (`speaker`); to print a result may take for ever. Not here:
-//! what is printed (each command).
+//! Results go to stdout, messages about them to stderr. A reader that went away ends the command quietly, as it would
+//! any other program. Text of clients (names, reasons) is escaped for people, and left as it is for programs.
+//! Invariant: to print a message takes no time, even if nobody reads it (`speaker`); to print a result may block for
+//! ever. Not here: the content (each command).
 
 mod paint;
 mod speaker;
@@ -26,18 +26,18 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tollgate_types::escaped;
 
-/// What SIGPIPE would have ended the process with.
+/// Number of the signal that would have ended the process if it were not ignored.
 const SIGPIPE: i32 = 13;
 
-/// How long what was said may hold up what comes after it on the same terminal, so that they stand there in order.
+/// Maximum time that a result waits for earlier messages on the same terminal, so that they appear in order.
 const ORDER_PATIENCE: Duration = Duration::from_millis(50);
 
-/// How long it may hold up the end of the process.
+/// Maximum time that the end of the process waits for unwritten messages.
 pub(crate) const END_PATIENCE: Duration = Duration::from_secs(2);
 
 static SPEAKER: OnceLock<Option<Speaker>> = OnceLock::new();
 
-/// How results look.
+/// Format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Columns for people
@@ -48,13 +48,13 @@ pub(crate) enum Format {
     Jsonl,
 }
 
-/// Where results go, and how they look.
+/// Format, colours and width of results on stdout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     pub(crate) format: Format,
-    /// Of what goes to stdout.
+    /// Colours on stdout.
     pub(crate) paint: Paint,
-    /// In columns, if a terminal shows it.
+    /// Width of the terminal in columns; `None` if stdout is no terminal.
     width: Option<usize>,
 }
 
@@ -64,7 +64,7 @@ impl Output {
         Output { format, paint: Paint::new(colour, stdout.is_terminal()), width: screen::width(&stdout) }
     }
 
-    /// Whether a person reads it.
+    /// True if a person reads the output.
     pub(crate) fn is_table(self) -> bool {
         self.format == Format::Table
     }
@@ -78,22 +78,22 @@ impl Output {
         }
     }
 
-    /// A table, as wide as fits.
+    /// Renders a table, as wide as fits.
     pub(crate) fn render(self, table: &Table) -> String {
         table.render(self.paint, self.width)
     }
 
-    /// A sentence in lines that fit, those after the first indented; as it is where no terminal shows it.
+    /// Wraps a sentence into lines that fit, with all but the first indented; unchanged if there is no terminal.
     pub(crate) fn wrap(self, sentence: &str, indent: &str) -> String {
         self.width.map_or_else(|| sentence.to_owned(), |width| wrapped(sentence, width, indent))
     }
 
-    /// A line that fits, cut if it must be: nothing that is painted.
+    /// Cuts an unpainted line to the width of the terminal.
     pub(crate) fn fit(self, line: &str) -> String {
         self.width.map_or_else(|| line.to_owned(), |width| cut(line, width))
     }
 
-    /// Prints one thing.
+    /// Prints a single item.
     pub(crate) fn one(self, for_people: &str, item: &Value) -> anyhow::Result<()> {
         match self.format {
             Format::Table => line(for_people),
@@ -102,7 +102,7 @@ impl Output {
         }
     }
 
-    /// Prints one thing of many that come as time goes by.
+    /// Prints one item of a stream.
     pub(crate) fn next(self, for_people: &str, item: &Value) -> anyhow::Result<()> {
         match self.format {
             Format::Table => line(for_people),
@@ -120,7 +120,7 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     self::text(&format!("{text}\n"))
 }
 
-/// Prints text on stdout as it is, at once.
+/// Prints text on stdout as it is, and flushes it.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     let_said_be_seen();
     let mut stdout = std::io::stdout().lock();
@@ -131,13 +131,13 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The quiet end of a command whose reader went away.
+/// Returns the error that quietly ends a command whose reader went away.
 fn nobody_reads() -> anyhow::Error {
     WithExit(Exit::signal(SIGPIPE), String::new()).into()
 }
 
-/// Does something that prints now and then and may wait for long in between, unless whoever reads it goes away: then
-/// the command ends at once, and not only with the next line.
+/// Runs work that prints now and then and may wait for long in between. If its reader goes away, the command ends at
+/// once, and not only with the next line.
 pub(crate) async fn while_read<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::select! {
         done = work => done,
@@ -145,12 +145,12 @@ pub(crate) async fn while_read<T>(work: impl Future<Output = anyhow::Result<T>>)
     }
 }
 
-/// Completes once nobody can read stdout any more: the other end of its pipe is closed, or its terminal gone.
+/// Completes once nobody can read stdout any more: the other end of its pipe is closed, or its terminal is gone.
 async fn reader_gone() {
     let (tell, told) = tokio::sync::oneshot::channel();
     let look = move || {
         let stdout = std::io::stdout();
-        // Nothing is asked for: errors are told all the same.
+        // No events are requested: errors are reported all the same.
         let mut looked = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
         while poll(&mut looked, PollTimeout::NONE) == Err(Errno::EINTR) {}
         let gone =
@@ -159,20 +159,20 @@ async fn reader_gone() {
             let _ = tell.send(());
         }
     };
-    // Waits to the end of the process, most of the time. Without a thread the next line finds out.
+    // The thread mostly waits until the process ends. Without a thread, the next line finds the reader gone.
     let looks = std::thread::Builder::new().name("reader".to_owned()).spawn(look);
     if looks.is_err() || told.await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Says something on stderr; nobody may be there to read it, and nobody waits for that.
+/// Prints a message on stderr without waiting; there may be nobody to read it.
 pub(crate) fn say(text: &str) {
     let lines: Vec<String> = text.split('\n').map(|line| escaped(line).to_string()).collect();
     say_as_it_is(format!("{}\n", lines.join("\n")));
 }
 
-/// As above, without the end of a line, and with what moves the cursor.
+/// Prints a message like `say`, but with no line end added and with control characters for the cursor.
 pub(crate) fn say_as_it_is(text: String) {
     match speaker() {
         Some(speaker) => speaker.say(text),
@@ -180,22 +180,23 @@ pub(crate) fn say_as_it_is(text: String) {
     }
 }
 
-/// To be called before there is something that must not wait: later there may be no thread to be had.
+/// Starts the speaker. To be called before work that must not wait begins: later there may be no thread available.
 pub(crate) fn get_ready_to_say() {
     let _ = speaker();
 }
 
-/// None where there can't be one.
+/// Returns the speaker; `None` if its thread can't be started.
 fn speaker() -> Option<&'static Speaker> {
     SPEAKER.get_or_init(|| Speaker::start(std::io::stderr())).as_ref()
 }
 
-/// To be called before others write where we have: what was said stands first then, if somebody reads it.
+/// Waits briefly until messages are written, if somebody reads them. To be called before others write to the same
+/// terminal.
 pub(crate) fn let_said_be_seen() {
     wait(ORDER_PATIENCE);
 }
 
-/// To be called at the end of the process: what is not written by then is dropped.
+/// Waits for unwritten messages at the end of the process; the rest is dropped.
 pub(crate) fn finish_saying() {
     wait(END_PATIENCE);
 }

@@ -1,11 +1,11 @@
-//! How wide the terminals are that people read on.
+//! Width of the terminal behind a stream.
 
 use rustix::termios::tcgetwinsize;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
-/// In columns; none where it is no terminal, or one that does not say. What is narrower than any help would be is taken
-/// for one that does not.
+/// Returns the width in columns; `None` if the stream is no terminal, or one that does not report its size. A width
+/// below that of any help text counts as not reported.
 pub(crate) fn width(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     if !stream.is_terminal() {
         return None;

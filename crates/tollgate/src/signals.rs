@@ -1,35 +1,35 @@
-//! Signals that ask the process to stop: the first asks, the second insists.
+//! Signals that ask the process to stop: the first one asks, the second one insists.
 
 use crate::command::is_ignored;
 use nix::sys::signal::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tollgate_server::planted::{Bug, planted};
 
-/// What SIGHUP is to a process.
+/// Effect of SIGHUP on the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hangup {
-    /// Its terminal is gone, and so should it be.
+    /// The process ends with its terminal.
     Ends,
-    /// Nothing to a server: it has no terminal to lose, and nothing to reload. It says so, and goes on.
+    /// A server has no terminal to lose, and nothing to reload: it logs the signal, and goes on.
     Remarked,
 }
 
-/// SIGINT, SIGTERM, and SIGHUP.
+/// Streams of SIGINT, SIGTERM and SIGHUP.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None where it was ignored when the process began (`nohup`): it stays so.
+    /// `None` if SIGHUP was ignored when the process began (`nohup`): then it stays ignored.
     hangup: Option<Signal>,
     on_hangup: Hangup,
 }
 
 impl Signals {
-    /// For a command that somebody called: it ends with the terminal that it was called from.
+    /// Makes the signals of a command: it ends with the terminal from which it was called.
     pub(crate) fn new() -> std::io::Result<Signals> {
         Signals::with(Hangup::Ends)
     }
 
-    /// For a server, which a SIGHUP does not end.
+    /// Makes the signals of a server, which a SIGHUP does not end.
     pub(crate) fn of_server() -> std::io::Result<Signals> {
         Signals::with(Hangup::Remarked)
     }
@@ -40,7 +40,7 @@ impl Signals {
         Ok(Signals { interrupt, terminate, hangup, on_hangup })
     }
 
-    /// Waits for one that asks for an end; gives its number.
+    /// Waits for a signal that asks for an end, and returns its number.
     pub(crate) async fn next(&mut self) -> i32 {
         loop {
             let hangup = async {
@@ -62,12 +62,12 @@ impl Signals {
         }
     }
 
-    /// Has something stop, but not longer than until the next signal: whose number is the error then.
+    /// Waits for `stopping`, but not longer than until the next signal, whose number is then the error.
     pub(crate) async fn while_stopping(&mut self, stopping: impl Future<Output = ()>) -> Result<(), i32> {
         tokio::select! {
             () = stopping => Ok(()),
             number = self.next(), if !planted(Bug::SecondSignalIgnored) => {
-                // Whoever hung up may have taken the terminal along.
+                // After a hangup the terminal may be gone, too.
                 crate::output::say("stopping at once");
                 Err(number)
             }

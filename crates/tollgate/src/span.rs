@@ -1,4 +1,4 @@
-//! Spans of time as people type and read them: `500ms`, `30s`, `1m30s`.
+//! Time spans as people type and read them: `500ms`, `30s`, `1m30s`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 
 const ADVICE: &str = "write a number with a unit, such as 500ms, 30s, 5m or 1h30m";
 
-/// Reads a span; the error says what to write instead.
+/// Reads a span. The error says what to write instead.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -35,7 +35,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total_ms))
 }
 
-/// As people say it: two units at most, the second only where it matters.
+/// Formats a span for people: two units at most, the second only where it matters.
 pub(crate) fn text(span: Duration) -> String {
     let ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     match ms {

@@ -1,9 +1,9 @@
-//! A moment as people write it: `2026-11-18T06:27:31Z`.
+//! Times in UTC as people write them: `2026-11-18T06:27:31Z`.
 
 /// Days in 400 years, after which the calendar repeats.
 const ERA_DAYS: u64 = 146_097;
 
-/// The moment so many milliseconds after the beginning of 1970.
+/// Formats a time, given in milliseconds since 1970.
 pub(crate) fn text(unix_ms: u64) -> String {
     let seconds = unix_ms / 1_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -12,12 +12,12 @@ pub(crate) fn text(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
 }
 
-/// The time of day alone: `06:27:31Z`.
+/// Formats the time of day alone: `06:27:31Z`.
 pub(crate) fn time_of_day(unix_ms: u64) -> String {
     text(unix_ms).split_off("1970-01-01T".len())
 }
 
-/// Counted in years that begin with March, so that a leap day is the last of its year.
+/// Returns year, month and day. Years are counted from March, so that a leap day is the last day of its year.
 fn date(days_since_1970: u64) -> (u64, u64, u64) {
     let days = days_since_1970 + 719_468;
     let (era, day_of_era) = (days / ERA_DAYS, days % ERA_DAYS);

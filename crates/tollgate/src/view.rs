@@ -1,7 +1,7 @@
-//! How the client's types look: in words for people, as JSON for programs.
+//! The client's types, as text for people and as JSON for programs.
 //!
-//! In JSON ids, tokens and revisions are strings, since a double holds no 64-bit number; times are in milliseconds
-//! where the name says so, and null where they are not known. Names are added, never renamed.
+//! In JSON, ids, tokens and revisions are strings, since a double can't hold every 64-bit number; times are in
+//! milliseconds if the field's name says so, and null if unknown. Invariant: fields are added, never renamed.
 
 use crate::globals::Globals;
 use crate::span;
@@ -16,34 +16,34 @@ use tollgate_client::{
 };
 use tollgate_types::escaped;
 
-/// How fresh a read is to be.
+/// Returns the consistency of a read.
 pub(crate) fn freshness(stale: bool) -> Consistency {
     if stale { Consistency::Stale } else { Consistency::Linearizable }
 }
 
-/// Says of what follows that it may be old, if that was asked for.
+/// Warns that the data may be old, if `--stale` was given.
 pub(crate) fn warn_of_age(globals: &Globals, stale: bool) {
     if stale {
         globals.remark("tollgate: as one node knows it, which asked no other: it may be old");
     }
 }
 
-/// A number that JSON must not make a double.
+/// Returns a number as a JSON string, since a parser may turn a JSON number into a double.
 pub(crate) fn text(number: impl Display) -> Value {
     Value::String(number.to_string())
 }
 
-/// Milliseconds.
+/// Returns a span as a number of milliseconds.
 pub(crate) fn ms(span: Duration) -> Value {
     Value::from(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A time that may not be known, for people.
+/// Formats a span for people, or a dash if it is unknown.
 pub(crate) fn span_or_dash(span: Option<Duration>) -> String {
     span.map_or_else(|| "-".to_owned(), span::text)
 }
 
-/// What keeps a lock closed that nobody need hold.
+/// Describes the reason why a lock without holders is closed.
 pub(crate) fn closed_text(left: Duration, restored: bool) -> String {
     let left = span::text(left);
     if restored {
@@ -52,17 +52,17 @@ pub(crate) fn closed_text(left: Duration, restored: bool) -> String {
     format!("closed by a lock-delay for {left}")
 }
 
-/// Text that may be empty, for people.
+/// Returns a text for people, or a dash if it is empty.
 pub(crate) fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
-/// A client by the name it has, or by its lease.
+/// Names a client by its id, or by its lease if it has none.
 pub(crate) fn client_text(client_id: &str, lease: impl Display) -> String {
     if client_id.is_empty() { format!("lease {lease}") } else { escaped(client_id).to_string() }
 }
 
-/// A holder in a few words: `w1 for 12s (token 7, because "schema v42")`.
+/// Describes a holder in a few words: `w1 for 12s (token 7, because "schema v42")`.
 pub(crate) fn holder_text(holder: &Holder) -> String {
     let since = holder.held.map_or_else(String::new, |held| format!(" for {}", span::text(held)));
     let why =
@@ -71,7 +71,7 @@ pub(crate) fn holder_text(holder: &Holder) -> String {
     format!("{who}{since} (token {}{why})", holder.token)
 }
 
-/// A circle of waits, a line each.
+/// Describes a cycle of waits, one line per step.
 pub(crate) fn cycle_text(cycle: &[DeadlockStep]) -> String {
     let who = |lease: &dyn Display, owner: &str| {
         let owner = escaped(owner).to_string();
@@ -89,7 +89,7 @@ pub(crate) fn cycle_text(cycle: &[DeadlockStep]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// How many permits of how many, of a mode that has them.
+/// Returns the permits that are taken, and their total number; null for modes without permits.
 pub(crate) fn permits_json(mode: Mode) -> (Value, Value) {
     match mode {
         Mode::Permit { n, of } => (json!(n), json!(of)),
@@ -97,7 +97,7 @@ pub(crate) fn permits_json(mode: Mode) -> (Value, Value) {
     }
 }
 
-/// The word for a mode; the permits are fields of their own.
+/// Returns the word for a mode; the permits are fields of their own.
 pub(crate) fn mode_json(mode: Mode) -> Value {
     match mode {
         Mode::Permit { .. } => json!("permit"),
@@ -105,7 +105,7 @@ pub(crate) fn mode_json(mode: Mode) -> Value {
     }
 }
 
-/// Who could not be asked, for programs.
+/// Lists the groups and nodes that could not be asked, for programs.
 pub(crate) fn missing_json(missing: &[Missing]) -> Value {
     let missing = missing.iter().map(|missing| {
         let (group, node) = match missing.who {
@@ -118,13 +118,13 @@ pub(crate) fn missing_json(missing: &[Missing]) -> Value {
     Value::Array(missing.collect())
 }
 
-/// Who could not be asked and what is not known for that, each once, a line each.
+/// Lists the groups and nodes that could not be asked with the unknown part, one line each, without duplicates.
 pub(crate) fn missing_text<'a>(missing: impl Iterator<Item = &'a Missing>, unknown: &str) -> Vec<String> {
     let lines: BTreeSet<String> = missing.map(|missing| format!("{unknown}: {missing}")).collect();
     lines.into_iter().collect()
 }
 
-/// Metadata that is no text, exactly; null if it is text, which `why` has.
+/// Returns metadata in base64 if it is not text; `None` if it is text, which `why` shows.
 pub(crate) fn base64_unless_text(metadata: &[u8]) -> Option<String> {
     std::str::from_utf8(metadata).is_err().then(|| BASE64.encode(metadata))
 }

@@ -1,6 +1,6 @@
-//! Words as people type and read them: quoted for a shell, cut and wrapped for a terminal.
+//! Text as people type and read it: quoted for a shell, cut and wrapped for a terminal.
 
-/// As a shell takes it: names of locks, addresses, arguments in commands that can be pasted.
+/// Quotes text for a shell if necessary: names of locks, addresses, arguments of commands that can be pasted.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "/._-:@%+=,".contains(letter);
     if !text.is_empty() && text.chars().all(plain) {
@@ -10,8 +10,8 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
-/// Breaks text at spaces into lines of this width; those after the first begin with `indent`. What has no space stays
-/// whole.
+/// Breaks text at spaces into lines of this width; lines after the first begin with `indent`. A word without spaces
+/// stays whole.
 pub(crate) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
@@ -28,7 +28,7 @@ pub(crate) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     lines.join("\n")
 }
 
-/// At most so many letters; what is cut ends with an ellipsis.
+/// Cuts text to `width` characters; text that was cut ends with an ellipsis.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 use tollgate_client::{Acquire, AcquireError, Client, Guard, Holder, Session, SessionBuilder};
 use tollgate_types::Name;
 
-/// How long a request that waits for no lock waits for the cluster: longer than electing a leader takes.
+/// Time that a request which does not wait for the lock waits for the cluster: longer than a leader election takes.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long the cluster may take to answer at least, however short the wait.
+/// Minimum time that the cluster has to answer, however short the wait is.
 const ANSWER_PATIENCE_MIN: Duration = Duration::from_millis(500);
 
-/// After its end, in which a call tells why it was in vain.
+/// Time after the end of the wait in which a call can still return its own error, with the reason.
 const AFTERTHOUGHT: Duration = Duration::from_millis(200);
 
-/// The shortest time between two keepalives that a session takes.
+/// The shortest time between two keepalives that a session accepts.
 const KEEPALIVE_MIN: Duration = Duration::from_millis(50);
 
-/// What lock, how, and for how long to wait.
+/// Flags of a request for a lock: its name, its mode and the time to wait.
 #[derive(Debug, Args)]
 pub(crate) struct Acquisition {
     /// The lock: any text up to 512 bytes
@@ -50,7 +50,7 @@ pub(crate) struct Acquisition {
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     wait: Option<Duration>,
 
-    /// How long the lease outlives us should we vanish; it is renewed all the time
+    /// Time that the lease outlives us should we vanish; it is renewed all the time
     #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "30s")]
     pub(crate) ttl: Duration,
 
@@ -58,7 +58,7 @@ pub(crate) struct Acquisition {
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     keepalive: Option<Duration>,
 
-    /// Why the lock is wanted, for people who look at it
+    /// Reason for wanting the lock, for people who look at it
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: Option<String>,
 
@@ -77,7 +77,7 @@ fn permits(text: &str) -> Result<(u32, u32), String> {
     Ok((n, of))
 }
 
-/// Reads the name of a lock; what is wrong is told before anything is asked of a cluster.
+/// Reads the name of a lock. An invalid name is reported before the cluster is asked for anything.
 pub(crate) fn lock_name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("the lock's name is empty".to_owned());
@@ -85,16 +85,16 @@ pub(crate) fn lock_name(text: &str) -> Result<String, String> {
     Name::new(text).map(|_| text.to_owned()).map_err(|invalid| invalid.to_string())
 }
 
-/// How long a command waits for the cluster before it has a place in line, and until when it waits at all.
+/// Bounds of a command's waits: for the cluster until the request has a place in line, and for the lock altogether.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     began: Instant,
-    /// None for as long as calls take by default.
+    /// None means the default timeout of calls.
     span: Option<Duration>,
 }
 
 impl Patience {
-    /// From now on. A wait of nothing is one for the cluster's answer all the same.
+    /// Starts the wait now. A wait of zero still leaves time for the cluster's answer.
     pub(crate) fn new(wait: Option<Duration>, at_once: bool) -> Patience {
         let span = match wait {
             _ if at_once => Some(ANSWER_PATIENCE),
@@ -104,14 +104,14 @@ impl Patience {
         Patience { began: Instant::now(), span }
     }
 
-    /// A client whose calls take no longer than that.
+    /// Connects a client whose calls take no longer than the wait.
     pub(crate) async fn connect(self, globals: &Globals) -> anyhow::Result<Client> {
         globals.connect_within(self.span).await
     }
 
-    /// Does something with the cluster unless that takes longer.
+    /// Runs `work` on the cluster, and fails once the wait for the cluster is over.
     pub(crate) async fn bounds<T>(self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-        // Calls end by themselves, and know why: this is for several of which each took its time.
+        // Single calls end by themselves with their own reason. This bounds several calls of which each took its time.
         tokio::select! {
             biased;
             done = work => done,
@@ -119,7 +119,7 @@ impl Patience {
         }
     }
 
-    /// Completes when the wait for the cluster is over, and says so.
+    /// Completes with an error when the wait for the cluster is over.
     async fn until_over(self) -> anyhow::Error {
         let Some(span) = self.span else { return std::future::pending().await };
         tokio::time::sleep_until((self.began + span + AFTERTHOUGHT).into()).await;
@@ -127,29 +127,29 @@ impl Patience {
         WithExit(Exit::Unreachable, says).into()
     }
 
-    /// What is left of a wait.
+    /// Returns the part of `wait` that is left.
     pub(crate) fn left_of(self, wait: Duration) -> Duration {
         wait.saturating_sub(self.began.elapsed())
     }
 }
 
 impl Acquisition {
-    /// Refuses what no cluster would take.
+    /// Refuses settings that no cluster would accept.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         check_keepalive(self.keepalive, self.ttl)
     }
 
-    /// How long to wait for the cluster, from now on.
+    /// Returns the bounds of the wait, which starts now.
     pub(crate) fn patience(&self) -> Patience {
         Patience::new(self.wait, self.at_once)
     }
 
-    /// A session as was asked for.
+    /// Returns a session builder with the TTL and keepalive that the flags ask for.
     pub(crate) fn session(&self, client: &Client) -> SessionBuilder {
         kept_alive(client.session().ttl(self.ttl), self.keepalive)
     }
 
-    /// A busy lock, as the end of the command: an error unless it is to be none.
+    /// Turns a busy lock into the end of the command: an error, unless `--busy-exit 0` makes it a success.
     fn busy(&self, globals: &Globals, says: String) -> anyhow::Error {
         if self.busy_exit == Some(0) {
             globals.remark(&format!("tollgate: {says}"));
@@ -159,7 +159,7 @@ impl Acquisition {
         WithExit(exit, says).into()
     }
 
-    /// Waits for the lock, and tells whom it waits for. A signal that asks for an end ends the wait.
+    /// Waits for the lock, and reports what it waits for. A signal that asks for an end ends the wait.
     pub(crate) async fn acquire(
         &self,
         globals: &Globals,
@@ -181,7 +181,7 @@ impl Acquisition {
                 waiting.finish();
                 return Err(WithExit(Exit::signal(signal as i32), String::new()).into());
             }
-            // Dropped, the request leaves no lock behind.
+            // A dropped request leaves no lock behind.
             error = patience.until_over(), if self.at_once => {
                 waiting.finish();
                 return Err(error);
@@ -206,7 +206,7 @@ impl Acquisition {
             return acquire.try_acquire().await;
         }
         match self.wait {
-            // What is left of it may be nothing, and then a busy lock is not waited for.
+            // The time left may be zero: then the request does not wait for a busy lock.
             Some(wait) => acquire.wait(patience.left_of(wait)).acquire().await,
             None => acquire.acquire().await,
         }
@@ -246,7 +246,7 @@ pub(crate) fn check_keepalive(every: Option<Duration>, ttl: Duration) -> anyhow:
     check_interval("--keepalive", every, ttl)
 }
 
-/// Likewise, as given by this flag.
+/// Refuses an interval that does not fit the TTL; `flag` is the flag that gave the interval.
 pub(crate) fn check_interval(flag: &str, every: Option<Duration>, ttl: Duration) -> anyhow::Result<()> {
     let Some(every) = every.filter(|every| !(KEEPALIVE_MIN..=ttl / 2).contains(every)) else { return Ok(()) };
     let says = format!(
@@ -259,7 +259,7 @@ pub(crate) fn check_interval(flag: &str, every: Option<Duration>, ttl: Duration)
     Err(WithExit(Exit::Usage, says).into())
 }
 
-/// With a keepalive every so often, if that was said.
+/// Sets the keepalive interval of the session, if one was given.
 pub(crate) fn kept_alive(session: SessionBuilder, every: Option<Duration>) -> SessionBuilder {
     match every {
         Some(every) => session.keepalive_interval(every),
@@ -267,7 +267,7 @@ pub(crate) fn kept_alive(session: SessionBuilder, every: Option<Duration>) -> Se
     }
 }
 
-/// Who is in the way, in a few words.
+/// Describes the holders in a few words.
 pub(crate) fn held_by(holders: &[Holder]) -> String {
     match holders {
         [] => "the cluster did not say who holds it".to_owned(),

@@ -1,7 +1,7 @@
-//! `tollgate bench`: puts load on a cluster, and says how much it took, how fast and at what cost.
+//! `tollgate bench`: puts load on a cluster, and reports the throughput, the latencies and the processor time.
 //!
-//! Invariant: it ends with 0 only if no operation failed. Not here: the load and what is measured (`tollgate-bench`);
-//! the cluster of its own that it may start (`child_cluster`).
+//! Invariant: it ends with 0 only if no operation failed. Not here: the load and the measurements (`tollgate-bench`);
+//! the cluster that it may start for itself (`child_cluster`).
 
 mod own;
 mod progress;
@@ -48,7 +48,7 @@ Examples:
   tollgate bench failover --own-cluster 3 --rounds 10
   tollgate bench mix --reads 95 --keys 100 -o json | jq '.[0].operations_per_second'";
 
-/// Background work that is not done by then is given up at the end.
+/// Background work that is not done after this time is given up at the end.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(200);
 
 /// A cluster that loses its leader needs this many nodes to go on.
@@ -56,7 +56,7 @@ const FAILOVER_NODES_MIN: u16 = 3;
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// How many clients ask at once; several numbers are runs one after the other
+    /// Number of clients that ask at once; several numbers are runs one after the other
     #[arg(long, value_name = "N,...", default_value = "64", value_delimiter = ',', num_args = 1)]
     clients: Vec<usize>,
 
@@ -64,15 +64,15 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value = "1")]
     connections: usize,
 
-    /// How long each run is measured
+    /// Time for which each run is measured
     #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "10s")]
     duration: Duration,
 
-    /// How long it runs before that
+    /// Time that each run takes before it is measured
     #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "1s")]
     warmup: Duration,
 
-    /// How many locks there are [default: one for each client; 1 if contended, 16 in a mix]
+    /// Number of locks [default: one for each client; 1 if contended, 16 in a mix]
     #[arg(long, value_name = "N")]
     keys: Option<usize>,
 
@@ -84,7 +84,7 @@ struct Arguments {
     #[arg(long)]
     unary: bool,
 
-    /// How long leases live
+    /// TTL of the leases
     #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "60s")]
     ttl: Duration,
 
@@ -156,7 +156,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     let workload = matches.get_one::<String>("workload").and_then(|name| Workload::of_name(name));
     let plans = arguments.plans(workload.context("clap asks for a workload")?)?;
     if let Some(dir) = &arguments.svg {
-        // Before the load, and not after it, is the time to find out that this can't be.
+        // Checked before the load: after it, the results would be lost if the directory can't be made.
         std::fs::create_dir_all(dir)
             .map_err(|error| wrong(&format!("--svg {} can't be made: {error}", dir.display())))?;
     }
@@ -204,7 +204,7 @@ impl Arguments {
             leases: self.leases,
             paced: self.paced,
             rounds: self.rounds,
-            // One client is enough to tell that a lock was granted.
+            // One client is enough to see that a lock was granted.
             ..Plan::new(workload, if workload == Workload::Failover { 1 } else { *clients })
         };
         let plans: Vec<Plan> = self.clients.iter().map(plan).collect();
@@ -213,7 +213,7 @@ impl Arguments {
         Ok(plans)
     }
 
-    /// One thread by default: on a machine that runs servers too, more would take their place.
+    /// Builds a runtime with one thread by default: on a machine that also runs servers, more would take their place.
     fn runtime(&self) -> std::io::Result<tokio::runtime::Runtime> {
         match self.threads {
             1 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
@@ -225,7 +225,7 @@ impl Arguments {
     }
 }
 
-/// The flag of `tollgate server` for a setting that is given as `section.name=value`.
+/// Returns the flag of `tollgate server` for a setting that is given as `section.name=value`.
 fn flag_of_setting(text: &str) -> Result<String, String> {
     let (path, value) = text.split_once('=').ok_or("write it as section.name=value")?;
     let key = Key::find(path)
@@ -237,7 +237,7 @@ fn wrong(says: &str) -> anyhow::Error {
     WithExit(Exit::Usage, says.to_owned()).into()
 }
 
-/// All runs, one after the other.
+/// Runs all plans, one after the other.
 async fn measure(globals: &Globals, arguments: &Arguments, plans: &[Plan]) -> anyhow::Result<Vec<Report>> {
     let mut own = match arguments.own_cluster {
         Some(nodes) => {

@@ -1,8 +1,8 @@
-//! A cluster for the time of one command: nodes that are processes of their own, with data directories and ports of
-//! their own.
+//! A cluster for the time of one command: nodes that are separate processes, with data directories and ports of their
+//! own.
 //!
 //! Invariant: no process outlives the cluster; `Drop` kills them, and should the command itself be killed, the kernel
-//! does (`node`). Not here: what is done with it (`demo`, `bench`).
+//! does (`node`). Not here: the use of the cluster (`demo`, `bench`).
 
 pub(crate) mod node;
 
@@ -19,34 +19,34 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tollgate_client::{Client, Role};
 
-/// A cluster that is not ready by then never will be.
+/// A cluster that is not ready after this time never will be.
 const READY_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Between two looks at something that is waited for.
+/// Pause between two polls of a condition.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How often another set of ports is tried.
+/// Number of attempts to start a cluster, each with another set of ports.
 const ATTEMPTS: usize = 5;
 
-/// How a cluster is to be.
+/// Shape of a cluster: its name, its nodes and its flags.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
-    /// Of the cluster and its directory.
+    /// Name of the cluster, and of its directory.
     pub(super) name: &'static str,
     pub(super) nodes: usize,
-    /// Raft groups.
+    /// Number of Raft groups.
     pub(super) groups: u32,
-    /// Flags that all nodes get beside those that make them a cluster.
+    /// Extra flags of all nodes, beside those that make them a cluster.
     pub(super) flags: Vec<String>,
 }
 
 pub(super) struct ChildCluster {
     nodes: Vec<Node>,
-    /// Removed when it is dropped, after the processes that write into it.
+    /// Temporary directory, removed on drop, after the processes that write into it have ended.
     _dir: TempDir,
 }
 
-/// One node, running or not.
+/// A node of the cluster, running or not.
 struct Node {
     client: SocketAddr,
     arguments: Vec<String>,
@@ -54,18 +54,18 @@ struct Node {
     process: Option<Process>,
 }
 
-/// Killed when it is dropped.
+/// A node's process, killed on drop.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Where a node listens.
+/// Addresses that a node listens on.
 #[derive(Debug, Clone, Copy)]
 struct Ports {
     client: SocketAddr,
@@ -74,13 +74,13 @@ struct Ports {
 }
 
 impl ChildCluster {
-    /// Starts a cluster and waits until it is ready: a client of it, and the number of the node that leads.
+    /// Starts a cluster and waits until it is ready. Returns the cluster, a client of it and the number of the leader.
     pub(super) async fn start(shape: &Shape) -> anyhow::Result<(ChildCluster, Client, usize)> {
         for _ in 0..ATTEMPTS {
             let mut cluster = ChildCluster::spawn(shape)?;
             let client = Client::builder().endpoints(cluster.endpoints()).client_id(shape.name);
             let client = client.connect_timeout(READY_PATIENCE).connect().await;
-            // A node that found its port taken tells more than that it can't be reached.
+            // The log of a node that found its port taken says more than a failure to connect.
             if let Some(leader) = cluster.until_ready(client.as_ref().ok()).await? {
                 return Ok((cluster, client?, leader));
             }
@@ -88,7 +88,7 @@ impl ChildCluster {
         bail!("no free ports to be had: other programs were faster {ATTEMPTS} times")
     }
 
-    /// The leader, once all nodes run and one leads; none if a port was taken.
+    /// Returns the leader once all nodes run and one leads, or `None` if a port was taken.
     async fn until_ready(&mut self, client: Option<&Client>) -> anyhow::Result<Option<usize>> {
         let until = Instant::now() + READY_PATIENCE;
         while Instant::now() < until {
@@ -108,7 +108,7 @@ impl ChildCluster {
         bail!("the cluster is not ready after {READY_PATIENCE:?}")
     }
 
-    /// Starts the nodes. They are not ready yet, and may find that another process was faster at a port.
+    /// Starts the nodes. They are not ready yet, and may still fail because another process took a port first.
     fn spawn(shape: &Shape) -> anyhow::Result<ChildCluster> {
         let dir =
             TempDir::with_prefix(format!("tollgate-{}-", shape.name)).context("no temporary directory")?;
@@ -125,30 +125,30 @@ impl ChildCluster {
         Ok(ChildCluster { nodes, _dir: dir })
     }
 
-    /// Where clients connect, of every node whether it runs or not.
+    /// Returns the client endpoints of all nodes, running or not.
     pub(super) fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| format!("http://{}", node.client)).collect()
     }
 
-    /// The numbers of the processes, by node.
+    /// Returns the process ids of the running nodes, in the order of the nodes.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.nodes.iter().filter_map(|node| node.process.as_ref().map(|process| process.0.id())).collect()
     }
 
-    /// Kills a node without a word (SIGKILL); gives the number of its process. Nodes are numbered from 1.
+    /// Kills a node with SIGKILL and returns its process id. Nodes are numbered from 1.
     pub(super) fn kill(&mut self, number: usize) -> anyhow::Result<u32> {
         let process = self.node(number)?.process.take().context("the node does not run")?;
         Ok(process.0.id())
     }
 
-    /// Has a node stand still (SIGSTOP), or go on (SIGCONT).
+    /// Sends a signal to a node: SIGSTOP pauses it, SIGCONT resumes it.
     pub(super) fn signal(&mut self, number: usize, signal: Signal) -> anyhow::Result<()> {
         let process = self.node(number)?.process.as_ref().context("the node does not run")?;
         let pid = Pid::from_raw(i32::try_from(process.0.id()).context("no process has such a number")?);
         kill(pid, signal).with_context(|| format!("{signal} can't be sent to node {number}"))
     }
 
-    /// Starts a node again on its data.
+    /// Starts a node again on its old data.
     pub(super) fn restart(&mut self, number: usize) -> anyhow::Result<()> {
         self.node(number)?.start(&[])
     }
@@ -157,7 +157,7 @@ impl ChildCluster {
         self.nodes.get_mut(number.wrapping_sub(1)).with_context(|| format!("there is no node {number}"))
     }
 
-    /// What a node said before it ended, if one has ended by itself.
+    /// Returns the log of a node that has ended by itself, if there is one.
     pub(super) fn ended(&mut self) -> anyhow::Result<Option<String>> {
         for node in &mut self.nodes {
             let Some(process) = &mut node.process else { continue };
@@ -177,7 +177,7 @@ impl Node {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(NODE).args(&self.arguments).args(more);
-        // What is set for the servers of this machine is not meant for these.
+        // Settings for the servers of this machine are not meant for these nodes.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TOLLGATE_") {
                 command.env_remove(name);
@@ -189,7 +189,7 @@ impl Node {
     }
 }
 
-/// The node that leads and serves now, if there is one: the newest, should two say so.
+/// Returns the node that leads and serves now, if there is one; the one with the highest term, should two say so.
 pub(super) async fn leader(client: &Client) -> Option<usize> {
     let all = client.admin().status().await;
     let leads = all.iter().enumerate().filter_map(|(index, node)| {
@@ -199,22 +199,22 @@ pub(super) async fn leader(client: &Client) -> Option<usize> {
     leads.max().map(|(_, number)| number)
 }
 
-/// The leader, if all nodes answer and one leads.
+/// Returns the leader, if all nodes answer and one leads.
 pub(super) async fn whole(client: &Client) -> Option<usize> {
     let all = client.admin().status().await;
     if all.iter().all(|node| node.status.is_ok()) { leader(client).await } else { None }
 }
 
-/// Ports that are free now. Another process may take one before a node does.
+/// Finds ports that are free now. Another process may take one before a node does.
 fn free_ports(nodes: usize) -> anyhow::Result<Vec<Ports>> {
-    // All at once, so that no two are the same.
+    // All are bound at once, so that no two are the same.
     let bound: Vec<TcpListener> =
         (0..3 * nodes).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;
     let free: Vec<SocketAddr> = bound.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
     Ok(free.chunks(3).map(|three| Ports { client: three[0], peer: three[1], http: three[2] }).collect())
 }
 
-/// The flags of a node.
+/// Returns the command line flags of a node.
 fn arguments(shape: &Shape, index: usize, own: Ports, dir: &Path, all: &[Ports]) -> Vec<String> {
     let member = |(index, ports): (usize, &Ports)| {
         format!("{{id = {}, peer = \"{}\", client = \"{}\"}}", index + 1, ports.peer, ports.client)

@@ -1,4 +1,4 @@
-//! `tollgate completions`: has a shell complete commands, flags, and the names of locks that are there now.
+//! `tollgate completions`: lets a shell complete commands, flags, and the names of existing locks.
 //!
 //! The script that it prints calls this binary whenever the user presses Tab. Invariant: a completion is quick and
 //! silent, whatever the state of the cluster.
@@ -14,10 +14,10 @@ use std::ffi::OsStr;
 use std::time::Duration;
 use tollgate_client::{Client, Consistency};
 
-/// Set by the script when it asks for completions.
+/// Environment variable that the script sets when it asks for completions.
 const VARIABLE: &str = "TOLLGATE_COMPLETE";
 
-/// Names that come later than this are of no use to somebody who types.
+/// Maximum time to list names: later ones are of no use to somebody who types.
 const PATIENCE: Duration = Duration::from_millis(500);
 const NAMES_MAX: u32 = 100;
 
@@ -55,12 +55,12 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// If a shell asks for completions, answers it and ends the process.
+/// Answers a shell that asks for completions, and ends the process then.
 pub(crate) fn complete_and_exit_if_asked() {
     CompleteEnv::with_factory(super::tree).var(VARIABLE).complete();
 }
 
-/// Locks whose name begins like this; none if that takes too long.
+/// Returns names of locks that begin with `begin`; none if listing them takes too long.
 pub(crate) fn lock_names(begin: &OsStr) -> Vec<CompletionCandidate> {
     let Some(begin) = begin.to_str() else { return Vec::new() };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {

@@ -1,11 +1,12 @@
-//! `tollgate config`: looks at a configuration without starting anything. Also where every command finds its own.
+//! `tollgate config`: checks and shows a configuration without starting anything. Also loads the configuration of every
+//! command that needs one.
 
 use crate::exit::{Exit, WithExit};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::PathBuf;
 use tollgate_server::config::{Config, ConfigFile, KEYS, Key, Kind, Loaded, Preset, Problems, Sources};
 
-/// Short names for flags that people type.
+/// Short names of flags that people type.
 const SHORT: &[(&str, &str)] = &[("bootstrap", "cluster.bootstrap"), ("insecure", "listen.insecure")];
 
 pub(crate) fn command() -> Command {
@@ -72,7 +73,7 @@ pub(crate) fn with_arguments(command: Command) -> Command {
     with_arguments_of(command, KEYS, SHORT)
 }
 
-/// Adds `--config` and a flag for every key, and short names of some.
+/// Adds `--config` and a flag for every key, and the short names.
 pub(crate) fn with_arguments_of(command: Command, keys: &[Key], short: &[(&'static str, &str)]) -> Command {
     let file = Arg::new("config")
         .short('c')
@@ -118,25 +119,25 @@ fn value_name(kind: &Kind) -> &'static str {
     }
 }
 
-/// The configuration that flags, environment and file make together.
+/// Loads the configuration from flags, environment and file.
 pub(crate) fn load(matches: &ArgMatches) -> anyhow::Result<Loaded> {
     load_with(matches, &[])
 }
 
-/// Likewise, with flags that were not given as such.
+/// Loads the configuration as `load` does, with additional settings in the place of flags.
 pub(crate) fn load_with(matches: &ArgMatches, more: &[(&str, &str)]) -> anyhow::Result<Loaded> {
     let mut sources = sources(matches, KEYS, SHORT)?;
     sources.flags.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     Ok(Config::load(&sources).map_err(wrong)?)
 }
 
-/// A wrong configuration, as the end of the command.
+/// Turns a wrong configuration into the end of the command.
 #[allow(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
 pub(crate) fn wrong(problems: Problems) -> WithExit {
     WithExit(Exit::Config, problems.to_string())
 }
 
-/// Flags, environment and file.
+/// Collects the settings from flags, environment and file.
 pub(crate) fn sources(
     matches: &ArgMatches,
     keys: &[Key],

@@ -1,4 +1,4 @@
-//! `tollgate deadlocks`: circles of waits that were found and broken.
+//! `tollgate deadlocks`: lists cycles of waits that were found and broken.
 
 use crate::exit::Exit;
 use crate::failure::failed;

@@ -1,8 +1,8 @@
-//! `tollgate demo`: short plays on a cluster of real processes, which say what they show and check that they saw it.
+//! `tollgate demo`: short plays on a cluster of real processes, which tell what they show and check that it happened.
 //!
 //! Invariant: a demo ends with 0 only if every claim it makes at the end was seen in this very run. Each play is a file
-//! in `demo/`: `play` makes things happen and writes down what it saw, `judge` looks at that alone. Not here: anything
-//! that servers or clients do differently for a demo; there is no such thing.
+//! in `demo/`: `play` makes things happen and writes down what it saw, `judge` looks at that alone. Not here: special
+//! behaviour of servers or clients for a demo; there is none.
 
 mod contention;
 mod crash;
@@ -35,16 +35,16 @@ Examples:
   # a holder that was paused writes too late, with and without fencing
   tollgate demo split-brain";
 
-/// Background work that is not done by then is given up when a demo ends.
+/// Background work that is not done after this time is given up when a demo ends.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(200);
 
-/// A play.
+/// Name and description of a demo.
 struct Demo {
     name: &'static str,
     about: &'static str,
 }
 
-/// All of them, in the order in which they are best seen.
+/// All demos, in the order in which they are best seen.
 const DEMOS: [Demo; 5] = [
     Demo {
         name: "contention",

@@ -31,15 +31,15 @@ Examples:
   # in a container: docker run -p 7400-7402:7400-7402 ...
   tollgate dev --nodes 1 --listen 0.0.0.0 --insecure";
 
-/// What kind of cluster it is to be.
+/// Shape of the cluster, from the flags.
 struct Shape {
     nodes: u16,
-    /// None for what the data has, or one.
+    /// None means as many groups as the data has, or one for new data.
     groups: Option<u32>,
     port_base: u16,
-    /// Where all ports are opened.
+    /// Address that all ports are opened on.
     listen: IpAddr,
-    /// Where clients are told to come to.
+    /// Host that clients are told to connect to.
     advertise: String,
     insecure: bool,
 }
@@ -66,7 +66,7 @@ impl Shape {
         })
     }
 
-    /// Where clients of a node come to.
+    /// Returns the address at which clients reach a node.
     fn client(&self, addresses: Addresses) -> String {
         format!("{}:{}", self.advertise, addresses.client.port())
     }
@@ -76,7 +76,7 @@ impl Shape {
     }
 }
 
-/// Where what listens here is reached from this machine.
+/// Returns the address at which this machine reaches a listener on `listen`.
 fn dialled(listen: IpAddr) -> IpAddr {
     match listen {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -85,7 +85,7 @@ fn dialled(listen: IpAddr) -> IpAddr {
     }
 }
 
-/// An address as it stands before a port.
+/// Formats an address as it stands before a port.
 fn host(ip: IpAddr) -> String {
     match ip {
         IpAddr::V4(ip) => ip.to_string(),
@@ -93,10 +93,10 @@ fn host(ip: IpAddr) -> String {
     }
 }
 
-/// How long nodes that were cut short may hold up the end.
+/// Maximum time that nodes which were cut short may delay the end.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A cluster that is not ready by then never will be.
+/// A cluster that is not ready after this time never will be.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn command() -> Command {
@@ -172,7 +172,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     tollgate_server::open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let exit = runtime.block_on(serve(&shape, dir));
-    // Before the temporary directory is: nodes that are cut short would write on.
+    // The runtime ends before the temporary directory is removed: nodes that are cut short would write on.
     runtime.shutdown_timeout(SHUTDOWN_PATIENCE);
     exit
 }
@@ -195,11 +195,11 @@ async fn serve(shape: &Shape, dir: &Path) -> anyhow::Result<Exit> {
             Exit::Fault
         }
     };
-    // On a terminal that is gone there is nobody to read it.
+    // If the terminal is gone, there is nobody to read it.
     output::say("stopping");
     let stopped = signals
         .while_stopping(async {
-            // One after another, so that leadership has somewhere to go for as long as it can.
+            // Nodes stop one after another, so that leadership has somewhere to go for as long as possible.
             while let Some(server) = servers.pop() {
                 server.stop().await;
             }
@@ -208,7 +208,7 @@ async fn serve(shape: &Shape, dir: &Path) -> anyhow::Result<Exit> {
     Ok(stopped.map_or_else(Exit::signal, |()| exit))
 }
 
-/// Waits until one of the nodes can't go on, and says why.
+/// Waits until one of the nodes fails, and returns its error.
 async fn first_fault(servers: &[Server]) -> String {
     let fault = async |server: &Server| server.failed().await.to_string();
     let mut faults: Vec<_> = servers.iter().map(|server| Box::pin(fault(server))).collect();
@@ -236,7 +236,7 @@ fn start(shape: &Shape, dir: &Path) -> anyhow::Result<Vec<Server>> {
     Ok(servers)
 }
 
-/// A port that could not be opened, in the words of this command's flags.
+/// Explains a port that could not be opened, in the words of this command's flags.
 fn not_opened(shape: &Shape, error: &ServeError) -> anyhow::Error {
     let ServeError::Listen(error) = error else { return anyhow::anyhow!("{error}") };
     if error.kind() != std::io::ErrorKind::AddrInUse {
@@ -261,7 +261,7 @@ fn listen(number: u16, shape: &Shape) -> anyhow::Result<ListenConfig> {
     Ok(ListenConfig { client: at(client), peer: at(peer), http: at(http), insecure: shape.insecure })
 }
 
-/// What a configuration file would say, as flags.
+/// Returns the settings of a node, as flags in the place of a configuration file.
 fn sources(number: usize, shape: &Shape, addresses: &[Addresses], dir: &Path) -> Sources {
     let members = addresses.iter().enumerate().fold(String::new(), |mut text, (index, its)| {
         let (peer, client) = (SocketAddr::new(dialled(its.peer.ip()), its.peer.port()), shape.client(*its));
@@ -286,7 +286,7 @@ fn sources(number: usize, shape: &Shape, addresses: &[Addresses], dir: &Path) ->
     Sources { file: None, env: Vec::new(), flags }
 }
 
-/// Waits until every node knows a leader that serves.
+/// Waits until every node knows a leader for all its groups, and some node serves as one.
 async fn until_ready(servers: &[Server]) -> anyhow::Result<()> {
     let ready = async {
         for server in servers {
@@ -323,7 +323,7 @@ fn greeting(shape: &Shape, servers: &[Server], dir: &Path, took: Duration) -> St
         ENDPOINT => String::new(),
         other => format!("  export {ENDPOINTS_VARIABLE}={other}\n\n"),
     };
-    // As it was called here, so that the lines can be copied.
+    // The program's name as the user typed it here, so that the lines can be copied.
     let tollgate = std::env::args().next().unwrap_or_else(|| "tollgate".to_owned());
     let _ = write!(
         text,

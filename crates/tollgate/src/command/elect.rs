@@ -47,7 +47,7 @@ struct Arguments {
     #[arg(value_name = "NAME", value_parser = lock_name)]
     name: String,
 
-    /// What the leader says of itself, such as its address
+    /// Value that the leader publishes about itself, such as its address
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     value: String,
 
@@ -55,7 +55,7 @@ struct Arguments {
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     wait: Option<Duration>,
 
-    /// How long the leadership outlives us should we vanish
+    /// Time that the leadership outlives us should we vanish
     #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "30s")]
     ttl: Duration,
 
@@ -150,7 +150,7 @@ async fn stand(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exit>
             let leadership = signals.unless(elected).await?;
             lead(globals, &session, leadership, &mut parting, &mut signals).await
         };
-        // Dropped, it steps down with its session.
+        // If the future is dropped, the leadership ends with its session.
         Box::pin(output::while_read(leads)).await
     } else {
         match signals.unless(elected).await {

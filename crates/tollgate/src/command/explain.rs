@@ -1,4 +1,4 @@
-//! `tollgate explain`: why is this blocked, in sentences, and what can be done.
+//! `tollgate explain`: explains in sentences why a lock is blocked, and what can be done.
 
 use super::acquisition::lock_name;
 use super::completions::lock_names;
@@ -54,7 +54,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     })
 }
 
-/// A command that helps here, as it can be pasted, and what it does.
+/// A command that can help now, ready to be pasted, and its effect.
 struct Advice {
     command: String,
     does: &'static str,

@@ -1,4 +1,5 @@
-//! `tollgate gateway`: the cluster's doors without a node, as many as are needed, until a signal.
+//! `tollgate gateway`: serves the cluster's clients without being a node, until a signal comes. Any number of gateways
+//! may run.
 
 use super::config;
 use crate::exit::Exit;
@@ -24,7 +25,7 @@ Examples:
   tollgate gateway --nodes 127.0.0.1:7400 --listen 127.0.0.1:7500 --http 127.0.0.1:7502
   tollgate gateway --config gateway.toml --cluster-name production";
 
-/// Short names for flags that people type.
+/// Short names of flags that people type.
 const SHORT: &[(&str, &str)] = &[
     ("nodes", "gateway.nodes"),
     ("listen", "listen.client"),
@@ -50,7 +51,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
         let number = signals.next().await;
         tracing::info!(signal = number, "stopping");
         if let Err(number) = signals.while_stopping(server.stop()).await {
-            // It keeps nothing.
+            // A gateway keeps no data.
             std::process::exit(128 + number);
         }
         Ok(Exit::Done)

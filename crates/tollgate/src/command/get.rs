@@ -1,4 +1,4 @@
-//! `tollgate get`: one lock, with all who hold it and all who wait.
+//! `tollgate get`: shows one lock, with all its holders and waiters.
 
 use super::acquisition::lock_name;
 use super::completions::lock_names;

@@ -1,4 +1,4 @@
-//! `tollgate group`: the Raft groups, and handing their leadership on.
+//! `tollgate group`: lists the Raft groups, and transfers their leadership.
 
 use crate::exit::Exit;
 use crate::failure::failed;

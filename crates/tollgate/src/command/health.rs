@@ -1,6 +1,6 @@
-//! `tollgate health`: whether the node beside this process is well, for the probes of containers.
+//! `tollgate health`: asks the node beside this process whether it is well, for the probes of containers.
 //!
-//! Over HTTP, as a probe of any other kind would ask: no client, no cluster to find, nothing that takes long.
+//! It asks over HTTP, as a probe of any other kind would: no client, no cluster to find, nothing that takes long.
 
 use crate::exit::{Exit, WithExit};
 use crate::output;
@@ -27,7 +27,7 @@ Examples:
   tollgate health --live
   tollgate health --http 10.0.0.1:7402 --timeout 500ms";
 
-/// The most that is read of an answer.
+/// Maximum number of bytes that are read of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 pub(crate) fn command() -> Command {
@@ -80,7 +80,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     }
 }
 
-/// An address that can be dialled, of one that may be a URL, or what a server listens on.
+/// Makes an address that can be dialled from a URL, or from an address that a server listens on.
 fn dialled(address: &str) -> String {
     let address = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
     let Some((host, port)) = address.rsplit_once(':') else { return address.to_owned() };
@@ -91,13 +91,13 @@ fn dialled(address: &str) -> String {
     }
 }
 
-/// The status and the body of an answer.
+/// Returns the status and the body of the answer.
 async fn ask(address: &str, path: &str) -> anyhow::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    // What came before the connection broke may be all that there is to say.
+    // If the connection broke, the bytes that came before may still be the whole answer.
     let read = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await;
     let answer = String::from_utf8_lossy(&answer);
     let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
@@ -111,7 +111,7 @@ async fn ask(address: &str, path: &str) -> anyhow::Result<(u16, String)> {
     }
 }
 
-/// What keeps it from being well, of an answer that says so.
+/// Describes why a node is not well, from the body of its answer.
 fn reasons(status: u16, body: &str) -> String {
     let told: Value = serde_json::from_str(body).unwrap_or_default();
     let list = |name: &str| told[name].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `tollgate lease`: leases by hand, for tools that keep them alive themselves.
+//! `tollgate lease`: manages leases by hand, for tools that keep them alive themselves.
 
 use super::acquisition::check_interval;
 use crate::exit::{Exit, WithExit};
@@ -15,7 +15,7 @@ use tokio::time::error::Elapsed;
 use tollgate_client::{Client, Error, ErrorKind, LeaseClaim, LeaseDetail, LeaseId, LeaseInfo};
 use tollgate_types::escaped;
 
-/// How long an answer to a keepalive is waited for at least, and what lies between two while none comes.
+/// Minimum time to wait for the answer to a keepalive; below, the pause between two attempts while no answer comes.
 const RENEW_PATIENCE_MIN: Duration = Duration::from_secs(1);
 const RENEW_PAUSE: Duration = Duration::from_millis(200);
 
@@ -40,7 +40,7 @@ Examples:
   tollgate lease keep-alive L-0000000000000001
   tollgate lease keep-alive --once L-0000000000000001")]
     KeepAlive(KeepAlive),
-    /// What is left of a lease, and what hangs on it
+    /// Show what is left of a lease, and what hangs on it
     #[command(after_help = "\
 Ends with 1 if there is no such lease.
 
@@ -62,7 +62,7 @@ struct Which {
 
 #[derive(Debug, Args)]
 struct Grant {
-    /// How long it lives without being renewed
+    /// Time that the lease lives without being renewed
     #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "60s")]
     ttl: Duration,
 
@@ -141,7 +141,7 @@ fn keep_alive(globals: &Globals, arguments: &KeepAlive) -> anyhow::Result<Exit> 
     globals.with_client(async |client| output::while_read(renew(globals, &client, arguments)).await)
 }
 
-/// Renews it until its end, or that of whoever reads this.
+/// Renews the lease until it ends, or until the reader of the output does.
 async fn renew(globals: &Globals, client: &Client, arguments: &KeepAlive) -> anyhow::Result<Exit> {
     let id = arguments.which.id;
     let mut known: Option<Renewed> = None;
@@ -151,11 +151,11 @@ async fn renew(globals: &Globals, client: &Client, arguments: &KeepAlive) -> any
         let ttl = match tokio::time::timeout(patience, client.leases().keep_alive(id)).await {
             Ok(Ok(ttl)) => ttl,
             Ok(Err(error)) if error.kind() == ErrorKind::NotFound => {
-                // One that was never renewed here may be a slip of the pen.
+                // A lease that was never renewed here may be a typo.
                 let never = if known.is_some() { "" } else { ", or never was" };
                 return Err(WithExit(Exit::Lost, format!("the lease {id} has ended{never}")).into());
             }
-            // It may live on for what is left of its TTL, and is given up only then.
+            // The lease may live on for the rest of its TTL, and is given up only after that.
             late if known.is_some_and(|known| sent < known.sent + known.ttl) && may_pass(&late) => {
                 globals.remark(&format!("tollgate: {id} was not renewed in time, trying again"));
                 tokio::time::sleep(RENEW_PAUSE).await;
@@ -185,7 +185,7 @@ struct Renewed {
     ttl: Duration,
 }
 
-/// Whether a keepalive that failed may succeed a little later.
+/// True if a failed keepalive may succeed a little later.
 fn may_pass(failed: &Result<Result<Duration, Error>, Elapsed>) -> bool {
     match failed {
         Ok(Err(error)) => matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::TimedOut),
@@ -211,7 +211,7 @@ fn ttl(globals: &Globals, arguments: &Ttl) -> anyhow::Result<Exit> {
     })
 }
 
-/// Says whose locks are neither listed nor counted.
+/// Warns of locks that are neither listed nor counted, because their groups did not answer.
 fn remark_missing(globals: &Globals, leases: &[LeaseInfo]) {
     let missing = leases.iter().flat_map(|lease| &lease.missing);
     for line in missing_text(missing, "tollgate: there may be more locks") {

@@ -1,4 +1,4 @@
-//! `tollgate limits`: how much of everything there may be, and changing it.
+//! `tollgate limits`: shows and changes the limits of the cluster.
 
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
@@ -112,7 +112,7 @@ fn print(output: Output, limits: &[LimitInfo]) -> anyhow::Result<()> {
     output.list(&table, limits.iter().map(limit_json).collect())
 }
 
-/// The value, or that of each group where they differ.
+/// Returns the limit's value, or the value of each group where they differ.
 fn values(limit: &LimitInfo) -> String {
     if limit.by_group.is_empty() {
         return limit.value.to_string();

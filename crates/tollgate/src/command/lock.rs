@@ -56,7 +56,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
             print(globals, &guard, &session)?;
             hold(&mut parting, guard, &mut signals).await
         };
-        // Dropped, the lock is given back with its session.
+        // If the future is dropped, the lock is released with its session.
         let went = output::while_read(held).await;
         Ok(parting.close(session, went, &mut signals).await)
     })
@@ -93,7 +93,7 @@ async fn hold(parting: &mut Parting<'_>, guard: Guard, signals: &mut Forwarding)
     }
 }
 
-/// A second signal ends the wait for the cluster's answer.
+/// Releases the lock. A second signal ends the wait for the cluster's answer.
 async fn give_back(
     parting: &mut Parting<'_>,
     guard: Guard,

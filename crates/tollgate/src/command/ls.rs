@@ -1,4 +1,4 @@
-//! `tollgate ls`: the locks that somebody holds or awaits.
+//! `tollgate ls`: lists the locks that are held or awaited.
 
 use super::completions::lock_names;
 use super::redraw::Redraw;
@@ -68,7 +68,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     })
 }
 
-/// By name, at most so many; and whether there are more.
+/// Lists locks by name, up to the limit. The bool is true if there are more.
 async fn list(client: &Client, arguments: &Arguments) -> anyhow::Result<(Vec<LockInfo>, bool)> {
     let (prefix, limit) = (arguments.prefix.as_deref().unwrap_or_default(), arguments.limit);
     let page_size = u32::try_from(limit.saturating_add(1).min(1_000)).unwrap_or(1_000);

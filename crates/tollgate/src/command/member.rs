@@ -1,4 +1,4 @@
-//! `tollgate member`: the nodes of the cluster, and how they come and go.
+//! `tollgate member`: lists, adds, promotes, removes and replaces the nodes of the cluster.
 
 mod adding;
 mod catching_up;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tollgate_client::{Client, Group, Member, MemberKind, NodeId};
 
-/// How long a node may take to say which version it is.
+/// Maximum time that a node may take to answer with its version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Subcommand)]
@@ -66,7 +66,7 @@ Examples:
     Replace(Replace),
 }
 
-/// A node by its id.
+/// Arguments of `member promote`.
 #[derive(Debug, Args)]
 struct Promote {
     /// The node
@@ -77,7 +77,7 @@ struct Promote {
     patience: Patience,
 }
 
-/// A node by its id.
+/// Arguments of `member remove`.
 #[derive(Debug, Args)]
 struct Remove {
     /// The node
@@ -85,7 +85,7 @@ struct Remove {
     node: NodeId,
 }
 
-/// Two nodes by their ids.
+/// Arguments of `member replace`.
 #[derive(Debug, Args)]
 struct Replace {
     /// The node that goes
@@ -141,7 +141,7 @@ fn done(globals: &Globals, node: NodeId, says: &str, state: &str) -> anyhow::Res
 fn ls(globals: &Globals) -> anyhow::Result<Exit> {
     globals.with_client(async |client| {
         let members = client.admin().members().await.map_err(failed)?;
-        // Who leads may be asked in vain; the rest is worth showing all the same.
+        // The leaders may not answer; the rest is worth showing all the same.
         let groups = client.admin().progress().await.unwrap_or_default();
         let versions = versions(&client, &members).await;
         let mut table = Table::new(&[
@@ -182,7 +182,7 @@ fn ls(globals: &Globals) -> anyhow::Result<Exit> {
     })
 }
 
-/// What each node says that it is, if it answers soon: nobody else knows.
+/// Asks each node for its version, which nobody else knows. A node that does not answer soon is left out.
 async fn versions(client: &Client, members: &[Member]) -> BTreeMap<NodeId, String> {
     let mut asked = JoinSet::new();
     for member in members.iter().filter(|member| !member.client_address.is_empty()) {
@@ -195,13 +195,13 @@ async fn versions(client: &Client, members: &[Member]) -> BTreeMap<NodeId, Strin
     asked.join_all().await.into_iter().flatten().collect()
 }
 
-/// Followers hear little of each other: what the leaders say counts, if they say something.
+/// True if the node is connected. Followers hear little of each other, so the leaders' view counts too.
 fn is_connected(member: &Member, groups: &[Group]) -> bool {
     let mut told = groups.iter().flat_map(|group| &group.progress).filter(|told| told.node == member.node);
     member.connected || told.any(|told| told.active)
 }
 
-/// How many entries a member lacks in all groups together; none if their leaders don't say.
+/// Returns the number of entries that a member lacks over all groups, or `None` if no leader reports it.
 fn behind(member: &Member, groups: &[Group]) -> Option<u64> {
     let of = |group: &Group| {
         let leads = group.leader == Some(member.node);
@@ -212,13 +212,13 @@ fn behind(member: &Member, groups: &[Group]) -> Option<u64> {
     (!told.is_empty()).then(|| told.iter().sum())
 }
 
-/// In how many of the groups something is so; none if all say the same, or nobody says anything.
+/// Describes in how many of the groups `is_so` holds, or returns `None` if it holds in all or in none of them.
 fn partly(groups: &[Group], is_so: impl Fn(&Group) -> bool) -> Option<String> {
     let count = groups.iter().filter(|group| is_so(group)).count();
     (count > 0 && count < groups.len()).then(|| format!("{count} of {} groups", groups.len()))
 }
 
-/// Group 0 tells what a member is; the others may not know it yet, or no more.
+/// Describes the kind of a member, as group 0 knows it; the other groups may not know the member yet, or no longer.
 fn kind_cell(member: &Member, groups: &[Group]) -> String {
     let belongs =
         |group: &Group| group.voters.contains(&member.node) || group.learners.contains(&member.node);

@@ -1,7 +1,8 @@
-//! The end of a command that held something: what went wrong is told at once, then it is given back, within bounds.
+//! The end of a command that held something: reports the error at once, then releases what was held, within bounds.
 //!
-//! Invariant: nothing that the cluster is slow to answer keeps a loss from being told, nor the process from ending soon
-//! after; a wait that is noticed says what for. What is not given back in time ends with its lease.
+//! Invariant: a slow cluster delays neither the report of a loss nor, by more than a short time, the end of the
+//! process; a wait that the user may notice is announced with its reason. A lock that is not released in time ends with
+//! its lease.
 
 use super::run::forwarding::Forwarding;
 use crate::exit::{Exit, WithExit};
@@ -11,31 +12,31 @@ use crate::span;
 use std::time::Duration;
 use tollgate_client::{Error, ErrorKind, Session};
 
-/// How long the end of a command may be held up by what is given back, and then by the end of its lease: longer than
-/// electing a leader takes as a rule.
+/// Maximum time that releasing a lock may delay the end of a command, and then the end of its lease: longer than a
+/// leader election takes as a rule.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// After so long it is said what is waited for.
+/// Time after which the wait for the cluster is announced.
 const SAYS_AFTER: Duration = Duration::from_millis(700);
 
-/// How long the lease's end may hold it up if the cluster has not answered before.
+/// Maximum time that ending the lease may delay the command if the cluster has not answered before.
 const LAST_TRY: Duration = Duration::from_millis(200);
 
-/// Something that was asked to be given back.
+/// Result of a release.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GivenBack {
     Done,
-    /// It was held no more, and why.
+    /// The lock was lost before, with the reason.
     WasLost(String),
-    /// The cluster has not said so.
+    /// The cluster has not confirmed the release.
     Unknown,
 }
 
-/// How long something is held that could not be given back.
+/// Time for which a lock stays held that could not be released.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stays {
     UntilLeaseEnds(Duration),
-    /// It is held under a lease that another process keeps alive.
+    /// The lock is held under a lease that another process keeps alive.
     UntilOutermostRunEnds,
 }
 
@@ -48,10 +49,10 @@ impl Stays {
     }
 }
 
-/// The end of one command.
+/// The end of a command: releases its locks and ends its session.
 pub(crate) struct Parting<'a> {
     globals: &'a Globals,
-    /// Whether the cluster did not answer when it was last asked for something: then nothing more is waited for.
+    /// True if the cluster did not answer the last request: then nothing more is waited for.
     silent: bool,
 }
 
@@ -64,7 +65,7 @@ impl Parting<'_> {
         self.globals.remark(text);
     }
 
-    /// Waits until the cluster has taken back what it was asked to take; what could not be is remarked on.
+    /// Waits until the cluster has confirmed a release, and reports a release that failed.
     pub(crate) async fn give_back<T>(
         &mut self,
         name: &str,
@@ -99,8 +100,8 @@ impl Parting<'_> {
         }
     }
 
-    /// Says how it went, and only then ends the session. A signal cuts that short, unless there was a command, for
-    /// which it was meant; one that came before, to cut short what was given back, counts for this too.
+    /// Reports the result of the command, and only then ends the session. A signal cuts the end short, unless there was
+    /// a command, for which the signal was meant. A signal that has already cut a release short counts for this too.
     pub(crate) async fn close(
         self,
         session: Session,
@@ -120,14 +121,14 @@ impl Parting<'_> {
         tokio::select! {
             biased;
             () = insisted => {}
-            // Should this fail, the lease ends by itself.
+            // If closing fails, the lease ends by itself.
             _ = tokio::time::timeout(if silent { LAST_TRY } else { PATIENCE }, session.close()) => {}
         }
         exit
     }
 }
 
-/// Whether the command ends because the cluster does not answer.
+/// True if the command ends because the cluster does not answer.
 fn is_silence(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<WithExit>(), Some(WithExit(Exit::Unreachable, _)))
 }

@@ -1,4 +1,4 @@
-//! `--watch`: shows the same thing again and again.
+//! `--watch`: shows the output of a command again and again.
 
 use crate::globals::Globals;
 use crate::output::{self, Output};
@@ -7,10 +7,10 @@ use clap::Args;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// However soon it is to be shown again.
+/// Minimum pause between two outputs, however short a span was given.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// The flag.
+/// The `--watch` flag.
 #[derive(Debug, Args)]
 pub(crate) struct Redraw {
     /// Show it again every second, or every SPAN
@@ -27,7 +27,7 @@ pub(crate) struct Redraw {
 }
 
 impl Redraw {
-    /// Shows it once, or until a signal or a failure ends the command.
+    /// Shows the output once, or repeatedly until a signal or a failure ends the command.
     pub(crate) async fn show<T>(
         &self,
         globals: &Globals,
@@ -47,7 +47,7 @@ impl Redraw {
 
 fn clear(globals: &Globals) -> anyhow::Result<()> {
     if globals.output.is_table() && std::io::stdout().is_terminal() {
-        // From the top left corner, over what was there.
+        // Output starts from the top left corner, over the previous one.
         output::text("\u{1b}[H\u{1b}[2J")?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `tollgate __reference`: the page `docs/cli.md`, made from what the commands say of themselves.
+//! `tollgate __reference`: prints the page `docs/cli.md`, made from the help texts of the commands.
 
 use crate::exit::Exit;
 use crate::globals;
@@ -6,7 +6,7 @@ use crate::output;
 use clap::{Arg, ArgMatches, Command};
 use std::fmt::Write;
 
-/// As wide as the page is to be.
+/// Width of the help texts on the page, in characters.
 const WIDTH: usize = 100;
 
 const OPENING: &str = "\
@@ -42,7 +42,8 @@ fn add(contents: &mut String, pages: &mut String, command: &Command, above: &[&s
         return;
     }
     let path = [above, &[command.get_name()]].concat();
-    // Every key of the configuration is a flag of three commands, and where the cluster is one of most: once is enough.
+    // Every key of the configuration is a flag of three commands, and the flags of the cluster are those of most: each
+    // is listed once.
     let keys_are_told = above.last() == Some(&"config");
     let once = |flag: Arg| {
         let heading = flag.get_help_heading();

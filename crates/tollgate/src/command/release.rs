@@ -1,4 +1,4 @@
-//! `tollgate release --force`: takes a lock away from a holder that does not give it back.
+//! `tollgate release --force`: takes a lock away from a holder that does not release it.
 
 use super::acquisition::lock_name;
 use super::completions::lock_names;
@@ -36,7 +36,7 @@ struct Arguments {
     #[arg(long, value_name = "TOKEN", value_parser = token)]
     token: Token,
 
-    /// Why
+    /// Reason of the release
     #[arg(long, value_name = "TEXT")]
     reason: String,
 }
@@ -61,8 +61,8 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     })
 }
 
-/// A release that was refused, as the end of the command. That nobody holds the lock is told in those words, and not in
-/// the ones that are meant for a holder.
+/// Turns a refused release into the end of the command. A lock that nobody holds gets a message of its own, because the
+/// server's message is meant for a holder.
 pub(super) fn not_released(name: &str, token: Token, error: Error) -> anyhow::Error {
     match error.reason() {
         Some("NOT_HELD") => {

@@ -1,9 +1,9 @@
 //! `tollgate run`: a command that runs only while a lock is held.
 //!
-//! The lock is taken, the command runs in a process group of its own, the lock is given back. Invariant: nothing that
-//! the command started runs when the lease can have expired on the server: it is ended before the client's own
-//! deadline, by this process (`supervisor`) or, should this process be unable to, by another (`guardian`). What was
-//! taken away by an operator is free at once; nobody can be faster than that.
+//! The lock is acquired, the command runs in a process group of its own, the lock is released. Invariant: no process
+//! that the command started still runs when the lease can have expired on the server: it is ended before the client's
+//! own deadline, by this process (`supervisor`) or, should this process be unable to, by another (`guardian`). A lock
+//! that an operator took away is free at once, before any command can be ended.
 
 mod boot_clock;
 pub(crate) mod family;
@@ -100,12 +100,12 @@ struct Arguments {
     #[command(flatten)]
     lock: Acquisition,
 
-    /// What happens to the command if the lock is lost: term (SIGTERM, then SIGKILL), kill (SIGKILL at the last
-    /// moment), notify (SIGUSR1 to the command itself, which runs on and must know what it does)
+    /// Action on the command if the lock is lost: term (SIGTERM, then SIGKILL), kill (SIGKILL at the last moment),
+    /// notify (SIGUSR1 to the command itself, which runs on and must know what it does)
     #[arg(long, value_name = "WHAT", value_enum, default_value = "term", hide_possible_values = true)]
     on_lost: OnLost,
 
-    /// How long the command has to end by itself; at most a sixth of the TTL [default: 5s, or a sixth of the TTL]
+    /// Time that the command has to end by itself; at most a sixth of the TTL [default: 5s, or a sixth of the TTL]
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     grace: Option<Duration>,
 
@@ -133,7 +133,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     arguments.lock.check()?;
     schedule_of(arguments.lock.ttl, arguments.grace)?;
     if arguments.lock.why.is_none() {
-        // The name of the program and not its arguments, which may hold secrets.
+        // Only the name of the program: its arguments may hold secrets.
         let name = Path::new(program).file_name().map(|name| name.to_string_lossy().into_owned());
         arguments.lock.why = name;
     }
@@ -166,7 +166,7 @@ async fn execute(globals: &Globals, arguments: &Arguments) -> anyhow::Result<Exi
     Ok(parting.close(session, went, &mut signals).await)
 }
 
-/// A lease for the lock: one of its own, or that of the `run` around this one.
+/// Opens a session for the lock, with a lease of its own or with the lease of the `run` around this one.
 async fn open(client: &Client, lock: &Acquisition, outer: Option<&Outer>) -> anyhow::Result<Session> {
     let session = lock.session(client);
     let Some(outer) = outer else { return session.near(&lock.name).open().await.map_err(failed) };
@@ -182,8 +182,8 @@ async fn open(client: &Client, lock: &Acquisition, outer: Option<&Outer>) -> any
     })
 }
 
-/// The owner as which a `run` around this one holds the lock. What none of them holds is asked for by an owner of this
-/// run's own: others may run beside it under the same lease, and must keep out of each other's way.
+/// Returns the owner under which a `run` around this one holds the lock. A lock that no outer run holds is requested by
+/// an owner of this run's own: other runs may share the lease, and must be kept out.
 async fn held_around<'a>(
     client: &Client,
     name: &str,
@@ -192,12 +192,12 @@ async fn held_around<'a>(
     let Some((outer, owner)) = outer.and_then(|outer| Some((outer, outer.owner_of(name)?))) else {
         return Ok(None);
     };
-    // It may have lost it meanwhile.
+    // The outer run may have lost the lock meanwhile.
     let lock = client.get_lock(name).await.map_err(failed)?;
     Ok(lock.may_be_held_by(outer.lease, owner).then_some(owner))
 }
 
-/// Runs the command under the lock, and gives the lock back.
+/// Runs the command under the lock, and releases the lock.
 async fn under(
     globals: &Globals,
     arguments: &Arguments,
@@ -212,7 +212,7 @@ async fn under(
         Err(lost) => return Err(WithExit(Exit::Lost, format!("lock lost before the start: {lost}")).into()),
     };
     let (name, lease, ttl) = (&arguments.lock.name, session.lease_id(), session.ttl());
-    // Of a lease that another run granted, another TTL than the one given here may hold.
+    // A lease that another run granted may have another TTL than the flag of this run.
     let grace = arguments.grace.map(|grace| grace.min(ttl / 6));
     let order = Order {
         command: &arguments.command,
@@ -236,14 +236,14 @@ async fn under(
     let stays = outer.map_or(of_own_lease, |_| Stays::UntilOutermostRunEnds);
     let given_back = match guard.token() {
         Err(lost) => GivenBack::WasLost(lost.to_string()),
-        // One that a `run` around this one holds stays its own.
+        // A lock that an outer `run` holds stays with that run.
         Ok(_) => parting.give_back(name, stays, guard.release()).await,
     };
     exit_of(&ended, given_back, &format!("the lock {name}"), arguments.on_lost)
 }
 
-/// How the process ends whose command ran under something: it counts as lost if the command ended by itself, but not
-/// before what it ran under was gone.
+/// Decides how the process ends: the lock counts as lost if the command ended by itself, but only after the lock was
+/// gone.
 pub(crate) fn exit_of(
     ended: &Ended,
     given_back: GivenBack,

@@ -1,4 +1,4 @@
-//! `tollgate server`: one node of a cluster, until a signal or a fault.
+//! `tollgate server`: runs one node of a cluster, until a signal or a fault.
 
 use super::config;
 use crate::exit::{Exit, WithExit};
@@ -10,7 +10,7 @@ use std::num::NonZero;
 use tollgate_server::config::Loaded;
 use tollgate_server::{Listeners, Server};
 
-/// Has a node founded and not started.
+/// Flag that founds a node without starting it.
 const BOOTSTRAP_ONLY: &str = "bootstrap-only";
 
 const HELP: &str = "\
@@ -51,7 +51,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     let Loaded { config, settings } = config::load(matches)?;
     logging::start(config.log.format, &config.log.level)?;
     tollgate_server::open_files::raise();
-    // Half of the cores: the others have the thread that decides and those of the disk to run, and where there are few,
+    // Half of the cores: the thread that decides and those of the disk need the others, and where there are few cores,
     // every further thread is one more to wake.
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let runtime =
@@ -68,7 +68,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
             number = signals.next() => {
                 tracing::info!(signal = number, "stopping");
                 if let Err(number) = signals.while_stopping(server.stop()).await {
-                    // Nothing here needs to be left in order: the disk is always.
+                    // No cleanup is needed: the disk is always in order.
                     std::process::exit(128 + number);
                 }
                 Ok(Exit::Done)
@@ -78,7 +78,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Exit> {
     })
 }
 
-/// Makes the data directory of a first member, and no more.
+/// Creates the data directory of a first member, without starting the node.
 fn found(matches: &ArgMatches) -> anyhow::Result<Exit> {
     let Loaded { config, .. } = config::load_with(matches, &[("cluster.bootstrap", "true")])?;
     logging::start(config.log.format, &config.log.level)?;

@@ -1,7 +1,7 @@
-//! `tollgate snapshot`: backups of a cluster, and new clusters from them.
+//! `tollgate snapshot`: saves backups of a cluster, and restores new clusters from them.
 //!
-//! Not here: the file's format (`tollgate_replica::backup`), what a restored state is (`tollgate_replica::restore`),
-//! what of several disks is taken (`tollgate_replica::salvage`).
+//! Not here: the file's format (`tollgate_replica::backup`), the restored state (`tollgate_replica::restore`), the
+//! choice among several disks (`tollgate_replica::salvage`).
 
 mod from_disks;
 mod restore;
@@ -69,7 +69,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     }
 }
 
-/// A backup or data directory that can't be used, as the end of the command.
+/// Turns an unusable backup or data directory into the end of the command.
 #[allow(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
 fn refused(error: RestoreError) -> anyhow::Error {
     WithExit(Exit::Failed, error.to_string()).into()

@@ -1,4 +1,4 @@
-//! `tollgate status`: how all nodes and groups are doing; the exit code says whether somebody should look.
+//! `tollgate status`: shows the state of all nodes and groups; the exit code says whether somebody should look.
 
 use super::member::kind_text;
 use super::redraw::Redraw;
@@ -53,12 +53,12 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     })
 }
 
-/// A node that was asked.
+/// A node that was asked, and its answer.
 struct Asked {
     endpoint: String,
-    /// Which member it is, if that is known.
+    /// Node id of the member, if known.
     node: Option<NodeId>,
-    /// What it said, or why it did not.
+    /// Status from the node, or the reason why there is none.
     status: Result<NodeStatus, String>,
 }
 
@@ -76,12 +76,12 @@ impl Asked {
     }
 }
 
-/// An address without what may stand before and after it: members have none of that, endpoints may.
+/// Returns the bare address of an endpoint, without scheme and trailing slash, which members' addresses don't have.
 fn address_of(endpoint: &str) -> &str {
     endpoint.rsplit_once("://").map_or(endpoint, |(_, address)| address).trim_end_matches('/')
 }
 
-/// All that was learned.
+/// Status of the cluster: the nodes' answers, and warnings.
 struct ClusterStatus {
     nodes: Vec<Asked>,
     warnings: Vec<String>,
@@ -93,7 +93,7 @@ impl ClusterStatus {
         let asked = admin.status().await;
         let mut nodes: Vec<Asked> =
             asked.into_iter().map(|asked| Asked::new(asked.endpoint, asked.status)).collect();
-        // A member that no endpoint leads to is missed only if somebody knows of it.
+        // A member that no endpoint leads to is only missed if another node knows of it.
         let members = admin.members().await.unwrap_or_default();
         for member in &members {
             if let Some(known) = nodes.iter_mut().find(|asked| asked.is(member)) {
@@ -104,7 +104,7 @@ impl ClusterStatus {
                 nodes.push(Asked { node: Some(member.node), ..asked });
             }
         }
-        // Once all members are there, an endpoint that leads nowhere is another name of one, or of none.
+        // With the member list, an endpoint that leads nowhere is another name of a member, or of nobody.
         nodes.retain(|asked| members.is_empty() || asked.node.is_some() || asked.status.is_ok());
         nodes.sort_by_key(|asked| (asked.node.map(NodeId::number), asked.status.is_err()));
         nodes.dedup_by(|a, b| a.node.is_some() && a.node == b.node);
@@ -114,7 +114,7 @@ impl ClusterStatus {
     }
 
     fn find_warnings(&self) -> Vec<String> {
-        // What several nodes say in the same words is said once.
+        // A warning that several nodes give in the same words is printed once.
         let mut said: Vec<(&str, Vec<String>)> = Vec::new();
         for (asked, status) in self.answered() {
             let name =
@@ -145,7 +145,7 @@ impl ClusterStatus {
         self.nodes.iter().filter_map(|asked| Some((asked, asked.status.as_ref().ok()?)))
     }
 
-    /// The replicas of each group.
+    /// Returns the replicas of each group.
     fn groups(&self) -> BTreeMap<GroupId, Vec<&ReplicaStatus>> {
         let mut groups: BTreeMap<GroupId, Vec<&ReplicaStatus>> = BTreeMap::new();
         for replica in self.answered().flat_map(|(_, status)| &status.replicas) {
@@ -216,7 +216,7 @@ impl ClusterStatus {
             ["GROUP", "LEADER", "TERM", "REVISION", "LOCKS", "CLAIMS", "LEASES", "REGISTERS", "BEHIND"];
         let mut table = Table::new(&headings);
         for (group, replicas) in self.groups() {
-            // What the leader says counts; without one, what the furthest says.
+            // The leader's replica counts; without a leader, the one that has applied the most.
             let Some(best) = replicas.iter().max_by_key(|replica| (replica.serves, replica.applied_index))
             else {
                 continue;

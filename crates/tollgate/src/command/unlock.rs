@@ -1,4 +1,4 @@
-//! `tollgate unlock`: gives back a lock that some lease holds.
+//! `tollgate unlock`: releases a lock that some lease holds.
 
 use super::acquisition::lock_name;
 use super::completions::lock_names;
@@ -60,7 +60,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     let Arguments { name, lease, owner, token } = Arguments::from_arg_matches(matches)?;
     globals.with_client(async |client| {
         match (lease, &owner, token) {
-            // The token says which grant is meant, and so whose.
+            // The token identifies the grant, and so its holder.
             (lease, None, Some(token)) => unlock_by_token(&client, &name, lease, token).await?,
             (Some(lease), owner, token) => {
                 let owner = owner.as_deref().unwrap_or_default();
@@ -74,7 +74,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     })
 }
 
-/// A lease that is given as well must be the one that holds it.
+/// Releases the grant with this token. A lease, if given, must be the one that holds it.
 async fn unlock_by_token(
     client: &Client,
     name: &str,

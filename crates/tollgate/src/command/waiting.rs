@@ -1,4 +1,5 @@
-//! Tells on stderr whom one waits for: as a line that changes on a terminal, as a line whenever it changes elsewhere.
+//! Reports on stderr what a wait is for: in a line that is redrawn on a terminal, in a new line for each change
+//! elsewhere.
 
 use crate::globals::{Globals, stderr_is_terminal};
 use crate::output;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use tollgate_client::{Client, LeaseId, LockInfo};
 use tollgate_types::escaped;
 
-/// A wait shorter than this is not worth a word.
+/// A wait shorter than this is not reported.
 const FIRST_AFTER: Duration = Duration::from_millis(700);
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -21,12 +22,12 @@ pub(crate) struct Waiting<'a> {
     client: &'a Client,
     name: &'a str,
     lease: LeaseId,
-    /// As which owner, once that is known: others may wait under the same lease.
+    /// Owner of the waiting request, once known: other owners may wait under the same lease.
     owner: Arc<OnceLock<String>>,
     began: Instant,
     terminal: bool,
     quiet: bool,
-    /// What was said last, without what changes all the time.
+    /// Last report, reduced to the parts whose change is news.
     said: String,
 }
 
@@ -37,19 +38,19 @@ impl<'a> Waiting<'a> {
         Waiting { client, name, lease, owner, began, terminal, quiet, said }
     }
 
-    /// Where to put the owner that waits.
+    /// Returns the cell that receives the owner of the waiting request.
     pub(crate) fn owner(&self) -> Arc<OnceLock<String>> {
         Arc::clone(&self.owner)
     }
 
-    /// Goes on until it is dropped.
+    /// Reports the wait until it is dropped.
     pub(crate) async fn tell(&mut self) -> Infallible {
         tokio::time::sleep(FIRST_AFTER).await;
         loop {
             if self.quiet {
                 std::future::pending::<()>().await;
             }
-            // A read that fails is no news: the wait itself goes on.
+            // A failed read is no news: the wait itself goes on.
             if let Ok(lock) = self.client.get_lock(self.name).await {
                 self.show(&lock);
             }
@@ -59,7 +60,8 @@ impl<'a> Waiting<'a> {
 
     fn show(&mut self, lock: &LockInfo) {
         let (text, place_text) = progress(self.name, self.lease, self.owner.get(), lock);
-        // Elsewhere than on a terminal, only a change of who is in the way is news, and that it has a place in line.
+        // Elsewhere than on a terminal, the only news is a change of the holders, or that the request has got its place
+        // in line.
         let tokens: Vec<_> = lock.holders.iter().map(|holder| holder.token).collect();
         let news = format!("{tokens:?} {}", place(self.lease, self.owner.get(), lock).is_some());
         if self.terminal {
@@ -74,23 +76,24 @@ impl<'a> Waiting<'a> {
         self.said = news;
     }
 
-    /// Leaves a clean line behind.
+    /// Clears the line.
     pub(crate) fn finish(&mut self) {
         if self.terminal && !self.said.is_empty() {
             output::say_as_it_is("\r\u{1b}[K".to_owned());
-            // Or it would wipe out what comes next.
+            // Otherwise a late redraw would wipe out the next output.
             output::let_said_be_seen();
         }
     }
 }
 
-/// Its place in the queue, if it is to be seen there.
+/// Returns the place of the request in the queue, if it is among the waiters that are listed.
 fn place(lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> Option<u64> {
     let own = lock.waiters.iter().find(|waiter| waiter.lease == lease && Some(&waiter.owner) == owner);
     own.map(|own| own.position)
 }
 
-/// One line: one that goes over two is not wiped out when it changes. What moves stands at its end, and stays whole.
+/// Fits a report into one line: a longer one would not be wiped out by the next. The changing part is at its end, and
+/// stays whole.
 fn fitted(text: &str, end: &str, width: Option<usize>) -> String {
     let text = escaped(text).to_string();
     // The last column is left free: with it, some terminals begin the next line.
@@ -98,7 +101,7 @@ fn fitted(text: &str, end: &str, width: Option<usize>) -> String {
     format!("{}{end}", cut(&text, width))
 }
 
-/// `waiting for jobs: held by ...`, and `, position 2 of 3`.
+/// Returns the report and the place, as in `waiting for jobs: held by ...` and `, position 2 of 3`.
 fn progress(name: &str, lease: LeaseId, owner: Option<&String>, lock: &LockInfo) -> (String, String) {
     let holders = match &lock.holders[..] {
         [] if lock.closed_for.is_zero() => "free".to_owned(),

@@ -1,4 +1,4 @@
-//! `tollgate watch`: changes of locks, one line each, as they happen.
+//! `tollgate watch`: prints changes of locks as they happen, one line each.
 
 use super::acquisition::lock_name;
 use super::completions::lock_names;
@@ -18,7 +18,7 @@ use tokio_stream::StreamExt;
 use tollgate_client::{Change, Claim, Client, Event, LeaseId, Mode, Revision, WatchBuilder, WatchItem};
 use tollgate_types::escaped;
 
-/// How long the cluster may take to say what a client is called, and how many names are kept.
+/// Maximum time to look up the name of a client; below, the maximum number of names that are kept.
 const NAME_PATIENCE: Duration = Duration::from_millis(500);
 const NAMES_MAX: usize = 1_000;
 
@@ -80,7 +80,7 @@ pub(crate) fn run(globals: &Globals, matches: &ArgMatches) -> anyhow::Result<Exi
     })
 }
 
-/// Tells every change until the watch ends.
+/// Prints every change until the watch ends.
 async fn follow(globals: &Globals, client: &Client, watch: WatchBuilder) -> anyhow::Result<Exit> {
     let mut items = watch.open().await.map_err(failed)?;
     let mut clients = Clients::default();
@@ -103,13 +103,13 @@ async fn follow(globals: &Globals, client: &Client, watch: WatchBuilder) -> anyh
     Ok(Exit::Done)
 }
 
-/// What the clients of leases are called, as far as that was asked: events name leases only.
+/// Cache of the names of clients, by lease: events name leases only.
 #[derive(Default)]
 struct Clients(BTreeMap<LeaseId, Option<String>>);
 
 impl Clients {
-    /// None of a lease that had ended before it was asked for. Each is asked for once: a watch of old history would
-    /// else fall behind with questions about leases that are long gone.
+    /// Returns the name of the lease's client; `None` for a lease that had ended before the lookup. Each lease is
+    /// looked up once: a watch of old history would otherwise fall behind with lookups of leases that are long gone.
     async fn name_of(&mut self, client: &Client, lease: LeaseId) -> Option<String> {
         if let Some(known) = self.0.get(&lease) {
             return known.clone();
@@ -125,7 +125,7 @@ impl Clients {
     }
 }
 
-/// What happened to whom.
+/// An event in the form in which it is printed.
 struct Told<'a> {
     at_unix_ms: u64,
     revision: Revision,
@@ -169,7 +169,8 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// The time, the revision, what happened, and the rest, of which the end may not fit.
+    /// Returns the line for people: time, revision, event and details. The end of the details is cut if it does not
+    /// fit.
     fn text(&self, output: Output) -> String {
         let event = format!("{:<9}", self.event);
         let painted = match self.event {

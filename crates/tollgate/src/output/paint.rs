@@ -1,8 +1,8 @@
-//! Colours: only on a terminal, never where they are not wanted.
+//! Colours for text: only on a terminal, never if the user does not want them.
 
 use clap::ValueEnum;
 
-/// When to use colours.
+/// Policy for the use of colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Colour {
     /// On a terminal, unless the user wants none
@@ -13,12 +13,12 @@ pub(crate) enum Colour {
     Never,
 }
 
-/// Paints text, or leaves it as it is.
+/// Adds colours to text, or leaves it unchanged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Paint(bool);
 
 impl Paint {
-    /// For a stream that is a terminal or not.
+    /// Decides whether a stream gets colours; `is_terminal` says if the stream is a terminal.
     pub(crate) fn new(colour: Colour, is_terminal: bool) -> Paint {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");

@@ -1,10 +1,10 @@
-//! Says things on stderr, and waits for nobody to read them.
+//! Writer of messages to stderr that never waits for a reader.
 //!
-//! A pipe that nobody reads is full some day, and then to write to it takes for ever; so it does on a terminal after
-//! Ctrl-S. But what a process has to do (end a command, keep a lease alive, give a lock back) is due when it is due.
-//! So a thread of its own writes, and what does not fit into its queue is dropped; without a thread, so is what can't
-//! be written at once. Nor does a terminal stop the process for it. Invariant: only `wait` waits, and not longer than
-//! it is told to.
+//! A pipe that nobody reads is full some day, and then a write to it blocks for ever, as does a write to a terminal
+//! after Ctrl-S. But the work of a process (ending a command, keeping a lease alive, releasing a lock) is due when it
+//! is due. So a thread of its own writes, and text that does not fit into its queue is dropped; without a thread, text
+//! that can't be written at once is dropped too. Nor does a terminal stop the process for writing. Invariant: only
+//! `wait` waits, and not longer than its time limit.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -14,19 +14,19 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// How many texts wait to be written. More than a command ever says at a time.
+/// Maximum number of texts in the queue: more than a command ever prints at a time.
 const QUEUED_MAX: usize = 64;
 
-/// How much a pipe takes at once if it takes anything (`PIPE_BUF`).
+/// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`).
 const AT_ONCE: usize = 4096;
 
-/// Writes what others say, in their order.
+/// Queue of texts for the thread that writes them in order.
 pub(super) struct Speaker {
     queue: SyncSender<String>,
     unsaid: Arc<Unsaid>,
 }
 
-/// How many texts were taken and are not written yet.
+/// Number of texts that were accepted and are not written yet.
 #[derive(Default)]
 struct Unsaid {
     count: Mutex<usize>,
@@ -45,7 +45,7 @@ impl Unsaid {
 }
 
 impl Speaker {
-    /// None if there can't be a thread for it.
+    /// Starts the thread; `None` if that fails.
     pub(super) fn start(to: impl Write + Send + 'static) -> Option<Speaker> {
         let (queue, texts) = sync_channel(QUEUED_MAX);
         let unsaid = Arc::<Unsaid>::default();
@@ -55,7 +55,7 @@ impl Speaker {
         Some(Speaker { queue, unsaid })
     }
 
-    /// Takes a text to be written, unless too many are before it.
+    /// Queues a text, unless the queue is full.
     pub(super) fn say(&self, text: String) {
         *self.unsaid.count() += 1;
         if self.queue.try_send(text).is_err() {
@@ -63,7 +63,7 @@ impl Speaker {
         }
     }
 
-    /// Waits until all that was taken is written, but not longer than this; whether it is.
+    /// Waits until all accepted texts are written, for at most `patience`; returns true if they are.
     pub(super) fn wait(&self, patience: Duration) -> bool {
         let waited = self.unsaid.fewer.wait_timeout_while(self.unsaid.count(), patience, |count| *count > 0);
         *waited.expect("nobody panics with it").0 == 0
@@ -73,23 +73,23 @@ impl Speaker {
 fn write_all(texts: &Receiver<String>, mut to: impl Write, unsaid: &Unsaid) {
     let _ = block_stops();
     for text in texts {
-        // Nobody may be there to read it.
+        // There may be nobody to read it.
         let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
         unsaid.less_one();
     }
 }
 
-/// From the background a terminal may stop whoever writes to it (`stty tostop`), the whole process and its group: but
-/// not those who don't hear of it. Gives what was blocked before, for this thread.
+/// Blocks SIGTTOU for this thread: a terminal may stop a background process that writes to it (`stty tostop`), with its
+/// whole group, unless the signal is blocked. Returns the mask from before.
 fn block_stops() -> nix::Result<SigSet> {
     SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK)
 }
 
-/// Writes a text where there is no thread for it, as far as nobody has to be waited for; the rest is dropped.
+/// Writes a text without a thread, as far as that is possible without waiting; the rest is dropped.
 pub(super) fn write_what_fits(to: &mut (impl Write + AsFd), text: &str) {
     let blocked_before = block_stops();
     for part in text.as_bytes().chunks(AT_ONCE) {
-        // Nobody may be there to read it.
+        // There may be nobody to read it.
         if !takes_some(to) || to.write_all(part).is_err() {
             break;
         }
@@ -116,7 +116,7 @@ mod tests {
     fn without_a_thread_what_nobody_reads_is_dropped() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         write_what_fits(&mut writer, "short\n");
-        // More than a pipe holds: it would wait for ever.
+        // More than a pipe holds: a plain write would block for ever.
         write_what_fits(&mut writer, &"x".repeat(1 << 21));
         drop(writer);
         let mut lines = BufReader::new(reader).lines().map(|line| line.unwrap());
@@ -128,7 +128,7 @@ mod tests {
     fn what_nobody_reads_is_waited_for_within_bounds_and_dropped_if_it_is_too_much() {
         let (reader, writer) = std::io::pipe().unwrap();
         let speaker = Speaker::start(writer).unwrap();
-        // Each more than a pipe holds.
+        // Each text is more than a pipe holds.
         let long = "x".repeat(1 << 20);
         let said_max = 2 * QUEUED_MAX;
         for number in 0..said_max {

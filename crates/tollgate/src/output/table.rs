@@ -1,22 +1,22 @@
-//! Columns without borders, as wide as what is in them.
+//! Tables: columns without borders, as wide as their cells.
 
 use super::paint::Paint;
 use crate::words::cut;
 use tollgate_types::escaped;
 
-/// Between two columns.
+/// Gap between two columns.
 const GAP: &str = "  ";
 
-/// No column is cut to less.
+/// Minimum width to which a column is cut.
 const NARROW: usize = 10;
 
-/// The first column, which names what the row is about, is cut to less only where it stands alone.
+/// Minimum width of the first column, which names the subject of the row. It is cut further only if it stands alone.
 const FIRST_NARROW: usize = 24;
 
-/// A cell: its text, and how it is painted.
+/// Text of a cell, and its look.
 type Cell = (String, Look);
 
-/// How a cell looks.
+/// Look of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     Plain,
@@ -43,15 +43,15 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Adds a row; each cell is text, or text with a look.
+    /// Adds a row, with a cell for each heading.
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         assert_eq!(cells.len(), self.headings.len(), "a cell for each heading");
         self.rows.push(cells.into_iter().map(|(text, look)| (escaped(&text).to_string(), look)).collect());
     }
 
-    /// The lines of the table, at most so wide if that can be; empty without rows. What is too wide loses columns that
-    /// say nothing, and then the ends of long cells, those on the right first. Columns on the right go before the
-    /// names in the first are cut beyond recognition.
+    /// Renders the table, at most `width` wide if possible; empty without rows. A table that is too wide loses columns
+    /// that hold no values, and then the ends of long cells, those on the right first. Columns on the right are dropped
+    /// before the names in the first column are cut beyond recognition.
     pub(crate) fn render(&self, paint: Paint, width: Option<usize>) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -68,7 +68,7 @@ impl Table {
         text
     }
 
-    /// Which columns are shown, and how wide each is.
+    /// Returns the columns that are shown, with the width of each.
     fn columns(&self, width: Option<usize>) -> Vec<(usize, usize)> {
         let mut columns: Vec<(usize, usize)> =
             (0..self.headings.len()).map(|column| (column, self.width(column))).collect();
@@ -76,7 +76,7 @@ impl Table {
         if total(&columns) > width {
             columns.retain(|(column, _)| self.rows.iter().any(|row| row[*column].0 != "-"));
         }
-        // What is told first matters most.
+        // The leftmost columns matter most.
         while columns.len() > 1 && total(&narrowest(&columns)) > width {
             columns.pop();
         }
@@ -94,18 +94,18 @@ impl Table {
     }
 }
 
-/// The width of all columns, given as (column, width), with the gaps between them.
+/// Returns the width of all columns, given as (column, width), with the gaps between them.
 fn total(columns: &[(usize, usize)]) -> usize {
     columns.iter().map(|(_, width)| width).sum::<usize>() + GAP.len() * columns.len().saturating_sub(1)
 }
 
-/// The columns, each cut as far as it may be beside others.
+/// Returns the columns, each cut as far as it may be beside others.
 fn narrowest(columns: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let least = |place| if place == 0 { FIRST_NARROW } else { NARROW };
     columns.iter().enumerate().map(|(place, &(column, width))| (column, width.min(least(place)))).collect()
 }
 
-/// Text first, spaces outside the paint.
+/// Pads a cell to its column: painted text first, then unpainted spaces.
 fn painted((text, look): &Cell, width: usize, paint: Paint) -> String {
     let text = cut(text, width);
     let spaces = " ".repeat(width.saturating_sub(text.chars().count()));
@@ -120,7 +120,7 @@ fn painted((text, look): &Cell, width: usize, paint: Paint) -> String {
     format!("{text}{spaces}")
 }
 
-/// A cell without paint.
+/// Makes a cell without colours.
 #[allow(clippy::needless_pass_by_value, reason = "a cell takes whatever can be printed")]
 pub(crate) fn cell(text: impl ToString) -> Cell {
     (text.to_string(), Look::Plain)

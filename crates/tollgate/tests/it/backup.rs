@@ -1,4 +1,4 @@
-//! A cluster is saved, goes on, is lost, and a new one is made of what was saved.
+//! Backup and restore: a cluster is saved, goes on and is lost, and a new one is made from the backup.
 
 use crate::cluster::{self, BINARY, Cluster, Making, Node, PATIENCE};
 use crate::membership::{done, grow};
@@ -14,7 +14,7 @@ use tollgate_proto::v1::{
 };
 use tonic::Code;
 
-/// Long enough to see that nothing is granted, short enough to wait for.
+/// Grace of the restored clusters: long enough to see that nothing is granted, short enough to wait for.
 const GRACE: Duration = Duration::from_secs(4);
 
 pub(crate) fn tollgate(endpoints: &[String], arguments: &[&str]) -> Output {
@@ -69,7 +69,7 @@ pub(crate) async fn get(cluster: &Cluster, key: &str) -> Option<String> {
     found.map(|register| String::from_utf8(register.value).unwrap())
 }
 
-/// A cluster that was saved and went on, and the highest token that it gave out.
+/// A cluster that was saved and then went on, and the highest tokens that it gave out.
 struct Lost {
     dir: TempDir,
     file: PathBuf,
@@ -78,7 +78,7 @@ struct Lost {
     token_after: u64,
 }
 
-/// Held locks, a waiter's lease, registers with and without a lease; then a save; then other things.
+/// Makes held locks, a waiter's lease, registers with and without a lease; then a backup; then further changes.
 async fn lost() -> Lost {
     let dir = TempDir::with_prefix("tollgate-it-").unwrap();
     let file = dir.path().join("backup.tollgate");
@@ -92,7 +92,7 @@ async fn lost() -> Lost {
     let saved =
         json(&tollgate(&old.endpoints(), &["snapshot", "save", file.to_str().unwrap(), "-o", "json"]));
     assert_eq!(saved["groups"][0]["locks"], 2, "{saved}");
-    // From here on the backup knows nothing.
+    // The backup contains nothing of the changes from here on.
     unlock(&old, "jobs", 1).await;
     grant(&old, 3).await;
     let mut token_after = 0;
@@ -124,7 +124,7 @@ impl Lost {
     }
 }
 
-/// Where a node of a new cluster has its data.
+/// Returns the data directory of a node of a new cluster.
 fn data_dir(dir: &Path, name: &str, node: usize) -> PathBuf {
     dir.join(format!("{name}-{node}"))
 }
@@ -138,8 +138,8 @@ fn restore(file: &Path, dir: &Path, name: &str, node: usize, more: &[&str]) -> O
     tollgate(&[], &arguments)
 }
 
-/// Restores all three nodes of a new cluster, as the first one's answer says, and starts them. Also the token above
-/// which all of its are.
+/// Restores all three nodes of a new cluster, with the token from the first one's answer, and starts them. Also returns
+/// the token that all new tokens must exceed.
 pub(crate) async fn new_cluster(file: &Path, dir: &Path, name: &'static str, grace: &str) -> (Cluster, u64) {
     let first = json(&restore(file, dir, name, 1, &["--grace", grace]));
     let above = first["above_token"].as_str().unwrap().to_owned();
@@ -171,7 +171,7 @@ async fn p2_a_restored_cluster_grants_after_its_grace_and_above_every_token_of_t
     let ended = LeaseTimeToLiveRequest { id: 1, ..Default::default() };
     assert_eq!(new.nodes[1].locks().lease_time_to_live(ended).await.unwrap_err().code(), Code::NotFound);
 
-    // Somebody may still believe in what lease 3 got after the backup.
+    // A holder may still believe in the lock that lease 3 got after the backup.
     grant(&new, 7).await;
     let tried = lock(&new, "jobs", 7, 0).await;
     assert!(!tried.acquired && tried.restored && tried.closed_ms > 0, "{tried:?}");
@@ -196,7 +196,7 @@ async fn p2_a_restored_cluster_grants_after_its_grace_and_above_every_token_of_t
     states_agree(&new).await;
 }
 
-/// Nobody but the operators' files says where the first members of a restored cluster are.
+/// Only the operators' files say where the first members of a restored cluster are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_cluster_grows_like_any_other() {
     let lost = lost().await;
@@ -206,14 +206,15 @@ async fn a_restored_cluster_grows_like_any_other() {
     let fourth = new.newcomer();
     new.nodes[fourth].add_flags(&["--cluster-id", &id]);
     grow(&mut new, fourth, &[]).await;
-    // With one of the first gone, the other two are no majority of four: it counts, also after a restart.
+    // With one of the first members gone, the other two are no majority of four: the fourth counts, also after a
+    // restart.
     new.nodes[2].kill();
     new.nodes[fourth].kill();
     new.restart(fourth);
     new.until_ready().await;
     grant(&new, 7).await;
     assert!(lock(&new, "jobs", 7, 10_000).await.acquired);
-    // Clients that ask it are passed on to whoever leads.
+    // Requests to the fourth node are passed on to the leader.
     if new.leader().await == fourth {
         done(&new, &["group", "transfer", "0", "--to", "1"]).await;
         new.leader_but(Some(fourth)).await;
@@ -225,7 +226,7 @@ async fn a_restored_cluster_grows_like_any_other() {
     assert!(!listed.contains("\"client_address\":\"\""), "{listed}");
 }
 
-/// Its states would be empty, and its members those of a cluster that has other ones.
+/// A bootstrapped node would have empty states, and the members of another cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn p2_a_node_of_a_restored_cluster_is_not_bootstrapped() {
     let id = "00000000000000ff";
@@ -238,7 +239,7 @@ async fn p2_a_node_of_a_restored_cluster_is_not_bootstrapped() {
     assert!(!cluster.nodes[0].data_dir.exists());
 }
 
-/// P12: the replicas of the new cluster have applied the same, from the same beginning.
+/// P12: the replicas of the new cluster have applied the same entries, from the same beginning.
 async fn states_agree(cluster: &Cluster) {
     cluster::until("all replicas are at one revision", || async {
         let mut revisions = Vec::new();
@@ -264,7 +265,7 @@ async fn without_a_grace_locks_are_granted_at_once_and_nodes_of_the_old_cluster_
     let locked = lock(&new, "jobs", 7, 10_000).await;
     assert!(locked.acquired && locked.fencing_token > above, "{locked:?}");
 
-    // A node of the old cluster that was forgotten: told to be of the new one, and told to be what it is.
+    // A forgotten node of the old cluster: once with the new cluster's flags, and once with its own.
     new.nodes[2].kill();
     lost.old.nodes[2].kill();
     let old_dir = lost.old.nodes[2].data_dir.display().to_string();
@@ -284,14 +285,14 @@ async fn without_a_grace_locks_are_granted_at_once_and_nodes_of_the_old_cluster_
     new.until_ready().await;
 }
 
-/// A process beside the cluster. Ends with the test.
+/// A process beside the cluster, which ends with the test.
 pub(crate) struct Stray {
     pub(crate) child: std::process::Child,
     log: tempfile::NamedTempFile,
 }
 
 impl Stray {
-    /// A server with the flags of a node, some of them changed.
+    /// Starts a server with the flags of a node, some of them changed.
     fn start(node: &Node, changed: &[(&str, &str)]) -> Stray {
         let mut arguments = node.arguments().to_vec();
         for (flag, value) in changed {
@@ -345,7 +346,7 @@ async fn what_is_wrong_with_a_restore_is_said_and_leaves_nothing() {
     assert!(stranger.contains("--members"), "{stranger}");
     assert!(!lost.data_dir("it-4", 1).exists());
 
-    // Restored with another token: it is of another cluster, and is refused as one.
+    // Restored with another token, the node belongs to another cluster, and is refused.
     let one = json(&lost.restore("it-5", 1, &["--above-token", "5000000000"]));
     let other = json(&lost.restore("it-5", 2, &["--above-token", "5000000001"]));
     assert_ne!(one["cluster_id"], other["cluster_id"]);
@@ -388,13 +389,13 @@ async fn a_save_is_there_whole_or_not_at_all() {
         (Some("it"), Some(2))
     );
 
-    // Nobody there to save: nothing is left of the attempt.
+    // There is no cluster to save: nothing is left of the attempt.
     let nowhere = tollgate(&["http://127.0.0.1:9".into()], &["snapshot", "save", &format!("{path}-2")]);
     assert_eq!(nowhere.status.code(), Some(69));
     assert_eq!(names(dir.path()), ["b"]);
 }
 
-/// However early or late the signal comes.
+/// This holds however early or late the signal comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_save_leaves_nothing_or_all_of_it() {
     let cluster = Cluster::start(Making::nodes(1)).await;
@@ -421,7 +422,7 @@ async fn an_interrupted_save_leaves_nothing_or_all_of_it() {
     }
 }
 
-/// A save is made to wait in the middle, so that its node can go.
+/// The save is made to wait in the middle, so that its node can go away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_save_whose_node_dies_begins_anew_at_another() {
     let mut cluster = Cluster::start(Making::nodes(3)).await;

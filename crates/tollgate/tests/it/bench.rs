@@ -1,24 +1,24 @@
-//! `tollgate bench`, run as a user would: what it prints, what it refuses, and that it leaves nothing behind.
+//! `tollgate bench`, run as a user would run it: its output, its refusals, and that it leaves nothing behind.
 //!
-//! How fast anything was is no matter of these tests.
+//! These tests do not check any speed.
 
 use crate::cluster::BINARY;
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// Runs it with a directory for temporary files that must be empty afterwards.
+/// Runs the command with a directory for temporary files that must be empty afterwards.
 fn bench(arguments: &[&str]) -> Output {
     let dir = tempfile::TempDir::with_prefix("tollgate-it-bench-").unwrap();
     let mut command = Command::new(BINARY);
     command.arg("bench").args(arguments).env("TMPDIR", dir.path());
-    // Meant for others: it must not reach a cluster that is started for this.
+    // A setting for other servers: it must not reach a cluster that is started for the benchmark.
     command.env("TOLLGATE_NODE_ID", "77");
     let output = command.output().unwrap();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "bench leaves files");
     output
 }
 
-/// The runs that it reports; it must have ended well.
+/// Returns the runs in the report of a benchmark, which must have succeeded.
 fn runs(arguments: &[&str]) -> Vec<Value> {
     let Output { status, stdout, stderr } = bench(&[arguments, &["-o", "json"]].concat());
     let (said, errors) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
@@ -26,7 +26,7 @@ fn runs(arguments: &[&str]) -> Vec<Value> {
     serde_json::from_str(&said).unwrap()
 }
 
-/// What it says when it refuses, and how it ends.
+/// Returns the exit code and the error text of a refused benchmark.
 fn refusal(arguments: &[&str]) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = bench(arguments);
     (status.code(), String::from_utf8(stderr).unwrap())

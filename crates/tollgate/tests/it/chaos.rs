@@ -1,17 +1,17 @@
-//! Everything at once: real processes, real clients, and faults of every kind drawn from a seed, for minutes.
+//! Chaos test: real processes, real clients, and faults of every kind drawn from a seed, for minutes.
 //!
-//! Faults come in lanes, as many as nodes may be broken at once without the loss of a majority; what breaks more than
-//! that has all lanes to itself. Nodes are replaced by others meanwhile, and gateways are killed. While all of that
-//! goes on, clients lock, wait, cancel, convert, write under their locks and watch, in several groups and also over
-//! them; some come by nodes only, some by gateways only. All that they were told is judged at the end, beside a read
-//! of every group's whole state, and the run fails on the first promise broken. `make chaos` runs it for as long as it
-//! is told to; a short one is in `make test`.
+//! Faults come in lanes, as many as nodes may be broken at once without the loss of a majority; a fault that breaks
+//! more than that has all lanes to itself. Nodes are replaced by others meanwhile, and gateways are killed. While all
+//! of that goes on, clients lock, wait, cancel, convert, write under their locks and watch, in several groups and also
+//! across them; some connect through nodes only, some through gateways only. All answers that they got are judged at
+//! the end, beside a read of every group's whole state, and the run fails on the first broken promise. `make chaos`
+//! runs it for a given time; a short run is in `make test`.
 //!
-//! Chance is drawn from the seed, what it meets is not: the same seed gives the same faults in the same order, while
-//! processes and clocks do what they do. What is not covered: the network between clients, gateways and nodes, which
-//! never breaks; and a node that joined later is dialled by all others at one address, so it is cut off from all of
-//! them or, if only some are to lose it, on its own side only. Not here: faults one at a time (`crashes`, `pauses`,
-//! `partitions`, `membership`, `gateways`), and worlds that repeat to the bit (`tollgate-sim`).
+//! The faults are drawn from the seed, the timing of the processes is not: the same seed gives the same faults in the
+//! same order, while processes and clocks behave as they do. Not covered: the network between clients, gateways and
+//! nodes, which never breaks; and a node that joined later is dialled by all others at one address, so it is cut off
+//! from all of them or, if only some are to lose it, on its own side only. Not here: faults one at a time (`crashes`,
+//! `pauses`, `partitions`, `membership`, `gateways`), and simulations that repeat to the bit (`tollgate-sim`).
 
 mod access;
 mod arena;
@@ -51,7 +51,7 @@ async fn faults_of_every_kind_for_minutes_break_no_promise() {
     report.assert_enough_faults(&plan);
 }
 
-/// Runs a plan, and fails on whatever must not be.
+/// Runs a plan, and fails on every violation.
 async fn run(plan: &Plan) -> Report {
     println!("{plan}");
     let groups = plan.groups.to_string();
@@ -92,7 +92,7 @@ async fn run(plan: &Plan) -> Report {
     report
 }
 
-/// What the clients fight for.
+/// The locks and registers that the clients compete for.
 impl Plan {
     fn ground(&self, recorder: &Recorder) -> Ground {
         let pace = Some(Arc::new(Pace::per_second(self.rate_per_s)));

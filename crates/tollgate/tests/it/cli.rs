@@ -1,7 +1,7 @@
 //! The command line, as people and scripts use it.
 //!
-//! A cluster costs a second, so tests that disturb nobody share one: whoever comes first starts it, whoever leaves last
-//! stops it. Each test uses names of its own. Invariant: what a test starts ends with it; a `run` that is killed takes
+//! A cluster costs a second, so tests that disturb nobody share one: the first test starts it, the last one stops it.
+//! Each test uses names of its own. Invariant: processes that a test starts end with it; a `run` that is killed takes
 //! its command along, which is itself tested here.
 
 mod clocks;
@@ -28,14 +28,14 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// What the command line is tried on.
+/// A cluster to try the command line on.
 pub(crate) struct Cli {
     endpoints: String,
-    /// None if it is another's.
+    /// `None` if somebody else owns the cluster.
     _cluster: Option<Arc<Cluster>>,
 }
 
-/// One node, shared with the other tests that run now.
+/// Returns one node, shared with the other tests that run now.
 fn shared() -> Cli {
     static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
     let mut known = CLUSTER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -48,7 +48,7 @@ fn shared() -> Cli {
     Cli { endpoints: cluster.endpoints().join(","), _cluster: Some(cluster) }
 }
 
-/// How a command ended.
+/// Result of a command that has ended.
 struct Ended {
     code: Option<i32>,
     stdout: String,
@@ -61,7 +61,7 @@ impl Ended {
         Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }
 
-    /// It must have ended so.
+    /// Checks the exit code.
     #[track_caller]
     fn with(self, code: i32) -> Ended {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
@@ -79,7 +79,7 @@ impl Cli {
         Cli { endpoints, _cluster: None }
     }
 
-    /// A call of the binary that knows its cluster and nothing of the environment of the tests.
+    /// Returns a call of the binary with the endpoints of its cluster, and without `TOLLGATE_*` variables of the tests.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
@@ -89,23 +89,23 @@ impl Cli {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs a command to its end.
     fn call(&self, arguments: &[&str]) -> Ended {
         Ended::of(&self.command(arguments).output().unwrap())
     }
 
-    /// Starts it; it is killed with the test.
+    /// Starts a command, which is killed with the test.
     fn start(&self, arguments: &[&str]) -> Running {
         Running::start(self.command(arguments))
     }
 
-    /// How many hold the lock, and how many wait.
+    /// Returns the numbers of holders and of waiters of a lock.
     fn counts(&self, name: &str) -> (u64, u64) {
         let lock = self.call(&["get", name, "-o", "json"]).with(0).json();
         (lock["holder_count"].as_u64().unwrap(), lock["waiter_count"].as_u64().unwrap())
     }
 
-    /// The fencing token of the only holder.
+    /// Returns the fencing token of the only holder.
     fn token(&self, name: &str) -> String {
         let lock = self.call(&["get", name, "-o", "json"]).with(0).json();
         lock["holders"][0]["fencing_token"].as_str().unwrap().to_owned()
@@ -116,13 +116,13 @@ impl Cli {
     }
 }
 
-/// Waits until something holds; says what if it never does.
+/// Waits until a condition holds; panics with `what` if it never does.
 #[track_caller]
 fn until(what: &str, holds: impl FnMut() -> bool) {
     until_or(what, holds, String::new);
 }
 
-/// Likewise; then also says what was there instead.
+/// Waits until a condition holds; panics with `what` and the output of `instead` if it never does.
 #[track_caller]
 fn until_or(what: &str, mut holds: impl FnMut() -> bool, instead: impl Fn() -> String) {
     let end = Instant::now() + PATIENCE;
@@ -132,14 +132,14 @@ fn until_or(what: &str, mut holds: impl FnMut() -> bool, instead: impl Fn() -> S
     }
 }
 
-/// Whether a process is there and not a zombie.
+/// True if a process exists and is no zombie.
 fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Sends a signal, by name.
+/// Sends a signal by its name.
 fn signal(name: &str, pid: u32) {
     let sent =
         Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();

@@ -1,7 +1,7 @@
 //! The client library against real clusters.
 //!
-//! A cluster costs a second or two, so tests that disturb nobody share one: a test of several claims says so, and its
-//! claims use names of their own.
+//! A cluster costs a second or two, so tests that disturb nobody share one: such a test calls several checks, each with
+//! names of its own.
 
 mod blocking;
 mod calls;

@@ -1,7 +1,7 @@
 //! A cluster of real processes: each node is a `tollgate server` with a data directory and ports of its own.
 //!
-//! Invariant: no process outlives its test. `Drop` kills the nodes, a panic included; should the test's process itself
-//! be killed, a watchdog beside each node notices that its pipe broke and kills the node. Not here: what clients do
+//! Invariant: no process outlives its test. `Drop` kills the nodes, also after a panic; should the test's process
+//! itself be killed, a watchdog beside each node notices that its pipe broke and kills the node. Not here: the clients
 //! (`client`), broken networks (`proxy`).
 
 use crate::ports;
@@ -20,25 +20,25 @@ use tonic::transport::{Channel, Endpoint};
 /// The binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_tollgate");
 
-/// Whatever a cluster is waited for, it has come by then or never will.
+/// A condition of a cluster that does not hold after this time never will.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two looks at something that is waited for.
+/// Pause between two polls of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How a cluster is made.
+/// Description of a cluster to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Making {
     pub(crate) nodes: usize,
-    /// What the cluster is called.
+    /// Name of the cluster.
     pub(crate) name: &'static str,
-    /// Whether nodes reach each other through proxies, which can be cut.
+    /// True if nodes reach each other through proxies, which can be cut.
     pub(crate) proxied: bool,
-    /// Further flags of every node.
+    /// Additional flags of every node.
     pub(crate) flags: Vec<String>,
-    /// Data directories of single nodes, where they are not to be in the temporary one.
+    /// Data directories of nodes that are not to use the temporary directory.
     pub(crate) data_dirs: Vec<(usize, PathBuf)>,
-    /// The binary that the nodes run at first.
+    /// Binary that the nodes run at first.
     pub(crate) binary: PathBuf,
 }
 
@@ -57,7 +57,7 @@ impl Making {
     }
 }
 
-/// Where a node listens.
+/// Ports that a node listens on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodePorts {
     pub(crate) client: u16,
@@ -66,7 +66,7 @@ pub(crate) struct NodePorts {
 }
 
 impl NodePorts {
-    /// Some that are free.
+    /// Takes free ports.
     pub(crate) fn take() -> NodePorts {
         NodePorts { client: ports::take(), peer: ports::take(), http: ports::take() }
     }
@@ -75,7 +75,7 @@ impl NodePorts {
         format!("http://127.0.0.1:{}", self.client)
     }
 
-    /// A connection that opens when it is first used, with patience for one call.
+    /// Returns a connection that opens when it is first used, with a timeout for each call.
     pub(crate) fn channel(self, patience: Duration) -> Channel {
         Endpoint::from_shared(self.endpoint())
             .unwrap()
@@ -84,19 +84,19 @@ impl NodePorts {
             .connect_lazy()
     }
 
-    /// Whether `/readyz?member` says so, which of a witness too it can.
+    /// True if `/readyz?member` answers 200, which it can for a witness too.
     pub(crate) async fn is_ready(self) -> bool {
         matches!(self.http("GET", "/readyz?member", "").await, Some((200, _)))
     }
 
-    /// What the node says of its replicas; nothing if it does not answer soon.
+    /// Returns the status of the node's replicas; empty if the node does not answer soon.
     pub(crate) async fn replicas(self) -> Vec<ReplicaStatus> {
         let mut admin = AdminServiceClient::new(self.channel(Duration::from_millis(500)));
         let status = admin.status(StatusRequest::default()).await;
         status.map(|status| status.into_inner().replicas).unwrap_or_default()
     }
 
-    /// One HTTP request, answered within a few seconds or not at all: the status and the body.
+    /// Makes an HTTP request. Returns the status and the body if the answer comes within a few seconds.
     pub(crate) async fn http(self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
         let asked = async {
             let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.http)).await.ok()?;
@@ -117,35 +117,35 @@ impl NodePorts {
     }
 }
 
-/// Running processes that make a cluster. Nodes are numbered from 0; node k has id k + 1, unless chaos replaced it.
+/// The running processes of a cluster. Nodes are numbered from 0; node k has id k + 1, unless chaos replaced it.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
-    /// Gateways to it, if a test has some.
+    /// Gateways to the cluster, if a test has some.
     pub(crate) gateways: Vec<Node>,
-    /// None unless nodes reach each other through proxies.
+    /// `None` unless nodes reach each other through proxies.
     pub(crate) links: Option<Links>,
     pub(crate) dir: TempDir,
     name: String,
 }
 
-/// One node or gateway, running or not.
+/// A node or gateway, running or not.
 pub(crate) struct Node {
-    /// The binary that its next process runs.
+    /// Binary that the next process runs.
     pub(crate) binary: PathBuf,
-    /// What it is started with.
+    /// Subcommand that starts the process: `server` or `gateway`.
     command: &'static str,
-    /// Its id if it is a node; gateways have numbers, each its own.
+    /// Id of a node, or the unique number of a gateway.
     pub(crate) id: u64,
     pub(crate) ports: NodePorts,
     pub(crate) data_dir: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
-    /// Variables that its next process gets, beside those of the test.
+    /// Environment variables that the next process gets, beside those of the test.
     pub(crate) variables: Vec<(String, String)>,
     process: Option<Process>,
 }
 
-/// A process and who sees to its end.
+/// A process, and the watchdog that kills it if the test dies.
 struct Process {
     child: Child,
     watchdog: Child,
@@ -153,7 +153,7 @@ struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // First the watchdog: once the child is reaped, its number may be another's.
+        // The watchdog first: once the child is reaped, its number may be reused.
         let _ = self.watchdog.kill();
         let _ = self.watchdog.wait();
         let _ = self.child.kill();
@@ -161,13 +161,13 @@ impl Drop for Process {
     }
 }
 
-/// Three nodes, ready.
+/// Starts three nodes and waits until they are ready.
 pub(crate) async fn three() -> Cluster {
     Cluster::start(Making::nodes(3)).await
 }
 
 impl Cluster {
-    /// Starts a new cluster and waits until every node is ready. Tries again if another process was faster at a port.
+    /// Starts a new cluster and waits until every node is ready. Tries again if another process took a port first.
     pub(crate) async fn start(making: Making) -> Cluster {
         for _ in 0..5 {
             let mut cluster = Cluster::prepare(&making).await;
@@ -181,7 +181,7 @@ impl Cluster {
         panic!("no ports to be had");
     }
 
-    /// A cluster whose nodes have not been started.
+    /// Returns a cluster whose nodes have not been started.
     pub(crate) async fn prepare(making: &Making) -> Cluster {
         let dir = TempDir::with_prefix("tollgate-it-").unwrap();
         let ports: Vec<NodePorts> = (0..making.nodes).map(|_| NodePorts::take()).collect();
@@ -203,7 +203,7 @@ impl Cluster {
         Cluster { nodes: nodes.collect(), gateways, links, dir, name }
     }
 
-    /// Prepares a node that is to join this cluster; its number here, which is one below the id that it will be given.
+    /// Prepares a node that will join this cluster. Returns its number here, one below the id that it will get.
     pub(crate) fn newcomer(&mut self) -> usize {
         let index = self.nodes.len();
         let join: Vec<String> =
@@ -214,7 +214,7 @@ impl Cluster {
         index
     }
 
-    /// False if a node could not open its ports.
+    /// Waits until all nodes are ready; returns false if a node could not open its ports.
     async fn until_ready_unless_clash(&mut self) -> bool {
         let until = Instant::now() + PATIENCE;
         for index in 0..self.nodes.len() {
@@ -231,22 +231,22 @@ impl Cluster {
         true
     }
 
-    /// What it is called.
+    /// Returns the name of the cluster.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where clients connect, of every node whether it runs or not.
+    /// Returns the client endpoints of all nodes, running or not.
     pub(crate) fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(Node::endpoint).collect()
     }
 
-    /// Where clients connect that know of gateways only.
+    /// Returns the endpoints of clients that know of gateways only.
     pub(crate) fn gateway_endpoints(&self) -> Vec<String> {
         self.gateways.iter().map(Node::endpoint).collect()
     }
 
-    /// A gateway that was given some of the nodes, not started.
+    /// Returns a gateway for some of the nodes, not started.
     pub(crate) fn prepare_gateway(&self, nodes: &[usize], flags: &[&str]) -> Node {
         let ports = NodePorts { client: ports::take(), peer: 0, http: ports::take() };
         let nodes: Vec<String> = nodes.iter().map(|node| self.nodes[*node].endpoint()).collect();
@@ -270,12 +270,12 @@ impl Cluster {
         }
     }
 
-    /// Starts a gateway that was given one node, and waits until it is ready.
+    /// Starts a gateway that knows one node, and waits until it is ready.
     pub(crate) async fn add_gateway(&mut self, node: usize, flags: &[&str]) {
         self.add_gateway_to(&[node], flags).await;
     }
 
-    /// Likewise, given several.
+    /// Starts a gateway that knows several nodes, and waits until it is ready.
     pub(crate) async fn add_gateway_to(&mut self, nodes: &[usize], flags: &[&str]) {
         for _ in 0..5 {
             let mut gateway = self.prepare_gateway(nodes, flags);
@@ -304,12 +304,12 @@ impl Cluster {
         self.nodes[index].start(&[]);
     }
 
-    /// Starts a node once more as a first member, whatever it has.
+    /// Starts a node once more as a first member, whatever data it has.
     pub(crate) fn bootstrap(&mut self, index: usize) {
         self.nodes[index].start(&["--bootstrap"]);
     }
 
-    /// Waits until the nodes that run are ready.
+    /// Waits until the running nodes are ready.
     pub(crate) async fn until_ready(&self) {
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.runs()) {
             let until = Instant::now() + PATIENCE;
@@ -320,12 +320,12 @@ impl Cluster {
         }
     }
 
-    /// The node that leads and serves, once there is one: the newest, should two say so.
+    /// Waits for a node that leads and serves, and returns it; the one with the highest term, should two say so.
     pub(crate) async fn leader(&self) -> usize {
         self.leader_but(None).await
     }
 
-    /// Waits for a leader other than `old`, which may not have heard yet.
+    /// Waits for a leader other than `old`, which may not know of the election yet.
     pub(crate) async fn leader_but(&self, old: Option<usize>) -> usize {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -347,13 +347,13 @@ impl Cluster {
         }
     }
 
-    /// Leaves what the nodes said where it is, and says where.
+    /// Keeps the directory with the logs, and prints its path.
     pub(crate) fn keep_logs(&mut self) {
         self.dir.disable_cleanup(true);
         eprintln!("what the nodes said and stored is in {}", self.dir.path().display());
     }
 
-    /// Some node that runs and does not lead.
+    /// Returns a running node that does not lead.
     pub(crate) async fn follower(&self) -> usize {
         let leader = self.leader().await;
         (0..self.nodes.len()).rev().find(|index| *index != leader && self.nodes[*index].runs()).unwrap()
@@ -375,7 +375,7 @@ impl Drop for Cluster {
 }
 
 impl Node {
-    /// A node that is to join a cluster, with flags that say how; not started.
+    /// Returns a node that will join a cluster with the given flags, not started.
     pub(crate) fn newcomer(cluster: &str, id: u64, ports: NodePorts, dir: &Path, flags: &[String]) -> Node {
         let data_dir = dir.join(format!("node-{id}"));
         let mut arguments = arguments(cluster, id, ports, &data_dir);
@@ -385,13 +385,13 @@ impl Node {
         Node { binary: BINARY.into(), command, id, ports, data_dir, log, arguments, variables, process: None }
     }
 
-    /// As people call it.
+    /// Returns the name for people, such as `node 1`.
     pub(crate) fn title(&self) -> String {
         let what = if self.command == "server" { "node" } else { "gateway" };
         format!("{what} {}", self.id)
     }
 
-    /// Gives a flag another value from its next start on.
+    /// Changes the value of a flag from the next start on.
     pub(crate) fn set_flag(&mut self, flag: &str, value: &str) {
         let place = self.arguments.iter().position(|argument| argument == flag).expect("it has the flag");
         value.clone_into(&mut self.arguments[place + 1]);
@@ -411,23 +411,23 @@ impl Node {
         self.process = Some(Process::start(command));
     }
 
-    /// The flags with which it is started.
+    /// Returns the flags with which the process is started.
     pub(crate) fn arguments(&self) -> &[String] {
         &self.arguments
     }
 
-    /// Has it started with another value for a flag that it has, from the next time on.
+    /// Changes the value of a flag from the next start on.
     pub(crate) fn change_flag(&mut self, flag: &str, value: &str) {
         let place = self.arguments.iter().position(|argument| argument == flag).expect("it has that flag");
         value.clone_into(&mut self.arguments[place + 1]);
     }
 
-    /// Has it started with further flags, from the next time on.
+    /// Adds flags from the next start on.
     pub(crate) fn add_flags(&mut self, flags: &[&str]) {
         self.arguments.extend(flags.iter().map(ToString::to_string));
     }
 
-    /// Whether it was started and not stopped since. One that is paused runs.
+    /// True if the process was started and has not been stopped since. A paused process counts as running.
     pub(crate) fn runs(&self) -> bool {
         self.process.is_some()
     }
@@ -436,21 +436,21 @@ impl Node {
         self.process.as_ref().expect("it runs").child.id()
     }
 
-    /// What it said, in all its runs.
+    /// Returns the log of all runs of the process.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Kills it without a word (SIGKILL).
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(&mut self) {
         drop(self.process.take().expect("it runs"));
     }
 
-    /// Sends it a signal, by name: `TERM`, `STOP`, `CONT`.
+    /// Sends a signal to the process, by name: `TERM`, `STOP`, `CONT`.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
         assert!(sent.unwrap().success(), "the signal {name} was not sent");
-        // On a busy machine other threads go on until the one that has the signal gets its turn.
+        // On a busy machine the other threads go on until the thread that received the signal gets its turn.
         let until = Instant::now() + PATIENCE;
         while name == "STOP" && !self.stands_still() {
             assert!(Instant::now() < until, "it was stopped and goes on");
@@ -458,24 +458,24 @@ impl Node {
         }
     }
 
-    /// Whether all of its threads are stopped.
+    /// True if all threads of the process are stopped.
     fn stands_still(&self) -> bool {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
         tasks.flatten().all(|task| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            // The name in front may have brackets and spaces of its own.
+            // The name in front may contain brackets and spaces.
             stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 't']))
         })
     }
 
-    /// How it ended, if it did by itself.
+    /// Returns the exit status of the process, if it ended by itself.
     pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
         let status = self.process.as_mut()?.child.try_wait().unwrap()?;
         self.process = None;
         Some(status)
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub(crate) async fn until_exited(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -487,32 +487,32 @@ impl Node {
         }
     }
 
-    /// Whether `/readyz?member` says so, which of a witness too it can.
+    /// True if `/readyz?member` answers 200, which it can for a witness too.
     pub(crate) async fn is_ready(&self) -> bool {
         self.ports.is_ready().await
     }
 
-    /// As [`NodePorts::http`].
+    /// Makes a request with [`NodePorts::http`].
     pub(crate) async fn http(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
         self.ports.http(method, path, body).await
     }
 
-    /// As [`NodePorts::channel`].
+    /// Opens a connection with [`NodePorts::channel`].
     pub(crate) fn channel(&self, patience: Duration) -> Channel {
         self.ports.channel(patience)
     }
 
-    /// For single calls.
+    /// Returns a client for single calls.
     pub(crate) fn locks(&self) -> LockServiceClient<Channel> {
         LockServiceClient::new(self.channel(PATIENCE))
     }
 
-    /// What it says of its replica of the first group; none if it does not answer soon.
+    /// Returns the status of the node's replica of the first group; `None` if the node does not answer soon.
     pub(crate) async fn replica(&self) -> Option<ReplicaStatus> {
         self.ports.replicas().await.into_iter().next()
     }
 
-    /// The memory that it has in use.
+    /// Returns the resident memory of the process.
     pub(crate) fn rss_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -531,7 +531,7 @@ impl Process {
     }
 }
 
-/// The members as this node knows them: the others maybe through proxies.
+/// Returns the member list of a node, in which the others may be behind proxies.
 fn members(of: usize, ports: &[NodePorts], links: Option<&Links>) -> String {
     let each = ports.iter().enumerate().map(|(index, own)| {
         let through = links.filter(|_| index != of).map(|links| links.ports(of, index));
@@ -541,7 +541,7 @@ fn members(of: usize, ports: &[NodePorts], links: Option<&Links>) -> String {
     format!("[{}]", each.collect::<Vec<_>>().join(", "))
 }
 
-/// A member as `cluster.members` has it.
+/// Formats a member for `cluster.members`.
 pub(crate) fn member(id: u64, peer: u16, client: u16) -> String {
     format!("{{id = {id}, peer = \"127.0.0.1:{peer}\", client = \"127.0.0.1:{client}\"}}")
 }
@@ -559,7 +559,7 @@ fn arguments(name: &str, id: u64, ports: NodePorts, data_dir: &Path) -> Vec<Stri
     .concat()
 }
 
-/// Waits until something holds; says what if it never does.
+/// Waits until a condition holds; panics with `what` if it never does.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let end = Instant::now() + PATIENCE;
     while !holds().await {

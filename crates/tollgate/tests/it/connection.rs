@@ -1,8 +1,8 @@
-//! A client's one stream to some node, over which all its calls go: opened again elsewhere when it breaks.
+//! A client's single stream to some node, which carries all its calls, and is reopened elsewhere when it breaks.
 //!
-//! Invariant: a call with a seq, and a read, is one call to the history and is repeated until it is answered for good;
-//! what has no seq is another call at each attempt, or is given up. Not here: what is asked (`session`, `work`) and
-//! what an answer means (`verdict`).
+//! Invariant: a call with a seq, or a read, is one call in the history and is repeated until it has a final answer; a
+//! call without a seq is another call at each attempt, or is given up. Not here: the requests (`session`, `work`) and
+//! the meaning of answers (`verdict`).
 
 use crate::doors::Doors;
 use crate::record::{Recorder, count};
@@ -24,18 +24,18 @@ use tonic::transport::Endpoint;
 /// The only group of most clusters.
 pub(crate) const GROUP: GroupId = GroupId::new(0);
 
-/// What a client does when no answer comes.
+/// Reaction to an answer that does not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Again {
-    /// Sends it again: with its seq, or a read.
+    /// Repeats the call: it has a seq, or is a read.
     Same,
-    /// Makes another call of it.
+    /// Makes a new call of it.
     NewCall,
-    /// Nothing: who made the call sees to it.
+    /// Does nothing: the caller handles it.
     Never,
 }
 
-/// Which answers of a lease's requests the client has.
+/// Seqs of a lease's requests whose answers the client has received.
 #[derive(Debug, Default)]
 pub(crate) struct Acks(Mutex<SeqRanges>);
 
@@ -51,22 +51,22 @@ impl Acks {
     }
 }
 
-/// A call to be made.
+/// A call to make.
 pub(crate) struct NewCall {
     pub(crate) op: Op,
-    /// Where its names, its key or its lease live.
+    /// Group of its names, its key or its lease.
     pub(crate) group: GroupId,
     pub(crate) wire: Wire,
     pub(crate) again: Again,
     pub(crate) acks: Arc<Acks>,
-    /// Its seq, if the connection is to acknowledge the answer.
+    /// Seq of the call, if the connection should acknowledge the answer.
     pub(crate) seq: Option<u64>,
-    /// Whether to pretend that the first answer was lost.
+    /// True to pretend that the first answer was lost.
     pub(crate) loses_answer: bool,
 }
 
-/// A call under way: its id in the history, when it was made, and where its outcome comes. None comes if it was given
-/// up or is not to be learned.
+/// A call under way: its id in the history, the time it was made, and the receiver of its outcome. No outcome comes if
+/// the call was given up or its result can't be known.
 pub(crate) struct Made {
     pub(crate) call: CallId,
     pub(crate) group: GroupId,
@@ -76,9 +76,9 @@ pub(crate) struct Made {
 
 enum Order {
     Make(Box<Call>),
-    /// This node does not answer: try another.
+    /// The node does not answer: try another one.
     Move,
-    /// Nothing more will be asked; the connection ends once all is answered.
+    /// No more calls will be made; the connection ends once all are answered.
     Drain,
 }
 
@@ -89,7 +89,7 @@ struct Call {
     answer: Option<oneshot::Sender<Option<Outcome>>>,
 }
 
-/// Makes calls. Cheap to clone.
+/// Handle that makes calls. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connection {
     client: u32,
@@ -99,7 +99,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection of this client to one of the doors, at first the one with the client's number.
+    /// Starts a connection of this client to one of the doors, at first to the one with the client's number.
     pub(crate) fn start(
         client: u32,
         recorder: Arc<Recorder>,
@@ -138,7 +138,7 @@ impl Connection {
         self.make_before(At::NEVER, new).expect("never is never too late")
     }
 
-    /// Makes a call unless it is too late.
+    /// Makes a call unless `until` has passed.
     pub(crate) fn make_before(&self, until: At, new: NewCall) -> Option<Made> {
         let id = CallId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
         let group = new.group;
@@ -146,23 +146,23 @@ impl Connection {
         let at = self.recorder.record_before(until, event)?;
         let (answer, outcome) = oneshot::channel();
         let call = Call { id, new, attempt: 0, answer: Some(answer) };
-        // Its task ends only once it was told to.
+        // The task ends only after it was told to.
         let _ = self.orders.send(Order::Make(Box::new(call)));
         Some(Made { call: id, group, at, outcome })
     }
 
-    /// The node does not answer.
+    /// Tells the connection that its node does not answer.
     pub(crate) fn give_up_node(&self) {
         let _ = self.orders.send(Order::Move);
     }
 
-    /// Ends once everything is answered.
+    /// Tells the connection to end once everything is answered.
     pub(crate) fn drain(&self) {
         let _ = self.orders.send(Order::Drain);
     }
 }
 
-/// Why a stream is over.
+/// Reason for the end of a stream.
 enum Over {
     Broken,
     Drained,
@@ -176,7 +176,7 @@ struct Carrier {
     place: usize,
     next: Arc<AtomicU64>,
     orders: mpsc::UnboundedReceiver<Order>,
-    /// Numbers of operations on streams, none used twice.
+    /// Last id of an operation on the streams; no id is used twice.
     ids: u64,
     open: BTreeMap<u64, Call>,
     later: Vec<(Instant, Call)>,
@@ -227,7 +227,7 @@ impl Carrier {
         Some((outgoing, incoming))
     }
 
-    /// Takes orders while there is no stream. Whether all is done.
+    /// Takes orders while there is no stream. Returns true if all work is done.
     fn between_streams(&mut self) -> bool {
         while let Ok(order) = self.orders.try_recv() {
             match order {
@@ -243,7 +243,7 @@ impl Carrier {
         self.drains && self.open.is_empty() && self.later.is_empty()
     }
 
-    /// What the last stream did not answer.
+    /// Sends the calls again that the last stream did not answer.
     async fn send_again(&mut self, outgoing: &Outgoing) {
         for (_, call) in std::mem::take(&mut self.open) {
             self.send_once_more(call, outgoing).await;
@@ -310,7 +310,7 @@ impl Carrier {
         identify(&mut wire, call.new.acks.wire(), call.attempt);
         let operations = vec![v1::Operation { id: self.ids, op: Some(wire), ..Default::default() }];
         self.open.insert(self.ids, call);
-        // A stream that broke says so when it is read.
+        // A broken stream is detected when it is read.
         let _ = outgoing.send(v1::SessionRequest { operations, ..Default::default() }).await;
     }
 
@@ -334,7 +334,7 @@ impl Carrier {
     }
 
     fn done(&mut self, mut call: Call, outcome: Option<Outcome>) {
-        // A busy answer may have come without the log, so a repeat may be told otherwise.
+        // A busy answer may have been given without the log, so a repeated request may get another one.
         let repeatable = outcome.as_ref().is_some_and(|outcome| !matches!(outcome, Outcome::Busy { .. }));
         if call.new.loses_answer && repeatable {
             call.new.loses_answer = false;
@@ -350,13 +350,13 @@ impl Carrier {
             call.new.acks.add(seq);
         }
         if let Some(answer) = call.answer.take() {
-            // Its session may be over.
+            // The session of the caller may be over.
             let _ = answer.send(outcome);
         }
     }
 }
 
-/// Says which attempt it is, and which answers the client has.
+/// Puts the attempt, and the acknowledged answers, into a request.
 fn identify(wire: &mut Wire, acked: Vec<v1::SeqRange>, attempt: u32) {
     let request = match wire {
         Wire::Lock(it) | Wire::TryLock(it) => &mut it.request,

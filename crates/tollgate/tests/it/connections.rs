@@ -1,6 +1,6 @@
-//! Connections that are many, say nothing, break off or flood: each is served or cut cleanly.
+//! Connections that are too many, stay silent, break off or flood: each is served or cut cleanly.
 //!
-//! Not here: what a wrong request is told (`input`), how frames are made by hand (`raw_http2`).
+//! Not here: answers to wrong requests (`input`), hand-made frames (`raw_http2`).
 
 use crate::cluster::{self, Cluster, Making, Node, PATIENCE};
 use crate::raw_http2::{self as h2, Raw, call, frame};
@@ -12,7 +12,7 @@ use tollgate_proto::v1::{LeaseGrantRequest, LockRequest, UnlockRequest};
 
 const LOCK: &str = "/tollgate.v1.LockService/Lock";
 
-/// What `/metrics` says of one series.
+/// Returns the value of one series in `/metrics`.
 async fn metric(node: &Node, series: &str) -> Option<u64> {
     let (_, text) = node.http("GET", "/metrics", "").await?;
     let line = text.lines().find(|line| line.starts_with(series))?;
@@ -23,7 +23,7 @@ async fn grpc_connections(node: &Node) -> Option<u64> {
     metric(node, r#"tollgate_connections{door="grpc"}"#).await
 }
 
-/// Waits for the other side to end the connection; says what it said until then.
+/// Waits for the other side to end the connection; returns the bytes received until then.
 async fn until_cut(mut stream: TcpStream, patience: Duration) -> Vec<u8> {
     let mut said = Vec::new();
     // A reset is an end as well.
@@ -38,7 +38,8 @@ async fn connect(port: u16, first: &[u8]) -> TcpStream {
     stream
 }
 
-/// Opens so many connections to the client port, each as a client begins, and hears the node's first word on each.
+/// Opens `count` connections to the client port, each with a client's preface, and reads the node's first frame on
+/// each.
 async fn idle(node: &Node, count: usize) -> Vec<Raw> {
     let mut connections = Vec::new();
     while connections.len() < count {
@@ -60,7 +61,7 @@ async fn idle(node: &Node, count: usize) -> Vec<Raw> {
 async fn p16_ten_thousand_idle_connections_are_held_and_no_more_while_locks_are_served() {
     const COUNT: usize = 10_000;
     tollgate_server::open_files::raise();
-    // Idle ones are pinged, and these here can't answer: not within the test.
+    // Idle connections are pinged, and these here can't answer; so no ping may come within the test.
     let max = COUNT.to_string();
     let flags = ["--server-connections-max", &max, "--server-keepalive-interval-ms", "600000"];
     let cluster = Cluster::start(Making::nodes(1).flags(&flags)).await;
@@ -81,7 +82,7 @@ async fn p16_ten_thousand_idle_connections_are_held_and_no_more_while_locks_are_
     assert!(each < 64 << 10, "{each} bytes each");
     assert_eq!(grpc_connections(node).await, Some(10_000));
 
-    // One too many is cut at once, and the log says why.
+    // A connection above the limit is cut at once, and the log says why.
     for _ in 0..20 {
         let newcomer = connect(node.ports.client, b"").await;
         assert!(until_cut(newcomer, PATIENCE).await.is_empty());
@@ -105,7 +106,7 @@ async fn p16_ten_thousand_idle_connections_are_held_and_no_more_while_locks_are_
     cluster::until("none is left", || async { grpc_connections(node).await == Some(0) }).await;
 }
 
-/// How many connections the system keeps for a process that does not accept them at the moment.
+/// Returns the number of connections that the system keeps for a process that does not accept them at the moment.
 fn kept_by_the_system() -> usize {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap()
 }
@@ -119,7 +120,7 @@ async fn clients_that_all_come_while_a_node_stands_still_are_let_in_at_once_and_
     for _ in 0..1_000.min(kept_by_the_system()) {
         clients.spawn(Raw::connect(node.ports.client));
     }
-    // The system has none of them begin anew: that would take it a second at least, and longer each time.
+    // The system makes none of them retry: a retry would take a second at least, and longer each time.
     let clients = tokio::time::timeout(PATIENCE, clients.join_all()).await.expect("they are let in");
     node.signal("CONT");
     for mut raw in clients {
@@ -128,7 +129,7 @@ async fn clients_that_all_come_while_a_node_stands_still_are_let_in_at_once_and_
     }
 }
 
-/// A node that has little patience.
+/// Starts a cluster with short timeouts.
 async fn impatient() -> Cluster {
     let flags = [
         "--server-handshake-timeout-ms",
@@ -147,7 +148,7 @@ async fn connections_that_never_say_what_they_want_or_fall_silent_are_cut_at_eve
     let node = &cluster.nodes[0];
     let (client, peer, http) = (node.ports.client, node.ports.peer, node.ports.http);
     let settings = frame(h2::SETTINGS, 0, 0, &[]);
-    // A frame of 100 bytes of which ten come.
+    // A frame of 100 bytes, only ten of which are sent.
     let truncated = [h2::PREFACE, &settings, &frame(h2::HEADERS, 4, 1, &[0; 100])[..19]].concat();
     let half_message = {
         let headers = frame(h2::HEADERS, h2::END_HEADERS, 1, &call(LOCK));
@@ -172,7 +173,7 @@ async fn connections_that_never_say_what_they_want_or_fall_silent_are_cut_at_eve
         let stream = connect(port, first).await;
         cuts.spawn(until_cut(stream, Duration::from_secs(10)));
     }
-    // One byte now and then keeps nobody's place.
+    // One byte now and then does not keep a connection open.
     let mut drip = connect(http, b"GET / HTTP/1.1\r\nX: ").await;
     cuts.spawn(async move {
         let began = Instant::now();
@@ -185,7 +186,7 @@ async fn connections_that_never_say_what_they_want_or_fall_silent_are_cut_at_eve
     cuts.join_all().await;
     let gone = || async { grpc_connections(node).await == Some(0) };
     cluster::until("no connection is left", gone).await;
-    // The one that asks is the one that is left.
+    // The only connection left is the one that asks for the metric.
     assert_eq!(metric(node, r#"tollgate_connections{door="http"}"#).await, Some(1));
     assert!(node.is_ready().await);
 }
@@ -195,12 +196,12 @@ async fn what_is_no_protocol_at_all_is_refused_with_its_reason_where_there_is_a_
     let cluster = impatient().await;
     let node = &cluster.nodes[0];
     let soon = Duration::from_secs(5);
-    // Cluster, from, to, disk; by which disk the other is known: none.
+    // Cluster, from, to, disk; and the disk by which the other node is known: none.
     let hello = |version: u16, cluster: u64, to: u64| {
         let numbers = [cluster, 2, to, 9].map(u64::to_le_bytes).concat();
         [&b"TOLLGATE"[..], &version.to_le_bytes(), &numbers, &[0; 9]].concat()
     };
-    // Another cluster, another version, another protocol. Who speaks the same one hears the disk of the node as well.
+    // Another cluster, another version, another protocol. A peer of the same version gets the node's disk as well.
     let checks = [(hello(3, 1, 1), 1, 9), (hello(99, 1, 1)[..10].to_vec(), 4, 1), (vec![b'x'; 10], 5, 1)];
     for (said, answer, length) in checks {
         let stream = connect(node.ports.peer, &said).await;
@@ -219,7 +220,7 @@ async fn what_is_no_protocol_at_all_is_refused_with_its_reason_where_there_is_a_
     assert!(said.starts_with(b"HTTP/1.1 400"), "{said:?}");
     let endless = [b"GET / HTTP/1.1\r\nX: ".to_vec(), vec![b'x'; 100_000]].concat();
     let said = until_cut(connect(node.ports.http, &endless).await, soon).await;
-    // It may be cut before it has read the answer: what it sends is in the way.
+    // The connection may be cut before the answer is read, because unread request bytes are in the way.
     assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&said));
     // A frame larger than allowed.
     let mut raw = Raw::connect(node.ports.client).await;
@@ -228,7 +229,7 @@ async fn what_is_no_protocol_at_all_is_refused_with_its_reason_where_there_is_a_
     assert!(node.is_ready().await);
 }
 
-/// With what error the connection is ended; none if it just ends.
+/// Returns the error with which the connection ends; `None` if it just ends.
 async fn ended(raw: &mut Raw) -> Option<u32> {
     let reads = async {
         while let Some(frame) = raw.next().await {
@@ -241,7 +242,7 @@ async fn ended(raw: &mut Raw) -> Option<u32> {
     tokio::time::timeout(PATIENCE, reads).await.expect("it ends")
 }
 
-/// Opens and resets streams until the connection is ended: how many it took, and the error.
+/// Opens and resets streams until the connection ends. Returns the number of streams, and the error.
 async fn reset_flood(port: u16) -> (u32, Option<u32>) {
     let Raw(stream) = Raw::connect(port).await;
     let (reader, mut writer) = stream.into_split();
@@ -284,7 +285,7 @@ async fn p16_stream_floods_are_refused_stream_by_stream_or_end_their_connection_
     let lease = LeaseGrantRequest { id: 7, ttl_ms: 600_000, ..LeaseGrantRequest::default() };
     others.lease_grant(lease).await.unwrap();
 
-    // Calls that never say what they want: those past the limit are refused, and those before it live on.
+    // Calls without a message: those past the limit are refused, and those before it live on.
     let mut raw = Raw::connect(port).await;
     for number in 0..150 {
         let open = frame(h2::HEADERS, h2::END_HEADERS, 2 * number + 1, &call(LOCK));
@@ -316,7 +317,7 @@ async fn p16_stream_floods_are_refused_stream_by_stream_or_end_their_connection_
     println!("headers without an end: {sent} bytes were taken");
     assert!(sent < 16 << 20, "nobody stopped it");
 
-    // Rapid resets, on several connections at once, again and again.
+    // Rapid resets, on several connections at once, repeatedly.
     let mut sizes = Vec::new();
     for _ in 0..4 {
         let mut floods = JoinSet::new();

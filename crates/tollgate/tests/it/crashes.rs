@@ -1,4 +1,4 @@
-//! Nodes that are killed without a word, one at a time and all at once.
+//! Nodes that are killed with SIGKILL, one at a time and all at once.
 
 use crate::cluster::{self, Cluster, Making};
 use crate::load::{Load, Weight};

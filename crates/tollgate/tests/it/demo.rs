@@ -1,20 +1,20 @@
-//! Each demo, run as a user would: it saw what it claims, in time, and leaves nothing behind.
+//! Each demo, run as a user would run it: its claims hold, it ends in time, and it leaves nothing behind.
 
 use crate::cluster::{self, BINARY};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the help promises.
+/// The time limit that the help promises.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Runs a demo; what it printed.
+/// Runs a demo, and returns its output.
 fn play(name: &str) -> String {
     let dir = tempfile::TempDir::with_prefix("tollgate-it-demo-").unwrap();
     let began = Instant::now();
     let mut command = Command::new(BINARY);
     command.args(["demo", name]).env("TMPDIR", dir.path());
-    // Meant for other servers: it must not reach those of the demo.
+    // Settings for other servers: they must not reach those of the demo.
     command.env("TOLLGATE_NODE_ID", "77").env("TOLLGATE_ENDPOINTS", "http://127.0.0.1:1");
     let Output { status, stdout, stderr } = command.output().unwrap();
     let (took, said) = (began.elapsed(), String::from_utf8(stdout).unwrap());
@@ -32,7 +32,7 @@ fn play(name: &str) -> String {
     said
 }
 
-/// The processes of the nodes.
+/// Returns the process ids of the nodes.
 fn pids(said: &str) -> Vec<u32> {
     let line = said.lines().find(|line| line.contains("ready: processes")).expect("it says when it is ready");
     let list = line.split_once("processes ").unwrap().1.split(';').next().unwrap();
@@ -41,7 +41,7 @@ fn pids(said: &str) -> Vec<u32> {
     pids
 }
 
-/// Whether a process is there and not only its number, which its parent may not have taken note of yet.
+/// True if a process runs, and is not merely a zombie that its parent has not reaped yet.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))

@@ -1,4 +1,4 @@
-//! Disks that fail, and disks that are slow. A full one: `disk_full`.
+//! Disks that fail, and disks that are slow. Full disks are tested in `disk_full`.
 
 use crate::cluster::{self, Cluster, Making};
 use crate::load::{Load, Weight};
@@ -6,7 +6,7 @@ use crate::strace::Tampering;
 use std::time::{Duration, Instant};
 use tollgate_proto::v1::LeaseGrantRequest;
 
-/// An fsync of this node fails while clients are at work: it must stop and say why, and the others go on.
+/// Makes an fsync of this node fail while clients are at work: the node must stop and say why, and the others go on.
 async fn fail(cluster: &mut Cluster, load: &Load, index: usize) {
     let tampering = Tampering::with_fsync(&cluster.nodes[index], "error=EIO");
     let status = cluster.nodes[index].until_exited().await;
@@ -49,7 +49,7 @@ async fn p4_nothing_is_acknowledged_before_its_fsync() {
     drop(tampering);
 }
 
-/// Every fsync of one node takes so much longer; how long `grants` grants take then.
+/// Delays every fsync of one node. Returns the time that `grants` grants take then.
 async fn slow(cluster: &Cluster, load: &Load, index: usize, delay_ms: u64, grants: u64) -> Duration {
     let how = format!("delay_enter={}", delay_ms * 1_000);
     let tampering = Tampering::with_fsync(&cluster.nodes[index], &how);
@@ -68,8 +68,8 @@ async fn p4_slow_disks_of_a_follower_and_of_the_leader_break_no_promise() {
     load.progress(20).await;
     slow(&cluster, &load, cluster.follower().await, 400, 40).await;
     for delay_ms in [400, 900] {
-        // It can't apply what it has not written, so it hands on to one that can: without that, 40 grants on three
-        // locks take some 40 delays.
+        // A leader can't apply entries that it has not written, so it transfers leadership to a node that can: without
+        // that, 40 grants on three locks take some 40 delays.
         let took = slow(&cluster, &load, cluster.leader().await, delay_ms, 40).await;
         assert!(took < Duration::from_millis(20 * delay_ms), "it led on: {took:?}");
     }

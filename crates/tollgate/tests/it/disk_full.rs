@@ -1,6 +1,7 @@
-//! A leader whose disk is full: another leads, or where there is none it says so; all is well again with room.
+//! A leader whose disk is full: another node leads, or if none can, callers are told; all is well again with free
+//! space.
 //!
-//! Needs a file system of its own, which only root can mount; skipped with a word elsewhere.
+//! The tests need a file system of their own, which only root can mount; elsewhere they are skipped with a message.
 
 use crate::cluster::{self, Cluster, Making};
 use std::path::{Path, PathBuf};
@@ -18,10 +19,10 @@ use tollgate_proto::v1::{
 };
 use tonic::Code;
 
-/// How long a caller may be kept waiting where nothing can be written.
+/// Maximum time that a caller may wait while nothing can be written.
 const PROMPT: Duration = Duration::from_secs(3);
 
-/// A small file system, gone when it is dropped.
+/// A small file system, unmounted on drop.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -41,7 +42,7 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Takes all room that is left.
+    /// Fills the disk with a file.
     fn fill(&self) -> PathBuf {
         let ballast = self.path().join("ballast");
         let mut file = std::fs::File::create(&ballast).unwrap();
@@ -53,7 +54,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: the node that uses it may not be gone yet.
+        // Unmounted lazily: the node that uses it may not be gone yet.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
@@ -81,7 +82,7 @@ async fn a_full_disk_is_told_or_another_leads_and_room_brings_the_node_back() {
     let ballast = disk.fill();
     let mut registers = [0, 1, 2].map(|node| RegisterServiceClient::new(channel(node)));
     let (until, mut told, mut written) = (Instant::now() + Duration::from_mins(1), 0, Vec::new());
-    // Until the node has noticed: writes into room that it had already still succeed.
+    // Until the node has noticed: writes into space that it had allocated before still succeed.
     for number in 0_u64.. {
         let key = format!("k{}", number % 16).into_bytes();
         let put = PutRequest { key: key.clone(), value: vec![b'x'; 60_000], ..PutRequest::default() };
@@ -158,7 +159,7 @@ async fn a_full_disk_that_nobody_can_stand_in_for_is_told_and_reads_go_on() {
         }
     };
     println!("after {written} writes: {:?} {}", status.code(), status.message());
-    // The write that met the full disk is in the log, and nobody is kept waiting to learn what becomes of it.
+    // The write that met the full disk is in the log, and its caller does not have to wait for its fate.
     let error = error_of_status(&status).unwrap();
     assert_eq!((error.reason(), error.may_have_happened), (ErrorReason::DiskFull, true), "{error:?}");
     let began = Instant::now();
@@ -168,7 +169,7 @@ async fn a_full_disk_that_nobody_can_stand_in_for_is_told_and_reads_go_on() {
     assert_eq!((status.code(), error.reason()), (Code::ResourceExhausted, ErrorReason::DiskFull));
     assert!(!error.may_have_happened && error.retry_after_ms > 0, "{error:?}");
     assert!(status.message().contains("free some space"), "{status:?}");
-    // Whoever waits for ever is told as well, and over HTTP.
+    // Callers that would wait without limit are told as well, and callers over HTTP.
     let lease = r#"{"id": "7", "ttl": 60}"#;
     let (code, answer) = node.http("POST", "/v1/lease/grant", lease).await.unwrap();
     assert!(code == 429 && answer.contains("DISK_FULL"), "{code} {answer}");
@@ -206,10 +207,10 @@ async fn full_disks_of_a_majority_are_told_at_every_node_and_reads_go_on() {
     let put =
         |value: usize| PutRequest { key: b"k".to_vec(), value: vec![b'x'; value], ..PutRequest::default() };
     registers[leader].put(put(1)).await.unwrap();
-    // The leader's and the next one's.
+    // The disks of the leader and of the next node.
     let full = [leader, (leader + 1) % 3];
     let ballast = full.map(|node| disks[node].fill());
-    // Until both have noticed: what they write into room that they had already still succeeds.
+    // Until both nodes have noticed: writes into space that they had allocated before still succeed.
     let until = Instant::now() + Duration::from_mins(1);
     for number in 0.. {
         let noticed = |node: &usize| cluster.nodes[*node].log().contains("the disk is full");
@@ -222,7 +223,7 @@ async fn full_disks_of_a_majority_are_told_at_every_node_and_reads_go_on() {
             println!("put {number} after {:?}: {}", began.elapsed(), status.message());
         }
     }
-    // Whoever leads by now goes on, and everybody is told the same by every node.
+    // The present leader goes on, and every node gives the same answers.
     let leads = cluster.leader().await;
     for _ in 0..3 {
         for (node, service) in registers.iter_mut().enumerate() {
@@ -287,7 +288,7 @@ async fn a_follower_with_a_full_disk_passes_on_reads_of_every_kind() {
         let key = format!("k{}", number % 16).into_bytes();
         registers.put(PutRequest { key, value: vec![b'x'; 60_000], ..PutRequest::default() }).await.unwrap();
     }
-    // What node 0 can't know by itself.
+    // Node 0 can't know this by itself.
     let lock = LockRequest { name: "late".to_owned(), lease_id: 7, ..LockRequest::default() };
     locks.lock(lock).await.unwrap();
 
@@ -307,7 +308,7 @@ async fn a_follower_with_a_full_disk_passes_on_reads_of_every_kind() {
     let (status, body) = cluster.nodes[0].http("GET", "/v1/locks", "").await.unwrap();
     assert!(status == 200 && body.contains("late"), "{status} {body}");
     assert!(began.elapsed() < PROMPT, "all that took {:?}", began.elapsed());
-    // It would fall behind in silence.
+    // An observation at this node would fall behind without notice.
     let observe = ObserveRequest { name: "boss".to_owned() };
     let mut leaders = ElectionServiceClient::new(channel(0)).observe(observe).await.unwrap().into_inner();
     let refused = error_of_status(&leaders.message().await.unwrap_err()).unwrap();

@@ -1,10 +1,10 @@
-//! Where raw clients connect: a list that changes under their hands when a node takes another's place.
+//! Endpoints for raw clients: a shared list that changes when a node takes another's place.
 //!
 //! Not here: the client library, which must follow the cluster by itself.
 
 use std::sync::{Arc, Mutex};
 
-/// Endpoints, the same for all who have a copy.
+/// A list of endpoints, shared by all clones.
 #[derive(Debug, Clone)]
 pub(crate) struct Doors(Arc<Mutex<Vec<String>>>);
 
@@ -14,7 +14,7 @@ impl Doors {
         Doors(Arc::new(Mutex::new(endpoints)))
     }
 
-    /// One after the other, again and again.
+    /// Returns the endpoint with this number, counted round and round.
     pub(crate) fn nth(&self, number: usize) -> String {
         let endpoints = self.0.lock().unwrap();
         endpoints[number % endpoints.len()].clone()
@@ -24,7 +24,7 @@ impl Doors {
         self.0.lock().unwrap().clone()
     }
 
-    /// Somebody is found elsewhere from now on.
+    /// Replaces an endpoint in the list.
     pub(crate) fn replace(&self, old: &str, new: &str) {
         for endpoint in self.0.lock().unwrap().iter_mut().filter(|endpoint| *endpoint == old) {
             new.clone_into(endpoint);

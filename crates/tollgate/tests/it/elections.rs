@@ -1,6 +1,5 @@
-//! Elections over real nodes: what a leader says of itself, asked for and changed anywhere, through the loss of a
-//! leader
-//! of the group.
+//! Elections over real nodes: the value of a leader, read and changed at any node, and kept through the loss of the
+//! group's leader.
 
 use crate::cluster::{self, Cluster, PATIENCE};
 use crate::waits::leases;
@@ -32,7 +31,7 @@ fn proclaim(lease_id: u64, fencing_token: u64, value: &[u8], seq: u64) -> Procla
     ProclaimRequest { name, lease_id, fencing_token, value, request, ..ProclaimRequest::default() }
 }
 
-/// Everything that is told up to what says this; the last is that.
+/// Returns all observed leaders up to the one with this value.
 async fn until_says(observed: &mut Streaming<ObserveResponse>, value: &[u8]) -> Vec<Leader> {
     let mut told: Vec<Leader> = Vec::new();
     while told.last().is_none_or(|last| last.value != value) {
@@ -57,7 +56,7 @@ async fn p10_what_a_leader_says_is_changed_once_anywhere_and_outlives_a_leader_o
     assert!(elected.elected && told.value == bytes && told.value_revision == told.fencing_token);
     assert_eq!(until_says(&mut observed, &bytes).await.len(), 1);
 
-    // From a node that does not lead the group, and repeated at another.
+    // At a node that does not lead the group, and repeated at another.
     let token = told.fencing_token;
     let change = proclaim(1, token, b"second", 1);
     let changed = elections(&cluster, near).proclaim(change.clone()).await.unwrap().into_inner();
@@ -70,15 +69,15 @@ async fn p10_what_a_leader_says_is_changed_once_anywhere_and_outlives_a_leader_o
     }
     assert_eq!(until_says(&mut observed, b"second").await.len(), 1, "no change is told twice");
 
-    // Not by another token, and not by one who does not lead.
+    // Refused with another token, and from a candidate that does not lead.
     let stale = elections(&cluster, far).proclaim(proclaim(1, token - 1, b"stale", 2)).await.unwrap_err();
     assert_eq!(stale.code(), Code::FailedPrecondition, "{stale:?}");
     let stranger = elections(&cluster, far).proclaim(proclaim(2, token, b"other", 1)).await.unwrap_err();
     assert_eq!(stranger.code(), Code::NotFound, "{stranger:?}");
-    // One who stood for election before says what it says by now, whatever it asks with.
+    // A candidate that was elected before keeps its present value, whatever value its new campaign carries.
     let standing = elections(&cluster, far).campaign(campaign(1, b"third", 0)).await.unwrap().into_inner();
     assert_eq!(standing.leader.unwrap().value, b"second");
-    // And one who is not elected hears who is.
+    // And a candidate that is not elected learns who is.
     let waited = elections(&cluster, near).campaign(campaign(2, b"next", 50)).await.unwrap().into_inner();
     assert!(!waited.elected && waited.leader.unwrap().value == b"second");
 
@@ -89,7 +88,7 @@ async fn p10_what_a_leader_says_is_changed_once_anywhere_and_outlives_a_leader_o
     elections(&cluster, near).proclaim(proclaim(1, token, b"third", 3)).await.unwrap();
     assert_eq!(until_says(&mut observed, b"third").await.len(), 1);
 
-    // The value ends with its leader, and the next one says its own.
+    // The value ends with its leader, and the next leader has its own.
     let mut candidate = elections(&cluster, far);
     let waits = tokio::spawn(async move { candidate.campaign(campaign(2, b"next", -1)).await });
     let held = GetLockRequest { name: "boss".into(), ..GetLockRequest::default() };

@@ -1,4 +1,4 @@
-//! How long the cluster is without a leader: a report, not a test. Run it with
+//! Failover times of a cluster: a report, not a test. Run it with
 //! `cargo test --release -p tollgate --test it -- --ignored --nocapture failover`.
 
 use crate::cluster::{self, Cluster};
@@ -9,7 +9,7 @@ use tollgate_proto::v1::{LeaseGrantRequest, LockRequest};
 
 const RUNS: u32 = 10;
 
-/// From the fault on: when the first lock was granted, and when the one that was asked for in the moment of the fault.
+/// Times from the fault to the first grant, and to the grant that was requested in the moment of the fault.
 struct Outage {
     first: Duration,
     caught: Duration,

@@ -1,4 +1,4 @@
-//! Gateways: processes without a node, behind which nobody sees the cluster. Clients here know of gateways only.
+//! Gateways: processes without a node, which hide the cluster from their clients. Clients here know of gateways only.
 
 use crate::client::history::Work;
 use crate::cluster::{self, BINARY, Cluster, Making, Node, PATIENCE, until};
@@ -20,7 +20,7 @@ use tollgate_proto::v1::{
 };
 use tonic::{Code, Streaming};
 
-/// Three nodes, and two gateways that were told of one node each.
+/// Starts three nodes, and two gateways that know one node each.
 async fn two_gateways() -> Cluster {
     let mut cluster = cluster::three().await;
     for node in [0, 1] {
@@ -33,7 +33,7 @@ async fn connect(cluster: &Cluster) -> Client {
     Client::connect(cluster.gateway_endpoints()).await.unwrap()
 }
 
-/// The command line, by way of the gateways.
+/// Runs the command line against the gateways.
 fn call(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, Value) {
     let mut command = Command::new(BINARY);
     command.env("TOLLGATE_ENDPOINTS", cluster.gateway_endpoints().join(",")).args(arguments);
@@ -90,7 +90,7 @@ async fn changes_are_followed(client: &Client) {
     assert_eq!(keys(&mut watch, 3).await, ["w/0", "w/1", "w/2"]);
 }
 
-/// The keys of the next registers that are put.
+/// Returns the keys of the next registers that are put.
 async fn keys(watch: &mut Watch, count: usize) -> Vec<String> {
     let mut keys = Vec::new();
     while keys.len() < count {
@@ -129,11 +129,11 @@ async fn operators_see_the_cluster(cluster: &Cluster) {
     let next = (cluster.leader().await + 1) % 3;
     let transfer = TransferRequest { group_id: 0, node_id: next as u64 + 1, passed_on: false };
     assert_eq!(admin.transfer(transfer).await.unwrap().into_inner().leader_id, next as u64 + 1);
-    // The gateways follow.
+    // The gateways follow the change of leader.
     grant(&cluster.gateways[1], 71).await;
 }
 
-/// Each group has another leader, and only a leader knows how far the others are.
+/// Each group has another leader, and only a leader knows the progress of the other members.
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_see_how_far_members_are_without_dialling_a_node() {
     let flags = ["--cluster-groups", "3", "--raft-balance-ms", "0"];
@@ -151,7 +151,7 @@ async fn operators_see_how_far_members_are_without_dialling_a_node() {
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let members: Value = serde_json::from_slice(&output.stdout).unwrap();
     for member in members.as_array().unwrap() {
-        // Of each group but those that it leads, a member's progress is known from their leaders.
+        // A member's progress is known from the leaders of all groups but those that it leads.
         let led = member["groups_led"].as_u64().unwrap();
         let told = member["progress"].as_array().unwrap().len() as u64;
         assert_eq!(told + led, 3, "{member}");
@@ -195,7 +195,7 @@ async fn p10_a_request_repeated_through_any_gateway_has_one_effect_and_one_answe
     let released = one.unlock(unlock(0)).await.unwrap().into_inner();
     let again = other.unlock(unlock(1)).await.unwrap().into_inner();
     assert_eq!(released.revision, again.revision);
-    // The lock is not taken once more: it was, and its end is told.
+    // The lock is not acquired a second time: the answer is that the grant has ended.
     let again = other.lock(lock(2)).await.unwrap().into_inner();
     assert_eq!((again.acquired, again.fencing_token), (false, first.fencing_token));
 }
@@ -228,7 +228,7 @@ async fn kill_9_of_gateways_and_leaders_under_load_breaks_no_promise() {
     cluster.gateways[0].start(&[]);
     cluster.restart(leader);
     cluster.until_ready().await;
-    // One that stands still keeps its connections for a while.
+    // A paused node keeps its connections for a while.
     let leader = cluster.leader().await;
     cluster.nodes[leader].signal("STOP");
     load.progress(80).await;
@@ -241,7 +241,7 @@ async fn kill_9_of_gateways_and_leaders_under_load_breaks_no_promise() {
 async fn a_gateway_that_is_told_to_stop_hands_its_clients_on_and_ends_no_lease() {
     let mut cluster = two_gateways().await;
     let work = Work::start(&cluster.gateway_endpoints()).await;
-    // With the first alone, until it goes.
+    // Connected to the first gateway alone, until it goes away.
     let client = Client::connect([cluster.gateways[0].endpoint()]).await.unwrap();
     let bound = client.session().ttl(Duration::from_mins(1)).revoke_on_disconnect(true).open().await.unwrap();
     let guard = bound.lock("bound").acquire().await.unwrap();
@@ -276,7 +276,7 @@ async fn a_lease_that_ends_with_its_client_s_connection_ends_when_a_gateway_lose
         let asked = LeaseTimeToLiveRequest { id, keys: false };
         cluster.gateways[1].locks().lease_time_to_live(asked).await.is_ok()
     };
-    // Granted by a session that is gone then, and kept alive by one.
+    // Lease 1 is granted by a session that then ends; lease 2 is renewed by one.
     in_one_frame(gateway, vec![Op::LeaseGrant(bound(1))]).await;
     until("the lease ends", || async { !lives(1).await }).await;
     gateway.locks().lease_grant(bound(2)).await.unwrap();
@@ -312,7 +312,7 @@ async fn who_waits_in_line_behind_a_gateway_is_told_its_place() {
     assert!(gateway.locks().lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
     let wait = Operation { id: 7, op: Some(Op::Lock(jobs(2, -1))), ..Operation::default() };
     let frame = SessionRequest { operations: vec![wait], ..SessionRequest::default() };
-    // Its client asks for no more, and has yet to be answered.
+    // Its client sends no more requests, and still waits for an answer.
     let frames = tokio_stream::iter([frame]).chain(tokio_stream::pending());
     let session = SessionServiceClient::new(gateway.channel(PATIENCE)).session(frames).await;
     let mut answers = session.unwrap().into_inner();
@@ -331,7 +331,7 @@ async fn who_waits_in_line_behind_a_gateway_is_told_its_place() {
 async fn p11_a_watch_through_a_gateway_outlives_each_node_and_misses_nothing() {
     let mut cluster = two_gateways().await;
     let client = connect(&cluster).await;
-    // Locks of a session, which are asked for again without harm when a leader goes.
+    // Locks of a session can be requested again without harm when a leader goes away.
     let session = client.session().open().await.unwrap();
     let mut watch = client.watch().locks().prefix("w/").open().await.unwrap();
     for node in 0..3 {
@@ -347,7 +347,7 @@ async fn p11_a_watch_through_a_gateway_outlives_each_node_and_misses_nothing() {
     }
 }
 
-/// The names of the next locks that are granted.
+/// Returns the names of the next locks that are granted.
 async fn granted(watch: &mut Watch, count: usize) -> Vec<String> {
     let mut names = Vec::new();
     while names.len() < count {
@@ -362,8 +362,8 @@ async fn granted(watch: &mut Watch, count: usize) -> Vec<String> {
     names
 }
 
-/// Streams of changes, by way of a gateway, which has them served by each node in turn. From a revision on: what is new
-/// from now on is told by nobody while a majority is gone.
+/// Opens watch streams through a gateway, which has them served by each node in turn. They start from a revision,
+/// because watches from now on can't start while a majority is gone.
 async fn streams(gateway: &Node, count: usize) -> Vec<Streaming<WatchResponse>> {
     let mut streams = Vec::new();
     for _ in 0..count {
@@ -388,7 +388,7 @@ async fn p11_while_a_majority_is_gone_a_gateway_is_not_ready_and_ends_no_stream_
     let gateway = &cluster.gateways[0];
     until("it is not ready", || async { !gateway.is_ready().await }).await;
     let since = streams(gateway, 3).await;
-    // A node that is not in touch with the others has ten seconds before its streams end.
+    // A node that is out of touch with the others keeps its streams for ten seconds.
     let ends = before.into_iter().chain(since).map(|mut stream| {
         tokio::spawn(tokio::time::timeout(Duration::from_secs(12), async move { stream.message().await }))
     });
@@ -423,7 +423,7 @@ async fn without_nodes_a_gateway_is_not_ready_and_says_what_it_tried() {
     let error =
         gateway.locks().list_locks(tollgate_proto::v1::ListLocksRequest::default()).await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable, "{error}");
-    // It finds the node again by itself.
+    // The gateway finds the node again by itself.
     cluster.restart(0);
     let gateway = &cluster.gateways[0];
     until("it is ready", || gateway.is_ready()).await;
@@ -455,7 +455,7 @@ async fn p16_locks_are_shed_where_too_much_is_under_way_and_keepalives_are_not()
     for id in 1..=4 {
         grant(gateway, id).await;
     }
-    // What waits in line does not count.
+    // Waiting requests do not count.
     assert!(gateway.locks().lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
     let mut waiters = Vec::new();
     for lease in 2..=4 {
@@ -463,13 +463,13 @@ async fn p16_locks_are_shed_where_too_much_is_under_way_and_keepalives_are_not()
         waiters.push(tokio::spawn(async move { service.lock(jobs(lease, -1)).await }));
         crate::waits::until_waiting(&cluster, 0, lease - 1).await;
     }
-    // A node that stands still answers nothing: two requests are under way, and no more are let in.
+    // A paused node answers nothing: two requests are under way, and no more are let in.
     cluster.nodes[0].signal("STOP");
     let other =
         |lease_id| LockRequest { name: format!("other/{lease_id}"), lease_id, ..LockRequest::default() };
     let under_way: Vec<_> = (1..=2)
         .map(|lease| {
-            // Both get in, though the one that is to be shed may be faster at first.
+            // Both get in, though the request that has to be shed may be faster at first.
             let mut service = gateway.locks();
             tokio::spawn(async move {
                 loop {
@@ -525,7 +525,7 @@ fn a_gateway_without_nodes_or_beyond_loopback_is_refused_with_what_to_write() {
     }
 }
 
-/// Tools and many generated clients close their side once they have asked.
+/// Tools and many generated clients close their sending side after the request.
 #[tokio::test(flavor = "multi_thread")]
 async fn p11_behind_a_gateway_a_watch_is_told_on_though_its_client_has_closed_its_side() {
     let mut cluster = two_gateways().await;
@@ -541,7 +541,7 @@ async fn p11_behind_a_gateway_a_watch_is_told_on_though_its_client_has_closed_it
     assert!(next(&mut answers).await.expect("the watch is open").unwrap().created);
     assert!(locks.lock(jobs(7, 0)).await.unwrap().into_inner().acquired);
     assert_eq!(next(&mut answers).await.expect("the watch is open").unwrap().events.len(), 1);
-    // Without a watch its stream ends well.
+    // Without a watch, the stream ends without an error.
     let refused = WatchRequest { cursor: "nonsense".into(), ..request };
     let mut none = locks.watch(tokio_stream::once(refused)).await.unwrap().into_inner();
     assert!(next(&mut none).await.expect("it is refused").unwrap().canceled);
@@ -556,7 +556,7 @@ async fn p11_behind_a_gateway_a_watch_is_told_on_though_its_client_has_closed_it
     }
     seqs.sort_unstable();
     assert_eq!(seqs, (1..=100).collect::<Vec<u64>>());
-    // One that goes on is told why it ends, and so is a watch.
+    // A keepalive stream that is still open is told why it ends, and so is a watch.
     let asks = tokio_stream::once(keepalive(1)).chain(tokio_stream::pending());
     let mut kept = locks.lease_keep_alive(asks).await.unwrap().into_inner();
     assert!(kept.next().await.unwrap().is_ok());

@@ -1,6 +1,6 @@
-//! What no well-behaved client sends: wrong fields, garbage, frames too large, connections that say nothing.
+//! Requests that no well-behaved client sends: wrong fields, garbage, frames too large, silent connections.
 //!
-//! Each wrong request is told precisely what is wrong with it, and a node lives through the rest without growing.
+//! Each wrong request gets a precise error, and a node survives the rest without growing.
 
 use crate::cluster::{self, Cluster, Making, Node, PATIENCE};
 use crate::observing::in_one_frame;
@@ -14,7 +14,7 @@ use tollgate_proto::v1::{self, ErrorReason};
 use tollgate_proto::v1::{operation::Op, operation_result::Result as OpResult};
 use tonic::{Code, Status};
 
-/// What is wrong, and what is told: the code, what to match on, and the field to blame.
+/// A wrong request and its error: the code, the reason to match on, and the field to blame.
 type Wrong = (Op, Code, ErrorReason, &'static str);
 
 fn bad(op: Op, field: &'static str) -> Wrong {
@@ -25,7 +25,7 @@ fn too_large(op: Op, field: &'static str) -> Wrong {
     (op, Code::ResourceExhausted, ErrorReason::LimitExceeded, field)
 }
 
-/// Requests that are wrong in one thing each. Lease 7 lives.
+/// Returns requests with one error each. Lease 7 exists.
 fn wrong() -> Vec<Wrong> {
     let lock = || v1::LockRequest { name: "jobs".into(), lease_id: 7, ..Default::default() };
     let named = |name: &str| v1::LockRequest { name: name.into(), ..lock() };
@@ -96,7 +96,7 @@ fn wrong() -> Vec<Wrong> {
     ]
 }
 
-/// The single call that an operation is.
+/// Makes the single call for an operation.
 async fn unary(node: &Node, op: Op) -> Result<(), Status> {
     let (mut locks, channel) = (node.locks(), node.channel(PATIENCE));
     let (mut registers, mut elections) =
@@ -120,7 +120,7 @@ async fn unary(node: &Node, op: Op) -> Result<(), Status> {
     }
 }
 
-/// The revision of the state: any change would raise it.
+/// Returns the revision of the state, which any change would raise.
 async fn revision(node: &Node) -> u64 {
     let read = v1::GetLockRequest { name: "jobs".into(), ..Default::default() };
     node.locks().get_lock(read).await.unwrap().into_inner().header.unwrap().revision
@@ -191,7 +191,7 @@ async fn a_wrong_field_over_http_is_named_and_the_status_fits() {
     assert_eq!(revision(node).await, before, "something was changed");
 }
 
-/// Sends bytes and reads what comes back until the other side has had enough, or for a moment.
+/// Sends bytes and reads the answer until the other side closes, or for a moment.
 async fn send(port: u16, bytes: &[u8]) {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let said = async {
@@ -202,7 +202,7 @@ async fn send(port: u16, bytes: &[u8]) {
     let _ = tokio::time::timeout(Duration::from_millis(100), said).await;
 }
 
-/// The node answers a linearizable read.
+/// Checks that the node answers a linearizable read.
 async fn lives(node: &mut Node) {
     assert!(node.exited().is_none(), "it died");
     let read = v1::GetLockRequest { name: "jobs".into(), ..v1::GetLockRequest::default() };
@@ -216,11 +216,11 @@ async fn garbage_on_every_port_neither_kills_a_node_nor_makes_it_grow() {
     let mut rng = crate::rng::Rng::new(1);
     let ports = cluster.nodes[0].ports;
     let garbage: Vec<u8> = (0..200_000).map(|_| u8::try_from(rng.below(256)).unwrap()).collect();
-    // A preface that is right, then a frame header that announces 16 MB.
+    // A correct preface, then a frame header that announces 16 MB.
     let mut huge_frame = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
     huge_frame.extend([0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]);
     huge_frame.extend(&garbage);
-    // A hello between nodes that is right but for the cluster, and one with a frame length of 4 GB after it.
+    // A hello between nodes with the wrong cluster, followed by a frame length of 4 GB.
     let mut hello = b"TOLLGATE\x03\0".to_vec();
     hello.extend([1; 33]);
     hello.extend([0xff; 64]);

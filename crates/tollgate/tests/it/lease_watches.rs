@@ -1,4 +1,5 @@
-//! Watches on a lease: what becomes of its locks in every group, wherever it lives and whichever nodes die.
+//! Watches on a lease: they see the events of its locks in every group, wherever the lease lives and whichever nodes
+//! die.
 
 use crate::cluster::{BINARY, Cluster, Making, Node, PATIENCE, until};
 use std::io::{BufRead, BufReader};
@@ -12,7 +13,7 @@ use tollgate_proto::v1::{self, key_value::Kv, watch_request::Target};
 use tollgate_types::{GroupId, GroupMap, LeaseId, Name};
 use tonic::{Code, Streaming};
 
-/// Where the lease lives, and where its lock is.
+/// Home group of the lease, and the group of its lock.
 const HOME: GroupId = GroupId::new(0);
 const ELSEWHERE: GroupId = GroupId::new(1);
 
@@ -20,14 +21,14 @@ async fn two_groups() -> Cluster {
     Cluster::start(Making::nodes(3).flags(&["--cluster-groups", "2", "--raft-balance-ms", "0"])).await
 }
 
-/// A name of this group.
+/// Returns a name of this group.
 fn name_in(group: GroupId) -> String {
     let map = GroupMap::even(2).unwrap();
     let mut names = (0..).map(|number| format!("jobs/{number}"));
     names.find(|name| map.group_of(Name::new(name).unwrap().slot()) == group).unwrap()
 }
 
-/// A lease that lives in this group.
+/// Grants a lease that lives in this group.
 async fn lease_in(node: &Node, group: GroupId) -> LeaseId {
     let request = v1::LeaseGrantRequest { ttl_ms: 600_000, near: name_in(group), ..Default::default() };
     let lease = LeaseId::new(node.locks().lease_grant(request).await.unwrap().into_inner().id).unwrap();
@@ -47,7 +48,7 @@ async fn unlock(node: &Node, name: &str, lease: LeaseId) {
     node.locks().unlock(request).await.unwrap();
 }
 
-/// The node that leads the group, by its index.
+/// Returns the index of the node that leads the group.
 async fn leader_of(cluster: &Cluster, group: GroupId) -> usize {
     for node in cluster.nodes.iter().filter(|node| node.runs()).cycle() {
         let mut admin = AdminServiceClient::new(node.channel(PATIENCE));
@@ -62,18 +63,18 @@ async fn leader_of(cluster: &Cluster, group: GroupId) -> usize {
     unreachable!("some node runs")
 }
 
-/// A watch stream of a program without the client library, and the last cursor that it was told.
+/// A watch stream of a program without the client library, and the last cursor that it received.
 struct Stream {
     _asks: mpsc::Sender<v1::WatchRequest>,
     answers: Streaming<v1::WatchResponse>,
     cursor: String,
 }
 
-/// What was told of a claim: its name, its end's reason and note, or none for a grant.
+/// An event of a claim: its name, and the end's reason and note, or `None` for a grant.
 type Told = (String, Option<(v1::EndReason, String)>);
 
 impl Stream {
-    /// Begins a watch on a lease, now or where another stopped.
+    /// Begins a watch on a lease, now or at the cursor of another watch.
     async fn open(node: &Node, lease: LeaseId, cursor: &str) -> Stream {
         let (asks, requests) = mpsc::channel(1);
         let target = Some(Target::LeaseId(lease.get()));
@@ -84,7 +85,7 @@ impl Stream {
         Stream { _asks: asks, answers, cursor: cursor.into() }
     }
 
-    /// Waits until it has begun in all groups; what it was told by then.
+    /// Waits until the watch has begun in all groups; returns the events received before that.
     async fn created(&mut self, lease: LeaseId) -> Vec<Told> {
         let mut told = Vec::new();
         loop {
@@ -106,7 +107,7 @@ impl Stream {
         answer
     }
 
-    /// Adds what it is told until there are so many.
+    /// Collects events until there are `count`.
     async fn fill(&mut self, told: &mut Vec<Told>, count: usize, lease: LeaseId) {
         while told.len() < count {
             told.extend(self.next().await.events.iter().map(|event| judge(event, lease)));
@@ -114,7 +115,7 @@ impl Stream {
     }
 }
 
-/// What an event tells, which must be of this lease.
+/// Converts an event, which must be of this lease.
 fn judge(event: &v1::Event, lease: LeaseId) -> Told {
     let kv = event.kv.as_ref().and_then(|kv| kv.kv.as_ref());
     let Some(Kv::Claim(claim)) = kv else { panic!("no claim: {event:?}") };
@@ -123,7 +124,7 @@ fn judge(event: &v1::Event, lease: LeaseId) -> Told {
     (claim.name.clone(), ended.then(|| (event.end_reason(), event.note.clone())))
 }
 
-/// The next that a watch of the client library tells, likewise.
+/// Returns the next event of a watch of the client library, which must be of this lease.
 async fn next_of(watch: &mut Watch, lease: LeaseId) -> (String, Option<(EndReason, Option<String>)>) {
     let item = tokio::time::timeout(PATIENCE, watch.next()).await.expect("nothing came");
     let WatchItem::Event(event) = item.unwrap().unwrap() else { panic!("compacted") };
@@ -152,7 +153,7 @@ async fn p11_a_lock_taken_away_in_another_group_is_told_once_though_leader_and_n
     assert!(stream.created(lease).await.is_empty());
 
     let token = lock(&cluster.nodes[0], &there, lease).await;
-    // What others do on other locks is nothing to it.
+    // Events of other leases on other locks are not seen.
     lock(&cluster.nodes[0], &here, other).await;
     let mut told = Vec::new();
     stream.fill(&mut told, 1, lease).await;
@@ -164,7 +165,7 @@ async fn p11_a_lock_taken_away_in_another_group_is_told_once_though_leader_and_n
     until("the lock is taken away", || async {
         let reason = "the host burns".to_owned();
         let force = v1::ForceReleaseRequest { name: there.clone(), fencing_token: token, reason };
-        // Once is enough: a repeat finds nothing.
+        // One release is enough: a repeated one finds nothing.
         match cluster.nodes[node].locks().force_release(force).await {
             Ok(_) => true,
             Err(status) => matches!(status.code(), Code::FailedPrecondition | Code::NotFound),
@@ -180,7 +181,7 @@ async fn p11_a_lock_taken_away_in_another_group_is_told_once_though_leader_and_n
     resumed.fill(&mut told, 3, lease).await;
     let forced = Some((v1::EndReason::Forced, "the host burns".to_owned()));
     assert_eq!(told, [(there.clone(), None), (there.clone(), forced), (there.clone(), None)]);
-    // From behind the end on it is told of nothing again, by a third node.
+    // A third node, resumed after the end, does not repeat the end.
     let mut last = Stream::open(&cluster.nodes[(leader + 2) % 3], lease, &resumed.cursor).await;
     let mut later = last.created(lease).await;
     unlock(&cluster.nodes[node], &there, lease).await;
@@ -197,7 +198,7 @@ async fn p11_a_lock_taken_away_in_another_group_is_told_once_though_leader_and_n
     assert_eq!(ends, expected.map(|end| (true, end)));
 }
 
-/// The lease ends at its home; in the other group a stub ends for it. The watch outlives the lease.
+/// The lease ends at its home; in the other group its stub ends. The watch outlives the lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_on_a_lease_tells_the_end_of_all_its_locks_and_goes_on_if_the_id_is_granted_anew() {
     let cluster = two_groups().await;
@@ -239,7 +240,7 @@ async fn the_command_line_follows_a_lease_over_groups() {
     let lines = BufReader::new(watching.stdout.take().unwrap()).lines();
     let (said, mut heard) = mpsc::channel(64);
     std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| said.blocking_send(line)));
-    // When it begins is not told. So something happens until it says so.
+    // The beginning of the watch is not announced. So locks change until it reports a change.
     let there = name_in(ELSEWHERE);
     let line = tokio::time::timeout(PATIENCE, async {
         loop {

@@ -1,7 +1,7 @@
-//! Clients that fight for a few locks while a test does its worst, and the judgement when it is over.
+//! Clients that compete for a few locks while a test disturbs the cluster, and the judgement at the end.
 //!
-//! Invariant: when the load ends, every call was answered or the judge is told that it was not. Not here: what a
-//! client does (`work`).
+//! Invariant: when the load ends, every call was answered, or the judge is told that it was not. Not here: the work of
+//! a client (`work`).
 
 use crate::cluster::{Cluster, PATIENCE};
 use crate::connection::Connection;
@@ -25,10 +25,10 @@ use tollgate_proto::v1::{GetLockRequest, LeaseListRequest, ListLocksRequest, Loc
 use tollgate_types::{GroupId, LeaseId, Name, Revision, SLOTS, Slot};
 use tonic::transport::Channel;
 
-/// How much of it.
+/// Size of the load.
 #[derive(Debug, Clone)]
 pub(crate) struct Weight {
-    /// Of what chance brings.
+    /// Seed of the random choices.
     pub(crate) seed: u64,
     pub(crate) clients: u32,
     pub(crate) tasks: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
-    /// Enough to have queues on every lock, and little enough for two cores.
+    /// Returns a load with queues on every lock that still fits two cores.
     pub(crate) fn usual() -> Weight {
         let ground = Ground { locks: 3, tags: Arc::new([]), registers: 2, think_ms_max: 20, pace: None };
         Weight { seed: 0, clients: 4, tasks: 2, ttl_ms: 3_000, ground }
@@ -48,10 +48,10 @@ impl Weight {
     }
 }
 
-/// A client: its connection, the task that carries it, and the one that keeps its sessions.
+/// A client: its connection, the connection's task, and the task that keeps its sessions.
 type Client = (Connection, JoinHandle<()>, JoinHandle<Option<Arc<Session>>>);
 
-/// Clients at work.
+/// Clients under load.
 pub(crate) struct Load {
     pub(crate) recorder: Arc<Recorder>,
     ending: watch::Sender<bool>,
@@ -62,24 +62,24 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Sets clients to work on the nodes of a cluster.
+    /// Starts clients that know all nodes of a cluster.
     #[allow(clippy::needless_pass_by_value, reason = "tests say what they want in place")]
     pub(crate) fn start(cluster: &Cluster, weight: Weight) -> Load {
         Load::on(&[Doors::new(cluster.endpoints())], &Recorder::new(), &weight)
     }
 
-    /// Likewise, on some of them.
+    /// Starts clients that know some nodes of a cluster.
     pub(crate) fn start_on(cluster: &Cluster, weight: &Weight, nodes: &[usize]) -> Load {
         let endpoints = nodes.iter().map(|index| cluster.nodes[*index].endpoint()).collect();
         Load::start_at(endpoints, weight)
     }
 
-    /// Sets clients to work that know of these endpoints.
+    /// Starts clients that know these endpoints.
     pub(crate) fn start_at(endpoints: Vec<String>, weight: &Weight) -> Load {
         Load::on(&[Doors::new(endpoints)], &Recorder::new(), weight)
     }
 
-    /// Sets clients to work, and writes down what they see. They and the watches are dealt out over the doors.
+    /// Starts clients, and records what they see. Clients and watches are spread over the doors.
     pub(crate) fn on(doors: &[Doors], recorder: &Arc<Recorder>, weight: &Weight) -> Load {
         let recorder = Arc::clone(recorder);
         let ending = watch::Sender::new(false);
@@ -109,7 +109,7 @@ impl Load {
         Load { recorder, ending, clients, tasks, watches, doors: doors.to_vec() }
     }
 
-    /// Waits until so many more locks have been granted: the cluster serves.
+    /// Waits until `grants` more locks have been granted, which shows that the cluster serves.
     pub(crate) async fn progress(&self, grants: u64) {
         self.more_of(&self.recorder.counts.grants, grants, "grants").await;
     }
@@ -125,7 +125,8 @@ impl Load {
         }
     }
 
-    /// All faults are over: has everything answered, reads the state once more, and judges. Fails on any violation.
+    /// Ends the load once all faults are over: waits for all answers, reads the state once more, and judges. Fails on
+    /// any violation.
     pub(crate) async fn finish(self, cluster: &Cluster) {
         self.recorder.record(Event::Healed);
         let recorder = Arc::clone(&self.recorder);
@@ -136,7 +137,7 @@ impl Load {
         recorder.judge();
     }
 
-    /// Has everything answered, and all clients leave; what still watches.
+    /// Waits for all answers, and ends all clients. Returns the watches, which go on.
     pub(crate) async fn end(mut self) -> JoinSet<()> {
         self.ending.send_replace(true);
         let until = tokio::time::Instant::now() + PATIENCE;
@@ -165,12 +166,12 @@ impl Load {
     }
 }
 
-/// Whose turn a client or a watch is with.
+/// Returns the doors of a client or watch, by its number.
 fn doors_of(doors: &[Doors], number: u32) -> Doors {
     doors[number as usize % doors.len()].clone()
 }
 
-/// Why nothing goes on, as far as that can be seen: what is held and awaited, and what was never answered.
+/// Describes why there is no progress: the locks that are held and awaited, and the calls that were never answered.
 async fn stuck(recorder: &Recorder, doors: &[Doors]) -> String {
     let (now, counts) = (recorder.now(), &recorder.counts);
     let held = still_held(recorder, doors).await;
@@ -178,7 +179,7 @@ async fn stuck(recorder: &Recorder, doors: &[Doors]) -> String {
     format!("at {now}, {counts:?}\nwhat is held and awaited:\n{held}\nwhat has no answer:\n{unanswered}")
 }
 
-/// The calls that were made and not answered, the newest last.
+/// Lists the calls that were made and not answered, the newest last.
 fn unanswered(recorder: &Recorder) -> String {
     let history = recorder.history();
     let mut open = BTreeMap::new();
@@ -199,7 +200,7 @@ fn unanswered(recorder: &Recorder) -> String {
     says
 }
 
-/// Every lock that is held or awaited, and what whoever holds it asked for and was told.
+/// Lists every lock that is held or awaited, with the calls of its holders and their answers.
 async fn still_held(recorder: &Recorder, doors: &[Doors]) -> String {
     for endpoint in doors.iter().flat_map(Doors::all) {
         let Ok(client) = tollgate_client::Client::connect([endpoint]).await else { continue };
@@ -216,7 +217,7 @@ async fn still_held(recorder: &Recorder, doors: &[Doors]) -> String {
     "nobody answers".to_owned()
 }
 
-/// The calls whose operations mention all of these, cancels of them included, and what came of them.
+/// Lists the calls that mention all of these texts, including their cancels, with the outcomes.
 fn calls_of(recorder: &Recorder, mentioned: &[String]) -> String {
     let history = recorder.history();
     let mut calls = BTreeSet::new();
@@ -239,7 +240,7 @@ fn calls_of(recorder: &Recorder, mentioned: &[String]) -> String {
     says
 }
 
-/// What is watched: everything, or where locks live in several groups, what each tag stands for.
+/// Returns the filters of the watches: everything, or one prefix per tag if locks live in several groups.
 fn filters(tags: &[String]) -> Vec<Filter> {
     if tags.is_empty() {
         return vec![Filter::All];
@@ -247,7 +248,7 @@ fn filters(tags: &[String]) -> Vec<Filter> {
     tags.iter().map(|tag| Filter::Prefix(format!("{{{tag}}}/"))).collect()
 }
 
-/// One session after the other, until nothing new is to be begun; the last one, if it lives.
+/// Opens one session after the other, until no new one should begin. Returns the last one, if it is alive.
 async fn keep_sessions(
     connection: Connection,
     ttl_ms: u64,
@@ -270,7 +271,7 @@ async fn keep_sessions(
             _ = ending.changed() => true,
         };
         if is_ending {
-            // The lease is kept while tasks give back what they hold; the caller ends it.
+            // The lease is renewed while tasks release their locks; the caller ends the lease.
             sessions.closed().await;
             return Some(session);
         }
@@ -279,7 +280,7 @@ async fn keep_sessions(
     unreachable!("there are more numbers than sessions")
 }
 
-/// What a linearizable read of everything sees, for the judge: each group at one revision, which is the same before and
+/// Records a linearizable read of everything for the judge: each group at one revision, which is the same before and
 /// after its locks and leases were listed.
 pub(crate) async fn read_all(recorder: &Recorder, cluster: &Cluster) {
     let until = Instant::now() + PATIENCE;
@@ -300,7 +301,8 @@ pub(crate) async fn read_all(recorder: &Recorder, cluster: &Cluster) {
     }
 }
 
-/// The final state of every group, if nothing changed and nobody held or waited; else why not.
+/// Returns the final state of every group, if nothing changed and there were no holders or waiters; otherwise the
+/// reason.
 async fn read_once(
     recorder: &Recorder,
     mut service: LockServiceClient<Channel>,
@@ -333,7 +335,7 @@ async fn read_once(
     Ok(states.collect())
 }
 
-/// How far each group has come, by a read of a lock that nobody has.
+/// Returns the revision of each group, by a read of a lock that nobody holds.
 async fn revisions(
     recorder: &Recorder,
     service: &mut LockServiceClient<Channel>,

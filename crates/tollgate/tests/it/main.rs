@@ -1,7 +1,7 @@
 //! The binary, driven as people run it: real processes, real sockets, real disks, and signals that kill.
 //!
-//! Every test starts its own cluster on free ports. Those that put load on it record what every client asked and was
-//! told, and have `tollgate-check` judge it: a promise that was broken is named, with the events that show it.
+//! Every test starts its own cluster on free ports. Tests that put load on it record all requests and answers of every
+//! client, and have `tollgate-check` judge them: a broken promise is named, with the events that show it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a failed test has to say")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]

@@ -1,4 +1,4 @@
-//! Nodes come and go while clients work: by the command line, as operators do it.
+//! Changes of members while clients work, made on the command line as operators make them.
 
 use crate::cluster::{self, BINARY, Cluster, Making, PATIENCE, until};
 use crate::load::{Load, Weight};
@@ -16,14 +16,14 @@ use tollgate_proto::v1::{
     StatusRequest, TransferRequest,
 };
 
-/// How a command ended.
+/// Result of a command that has ended.
 struct Ended {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-/// Runs `tollgate` on the nodes that run.
+/// Runs `tollgate` with the endpoints of the running nodes.
 async fn tollgate(cluster: &Cluster, arguments: &[&str]) -> Ended {
     let running = cluster.nodes.iter().filter(|node| node.runs());
     let endpoints: Vec<String> = running.map(cluster::Node::endpoint).collect();
@@ -42,7 +42,7 @@ pub(crate) async fn done(cluster: &Cluster, arguments: &[&str]) -> String {
     ended.stdout
 }
 
-/// It must be refused, in these words.
+/// Checks that a command is refused in these words.
 async fn refused(cluster: &Cluster, arguments: &[&str], words: &[&str]) {
     let ended = tollgate(cluster, arguments).await;
     println!("$ tollgate {}\n{}{}", arguments.join(" "), ended.stderr, ended.stdout);
@@ -73,14 +73,14 @@ pub(crate) async fn grow(cluster: &mut Cluster, index: usize, more: &[&str]) {
     done(cluster, &["member", "promote", &id, "--wait=30s"]).await;
 }
 
-/// Who votes, as a node knows it.
+/// Returns the voters, as a node knows them.
 async fn voters(cluster: &Cluster, of: usize) -> Vec<u64> {
     let mut admin = AdminServiceClient::new(cluster.nodes[of].channel(PATIENCE));
     let members = admin.members(MembersRequest::default()).await.unwrap().into_inner().members;
     members.iter().filter(|member| member.votes).map(|member| member.node_id).collect()
 }
 
-/// A program that takes a lock again and again, given one node's address only. Any error ends it.
+/// A program that takes a lock repeatedly, and initially knows one node's address only. Any error ends it.
 struct Program {
     stop: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
@@ -136,7 +136,7 @@ async fn a_cluster_grows_from_one_to_five_and_shrinks_to_three_others_under_load
     }
     println!("{}", done(&cluster, &["member", "ls"]).await);
     assert_eq!(voters(&cluster, 4).await, [1, 2, 3, 4, 5]);
-    // The first node, which all clients began with and which may lead, goes first.
+    // The first node, which all clients began with and which may lead, is removed first.
     for index in [0, 1] {
         let id = (index + 1).to_string();
         done(&cluster, &["member", "remove", &id]).await;
@@ -149,7 +149,7 @@ async fn a_cluster_grows_from_one_to_five_and_shrinks_to_three_others_under_load
         load.progress(20).await;
     }
     assert_eq!(voters(&cluster, 2).await, [3, 4, 5]);
-    // Those who are left know each other without the files that they were started with.
+    // The remaining nodes know each other without the configuration that they were started with.
     let follower = cluster.follower().await;
     cluster.nodes[follower].kill();
     cluster.restart(follower);
@@ -194,7 +194,7 @@ async fn p11_a_watch_goes_on_elsewhere_when_its_node_is_removed_from_its_group()
             guard.release().await.unwrap();
             tokio::time::timeout(PATIENCE, until_granted(watch, token)).await.expect("the watch goes on");
         }
-        // Of the last group it is no member first, and a while before it is none of group 0.
+        // The node stops being a member of the last group first, and of group 0 a while later.
         let served_by = watches[3].endpoint();
         let serves = cluster.nodes.iter().position(|node| node.endpoint() == served_by).unwrap();
         if voters(&cluster, serves).await.len() == 3 {
@@ -229,9 +229,9 @@ async fn a_dead_node_is_replaced_under_load() {
     load.progress(20).await;
     let expected: Vec<u64> = (1..=4).filter(|id| id.to_string() != dead_id).collect();
     assert_eq!(voters(&cluster, by).await, expected);
-    // Asked once more, there is nothing left to do.
+    // The repeated command has nothing left to do.
     done(&cluster, &["member", "replace", &dead_id, "--by", &id]).await;
-    // The newcomer counts: with another one gone it makes the majority.
+    // The new node counts: with another one gone, it is needed for the majority.
     let follower = (0..3).find(|index| *index != dead).unwrap();
     cluster.nodes[follower].kill();
     load.progress(20).await;
@@ -256,7 +256,7 @@ async fn a_witness_keeps_a_cluster_alive_and_refuses_clients() {
     assert!(cluster.nodes[witness].is_ready().await, "it does what it is for");
     let (status, why) = cluster.nodes[witness].http("GET", "/readyz", "").await.unwrap();
     assert!(status == 503 && why.contains("a witness serves no clients"), "{status} {why}");
-    // One of the two that have the locks goes, the leader: the other goes on with the witness's vote.
+    // The leader, one of the two nodes with the locks, is killed: the other goes on with the witness's vote.
     let dead = cluster.leader().await;
     let left = full - dead;
     let (dead_id, left_id) = ((dead + 1).to_string(), (left + 1).to_string());
@@ -283,7 +283,7 @@ async fn what_can_not_be_is_refused_with_what_to_do_instead() {
     let add = ["member", "add", "--peer", &peer, "--client", &client];
     refused(&cluster, &["member", "remove", "9"], &["node 9 is not a member", "member ls"]).await;
     refused(&cluster, &["member", "promote", "9"], &["node 9 is not a member"]).await;
-    // There is nothing to wait for: it says so at once.
+    // There is nothing to wait for: the command fails at once.
     refused(&cluster, &["member", "promote", "9", "--wait=20s"], &["node 9 is not a member"]).await;
     refused(&cluster, &["member", "replace", "3", "--by", "9", "--wait=20s"], &["node 9 is not a member"])
         .await;
@@ -295,7 +295,7 @@ async fn what_can_not_be_is_refused_with_what_to_do_instead() {
     refused(&cluster, &twice, &["node 1 is at one of these addresses"]).await;
     let wrong = tollgate(&cluster, &["member", "add", "--peer", "nowhere", "--client", &client]).await;
     assert!(wrong.code == Some(64) && wrong.stderr.contains("peer_address"), "{}", wrong.stderr);
-    // Not started, it can't have caught up.
+    // A node that was not started can't have caught up.
     done(&cluster, &add).await;
     refused(
         &cluster,
@@ -323,7 +323,7 @@ async fn what_can_not_be_is_refused_with_what_to_do_instead() {
         assert!(words.iter().all(|word| says.contains(word)), "{words:?}: {says}");
         assert!(!std::path::Path::new(&dir).exists(), "nothing was founded");
     }
-    // With one of three gone, another one can't be removed.
+    // With one of three nodes gone, another one can't be removed.
     let follower = cluster.follower().await;
     cluster.nodes[follower].kill();
     let leader = cluster.leader().await;
@@ -339,7 +339,7 @@ async fn what_can_not_be_is_refused_with_what_to_do_instead() {
     refused(&cluster, &["member", "remove", &other_id], &words).await;
 }
 
-/// What `member ls` says of a node, as a row of words.
+/// Returns the row of a node in `member ls`, with single spaces.
 async fn row(cluster: &Cluster, id: &str) -> String {
     let listed = done(cluster, &["member", "ls"]).await;
     let of = |row: &&str| row.split_whitespace().next() == Some(id);
@@ -372,12 +372,12 @@ async fn a_change_that_was_interrupted_is_seen_in_the_list_and_goes_on() {
     assert!(seen.contains("voter yes"), "{seen}");
 }
 
-/// Has a node lead a group.
+/// Transfers the leadership of a group to a node.
 async fn led_by(cluster: &Cluster, group_id: u32, node: usize) {
     let request = TransferRequest { group_id, node_id: node as u64 + 1, passed_on: false };
     until("it leads the group", || async {
         for asked in &cluster.nodes {
-            // Whoever does not lead refuses.
+            // Nodes that do not lead refuse.
             let _ = AdminServiceClient::new(asked.channel(PATIENCE)).transfer(request).await;
         }
         let replicas = cluster.nodes[node].ports.replicas().await;
@@ -397,7 +397,7 @@ async fn a_change_that_nobody_waits_for_any_more_is_made_in_every_group() {
     let local = |port: u16| format!("127.0.0.1:{port}");
     let (peer_address, client_address) = (local(ports.peer), local(ports.client));
     let new = AddMemberRequest { peer_address, client_address, ..Default::default() };
-    // The leader of the second group stands still: until another leads it, whoever asked has hung up.
+    // The leader of the second group is paused: before another node leads it, the caller has hung up.
     cluster.nodes[1].signal("STOP");
     let mut hasty = AdminServiceClient::new(cluster.nodes[0].channel(Duration::from_millis(200)));
     hasty.add_member(new).await.unwrap_err();
@@ -429,7 +429,7 @@ async fn a_change_outlasts_a_cluster_that_finds_no_leader_for_a_while() {
     command.args(["member", "add", "--peer", &local(ports.peer), "--client", &local(ports.client)]);
     command.env("TOLLGATE_ENDPOINTS", cluster.nodes[leader].endpoint());
     let added = tokio::task::spawn_blocking(move || command.output().unwrap());
-    // Longer than a call is tried that is asked of one leader.
+    // Longer than a call to a single leader is retried.
     tokio::time::sleep(Duration::from_secs(17)).await;
     for other in &others {
         cluster.nodes[*other].signal("CONT");
@@ -439,7 +439,7 @@ async fn a_change_outlasts_a_cluster_that_finds_no_leader_for_a_while() {
     assert!(String::from_utf8_lossy(&added.stdout).contains("node 4 is added"));
 }
 
-/// The arguments with other values for some flags.
+/// Returns the arguments with other values for some flags.
 fn with(arguments: &[String], others: &[(&str, &str)]) -> Vec<String> {
     let mut changed = arguments.to_vec();
     for (flag, value) in others {
@@ -449,7 +449,7 @@ fn with(arguments: &[String], others: &[(&str, &str)]) -> Vec<String> {
     changed
 }
 
-/// Starts a node that must refuse to start; what it says.
+/// Starts a node that must refuse to start; returns its message.
 async fn not_started(arguments: &[String]) -> String {
     let mut command = Command::new("timeout");
     command.args(["20", BINARY, "server"]).args(arguments);
@@ -478,7 +478,7 @@ async fn a_removed_node_that_comes_back_disturbs_nobody() {
         let warnings = admin.status(StatusRequest::default()).await.unwrap().into_inner().warnings;
         assert!(warnings.iter().any(|warning| warning.contains("was removed")), "{warnings:?}");
         assert!(!cluster.nodes[gone].is_ready().await);
-        // Longer than any election takes that it could have caused.
+        // Longer than any election that the removed node could have caused.
         load.progress(100).await;
         let replica = cluster.nodes[leader].replica().await.unwrap();
         assert_eq!((replica.raft_term, replica.serves), (term, true), "the same leader, in the same term");
@@ -491,7 +491,7 @@ async fn a_removed_node_that_comes_back_disturbs_nobody() {
     load.finish(&cluster).await;
 }
 
-/// A process that ends with its test.
+/// A process that is killed with its test.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -501,12 +501,12 @@ impl Drop for Killed {
     }
 }
 
-/// What is printed can be pasted as it is.
+/// The printed command can be pasted as it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_that_is_printed_starts_the_node() {
     let cluster = Cluster::start(Making::nodes(1)).await;
     let data_dir = cluster.dir.path().join("a newcomer").display().to_string();
-    // Its HTTP port is two above.
+    // The HTTP port is the client port plus two.
     let client = loop {
         let client = crate::ports::take();
         if std::net::TcpListener::bind(("127.0.0.1", client + 2)).is_ok() {

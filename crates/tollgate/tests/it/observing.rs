@@ -1,4 +1,4 @@
-//! What an operator sees from outside: metrics that move, log lines with their fields, health that tells the truth.
+//! Observability for operators: metrics that change, log lines with their fields, health checks that are true.
 
 use crate::cluster::{self, Cluster, Making, Node, PATIENCE};
 use crate::waits::{jobs, leases, until_waiting};
@@ -16,7 +16,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-/// What `/metrics` says of a series; 0 for one that is not there.
+/// Returns the value of a series in `/metrics`; 0 for a missing one.
 async fn metric(node: &Node, series: &str) -> u64 {
     let (status, text) = node.http("GET", "/metrics", "").await.unwrap();
     assert_eq!(status, 200);
@@ -28,7 +28,7 @@ async fn until_above(node: &Node, series: &str, before: u64) {
     cluster::until(series, || async { metric(node, series).await > before }).await;
 }
 
-/// Sends operations in one frame of a session of their own; their final results, in the order of the operations.
+/// Sends operations in one frame of a new session. Returns their final results, in the order of the operations.
 pub(crate) async fn in_one_frame(node: &Node, ops: Vec<Op>) -> Vec<OpResult> {
     let (requests, outgoing) = mpsc::channel(1);
     let mut service = SessionServiceClient::new(node.channel(PATIENCE));
@@ -83,7 +83,7 @@ async fn every_metric_moves_when_its_thing_happens_and_none_names_a_lock() {
         until_above(node, series, before).await;
     }
 
-    // A queue of one, which a release empties.
+    // A queue of one waiter, which a release empties.
     let mut waiter = node.locks();
     let waiting = tokio::spawn(async move { waiter.lock(jobs(2, -1)).await });
     until_waiting(&cluster, 0, 1).await;
@@ -96,7 +96,7 @@ async fn every_metric_moves_when_its_thing_happens_and_none_names_a_lock() {
     assert_eq!(metric(node, "tollgate_releases_total").await, 1);
     assert_eq!(metric(node, "tollgate_hold_seconds_count").await, 1);
 
-    // Busy without an entry; then one that looked busy and was free when the log had its say.
+    // A busy answer without a log entry; then a lock that looked busy and was free when the log was consulted.
     assert!(!service.try_lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
     assert_eq!(metric(node, "tollgate_fast_answers_total").await, 1);
     assert_eq!(metric(node, "tollgate_fast_misses_total").await, 0);
@@ -118,7 +118,7 @@ async fn every_metric_moves_when_its_thing_happens_and_none_names_a_lock() {
     let short = LeaseGrantRequest { id: 3, ttl_ms: 100, ..LeaseGrantRequest::default() };
     service.lease_grant(short).await.unwrap();
     until_above(node, "tollgate_lease_ends_total{reason=\"LEASE_EXPIRED\"}", 0).await;
-    // Looked at every few seconds.
+    // This value is updated every few seconds.
     until_above(node, "tollgate_group_locks{group=\"0\"}", 0).await;
 
     let (_, text) = node.http("GET", "/metrics", "").await.unwrap();
@@ -127,7 +127,7 @@ async fn every_metric_moves_when_its_thing_happens_and_none_names_a_lock() {
     assert!(!text.contains("jobs"), "a metric names a lock");
 }
 
-/// The lines that say this, as objects.
+/// Returns the log lines with this message, as objects.
 fn said(node: &Node, message: &str) -> Vec<Value> {
     let log = node.log();
     let lines =
@@ -147,7 +147,7 @@ async fn leadership_lease_ends_and_forced_releases_have_one_log_line_each_with_t
         fencing_token,
         reason: "the host burns".into(),
     };
-    // Asked at a follower, told by the leader; what failed is told by nobody.
+    // Requested at a follower, logged by the leader; a failed request is not logged.
     assert!(cluster.nodes[follower].locks().force_release(force(held.fencing_token + 1)).await.is_err());
     cluster.nodes[follower].locks().force_release(force(held.fencing_token)).await.unwrap();
     let forced = said(&cluster.nodes[old], "a lock was released by force");
@@ -168,7 +168,7 @@ async fn leadership_lease_ends_and_forced_releases_have_one_log_line_each_with_t
     let line = &said(&cluster.nodes[old], "lease ended")[0];
     assert_eq!((&line["reason"], &line["lease"]), (&"lease expired".into(), &lease_text(3).into()), "{line}");
     assert!(!line["group"].is_null(), "{line}");
-    // Told where it was decided, and nowhere else.
+    // Logged on the node that decided it, and nowhere else.
     for node in [follower, (old + 2) % 3] {
         assert!(said(&cluster.nodes[node], "lease ended").is_empty());
         assert!(said(&cluster.nodes[node], "a lock was released by force").is_empty());
@@ -190,7 +190,8 @@ fn lease_text(id: u64) -> String {
     tollgate_types::LeaseId::new(id).unwrap().to_string()
 }
 
-/// Has one client hold the lock and another wait, the first release it and the second lose it with its lease.
+/// Lets one client hold the lock and another wait; then the first releases the lock, and the second loses it with its
+/// lease.
 async fn change_hands(cluster: &Cluster, leader: usize) {
     let follower = (leader + 1) % 3;
     let mut service = cluster.nodes[follower].locks();
@@ -286,7 +287,7 @@ async fn readiness_goes_with_the_quorum_and_comes_back_with_it() {
     let (_, why) = node.http("GET", "/readyz", "").await.unwrap();
     let why: Value = serde_json::from_str(&why).unwrap();
     assert_eq!(why["ready"], false, "{why}");
-    // It lives all the same: nobody should restart it.
+    // The node is alive all the same: nobody should restart it.
     assert!(matches!(node.http("GET", "/livez", "").await, Some((200, _))));
     cluster::until("gRPC says so too", || async { health(node).await == Some(not) }).await;
     cluster.restart(1);

@@ -1,11 +1,11 @@
-//! A limit on how often many tasks together do something.
+//! Rate limit that many tasks share.
 //!
-//! Not here: what they do (`work`, `chaos`).
+//! Not here: the tasks (`work`, `chaos`).
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lets those who ask pass one after the other, at even intervals.
+/// Lets callers pass one after the other, at even intervals.
 #[derive(Debug)]
 pub(crate) struct Pace {
     interval: Duration,
@@ -17,7 +17,7 @@ impl Pace {
         Pace { interval: Duration::from_secs(1) / rate, next: Mutex::new(Instant::now()) }
     }
 
-    /// Waits until it is the caller's turn. Turns that nobody took are not made up for.
+    /// Waits for the caller's turn. Unused turns are not made up for.
     pub(crate) async fn turn(&self) {
         let at = {
             let mut next = self.next.lock().unwrap();

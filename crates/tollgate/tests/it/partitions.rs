@@ -1,6 +1,7 @@
-//! A leader that the others no longer hear, or that no longer hears them.
+//! A leader that the other nodes no longer hear, or that no longer hears them.
 //!
-//! Clients still reach every node: those at the lonely one must be told to go elsewhere, never something wrong.
+//! Clients still reach every node: clients of the isolated node must be told to go elsewhere, and never something
+//! wrong.
 
 use crate::cluster::{Cluster, Making, PATIENCE};
 use crate::load::{Load, Weight};
@@ -15,27 +16,27 @@ use tollgate_proto::v1::{LockRequest, Operation, Request, SessionRequest, operat
 
 type Cut = fn(&Links, usize, usize);
 
-/// No connection passes between the leader and the others; all are closed.
+/// Closes all connections between the leader and the others.
 fn closed(links: &Links, leader: usize, _: usize) {
     links.isolate(leader, Way::Closed);
 }
 
-/// Nothing passes either way, and nobody is told.
+/// Drops all bytes in both directions, without closing a connection.
 fn silent(links: &Links, leader: usize, _: usize) {
     links.isolate(leader, Way::Silent);
 }
 
-/// The leader is heard and does not hear.
+/// Makes the leader deaf: others hear it, and it hears nobody.
 fn deaf(links: &Links, leader: usize, nodes: usize) {
     (0..nodes).filter(|other| *other != leader).for_each(|other| links.set(other, leader, Way::Silent));
 }
 
-/// The leader hears and is not heard.
+/// Makes the leader mute: it hears others, and nobody hears it.
 fn mute(links: &Links, leader: usize, nodes: usize) {
     (0..nodes).filter(|other| *other != leader).for_each(|other| links.set(leader, other, Way::Silent));
 }
 
-/// Cuts the leader off, once for each way to do so.
+/// Cuts the leader off, once with each kind of cut.
 async fn cut_off(cuts: &[Cut]) {
     let cluster = Cluster::start(Making::nodes(3).proxied()).await;
     let load = Load::start(&cluster, Weight::usual());
@@ -91,7 +92,7 @@ async fn a_session_keeps_what_it_was_granted_elsewhere_when_its_first_node_comes
         let request = Some(Request { seq: 1, attempt, ..Request::default() });
         LockRequest { request, ..jobs(2, 500) }
     };
-    // The node must have sent it, so that it can't know what became of it.
+    // The node must have forwarded the request, so that it can't know the result.
     let mut sessions = SessionServiceClient::new(cluster.nodes[lonely].channel(Duration::from_mins(1)));
     let (requests, outgoing) = mpsc::channel(4);
     let mut answers = sessions.session(ReceiverStream::new(outgoing)).await.unwrap().into_inner();

@@ -1,5 +1,5 @@
-//! A leader that stands still and wakes up: it must not act on what it remembers (P13), and its sleep must not cost
-//! anybody a lease (P5).
+//! A leader that is paused and resumed: it must not act on old state (P13), and its pause must not cost anybody a lease
+//! (P5).
 
 use crate::cluster::{self, Cluster, PATIENCE};
 use crate::load::{Load, Weight};
@@ -37,7 +37,7 @@ async fn stop_the_leader(rounds: u32) {
     load.finish(&cluster).await;
 }
 
-/// A lease whose client believed in it was never gone.
+/// Checks that no lease ended while its client believed in it.
 fn none_lost(recorder: &Recorder) {
     let lost = recorder.counts.lost_leases.load(Ordering::Relaxed);
     assert_eq!(lost, 0, "leases ended though their keepalives were acknowledged in time");
@@ -54,14 +54,15 @@ async fn sigstop_of_leader_after_leader_breaks_no_promise_and_ends_no_living_lea
     stop_the_leader(6).await;
 }
 
-/// A connection to the node that is open before it is stopped, so that what is sent lies in its sockets when it wakes.
+/// Opens a connection to the node before the node is stopped, so that later requests are in its sockets when it
+/// resumes.
 async fn open_to(cluster: &Cluster, node: usize) -> LockServiceClient<Channel> {
     let mut service = cluster.nodes[node].locks();
     service.get_lock(GetLockRequest { name: "other".into(), ..GetLockRequest::default() }).await.unwrap();
     service
 }
 
-/// How long those may be kept waiting whose calls the old leader has, once another node leads.
+/// Maximum time that callers wait for their calls at the old leader, once another node leads.
 const PROMPT: Duration = Duration::from_millis(1_500);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +72,7 @@ async fn what_a_silent_leader_has_is_answered_as_soon_as_another_leads() {
     let other = &cluster.nodes[(old + 1) % 3];
     let mut registers = RegisterServiceClient::new(other.channel(PATIENCE));
     let put = || PutRequest { key: b"k".to_vec(), value: b"v".to_vec(), ..PutRequest::default() };
-    // Its stream to the leader is there, and so is that of keepalives.
+    // The node's stream to the leader is open, and so is the keepalive stream.
     registers.put(put()).await.unwrap();
     let grant = LeaseGrantRequest { id: 1, ttl_ms: 600_000, ..LeaseGrantRequest::default() };
     other.locks().lease_grant(grant).await.unwrap();
@@ -83,7 +84,7 @@ async fn what_a_silent_leader_has_is_answered_as_soon_as_another_leads() {
     assert!(kept.message().await.unwrap().unwrap().ttl_ms > 0);
 
     cluster.nodes[old].signal("STOP");
-    // Without a seq it is not asked for again; with a lease it could be.
+    // Without a seq the call is not repeated; with a lease it could be.
     let caught = tokio::spawn(async move { registers.put(put()).await });
     keepalives.send(keep.clone()).await.unwrap();
     cluster.leader_but(Some(old)).await;
@@ -124,7 +125,7 @@ async fn p13_a_leader_that_wakes_answers_nothing_from_memory() {
     })
     .await;
 
-    // Both lie in the sleeper's sockets when it wakes.
+    // Both requests are in the paused node's sockets when it resumes.
     let mut reader = sleeper.clone();
     let read = tokio::spawn(async move {
         reader.get_lock(GetLockRequest { name: "jobs".into(), ..GetLockRequest::default() }).await

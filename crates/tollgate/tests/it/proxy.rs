@@ -1,9 +1,9 @@
-//! A network between nodes that can be broken: a proxy for each way between two nodes, for peers and for forwarded
-//! operations alike.
+//! A network between nodes that can be broken: a proxy for each direction between two nodes, for peers and for
+//! forwarded operations alike.
 //!
-//! A node that joins later has ways of its own to the others, but they reach it by one entrance, the address that
-//! travels with the membership. Invariant: a connection that lost bytes is closed before bytes pass again, as TCP
-//! would. Not here: connections of clients, which go to the nodes themselves.
+//! A node that joins later has links of its own to the others, but they reach it at one entrance, the address that is
+//! stored with the membership. Invariant: a connection that lost bytes is closed before bytes pass again, as TCP would
+//! do. Not here: connections of clients, which go to the nodes themselves.
 
 use crate::cluster::NodePorts;
 use crate::ports;
@@ -14,23 +14,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What a way does with connections that one node made to another.
+/// State of the connections that one node made to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Carries them.
+    /// Bytes are carried.
     Open,
-    /// Takes every byte and delivers none, without a word to anybody.
+    /// Every byte is accepted and none is delivered, and no side is told.
     Silent,
-    /// Closes them, and new ones at once.
+    /// Connections are closed, new ones at once.
     Closed,
 }
 
-/// All ways between the nodes of a cluster.
+/// All links between the nodes of a cluster.
 pub(crate) struct Links {
-    /// By who connects and to whom. Where one took another's place there are several, which are set alike: clients may
-    /// still use those that the first one told them of.
+    /// Links by connecting node and target. If a node took another's place there are several, which are set alike:
+    /// clients may still use the addresses that the first node gave them.
     ways: BTreeMap<(usize, usize), Vec<Link>>,
-    /// By whose they are.
+    /// Links to nodes that joined later, by place.
     entrances: Vec<(usize, Link)>,
     nodes: usize,
 }
@@ -51,7 +51,7 @@ impl Link {
         Link { peer, client, way, _tasks: tasks }
     }
 
-    /// Where the peer port and the client port are found.
+    /// Returns the proxy's addresses of the peer port and the client port.
     pub(crate) fn ports(&self) -> (u16, u16) {
         (self.peer, self.client)
     }
@@ -68,12 +68,12 @@ impl Links {
         Links { ways, entrances: Vec::new(), nodes: targets.len() }
     }
 
-    /// Where `from` finds the peer port and the client port of `to`.
+    /// Returns the ports at which `from` reaches the peer port and the client port of `to`.
     pub(crate) fn ports(&self, from: usize, to: usize) -> (u16, u16) {
         self.ways[&(from, to)].last().expect("each way has a link").ports()
     }
 
-    /// Another node takes a place: how it reaches the others, and how they reach it. All of it is open at first.
+    /// Adds the links of a new node in a place: its entrance, and its links to the others. All are open at first.
     pub(crate) fn add(&mut self, place: usize, entrance: Link, to_others: Vec<(usize, Link)>) {
         self.entrances.push((place, entrance));
         for (other, link) in to_others {
@@ -81,21 +81,21 @@ impl Links {
         }
     }
 
-    /// Sets what becomes of the connections that `from` makes to `to`.
+    /// Sets the state of the connections that `from` makes to `to`.
     pub(crate) fn set(&self, from: usize, to: usize, way: Way) {
         for link in &self.ways[&(from, to)] {
             link.way.send_replace(way);
         }
     }
 
-    /// Sets what becomes of the connections that others make to a node that joined later.
+    /// Sets the state of the connections that others make to a node that joined later.
     pub(crate) fn set_entrance(&self, of: usize, way: Way) {
         for (_, link) in self.entrances.iter().filter(|(place, _)| *place == of) {
             link.way.send_replace(way);
         }
     }
 
-    /// Sets both ways between a node and all others.
+    /// Sets both directions between a node and all others.
     pub(crate) fn isolate(&self, node: usize, way: Way) {
         for other in (0..self.nodes).filter(|other| *other != node) {
             self.set(node, other, way);
@@ -103,7 +103,7 @@ impl Links {
         }
     }
 
-    /// Opens all ways.
+    /// Opens all links.
     pub(crate) fn heal(&self) {
         let entrances = self.entrances.iter().map(|(_, link)| link);
         for link in self.ways.values().flatten().chain(entrances) {
@@ -131,7 +131,7 @@ async fn listen(target: u16, way: watch::Receiver<Way>, tasks: &mut JoinSet<()>)
 }
 
 async fn carry(near: TcpStream, target: u16, mut way: watch::Receiver<Way>) {
-    // One that begins while the way is silent never gets anywhere, even after.
+    // A connection that begins while the link is silent never carries anything, even after the silence.
     let at_first = *way.borrow_and_update();
     match at_first {
         Way::Closed => return,
@@ -151,7 +151,8 @@ async fn carry(near: TcpStream, target: u16, mut way: watch::Receiver<Way>) {
     }
 }
 
-/// Passes bytes one way until either end is gone, or until the connection has lost some and the way opens again.
+/// Passes bytes in one direction until either end is gone, or until the connection has lost some and the link opens
+/// again.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: watch::Receiver<Way>) {
     let mut bytes = vec![0; 64 << 10];
     let mut lost = false;
@@ -172,7 +173,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: watch::Recei
     }
 }
 
-/// Ends when the way is closed, or opens after silence.
+/// Completes when the link is closed, or opens after silence.
 async fn until_closed(mut way: watch::Receiver<Way>) {
     let mut silent = false;
     loop {

@@ -1,6 +1,6 @@
-//! HTTP/2 as no library would send it: frames by hand, in any order, or half of one.
+//! Hand-made HTTP/2 frames that no library would send: in any order, or incomplete.
 //!
-//! Not here: what a node should make of it.
+//! Not here: the reaction of a node.
 
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +19,7 @@ pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// Why a stream or a connection ended.
+/// Error codes of ended streams and connections.
 pub(crate) const FRAME_SIZE_ERROR: u32 = 6;
 pub(crate) const REFUSED_STREAM: u32 = 7;
 pub(crate) const CANCEL: u32 = 8;
@@ -34,20 +34,20 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The error that a reset or a go-away carries.
+    /// Returns the error code of a reset or go-away frame.
     pub(crate) fn error(&self) -> u32 {
         let at = if self.kind == GO_AWAY { 4 } else { 0 };
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
     }
 }
 
-/// The bytes of a frame.
+/// Returns the bytes of a frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A call's headers, without Huffman or tables.
+/// Returns the encoded headers of a call, without Huffman coding or tables.
 pub(crate) fn call(path: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     // POST, http, :path, :authority, content-type, te.
@@ -59,7 +59,7 @@ pub(crate) fn call(path: &str) -> Vec<u8> {
 pub(crate) struct Raw(pub(crate) TcpStream);
 
 impl Raw {
-    /// Connects and says the preface and empty settings.
+    /// Connects, and sends the preface and empty settings.
     pub(crate) async fn connect(port: u16) -> Raw {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         stream.set_nodelay(true).unwrap();
@@ -71,12 +71,12 @@ impl Raw {
         self.0.write_all(bytes).await
     }
 
-    /// The next frame; none at the end of the connection, however it came.
+    /// Reads the next frame; `None` at the end of the connection, whatever its cause.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         self.read().await.ok()
     }
 
-    /// The next frame, or how the connection ended.
+    /// Reads the next frame, or returns the error that ended the connection.
     pub(crate) async fn read(&mut self) -> io::Result<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).await?;

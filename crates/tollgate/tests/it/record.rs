@@ -1,8 +1,8 @@
-//! The one history that all clients of a test write into, and the stores that they write to under their locks.
+//! The history that all clients of a test are recorded in, and the stores that they write to under their locks.
 //!
-//! Invariant: events stand in order of time, by one clock that counts suspend: a call is recorded before it is sent, an
-//! answer after it came. What is learned only later, as when a client's own keepalives were sent, is dated back. Not
-//! here: what clients do (`work`), what is judged (`tollgate-check`).
+//! Invariant: events are ordered by time, by one clock that counts suspend: a call is recorded before it is sent, an
+//! answer after it came. Events that are learnt later, such as the keepalives that the client library sends, are dated
+//! back. Not here: the clients (`work`), the judgement (`tollgate-check`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use tollgate_client::{BootClock, Clock};
 use tollgate_fence::{Fence, FencedToken};
 use tollgate_types::{GroupId, LeaseId, Mode, Name, SLOTS, Slot, Token};
 
-/// By how much clocks may be off: far more than those of one machine are.
+/// Tolerated clock drift in parts per million: far more than the drift between clocks of one machine.
 pub(crate) const RHO_PPM: u32 = 10_000;
 
-/// What happened, as the clients saw it.
+/// Recorder of the events that clients see.
 pub(crate) struct Recorder {
-    /// By [`BootClock`].
+    /// Start time, by [`BootClock`].
     began: Duration,
     groups: u32,
     callers: AtomicU32,
@@ -27,21 +27,21 @@ pub(crate) struct Recorder {
 }
 
 struct Written {
-    /// As they were recorded: in order but for those that were dated back.
+    /// Events as they were recorded: in order, but for those that were dated back.
     events: Vec<(At, Event)>,
-    /// What guards each lock's data in each store.
+    /// Fences of each lock's data in each store.
     fences: BTreeMap<(u32, Name), Fence>,
 }
 
-/// What there was much or little of.
+/// Counters of the run, for its output.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) grants: AtomicU64,
     pub(crate) releases: AtomicU64,
     pub(crate) renewals: AtomicU64,
-    /// Leases that clients gave up because nobody had answered in time.
+    /// Leases that clients gave up because no answer had come in time.
     pub(crate) lapses: AtomicU64,
-    /// Leases that were gone though their client still believed in them.
+    /// Leases that were gone while their client still believed in them.
     pub(crate) lost_leases: AtomicU64,
     /// Calls that were sent again.
     pub(crate) repeats: AtomicU64,
@@ -49,7 +49,7 @@ pub(crate) struct Counts {
     pub(crate) deadlocks: AtomicU64,
     /// Streams that broke or were given up.
     pub(crate) moves: AtomicU64,
-    /// Errors that ask for a repeat, by what they said.
+    /// Errors that ask for a repeat, by their message.
     pub(crate) troubles: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Numbers of clients from here on are given out one at a time.
+/// First client number that is assigned one by one.
 const CALLERS_FROM: u32 = 1 << 16;
 
 impl Recorder {
@@ -65,7 +65,7 @@ impl Recorder {
         Recorder::of_groups(1)
     }
 
-    /// Of a cluster with so many groups.
+    /// Makes a recorder for a cluster with this many groups.
     pub(crate) fn of_groups(groups: u32) -> Arc<Recorder> {
         Arc::new(Recorder {
             began: BootClock.now(),
@@ -80,7 +80,7 @@ impl Recorder {
         At::from_us(u64::try_from(BootClock.now().saturating_sub(self.began).as_micros()).unwrap())
     }
 
-    /// The group that a slot belongs to: slots are dealt out in equal ranges.
+    /// Returns the group that a slot belongs to: slots are divided into equal ranges.
     pub(crate) fn group_of(&self, slot: Slot) -> GroupId {
         let group = u64::from(slot.number()) * u64::from(self.groups) / u64::from(SLOTS);
         GroupId::new(u32::try_from(group).unwrap())
@@ -94,23 +94,23 @@ impl Recorder {
         self.group_of(lease.slot())
     }
 
-    /// All groups of the cluster.
+    /// Returns all groups of the cluster.
     pub(crate) fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
         (0..self.groups).map(GroupId::new)
     }
 
-    /// A name that lives in the group, and ends so.
+    /// Returns a name that lives in the group and has this ending.
     pub(crate) fn name_in(&self, group: GroupId, end: &str) -> Name {
         let mut names = (0..).map(|number| Name::new(format!("{{g{number}}}/{end}")).unwrap());
         names.find(|name| self.group_of_name(name) == group).expect("every group has names")
     }
 
-    /// A number for a client that no other has.
+    /// Returns a client number that no other client has.
     pub(crate) fn next_caller(&self) -> u32 {
         self.callers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Writes down what happens now; when that is.
+    /// Records an event now, and returns its time.
     pub(crate) fn record(&self, event: Event) -> At {
         let mut written = self.written.lock().unwrap();
         let at = self.now();
@@ -118,12 +118,12 @@ impl Recorder {
         at
     }
 
-    /// Writes down what happened before.
+    /// Records an event with an earlier time.
     pub(crate) fn record_at(&self, at: At, event: Event) {
         self.written.lock().unwrap().events.push((at, event));
     }
 
-    /// Writes down what happens now if it is not too late for that.
+    /// Records an event now, unless `until` has passed.
     pub(crate) fn record_before(&self, until: At, event: Event) -> Option<At> {
         let mut written = self.written.lock().unwrap();
         let at = self.now();
@@ -131,9 +131,9 @@ impl Recorder {
         Some(at)
     }
 
-    /// A write to a store that checks tokens. The odd one is strict: it takes each exclusive token once.
+    /// Writes to a store that checks tokens. Stores with odd numbers are strict: they accept each exclusive token once.
     pub(crate) fn write(&self, store: u32, name: &Name, token: Token, mode: Mode) {
-        // Intents give no right to write.
+        // Intent modes give no right to write.
         let Some(presented) = FencedToken::of_grant(token, mode) else { return };
         let strict = store % 2 == 1;
         let mut written = self.written.lock().unwrap();
@@ -150,9 +150,9 @@ impl Recorder {
         written.events.push((at, event));
     }
 
-    /// Everything so far, in order of time.
+    /// Returns all events so far, in order of time.
     pub(crate) fn history(&self) -> History {
-        // No server is recorded: only what calls show is judged.
+        // No server is recorded: only the evidence of calls is judged.
         let settings = Settings {
             server_side: false,
             healed_within_ms: 20_000,
@@ -168,7 +168,7 @@ impl Recorder {
         history
     }
 
-    /// Judges everything so far, and fails with the events that speak against it.
+    /// Judges all events so far, and fails with the events that show a violation.
     pub(crate) fn judge(&self) {
         let history = self.history();
         let report = history.judge();
@@ -179,7 +179,7 @@ impl Recorder {
     }
 }
 
-/// Says which promises were broken, and by which events.
+/// Prints the broken promises, with the events that show them.
 pub(crate) fn explain(history: &History, report: &Report) {
     for violation in &report.violations {
         eprintln!("{violation}");

@@ -1,4 +1,4 @@
-//! A member that comes back on an empty disk, started as if nothing had happened.
+//! A member that comes back on an empty disk, started as on its first start.
 
 use crate::cluster::{self, BINARY, Cluster, Making};
 use crate::load::{Load, Weight};
@@ -21,7 +21,7 @@ async fn p4_a_voter_bootstrapped_again_on_an_empty_disk_is_no_voter_of_the_clust
     let says = cluster.nodes[wiped].log();
     assert_eq!(status.code(), Some(70), "{says}");
     assert!(says.contains("by another disk") && says.contains("join under a new id"), "{says}");
-    // Nor does a second attempt help, without being told to bootstrap.
+    // A second attempt fails as well, without the flag to bootstrap.
     cluster.restart(wiped);
     assert_eq!(cluster.nodes[wiped].until_exited().await.code(), Some(70));
     let id = format!("node={}", wiped + 1);
@@ -33,7 +33,7 @@ async fn p4_a_voter_bootstrapped_again_on_an_empty_disk_is_no_voter_of_the_clust
     load.progress(20).await;
     load.finish(&cluster).await;
 
-    // With the leader gone too, one member is left that remembers anything. It must not go on with the other.
+    // With the leader gone too, only one member is left that has any data. It must not go on with the wiped one.
     let leader = cluster.leader().await;
     cluster.nodes[leader].kill();
     cluster.restart(wiped);
@@ -45,8 +45,8 @@ async fn p4_a_voter_bootstrapped_again_on_an_empty_disk_is_no_voter_of_the_clust
     cluster.until_ready().await;
 }
 
-/// The wiped node's own new cluster has no other members: it waits for nobody, and by its books those who dial it were
-/// removed.
+/// The wiped node's own new cluster has no other members: it waits for no other node, and regards the nodes that dial
+/// it as removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn p1_a_voter_founded_anew_as_a_cluster_of_its_own_retires_nobody() {
     let mut cluster = cluster::three().await;
@@ -78,20 +78,20 @@ async fn p1_a_cluster_that_grew_from_one_node_is_not_founded_a_second_time() {
     }
     cluster.nodes[0].kill();
     std::fs::remove_dir_all(&cluster.nodes[0].data_dir).unwrap();
-    // As it was founded the first time, with the same file.
+    // With the same file as when it was founded the first time.
     cluster.bootstrap(0);
     let status = cluster.nodes[0].until_exited().await;
     let says = cluster.nodes[0].log();
     assert_eq!(status.code(), Some(70), "{says}");
     assert!(says.contains("by another disk") && says.contains("join under a new id"), "{says}");
-    // Nor does it serve when it is started once more.
+    // It does not serve when it is started once more, either.
     cluster.restart(0);
     assert_eq!(cluster.nodes[0].until_exited().await.code(), Some(70));
     let leader = cluster.leader().await;
     assert_ne!(leader, 0);
 }
 
-/// Ends with the test.
+/// A `tollgate dev` process that is killed with the test.
 struct Dev(Child);
 
 impl Drop for Dev {
@@ -110,7 +110,7 @@ fn dev(dir: &std::path::Path) -> Dev {
 #[test]
 fn p4_a_dev_cluster_one_of_whose_directories_was_wiped_says_so() {
     let dir = tempfile::TempDir::with_prefix("tollgate-it-").unwrap();
-    // Again on the same directories: all is well.
+    // A second start on the same directories works.
     for _ in 0..2 {
         let mut running = dev(dir.path());
         let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();

@@ -1,4 +1,4 @@
-//! A request repeated with its number, wherever it is asked.
+//! A numbered request that is repeated, at any node.
 
 use crate::cluster;
 use tollgate_proto::v1::{LeaseGrantRequest, LockRequest, Request, UnlockRequest};
@@ -32,7 +32,7 @@ async fn p10_a_request_repeated_through_any_node_has_one_effect_and_one_answer()
         let released = service.unlock(unlock(seq + 1, 0)).await.unwrap().into_inner();
         let again = service.unlock(unlock(seq + 1, 1)).await.unwrap().into_inner();
         assert_eq!(released.revision, again.revision, "asked at node {node}");
-        // The lock is not taken once more: it was, and its end is told.
+        // The lock is not acquired a second time: the answer is that the grant has ended.
         let again = service.lock(lock(seq, 1)).await.unwrap().into_inner();
         assert_eq!(
             (again.acquired, again.fencing_token),

@@ -1,4 +1,4 @@
-//! Nodes that stop and start again on their data: all at once, or by a signal that lets them say goodbye.
+//! Nodes that stop and start again on their data: all at once, or after a signal that lets them shut down in order.
 
 use crate::cluster;
 use crate::load::{Load, Weight};
@@ -84,7 +84,7 @@ async fn sigterm_without_load_hands_leadership_on_within_a_blink() {
     let mut service = cluster.nodes[other].locks();
     service.lease_grant(lease).await.unwrap();
     cluster.nodes[leader].signal("TERM");
-    // Asked all the while, through a node that stays: nothing fails, whoever leads.
+    // Requests through a node that stays do not fail at any time, whichever node leads.
     let until = Instant::now() + Duration::from_secs(2);
     let (mut asked, mut slowest) = (0, Duration::ZERO);
     while Instant::now() < until {
@@ -105,7 +105,7 @@ async fn sigterm_without_load_hands_leadership_on_within_a_blink() {
 async fn a_second_signal_stops_a_node_at_once() {
     let mut cluster = cluster::three().await;
     let leader = cluster.leader().await;
-    // With nobody to take over, it would wait out its grace.
+    // With no node to take over, the leader would wait for all of its grace.
     for other in (0..3).filter(|other| *other != leader) {
         cluster.nodes[other].kill();
     }

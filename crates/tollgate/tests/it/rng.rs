@@ -1,6 +1,6 @@
-//! Chance with a seed: what a client does can be repeated, though not when the processes do theirs.
+//! Random numbers from a seed: a client's choices can be repeated, though not the timing of processes.
 
-/// A sequence of numbers that look random.
+/// A pseudo-random number generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 

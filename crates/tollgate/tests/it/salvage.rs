@@ -1,4 +1,4 @@
-//! A cluster whose quorum is lost for good goes on from what is on the disks that are left.
+//! A cluster that has lost its quorum for good goes on from the disks that are left.
 
 use crate::backup::{Stray, get, grant, json, lock, names, new_cluster, put, refusal, tollgate};
 use crate::cluster::{self, BINARY, Cluster, Making};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// So many registers and locks are written at a time: more than one in each of four groups.
+/// Number of registers and locks that are written at a time: more than one in each of four groups.
 const WRITES: u64 = 16;
 
-/// The bytes of every file.
+/// Returns the bytes of every file.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -33,7 +33,7 @@ fn save(file: &Path, from: &[&Path]) -> Output {
     tollgate(&[], &arguments)
 }
 
-/// Writes registers, and takes locks: the highest token.
+/// Writes registers, and takes locks; returns the highest token.
 async fn load(cluster: &Cluster, round: &str) -> u64 {
     let mut highest = 0;
     for number in 0..WRITES {
@@ -57,7 +57,8 @@ fn warnings(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).lines().filter(|line| line.starts_with("warning: ")).collect()
 }
 
-/// Node 3 dies early; what is acknowledged from then on is on nodes 1 and 2, for both are needed. Then all are killed.
+/// Loses a cluster. Node 3 dies early; later acknowledged writes are on nodes 1 and 2, since both are needed. Then all
+/// are killed.
 async fn lost(groups: &str) -> (Cluster, u64) {
     let mut cluster = Cluster::start(Making::nodes(3).flags(&["--cluster-groups", groups])).await;
     grant(&cluster, 1).await;
@@ -100,7 +101,7 @@ async fn survives(groups: &str, name: &'static str) {
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
     assert!(table.contains("made from the disks of 2") && table.contains("KNOWN COMMIT"), "{table}");
 
-    // With the one that is behind, given first: no other states, and a majority.
+    // With the disk that is behind given first: the states are the same, and there is a majority.
     let both = dir.path().join("both");
     let saved_of_both = save(&both, &[&behind, &survivor]);
     let of_both = json(&saved_of_both);
@@ -138,7 +139,7 @@ async fn p4_what_the_only_disk_that_is_left_has_of_four_groups_goes_on_in_a_new_
     survives("4", "it-9").await;
 }
 
-/// P2 as well: by the one that is behind alone, tokens are above those that it never heard of.
+/// P2 as well: from the disk that is behind alone, tokens are above those that it never saw.
 #[tokio::test(flavor = "multi_thread")]
 async fn p2_a_disk_that_was_left_behind_brings_tokens_above_those_it_never_saw() {
     let (old, highest) = lost("1").await;

@@ -1,7 +1,7 @@
-//! A client's lease: granted, kept alive, and given up when its client may no longer believe in it.
+//! A client's lease: granted, renewed, and given up when its client may no longer believe in it.
 //!
-//! Invariant (P7): a client believes at most until (when it sent the last acknowledged keepalive) + (TTL - 1 ms) x
-//! (1 - 2 rho); past that it never believes in it nor renews it again, it only revokes it. Not here: what is done
+//! Invariant (P7): a client believes at most until (time of sending the last acknowledged keepalive) + (TTL - 1 ms) x
+//! (1 - 2 rho); after that it never believes in the lease nor renews it again, it only revokes it. Not here: the work
 //! under the lease (`work`).
 
 use crate::connection::{Acks, Again, Connection, Made, NewCall};
@@ -14,7 +14,7 @@ use tollgate_check::{At, Event, Op, Outcome};
 use tollgate_proto::v1::{self, operation::Op as Wire};
 use tollgate_types::LeaseId;
 
-/// A lease that is kept alive until it is over.
+/// A lease that is renewed until it is over.
 pub(crate) struct Session {
     pub(crate) connection: Connection,
     pub(crate) lease: LeaseId,
@@ -25,17 +25,17 @@ pub(crate) struct Session {
     over: watch::Sender<bool>,
 }
 
-/// Until when a lease is believed in whose grant or keepalive was sent then, once that is acknowledged.
+/// Returns the end of the belief in a lease, after a grant or keepalive that was sent at `sent` is acknowledged.
 fn believed_until(sent: At, ttl_ms: u64) -> At {
     let parts = 1_000_000 - 2 * u64::from(RHO_PPM);
     sent.after_us((ttl_ms - 1) * parts / 1_000)
 }
 
-/// Too close to the end to tell in the history which was first.
+/// Distance from the end at which the history can't show which event came first.
 const MARGIN_US: u64 = 5_000;
 
 impl Session {
-    /// Asks for a lease until there is one; none if there was no answer within the TTL.
+    /// Requests a lease until it is granted; `None` if no answer came within the TTL.
     pub(crate) async fn open(connection: &Connection, lease: LeaseId, ttl_ms: u64) -> Option<Arc<Session>> {
         let recorder = connection.recorder();
         let give_up = recorder.now().after_ms(ttl_ms);
@@ -86,8 +86,8 @@ impl Session {
         self.connection.recorder()
     }
 
-    /// A keepalive sent then was acknowledged. An answer that comes when the belief is over moves nothing: tasks have
-    /// given up by then what they held under the lease.
+    /// Handles the acknowledgement of a keepalive sent at `sent`. An answer that comes after the belief is over changes
+    /// nothing: tasks have by then given up what they held under the lease.
     fn acknowledged(&self, sent: At, ttl_ms: u64) {
         let until = believed_until(sent, ttl_ms);
         let mut known = self.until.lock().unwrap();
@@ -98,12 +98,12 @@ impl Session {
         }
     }
 
-    /// Whether the client believes in it now.
+    /// True while the client believes in the lease.
     pub(crate) fn is_believed(&self) -> bool {
         !*self.over.borrow() && self.recorder().now() < *self.until.lock().unwrap()
     }
 
-    /// Waits until it is over.
+    /// Waits until the lease is over.
     pub(crate) async fn ended(&self) {
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Keeps it alive until it is over.
+    /// Renews the lease until it is over.
     pub(crate) async fn keep(self: Arc<Session>) {
         let mut wait_ms = self.ttl_ms / 3;
         loop {
@@ -182,7 +182,7 @@ impl Session {
         }
     }
 
-    /// Ends the lease, now or whenever somebody hears it.
+    /// Ends the lease, now or whenever a node receives the request.
     pub(crate) fn revoke(&self) {
         self.end();
         drop(self.connection.make(NewCall {
@@ -196,13 +196,13 @@ impl Session {
         }));
     }
 
-    /// The identity of the next request.
+    /// Returns the identity of the next request.
     pub(crate) fn next_request(&self) -> v1::Request {
         let seq = self.seqs.fetch_add(1, Ordering::Relaxed) + 1;
         v1::Request { seq, lease_id: self.lease.get(), ..v1::Request::default() }
     }
 
-    /// The outcome of a call; none if the session is over before, though the call is still asked for then.
+    /// Returns the outcome of a call; `None` if the session is over before. The call is still repeated in that case.
     pub(crate) async fn outcome(&self, made: Made) -> Option<Outcome> {
         tokio::select! {
             outcome = made.outcome => outcome.ok().flatten(),

@@ -1,4 +1,5 @@
-//! What a node must not start with: wrong flags, a wrong configuration, a data directory that is not its own.
+//! Conditions under which a node must not start: wrong flags, a wrong configuration, a data directory that is not its
+//! own.
 
 use crate::cluster::{self, BINARY, Cluster, Making};
 use std::process::{Command, Output};
@@ -41,7 +42,7 @@ fn a_wrong_configuration_ends_with_78_and_names_the_flag_or_the_line() {
         ("[raft]\nheartbeat_ms = 1000\nelection_timeout_ms = 1000\n", ":3:", "raft.heartbeat_ms"),
         ("[listen]\nclient = \"0.0.0.0:7400\"\n", ":2:", "listen.insecure"),
     ];
-    // What else must be set, so that the rules between settings are looked at too.
+    // The other required settings, so that the rules between settings are checked too.
     let members = r#"[{id = 1, peer = "127.0.0.1:1", client = "127.0.0.1:2"}]"#;
     let rest = ["--node-data-dir", "/nowhere", "--cluster-name", "it", "--cluster-members", members];
     for (text, line, names) in checks {
@@ -69,7 +70,7 @@ async fn p17_without_insecure_a_node_listens_on_loopback_only() {
     }
 }
 
-/// Starts a node with these arguments, which must be refused; what it says.
+/// Starts a node with these arguments, which must be refused; returns its message.
 fn refused(arguments: &[String], more: &[&str]) -> String {
     let mut command = Command::new("timeout");
     let Output { status, stderr, .. } =
@@ -79,7 +80,7 @@ fn refused(arguments: &[String], more: &[&str]) -> String {
     says
 }
 
-/// The arguments of a node with other values for some flags.
+/// Returns the arguments of a node with other values for some flags.
 fn with(arguments: &[String], others: &[(&str, String)]) -> Vec<String> {
     let mut changed = arguments.to_vec();
     for (flag, value) in others {
@@ -156,7 +157,7 @@ async fn a_directory_of_another_node_cluster_or_program_is_refused() {
         assert!(says.contains(&strangers.display().to_string()), "{says}");
     }
     assert_eq!(std::fs::read_dir(&strangers).unwrap().count(), 1);
-    // Nothing of this hurt the directories.
+    // The refused starts did not damage the directories.
     cluster.restart(0);
     cluster.restart(1);
     cluster.until_ready().await;
@@ -185,7 +186,7 @@ async fn a_node_is_founded_without_being_started_and_only_once() {
     assert!(says.contains("belongs to cluster"), "{says}");
 }
 
-/// It has nothing to reload, and no terminal to lose.
+/// A server has nothing to reload, and no terminal to lose.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hangup_is_logged_and_ends_no_server() {
     let mut cluster = Cluster::start(Making::nodes(1)).await;

@@ -1,4 +1,4 @@
-//! A disk that misbehaves, by strace: it stands between a running node and its system calls.
+//! Misbehaving disks by means of strace, which stands between a running node and its system calls.
 //!
 //! Without strace, or without the right to trace, a test fails and says what to do: it would prove nothing.
 
@@ -6,17 +6,18 @@ use crate::cluster::Node;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// While it lives, a node's calls are tampered with.
+/// Injects errors into the system calls of a node, until it is dropped.
 pub(crate) struct Tampering(Child);
 
 impl Tampering {
-    /// Tampers with every fsync of a node from now on; `how` is what strace's `inject` takes: `error=EIO`,
+    /// Tampers with every fsync of a node from now on; `how` is an argument of strace's `inject`: `error=EIO`,
     /// `delay_enter=1000` (microseconds).
     pub(crate) fn with_fsync(node: &Node, how: &str) -> Tampering {
         Tampering::with(node, "fsync,fdatasync", how)
     }
 
-    /// Lets the log find no room from now on. Messages to a terminal and to other threads are not written this way.
+    /// Makes the log run out of space from now on. Messages to a terminal and to other threads are not written with
+    /// these calls.
     pub(crate) fn with_room(node: &Node) -> Tampering {
         Tampering::with(node, "pwrite64,fallocate", "error=ENOSPC")
     }
@@ -32,7 +33,7 @@ impl Tampering {
         let mut lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
         let says = lines.next().and_then(Result::ok).unwrap_or_default();
         assert!(says.contains("attached"), "strace says {says:?}: {advice}");
-        // Or it would stop when nobody reads what it says about new threads.
+        // Otherwise strace would block when nobody reads its messages about new threads.
         std::thread::spawn(move || lines.count());
         Tampering(child)
     }
@@ -40,7 +41,7 @@ impl Tampering {
 
 impl Drop for Tampering {
     fn drop(&mut self) {
-        // It lets go of the node.
+        // SIGINT makes strace detach from the node.
         let _ = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! Clients that ask and never read: what waits for them has a bound, each alone and all together.
+//! Clients that send requests and never read: their unread answers are bounded, for each and for all together.
 
 use crate::cluster::{self, Cluster, Making, Node, PATIENCE};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Res
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status, Streaming};
 
-/// What all sessions may have unread in these tests.
+/// Maximum size of unread answers of all sessions in these tests.
 const UNREAD_MAX: u64 = 32 << 20;
 
 const VALUE_BYTES: usize = 60_000;
@@ -38,7 +38,7 @@ impl Session {
         Session { requests, answers }
     }
 
-    /// Asks for all values, so many times, in one frame. False if nobody takes it any more.
+    /// Requests all values `times` times, in one frame. Returns false if the frame is no longer accepted.
     async fn ask(&self, first: u64, times: u64) -> bool {
         let range = v1::RangeRequest { prefix: b"k".to_vec(), ..v1::RangeRequest::default() };
         let operation = |id| v1::Operation { id, op: Some(Op::Range(range.clone())), ..Default::default() };
@@ -50,7 +50,7 @@ impl Session {
         matches!(sent, Ok(Ok(())))
     }
 
-    /// Reads until `results` results are there, or the stream has ended with an error.
+    /// Reads until `results` results have come, or the stream has ended with an error.
     async fn read(&mut self, results: usize) -> Result<Vec<OpResult>, Status> {
         let mut told = Vec::new();
         while told.len() < results {
@@ -79,7 +79,7 @@ async fn p16_clients_that_never_read_have_a_bound_together_and_those_that_read_a
     let cluster = filled().await;
     let node = &cluster.nodes[0];
     let mut reader = Session::open(node).await;
-    // What one reader takes at its best is no growth.
+    // Memory that one fast reader needs does not count as growth.
     for round in 0..20 {
         assert!(reader.ask(round, 1).await);
         reader.read(1).await.unwrap();
@@ -88,7 +88,7 @@ async fn p16_clients_that_never_read_have_a_bound_together_and_those_that_read_a
     let mut silent = Vec::new();
     for _ in 0..12 {
         let session = Session::open(node).await;
-        // Each alone would have 200 MB unread.
+        // Each session alone would have 200 MB unread.
         assert!(session.ask(0, 200).await);
         silent.push(session);
     }
@@ -103,7 +103,7 @@ async fn p16_clients_that_never_read_have_a_bound_together_and_those_that_read_a
         most = most.max(node.rss_bytes());
     }
     println!("{before} bytes resident, at most {most} with {} silent sessions", silent.len());
-    // HTTP/2 has a frame of each in hand, and what is worded counts besides what it is worded from.
+    // HTTP/2 holds a frame of each session, and an encoded answer counts in addition to its source.
     assert!(most < before + 3 * UNREAD_MAX, "{before} {most}");
     let mut cut = 0;
     for session in &mut silent {
@@ -114,7 +114,7 @@ async fn p16_clients_that_never_read_have_a_bound_together_and_those_that_read_a
                 assert_eq!((error.reason(), error.limit_value), (ErrorReason::Overloaded, UNREAD_MAX));
                 cut += 1;
             }
-            // Those that were let be got what fits, and were told of the rest that they should read first.
+            // Sessions that were not ended got as many answers as fit, and were told to read first for the rest.
             Ok(told) => {
                 let refused = |it: &&OpResult| {
                     matches!(it, OpResult::Error(it) if it.reason() == ErrorReason::Overloaded

@@ -1,6 +1,6 @@
-//! How a cluster is upgraded: one node after the other, under load, and never back to a binary that is too old.
+//! Upgrades of a cluster: one node after the other, under load, and never back to a binary that is too old.
 //!
-//! Two binaries in one group, which takes a second version: replica's `upgrades`.
+//! Not here: two binaries in one group, which takes a second version (`upgrades` of the replica).
 
 use crate::client::history::{Work, callers_notice_nothing};
 use crate::cluster::{self, BINARY, Cluster, Making, Node, PATIENCE, until};
@@ -12,7 +12,7 @@ use tollgate_client::{Client, Guard, Session, Token};
 use tollgate_proto::v1::StatusRequest;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 
-/// Every node is asked to end and started again, one after the other, as the runbook says.
+/// Restarts every node in order, one after the other, as the runbook says.
 async fn roll(cluster: &mut Cluster) {
     for index in 0..cluster.nodes.len() {
         cluster.nodes[index].signal("TERM");
@@ -27,7 +27,7 @@ async fn roll(cluster: &mut Cluster) {
 async fn p4_a_rolling_restart_under_load_loses_no_lock_and_is_told_to_no_caller() {
     let mut cluster = cluster::three().await;
     let client = Client::connect(cluster.endpoints()).await.unwrap();
-    // Short enough to run out during the restarts, were it not kept.
+    // Short enough to expire during the restarts if it were not renewed.
     let session = client.session().ttl(Duration::from_secs(3)).open().await.unwrap();
     let mut held: Vec<(Guard, Token)> = Vec::new();
     for number in 0..5 {
@@ -63,7 +63,7 @@ async fn change_binary(cluster: &mut Cluster, index: usize, binary: &Path) {
     cluster.until_ready().await;
 }
 
-/// The apply versions in force in the replicas of all nodes.
+/// Returns the apply versions in force in the replicas of all nodes.
 async fn apply_versions(cluster: &Cluster) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     for node in &cluster.nodes {
@@ -72,13 +72,13 @@ async fn apply_versions(cluster: &Cluster) -> BTreeSet<u32> {
     found
 }
 
-/// The newest apply version that a node's binary could work with.
+/// Returns the newest apply version that a node's binary supports.
 async fn newest_version_of(node: &Node) -> u32 {
     let mut admin = AdminServiceClient::new(node.ports.channel(PATIENCE));
     admin.status(StatusRequest::default()).await.unwrap().into_inner().apply_version_max
 }
 
-/// Some locks, each with its token.
+/// Takes some locks, and returns each with its token.
 async fn take(session: &Session, prefix: &str) -> Vec<(Guard, Token)> {
     let mut held = Vec::new();
     for number in 0..8 {
@@ -98,9 +98,9 @@ async fn assert_held(client: &Client, held: &[(Guard, Token)]) {
     }
 }
 
-/// What an earlier commit's binary wrote to disks and sends to peers is read by this one, and the other way round until
-/// the last node is upgraded: callers notice nothing, no lock is lost, and the last node, and none before it, raises
-/// the apply version. Meanwhile a node may go back to the earlier binary.
+/// Files and messages of an earlier commit's binary are read by this one, and the other way round until the last node
+/// is upgraded: callers notice nothing, no lock is lost, and only the last node's upgrade raises the apply version.
+/// Meanwhile a node may go back to the earlier binary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the binary of an earlier commit: make test-upgrade FROM=commit runs it"]
 async fn p4_p10_p12_an_upgrade_from_an_earlier_binary_under_load_is_told_to_no_caller() {
@@ -109,7 +109,7 @@ async fn p4_p10_p12_an_upgrade_from_an_earlier_binary_under_load_is_told_to_no_c
     let mut cluster = Cluster::start(Making { binary: before.clone(), ..Making::nodes(3) }).await;
     let client = Client::connect(cluster.endpoints()).await.unwrap();
     let old = newest_version_of(&cluster.nodes[0]).await;
-    // Short enough to run out during the restarts, were it not kept.
+    // Short enough to expire during the restarts if it were not renewed.
     let session = client.session().ttl(Duration::from_secs(3)).open().await.unwrap();
     let mut held = take(&session, "before").await;
     let work = Work::start(&cluster.endpoints()).await;
@@ -129,7 +129,7 @@ async fn p4_p10_p12_an_upgrade_from_an_earlier_binary_under_load_is_told_to_no_c
     assert_held(&client, &held).await;
     held.extend(take(&session, "after").await);
     assert_held(&client, &held).await;
-    // What the new binary has written is read by it.
+    // A restarted node reads data that the new binary has written.
     change_binary(&mut cluster, 1, Path::new(BINARY)).await;
     assert_held(&client, &held).await;
     for (guard, _) in held {
@@ -140,7 +140,7 @@ async fn p4_p10_p12_an_upgrade_from_an_earlier_binary_under_load_is_told_to_no_c
     println!("from apply version {old} to {new}: {grants} grants, no error");
 }
 
-/// The bytes of every file below a directory.
+/// Returns the bytes of every file below a directory.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -162,7 +162,7 @@ async fn a_data_directory_of_a_newer_format_is_refused_by_name_and_left_as_it_is
     let dir = cluster.nodes[0].data_dir.clone();
     let identity = dir.join("identity");
     let mut bytes = std::fs::read(&identity).unwrap();
-    // The format stands behind the mark, and a checksum at the end.
+    // The format follows the magic bytes, and a checksum is at the end.
     bytes.truncate(bytes.len() - 4);
     let known = bytes[8];
     bytes[8] += 1;
@@ -181,7 +181,7 @@ async fn a_data_directory_of_a_newer_format_is_refused_by_name_and_left_as_it_is
     assert!(contents(&dir) == before, "a directory that was refused has changed");
 }
 
-/// As zlib's.
+/// CRC-32 as in zlib.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 * (crc & 1)))

@@ -1,27 +1,26 @@
-//! What a result on the wire means for the call that it answers: done, or ask again.
+//! The meaning of a result on the wire for the call that it answers: done, or ask again.
 //!
-//! Invariant: an outcome is given only where the result settles the matter. Not here: when the call is sent again
-//! (`connection`).
+//! Invariant: an outcome is given only if the result settles the matter. Not here: the time of a repeat (`connection`).
 
 use tollgate_check::{EndReason, Holder, Op, Outcome};
 use tollgate_proto::convert::read_mode;
 use tollgate_proto::v1::{self, ErrorReason, operation_result::Result as OpResult};
 use tollgate_types::{LeaseId, Mode, Owner, Revision, Token, Value};
 
-/// What a result means.
+/// Meaning of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The call is over, with this outcome.
     Done(Outcome),
-    /// The call is over, and its outcome says nothing about what it did: an earlier attempt may have done it.
+    /// The call is over, but its effect is unknown: an earlier attempt may have succeeded.
     Unknown,
-    /// It waits in the queue.
+    /// The request waits in the queue.
     Queued,
-    /// Ask again; why.
+    /// Ask again, for this reason.
     Again(String),
 }
 
-/// What the result means to a call with this operation.
+/// Returns the meaning of a result for a call with this operation.
 pub(crate) fn verdict(op: &Op, result: &OpResult) -> Verdict {
     Verdict::Done(match result {
         OpResult::Queued(_) => return Verdict::Queued,
@@ -60,7 +59,7 @@ pub(crate) fn verdict(op: &Op, result: &OpResult) -> Verdict {
 fn locked(op: &Op, response: &v1::LockResponse) -> Outcome {
     let token = Token::new(response.fencing_token).ok();
     if response.acquired {
-        // An upgrade's number is not that of the claim.
+        // The create revision of an upgrade is not that of the claim.
         let told = matches!(op, Op::Lock { .. }).then(|| revision(response.create_revision));
         let mode = mode(response.mode, response.permits, response.of);
         return Outcome::Granted { token: token.expect("a grant has a token"), create_revision: told, mode };
@@ -101,7 +100,7 @@ fn of_error(op: &Op, error: &v1::Error) -> Verdict {
         R::StaleToken if error.fencing_token != 0 => {
             return Verdict::Done(Outcome::StaleToken { held: Token::new(error.fencing_token).unwrap() });
         }
-        // Not taken in, so an earlier attempt may yet do it.
+        // The request was not accepted, so an earlier attempt may still take effect.
         R::LimitExceeded if error.limit.contains("in_flight") => return again(),
         _ => {}
     }
@@ -115,7 +114,7 @@ fn of_error(op: &Op, error: &v1::Error) -> Verdict {
         | R::StubPending
         | R::TimedOut
         | R::Cancelled
-        // Said by a node that is no member of the group, or not yet: it knows nothing of attempts before.
+        // From a node that is no member of the group, or not yet: it knows nothing of earlier attempts.
         | R::NoSuchGroup
         | R::WrongGroup
         | R::NotHome => again(),
@@ -125,7 +124,7 @@ fn of_error(op: &Op, error: &v1::Error) -> Verdict {
         R::Deadlock => Verdict::Done(Outcome::Deadlock),
         R::NotHeld => Verdict::Done(Outcome::NotHeld),
         R::NotWaiting => Verdict::Done(Outcome::NotWaiting),
-        // A repeat does not tell which token stands in the way.
+        // The answer to a repeat does not name the token that is in the way.
         R::StaleToken => Verdict::Unknown,
         R::Internal | R::Unspecified | R::BadField => panic!("{op:?} was answered {error:?}"),
         _ => Verdict::Done(Outcome::Refused),

@@ -1,5 +1,5 @@
-//! Callers of single gRPC calls that wait in line: they outlast a leader, and leave the queue when they hang up or are
-//! lost with their node.
+//! Callers of single gRPC calls that wait in line: they survive the loss of a leader, and leave the queue when they
+//! hang up or are lost with their node.
 
 use crate::cluster::{self, Cluster, Making, PATIENCE};
 use std::time::Duration;
@@ -49,7 +49,7 @@ async fn a_lock_call_at_a_follower_is_granted_though_the_leader_was_killed_meanw
     assert_eq!((lock.holders[0].lease_id, lock.holder_count, lock.waiter_count), (2, 1, 0));
 }
 
-/// A caller at `asked` waits and hangs up.
+/// Lets a caller at `asked` wait and hang up.
 async fn hangs_up(cluster: &Cluster, asked: usize) {
     let mut service = cluster.nodes[asked].locks();
     let waiting = tokio::spawn(async move { service.lock(jobs(2, -1)).await });
@@ -66,7 +66,7 @@ async fn a_caller_that_hangs_up_leaves_the_queue_wherever_it_asked() {
     assert!(cluster.nodes[0].locks().lock(jobs(1, 0)).await.unwrap().into_inner().acquired);
     hangs_up(&cluster, leader).await;
     hangs_up(&cluster, (leader + 1) % 3).await;
-    // The next in line is not held up by one who has left.
+    // A caller that has left does not delay the next in line.
     let mut service = cluster.nodes[0].locks();
     let next = tokio::spawn(async move { service.lock(jobs(3, -1)).await });
     until_waiting(&cluster, 0, 1).await;
@@ -101,7 +101,7 @@ async fn a_waiter_whose_follower_is_killed_leaves_the_queue() {
     until_waiting(&cluster, leader, 1).await;
     cluster.nodes[asked].kill();
     assert!(waiting.await.unwrap().is_err());
-    // Nobody stands by any more.
+    // No caller is attached to the request any more.
     until_waiting(&cluster, leader, 0).await;
 }
 
@@ -120,7 +120,7 @@ async fn a_waiter_whose_node_is_killed_as_leader_leaves_the_queue_of_the_next() 
     until_waiting(&cluster, next, 0).await;
 }
 
-/// A request that waits, with a number.
+/// Returns a waiting request with a number.
 fn numbered(attempt: u32) -> LockRequest {
     let request = Some(Request { seq: 1, attempt, ..Request::default() });
     LockRequest { request, ..jobs(2, -1) }
@@ -138,7 +138,7 @@ async fn p10_a_repeat_at_another_node_keeps_its_place_when_the_first_caller_hang
         until_waiting(&cluster, leader, 1).await;
         let mut service = cluster.nodes[(leader + second) % 3].locks();
         let second = tokio::spawn(async move { service.lock(numbered(1)).await });
-        // That the repeat has arrived changes nothing that could be waited for, nor does the hang-up.
+        // Neither the arrival of the repeat nor the hang-up has an effect that could be waited for.
         tokio::time::sleep(Duration::from_millis(300)).await;
         first.abort();
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -146,7 +146,7 @@ async fn p10_a_repeat_at_another_node_keeps_its_place_when_the_first_caller_hang
         cluster.nodes[leader].locks().unlock(unlock).await.unwrap();
         let granted = tokio::time::timeout(PATIENCE, second).await.unwrap().unwrap().unwrap().into_inner();
         assert!(granted.acquired, "the repeat was taken out of the queue with the first: {granted:?}");
-        // A lease of its own for the next round, whose request has the same number.
+        // A new lease for the next round, whose request has the same number.
         let revoke = tollgate_proto::v1::LeaseRevokeRequest { id: 2 };
         cluster.nodes[leader].locks().lease_revoke(revoke).await.unwrap();
         leases(&cluster, &[2]).await;

@@ -1,4 +1,4 @@
-//! Where watches from now on begin, at nodes that are behind and at nodes that nobody confirms.
+//! Start positions of watches from now on, at nodes that are behind and at nodes without a majority.
 
 use crate::cluster::{self, Cluster, Making, PATIENCE};
 use crate::proxy::Way;
@@ -13,10 +13,10 @@ use tollgate_proto::v1::{
 };
 use tonic::Streaming;
 
-/// So many keys lie in every group.
+/// Number of keys, enough for every group to have some.
 const KEYS: usize = 32;
 
-/// A node that has the leader's word answers a watch much sooner.
+/// Time in which a watch must stay unanswered; a node with the leader's confirmation answers much sooner.
 const HELD_BACK: Duration = Duration::from_millis(300);
 
 struct Watching {
@@ -26,7 +26,7 @@ struct Watching {
 }
 
 impl Watching {
-    /// All registers from now on.
+    /// Opens a watch of all registers from now on.
     async fn open(cluster: &Cluster, node: usize) -> Watching {
         let (requests, outgoing) = mpsc::channel(1);
         let target = Some(Target::RegisterPrefix(Vec::new()));
@@ -69,17 +69,17 @@ async fn p11_a_watch_from_now_on_at_a_node_that_is_behind_leaves_out_what_was_ac
     let leader = cluster.leader().await;
     put(&cluster, leader, "first").await;
     let (behind, other) = ((leader + 1) % 3, (leader + 2) % 3);
-    // One group is led by a node that the watching one hears.
+    // One group is led by a node that the watching node still hears.
     let mut admin = AdminServiceClient::new(cluster.nodes[leader].channel(PATIENCE));
     let heard = TransferRequest { group_id: 1, node_id: other as u64 + 1, ..TransferRequest::default() };
     admin.transfer(heard).await.unwrap();
-    // What the leader says does not reach the node; everybody else has a majority.
+    // Messages of the leader do not reach the node; all other nodes have a majority.
     links.set(leader, behind, Way::Silent);
     put(&cluster, other, "before").await;
     let mut watching = Watching::open(&cluster, behind).await;
     let early = tokio::time::timeout(HELD_BACK, watching.answers.message()).await;
     assert!(early.is_err(), "nobody confirmed where it may begin: {early:?}");
-    // Told where the watch has begun already, and then not before it has begun everywhere.
+    // Seen in the group where the watch has already begun, but not reported before it has begun in all groups.
     put(&cluster, other, "meanwhile").await;
     links.heal();
     let first = watching.next().await;

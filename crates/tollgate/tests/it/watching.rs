@@ -1,8 +1,8 @@
-//! Watches on many locks: one carried on at another node when its stream breaks, and others from now on, again and
-//! again.
+//! Watches on many locks: one that is resumed at another node when its stream breaks, and a series of watches from now
+//! on.
 //!
-//! Invariant: the first resumes exactly where the last answer ended, so the judge may count every revision. Not here:
-//! what a gap means, and where a watch from now on may begin (`tollgate-check`).
+//! Invariant: the first watch resumes exactly where the last answer ended, so the judge may count every revision. Not
+//! here: the meaning of a gap, and the valid starts of a watch from now on (`tollgate-check`).
 
 use crate::connection::GROUP;
 use crate::doors::Doors;
@@ -19,13 +19,13 @@ use tollgate_proto::v1::{self, key_value::Kv, watch_request::Target};
 use tollgate_types::{GroupId, Name, Owner, Revision, Token};
 use tonic::transport::Endpoint;
 
-/// Between two streams.
+/// Pause between two streams.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// How long a watch from now on is followed.
+/// Time that a watch from now on is followed.
 const FROM_NOW_FOR: Duration = Duration::from_secs(1);
 
-/// The watches from now on of one caller have the numbers from here on, and of the next from as much above.
+/// Distance between the number ranges of two callers' watches from now on, and the start of the first range.
 const NUMBERS_FROM_NOW: u32 = 1_000_000;
 
 /// Watches until it is aborted.
@@ -34,13 +34,13 @@ pub(crate) async fn watch(number: u32, filter: Filter, recorder: Arc<Recorder>, 
     let mut next = Some(revision(1));
     recorder.record(Event::Watch { watch: number, group, from: next, filter });
     for place in number as usize.. {
-        // It ends by trouble alone; the next node goes on.
+        // The stream only ends because of trouble; the next node goes on.
         let _ = follow(number, &prefix, &recorder, &doors.nth(place), &mut next).await;
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Watches from now on, at one node after the other, until it is aborted. Each watch is another one to the judge.
+/// Watches from now on, at one node after the other, until it is aborted. The judge sees each as a separate watch.
 pub(crate) async fn watch_from_now(number: u32, filter: Filter, recorder: Arc<Recorder>, doors: Doors) {
     let (prefix, group) = target(&filter, &recorder);
     for round in 0..NUMBERS_FROM_NOW {

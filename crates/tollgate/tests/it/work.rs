@@ -1,7 +1,7 @@
-//! What a client does under its lease: lock, write under the lock, change modes, give back, cancel, read.
+//! The work of a client under its lease: lock, write under the lock, change modes, release, cancel, read.
 //!
-//! Invariant: a task counts as held only what it was told is granted and has not asked to give back, and does nothing
-//! under a lease that its client does not believe in. Not here: the lease (`session`), the sending (`connection`).
+//! Invariant: a task counts as held only grants that it was told of and has not asked to release, and does nothing
+//! under a lease that its client does not believe in. Not here: the lease (`session`), the transport (`connection`).
 
 use crate::connection::{Acks, Again, Made, NewCall};
 use crate::pace::Pace;
@@ -20,21 +20,22 @@ use tollgate_types::{GroupId, Key, Mode, Name, Names, Owner, Token, Value};
 /// Permits of every semaphore.
 pub(crate) const PERMITS: u32 = 3;
 
-/// What there is to fight for.
+/// The locks and registers that clients compete for.
 #[derive(Debug, Clone)]
 pub(crate) struct Ground {
     pub(crate) locks: u64,
-    /// What names have in braces, as many locks behind each, so that it is known which share a group. None if all do.
+    /// Tags in the braces of names, with as many locks for each, so that it is known which locks share a group. Empty
+    /// if all do.
     pub(crate) tags: Arc<[String]>,
     pub(crate) registers: u64,
-    /// A task thinks for up to this long between two steps.
+    /// Maximum pause of a task between two steps, in milliseconds.
     pub(crate) think_ms_max: u64,
-    /// How often all tasks together take a step at most, if there is a limit.
+    /// Shared limit on the rate of steps of all tasks, if there is one.
     pub(crate) pace: Option<Arc<Pace>>,
 }
 
 impl Ground {
-    /// Names that can be had together, so many of them.
+    /// Draws up to `count` names that can be locked together.
     pub(crate) fn draw_locks(&self, rng: &mut Rng, count: u64) -> Vec<Name> {
         let first = rng.below(self.locks);
         let others = (0..count - 1).map(|_| rng.below(self.locks));
@@ -47,7 +48,7 @@ impl Ground {
         numbers.into_iter().map(|number| Name::new(name(number)).unwrap()).collect()
     }
 
-    /// A semaphore; all of them have the same number of permits.
+    /// Draws a semaphore; all of them have the same number of permits.
     pub(crate) fn draw_semaphore(&self, rng: &mut Rng) -> Name {
         let tagged = |rng: &mut Rng| {
             let tag = rng.below(self.tags.len() as u64);
@@ -57,13 +58,13 @@ impl Ground {
     }
 }
 
-/// One thing after the other, under whichever lease its client has.
+/// A task that performs one step after the other, under its client's present lease.
 pub(crate) struct Task {
     pub(crate) number: u64,
     pub(crate) ground: Ground,
     pub(crate) rng: Rng,
     pub(crate) sessions: watch::Receiver<Option<Arc<Session>>>,
-    /// True once nothing new is to be begun.
+    /// True once no new work should begin.
     pub(crate) ending: watch::Receiver<bool>,
 }
 
@@ -77,7 +78,7 @@ struct Grant {
 }
 
 impl Task {
-    /// Until nothing new is to be begun; then gives back what it holds.
+    /// Works until no new work should begin, and then releases what it holds.
     pub(crate) async fn run(mut self) {
         while let Some(session) = self.session().await {
             let mut run =
@@ -86,7 +87,7 @@ impl Task {
         }
     }
 
-    /// The present session once there is one; none if nothing new is to be begun.
+    /// Waits for the present session; `None` if no new work should begin.
     async fn session(&mut self) -> Option<Arc<Session>> {
         loop {
             if *self.ending.borrow() {
@@ -111,7 +112,7 @@ struct Run<'a> {
     task: &'a mut Task,
     session: Arc<Session>,
     grants: Vec<Grant>,
-    /// As whom it asks until it holds nothing again.
+    /// Owner of the task's requests until it holds nothing again.
     owner: Owner,
     owners: u64,
 }
@@ -153,7 +154,7 @@ impl Run<'_> {
         }
     }
 
-    /// Makes a call that carries its seq; who has learned the outcome acknowledges it, or the connection if `acks`.
+    /// Makes a call with a seq. The caller acknowledges the outcome, or the connection if `acks` is true.
     fn make(&mut self, op: Op, wire: Wire, seq: u64, acks: bool) -> Made {
         let group = self.group_of(&op);
         self.session.connection.make(NewCall {
@@ -276,7 +277,7 @@ impl Run<'_> {
         Owner::new(format!("t{}", self.task.number)).unwrap()
     }
 
-    /// Ends a wait; the outcome of the wait, and whether a grant stays with the task.
+    /// Cancels a wait. Returns the outcome of the wait, and true if a grant stays with the task.
     async fn cancel(&mut self, made: Made, seq: u64, names: &Names) -> (Option<Outcome>, bool) {
         count(&self.recorder().counts.cancels);
         let release_if_granted = self.task.rng.percent(60);
@@ -284,14 +285,14 @@ impl Run<'_> {
             lease_id: self.session.lease.get(),
             seq,
             release_if_granted,
-            // Which says the group.
+            // The name determines the group.
             name: names.as_slice()[0].to_string(),
             ..v1::CancelWaitRequest::default()
         };
         let op = Op::Cancel { of: made.call, release_if_granted };
         let cancel = self.make_without_seq(op, made.group, Wire::CancelWait(asked), Again::NewCall);
         let (waited, cancelled) = tokio::join!(self.session.outcome(made), self.session.outcome(cancel));
-        // A cancel that could not be told of its target leaves the grant alone.
+        // A cancel without a known result leaves the grant alone.
         let stays = matches!(cancelled, None | Some(Outcome::Granted { .. }));
         (waited, stays)
     }
@@ -321,7 +322,8 @@ impl Run<'_> {
         self.session.outcome(made).await
     }
 
-    /// As one would who mixes up its grants: it must be refused, and the grant stays.
+    /// Releases with an old token, as a program would that mixes up its grants: the call must be refused, and the grant
+    /// stays.
     async fn unlock_by_stale_token(&mut self) {
         let Some(grant) = self.grants.last().cloned() else { return };
         let stale = Token::new(grant.token.get().saturating_sub(1 + self.task.rng.below(4)));

@@ -1,4 +1,4 @@
-//! A cluster that was started to be measured, whose leader may be lost.
+//! A cluster that is started to be measured, whose leader may be killed or stopped.
 
 use super::super::child_cluster::{self, ChildCluster};
 use nix::sys::signal::Signal;
@@ -7,19 +7,19 @@ use tokio::time::Instant;
 use tollgate_bench::{Blow, Failure, Patient};
 use tollgate_client::Client;
 
-/// A cluster that is not whole by then has failed.
+/// A cluster that is not whole after this time has failed.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// After that much quiet a node that came back has what it missed.
+/// Rest after a node came back: in that time it catches up.
 const REST: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct Own {
     pub(super) cluster: ChildCluster,
-    /// For looking, not for locking.
+    /// Client for status calls, not for locks.
     pub(super) client: Client,
-    /// The node that was hit last, and how.
+    /// The node that was struck last, and the kind of blow.
     pub(super) struck: Option<(usize, Blow)>,
 }
 

@@ -1,4 +1,4 @@
-//! One line on a terminal that says how far a run is.
+//! A progress line of a run, on a terminal.
 
 use crate::globals::{Globals, stderr_is_terminal};
 use crate::output;
@@ -23,7 +23,7 @@ impl<'a> ProgressLine<'a> {
         self.last = Some(progress);
     }
 
-    /// What comes next stands in its place.
+    /// Clears the line, so that the next output stands in its place.
     pub(super) fn clear(&self) {
         if self.shown && self.last.is_some() {
             output::say_as_it_is("\r\u{1b}[K".to_owned());

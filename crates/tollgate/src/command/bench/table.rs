@@ -1,4 +1,4 @@
-//! What was measured, for people: a line for each thing that clients do.
+//! Table of the results for people: a line for each kind of operation.
 
 use crate::output::{Look, Table, cell};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) fn of(reports: &[Report]) -> Table {
     let mut table = Table::new(&HEADINGS);
     for report in reports {
         for (index, series) in report.series.iter().enumerate() {
-            // What belongs to the run stands beside its first line.
+            // Values of the whole run stand on its first line only.
             let once = |text: String| cell(if index == 0 { text } else { String::new() });
             let cpu = |us: Option<f64>| once(us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1} us")));
             let quantiles =

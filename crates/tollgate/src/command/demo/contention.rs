@@ -1,4 +1,4 @@
-//! Three clients, one lock: they get it in the order in which they asked.
+//! Demo: three clients want one lock, and get it in the order in which they asked.
 
 use super::narrator::Narrator;
 use super::stage::Stage;
@@ -14,10 +14,10 @@ const PEOPLE: [&str; 3] = ["ann", "bob", "cid"];
 const ROUNDS: usize = 3;
 const LOCK: &str = "till/4";
 const TTL: Duration = Duration::from_secs(10);
-/// How long each keeps the lock.
+/// Time that each client keeps the lock.
 const HOLD: Duration = Duration::from_millis(250);
 
-/// One time that somebody held the lock.
+/// One grant of the lock: its holder, its token and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
     who: &'static str,
@@ -26,18 +26,18 @@ struct Held {
     until: Duration,
 }
 
-/// What was seen.
+/// Everything that the play saw.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Seen {
-    /// Who asked, in order.
+    /// The clients that asked, in order.
     asked: Vec<&'static str>,
-    /// Who held it, in order.
+    /// The grants, in order.
     held: Vec<Held>,
 }
 
 pub(super) async fn play(stage: &Stage) -> anyhow::Result<Verdict> {
     let seen = Arc::new(Mutex::new(Seen::default()));
-    // The first keeps the lock until the others stand in line, or it would be no line.
+    // The first client keeps the lock until the others stand in line, or there would be no line.
     let (in_line, _) = watch::channel(false);
     let mut people = JoinSet::new();
     for (place, who) in PEOPLE.into_iter().enumerate() {

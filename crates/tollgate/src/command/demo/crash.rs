@@ -1,4 +1,4 @@
-//! A holder is killed: its lease ends, and the next in line gets the lock.
+//! Demo: a holder is killed; its lease ends, and the next in line gets the lock.
 
 use super::holder::Holder;
 use super::stage::Stage;
@@ -9,19 +9,19 @@ use std::time::Duration;
 use tollgate_client::{Guard, Session};
 
 const LOCK: &str = "printer";
-/// The lease of the one who dies.
+/// TTL of the lease whose holder is killed.
 const TTL: Duration = Duration::from_secs(2);
 /// Keepalives are sent every third of the TTL, so at least this much is left of a lease at any time.
 const LEFT_AT_LEAST: Duration = Duration::from_secs(1);
 /// A lease ends within half a second after its TTL; the rest is for a machine that is busy with other things.
 const LATE_AT_MOST: Duration = Duration::from_secs(5);
 
-/// What was seen.
+/// Everything that the play saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     dead_token: u64,
     killed: Duration,
-    /// Who got the lock after that, in order, when, and with which token.
+    /// The clients that got the lock after the kill, in order, with the time and the token.
     next: Vec<(&'static str, Duration, u64)>,
 }
 

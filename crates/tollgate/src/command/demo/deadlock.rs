@@ -1,4 +1,5 @@
-//! Two clients wait for each other. The one who closes the circle is told, with the circle; the other goes on.
+//! Demo: two clients wait for each other. The request that closes the cycle is refused, with the cycle; the other
+//! client goes on.
 
 use super::stage::Stage;
 use super::verdict::Verdict;
@@ -10,7 +11,7 @@ const LEFT: &str = "account/left";
 const RIGHT: &str = "account/right";
 const TTL: Duration = Duration::from_secs(10);
 
-/// One step of the circle: who waits for which lock, and who is in the way.
+/// One step of the cycle: the waiter, the lock that it waits for, and the holder that blocks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Step {
     waiter: String,
@@ -18,21 +19,21 @@ struct Step {
     blocker: String,
 }
 
-/// What was seen.
+/// Everything that the play saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
-    /// The circle that the victim was told.
+    /// The cycle that the victim's error names.
     circle: Vec<Step>,
-    /// How long it took to tell.
+    /// Time from the request to its refusal.
     told_after: Duration,
-    /// Whether the other got its second lock once the victim had let go.
+    /// True if the other client got its second lock once the victim had let go.
     other_went_on: bool,
 }
 
 pub(super) async fn play(stage: &Stage) -> anyhow::Result<Verdict> {
     let tell = stage.tell;
     let (ann, bob) = (stage.person("ann", TTL).await?, stage.person("bob", TTL).await?);
-    // One owner for both locks of each: that is how the cluster knows that they belong together.
+    // One owner for both locks of each client: that is how the cluster knows that they belong together.
     let left = ann.owner("ann").lock(LEFT).acquire().await?;
     tell.who("ann", &format!("has {LEFT}, token {}", left.token()?))?;
     let right = bob.owner("bob").lock(RIGHT).acquire().await?;

@@ -1,8 +1,8 @@
-//! Somebody who holds a lock in a process of their own, so that it can be killed or stopped for real.
+//! A holder of a lock in a process of its own, so that it can be killed or stopped for real.
 //!
-//! The process takes a lock, says `held TOKEN`, and then does what it reads: `write ADDRESS VALUE` sends a value to a
-//! store with the token that it was given *then*. It does not look at its guard before that, which is the point: it
-//! looked, was stopped, and goes on. Not here: who stops it (`crash`, `split_brain`).
+//! The process takes a lock, prints `held TOKEN`, and then executes the lines that it reads: `write ADDRESS VALUE`
+//! sends a value to a store with the token of the first grant. It does not look at its guard before the write, which is
+//! the point: it looked, was stopped, and goes on. Not here: stopping it (`crash`, `split_brain`).
 
 use super::store::{Answer, write};
 use crate::exit::Exit;
@@ -19,22 +19,22 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines, stdin};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tollgate_client::{Client, Token};
 
-/// The first argument of such a process.
+/// The first argument of a holder's process.
 pub(crate) const HOLDER: &str = "__demo-holder";
 
-/// Something that a holder does takes no longer.
+/// Maximum time that a step of a holder may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What a holder says.
+/// Words that a holder prints.
 const HELD: &str = "held";
 const ACCEPTED: &str = "accepted";
 const REFUSED: &str = "refused";
 const GUARD: &str = "guard";
 
-/// Holds the lock, and does what it is told.
+/// Holds the lock, and executes the commands that it reads.
 pub(crate) fn run(arguments: &[OsString]) -> Exit {
     let held = || -> anyhow::Result<()> {
-        // Should the demo be killed, nobody would be left to stop this.
+        // Should the demo be killed, nobody would be left to stop this process.
         set_pdeathsig(Signal::SIGKILL)?;
         let text = |index: usize| {
             arguments.get(index).and_then(|text| text.to_str()).context("an argument is missing")
@@ -75,14 +75,14 @@ async fn hold(endpoints: Vec<String>, who: &str, lock: &str, ttl: Duration) -> a
     Ok(())
 }
 
-/// Such a process, as a play sees it. Killed when it is dropped.
+/// A holder's process, as a play sees it. Killed on drop.
 pub(super) struct Holder {
     child: Child,
     stdin: ChildStdin,
     says: Lines<BufReader<ChildStdout>>,
 }
 
-/// What became of a write, and what the holder knew after it.
+/// Result of a write, and the state of the holder's guard after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrote {
     pub(super) answer: Answer,
@@ -90,7 +90,7 @@ pub(super) struct Wrote {
 }
 
 impl Holder {
-    /// Starts one and waits until it has the lock.
+    /// Starts a holder and waits until it has the lock.
     pub(super) async fn start(
         endpoints: &[String],
         who: &str,
@@ -112,18 +112,18 @@ impl Holder {
         self.child.id().unwrap_or_default()
     }
 
-    /// Sends the process a signal.
+    /// Sends a signal to the process.
     pub(super) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill(Pid::from_raw(i32::try_from(self.pid())?), signal)?)
     }
 
-    /// Has it write as soon as it runs; while it is stopped, nothing happens yet.
+    /// Asks the holder to write. While the process is stopped, nothing happens yet.
     pub(super) async fn tell_to_write(&mut self, store: SocketAddr, value: &str) -> anyhow::Result<()> {
         self.stdin.write_all(format!("write {store} {value}\n").as_bytes()).await?;
         Ok(self.stdin.flush().await?)
     }
 
-    /// Waits until it has written.
+    /// Waits until the holder has written.
     pub(super) async fn wrote(&mut self) -> anyhow::Result<Wrote> {
         let line = self.line().await?;
         let answer = match line.split_once(' ') {
@@ -134,7 +134,7 @@ impl Holder {
         Ok(Wrote { answer, guard: self.hears(GUARD).await? })
     }
 
-    /// The rest of the next line, which must begin with a word.
+    /// Returns the rest of the next line, which must begin with `word`.
     async fn hears(&mut self, word: &str) -> anyhow::Result<String> {
         let line = self.line().await?;
         let rest = line.strip_prefix(word).and_then(|rest| rest.strip_prefix(' '));

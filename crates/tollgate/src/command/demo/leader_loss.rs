@@ -1,4 +1,5 @@
-//! The leader is killed while locks are held and awaited: nobody loses anything, and soon locks are granted again.
+//! Demo: the leader is killed while locks are held and awaited; nobody loses anything, and soon locks are granted
+//! again.
 
 use super::stage::Stage;
 use super::verdict::Verdict;
@@ -11,18 +12,18 @@ const TTL: Duration = Duration::from_secs(10);
 /// An election takes some tenths of a second when the leader's process died; the rest is for a busy machine.
 const GRANT_PATIENCE: Duration = Duration::from_secs(8);
 
-/// What was seen.
+/// Everything that the play saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     old_leader: usize,
     new_leader: usize,
-    /// From the kill to the next grant.
+    /// Time from the kill to the next grant.
     next_grant_after: Duration,
-    /// By lock: the token before the kill, as the holder has it after, and as the cluster has it after.
+    /// For each lock: the token before the kill, the holder's token after it, and the cluster's token after it.
     tokens: Vec<(u64, Option<u64>, Option<u64>)>,
-    /// Whether the one in line kept the place, and got the lock when it was given back.
+    /// True if the waiter kept its place in line, and got the lock when the holder released it.
     waiter_served: bool,
-    /// Whether the node that was killed came back.
+    /// True if the killed node came back and caught up.
     came_back: bool,
 }
 
@@ -89,7 +90,7 @@ async fn until_leader(stage: &Stage) -> anyhow::Result<usize> {
     tokio::time::timeout(GRANT_PATIENCE, look).await.context("nobody leads")
 }
 
-/// What each node has applied, as far as it answers and knows a leader.
+/// Returns the applied index of each node that answers and knows a leader.
 async fn applied(stage: &Stage) -> Vec<Option<u64>> {
     let of_node = |node: &EndpointStatus| {
         let replica = node.status.as_ref().ok()?.replicas.first()?;
@@ -98,7 +99,7 @@ async fn applied(stage: &Stage) -> Vec<Option<u64>> {
     stage.client.admin().status().await.iter().map(of_node).collect()
 }
 
-/// Whether a node comes to have applied what the others had when this was asked.
+/// Waits until a node has applied what the others had applied at the time of the call; false if it does not in time.
 async fn until_caught_up(stage: &Stage, number: usize) -> bool {
     let goal = applied(stage).await.into_iter().flatten().max();
     let look = async {

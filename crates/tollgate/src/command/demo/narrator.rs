@@ -1,13 +1,13 @@
-//! Tells what happens, line by line, with the time since the curtain rose.
+//! Prints the events of a demo, line by line, with the time since its start.
 //!
-//! On stdout, in colour only on a terminal. Not here: what is told (each play).
+//! Prints to stdout, in colour only on a terminal. Not here: the events (each play).
 
 use super::verdict::Verdict;
 use crate::output::{self, Colour, Paint};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Cheap to clone: all clones have one clock.
+/// Prints the lines of a demo. Cheap to copy: all copies share one start time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Narrator {
     began: Instant,
@@ -19,7 +19,7 @@ impl Narrator {
         Narrator { began: Instant::now(), paint: Paint::new(Colour::Auto, std::io::stdout().is_terminal()) }
     }
 
-    /// The time since the beginning.
+    /// Returns the time since the start.
     pub(super) fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -28,23 +28,23 @@ impl Narrator {
         output::line(&format!("{}\n", self.paint.strong(&format!("{about}."))))
     }
 
-    /// Something that happened.
+    /// Prints an event.
     pub(super) fn say(&self, text: &str) -> anyhow::Result<()> {
         let time = format!("{:7.3} s", self.now().as_secs_f64());
         output::line(&format!("{}  {text}", self.paint.faint(&time)))
     }
 
-    /// Something that somebody did or learnt.
+    /// Prints something that `who` did or learnt.
     pub(super) fn who(&self, who: &str, text: &str) -> anyhow::Result<()> {
         self.say(&format!("{} {text}", self.paint.strong(&format!("{who:<6}"))))
     }
 
-    /// A new part of the play.
+    /// Prints the title of a new part of the play.
     pub(super) fn part(&self, text: &str) -> anyhow::Result<()> {
         output::line(&format!("\n{}", self.paint.strong(text)))
     }
 
-    /// What was to be seen, and whether it was.
+    /// Prints the claims of the demo, and whether each was seen.
     pub(super) fn verdict(&self, verdict: &Verdict) -> anyhow::Result<()> {
         output::text(&format!("\n{}", verdict.render(self.paint)))
     }

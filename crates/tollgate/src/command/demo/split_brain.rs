@@ -1,5 +1,5 @@
-//! A holder is stopped past its lease, wakes up, and writes with the token of old: refused by a store that checks it,
-//! and the damage done where none does.
+//! Demo: a holder is stopped past its lease, wakes up, and writes with its old token. A store that checks the token
+//! refuses the write; a store that does not is damaged.
 
 use super::holder::{Holder, Wrote};
 use super::stage::Stage;
@@ -9,21 +9,21 @@ use nix::sys::signal::Signal;
 use std::time::Duration;
 use tollgate_fence::Fence;
 
-/// The lease of the one who is stopped.
+/// TTL of the lease whose holder is stopped.
 const TTL: Duration = Duration::from_millis(1_500);
 const BEFORE: &str = "balance=100";
 const OF_ANN: &str = "balance=90 (100 - 10, by ann)";
 const OF_BOB: &str = "balance=150 (100 + 50, by bob)";
 
-/// One act: with a fence, or without.
+/// Everything that one act saw, with a fence or without.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Act {
     token_of_ann: u64,
     token_of_bob: u64,
-    /// What the store said to each, in the order of their writes.
+    /// The store's answers to each client, in the order of their writes.
     to_bob: Answer,
     to_ann: Wrote,
-    /// What is in the store at the end.
+    /// The value in the store at the end.
     value: String,
 }
 
@@ -67,7 +67,7 @@ async fn act(stage: &Stage, lock: &str, fence: Option<Fence>) -> anyhow::Result<
 fn said(answer: &Answer) -> String {
     match answer {
         Answer::Accepted => "accepts it".to_owned(),
-        // What it advises the writer is not for the audience.
+        // The advice to the writer is not for the audience.
         Answer::Refused(why) => format!("refuses it: {}", why.split(". ").next().unwrap_or(why)),
     }
 }

@@ -1,4 +1,4 @@
-//! What every play needs: a cluster that is ready, a narrator, and people who want locks.
+//! Everything that a play needs: a ready cluster, a narrator, and clients that want locks.
 
 use super::super::child_cluster::{self, ChildCluster, Shape};
 use super::narrator::Narrator;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tollgate_client::{Client, Session};
 
-/// Whatever a play waits for has come by then, or never will.
+/// An event that has not come after this time never will.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Between two looks at something that is waited for.
+/// Pause between two polls of a condition.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What every demo runs on.
+/// Shape of the cluster that every demo runs on.
 const SHAPE: Shape = Shape { name: "demo", nodes: 3, groups: 1, flags: Vec::new() };
 
 pub(super) struct Stage {
     pub(super) cluster: ChildCluster,
     pub(super) tell: Narrator,
-    /// For looking, not for locking.
+    /// Client for status calls, not for locks.
     pub(super) client: Client,
 }
 
@@ -33,18 +33,18 @@ impl Stage {
         Ok(Stage { cluster, tell, client })
     }
 
-    /// The node that leads and serves now, if there is one.
+    /// Returns the node that leads and serves now, if there is one.
     pub(super) async fn leader(&self) -> Option<usize> {
         child_cluster::leader(&self.client).await
     }
 
-    /// Somebody who wants locks: a client and a lease of their own.
+    /// Opens a session for a person of the play: a client and a lease of their own.
     pub(super) async fn person(&self, name: &str, ttl: Duration) -> anyhow::Result<Session> {
         let client = Client::builder().endpoints(self.cluster.endpoints()).client_id(name).connect().await?;
         client.session().ttl(ttl).open().await.with_context(|| format!("{name} got no lease"))
     }
 
-    /// Waits until so many wait for a lock.
+    /// Waits until `waiters` requests wait for a lock.
     pub(super) async fn until_waiting(&self, lock: &str, waiters: u64) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {

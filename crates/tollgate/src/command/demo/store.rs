@@ -1,6 +1,6 @@
 //! A store that others write to over the network: one value, with or without a fence in front of it.
 //!
-//! Invariant: with a fence, its check and the write are one step. Not here: who writes.
+//! Invariant: with a fence, its check and the write are one step. Not here: the writers.
 
 use anyhow::Context;
 use std::net::SocketAddr;
@@ -11,15 +11,15 @@ use tokio::task::JoinHandle;
 use tollgate_client::Token;
 use tollgate_fence::{Fence, FencedToken};
 
-/// What the store says to a write.
+/// Answer of the store to a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     Accepted,
-    /// And why.
+    /// The write was refused, with the reason.
     Refused(String),
 }
 
-/// Serves until it is dropped.
+/// A store, served until it is dropped.
 pub(super) struct Store {
     pub(super) address: SocketAddr,
     content: Arc<Mutex<Content>>,
@@ -29,7 +29,7 @@ pub(super) struct Store {
 #[derive(Debug)]
 struct Content {
     value: String,
-    /// None for a store that asks nobody for a token.
+    /// None for a store that checks no tokens.
     fence: Option<Fence>,
 }
 
@@ -51,7 +51,7 @@ impl Drop for Store {
 }
 
 impl Store {
-    /// Opens a port.
+    /// Opens a port and serves the store there.
     pub(super) async fn open(value: &str, fence: Option<Fence>) -> anyhow::Result<Store> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -59,20 +59,20 @@ impl Store {
         let shared = Arc::clone(&content);
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Who does not speak the language is not answered; the demo notices.
+                // A malformed request gets no answer; the demo notices.
                 let _ = serve(stream, &shared).await;
             }
         });
         Ok(Store { address, content, serving })
     }
 
-    /// What is in it now.
+    /// Returns the current value.
     pub(super) fn value(&self) -> String {
         self.content.lock().expect("nobody panics with it").value.clone()
     }
 }
 
-/// One write: a line with a token and a value, answered with a line.
+/// Serves one write: a line with a token and a value, answered with a line.
 async fn serve(stream: TcpStream, content: &Mutex<Content>) -> anyhow::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
@@ -87,7 +87,7 @@ async fn serve(stream: TcpStream, content: &Mutex<Content>) -> anyhow::Result<()
     Ok(stream.write_all(says.as_bytes()).await?)
 }
 
-/// Writes to a store, wherever it is.
+/// Writes to a store at an address.
 pub(super) async fn write(store: SocketAddr, token: Token, value: &str) -> anyhow::Result<Answer> {
     let mut stream = BufReader::new(TcpStream::connect(store).await?);
     stream.write_all(format!("{token} {value}\n").as_bytes()).await?;

@@ -1,8 +1,8 @@
-//! What a demo claims to have shown, and whether it was seen.
+//! The claims of a demo, and whether each was seen.
 
 use crate::output::Paint;
 
-/// Claims, each seen or not.
+/// The claims of a demo, each seen or not.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict(Vec<Claim>);
 
@@ -17,14 +17,14 @@ impl Verdict {
         Verdict::default()
     }
 
-    /// One more claim.
+    /// Adds a claim.
     #[must_use]
     pub(super) fn claim(mut self, seen: bool, says: impl Into<String>) -> Verdict {
         self.0.push(Claim { seen, says: says.into() });
         self
     }
 
-    /// Whether all was seen. Who claims nothing has shown nothing.
+    /// True if all claims were seen. A demo without claims has shown nothing.
     pub(super) fn holds(&self) -> bool {
         !self.0.is_empty() && self.0.iter().all(|claim| claim.seen)
     }
@@ -37,7 +37,7 @@ impl Verdict {
         self.0.iter().map(line).collect()
     }
 
-    /// The claims that were not seen.
+    /// Returns the claims that were not seen.
     #[cfg(test)]
     pub(super) fn missing(&self) -> Vec<&str> {
         self.0.iter().filter(|claim| !claim.seen).map(|claim| claim.says.as_str()).collect()

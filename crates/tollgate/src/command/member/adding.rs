@@ -1,4 +1,4 @@
-//! `tollgate member add`: a new node, and what to start it with.
+//! `tollgate member add`: adds a node, and prints the command that starts it.
 
 use super::catching_up::Patience;
 use super::node_id;
@@ -13,14 +13,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tollgate_client::{AddedMember, Member, MemberKind, NewMember, NodeId};
 use tollgate_server::config::cluster_id_of;
 
-/// What the node will be.
+/// Arguments of `member add`: the address, id and kind of the new node.
 #[derive(Debug, Args)]
 pub(super) struct Add {
-    /// Where the other nodes will reach it
+    /// Address at which the other nodes will reach it
     #[arg(long, value_name = "HOST:PORT")]
     peer: String,
 
-    /// Where clients will reach it
+    /// Address at which clients will reach it
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
 
@@ -28,11 +28,11 @@ pub(super) struct Add {
     #[arg(long, value_name = "NODE", value_parser = node_id)]
     id: Option<NodeId>,
 
-    /// Where it stands, as a label: a rack, a building, a region
+    /// Location of the node, as a label: a rack, a building, a region
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     zone: String,
 
-    /// Where it will keep its data: for the command that starts it
+    /// Directory in which it will keep its data: for the command that starts it
     #[arg(long, value_name = "DIR", default_value = "/var/lib/tollgate")]
     data_dir: String,
 
@@ -80,14 +80,14 @@ pub(super) fn run(globals: &Globals, add: &Add) -> anyhow::Result<Exit> {
     })
 }
 
-/// Whom the new node can ask: those who keep locks.
+/// Returns the addresses of the nodes that the new node can ask: all other members but witnesses.
 fn addresses(members: &[Member], new: NodeId) -> Vec<String> {
     let others = members.iter().filter(|member| member.node != new && member.kind != MemberKind::Witness);
     others.map(|member| member.client_address.clone()).filter(|address| !address.is_empty()).collect()
 }
 
-/// What starts the node: all of it, so that it can be pasted. It listens where others reach it if that is an address,
-/// and everywhere if it is a name, which is for those who dial.
+/// Returns the complete command that starts the node, ready to be pasted. The node listens on the address at which
+/// others reach it if that is an IP address; a name is only good for dialling, so then it listens on all addresses.
 fn server_command(added: &AddedMember, member: &NewMember, data_dir: &str, join: &[String]) -> String {
     let AddedMember { node, cluster, cluster_name, .. } = added;
     let mut words = vec![format!("tollgate server --node-id {node}")];
@@ -102,7 +102,7 @@ fn server_command(added: &AddedMember, member: &NewMember, data_dir: &str, join:
     }
     flag("--cluster-join", &join.join(","));
     let (client, peer) = (listen(&member.client_address), listen(&member.peer_address));
-    // As far from the port for clients as by default.
+    // The HTTP port is as far from the client port as by default.
     let http = client.and_then(|client| Some(SocketAddr::new(client.ip(), client.port().checked_add(2)?)));
     let ports = [("--listen-client", client), ("--listen-peer", peer), ("--listen-http", http)];
     let mut beyond_loopback = false;
@@ -116,7 +116,7 @@ fn server_command(added: &AddedMember, member: &NewMember, data_dir: &str, join:
     words.join(" ")
 }
 
-/// Where a node listens that is reached here.
+/// Returns the address to listen on for a node that is reached at `address`.
 fn listen(address: &str) -> Option<SocketAddr> {
     let address = address.strip_prefix("http://").unwrap_or(address);
     let everywhere = || {

@@ -1,4 +1,4 @@
-//! Waiting until a node has what it needs for a vote, and showing how far it is.
+//! The wait until a node has caught up enough for a vote, and its progress display.
 
 use crate::exit::{Exit, WithExit};
 use crate::failure::failed;
@@ -9,10 +9,10 @@ use std::fmt;
 use std::time::{Duration, Instant};
 use tollgate_client::{Client, Group, GroupId, MemberProgress, NodeId};
 
-/// Between two looks.
+/// Pause between two polls.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How long to wait.
+/// Flag that makes a command wait until a node has caught up.
 #[derive(Debug, Args)]
 pub(super) struct Patience {
     /// Wait until the node has caught up, and show how far it is; at most for SPAN
@@ -28,12 +28,12 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Whether to wait at all.
+    /// True if the command is to wait at all.
     pub(super) fn waits(&self) -> bool {
         self.wait.is_some()
     }
 
-    /// Waits, if that was asked for, until the node could be given a vote in all groups.
+    /// Waits, if asked to, until the node could be given a vote in all groups.
     pub(super) async fn until_caught_up(
         &self,
         globals: &Globals,
@@ -75,16 +75,16 @@ impl Patience {
     }
 }
 
-/// What a node needs before it can get a vote.
+/// Progress of a node that can't get a vote yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lacks {
-    /// Nobody has heard from it.
+    /// No leader has heard from the node.
     Silent,
-    /// Everything, and nothing is on its way yet.
+    /// The node lacks everything, and nothing is on its way yet.
     All,
-    /// The rest of a snapshot.
+    /// The node is receiving a snapshot.
     Snapshot { received_bytes: u64, bytes: u64 },
-    /// Entries of the log.
+    /// The node lacks this many entries of the log.
     Entries(u64),
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for Lacks {
     }
 }
 
-/// Whether the leader of group 0, which knows of everybody, does not know the node.
+/// True if the leader of group 0, which knows all members, does not know the node.
 fn is_stranger(groups: &[Group], node: NodeId) -> bool {
     groups.iter().find(|group| group.id == GroupId::MAP).is_some_and(|first| {
         let told_by_leader =
@@ -124,13 +124,13 @@ fn is_stranger(groups: &[Group], node: NodeId) -> bool {
     })
 }
 
-/// Whether a leader has nobody else of whom it could tell how far they are. A node that has just joined knows of no
-/// voter at all, and says nothing about anybody.
+/// True if a leader has no other member whose progress it could report. A node that has just joined knows of no voter
+/// at all, and reports nothing about anybody.
 fn is_alone(leader: Option<NodeId>, voters: &[NodeId], learners: &[NodeId]) -> bool {
     learners.is_empty() && matches!(voters, [only] if Some(*only) == leader)
 }
 
-/// Groups in which the node can't get a vote yet, and what it lacks there.
+/// Returns the groups in which the node can't get a vote yet, and what it lacks in each.
 fn lacking(groups: &[Group], node: NodeId) -> Vec<(u32, Lacks)> {
     let learns = |group: &&Group| !group.voters.contains(&node);
     let lacks = |group: &Group| match group.progress.iter().find(|progress| progress.node == node) {
@@ -149,7 +149,7 @@ fn says(node: NodeId, lacks: &[(u32, Lacks)]) -> String {
     format!("node {node}: {}", each.collect::<Vec<_>>().join(", "))
 }
 
-/// What was last said: on a terminal it is drawn over, elsewhere only news is said.
+/// The progress that was shown last. On a terminal the line is redrawn; elsewhere only changes are printed.
 #[derive(Debug, Default)]
 struct Shown {
     last: String,

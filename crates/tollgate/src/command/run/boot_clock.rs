@@ -1,10 +1,11 @@
-//! The clock by which deadlines are told to other processes, and counted where a pause of the machine must count too.
+//! The clock by which deadlines are passed to other processes, and which counts the time that the machine was
+//! suspended.
 
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Time since the machine was started, suspended or not.
+/// Returns the time since the machine was booted, including the time it was suspended.
 pub(crate) fn boot_time() -> Duration {
-    // The clock is there on every Linux; were it not, no lease could be counted on either.
+    // The clock exists on every Linux; without it, no lease could be measured either.
     Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).expect("CLOCK_BOOTTIME is there"))
 }

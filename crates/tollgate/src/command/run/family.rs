@@ -1,12 +1,12 @@
-//! A command and all that it started, in its process group or out of it.
+//! A command and all the processes that it started, in its process group or out of it.
 //!
-//! `timeout`, `setsid`, a shell's jobs and the command of a `run` inside leave the group, and some leave their parents
-//! too. `run` adopts those (it is a subreaper), so that all that is below it is the command's; the guardian, should
-//! `run` be gone, finds them by the name of the run in their environment. Invariants: nobody is signalled who was there
-//! before the command; the group, which takes no search, is signalled before anybody is looked for; gone is said only
-//! after a search that missed nobody. What escapes nonetheless: processes that others start on the command's behalf
-//! (systemd, docker, cron, sshd), those of another user, and, to the guardian, orphans whose environment is emptied or
-//! may not be read.
+//! `timeout`, `setsid`, a shell's jobs and the command of a nested `run` leave the group, and some leave their parents
+//! too. `run` adopts such orphans (it is a subreaper), so that all processes below it are the command's. Should `run`
+//! be gone, the guardian finds them by the run id in their environment. Invariants: no process that existed before the
+//! command is signalled; the group, which takes no search, is signalled before any search begins; the family is
+//! declared gone only after a search that missed no process. Some processes escape nonetheless: those that others start
+//! on the command's behalf (systemd, docker, cron, sshd), those of another user, and, in the case of the guardian,
+//! orphans whose environment is emptied or may not be read.
 
 use super::boot_clock::boot_time;
 use super::guardian;
@@ -21,25 +21,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// Between two looks at a family that is to be gone, at first and at most.
+/// Pause between two looks at a family that is ending, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(25);
 
-/// How long one search through environments may take where nothing else says so.
+/// Default time limit of one search through environments.
 const SEARCH_PATIENCE: Duration = Duration::from_millis(250);
 
-/// How long those who have come to this process may take to show whose they are.
+/// Maximum time to find out whether processes that were reparented to this process belong to the run.
 const COMER_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How many members are named to people.
+/// Maximum number of members that a message names.
 const NAMED_MAX: usize = 5;
 
-/// Who ends with a command.
+/// The processes that end with a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// All that it started.
+    /// All that the command started.
     All,
-    /// Its process group: who has left that is let be.
+    /// The command's process group only: processes that have left it are not touched.
     Group,
 }
 
@@ -56,54 +56,54 @@ impl Reach {
     }
 }
 
-/// A command and all that it started.
+/// A command and all the processes that it started.
 #[derive(Debug)]
 pub(crate) struct Family {
     group: ProcessGroup,
-    /// The command itself; none where that can't be read.
+    /// The command itself; `None` if it can't be read.
     leader: Option<Process>,
-    /// Whether nobody was left in it once. Whoever has its number since is a stranger; a guardian, who can't keep the
-    /// number from being given away, would kill them.
+    /// True once the group has been empty. A process that gets the group's number after that is a stranger; a guardian,
+    /// which can't keep the number from being reused, would kill it.
     group_over: bool,
     known: Known,
-    /// Those outside the group that were found once: a member stays one, even if its parents end.
+    /// Members outside the group that were found once: a member stays one, even if its parents end.
     seen: BTreeSet<(Pid, u64)>,
-    /// Those of them that were asked to end: nobody is asked twice.
+    /// Members outside the group that were asked to end: no process is asked twice.
     asked: BTreeSet<(Pid, u64)>,
 }
 
-/// How its members outside the group are known.
+/// The way in which members outside the group are recognized.
 #[derive(Debug)]
 enum Known {
-    /// There are none.
+    /// Members outside the group are not tracked.
     Not,
-    /// Only the guardians of runs inside that were killed: each stands for what its run started, and ends with it.
+    /// Only guardians of nested runs whose `run` was killed: each stands for what its run started, and ends with it.
     ByGuardians(Below),
-    /// All below `run` are, but for those that are no part of the command.
+    /// All descendants of `run`, but for those that are no part of the command.
     ByParents(Below),
-    /// Those below the command, and those that have the run in their environment.
+    /// The descendants of the command, and the processes that have the run id in their environment.
     ByRunId(Search),
 }
 
-/// Those who are, or come, directly below this process for a command.
+/// Recognizes the children of this process that belong to the command.
 #[derive(Debug)]
 struct Below {
-    /// Those who were below it before there was one.
+    /// Processes that were below this process before there was a command.
     besides: Vec<Process>,
-    /// What tells those that they start, and that come to this process too, from the command's.
+    /// Recognizes processes that those others start, and that are reparented to this process too.
     foreign: Option<Foreign>,
 }
 
-/// By what those are known who are of others than the command.
+/// Recognizes processes that do not belong to the command.
 #[derive(Debug)]
 struct Foreign {
-    /// The groups of those others: the command has another.
+    /// Process groups of the others: the command has another.
     groups: BTreeSet<Pid>,
-    /// Their sessions, but for the one that the command is in too.
+    /// Sessions of the others, except for the one that the command is in too.
     sessions: BTreeSet<Pid>,
-    /// Asks who is in neither.
+    /// Reads the environment of processes in neither.
     search: Search,
-    /// Those who have shown that they are not of the run.
+    /// Processes that have turned out not to belong to the run.
     known: BTreeSet<(Pid, u64)>,
 }
 
@@ -116,14 +116,15 @@ impl Foreign {
 }
 
 impl Below {
-    /// The guardian starts nobody.
+    /// Describes the children of this process, given those from before the command. The guardian, one of them, starts
+    /// no processes.
     fn new(besides: Vec<Process>, guardian: Pid, id: &RunId) -> Below {
         let others = || besides.iter().filter(|other| other.pid != guardian);
         let own_session = getsid(None).ok();
         let foreign = others().next().map(|_| Foreign {
             groups: others().map(|other| other.group).collect(),
             sessions: others().map(|other| other.session).filter(|one| Some(*one) != own_session).collect(),
-            // Whenever they began.
+            // The processes may have begun at any time.
             search: Search::new(id.clone(), 0),
             known: BTreeSet::new(),
         });
@@ -136,8 +137,8 @@ impl Below {
             && !self.foreign.as_ref().is_some_and(|foreign| foreign.has(process))
     }
 
-    /// Asks those of whom nothing is known yet whose they are. Who shows nothing in time, or may not be read, counts as
-    /// the command's: what it started must not outlive the lock.
+    /// Finds out whether processes of unknown origin belong to the run. A process that shows nothing in time, or may
+    /// not be read, counts as the command's: what the command started must not outlive the lock.
     fn ask(&mut self, comers: impl IntoIterator<Item = Process>) {
         let comers: Vec<Process> = comers.into_iter().filter(|comer| self.has(*comer)).collect();
         let Some(foreign) = self.foreign.as_mut().filter(|_| !comers.is_empty()) else { return };
@@ -147,7 +148,7 @@ impl Below {
             let unknown = comers.iter().copied().filter(|comer| !foreign.known.contains(&comer.identity()));
             let strangers = foreign.search.strangers_among(unknown.collect::<Vec<_>>(), left);
             foreign.known.extend(strangers.processes.iter().map(|stranger| stranger.identity()));
-            // One that is just becoming another program shows nothing for a moment.
+            // A process that is just executing another program shows nothing for a moment.
             if strangers.complete || left.is_zero() {
                 return;
             }
@@ -156,15 +157,15 @@ impl Below {
     }
 }
 
-/// All below this process before there is a command: its guardian, and what a shell started that then became `run`.
-/// Not only its children: the others come to it when their parents end.
+/// Returns all descendants of this process before there is a command: its guardian, and what a shell started that then
+/// became `run`. Not only the children: deeper descendants are reparented to this process when their parents end.
 pub(crate) fn descendants_so_far() -> Vec<Process> {
     let all = Process::all().unwrap_or_default();
     let children = all.iter().copied().filter(|process| process.parent == Pid::this());
     with_descendants(children.collect(), &all)
 }
 
-/// Processes and all below them.
+/// Returns processes and all their descendants.
 fn with_descendants(mut next: Vec<Process>, all: &[Process]) -> Vec<Process> {
     let mut children: BTreeMap<Pid, Vec<Process>> = BTreeMap::new();
     for process in all {
@@ -185,7 +186,8 @@ impl Family {
         Family { group, leader, group_over: false, known, seen: BTreeSet::new(), asked: BTreeSet::new() }
     }
 
-    /// Of a command that this process started when these were below it, one of them its guardian.
+    /// Family of a command that this process started. `besides` are the processes that were below this one before,
+    /// among them the guardian.
     pub(crate) fn below_us(
         group: ProcessGroup,
         reach: Reach,
@@ -201,7 +203,7 @@ impl Family {
         Family::new(group, known)
     }
 
-    /// Of a command that another process started.
+    /// Family of a command that another process started.
     pub(crate) fn of_run(group: ProcessGroup, reach: Reach, id: RunId) -> Family {
         let since = Process::of(group.pid()).map_or(0, |leader| leader.started);
         let known = match reach {
@@ -215,7 +217,7 @@ impl Family {
         self.group
     }
 
-    /// Sends a signal to the command itself, and to nobody who has its number since.
+    /// Sends a signal to the command itself, and never to a process that has reused its number.
     pub(crate) fn signal_leader(&self, signal: Signal) -> Result<(), Errno> {
         match self.leader {
             Some(leader) => leader.signal(signal),
@@ -223,10 +225,10 @@ impl Family {
         }
     }
 
-    /// Those that live, as far as they are known by group and parents or were found before; none if that can't be read
-    /// here.
+    /// Returns the living members that are known by group or parents or were found before; `None` if processes can't be
+    /// listed here.
     fn members(&mut self) -> Option<Vec<Process>> {
-        // First, or strangers could be listed as members.
+        // The group is looked at first, or strangers could be listed as members.
         self.look_at_group();
         let all = Process::all()?;
         self.ask_comers(&all);
@@ -242,7 +244,7 @@ impl Family {
         Some(members)
     }
 
-    /// Finds out whose those are who have come to this process, if some may be another's.
+    /// Finds out whether processes that were reparented to this one belong to the run, if some may not.
     fn ask_comers(&mut self, all: &[Process]) {
         let (own_number, leader) = (self.own_number(), self.group.pid());
         let (Known::ByParents(below) | Known::ByGuardians(below)) = &mut self.known else { return };
@@ -255,12 +257,12 @@ impl Family {
         below.ask(all.iter().copied().filter(|process| !is_known(process)));
     }
 
-    /// Whether a process is a member whoever its parent is.
+    /// True if a process is a member whoever its parent is.
     fn belongs_by_itself(&self, process: Process) -> bool {
         !self.is_outside(process)
             || self.seen.contains(&process.identity())
             || match &self.known {
-                // It may have joined another group.
+                // The command itself may have joined another group.
                 Known::ByParents(below) => below.has(process) || process.pid == self.group.pid(),
                 Known::ByGuardians(below) => below.has(process) && is_guardian(process.pid),
                 Known::ByRunId(_) | Known::Not => false,
@@ -271,7 +273,7 @@ impl Family {
         Some(process.group) != self.own_number()
     }
 
-    /// The number of the group, as long as it is not another's.
+    /// Returns the number of the group, as long as no other group can have it.
     fn own_number(&self) -> Option<Pid> {
         (!self.group_over).then_some(self.group.pid())
     }
@@ -280,14 +282,14 @@ impl Family {
         self.group_over |= self.group.is_over();
     }
 
-    /// The group, if it is to be signalled: if it has not been over.
+    /// Returns the group if it may be signalled, which it may until it has been empty once.
     fn group_to_signal(&mut self) -> Option<ProcessGroup> {
         self.look_at_group();
         (!self.group_over).then_some(self.group)
     }
 
-    /// Finds those who are known by their environment alone; whether all could be asked. What that takes is bounded,
-    /// and nothing that can be done without it should wait for it.
+    /// Finds members that are known by their environment alone; returns true if all processes could be read. The time
+    /// that a search takes is bounded, and work that needs no search should not wait for one.
     fn search(&mut self, patience: Duration) -> bool {
         let own_number = self.own_number();
         let Known::ByRunId(search) = &mut self.known else { return true };
@@ -301,7 +303,7 @@ impl Family {
         found.complete
     }
 
-    /// Whether somebody is left of whom we know.
+    /// True if a member is left, as far as members are known.
     pub(crate) fn lives(&mut self) -> bool {
         match self.members() {
             Some(members) => !members.is_empty(),
@@ -309,13 +311,13 @@ impl Family {
         }
     }
 
-    /// Whether nobody is left. It takes a search that is begun when nobody is known to live, and misses nobody: who was
-    /// known may have started another after the last one.
+    /// True if no member is left. That takes a search which begins when no known member lives, and which misses no
+    /// process: a known member may have started another after the last search.
     pub(crate) fn is_gone(&mut self, patience: Duration) -> bool {
         !self.lives() && self.search(patience) && !self.lives()
     }
 
-    /// Who is left, for people.
+    /// Names the members that are left, for messages.
     pub(crate) fn names(&mut self) -> String {
         let Some(members) = self.members() else { return format!("process group {}", self.group.pid()) };
         let name = |one: &Process| {
@@ -329,19 +331,20 @@ impl Family {
         }
     }
 
-    /// Whether some of those who are left have left the group.
+    /// True if some of the living members have left the group.
     pub(crate) fn has_left_its_group(&mut self) -> bool {
         let members = self.members().unwrap_or_default();
         members.into_iter().any(|process| self.is_outside(process) && !is_guardian(process.pid))
     }
 
-    /// Notes those outside the group while they can still be told by their parents.
+    /// Records the members outside the group while their parents still identify them.
     pub(crate) fn note(&mut self) {
         let _ = self.members();
     }
 
-    /// Kills all: first the group, at once; then those whom parents tell; then those who have to be searched for. So
-    /// the command of a `run` inside may hear from its guardian that that died, a moment before its own end.
+    /// Kills all members: first the group, at once; then the members known by their parents; then those that a search
+    /// finds. So the command of a nested `run` may hear from its guardian that the run died, a moment before its own
+    /// end.
     pub(crate) fn kill(&mut self) -> Result<(), Errno> {
         let group = self.group_to_signal().map_or(Ok(()), |group| group.signal(Signal::SIGKILL));
         let near = self.kill_outside();
@@ -353,35 +356,36 @@ impl Family {
         let members = self.members().unwrap_or_default().into_iter();
         let outside = members.filter(|process| self.is_outside(*process));
         let signal = match self.known {
-            // They alone know whom to kill, and who is to be let be.
+            // The guardians alone know which processes to kill, and which not to touch.
             Known::ByGuardians(_) => guardian::HURRY,
             _ => Signal::SIGKILL,
         };
         outside.map(|process| process.signal(signal)).fold(Ok(()), Result::and)
     }
 
-    /// Asks all to end, and searches for them no longer than this. What is stopped is woken, or it would not hear.
+    /// Asks all members to end, with a search of at most `patience`. A stopped process is woken, or it would not
+    /// notice.
     pub(crate) fn ask(&mut self, patience: Duration) -> Result<(), Errno> {
         let group = self.group_to_signal().map_or(Ok(()), ProcessGroup::ask);
         group.and(self.ask_outside(patience))
     }
 
-    /// Asks those outside the group who were not asked.
+    /// Asks the members outside the group that have not been asked yet.
     pub(crate) fn ask_outside(&mut self, patience: Duration) -> Result<(), Errno> {
         let near = self.ask_seen();
         self.search(patience);
         near.and(self.ask_seen())
     }
 
-    /// Asks those whom nobody asks on our behalf: a parent outside the group is asked in their place (`timeout` passes
-    /// it on; if it does not, they are ours when it is gone), and so does a `run` inside. A second SIGTERM would have
-    /// some programs end in disorder.
+    /// Asks the members that no other process asks on our behalf. A parent outside the group is asked in place of its
+    /// children (`timeout` passes the signal on; if it does not, the children are asked when it is gone), and a nested
+    /// `run` asks its own. A second SIGTERM would make some programs end in disorder.
     fn ask_seen(&mut self) -> Result<(), Errno> {
         let members = self.members().unwrap_or_default();
         let by_pid: BTreeMap<Pid, Process> = members.iter().map(|process| (process.pid, *process)).collect();
         let mut sent = Ok(());
         for process in members {
-            // Of the `run`s around this one none asks for us: they are no members.
+            // The `run`s around this one ask nobody for us: they are no members.
             let parent = by_pid.get(&process.parent);
             let by_parent = parent.is_some_and(|parent| self.is_outside(*parent) || is_tollgate(parent.pid));
             let known = self.asked.contains(&process.identity());
@@ -394,12 +398,13 @@ impl Family {
         sent
     }
 
-    /// Does something until nobody is left, but not for ever; whether all are gone. What it does says whether to go on.
+    /// Repeats an action until no member is left, for at most `patience`; returns true if all are gone. The action
+    /// returns false to stop early.
     fn until_gone(&mut self, patience: Duration, mut act: impl FnMut(&mut Family, Duration) -> bool) -> bool {
-        // Deadlines are counted by this clock: a pause of the machine does not make them later.
+        // Deadlines are counted by this clock: a suspended machine does not make them later.
         let (until, mut pause) = (boot_time() + patience, PAUSE_MIN);
         loop {
-            // First, since who can't be seen can be signalled nonetheless.
+            // The action comes first, since a member that can't be listed can still be signalled.
             if !act(self, until.saturating_sub(boot_time())) {
                 return false;
             }
@@ -415,39 +420,40 @@ impl Family {
         }
     }
 
-    /// Waits for the end of those who were asked to, and asks those who turn up; not once there is no time for it.
+    /// Waits for the end of members that were asked, and asks members that turn up; stops waiting once the time is
+    /// short.
     pub(crate) fn wait_asked(&mut self, patience: Duration, is_hurried: impl Fn() -> bool) -> bool {
         self.until_gone(patience, |family, left| {
-            // Who can't be signalled is told of if it does not end.
+            // A member that can't be signalled is reported if it does not end.
             let _ = family.ask_outside(left.min(SEARCH_PATIENCE));
             !is_hurried()
         })
     }
 
-    /// That some could not be ended, for people.
+    /// Returns a warning that some processes could not be ended.
     pub(crate) fn tell_of_survivors(&self) -> String {
         let group = self.group.pid();
         format!("warning: processes that the command (process group {group}) started could not be ended")
     }
 
-    /// Kills all, and whoever is born meanwhile; whether they are gone.
+    /// Kills all members, and those that are born meanwhile; returns true if all are gone.
     pub(crate) fn wait_killed(&mut self, patience: Duration) -> bool {
         self.until_gone(patience, |family, _| {
-            // As above.
+            // A member that can't be signalled is reported if it does not end.
             let _ = family.kill();
             true
         })
     }
 }
 
-/// Whether a process is one of this program: a `run`, which passes signals on.
+/// True if a process runs this program: a `run`, which passes signals on.
 fn is_tollgate(pid: Pid) -> bool {
     let file = |of: &str| std::fs::metadata(format!("/proc/{of}/exe")).ok().map(|exe| (exe.dev(), exe.ino()));
     let theirs = file(&pid.to_string());
     theirs.is_some() && theirs == file("self")
 }
 
-/// Whether a process sees to the end of others, and then ends itself.
+/// True if a process is a guardian, which ends other processes and then itself.
 fn is_guardian(pid: Pid) -> bool {
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_ascii_end() == guardian::PROCESS_NAME.as_bytes()
@@ -480,7 +486,7 @@ mod tests {
         }
     }
 
-    /// A family as a guardian knows it: all of it, whoever left what, and nobody else.
+    /// A family as a guardian knows it: all that was started, whatever group or parent it left, and no other process.
     #[test]
     fn those_who_left_group_and_parents_are_found_by_the_name_of_the_run() {
         let id = RunId::new();
@@ -502,7 +508,7 @@ mod tests {
         bystander.wait().unwrap();
     }
 
-    /// They lose their parents, and have nothing in their environment by which they could be found.
+    /// The processes lose their parents, and have nothing in their environment by which they could be found.
     #[test]
     fn those_who_were_seen_once_are_known_when_their_parents_are_gone() {
         let id = RunId::new();
@@ -518,7 +524,7 @@ mod tests {
         assert!(family.wait_killed(PATIENCE));
     }
 
-    /// As if its number had been given to another group since.
+    /// As if the group's number had been given to another group since.
     #[test]
     fn a_group_that_was_over_once_is_another_when_it_is_there_again() {
         let (mut child, group) = start("exec sleep 1000", &RunId::new());
@@ -546,7 +552,7 @@ mod tests {
             }
             std::fs::read(format!("/proc/{pid}/environ"))
         };
-        // Who has left the group, and will be found when it can be.
+        // A member that has left the group, and will be found once environments can be read.
         let mut by_parents = Family::of_run(group, Reach::All, id.clone());
         until(&mut by_parents, Family::has_left_its_group);
         let since = Process::of(group.pid()).unwrap().started;
@@ -560,7 +566,7 @@ mod tests {
         assert!(!by_parents.lives());
     }
 
-    /// As if an orphan had started it a moment before its own end.
+    /// As if an orphan had started the process a moment before its own end.
     #[test]
     fn who_is_born_during_a_search_is_found_before_a_family_is_gone() {
         static BORN: Mutex<Option<(RunId, Option<Child>)>> = Mutex::new(None);

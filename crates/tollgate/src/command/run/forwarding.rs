@@ -1,7 +1,7 @@
 //! Signals that are sent to `run` and meant for its command.
 //!
-//! A signal that was ignored when the process began stays ignored, here and in the command: so `nohup` works, and a
-//! shell's background jobs don't hear Ctrl-C.
+//! Invariant: a signal that was ignored when the process began stays ignored, here and in the command: so `nohup`
+//! works, and a shell's background jobs don't hear Ctrl-C.
 
 use crate::exit::{Exit, WithExit};
 use nix::sys::signal::Signal;
@@ -9,31 +9,31 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Those that ask for an end: they count from the start, since a wait for a lock must be possible to give up.
+/// Signals that ask for an end. They count from the start, since the user must be able to give up a wait for a lock.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Those that only a command can do something with.
+/// Signals that only a command can use.
 const OTHERS: [Signal; 5] =
     [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
 
-/// The same signal once more within this time is a copy.
+/// The same signal repeated within this time is a copy.
 const COPY_WITHIN: Duration = Duration::from_millis(500);
 
-/// Signals as they come.
+/// Stream of the signals that this process receives.
 pub(crate) struct Forwarding {
     incoming: mpsc::UnboundedReceiver<Signal>,
     listeners: mpsc::UnboundedSender<Signal>,
     ignored: u64,
-    /// Whether there is, or was, a command that they are meant for.
+    /// True once there is a command that the signals are meant for.
     for_a_command: bool,
-    /// Whether one came that was not to be waited after.
+    /// True once a signal came after which nothing more is waited for.
     insisted: bool,
-    /// The last one, and when it came.
+    /// The last signal, and its time.
     last: Option<(Signal, Instant)>,
 }
 
 impl Forwarding {
-    /// Begins to listen for those that ask for an end.
+    /// Begins to listen for the signals that ask for an end.
     pub(crate) fn start() -> std::io::Result<Forwarding> {
         let (listeners, incoming) = mpsc::unbounded_channel();
         let (for_a_command, insisted) = (false, false);
@@ -43,7 +43,7 @@ impl Forwarding {
         Ok(forwarding)
     }
 
-    /// There is a command now: it gets the others as well.
+    /// Listens for the other signals as well: there is a command now that gets them.
     pub(crate) fn listen_to_all(&mut self) -> std::io::Result<()> {
         self.for_a_command = true;
         self.listen(&OTHERS)
@@ -60,7 +60,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Does something unless a signal comes first: the process ends with that then, and without another word.
+    /// Runs `work` unless a signal comes first: then the process ends with that signal, without a message.
     pub(crate) async fn unless<T>(
         &mut self,
         work: impl Future<Output = anyhow::Result<T>>,
@@ -71,7 +71,8 @@ impl Forwarding {
         }
     }
 
-    /// As above, with the last thing that is to be done: after a signal nothing more is waited for.
+    /// Runs `work`, the last step of a command, unless a signal comes first: after that signal nothing more is waited
+    /// for.
     pub(crate) async fn unless_insisted<T>(&mut self, work: impl Future<Output = T>) -> anyhow::Result<T> {
         tokio::select! {
             done = work => Ok(done),
@@ -90,14 +91,14 @@ impl Forwarding {
         self.for_a_command
     }
 
-    /// Waits for the next.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         let signal = self.incoming.recv().await.expect("it holds a sender itself");
         self.last = Some((signal, Instant::now()));
         signal
     }
 
-    /// Waits for one that is not a copy of the last: a terminal that closes and the shell on it both say so, and
+    /// Waits for a signal that is not a copy of the last: a terminal that closes and the shell on it both send one, and
     /// wrappers pass on what their group was sent as well.
     pub(crate) async fn next_of_another_mind(&mut self) -> Signal {
         loop {
@@ -107,7 +108,7 @@ impl Forwarding {
             if !before.is_some_and(copy) {
                 return signal;
             }
-            // However many there are, they count from the first.
+            // However many copies come, their time counts from the first signal.
             self.last = before;
         }
     }
@@ -117,12 +118,12 @@ fn is_in(signal: Signal, mask: u64) -> bool {
     mask & (1 << (signal as i32 - 1)) != 0
 }
 
-/// Whether this process ignores a signal: it does so from its beginning if whoever started it wanted that (`nohup`).
+/// True if this process ignores a signal, because its parent started it that way (`nohup`).
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     is_in(signal, ignored())
 }
 
-/// The signals that this process ignores, as a mask; none if that can't be read here.
+/// Returns the signals that this process ignores, as a mask; 0 if that can't be read here.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

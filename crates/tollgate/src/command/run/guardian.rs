@@ -1,11 +1,11 @@
-//! Sees to the end of a command when `run` itself can't: killed, stopped, or starved of time.
+//! The guardian process: ends a command when `run` itself can't, because it was killed, stopped, or starved of time.
 //!
-//! A process of this binary that knows little: the command's process group, the name of the run, until when the lock is
-//! believed in, and a pipe from `run`. If the pipe breaks before `run` said that all is done, it ends the command with
-//! all that it started; if the deadline comes near and was not moved, too. A `run` around that one which is about to
-//! end tells it to hurry: then it kills at once. It does nothing until then and talks to no network, and what may take
-//! long (`search`) it leaves to threads of their own, so that it is on time when others are not. Not here: what `run`
-//! does while it can (`supervisor`).
+//! The guardian is a process of this binary that knows little: the command's process group, the run id, the time until
+//! which the client believes in the lock, and a pipe from `run`. If the pipe breaks before `run` has sent `done`, the
+//! guardian ends the command with all that it started; it does the same if the deadline comes near and was not moved.
+//! An outer `run` that is about to end tells the guardian to hurry: then it kills at once. Until then it does nothing
+//! and talks to no network, and work that may take long (`search`) is left to other threads, so that the guardian is on
+//! time when others are not. Not here: the work of `run` while it can do it (`supervisor`).
 
 use super::boot_clock::boot_time;
 use super::family::{Family, Reach};
@@ -33,42 +33,43 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The first argument of such a process.
+/// The first argument of a guardian's process.
 pub(crate) const GUARD: &str = "__guardian";
 
-/// What tells it from other processes of this binary in lists, so that a kill by name does not hit both.
+/// Process name that distinguishes a guardian from other processes of this binary, so that a kill by name does not hit
+/// both.
 pub(crate) const PROCESS_NAME: &str = "tg-guardian";
 
-/// Tells one whose `run` is gone that there is no time to ask. Those that don't listen yet are not harmed by it, and
-/// are told again.
+/// Signal that tells a guardian whose `run` is gone that there is no time to ask. A guardian that does not listen yet
+/// ignores the signal, and is sent it again.
 pub(crate) const HURRY: Signal = Signal::SIGURG;
 
-/// How long `run` waits for one to stand ready, with no command yet that could be late.
+/// Maximum time that `run` waits for its guardian to get ready, before there is a command that could be late.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long those that were killed are watched for others that they started just before, while `run` waits for that.
+/// Time in which the killed processes are watched for others that they started just before, while `run` waits for it.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long `run` waits for the end of one that has nothing left to do: what it may still be at is over by then, and
-/// one that stands still must not keep the lock.
+/// Maximum time that `run` waits for the end of a guardian with nothing left to do. Everything that the guardian may
+/// still be doing is over by then, and a guardian that stands still must not keep the lock.
 const DONE_PATIENCE: Duration =
     KILL_PATIENCE.saturating_add(END_PATIENCE).saturating_add(Duration::from_secs(1));
 
-/// Between two looks whether it has ended.
+/// Pause between two checks for the end of the guardian.
 const DONE_PAUSE: Duration = Duration::from_millis(2);
 
-/// The guardian as `run` sees it.
+/// Handle of `run` on its guardian.
 pub(crate) struct Guardian {
     process: Child,
     buried: bool,
     pipe: Option<ChildStdin>,
-    /// The deadline that it was told last.
+    /// The deadline that the guardian was told last.
     told: Option<Duration>,
 }
 
 impl Guardian {
-    /// Starts one; when this returns it has left our process group, so that it does not die with us, and waits to be
-    /// told what to guard.
+    /// Starts the guardian. When this returns, the guardian has left our process group, so that it does not die with
+    /// us, and waits for its instructions.
     pub(crate) fn start(
         schedule: Schedule,
         on_lost: OnLost,
@@ -85,33 +86,33 @@ impl Guardian {
         let pipe = process.stdin.take().context("the guardian has no pipe")?;
         let ready = process.stdout.take().context("the guardian has no pipe")?;
         anyhow::ensure!(is_told(ready)?, "the guardian of the command does not start");
-        // A guardian that stands still must not make `run` stand still.
+        // A guardian that stands still must not block `run`.
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(Guardian { process, buried: false, pipe: Some(pipe), told: None })
     }
 
-    /// What to guard.
+    /// Tells the guardian which process group to guard.
     pub(crate) fn guard(&mut self, group: ProcessGroup) {
         self.tell(&format!("group {}", group.pid()));
     }
 
-    /// When the deadline is, by `boot_time`. Told on only if that has moved.
+    /// Tells the guardian the deadline, by `boot_time`, if it has moved.
     pub(crate) fn until(&mut self, until: Duration) {
-        // A deadline is known to some ten microseconds only, depending on when one looks.
+        // A deadline is only exact to some ten microseconds, depending on when it is computed.
         let moved = self.told.is_none_or(|told| until.abs_diff(told) > Duration::from_millis(2));
-        // What it could not be told is told again.
+        // A deadline that could not be sent is sent again.
         if moved && self.tell(&format!("until {}", until.as_millis())) {
             self.told = Some(until);
         }
     }
 
-    /// The command has been asked to end: it is not to be asked twice.
+    /// Tells the guardian that the command has been asked to end, and must not be asked twice.
     pub(crate) fn asked(&mut self) {
         self.tell("asked");
     }
 
-    /// Leaves no zombie behind should it have died. Whether it has: told once, since its number is free then. How it
-    /// ended is asked for at the end.
+    /// Reaps the guardian if it has died. Returns true once only, since its number is free after that. Its exit status
+    /// is kept for the end.
     pub(crate) fn bury(&mut self) -> bool {
         let has_ended = matches!(self.process.try_wait(), Ok(Some(_)));
         has_ended && !std::mem::replace(&mut self.buried, true)
@@ -121,7 +122,8 @@ impl Guardian {
         Pid::from_raw(i32::try_from(self.process.id()).expect("it was made from an i32"))
     }
 
-    /// Nothing is left to guard. Whether it was the guardian that ended the command.
+    /// Tells the guardian that nothing is left to guard, and waits for its end. Returns true if the guardian ended the
+    /// command.
     pub(crate) fn done(mut self) -> bool {
         self.tell("done");
         self.pipe = None;
@@ -129,7 +131,7 @@ impl Guardian {
             return status.code() == Some(Exit::Lost.code().into());
         }
         say("warning: the guardian of the command stands still, and is killed");
-        // Whether it is gone then is for the system to see to, should it wait for a broken disk.
+        // If the guardian waits for a broken disk, only the system can end it.
         let _ = self.process.kill();
         self.ended_within(KILL_PATIENCE);
         false
@@ -145,10 +147,10 @@ impl Guardian {
         }
     }
 
-    /// Whether it was told; if its pipe is full, it was not.
+    /// Sends a line to the guardian. Returns false if it was not sent, such as when the pipe is full.
     fn tell(&mut self, line: &str) -> bool {
         let Some(pipe) = &mut self.pipe else { return false };
-        // So short that it is written as a whole or not at all.
+        // The line is so short that it is written as a whole or not at all.
         let told = pipe.write_all(format!("{line}\n").as_bytes());
         if told.as_ref().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
             say(
@@ -160,9 +162,9 @@ impl Guardian {
     }
 }
 
-/// Whether a word comes, soon enough.
+/// Waits until the guardian writes a byte; false if its pipe is closed, or none comes in time.
 fn is_told(mut ready: ChildStdout) -> anyhow::Result<bool> {
-    // Once for all: signals that come again and again must not make it longer.
+    // One deadline for all attempts: repeated signals must not make the wait longer.
     let until = Instant::now() + START_PATIENCE;
     let mut one = [PollFd::new(ready.as_fd(), PollFlags::POLLIN)];
     while let Err(error) = poll(&mut one, poll_until(until)) {
@@ -171,7 +173,7 @@ fn is_told(mut ready: ChildStdout) -> anyhow::Result<bool> {
     Ok(one[0].any() == Some(true) && ready.read(&mut [0])? > 0)
 }
 
-/// Whether there is something to read, or the end.
+/// True if the pipe has data to read, or has reached its end.
 fn has_more(pipe: &impl AsFd) -> nix::Result<bool> {
     let mut one = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
     loop {
@@ -187,17 +189,17 @@ fn poll_until(until: Instant) -> PollTimeout {
     PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
 }
 
-/// The process itself.
+/// Runs the guardian's process.
 pub(crate) fn run(arguments: &[OsString]) -> Exit {
     let Some(mut watch) = Watch::new(arguments) else { return Exit::Usage };
-    // Before there are threads, which would hear of it otherwise.
+    // Blocked before there are threads, which would receive the signal otherwise.
     let hurry = SigSet::from(HURRY);
     if hurry.thread_block().is_ok() {
         watch.hurry = SignalFd::with_flags(&hurry, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).ok();
     }
-    // Before there is a command: when it is to be killed, nothing that is said may keep us from it.
+    // Prepared before there is a command: when it has to be killed, no output may delay the guardian.
     get_ready_to_say();
-    // Signals of the terminal and of the session are not for it.
+    // A session of its own: signals of the terminal are not meant for the guardian.
     let _ = setsid();
     if let Ok(name) = CString::new(PROCESS_NAME) {
         let _ = prctl::set_name(&name);
@@ -217,7 +219,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Exit {
     }
 }
 
-/// What the process knows.
+/// State of the guardian's process.
 struct Watch {
     on_lost: OnLost,
     reach: Reach,
@@ -227,11 +229,11 @@ struct Watch {
     until: Option<Duration>,
     /// The last step taken, by `run` or here.
     taken: Step,
-    /// Whether the command was signalled here, and had not ended by itself before.
+    /// True if the guardian has signalled the command, which had not ended by itself before.
     acted: bool,
-    /// Whether `run` is gone.
+    /// True once `run` is gone.
     alone: bool,
-    /// By which a `run` around that one says that it is about to end, and with it the lock.
+    /// Receives the signal by which an outer `run` says that it is about to end, and with it the lock.
     hurry: Option<SignalFd>,
     heard: String,
 }
@@ -257,7 +259,7 @@ impl Watch {
         })
     }
 
-    /// Whether the command was signalled here.
+    /// Watches until the end. Returns true if the guardian signalled the command.
     fn run(mut self) -> anyhow::Result<bool> {
         let timer = TimerFd::new(timerfd::ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK)?;
         let stdin = std::io::stdin();
@@ -271,8 +273,8 @@ impl Watch {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Before it is heard what `run` says: however long this process stands still in between, a deadline that
-            // was moved by now has been heard of.
+            // Read before the lines of `run`: however long this process stands still in between, a deadline that has
+            // been moved by this time is then known.
             let now = boot_time();
             if self.hear(&stdin)? {
                 return Ok(self.acted);
@@ -281,7 +283,7 @@ impl Watch {
         }
     }
 
-    /// Rings when the next step is due.
+    /// Sets the timer to the time when the next step is due.
     fn set(&self, timer: &TimerFd) -> nix::Result<()> {
         let Some(until) = self.until.filter(|_| self.family.is_some()) else { return timer.unset() };
         let before = match self.taken {
@@ -289,14 +291,14 @@ impl Watch {
             Step::Ask => self.schedule.kill_before(),
             Step::Kill => return timer.unset(),
         };
-        // Zero would switch it off.
+        // Zero would switch the timer off.
         let at = until.saturating_sub(before).max(Duration::from_nanos(1));
         let at = Expiration::OneShot(TimeSpec::from_duration(at));
         timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
     }
 
-    /// Reads all that `run` has said; whether there is nothing more to do. Past nothing that was said may be acted: the
-    /// last line counts. So no buffer may hold back a part of it.
+    /// Reads all lines that `run` has sent; returns true if there is nothing more to do. All of them are read before
+    /// any step is taken, since the last line counts. So no buffer may hold back a part of the pipe.
     fn hear(&mut self, pipe: &impl AsFd) -> anyhow::Result<bool> {
         let mut bytes = [0; 4096];
         while has_more(pipe)? {
@@ -316,7 +318,7 @@ impl Watch {
         Ok(false)
     }
 
-    /// Takes in the lines that were heard; whether the last of all was among them.
+    /// Applies the complete lines that were read; returns true if `done` was among them.
     fn heed(&mut self) -> bool {
         while let Some(end) = self.heard.find('\n') {
             let line: String = self.heard.drain(..=end).collect();
@@ -324,7 +326,7 @@ impl Watch {
                 ("group", number) => {
                     let group = number.parse().ok().map(ProcessGroup::of);
                     self.family = group.map(|group| Family::of_run(group, self.reach, self.id.clone()));
-                    // Of what was done before, nobody has heard.
+                    // Steps that were taken before reached no process.
                     self.taken = Step::Run;
                 }
                 ("until", ms) => self.until = ms.parse().ok().map(Duration::from_millis),
@@ -336,7 +338,7 @@ impl Watch {
         false
     }
 
-    /// The deadline may be near.
+    /// Takes the next step if the deadline is near.
     fn look(&mut self, now: Duration) {
         let Some(until) = self.until.filter(|_| self.family.is_some()) else { return };
         let step = self.schedule.step(until.saturating_sub(now));
@@ -353,8 +355,8 @@ impl Watch {
         self.until_deadline().saturating_sub(self.schedule.kill_before())
     }
 
-    /// How long to look for those who are to be killed. While somebody may be left whose environment can't be read, it
-    /// is worth to try again as long as the lock is surely not another's.
+    /// Returns the time to search for processes that have to be killed. While an environment may be unreadable, another
+    /// attempt is worthwhile as long as nobody else can have the lock.
     fn kill_patience(&self) -> Duration {
         if self.alone { self.until_deadline().max(KILL_PATIENCE) } else { KILL_PATIENCE }
     }
@@ -364,7 +366,7 @@ impl Watch {
         let Some(family) = &mut self.family else { return };
         self.taken = step;
         let led = family.group().leader_lives();
-        // There is nobody to report a failure to who could do better.
+        // Failures are ignored: there is nobody to report them to who could do better.
         match (self.on_lost, step) {
             (_, Step::Run) | (OnLost::Notify, Step::Kill) => return,
             (OnLost::Kill, Step::Ask) => {
@@ -389,7 +391,7 @@ impl Watch {
         self.acted |= led;
     }
 
-    /// `run` is gone without a word: its lease will end, and nobody keeps it alive.
+    /// Handles the death of `run`: its lease will end, since nobody keeps it alive.
     fn abandoned(&mut self) {
         if self.family.is_none() {
             return;
@@ -433,7 +435,7 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// A command, one who watches it, and the pipe by which that one is told.
+    /// Returns a command, its guardian's state, and both ends of the pipe to the guardian.
     fn watched() -> (Child, Watch, std::io::PipeReader, std::io::PipeWriter) {
         let child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let arguments = ["kill", "all", "1000", "100", RunId::new().as_str()].map(OsString::from);
@@ -455,7 +457,7 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// As after a while in which it stood still.
+    /// As after a time in which the guardian stood still.
     #[test]
     fn all_that_was_said_is_heard_before_anything_is_done() {
         let (mut child, mut watch, reader, mut writer) = watched();

@@ -1,8 +1,9 @@
-//! Becomes the command, once it may run.
+//! The launcher: a process that becomes the command, once the command may run.
 //!
 //! `run` does not start a command itself, but this binary again: a process that stops, is continued when everything
-//! that will see to its end is ready, and only then becomes the command. So there is no moment in which the command
-//! runs and could be forgotten. Should `run` die the guardian sees to it; what is to be killed then, the kernel kills.
+//! that will end the command is ready, and only then becomes the command. So there is no moment in which the command
+//! runs without anybody to end it. Should `run` die, the guardian ends the command; with `--on-lost kill` the kernel
+//! kills it.
 
 use super::on_lost::OnLost;
 use super::process_group::ProcessGroup;
@@ -18,10 +19,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// The first argument of such a process.
+/// The first argument of a launcher's process.
 pub(crate) const LAUNCH: &str = "__launch";
 
-/// This binary, even if another has taken its place on disk.
+/// Returns the path of the running binary, even if another has replaced it on disk.
 pub(crate) fn own_binary() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() {
@@ -31,9 +32,9 @@ pub(crate) fn own_binary() -> PathBuf {
     }
 }
 
-/// Starts a process in a group of its own that will become the command; it stands still when this returns.
+/// Starts a process in a group of its own that will become the command. The process is stopped when this returns.
 ///
-/// To be called on the main thread: the kernel counts the death of the thread that started a process as its parent's.
+/// Must be called on the main thread: the kernel counts the death of the thread that started a process as its parent's.
 pub(crate) fn prepare(
     command: &[OsString],
     on_lost: OnLost,
@@ -44,7 +45,7 @@ pub(crate) fn prepare(
     launcher.envs(environment).process_group(0);
     let child = launcher.spawn()?;
     let pid = i32::try_from(child.id())?;
-    // It stops, or it has failed and ended: its end is seen by whoever waits for it next.
+    // The process stops, or it has failed and ended. In that case the next wait for it sees its end.
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
     if let Ok(WaitStatus::Stopped(..)) = waitid(Id::Pid(Pid::from_raw(pid)), flags) {
         let seen = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
@@ -53,13 +54,13 @@ pub(crate) fn prepare(
     Ok((child, ProcessGroup::of(pid)))
 }
 
-/// The process itself: ends only if the command can't be run.
+/// Runs the launcher's process. Returns only if the command can't be run.
 pub(crate) fn run(arguments: &[OsString]) -> Exit {
     let [on_lost, parent, program, rest @ ..] = arguments else { return Exit::Usage };
     let Some(on_lost) = on_lost.to_str().and_then(OnLost::of_name) else { return Exit::Usage };
     let parent = parent.to_str().and_then(|parent| parent.parse().ok()).map(Pid::from_raw);
     let orphaned = |signal| set_pdeathsig(signal).is_err() || Some(getppid()) != parent;
-    // While it stands still nothing is lost by a sudden end.
+    // Nothing is lost if the process is killed while it is stopped.
     let is_over = orphaned(Some(Signal::SIGKILL)) || raise(Signal::SIGSTOP).is_err();
     if is_over || orphaned(at_the_death_of_run(on_lost)) {
         return Exit::Lost;
@@ -69,8 +70,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Exit {
     exit_of(&error)
 }
 
-/// What the kernel does to the command should `run` die. It never asks: it does so once for every thread of `run` that
-/// dies, and the guardian asks too.
+/// Signal that the kernel sends to the command should `run` die. The kernel never asks: it would do so once for every
+/// thread of `run` that dies, and the guardian asks too.
 fn at_the_death_of_run(on_lost: OnLost) -> Option<Signal> {
     match on_lost {
         OnLost::Kill => Some(Signal::SIGKILL),
@@ -82,7 +83,7 @@ fn exit_of(error: &std::io::Error) -> Exit {
     if error.kind() == ErrorKind::NotFound { Exit::NotFound } else { Exit::NotExecutable }
 }
 
-/// Looks whether there is such a program, before anybody waits for a lock to run it. What it can't tell, it lets pass.
+/// Checks that there is such a program, before anybody waits for a lock to run it. Passes if that can't be decided.
 pub(crate) fn check_program(program: &OsStr) -> Result<(), (Exit, String)> {
     let given = Path::new(program);
     if program.as_encoded_bytes().contains(&b'/') {

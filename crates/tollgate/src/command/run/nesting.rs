@@ -1,7 +1,8 @@
-//! What a command of `run` knows of its lock, and how a `run` inside it goes on with the same lease.
+//! The environment of a command of `run`, and the way a nested `run` shares the lease of the outer one.
 //!
-//! Several may run inside one at a time. So only what those around hold is taken again as the owner that holds it;
-//! everything else is asked for by an owner of one's own, or the runs inside would share it and not exclude each other.
+//! Several runs may be nested in one at a time. Invariant: only a lock that an outer run holds is taken again under the
+//! owner that holds it; any other lock is requested by an owner of the run's own, or nested runs would share it and not
+//! exclude each other.
 
 use crate::exit::{Exit, WithExit};
 use crate::globals::{ENDPOINTS_VARIABLE, Globals};
@@ -18,16 +19,16 @@ const OWNER: &str = "TOLLGATE_OWNER";
 const DEADLINE: &str = "TOLLGATE_DEADLINE_UNIX_MS";
 const HELD: &str = "TOLLGATE_HELD";
 
-/// The `run` around this one, with those around that.
+/// The `run` around this one, with the runs around that.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outer {
     pub(crate) lease: LeaseId,
-    /// Names of locks, and as which owner each is held.
+    /// Names of held locks, with the owner of each.
     held: Vec<(String, String)>,
 }
 
 impl Outer {
-    /// None if there is none, or if it talks to another cluster.
+    /// Finds the outer run; `None` if there is none, or if it uses another cluster.
     pub(crate) fn find(globals: &Globals) -> anyhow::Result<Option<Outer>> {
         let its_endpoints = std::env::var(ENDPOINTS_VARIABLE).ok();
         if its_endpoints.is_some_and(|its| its != globals.endpoints.join(",")) {
@@ -43,18 +44,19 @@ impl Outer {
             WithExit(Exit::Usage, says)
         })?;
         let of_all = variable(HELD).and_then(|held| read_held(&held, lease));
-        // Without the list, that of somebody who set the variables by hand, or that of another lease.
+        // Without the list, because somebody set the variables by hand or because the list is about another lease, only
+        // one lock is known.
         let of_one = || variable(LOCK_NAME).map(|name| (name, owner)).into_iter().collect();
         Ok(Some(Outer { lease, held: of_all.unwrap_or_else(of_one) }))
     }
 
-    /// As which owner one of those around holds the lock, if so.
+    /// Returns the owner under which an outer run holds the lock, if one does.
     pub(crate) fn owner_of(&self, name: &str) -> Option<&str> {
         self.held.iter().find(|(held, _)| held == name).map(|(_, owner)| owner.as_str())
     }
 }
 
-/// What is held under the lease, if the text is about that one.
+/// Returns the locks held under the lease, if the text is about that lease.
 fn read_held(text: &str, lease: LeaseId) -> Option<Vec<(String, String)>> {
     let held: Value = serde_json::from_str(text).ok()?;
     if lease_id::parse(held["lease_id"].as_str()?) != Ok(lease) {
@@ -69,7 +71,7 @@ fn write_held(lease: LeaseId, held: &[(String, String)]) -> String {
     json!({"lease_id": lease.to_string(), "locks": locks}).to_string()
 }
 
-/// What a command can know of what it runs under. The deadline is that of the moment: it moves while the lease is
+/// Returns the variables that tell a command about its lock. The deadline is a snapshot: it moves while the lease is
 /// renewed, and the command is ended before the last one passes.
 pub(crate) fn environment(
     globals: &Globals,
@@ -87,7 +89,7 @@ pub(crate) fn environment(
     vec![
         (LOCK_NAME, name.to_owned()),
         (FENCING_TOKEN, token.to_string()),
-        // Empty rather than what a run around this one had.
+        // Empty, so that the command does not inherit the value of an outer run.
         (LINEAGE, lineage.map_or_else(String::new, |lineage| lineage.to_string())),
         (LEASE_ID, lease.to_string()),
         (OWNER, owner.to_owned()),
@@ -117,7 +119,7 @@ mod tests {
         assert_eq!((outer.owner_of("c"), outer.owner_of("d")), (Some("~2f"), None));
     }
 
-    /// Or a server would refuse to start under a `run`.
+    /// Otherwise a server would refuse to start under a `run`.
     #[test]
     fn a_server_knows_all_that_a_command_finds_in_its_environment() {
         let ours = [

@@ -1,8 +1,8 @@
-//! What happens to a command whose lock is lost.
+//! The actions on a command whose lock is lost.
 
 use clap::ValueEnum;
 
-/// What happens to it.
+/// Action on the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
     /// SIGTERM, and SIGKILL when the grace is over

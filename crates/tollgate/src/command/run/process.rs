@@ -1,6 +1,6 @@
-//! Processes, as the system tells of them.
+//! Processes, as `/proc` describes them.
 //!
-//! Invariant: a signal never reaches another process than the one that was looked at, whoever has its number by now.
+//! Invariant: a signal never reaches a process other than the one that was looked at, even if its number was reused.
 //! Not here: which processes belong to a command (`family`).
 
 use nix::errno::Errno;
@@ -8,45 +8,45 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 
-/// Of the kernel's flags of a process, the one that says that it has begun to end.
+/// Kernel flag of a process that has begun to end.
 const PF_EXITING: u32 = 0x4;
 
-/// The one that says that it is the kernel's own.
+/// Kernel flag of a kernel thread.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// Of what the system says of a process, the number of the first field after its name. They are counted from one.
+/// Number of the first field after the process name in `/proc/PID/stat`. Fields are counted from one.
 const FIRST_AFTER_NAME: usize = 3;
 
-/// What the system says of a process.
+/// A process, as `/proc/PID/stat` described it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     state: char,
-    /// Whether its end has begun: it shows nothing of itself then, and its children have other parents soon.
+    /// True once the process has begun to end: then it shows nothing of itself, and its children are reparented soon.
     ending: bool,
     pub(crate) parent: Pid,
     pub(crate) group: Pid,
     pub(crate) session: Pid,
-    /// How many threads are left of it, with the first, which stays to the end even if it has ended.
+    /// Number of threads left, including the first, which stays to the end even if it has ended.
     threads: u32,
-    /// When it was started, in ticks since the machine was: tells it from a later one with its number.
+    /// Start time in ticks since boot: distinguishes the process from a later one with the same number.
     pub(crate) started: u64,
 }
 
 impl Process {
-    /// None if it is gone.
+    /// Reads a process; `None` if it is gone.
     pub(crate) fn of(pid: Pid) -> Option<Process> {
         Process::parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// All that this one may see; none if that can't be read here.
+    /// Reads all processes that this one may see; `None` if `/proc` can't be read.
     pub(crate) fn all() -> Option<Vec<Process>> {
         let entries = std::fs::read_dir("/proc").ok()?;
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         Some(pids.filter_map(|pid| Process::of(Pid::from_raw(pid))).collect())
     }
 
-    /// A name in brackets comes second and may hold any bytes: the last bracket ends it.
+    /// Parses a stat line. The second field is a name in brackets that may hold any bytes: the last bracket ends it.
     fn parse(bytes: &[u8]) -> Option<Process> {
         let text = String::from_utf8_lossy(bytes);
         let (pid, rest) = text.split_once(' ')?;
@@ -61,73 +61,73 @@ impl Process {
         Some(Process { pid, state, ending, parent, group, session, threads, started })
     }
 
-    /// Another one like it.
+    /// Returns a copy of the process with another number.
     #[cfg(test)]
     pub(crate) fn with_pid(self, pid: i32) -> Process {
         Process { pid: Pid::from_raw(pid), ..self }
     }
 
-    /// What it calls itself, in a form that does nothing to a terminal; empty if it is gone.
+    /// Returns the command name of the process, escaped for terminals; empty if the process is gone.
     pub(crate) fn name(self) -> String {
         let name = std::fs::read(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
         String::from_utf8_lossy(&name).trim_end_matches('\n').escape_debug().to_string()
     }
 
-    /// Whether nothing of it runs, and its children have other parents. The state is that of its first thread: others
-    /// may run on, and have its children until they end.
+    /// True if no thread of the process runs, and its children have other parents. The state is that of its first
+    /// thread only: other threads may run on, and keep its children until they end.
     pub(crate) fn is_dead(self) -> bool {
         matches!(self.state, 'Z' | 'X') && self.threads <= 1
     }
 
-    /// Whether a signal has stopped it, and none has had it go on.
+    /// True while the process is stopped by a signal or a tracer.
     pub(crate) fn is_stopped(self) -> bool {
         matches!(self.state, 'T' | 't')
     }
 
-    /// What tells it from a later one with its number.
+    /// Number and start time, which distinguish the process from a later one with the same number.
     pub(crate) fn identity(self) -> (Pid, u64) {
         (self.pid, self.started)
     }
 
-    /// Whether it runs still, and has not even begun to end.
+    /// True if the process still runs, and has not even begun to end.
     pub(crate) fn runs_on(self) -> bool {
         Process::of(self.pid).is_some_and(|now| now.is(self) && !now.ending && !now.is_dead())
     }
 
-    /// Whether it was given no environment when it began. One that is just becoming another program shows none either,
-    /// and is not meant: to be asked after its environment was read, and not before.
+    /// True if the process was given no environment when it began. A process in the middle of an `execve` shows none
+    /// either, and does not count: so this must be called after its environment was read, and not before.
     pub(crate) fn has_no_environment(self) -> bool {
         let stat = std::fs::read(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         tells_of_no_environment(&stat).unwrap_or(false)
     }
 
-    /// As above, as one of its threads tells: of a process whose first thread has ended, that one tells nothing.
+    /// Like `has_no_environment`, but reads one of the process's threads: a first thread that has ended shows nothing.
     pub(crate) fn thread_has_no_environment(self, thread: Pid) -> bool {
         let stat = std::fs::read(format!("/proc/{}/task/{thread}/stat", self.pid)).unwrap_or_default();
         tells_of_no_environment(&stat).unwrap_or(false)
     }
 
-    /// Its threads but for the first.
+    /// Returns the threads of the process but for the first.
     pub(crate) fn other_threads(self) -> Vec<Pid> {
         let Ok(entries) = std::fs::read_dir(format!("/proc/{}/task", self.pid)) else { return Vec::new() };
         let threads = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         threads.map(Pid::from_raw).filter(|thread| *thread != self.pid).collect()
     }
 
-    /// As `runs_on`, for one of its threads.
+    /// Like `runs_on`, for one of the process's threads.
     pub(crate) fn thread_runs_on(self, thread: Pid) -> bool {
         let stat = std::fs::read(format!("/proc/{}/task/{thread}/stat", self.pid)).unwrap_or_default();
         let runs = Process::parse(&stat).is_some_and(|now| !now.ending);
-        // Afterwards: if it is this one now, it was when its thread was looked at.
+        // Checked afterwards: if this is still the process now, it was when its thread was looked at.
         runs && Process::of(self.pid).is_some_and(|now| now.is(self))
     }
 
-    /// Whether both are one process, perhaps at different times.
+    /// True if both describe the same process, perhaps at different times.
     pub(crate) fn is(self, other: Process) -> bool {
         self.identity() == other.identity()
     }
 
-    /// Sends it a signal. That it is gone is no failure.
+    /// Sends a signal to the process. A process that is gone is no failure.
     pub(crate) fn signal(self, signal: Signal) -> Result<(), Errno> {
         let is_still_there = || Process::of(self.pid).is_some_and(|now| now.is(self));
         let (Some(pid), Some(raw)) = (
@@ -136,7 +136,7 @@ impl Process {
         ) else {
             return Err(Errno::EINVAL);
         };
-        // Opened before the look: what it stands for can't be another after it.
+        // Opened before the check: the handle can't refer to another process after it.
         let sent = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) if is_still_there() => {
                 pidfd_send_signal(process, raw).map_err(|error| Errno::from_raw(error.raw_os_error()))
@@ -150,27 +150,27 @@ impl Process {
         }
     }
 
-    /// As above, where there is no better way for this reason: an old kernel, a filter on system calls. Between the
-    /// look and the signal its number could become another's, but for that it would have to go round.
+    /// Sends a signal by number, where `reason` leaves no better way: an old kernel, a filter on system calls. Between
+    /// the check and the signal the number could become another process's, but only if the numbers wrapped around.
     fn signal_by_number(self, signal: Signal, reason: Errno) -> Result<(), Errno> {
         match Process::of(self.pid) {
             Some(now) if now.is(self) => kill(self.pid, signal),
             Some(_) => Ok(()),
-            // Gone, or it can't be looked at.
+            // The process is gone, or can't be looked at.
             None if kill(self.pid, None) == Err(Errno::ESRCH) => Ok(()),
             None => Err(reason),
         }
     }
 }
 
-/// By where its environment begins and ends in its memory; none if that is not told.
+/// Compares the begin and end of the environment in the process's memory; `None` if the kernel does not show them.
 fn tells_of_no_environment(told: &[u8]) -> Option<bool> {
     let text = String::from_utf8_lossy(told);
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| -> Option<u64> { fields.get(number - FIRST_AFTER_NAME)?.parse().ok() };
     let (flags, code_end, begin, end) = (field(9)?, field(27)?, field(50)?, field(51)?);
-    // While a program is being put in place of another, there is no end yet; then, for a moment, one that is where the
-    // environment begins. Where its code ends is noted last.
+    // During an `execve` there is no end yet; then, for a moment, the end equals the begin of the environment. The end
+    // of the code is set last.
     let is_there = end != 0 && code_end != 0;
     Some(flags & PF_KTHREAD != 0 || (is_there && begin == end))
 }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(another.signal_by_number(Signal::SIGKILL, Errno::EPERM), Ok(()));
         assert_eq!(child.try_wait().unwrap(), None);
         assert_eq!(process.signal(Signal::SIGKILL), Ok(()));
-        // Nobody has buried it yet.
+        // The process has not been reaped yet.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while process.runs_on() {
             assert!(std::time::Instant::now() < until, "it still runs");

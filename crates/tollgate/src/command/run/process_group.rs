@@ -1,20 +1,20 @@
-//! The process group that a command runs in, with all that it starts and that stays in it.
+//! The process group of a command: the command and all the processes it started that stay in the group.
 //!
-//! Signals to it reach every member. Invariant: `run` signals a group only while its leader has not been reaped: only
-//! then is its number surely not another's. Not here: what left it, and what a guardian does, who reaps nobody
-//! (`family`).
+//! Signals to the group reach every member. Invariant: `run` signals a group only while its leader has not been reaped:
+//! only then is its number surely not another group's. Not here: processes that left the group, and guardians, which
+//! reap no process (`family`).
 
 use super::process::Process;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-/// A process group, by its number.
+/// A process group, identified by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessGroup(Pid);
 
 impl ProcessGroup {
-    /// That of a process that leads one.
+    /// Returns the group that a process leads.
     pub(crate) fn of(leader: i32) -> ProcessGroup {
         ProcessGroup(Pid::from_raw(leader))
     }
@@ -23,7 +23,7 @@ impl ProcessGroup {
         self.0
     }
 
-    /// Sends a signal to all members. That they are gone is no failure.
+    /// Sends a signal to all members. An empty group is no failure.
     pub(crate) fn signal(self, signal: Signal) -> Result<(), Errno> {
         match killpg(self.0, signal) {
             Err(Errno::ESRCH) => Ok(()),
@@ -39,35 +39,35 @@ impl ProcessGroup {
         }
     }
 
-    /// Asks it to end. What is stopped is woken, or it would not hear.
+    /// Asks the group to end. Stopped members are woken, or they would not notice.
     pub(crate) fn ask(self) -> Result<(), Errno> {
         self.signal(Signal::SIGTERM)?;
         self.signal(Signal::SIGCONT)
     }
 
-    /// Whether nobody is left, not even one who is dead: from then on its number may be given to another.
+    /// True if no member is left, not even a zombie: from then on the group's number may be reused.
     pub(crate) fn is_over(self) -> bool {
         killpg(self.0, None) == Err(Errno::ESRCH)
     }
 
-    /// Whether a member is left that is not dead already.
+    /// True if a member is left that is not dead.
     pub(crate) fn lives(self) -> bool {
         if self.is_over() {
             return false;
         }
-        // Most have a leader, and then the others need not be looked for.
+        // Most groups have a leader, and then the other members need not be looked for.
         let is_led = Process::of(self.0).is_some_and(|leader| leader.group == self.0 && !leader.is_dead());
-        // One that is there and of which nobody is to be seen is another user's, and hidden.
+        // A group that exists but shows no members is another user's, and hidden.
         is_led || members(self.0).is_none_or(|members| members.is_empty() || members.contains(&true))
     }
 
-    /// Whether its leader, the command itself, is not dead.
+    /// True if the group's leader, the command itself, is not dead.
     pub(crate) fn leader_lives(self) -> bool {
         Process::of(self.0).is_some_and(|leader| !leader.is_dead())
     }
 }
 
-/// Of each process of the group that is to be seen, whether it is no zombie; none if that can't be read here.
+/// Returns, for each visible process of the group, true if it is no zombie; `None` if `/proc` can't be read.
 fn members(group: Pid) -> Option<Vec<bool>> {
     let all = Process::all()?.into_iter();
     Some(all.filter(|process| process.group == group).map(|process| !process.is_dead()).collect())

@@ -1,11 +1,11 @@
-//! The name of one run, which all that its command starts finds in its environment, and by which it is found.
+//! The id of a run, which the processes of its command have in their environment, and by which they are found.
 //!
-//! Processes can leave their group and lose their parents; few change their environment as it was when they began,
-//! which the system shows to whoever may signal them. Not here: looking for it (`search`).
+//! Processes can leave their group and lose their parents, but few change the environment that they began with, which
+//! the system shows to everybody who may signal them. Not here: the search for such processes (`search`).
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// The runs around a process, outermost first.
+/// Environment variable with the ids of the runs around a process, outermost first.
 pub(crate) const VARIABLE: &str = "TOLLGATE_RUNS";
 
 /// A number that no other run has.
@@ -14,11 +14,11 @@ pub(crate) struct RunId(String);
 
 impl RunId {
     pub(crate) fn new() -> RunId {
-        // Random enough to be nobody else's; nothing depends on its being hard to guess.
+        // Random enough to be unique; nothing depends on its being hard to guess.
         RunId(format!("{:016x}", RandomState::new().build_hasher().finish()))
     }
 
-    /// Whether this process was started under some run.
+    /// True if this process was started under a run.
     pub(crate) fn is_inside() -> bool {
         std::env::var_os(VARIABLE).is_some_and(|around| !around.is_empty())
     }
@@ -31,13 +31,13 @@ impl RunId {
         &self.0
     }
 
-    /// What the command is to find: the runs around this one, and this one.
+    /// Returns the variable for the command: the runs around this one, and this one.
     pub(crate) fn environment(&self) -> (&'static str, String) {
         let around = std::env::var(VARIABLE).ok().filter(|around| !around.is_empty());
         (VARIABLE, around.map_or_else(|| self.0.clone(), |around| format!("{around},{}", self.0)))
     }
 
-    /// Whether a process with this environment was started under the run.
+    /// True if a process with this environment was started under the run.
     pub(crate) fn is_in(&self, environment: &[u8]) -> bool {
         let runs = environment.split(|byte| *byte == 0).find_map(|variable| {
             variable.strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))

@@ -1,14 +1,14 @@
-//! When a command must end so that it is gone before its lock is.
+//! The times at which a command is asked to end and killed, so that it is gone before its lock is.
 //!
-//! The client's deadline is when its belief in the lease ends (P7); the server can't end the lease before. Counted back
-//! from there: a margin in which nothing of the command runs any more, before that the grace in which it may end by
-//! itself. Pure: the caller says what is left. Not here: who sends the signals (`supervisor`, and `guardian` should
-//! the supervisor not be able to).
+//! The client's deadline is the end of its belief in the lease (P7); the server can't end the lease before. Counted
+//! back from the deadline: a margin in which nothing of the command runs any more, before that the grace in which it
+//! may end by itself. Invariant: pure, the caller passes the remaining time. Not here: sending the signals
+//! (`supervisor`, and `guardian` should the supervisor not be able to).
 
 use crate::span;
 use std::time::Duration;
 
-/// The grace is at most this part of the TTL: more, and a cluster that elects a new leader would cost commands.
+/// The grace is at most this part of the TTL: with a longer grace, the election of a new leader would cost commands.
 const GRACE_PART: u32 = 6;
 /// The margin as a part of the TTL, and its bounds: enough for a signal to arrive and a process to die on a busy
 /// machine.
@@ -16,14 +16,14 @@ const MARGIN_PART: u32 = 20;
 const MARGIN_MIN: Duration = Duration::from_millis(20);
 const MARGIN_MAX: Duration = Duration::from_millis(500);
 
-/// What is to be done with the command now.
+/// State that the command should be in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// It may run.
+    /// The command may run.
     Run,
-    /// It is to end by itself.
+    /// The command should end by itself.
     Ask,
-    /// It must be gone.
+    /// The command must be gone.
     Kill,
 }
 
@@ -35,7 +35,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// For a lease of this TTL. Without a grace the longest that fits, but not more than five seconds.
+    /// Makes the schedule for a lease of this TTL. The default grace is the longest that fits, but at most five
+    /// seconds.
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>) -> Result<Schedule, String> {
         let longest = ttl / GRACE_PART;
         if let Some(grace) = grace.filter(|grace| *grace > longest) {
@@ -51,7 +52,7 @@ impl Schedule {
         Ok(Schedule { grace: grace.unwrap_or(longest.min(Duration::from_secs(5))), margin })
     }
 
-    /// One that was made elsewhere.
+    /// Makes a schedule from parts that were computed by another process.
     pub(crate) fn from_parts(grace: Duration, kill_before: Duration) -> Schedule {
         Schedule { grace, margin: kill_before }
     }
@@ -60,23 +61,23 @@ impl Schedule {
         self.grace
     }
 
-    /// Before the deadline, when the command must be gone.
+    /// Returns the time before the deadline at which the command must be gone.
     pub(crate) fn kill_before(self) -> Duration {
         self.margin
     }
 
-    /// Before the deadline, when the command is asked to end.
+    /// Returns the time before the deadline at which the command is asked to end.
     pub(crate) fn ask_before(self) -> Duration {
         self.grace + self.margin
     }
 
-    /// The schedule of the guardian: every step a little later, so that it finds nothing to do if all is well, and
-    /// still before the deadline.
+    /// Returns the schedule of the guardian: every step a little later, so that the guardian finds nothing to do if all
+    /// is well, and still before the deadline.
     pub(crate) fn for_guardian(self) -> Schedule {
         Schedule { grace: self.grace, margin: self.margin / 2 }
     }
 
-    /// What to do with this much left until the deadline.
+    /// Returns the step that is due with this much time left until the deadline.
     pub(crate) fn step(self, remaining: Duration) -> Step {
         if remaining <= self.kill_before() {
             Step::Kill
@@ -87,7 +88,7 @@ impl Schedule {
         }
     }
 
-    /// How long nothing changes if the deadline does not move.
+    /// Returns the time until the next step, if the deadline does not move.
     pub(crate) fn until_next(self, remaining: Duration) -> Duration {
         match self.step(remaining) {
             Step::Run => remaining.saturating_sub(self.ask_before()),
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_healthy_lease_is_never_near_the_first_step() {
-        // Keepalives go out every third of the TTL: one may be lost without anything being done.
+        // Keepalives go out every third of the TTL: one may be lost without a step being taken.
         for ttl_ms in [500, 1_000, 3_000, 30_000, 600_000] {
             let ttl = Duration::from_millis(ttl_ms);
             let schedule = Schedule::new(ttl, None).unwrap();

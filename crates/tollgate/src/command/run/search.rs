@@ -1,10 +1,10 @@
-//! Finds processes by the name of a run in their environment, and never waits for one of them.
+//! Search for processes by the id of a run in their environment, which never waits for one of them.
 //!
-//! The system shows an environment only while nobody works on the memory of its process: to read that of one that is
-//! stuck may take for ever. So other threads read, a stuck one is left behind, and what it has to say counts whenever
-//! it comes. Invariant: a search counts as complete only if all have answered; one that ended first may have started
-//! another, who was not asked, and one that is just becoming another program shows nothing for a moment. Not here: what
-//! is done with those who are found (`family`).
+//! The system shows an environment only while nobody works on the memory of its process: to read that of a stuck
+//! process may take for ever. So other threads read, a stuck process is left behind, and its answer counts whenever it
+//! comes. Invariant: a search counts as complete only if all processes have answered. A process that ended first may
+//! have started another, which was not read, and a process in the middle of an `execve` shows nothing for a moment. Not
+//! here: the use of the results (`family`).
 
 use super::process::Process;
 use super::run_id::RunId;
@@ -16,59 +16,59 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// After this long without news, a thread more reads.
+/// Time without news after which another thread begins to read.
 const STUCK_AFTER: Duration = Duration::from_millis(20);
-/// How many processes may be stuck before no more are read.
+/// Maximum number of stuck processes: with more, no further processes are read.
 const STUCK_MAX: usize = 64;
 
-/// How much of an environment is read at first; most are far smaller.
+/// Bytes of an environment that are read at first; most are far smaller.
 const READ_FIRST: usize = 256 * 1024;
 
-/// What tells a process from a later one with its number.
+/// Number and start time of a process, which distinguish it from a later one with the same number.
 type Identity = (Pid, u64);
 
-/// Reads the environment of a process.
+/// Function that reads the environment of a process.
 type Read = fn(Pid) -> io::Result<Vec<u8>>;
 
-/// Those that are still to be read.
+/// Processes that are still to be read.
 type Queue = Arc<Mutex<VecDeque<Process>>>;
 
 fn lock(queue: &Queue) -> MutexGuard<'_, VecDeque<Process>> {
     queue.lock().expect("nobody panics with it")
 }
 
-/// What a process had to say.
+/// Result of reading the environment of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// It was started under the run.
+    /// The process was started under the run.
     Under,
-    /// It shows an environment, and not the run in it.
+    /// The process shows an environment without the run in it.
     NotUnder,
-    /// It will never tell: it was given no environment, or one that we may not read.
+    /// The process will never tell: it was given no environment, or one that we may not read.
     Silent,
-    /// It ended before it could be asked, or shows nothing yet.
+    /// The process ended before it could be read, or shows nothing yet.
     Unknown,
 }
 
-/// What a search came to.
+/// Result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Those that were looked for, as far as is known by now.
+    /// The processes that were looked for, as far as is known by now.
     pub(crate) processes: Vec<Process>,
-    /// Whether there is nobody else among those that were asked.
+    /// True if no other process among the given ones can be a match.
     pub(crate) complete: bool,
 }
 
-/// A search for those of one run.
+/// A search for the processes of one run.
 #[derive(Debug)]
 pub(crate) struct Search {
     id: RunId,
-    /// When the command was started: nobody is older who is of its run.
+    /// Start time of the command: no process of its run is older.
     since: u64,
     read: Read,
     answers: Sender<(Process, Answer)>,
     incoming: Receiver<(Process, Answer)>,
-    /// Those that are being read and have not answered in time.
+    /// Processes that are being read and have not answered in time.
     stuck: BTreeSet<Identity>,
 }
 
@@ -78,14 +78,14 @@ impl Search {
         Search { id, since, read: environment, answers, incoming, stuck: BTreeSet::new() }
     }
 
-    /// One that reads environments so.
+    /// Replaces the function that reads environments.
     #[cfg(test)]
     pub(crate) fn reading(self, read: Read) -> Search {
         Search { read, ..self }
     }
 
-    /// Those that were started under the run, as far as that can be known in time, with those of an earlier search who
-    /// answered late.
+    /// Finds the processes that were started under the run, as far as they answer in time, and those of an earlier
+    /// search that answered late.
     pub(crate) fn among(
         &mut self,
         processes: impl IntoIterator<Item = Process>,
@@ -94,7 +94,7 @@ impl Search {
         self.with_answer(Answer::Under, processes, patience)
     }
 
-    /// As above, those that show that they were not. Who is silent is not among them.
+    /// Finds the processes that were not started under the run. Silent processes are not among them.
     pub(crate) fn strangers_among(
         &mut self,
         processes: impl IntoIterator<Item = Process>,
@@ -114,7 +114,7 @@ impl Search {
         let asked = processes.into_iter().filter(|process| process.started >= self.since);
         let mut unanswered: BTreeMap<Identity, Process> =
             asked.map(|process| (process.identity(), process)).collect();
-        // They have answered, if late.
+        // These have answered, if late.
         unanswered.retain(|_, process| !found.processes.iter().any(|known| known.is(*process)));
         let all = unanswered.len();
         unanswered.retain(|identity, _| !self.stuck.contains(identity));
@@ -140,7 +140,7 @@ impl Search {
             readers += 1;
         }
         found.complete &= unanswered.is_empty();
-        // Whoever was not even begun with has another chance; the others are read already.
+        // Processes that nobody began to read get another chance; the others are being read already.
         for process in lock(&queue).drain(..) {
             unanswered.remove(&process.identity());
         }
@@ -148,7 +148,7 @@ impl Search {
         found
     }
 
-    /// Those of whom it was known only after the search for them.
+    /// Returns the matches of earlier searches that answered late.
     fn late(&mut self, wanted: Answer) -> Vec<Process> {
         let answers: Vec<_> = self.incoming.try_iter().collect();
         self.stuck.retain(|stuck| !answers.iter().any(|(process, _)| process.identity() == *stuck));
@@ -161,7 +161,7 @@ impl Search {
             (self.id.clone(), self.read, self.answers.clone(), Arc::clone(queue));
         let reader = move || {
             loop {
-                // Not held while one reads.
+                // The queue is not locked during a read.
                 let next = lock(&queue).pop_front();
                 let Some(process) = next else { return };
                 if answers.send((process, ask(&id, process, read))).is_err() {
@@ -173,13 +173,13 @@ impl Search {
     }
 }
 
-/// As it was when the process began.
+/// Reads the environment that a process began with.
 fn environment(pid: Pid) -> io::Result<Vec<u8>> {
     read_at_once(&format!("/proc/{pid}/environ"))
 }
 
-/// Reads a file of the system in one look: a process that becomes another program between two shows nothing more of
-/// what it was, and a part would pass for the whole.
+/// Reads a file of the system in one call: if the process executes another program between two calls, the second shows
+/// nothing of the old environment, and a part would pass for the whole.
 fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
     let mut size = READ_FIRST;
     loop {
@@ -189,7 +189,7 @@ fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
                 bytes.truncate(read);
                 return Ok(bytes);
             }
-            // There may be more.
+            // The file may be longer.
             Ok(_) => size *= 2,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -197,21 +197,22 @@ fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whether a process was started under the run.
+/// Decides whether a process was started under the run.
 fn ask(id: &RunId, process: Process, read: Read) -> Answer {
     let answer = match read(process.pid) {
         Ok(shown) if id.is_in(&shown) => return Answer::Under,
         Ok(shown) if !shown.is_empty() => Answer::NotUnder,
-        // Of those whose environment we may not read nobody will ever know. The kernel's own have none.
+        // An environment that we may not read will never be known. Kernel threads have none.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Answer::Silent,
         _ if process.has_no_environment() => Answer::Silent,
         _ => return ask_threads(id, process),
     };
-    // Only then: of one that ends, nothing can be read.
+    // Checked afterwards: nothing can be read of a process that ends.
     if process.runs_on() { answer } else { Answer::Unknown }
 }
 
-/// As above, of one that shows nothing: its first thread may have ended, and then the others show it.
+/// Like `ask`, for a process that shows nothing: its first thread may have ended, and then the other threads show its
+/// environment.
 fn ask_threads(id: &RunId, process: Process) -> Answer {
     for thread in process.other_threads() {
         let shown = read_at_once(&format!("/proc/{}/task/{thread}/environ", process.pid)).unwrap_or_default();
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(search.among([own], PATIENCE), Found { processes: vec![], complete: true });
     }
 
-    /// As one does in the middle of an `execve`.
+    /// As a process does in the middle of an `execve`.
     #[test]
     fn a_search_in_which_one_shows_nothing_that_has_an_environment_is_not_complete() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
@@ -301,14 +302,14 @@ mod tests {
         assert!(another.join().unwrap().is_err());
     }
 
-    /// Its environment is whole in every look, or is not shown.
+    /// The environment of the process is whole in every read, or is not shown.
     #[test]
     fn one_that_becomes_another_program_again_and_again_is_never_taken_for_a_stranger() {
         let script = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(script.path(), "exec sh $0").unwrap();
         let id = RunId::new();
         let mut command = std::process::Command::new("sh");
-        // Wherever it stands among the others, there is something before it.
+        // Wherever the variable stands among the others, there is something before it.
         command.arg(script.path()).env_clear().env(crate::command::run::run_id::VARIABLE, id.as_str());
         for number in 0..200 {
             command.env(format!("A{number}"), "x".repeat(100));
@@ -346,14 +347,14 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// It may have started another, after they were listed.
+    /// The process may have started another, after the processes were listed.
     #[test]
     fn a_search_in_which_one_ended_unasked_is_not_complete() {
         let own = Process::of(Pid::this()).unwrap();
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let process = Process::of(Pid::from_raw(i32::try_from(child.id()).unwrap())).unwrap();
         let mut search = Search::new(RunId::new(), 0);
-        // It may be becoming `sleep` still.
+        // The process may not have become `sleep` yet.
         let until = Instant::now() + PATIENCE;
         while search.among([own, process], PATIENCE) != (Found { processes: vec![], complete: true }) {
             assert!(Instant::now() < until, "it does not answer");

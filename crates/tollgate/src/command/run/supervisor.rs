@@ -1,9 +1,9 @@
-//! Runs a command while something is held, and sees that it ends before that is lost.
+//! The supervisor: runs a command while a lock or a leadership is held, and ends the command before that is lost.
 //!
-//! One loop: what the command does, what signals come, how much is left until the deadline. Invariant: when it returns,
-//! nothing that the command started is left, in its process group or (unless daemons are let be) out of it, or it was
-//! said on stderr why. Not here:
-//! who that is (`family`), when which step is due (`schedule`), and who takes it when this process can't (`guardian`).
+//! One loop watches the command, the signals and the time left until the deadline. Invariant: when it returns, no
+//! process that the command started is left, in its process group or (unless daemons may stay) out of it, or stderr
+//! says why. Not here: which processes those are (`family`), when each step is due (`schedule`), and who takes it when
+//! this process can't (`guardian`).
 
 use super::boot_clock::boot_time;
 use super::family::{self, Family, Reach};
@@ -30,24 +30,25 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// After SIGKILL a process is gone as soon as the kernel gets to it; one that waits for a broken disk may never be.
+/// After SIGKILL a process is gone as soon as the kernel gets to it; a process that waits for a broken disk may never
+/// be.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often those are looked for who have to be asked to end because their parents have.
+/// Interval at which members are asked to end whose parents, asked in their place, have ended.
 const ASKED_LOOK: Duration = Duration::from_millis(50);
 
-/// By how much we must have been late to have stood still, and not only to have waited for a processor.
+/// Minimum delay that counts as a standstill, and not only as waiting for a processor.
 const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the terminal can be had for which the command stands still.
+/// Interval at which the supervisor checks for a terminal that the stopped command waits for.
 const TERMINAL_LOOK: Duration = Duration::from_millis(100);
 
-/// That what a command runs under is lost, or about to be.
+/// The loss of what a command runs under, past or about to come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Loss {
-    /// Why, for people.
+    /// Reason, for people.
     pub(crate) why: String,
-    /// Whether it was the passing of time that ended it: then every moment counts. Otherwise it is over already, and
+    /// True if the passing of time ends the belief: then every moment counts. Otherwise the loss is over already, and
     /// the command has its grace to end in order.
     pub(crate) by_time: bool,
 }
@@ -64,51 +65,51 @@ impl Loss {
         Loss { why, by_time: true }
     }
 
-    /// The command itself stands still, and keeps others from the lock for nothing.
+    /// Loss of a command that is stopped itself, and keeps others from the lock without doing any work.
     fn by_stop(longest: Duration) -> Loss {
         let longest = crate::span::text(longest);
         Loss { why: format!("the command was stopped for longer than its TTL of {longest}"), by_time: false }
     }
 }
 
-/// What a command runs under.
+/// The lock or leadership that a command runs under.
 pub(crate) trait Held {
-    /// What is left of the belief that it is held; zero once it is lost.
+    /// Time left of the belief that it is held; zero once it is lost.
     fn remaining(&self) -> Duration;
 
-    /// Why it is no longer held, if so.
+    /// The loss, if it is no longer held.
     fn lost_now(&self) -> Option<Loss>;
 
     /// Waits until it is no longer held.
     fn until_lost(&self) -> impl Future<Output = ()>;
 }
 
-/// What to run, and how.
+/// A command and the rules for running it.
 pub(crate) struct Order<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) environment: Vec<(&'static str, String)>,
     pub(crate) schedule: Schedule,
     pub(crate) on_lost: OnLost,
-    /// Who ends with the command.
+    /// The processes that end with the command.
     pub(crate) reach: Reach,
-    /// How often to look at the deadline.
+    /// Interval at which the deadline is checked.
     pub(crate) look_every: Duration,
-    /// How long the command may stand still where no shell could take it up again: the TTL, as for a job of a shell,
-    /// which stands still together with us.
+    /// Maximum time that the command may be stopped where no shell could continue it: the TTL, as for a job of a shell,
+    /// which is stopped together with us.
     pub(crate) stopped_max: Duration,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// By itself, or by a signal of somebody else.
+    /// The command ended by itself, or by a signal from somebody else.
     ByItself(ExitStatus),
-    /// It was ended, because what it ran under was lost or about to be.
+    /// The command was ended, because what it ran under was lost or about to be.
     Lost,
 }
 
 impl Ended {
-    /// How the process ends then.
+    /// Returns the exit of this process for that end.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Ended::ByItself(status) => exit_of(*status),
@@ -125,29 +126,29 @@ fn exit_of(status: ExitStatus) -> Exit {
     }
 }
 
-/// What the command did.
+/// Change of the command's state.
 enum Change {
     Stopped(Signal),
     Ended,
 }
 
-/// What has been done about the loss.
+/// Progress of the reaction to a loss.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// It was told, and is let be.
+    /// The command was told of the loss, and runs on.
     Notified,
-    /// It is to end by itself until then.
+    /// The command was asked to end by itself until this time.
     Asked(Loss, Instant),
     Killed,
 }
 
-/// For what a command that stands still is not woken yet.
+/// Reason for not waking a stopped command yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
-    /// It can have the terminal.
+    /// The command waits for the terminal.
     Terminal,
-    /// The lock is renewed after all: it was not woken because its end seemed near.
+    /// The command waits for the lock to be renewed: it was not woken because its end seemed near.
     Renewal,
 }
 
@@ -156,24 +157,24 @@ struct Supervisor<'a, H> {
     schedule: Schedule,
     on_lost: OnLost,
     look_every: Duration,
-    /// When it was looked last, by the boot clock: more than that and a little ago, and we stood still.
+    /// Boot time of the last check. If it is much longer ago than the interval, this process stood still.
     looked: Duration,
     stopped_max: Duration,
-    /// Since when the command stands still without a terminal, as far as is known.
+    /// Boot time since which the command is stopped without a terminal, as far as is known.
     stopped_since: Option<Duration>,
     family: Family,
     guardian: Guardian,
     terminal: Option<Terminal>,
-    /// Whether a `run` is around this one, with which it shares a process group.
+    /// True if a `run` is around this one, with which it shares a process group.
     nested: bool,
-    /// For what the command stands still, if it is to go on then.
+    /// Event after which the stopped command is continued, if any.
     awaits: Option<Awaited>,
-    /// Whether somebody asked us, not the command, to stop for a while.
+    /// True if we were asked to stop for a while, rather than the command.
     to_stop: bool,
     phase: Phase,
 }
 
-/// Runs the command to its end. To be called on the main thread, as `launcher::prepare`.
+/// Runs the command to its end. Must be called on the main thread, like `launcher::prepare`.
 pub(crate) async fn supervise<H: Held>(
     held: &H,
     order: Order<'_>,
@@ -182,13 +183,13 @@ pub(crate) async fn supervise<H: Held>(
     get_ready_to_say();
     let id = RunId::new();
     let mut guardian = Guardian::start(order.schedule, order.on_lost, order.reach, &id)?;
-    // From here on orphans come to us, and are the command's unless they were there before. Even if they are let be:
-    // among them are the guardians of runs inside.
+    // From here on orphans are reparented to us, and belong to the command unless they existed before. This is needed
+    // even if daemons may stay: the guardians of nested runs are among the orphans.
     let besides = family::descendants_so_far();
     let _ = set_child_subreaper(true);
     let environment = order.environment.into_iter().chain([id.environment()]);
     let (child, group) = launcher::prepare(order.command, order.on_lost, environment)?;
-    // First, and the deadline after it: a step that is due is to find somebody.
+    // The group is sent first, the deadline after it: a step that is due must find its processes.
     guardian.guard(group);
     guardian.until(deadline(held).0);
     signals.listen_to_all()?;
@@ -223,21 +224,21 @@ pub(crate) async fn supervise<H: Held>(
     supervisor.finish(child)
 }
 
-/// When the belief in what is held ends, by the boot clock, and how much is left until then.
+/// Returns the end of the belief by the boot clock, and the time left until then.
 fn deadline(held: &impl Held) -> (Duration, Duration) {
-    // In this order: what passes between the two makes the deadline earlier, never later.
+    // The order matters: the time that passes between the two makes the deadline earlier, never later.
     let now = boot_time();
     let remaining = held.remaining();
     (now + remaining, remaining)
 }
 
-/// Why a command is not to be begun with.
+/// Returns the reason not to start a command, if there is one.
 fn loss_by_now(held: &impl Held, schedule: Schedule) -> Option<Loss> {
     let is_near = schedule.step(held.remaining()) != Step::Run;
     held.lost_now().or_else(|| is_near.then(|| Loss::by_deadline(None)))
 }
 
-/// Ends what was to become the command, and has not.
+/// Ends the launcher's process, which has not become the command yet.
 fn give_up(
     loss: &Loss,
     mut child: Child,
@@ -249,7 +250,7 @@ fn give_up(
     if let Some(terminal) = &mut terminal {
         terminal.take_from(group);
     }
-    // If it could not be killed it stands still for ever: to wait would be in vain, and the guardian tries again.
+    // A process that could not be killed stays stopped for ever: a wait would never end, and the guardian tries again.
     killed?;
     child.wait()?;
     guardian.done();
@@ -257,7 +258,7 @@ fn give_up(
     Ok(Ended::Lost)
 }
 
-/// Tells what becomes of the command. It stays a zombie, so that its number is not given to another.
+/// Reports the changes of the command's state. The command stays a zombie, so that its number is not reused.
 fn watch(child: &Child) -> mpsc::UnboundedReceiver<Change> {
     let (changes, incoming) = mpsc::unbounded_channel();
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("it was made from an i32"));
@@ -267,12 +268,12 @@ fn watch(child: &Child) -> mpsc::UnboundedReceiver<Change> {
         loop {
             let change = match waitid(Id::Pid(pid), both) {
                 Err(Errno::EINTR) => continue,
-                // Seen, so that the next one can be.
+                // Consumes this stop, so that the next one can be seen.
                 Ok(WaitStatus::Stopped(_, signal)) => {
                     let _ = waitid(Id::Pid(pid), stopped);
                     Change::Stopped(signal)
                 }
-                // A signal that has no name here is an error, and an end.
+                // A signal that has no name in this library is an error, and an end.
                 _ => Change::Ended,
             };
             let is_over = matches!(change, Change::Ended);
@@ -306,7 +307,7 @@ impl<H: Held> Supervisor<'_, H> {
         }
     }
 
-    /// Takes the steps that are due; gives the time until the next look.
+    /// Takes the steps that are due; returns the time until the next check.
     fn look(&mut self) -> Duration {
         let (until, remaining) = deadline(self.held);
         let loss = self.held.lost_now();
@@ -335,7 +336,7 @@ impl<H: Held> Supervisor<'_, H> {
                 if deadline || Instant::now() >= *until {
                     self.kill(asked.clone());
                 } else {
-                    // Those whose parents have ended since.
+                    // Members whose parents have ended since.
                     let sent = self.family.ask_outside(Duration::ZERO);
                     self.sent(sent);
                 }
@@ -355,7 +356,7 @@ impl<H: Held> Supervisor<'_, H> {
         self.look_every.min(until_step).min(until_kill).min(until_terminal).max(Duration::from_millis(1))
     }
 
-    /// For how long nothing was looked at, if that is much longer than it should have been.
+    /// Returns the time without checks, if that is much longer than it should have been.
     fn stood_still(&mut self) -> Option<Duration> {
         let looked = std::mem::replace(&mut self.looked, boot_time());
         Some(self.looked.saturating_sub(looked)).filter(|span| *span > self.look_every * 2 + STANDSTILL_MIN)
@@ -366,7 +367,7 @@ impl<H: Held> Supervisor<'_, H> {
         if boot_time().saturating_sub(since) < self.stopped_max {
             return false;
         }
-        // Somebody may have had it go on without a word to us.
+        // The command may have been continued without our knowledge.
         let stands = Process::of(self.family.group().pid()).is_some_and(Process::is_stopped);
         if !stands {
             self.stopped_since = None;
@@ -379,7 +380,7 @@ impl<H: Held> Supervisor<'_, H> {
             self.guardian.asked();
             let told = self.family.group().signal_leader(Signal::SIGUSR1);
             self.phase = Phase::Notified;
-            // If it stands still it does not hear, and nobody else would wake it.
+            // A stopped command does not receive the signal, and nobody else would wake it.
             self.wake();
             say(&format!("tollgate: lock lost: {}: the command was told with SIGUSR1 and runs on", loss.why));
             self.sent(told);
@@ -415,14 +416,16 @@ impl<H: Held> Supervisor<'_, H> {
         }
     }
 
-    /// What has ended is to leave no trace, whoever left it to us. Only the command itself stays until the end.
+    /// Reaps all processes that have ended, also those that were reparented to us. Only the command itself stays a
+    /// zombie until the end.
     fn bury(&mut self) {
         let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         loop {
             let buried = match waitid(Id::All, any).map(|status| status.pid()) {
                 Ok(Some(pid)) => self.bury_one(pid),
                 Err(Errno::EINTR) => true,
-                // One that a signal without a name here has ended is not told by its number: it has to be looked for.
+                // A process that ended by a signal without a name in this library is not reported by number: it has to
+                // be searched for.
                 Err(Errno::EINVAL) => self.bury_all_seen(),
                 Ok(None) | Err(_) => return,
             };
@@ -432,26 +435,26 @@ impl<H: Held> Supervisor<'_, H> {
         }
     }
 
-    /// Whether it was not the command.
+    /// Reaps a process unless it is the command; returns true if it was not.
     fn bury_one(&mut self, pid: Pid) -> bool {
         if pid == self.family.group().pid() {
             return false;
         }
         if !(pid == self.guardian.pid() && self.guardian.bury()) {
-            // How it ended is nobody's business, and an error only says that it has no name here.
+            // Its status is not needed, and an error only says that its signal has no name in this library.
             let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
         }
         true
     }
 
-    /// Whether there was one that is not the command.
+    /// Reaps all dead children but the command; returns true if there was one.
     fn bury_all_seen(&mut self) -> bool {
         let all = Process::all().unwrap_or_default().into_iter();
         let dead = all.filter(|process| process.parent == Pid::this() && process.is_dead());
         dead.filter(|process| self.bury_one(process.pid)).count() > 0
     }
 
-    /// A signal came that is meant for the command.
+    /// Forwards a signal that is meant for the command.
     fn forward(&mut self, signal: Signal) {
         match signal {
             Signal::SIGCONT => self.resume(),
@@ -465,9 +468,9 @@ impl<H: Held> Supervisor<'_, H> {
         }
     }
 
-    /// The command stands still, for a Ctrl-Z or for want of a terminal.
+    /// Handles a stop of the command, after Ctrl-Z or for want of a terminal.
     fn stopped(&mut self, signal: Signal) {
-        // It counts for this stop only, whatever comes of it.
+        // The request counts for this stop only, whatever its outcome.
         let asked = std::mem::take(&mut self.to_stop);
         let Some(terminal) = &mut self.terminal else {
             self.stopped_since = Some(boot_time());
@@ -477,7 +480,7 @@ impl<H: Held> Supervisor<'_, H> {
         self.awaits = None;
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if wants_terminal && (terminal.is_ours() || terminal.is_of(group)) {
-            // It may have come back since it was wanted.
+            // The terminal may have come back since the command wanted it.
             terminal.hand_to(group);
             self.sent(group.signal(Signal::SIGCONT));
             return;
@@ -485,24 +488,26 @@ impl<H: Held> Supervisor<'_, H> {
         let is_stop = terminal.is_of(group) || asked;
         let noticed = a_shell_would_notice_a_stop();
         if !is_stop && wants_terminal && (self.nested || !noticed || terminal.was_handed()) {
-            // Some other command has it, of a `run` beside this one or inside it: it will come back to one of us, and
-            // must not find that all stand still with nobody to wake them. Or one that is dead has it.
+            // Another command has the terminal, of a `run` beside this one or inside it: the terminal will come back to
+            // one of us, and all must not be stopped by then with nobody to wake them. Or a dead process has the
+            // terminal.
             self.awaits = Some(Awaited::Terminal);
             return;
         }
-        // In the background it must wait for the terminal, and can have it only with us, by `fg`.
+        // In the background the command must wait for the terminal, and can get it only together with us, by `fg`.
         if !(is_stop || wants_terminal) {
             return;
         }
         if noticed {
             terminal.take_from(group);
-            // The shell sees its whole job stand still, as it would without us. Goes on here when it is continued.
+            // The shell sees its whole job stopped, as it would without us. Execution goes on here when the job is
+            // continued.
             let _ = killpg(getpgrp(), Signal::SIGSTOP);
         }
         self.resume();
     }
 
-    /// Gives the command the terminal for which it stands still, once that is back.
+    /// Gives the command the terminal that it waits for, once the terminal is back.
     fn wake_if_terminal_is_free(&mut self) {
         let awaits_terminal = self.awaits == Some(Awaited::Terminal);
         let Some(terminal) = self.terminal.as_mut().filter(|_| awaits_terminal) else { return };
@@ -512,8 +517,8 @@ impl<H: Held> Supervisor<'_, H> {
         }
     }
 
-    /// Wakes the command, unless it is about to be ended: the next look does that. One that is only told of a loss is
-    /// told first, and runs on.
+    /// Wakes the command, unless it is about to be ended: the next check does that. A command that is only told of a
+    /// loss is told first, and runs on.
     fn resume(&mut self) {
         self.to_stop = false;
         let (loss, step) = (self.held.lost_now(), self.schedule.step(self.held.remaining()));
@@ -533,7 +538,7 @@ impl<H: Held> Supervisor<'_, H> {
         self.wake();
     }
 
-    /// Wakes the command, with the terminal if that is ours.
+    /// Wakes the command, with the terminal if we have it.
     fn wake(&mut self) {
         (self.awaits, self.stopped_since) = (None, None);
         let group = self.family.group();
@@ -545,7 +550,7 @@ impl<H: Held> Supervisor<'_, H> {
         self.sent(group.signal(Signal::SIGCONT));
     }
 
-    /// The command has ended; what it left behind ends too, before the lock is given back.
+    /// Ends the processes that an ended command left behind, before the lock is released.
     fn finish(mut self, mut child: Child) -> anyhow::Result<Ended> {
         if !self.family.is_gone(Duration::ZERO) {
             self.end_rest();
@@ -596,7 +601,8 @@ impl<H: Held> Supervisor<'_, H> {
     }
 }
 
-/// How often to look at the deadline of a lease with this TTL: several times between two keepalives.
+/// Returns the interval at which the deadline of a lease with this TTL is checked: several times between two
+/// keepalives.
 pub(crate) fn look_every(ttl: Duration) -> Duration {
     (ttl / 12).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }

@@ -1,9 +1,10 @@
-//! Whose the terminal is: the command's while it runs, ours before and after.
+//! Ownership of the terminal: the command's while it runs, ours before and after.
 //!
 //! A process group in the background is stopped when it reads the terminal, and gets no Ctrl-C. So the command's group
-//! becomes the foreground one, if we were that, and the terminal is taken back when the command has stopped or ended. A
-//! command that is a shell gives it on to its jobs; if it is killed together with one, nobody living has the terminal,
-//! and it goes to whoever had it before (a `run` that ends) or wants it (one whose command stands still for it).
+//! becomes the foreground group, if ours was, and the terminal is taken back when the command has stopped or ended. A
+//! command that is a shell gives the terminal on to its jobs. If it is killed together with a job, no living process
+//! has the terminal, and it goes to the `run` that had it before (and ends) or to one whose stopped command waits for
+//! it.
 
 use super::process::Process;
 use super::process_group::ProcessGroup;
@@ -13,21 +14,21 @@ use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::time::{Duration, Instant};
 
-/// For how long nobody living has had it when it may be taken: a shell whose job died takes it back sooner than that.
+/// Time without a living owner after which the terminal may be taken: a shell whose job died takes it back sooner.
 const ABANDONED_AFTER: Duration = Duration::from_millis(100);
 
-/// The terminal that controls this session.
+/// The controlling terminal of this session.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     file: File,
-    /// Whether the command was given it, and it was not taken back since.
+    /// True if the terminal was given to the command, and was not taken back since.
     handed: bool,
-    /// Since when nobody living has it, as far as was looked.
+    /// Time since which the terminal has no living owner, as far as was checked.
     abandoned_since: Option<Instant>,
 }
 
 impl Terminal {
-    /// None where there is none: cron, a service, a pipe.
+    /// Opens the terminal; `None` where there is none: cron, a service, a pipe.
     pub(crate) fn open() -> Option<Terminal> {
         let file = File::options().read(true).write(true).open("/dev/tty").ok()?;
         Some(Terminal { file, handed: false, abandoned_since: None })
@@ -37,35 +38,35 @@ impl Terminal {
         tcgetpgrp(&self.file).ok()
     }
 
-    /// Whether our own group has it.
+    /// True if our own group has the terminal.
     pub(crate) fn is_ours(&self) -> bool {
         self.foreground() == Some(getpgrp())
     }
 
-    /// Whether the command has it.
+    /// True if the command has the terminal.
     pub(crate) fn is_of(&self, group: ProcessGroup) -> bool {
         self.foreground() == Some(group.pid())
     }
 
-    /// Whether the command was given it: then whoever has it now has it from the command.
+    /// True if the terminal was given to the command: then its present owner has it from the command.
     pub(crate) fn was_handed(&self) -> bool {
         self.handed
     }
 
-    /// Whether nobody living has it.
+    /// True if no living process has the terminal.
     fn is_abandoned(&self) -> bool {
-        // Zero stands for a group that is not of this namespace.
+        // Zero stands for a group outside this pid namespace.
         let group = self.foreground().filter(|group| group.as_raw() > 0);
         group.is_some_and(|group| !ProcessGroup::of(group.as_raw()).lives())
     }
 
-    /// Gives it to the command.
+    /// Gives the terminal to the command.
     pub(crate) fn hand_to(&mut self, group: ProcessGroup) {
         self.set(group.pid());
         self.handed = true;
     }
 
-    /// Takes it back, if the command has it, or had it and gave it to somebody who is dead.
+    /// Takes the terminal back, if the command has it, or had it and gave it to a process that is dead.
     pub(crate) fn take_from(&mut self, group: ProcessGroup) {
         let was_handed = std::mem::take(&mut self.handed);
         if self.is_of(group) || was_handed && self.is_abandoned() {
@@ -73,7 +74,8 @@ impl Terminal {
         }
     }
 
-    /// Takes it, if nobody living has it for a while. To be called again and again by who waits for it.
+    /// Takes the terminal, if it has had no living owner for a while. To be called repeatedly by a `run` that waits for
+    /// the terminal.
     pub(crate) fn take_if_abandoned(&mut self) {
         if !self.is_abandoned() {
             self.abandoned_since = None;
@@ -83,9 +85,9 @@ impl Terminal {
         }
     }
 
-    /// A terminal that was hung up can't be had; there is nothing to do about it.
+    /// Sets the foreground group. Failures are ignored: nothing can be done about a terminal that was hung up.
     fn set(&self, group: Pid) {
-        // From the background the system would stop us for this, unless we don't hear of it.
+        // From the background the system would stop us for this call, unless the signal is blocked.
         let blocked = SigSet::from(Signal::SIGTTOU);
         if blocked.thread_block().is_ok() {
             let _ = tcsetpgrp(&self.file, group);
@@ -94,13 +96,14 @@ impl Terminal {
     }
 }
 
-/// Whether others read what the command prints: then they share our group, and may need the terminal as `less` does.
+/// True if other processes read the output of the command: then they share our group, and may need the terminal as
+/// `less` does.
 pub(crate) fn in_a_pipeline() -> bool {
     std::fs::metadata("/dev/stdout").is_ok_and(|stdout| stdout.file_type().is_fifo())
 }
 
-/// Whether some shell would notice that our group has stopped, and could wake it. Where nobody would, the system
-/// ignores Ctrl-Z, and so do we.
+/// True if a shell would notice that our group has stopped, and could continue it. Where none would, the system ignores
+/// Ctrl-Z, and so do we.
 pub(crate) fn a_shell_would_notice_a_stop() -> bool {
     let mut next = Process::of(Pid::this());
     let own = next;

@@ -1,6 +1,6 @@
-//! `tollgate snapshot save --from-data-dir`: a backup of what is left on the disks of stopped nodes.
+//! `tollgate snapshot save --from-data-dir`: makes a backup from the disks of stopped nodes.
 //!
-//! Not here: what is taken of which disk (`tollgate_replica::salvage`).
+//! Not here: the choice of data from each disk (`tollgate_replica::salvage`).
 
 use super::save::{Save, directory, finish, named_unfinished, refuse_present, unfinished};
 use super::status::{origins, summary_json};
@@ -20,10 +20,10 @@ use tollgate_replica::backup::{GroupOrigin, TimeSource};
 use tollgate_replica::restore::{GroupSummary, Summary};
 use tollgate_replica::salvage::{Salvage, SalvageError};
 
-/// The bytes that the backup's writer hands out are gathered to so many.
+/// Size of the buffer that gathers the output of the backup's writer.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A stop that somebody asked for.
+/// Shared flag that is set when the user asks to stop.
 #[derive(Debug, Clone, Default)]
 struct Stop(Arc<AtomicBool>);
 
@@ -42,7 +42,7 @@ pub(super) fn run(globals: &Globals, arguments: &Save) -> anyhow::Result<Exit> {
             done = &mut work => done?,
             number = signals.next() => {
                 stop.0.store(true, Ordering::Relaxed);
-                // It removes what it has made, or was done already: then the file is there.
+                // The work removes what it has written, unless it was done already: then the file exists.
                 match work.await? {
                     Ok(summary) => Ok(summary),
                     Err(_) => Err(WithExit(Exit::signal(number), "interrupted: nothing was saved".to_owned()).into()),
@@ -60,7 +60,7 @@ pub(super) fn run(globals: &Globals, arguments: &Save) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The file, named and durable, or nothing of it; and no copies in either case.
+/// Writes the backup: the file is named and durable, or nothing of it is left; the copies are removed in either case.
 fn made(file: &std::path::Path, force: bool, from: &[PathBuf], stop: &Stop) -> anyhow::Result<Summary> {
     let dir = directory(file);
     let copies = named_unfinished().tempdir_in(&dir);
@@ -89,7 +89,7 @@ impl Stop {
     }
 }
 
-/// Where nothing is written any more once somebody asked for an end.
+/// A writer that fails once the user has asked to stop.
 struct Stoppable<'a, W> {
     out: W,
     stop: &'a Stop,
@@ -122,7 +122,7 @@ fn for_people(globals: &Globals, arguments: &Save, summary: &Summary) -> String 
     )
 }
 
-/// What an operator must know before going on.
+/// Returns the warnings that an operator must know before going on.
 fn warnings(summary: &Summary) -> Vec<String> {
     let mut warnings = Vec::new();
     let incomplete = summary.groups.iter().filter_map(|group| Some((group, group.group.origin.as_ref()?)));

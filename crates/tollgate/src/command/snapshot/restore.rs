@@ -1,4 +1,4 @@
-//! `tollgate snapshot restore`: one node of a new cluster, from a backup.
+//! `tollgate snapshot restore`: makes one node of a new cluster from a backup.
 
 use super::refused;
 use crate::exit::{Exit, WithExit};
@@ -38,7 +38,7 @@ pub(super) struct Restore {
     #[arg(long, value_name = "ID", value_parser = node_id)]
     node_id: NodeId,
 
-    /// Where: an empty directory, or none yet
+    /// The data directory: empty, or not there yet
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
 
@@ -99,7 +99,8 @@ pub(super) fn run(globals: &Globals, arguments: &Restore) -> anyhow::Result<Exit
     Ok(Exit::Done)
 }
 
-/// As a bootstrap takes them; what it would panic for is a wrong command line here.
+/// Turns the flags into the first members of a group. Input that would make a bootstrap panic is reported as a wrong
+/// command line.
 fn first_members(arguments: &Restore) -> anyhow::Result<Members> {
     let Restore { members, witnesses, node_id, .. } = arguments;
     let wrong = |says: String| Err(WithExit(Exit::Usage, says).into());

@@ -1,4 +1,4 @@
-//! `tollgate snapshot save`: a backup as a file, whole or not there.
+//! `tollgate snapshot save`: saves a backup to a file, as a whole or not at all.
 
 use super::refused;
 use super::status::summary_json;
@@ -18,18 +18,18 @@ use tempfile::NamedTempFile;
 use tollgate_client::{BackupPiece, Client, Error, ErrorKind};
 use tollgate_replica::restore::{Summary, inspect};
 
-/// Nodes that may go away before a backup of theirs is complete.
+/// Maximum number of attempts: as many nodes may go away before a backup is complete.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Between two attempts: about as long as it takes until another node leads.
+/// Pause between two attempts: about as long as the election of another leader takes.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How often a person is told how far it is.
+/// Interval of the progress display.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub(super) struct Save {
-    /// Where to
+    /// The file to save to
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
 
@@ -59,7 +59,7 @@ pub(super) fn run(globals: &Globals, arguments: &Save) -> anyhow::Result<Exit> {
                 return Err(WithExit(Exit::signal(number), "interrupted: nothing was saved".to_owned()).into());
             }
         };
-        // All of it is here: a signal that comes now finds it saved.
+        // All of the backup is here: a signal from now on does not keep it from being saved.
         let (target, force) = (arguments.file.clone(), arguments.force);
         tokio::task::spawn_blocking(move || finish(unfinished, &target, force)).await?
     })?;
@@ -81,7 +81,7 @@ pub(super) fn refuse_present(arguments: &Save) -> anyhow::Result<()> {
     Err(WithExit(Exit::Usage, says).into())
 }
 
-/// Where the file is to be.
+/// Returns the directory that the file will be in.
 pub(super) fn directory(file: &Path) -> PathBuf {
     match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
@@ -89,7 +89,7 @@ pub(super) fn directory(file: &Path) -> PathBuf {
     }
 }
 
-/// A file under a name of its own. If it is dropped it is removed.
+/// Creates a temporary file in the directory, removed on drop.
 pub(super) fn unfinished(dir: &Path) -> anyhow::Result<NamedTempFile> {
     let unfinished = named_unfinished().tempfile_in(dir);
     unfinished.with_context(|| format!("can't write to {}", dir.display()))
@@ -101,7 +101,7 @@ pub(super) fn named_unfinished() -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// The whole backup, under a name of its own. What is dropped on the way is removed.
+/// Receives the whole backup into a temporary file. An incomplete file is removed.
 async fn receive(globals: &Globals, client: &Client, dir: &Path) -> anyhow::Result<NamedTempFile> {
     let mut unfinished = unfinished(dir)?;
     for attempt in 1.. {
@@ -114,7 +114,7 @@ async fn receive(globals: &Globals, client: &Client, dir: &Path) -> anyhow::Resu
             say(&format!("{error}: beginning anew"));
         }
         tokio::time::sleep(PAUSE).await;
-        // What another node makes is another file.
+        // A backup from another node differs in its bytes, so the file starts over.
         let file = unfinished.as_file_mut();
         let begun = file.set_len(0).and_then(|()| file.rewind());
         begun.with_context(|| format!("can't write to {}", dir.display()))?;
@@ -122,7 +122,7 @@ async fn receive(globals: &Globals, client: &Client, dir: &Path) -> anyhow::Resu
     Ok(unfinished)
 }
 
-/// What one node makes, or why that broke off.
+/// Receives the backup from one node. Returns the error if that broke off.
 async fn receive_from_one(
     globals: &Globals,
     client: &Client,
@@ -146,7 +146,7 @@ async fn receive_from_one(
     }
 }
 
-/// Checks the file as a restore would, and gives it its name once it is durable.
+/// Checks the file as a restore would, and gives it its final name once it is durable.
 pub(super) fn finish(unfinished: NamedTempFile, target: &Path, force: bool) -> anyhow::Result<Summary> {
     let dir = directory(target);
     let summary = inspect(unfinished.path()).map_err(refused)?;
@@ -159,7 +159,7 @@ pub(super) fn finish(unfinished: NamedTempFile, target: &Path, force: bool) -> a
     Ok(summary)
 }
 
-/// Tells a person how far it is, on one line of the terminal.
+/// Progress display, on one line of the terminal.
 struct Progress {
     shown: bool,
     bytes: u64,
@@ -180,7 +180,7 @@ impl Progress {
         }
     }
 
-    /// Leaves nothing behind.
+    /// Clears the line.
     fn end(&self) {
         if self.shown {
             let _ = write!(std::io::stderr(), "\r\u{1b}[K");

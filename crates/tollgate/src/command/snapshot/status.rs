@@ -1,4 +1,4 @@
-//! `tollgate snapshot status`: what is in a backup, once every byte of it is checked.
+//! `tollgate snapshot status`: describes a backup, after checking every byte of it.
 
 use super::refused;
 use crate::command::status::bytes_text;
@@ -78,7 +78,7 @@ fn listed<'a>(nodes: impl Iterator<Item = &'a NodeId>) -> String {
     nodes.map(NodeId::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What each group was made of, in a backup that was made from disks.
+/// Table of the origin of each group, in a backup that was made from disks.
 pub(super) fn origins(summary: &Summary) -> Table {
     let mut table = Table::new(&[
         "GROUP",

@@ -1,7 +1,7 @@
-//! Ways into the cluster: some clients know of nodes only, some of gateways only, some of both.
+//! Endpoints of the cluster for clients: some know of nodes only, some of gateways only, some of both.
 //!
-//! Invariant: raw clients find here where everybody is now; the client library is given what was true when it began,
-//! and must follow the cluster by itself. Not here: who uses which (`clients`, `load`).
+//! Invariant: raw clients find the current endpoints here; the client library is given those that were right when it
+//! began, and must follow the cluster by itself. Not here: the choice for each client (`clients`, `load`).
 
 use crate::cluster::Cluster;
 use crate::doors::Doors;
@@ -9,7 +9,7 @@ use crate::doors::Doors;
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     pub(crate) nodes: Doors,
-    /// Those of the nodes if there are no gateways.
+    /// Endpoints of gateways, or of the nodes if there are no gateways.
     pub(crate) gateways: Doors,
     pub(crate) both: Doors,
 }
@@ -23,12 +23,12 @@ impl Access {
         Access { nodes, gateways, both }
     }
 
-    /// One of them for each number: nodes, gateways, both, and again.
+    /// Returns the three sets of endpoints: nodes, gateways, both.
     pub(crate) fn all(&self) -> [Doors; 3] {
         [self.nodes.clone(), self.gateways.clone(), self.both.clone()]
     }
 
-    /// A node took another's place.
+    /// Records that a node took another's place.
     pub(crate) fn moved(&self, old: &str, new: &str) {
         for doors in [&self.nodes, &self.both] {
             doors.replace(old, new);

@@ -1,10 +1,10 @@
-//! The cluster while faults are at it: who is broken, which ways are cut, what was done.
+//! The cluster under faults: which nodes are broken, which connections are cut, and what was done.
 //!
 //! There are as many places as the cluster has nodes; in a place one node may follow another, under another id. A
-//! gateway has a lock of its own as well. Invariant: a node belongs to the one fault that has its lock; ways are what
-//! all cuts that last make of them together. A node that joined later is dialled by one entrance, so a cut that only
-//! some of the others are to notice is cut on its own side alone. Not here: when faults come (`lane`) and what they do
-//! (`faults`).
+//! gateway has a mutex of its own as well. Invariant: a node belongs to the one fault that holds its mutex; the
+//! connections are the combination of all cuts that are in effect. A node that joined later is dialled at one entrance,
+//! so a cut that only some of the others should notice is made on its own side alone. Not here: the timing of faults
+//! (`lane`) and their effects (`faults`).
 
 use super::access::Access;
 use super::arrival::{Arrival, Cradle, Seat};
@@ -20,35 +20,36 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard, RwLock};
 use tollgate_proto::v1::Role;
 
-/// A node that is well again and not ready by then never will be.
+/// A node that is well again and not ready after this time never will be.
 pub(crate) const RECOVERY: Duration = Duration::from_mins(1);
 
-/// What one fault cuts: who no longer reaches whom, and how.
+/// Connections that one fault cuts: from, to, and the state of the connection.
 pub(crate) type Cut = Vec<(usize, usize, Way)>;
 
 pub(crate) struct Arena {
     nodes: Vec<Mutex<Node>>,
     gateways: Vec<Mutex<Node>>,
-    /// What is known of the nodes without their locks.
+    /// Facts about the nodes that can be read without their mutexes.
     seats: Plain<Vec<Seat>>,
     cradle: Cradle,
     pub(crate) access: Access,
     links: Plain<Links>,
     cuts: Plain<BTreeMap<u64, Cut>>,
-    /// Shared by faults of one node; had alone by those of the whole cluster.
+    /// Shared by faults of one node; locked exclusively by faults of the whole cluster.
     pub(crate) gate: RwLock<()>,
-    /// Had by the one change of members that is under way.
+    /// Locked by the one change of members that is under way.
     pub(crate) membership: Mutex<()>,
     recorder: Arc<Recorder>,
     log: Plain<FaultLog>,
     problems: Plain<Vec<String>>,
 }
 
-/// How much of what a node said last is repeated when something is wrong with it.
+/// Number of last log lines of a node that are repeated when something is wrong with it.
 const LINES_TOLD: usize = 12;
 
 impl Arena {
-    /// Takes the nodes and gateways of a cluster, until they are given back. `flags`: those of nodes that join it.
+    /// Takes the nodes and gateways of a cluster, until they are given back. `flags` are for nodes that join the
+    /// cluster.
     pub(crate) fn around(
         cluster: &mut Cluster,
         access: Access,
@@ -79,7 +80,8 @@ impl Arena {
         })
     }
 
-    /// Gives all of it back once all is well again: which faults there were, and what went wrong beside promises.
+    /// Gives nodes and gateways back once all is well again. Returns the log of faults, and problems other than broken
+    /// promises.
     pub(crate) async fn give_back(self: Arc<Arena>, cluster: &mut Cluster) -> (FaultLog, Vec<String>) {
         let arena = Arc::into_inner(self).expect("all lanes have ended");
         let links = arena.links.into_inner().unwrap();
@@ -97,7 +99,7 @@ impl Arena {
         (arena.log.into_inner().unwrap(), problems)
     }
 
-    /// How many places there are.
+    /// Returns the number of places.
     pub(crate) fn size(&self) -> usize {
         self.nodes.len()
     }
@@ -110,7 +112,7 @@ impl Arena {
         self.seats()[index].ports
     }
 
-    /// The id of the node in a place.
+    /// Returns the id of the node in a place.
     pub(crate) fn id(&self, index: usize) -> u64 {
         self.seats()[index].id
     }
@@ -119,7 +121,7 @@ impl Arena {
         places.into_iter().map(|index| self.id(index)).collect()
     }
 
-    /// Prepares a node that is to take a place, and its ways to and from the others.
+    /// Prepares a node that will take a place, with its connections to and from the others.
     pub(crate) async fn prepare_arrival(&self, index: usize) -> Arrival {
         let others = self.seats().into_iter().enumerate().filter(|(place, _)| *place != index);
         let (arrival, (entrance, to_others)) =
@@ -129,14 +131,14 @@ impl Arena {
         arrival
     }
 
-    /// A node takes the place of one that has ended.
+    /// Puts a new node in the place of one that has ended.
     pub(crate) fn seat(&self, index: usize, node: &mut Node, newcomer: Node) {
         self.access.moved(&node.endpoint(), &newcomer.endpoint());
         self.seats.lock().unwrap()[index] = Seat { id: newcomer.id, ports: newcomer.ports };
         *node = newcomer;
     }
 
-    /// The gateway that a draw is for, or another that no fault has; none if there are no gateways.
+    /// Returns the gateway that a draw is for, or another one that no fault holds; `None` if there are no gateways.
     pub(crate) async fn pick_gateway(&self, draw: &Draw) -> Option<MutexGuard<'_, Node>> {
         let first = usize::try_from(draw.pick.checked_rem(self.gateways.len() as u64)?).unwrap();
         let (before, after) = self.gateways.split_at(first);
@@ -152,13 +154,13 @@ impl Arena {
         Some(gateway)
     }
 
-    /// Starts a gateway again, with the nodes that there are now.
+    /// Starts a gateway again, with the present nodes.
     pub(crate) fn start_gateway(&self, gateway: &mut Node) {
         gateway.set_flag("--nodes", &self.access.nodes.all().join(","));
         gateway.start(&[]);
     }
 
-    /// The node that a draw is for. None is free only if more faults of single nodes run than there are nodes.
+    /// Returns the node that a draw is for. All are taken only if more faults of single nodes run than there are nodes.
     pub(crate) async fn pick(&self, draw: &Draw) -> (usize, MutexGuard<'_, Node>) {
         let leaders = self.leaders().await;
         let number = usize::try_from(draw.pick % leaders.len().max(1) as u64).unwrap();
@@ -173,12 +175,12 @@ impl Arena {
         panic!("every node has a fault of its own");
     }
 
-    /// A node, once no fault has it.
+    /// Returns a node, once no fault holds it.
     pub(crate) async fn node(&self, index: usize) -> MutexGuard<'_, Node> {
         self.nodes[index].lock().await
     }
 
-    /// A node that nobody did anything to has not ended.
+    /// Reports a problem if a node has ended that no fault was applied to.
     fn must_run(&self, node: &mut Node) {
         if let Some(status) = node.exited() {
             self.problem(ended(node, status));
@@ -186,12 +188,13 @@ impl Arena {
         }
     }
 
-    /// Whether something is wrong already: then no more is to be learned.
+    /// True if there is a problem already: then nothing more can be learned.
     pub(crate) fn has_problems(&self) -> bool {
         !self.problems.lock().unwrap().is_empty()
     }
 
-    /// The node that leads each group, as far as anybody says so: the newest, should two.
+    /// Returns the node that leads each group, as far as any node says so; the one with the highest term, should there
+    /// be two.
     pub(crate) async fn leaders(&self) -> BTreeMap<u32, usize> {
         let asked: Vec<_> =
             self.seats().into_iter().map(|seat| tokio::spawn(seat.ports.replicas())).collect();
@@ -207,7 +210,7 @@ impl Arena {
         found.into_iter().map(|(group, (_, index))| (group, index)).collect()
     }
 
-    /// A node as people call it, and what it leads.
+    /// Names a node for people, with the groups that it leads.
     pub(crate) async fn title(&self, index: usize) -> String {
         let leads: Vec<String> = self
             .leaders()
@@ -221,7 +224,7 @@ impl Arena {
         format!("node {}{leads}", self.id(index))
     }
 
-    /// A fault begins, which is what this says; by which number its end is told.
+    /// Records the beginning of a fault, described by `says`. Returns the number by which its end is recorded.
     pub(crate) fn begin(&self, kind: FaultKind, says: &str) -> usize {
         let at = self.recorder.now();
         println!("t={:.1}s fault {says}", Duration::from_micros(at.us()).as_secs_f64());
@@ -232,13 +235,13 @@ impl Arena {
         self.log.lock().unwrap().end(number, self.recorder.now());
     }
 
-    /// Something must not be that no history shows.
+    /// Records a problem that no history shows.
     pub(crate) fn problem(&self, says: String) {
         println!("t={:.1}s {says}", Duration::from_micros(self.recorder.now().us()).as_secs_f64());
         self.problems.lock().unwrap().push(says);
     }
 
-    /// Cuts ways, beside those that others have cut, until it is mended by the same number.
+    /// Cuts connections, in addition to other cuts, until they are mended by the same number.
     pub(crate) fn cut(&self, number: usize, cut: Cut) {
         self.cuts.lock().unwrap().insert(number as u64, cut);
         self.set_ways();
@@ -264,7 +267,7 @@ impl Arena {
         }
     }
 
-    /// Waits until a node or gateway serves again after what was done to it.
+    /// Waits until a node or gateway serves again after a fault.
     pub(crate) async fn recovered(&self, node: &mut Node) -> Result<(), String> {
         let until = Instant::now() + RECOVERY;
         while !node.is_ready().await {

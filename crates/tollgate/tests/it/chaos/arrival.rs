@@ -1,20 +1,20 @@
-//! A node that is about to join: its ports, and its place in the network.
+//! A node that is about to join: its ports, and its connections in the network.
 //!
-//! It finds each of the others by a proxy of its own, in its `cluster.members`; all of them find it by one entrance,
-//! the address that it is added with. Not here: adding it (`faults/membership`).
+//! It reaches each of the others through a separate proxy, listed in its `cluster.members`; all of them reach it at one
+//! entrance, the address that it is added with. Not here: adding it (`faults/membership`).
 
 use crate::cluster::{Node, NodePorts, member};
 use crate::proxy::Link;
 use std::path::PathBuf;
 
-/// Who is where, in the arena.
+/// Id and ports of the node in a place of the arena.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seat {
     pub(crate) id: u64,
     pub(crate) ports: NodePorts,
 }
 
-/// What every node that joins is given.
+/// Settings that every joining node gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Cradle {
     pub(crate) cluster: String,
@@ -26,11 +26,11 @@ pub(crate) struct Arrival {
     cradle: Cradle,
     ports: NodePorts,
     entrance: (u16, u16),
-    /// The others, as it knows them: ids, peer ports and client ports.
+    /// The other nodes as this one sees them: ids, peer ports and client ports.
     others: Vec<(u64, (u16, u16))>,
 }
 
-/// The proxies that belong to an arrival: its entrance, and its ways to the others by their places.
+/// The proxies of an arrival: its entrance, and its links to the others by their places.
 pub(crate) type Proxies = (Link, Vec<(usize, Link)>);
 
 impl Arrival {
@@ -47,13 +47,13 @@ impl Arrival {
         (arrival, (entrance, links))
     }
 
-    /// Where others will find it: as a peer, and as clients.
+    /// Returns the peer address and the client address at which others will reach the node.
     pub(crate) fn addresses(&self) -> (String, String) {
         let (peer, client) = self.entrance;
         (format!("127.0.0.1:{peer}"), format!("127.0.0.1:{client}"))
     }
 
-    /// The node, under the id that it was given.
+    /// Returns the node, under the id that it was given.
     pub(crate) fn node(&self, id: u64) -> Node {
         let own = member(id, self.ports.peer, self.ports.client);
         let others = self.others.iter().map(|(id, (peer, client))| member(*id, *peer, *client));

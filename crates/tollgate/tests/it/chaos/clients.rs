@@ -1,8 +1,8 @@
-//! Programs that use the client as people do, while faults come: what they ask, are told and believe is recorded.
+//! Programs that use the client as people do, while faults come; their requests, answers and beliefs are recorded.
 //!
-//! Beside them work the raw clients of `load`, on the same locks; those repeat every call until it is answered, these
-//! leave all of that to the client, and following the cluster where it goes as well. Not here: what is judged
-//! (`tollgate-check`), but for what the judge can't see: whether two holders believe in one lock at the same moment
+//! Beside them work the raw clients of `load`, on the same locks. Raw clients repeat every call until it is answered;
+//! these programs leave that to the client, and following the cluster as well. Not here: the judgement
+//! (`tollgate-check`), but for what the judge can't see: two holders that believe in one lock at the same moment
 //! (`holdings`).
 
 mod holdings;
@@ -30,13 +30,13 @@ use tollgate_check::{CallId, Event, Filter, Op, Outcome};
 use tollgate_client::{Client, Revision};
 use tollgate_types::{GroupId, Name};
 
-/// What each session does at once.
+/// Number of tasks that each session runs at once.
 const WORKERS: u64 = 3;
 
-/// Watches of raw clients have lower numbers.
+/// First number of these clients' watches; watches of raw clients have lower numbers.
 const WATCHES_FROM: u32 = 1_000;
 
-/// What all of them share.
+/// State that all programs share.
 pub(crate) struct Common {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) ground: Ground,
@@ -45,11 +45,11 @@ pub(crate) struct Common {
     leases: AtomicU64,
 }
 
-/// Calls and leases of these clients are numbered from here: far above those of others.
+/// First number of these clients' calls and leases: far above those of others.
 const NUMBERS_FROM: u64 = 1 << 40;
 
 impl Common {
-    /// Writes down that a call is made, in the name of a caller of its own; which call, and whose.
+    /// Records that a call is made, in the name of a new caller. Returns the call and the caller.
     pub(crate) fn invoke(&self, group: GroupId, op: Op) -> (CallId, u32) {
         let client = self.recorder.next_caller();
         (self.invoke_by(client, group, op), client)
@@ -74,7 +74,7 @@ impl Common {
     }
 }
 
-/// Programs at work.
+/// The running programs.
 pub(crate) struct Clients {
     common: Arc<Common>,
     ending: watch::Sender<bool>,
@@ -99,7 +99,7 @@ impl Clients {
         let ending = watch::Sender::new(false);
         let (mut tasks, mut watching) = (JoinSet::new(), JoinSet::new());
         let mut rng = Rng::new(plan.seed ^ 0x00c1_1e47);
-        // Half of them know of nodes only.
+        // Half of the programs know of nodes only.
         for doors in [&access.nodes, &access.gateways, &access.nodes, &access.both] {
             let client = Client::connect(doors.all()).await.unwrap();
             tasks.spawn(keeper::keep_working(
@@ -126,7 +126,7 @@ impl Clients {
         Clients { common, ending, tasks, watches: watching }
     }
 
-    /// Has all of them end; what went wrong that no history shows.
+    /// Ends all programs. Returns problems that no history shows.
     pub(crate) async fn end(mut self) -> Vec<String> {
         self.ending.send_replace(true);
         let ended = async {
@@ -135,7 +135,7 @@ impl Clients {
             }
         };
         tokio::time::timeout(2 * PATIENCE, ended).await.expect("a program does not come to its end");
-        // One that has ended by itself may have been told what must not be.
+        // A watch that has ended by itself may have received a wrong event.
         while let Some(ended) = self.watches.try_join_next() {
             ended.unwrap();
         }
@@ -144,7 +144,7 @@ impl Clients {
     }
 }
 
-/// Follows the locks of a tag by a watch of the client, as long as their history is there.
+/// Follows the locks of a tag with a watch of the client, as long as their history exists.
 async fn follow(client: Client, number: u32, prefix: String, common: Arc<Common>) {
     let group = common.recorder.group_of_name(&Name::new(&prefix).unwrap());
     let from = Revision::new(1).unwrap();

@@ -1,6 +1,6 @@
-//! Which faults there were, and when.
+//! Log of the faults, with their times.
 //!
-//! Not here: what they did (`faults`).
+//! Not here: the effects of faults (`faults`).
 
 use super::faults::{FaultKind, Reach};
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ pub(crate) struct FaultLog(Vec<Entry>);
 struct Entry {
     kind: FaultKind,
     from: At,
-    /// None while it lasts.
+    /// `None` while the fault lasts.
     to: Option<At>,
 }
 
-/// Whether a moment counts as disturbed for so long after a fault has ended: elections and reconnections go on.
+/// Time after the end of a fault that still counts as disturbed: elections and reconnections go on.
 const AFTERMATH_MS: u64 = 3_000;
 
 impl FaultLog {
-    /// A fault begins; by which number its end is told.
+    /// Records the beginning of a fault. Returns the number by which its end is recorded.
     pub(crate) fn begin(&mut self, kind: FaultKind, at: At) -> usize {
         self.0.push(Entry { kind, from: at, to: None });
         self.0.len() - 1
@@ -40,18 +40,18 @@ impl FaultLog {
         counts
     }
 
-    /// For how much of a span some fault of nodes lasted, or had not been over for long.
+    /// Returns the part of a span, in microseconds, in which a fault of nodes lasted, or had ended only recently.
     pub(crate) fn disturbed_us(&self, from: At, to: At) -> u64 {
         covered_us(self.0.iter().filter(|entry| entry.kind.reach() != Reach::Gateway), from, to)
     }
 
-    /// How many nodes took another's place, or were to.
+    /// Returns the number of nodes that took another's place, or were meant to.
     pub(crate) fn members_replaced(&self) -> usize {
         let changes = [FaultKind::Replace, FaultKind::GrowAndShrink];
         self.0.iter().filter(|entry| changes.contains(&entry.kind)).count()
     }
 
-    /// Whether a majority was lost in a span, or had not been back for long.
+    /// True if a majority was lost in a span, or had not been back for long.
     pub(crate) fn majority_was_lost(&self, from: At, to: At) -> bool {
         covered_us(self.0.iter().filter(|entry| entry.kind == FaultKind::Majority), from, to) > 0
     }

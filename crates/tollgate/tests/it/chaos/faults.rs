@@ -1,6 +1,7 @@
-//! The kinds of faults. Each is a file; to add one, write it, and add a line to the table and one to `run`.
+//! The kinds of faults. Each is a file; to add one, write it, and add a line to the table and another to `run`.
 //!
-//! Invariant: a fault leaves the cluster as it found it, or says what did not heal. Not here: when they come (`lane`).
+//! Invariant: a fault leaves the cluster as it found it, or reports what did not heal. Not here: the timing of faults
+//! (`lane`).
 
 mod clock;
 mod disk;
@@ -17,14 +18,14 @@ use super::arena::Arena;
 use crate::rng::Rng;
 use std::time::Duration;
 
-/// What a fault breaks.
+/// Part of the cluster that a fault breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// One node at most.
+    /// At most one node.
     Node,
     /// A gateway, and no node.
     Gateway,
-    /// More: no other fault is to come meanwhile.
+    /// More than one node: no other fault may run meanwhile.
     Cluster,
 }
 
@@ -51,7 +52,7 @@ pub(crate) enum FaultKind {
     Majority,
 }
 
-/// What is known of each kind: its name, what it breaks, and how often it is drawn in comparison with others.
+/// Table of all kinds: the name, the reach, and the weight with which the kind is drawn.
 const TABLE: [(FaultKind, &str, Reach, u64); 18] = [
     (FaultKind::Kill, "kill -9", Reach::Node, 20),
     (FaultKind::Pause, "pause", Reach::Node, 14),
@@ -87,14 +88,14 @@ impl FaultKind {
     }
 }
 
-/// What chance says about one fault, drawn before anything is known of the cluster: so a seed brings the same faults.
+/// Random choices for one fault, drawn before anything is known of the cluster: so a seed brings the same faults.
 #[derive(Debug)]
 pub(crate) struct Draw {
     pub(crate) kind: FaultKind,
-    /// Whether it is for a leader, rather than for any node.
+    /// True if the fault is for a leader, rather than for any node.
     pub(crate) of_leader: bool,
     pub(crate) pick: u64,
-    /// For what else the kind has to choose.
+    /// Source for the other choices of the kind.
     pub(crate) rng: Rng,
 }
 
@@ -112,13 +113,13 @@ impl Draw {
         Draw { kind, of_leader: rng.percent(50), pick: rng.next(), rng: Rng::new(rng.next()) }
     }
 
-    /// How long it lasts.
+    /// Draws the length of the fault.
     pub(crate) fn span_ms(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(least + self.rng.below(most - least))
     }
 }
 
-/// Has a fault happen, and waits until it is over.
+/// Makes a fault happen, and waits until it is over.
 pub(crate) async fn run(arena: &Arena, draw: Draw) -> Result<(), String> {
     match draw.kind {
         FaultKind::Kill => kill::run(arena, draw).await,

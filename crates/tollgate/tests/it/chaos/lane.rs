@@ -2,7 +2,7 @@
 //!
 //! Invariant: a fault of one node or gateway has it to itself, and there are only as many lanes as nodes may be broken
 //! while a majority is left; a fault of the whole cluster has all lanes to itself. Each fault ends before its lane
-//! draws the next. Not here: what faults do (`faults`).
+//! draws the next. Not here: the faults themselves (`faults`).
 
 use super::arena::Arena;
 use super::faults::{self, Draw, Reach};
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Between two faults of a lane.
+/// Minimum and maximum pause between two faults of a lane.
 const GAP_MS: (u64, u64) = (500, 2_500);
 
-/// Brings faults until the time is over and the last of them has ended.
+/// Runs all lanes until the time is over and the last fault has ended.
 pub(crate) async fn run_all(plan: &Plan, arena: &Arc<Arena>) {
     let until = Instant::now() + plan.span;
     let mut lanes = JoinSet::new();
@@ -41,7 +41,7 @@ async fn run(arena: Arc<Arena>, mut rng: Rng, until: Instant) {
             Reach::Node | Reach::Gateway => _shared = arena.gate.read().await,
             Reach::Cluster => _alone = arena.gate.write().await,
         }
-        // Whoever had the gate before may have left something broken.
+        // The fault that held the gate before may have left something broken.
         if arena.has_problems() {
             return;
         }

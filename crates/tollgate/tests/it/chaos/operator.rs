@@ -1,8 +1,8 @@
-//! What operators do: commands on the command line, and once more while the reason for a refusal may pass.
+//! The operator: runs commands on the command line, and repeats them while the reason for a refusal may pass.
 //!
-//! Other faults may leave a group without a leader, or a node out of touch, while members change. Invariant: whatever
-//! a command was interrupted by, repeating it brings it to its end; a refusal that time does not explain is a
-//! problem. Not here: which commands (`faults/membership`).
+//! Other faults may leave a group without a leader, or a node out of touch, while members change. Invariant: an
+//! interrupted command can be repeated until it is complete; a refusal that does not pass with time is a problem. Not
+//! here: the choice of commands (`faults/membership`).
 
 use super::arena::{Arena, RECOVERY};
 use crate::cluster::BINARY;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// A command that takes longer hangs.
 const COMMAND_S_MAX: u64 = 90;
 
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Words of refusals that no other fault explains, and no patience helps against.
+/// Words of refusals that no other fault explains, and that do not pass with time.
 const SENSELESS: [&str; 9] = [
     "was used before",
     "is not a member",
@@ -28,7 +28,7 @@ const SENSELESS: [&str; 9] = [
     "internal",
 ];
 
-/// Gives a command until it is carried out; what it said.
+/// Repeats a command until it succeeds. Returns its output.
 pub(crate) async fn carry_out(arena: &Arena, arguments: &[&str]) -> Result<String, String> {
     let until = Instant::now() + RECOVERY;
     loop {

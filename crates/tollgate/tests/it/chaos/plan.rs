@@ -1,6 +1,6 @@
-//! How long, with how much, and from which seed: what `make chaos` is told.
+//! Plan of a chaos run: its length, its size and its seed, as given to `make chaos`.
 //!
-//! Not here: what is drawn from the seed (`lane`, `faults`).
+//! Not here: the draws from the seed (`lane`, `faults`).
 
 use crate::record::Recorder;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tollgate_types::{GroupId, Name};
 
-/// What a run is made of.
+/// Parameters of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -16,18 +16,18 @@ pub(crate) struct Plan {
     pub(crate) nodes: usize,
     pub(crate) groups: u32,
     pub(crate) gateways: usize,
-    /// How many operations all clients together begin in a second, at most: what the judge can take.
+    /// Maximum number of operations per second that all clients together begin: as many as the judge can take.
     pub(crate) rate_per_s: u32,
 }
 
 impl Plan {
-    /// A run that other tests can wait for.
+    /// Returns the plan of a run that other tests can wait for.
     pub(crate) fn short(seed: u64, span: Duration) -> Plan {
         Plan { seed, span, nodes: 3, groups: 2, gateways: 1, rate_per_s: 300 }
     }
 
-    /// As the variables `CHAOS_MINUTES`, `CHAOS_SEED`, `CHAOS_NODES`, `CHAOS_GROUPS`, `CHAOS_GATEWAYS` and `CHAOS_RATE`
-    /// say; those that are empty count as not set.
+    /// Reads the plan from the variables `CHAOS_MINUTES`, `CHAOS_SEED`, `CHAOS_NODES`, `CHAOS_GROUPS`, `CHAOS_GATEWAYS`
+    /// and `CHAOS_RATE`; empty ones count as not set.
     pub(crate) fn from_env() -> Plan {
         let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let minutes = number("CHAOS_MINUTES").unwrap_or(1);
@@ -41,19 +41,20 @@ impl Plan {
         }
     }
 
-    /// How many nodes may be broken at once while a majority is left.
+    /// Returns the number of nodes that may be broken at once while a majority is left.
     pub(crate) fn minority(&self) -> usize {
         (self.nodes - 1) / 2
     }
 
-    /// How to have the same faults again.
+    /// Returns the command that brings the same faults again.
     pub(crate) fn again(&self) -> String {
         let Plan { seed, span, nodes, groups, gateways, .. } = self;
         let minutes = span.as_secs().div_ceil(60);
         format!("make chaos MINUTES={minutes} SEED={seed} NODES={nodes} GROUPS={groups} GATEWAYS={gateways}")
     }
 
-    /// What names have in braces, so that every group has some: one for each, or two if there is but one group.
+    /// Returns tags for the braces in names, so that every group has names: one for each, or two if there is only one
+    /// group.
     pub(crate) fn tags(&self, recorder: &Recorder) -> Arc<[String]> {
         let mut tags = Vec::new();
         for group in (0..self.groups).map(GroupId::new) {

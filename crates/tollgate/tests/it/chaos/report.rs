@@ -1,7 +1,7 @@
-//! What a run has to say when it is over.
+//! Report of a chaos run.
 //!
-//! All of it is read off the history, the log of faults and the judgement: clients count nothing for it. Not here: what
-//! counts as broken (`tollgate-check`).
+//! All of it is computed from the history, the log of faults and the judgement: clients count nothing for it. Not here:
+//! the definition of a broken promise (`tollgate-check`).
 
 use super::clients::{LAPSE_PREFIX, LAPSE_TTL_MS};
 use super::fault_log::FaultLog;
@@ -12,13 +12,13 @@ use std::time::Duration;
 use tollgate_check::{At, CallId, Event, History, Op, Outcome, Report as Judgement};
 use tollgate_types::{GroupId, Name, Owner};
 
-/// How late a lease may end, and how long after that it may take to tell who waited (P6).
+/// Maximum lateness: of the end of a lease, and then of the notice to its waiter (P6).
 const LATE_MS_MAX: u64 = 500 + 500;
 
-/// How long it may take to tell another group of the end, where the lock is of another than the lease.
+/// Maximum time to tell another group of the end, if the lock and the lease are in different groups.
 const TOLD_MS_MAX: u64 = 500;
 
-/// Faults a minute, at least.
+/// Minimum number of faults per minute.
 const FAULTS_PER_MINUTE: u64 = 10;
 
 pub(crate) struct Report {
@@ -27,9 +27,9 @@ pub(crate) struct Report {
     faults: BTreeMap<&'static str, u64>,
     gateways: usize,
     members_replaced: usize,
-    /// By what was asked and what came of it.
+    /// Number of operations, by kind and result.
     operations: BTreeMap<(&'static str, &'static str), u64>,
-    /// The longest time without a grant, of each group: at all, and while a majority was there.
+    /// For each group, the longest time without a grant: at all, and while a majority was there.
     gaps: BTreeMap<GroupId, (Duration, Duration)>,
     lapses: Lapses,
     judgement: Judgement,
@@ -37,12 +37,12 @@ pub(crate) struct Report {
     problems: Vec<String>,
 }
 
-/// Leases that nobody renewed.
+/// Leases that were not renewed.
 #[derive(Debug, Default)]
 struct Lapses {
     seen: u64,
     late_ms_max: u64,
-    /// The same without those that met a fault.
+    /// The same counts without leases that met a fault.
     calm: u64,
     calm_late_ms_max: u64,
 }
@@ -76,7 +76,7 @@ impl Report {
         self.judgement.is_clean() && self.problems.is_empty()
     }
 
-    /// A long run with few faults says little.
+    /// Checks that a long run had enough faults: with few, it says little.
     pub(crate) fn assert_enough_faults(&self, plan: &Plan) {
         let count: u64 = self.faults.values().sum();
         let least = plan.span.as_secs() * FAULTS_PER_MINUTE / 60;
@@ -116,7 +116,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Calls by what they ask, and how they ended.
+/// Counts calls by kind and by result.
 fn operations(history: &History) -> BTreeMap<(&'static str, &'static str), u64> {
     let mut asked: BTreeMap<CallId, (&'static str, &'static str)> = BTreeMap::new();
     for (_, event) in history.events() {
@@ -175,7 +175,7 @@ fn outcome_of(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// The longest times between two grants of each group, while clients asked for some.
+/// Returns the longest times between two grants of each group, while clients asked for some.
 fn gaps(history: &History, log: &FaultLog) -> BTreeMap<GroupId, (Duration, Duration)> {
     let mut locks: BTreeMap<CallId, GroupId> = BTreeMap::new();
     let mut last: BTreeMap<GroupId, At> = BTreeMap::new();
@@ -203,14 +203,14 @@ fn gaps(history: &History, log: &FaultLog) -> BTreeMap<GroupId, (Duration, Durat
     longest.into_iter().map(|(group, (all, led))| (group, (micros(all), micros(led)))).collect()
 }
 
-/// When the grant of a lock that its holder let lapse was told, and until when it was to last at most.
+/// The grant of a lock whose holder falls silent: the time of its answer, and the latest end of its lease.
 struct Silent {
     told: At,
     due: At,
     late_ms_max: u64,
 }
 
-/// How late locks passed on whose holders had fallen silent. One that is late without a fault is a problem.
+/// Measures how late locks of silent holders passed on. A late one without a fault is a problem.
 fn lapses(history: &History, log: &FaultLog, problems: &mut Vec<String>) -> Lapses {
     let mut calls: BTreeMap<CallId, (GroupId, &Op)> = BTreeMap::new();
     let mut leases: BTreeMap<u64, (GroupId, At)> = BTreeMap::new();

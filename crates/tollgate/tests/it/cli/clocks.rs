@@ -1,5 +1,5 @@
-//! What `tollgate status` says of a clock that runs wrong. The nodes are servers in this process, because only there
-//! can one be given another clock.
+//! Warnings of `tollgate status` about a clock that runs wrong. The nodes are servers in this process, because only
+//! there can a node be given another clock.
 
 use super::Cli;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ impl Clock for Fast {
     }
 }
 
-/// Three servers, of which the second has a fast clock.
+/// Starts three servers, the second one with a fast clock.
 fn start(dir: &TempDir) -> Vec<Server> {
     let any = || ([127, 0, 0, 1], 0).into();
     let listen = || ListenConfig { client: any(), peer: any(), http: any(), insecure: false };
@@ -66,7 +66,8 @@ async fn p5_status_names_the_node_whose_clock_runs_fast_and_ends_with_1() {
         let warnings = warnings.iter().map(|warning| warning.as_str().unwrap().to_owned());
         (ended.code, warnings.collect::<Vec<_>>())
     };
-    // What two say in the same words is said once; they may differ by a tenth of a percent.
+    // A warning that two nodes give in the same words is printed once; their numbers may differ by a tenth of a
+    // percent.
     let all_say = |warnings: &[String]| {
         warnings.iter().any(|warning| warning.starts_with("node 2: this node's clock runs "))
             && warnings.iter().any(|warning| warning.starts_with("node 1, node 3: node 2's clock runs "))

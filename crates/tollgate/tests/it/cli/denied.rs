@@ -1,4 +1,4 @@
-//! A cluster that lets nobody do anything. Access control is still to come, so this one is made up: it speaks the
+//! A cluster that denies every operation. Access control does not exist yet, so this one is a fake: it speaks the
 //! protocol and refuses every operation.
 
 use super::Cli;
@@ -26,7 +26,7 @@ impl SessionService for Closed {
         let mut requests = request.into_inner();
         let (answers, outgoing) = mpsc::channel(16);
         tokio::spawn(async move {
-            // Its greeting, as every server's.
+            // The greeting, as from every server.
             let _ = answers.send(Ok(SessionResponse::default())).await;
             while let Some(Ok(request)) = requests.next().await {
                 let refused = |id| {

@@ -1,4 +1,4 @@
-//! A cluster in one process: where it keeps its data, and what it leaves behind.
+//! `tollgate dev`, a cluster in one process: the place of its data, and the files that it leaves behind.
 
 use super::{Running, until};
 use crate::cluster::BINARY;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// One node, on free ports; temporary directories are made in `temporary`.
+/// Starts one node, on free ports; temporary directories are made in `temporary`.
 fn start(temporary: &Path, more: &[&str]) -> Running {
     let mut command = Command::new(BINARY);
     command.args(["dev", "--nodes", "1", "--port-base", "0"]).args(more).env("TMPDIR", temporary);
@@ -71,7 +71,7 @@ fn a_port_that_is_taken_is_told_with_the_flag_that_takes_others() {
     assert!(!ended.stderr.contains("[listen]"), "{}", ended.stderr);
 }
 
-/// As in a container: all ports are open, and clients are told where to come.
+/// As in a container: all ports are open, and clients are told the address to connect to.
 #[test]
 fn beyond_this_machine_it_listens_only_if_that_is_meant() {
     let dir = TempDir::new().unwrap();
@@ -94,7 +94,7 @@ fn a_temporary_directory_is_removed_though_a_second_signal_insists() {
     until("it is ready", || dev.stdout().contains("Ctrl-C stops the cluster"));
     dev.signal("INT");
     until("it stops", || dev.stderr().contains("stopping"));
-    // It may have ended by now.
+    // The process may have ended by now.
     let _ = Command::new("kill").args(["-INT", &dev.pid().to_string()]).output();
     dev.end();
     assert_eq!(entries(dir.path()), 0);

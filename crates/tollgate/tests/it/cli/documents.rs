@@ -1,4 +1,4 @@
-//! The reference in `docs/cli.md` is what the commands say of themselves.
+//! The reference in `docs/cli.md` is equal to the help texts of the commands.
 
 use crate::cluster::BINARY;
 use std::process::Command;

@@ -17,7 +17,7 @@ fn a_command_that_a_signal_ended_is_128_and_its_number() {
     let cli = shared();
     cli.call(&["run", "exits/signal", "--", "sh", "-c", "kill -KILL $$"]).with(128 + 9);
     cli.call(&["run", "exits/signal", "--", "sh", "-c", "kill -TERM $$"]).with(128 + 15);
-    // One without a name: the first real-time signal.
+    // A signal without a name: the first real-time signal.
     cli.call(&["run", "exits/signal", "--", "sh", "-c", "kill -34 $$"]).with(128 + 34);
 }
 

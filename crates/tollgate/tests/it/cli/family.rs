@@ -1,10 +1,11 @@
-//! What a command started and that left its process group: it ends with the command, and before the lock does.
+//! Processes that a command started and that left its process group: they end with the command, and before the lock
+//! does.
 
 use super::{Cli, Running, lives, shared, until};
 use crate::cluster::BINARY;
 use std::process::Command;
 
-/// Starts something in a session of its own, without a parent that would wait for it.
+/// Shell fragment that starts a process in a session of its own, without a parent that would wait for it.
 const FAR: &str = "(setsid sh -c 'echo far $$; exec sleep 1000' &)";
 
 fn start(cli: &Cli, name: &str, script: &str) -> Running {
@@ -19,7 +20,7 @@ fn release(cli: &Cli, name: &str) {
 #[test]
 fn what_left_its_group_ends_with_the_command() {
     let cli = shared();
-    // It must have begun: what a shell has only been asked to start is still in the group.
+    // The process must have begun: before that, it is still in the group of the shell.
     let script = format!("{FAR}; timeout 1000 sleep 1000 & read _; exit 5");
     let mut running = start(&cli, "family/end", &script);
     let far: u32 = running.until_tells("far ").parse().unwrap();
@@ -51,19 +52,19 @@ fn p7_what_left_its_group_is_gone_before_the_lease_ends_when_run_is_killed() {
     assert_eq!(cli.token("family/killed"), token, "the lease had ended while it ran");
 }
 
-/// Hears every SIGTERM at once, and does not end before there is a file.
+/// Script that reports every SIGTERM at once, and does not end before a file exists.
 const RECEIVER: &str = "trap \"echo asked $1\" TERM
 (trap '' TERM; until [ -e $2 ]; do sleep 0.05; done) &
 echo up $1
 until [ -e $2 ]; do wait; done";
 
-/// In a session of its own, passes SIGTERM on to a receiver in another.
+/// Script in a session of its own that passes SIGTERM on to a receiver in another.
 const WRAPPER: &str = "trap 'kill -TERM $child' TERM
 setsid sh $1 job $2 & child=$!
 echo up wrapper
 until [ -e $2 ]; do wait; done";
 
-/// Some programs take a second SIGTERM for an order to drop everything.
+/// Some programs take a second SIGTERM for an order to end without cleaning up.
 #[test]
 fn nobody_is_asked_twice() {
     let cli = shared();
@@ -86,7 +87,7 @@ fn nobody_is_asked_twice() {
     release(&cli, "family/asked");
     running.until_says("asked inner");
     running.until_says("asked job");
-    // Meanwhile it is looked many times for whom to ask.
+    // Meanwhile the supervisor looks many times for processes to ask.
     std::thread::sleep(std::time::Duration::from_secs(1));
     std::fs::write(&end, "").unwrap();
     let ended = running.end().with(79);
@@ -96,7 +97,7 @@ fn nobody_is_asked_twice() {
     }
 }
 
-/// They have come to the outer `run` then, which does not ask for the inner one.
+/// The orphans are reparented to the outer `run` then, which asks nobody on behalf of the inner one.
 #[test]
 fn what_a_killed_inner_run_leaves_behind_is_asked_to_end() {
     let cli = shared();
@@ -133,13 +134,13 @@ fn daemons_are_let_be_if_so_asked() {
     assert!(by_itself.stderr.contains("(sleep)"), "{}", by_itself.stderr);
     assert!(!by_itself.stderr.contains("--leave-daemons"), "{}", by_itself.stderr);
     end(&|_| release(&cli, "family/leave-lost"), "family/leave-lost").with(79);
-    // Its guardian lets them be too.
+    // The guardian of such a `run` does not touch daemons either.
     end(&|running| running.signal("KILL"), "family/leave-killed");
     cli.call(&["elect", "family/leave", "--leave-daemons"]).with(64);
     cli.call(&["elect", "family/leave", "--leave-daemons", "--", "true"]).with(0);
 }
 
-/// The command of a run inside has a group of its own, but has not left: that is where `run` puts it.
+/// The command of a nested run has a group of its own, but has not left one: `run` puts it there.
 #[test]
 fn p7_a_run_that_lets_daemons_be_outlives_the_commands_of_runs_inside() {
     let cli = shared();
@@ -183,7 +184,7 @@ fn what_was_there_before_the_command_is_let_be() {
     shell.end().with(0);
 }
 
-/// A shell that then becomes a `run` of this script.
+/// Starts a shell that runs `before`, and then becomes a `run` of this script.
 fn after(cli: &Cli, before: &str, name: &str, script: &str) -> Running {
     after_in("sh", cli, before, name, script)
 }
@@ -196,7 +197,7 @@ fn after_in(shell: &str, cli: &Cli, before: &str, name: &str, script: &str) -> R
     Running::start(shell)
 }
 
-/// It comes to `run` when its parent ends, and is the command's no more than that.
+/// The process is reparented to `run` when its parent ends, but does not become the command's.
 #[test]
 fn what_was_there_before_the_command_is_let_be_even_if_its_parent_ends() {
     let cli = shared();
@@ -213,7 +214,8 @@ fn what_was_there_before_the_command_is_let_be_even_if_its_parent_ends() {
     super::signal("KILL", grandchild);
 }
 
-/// One from before the command is started so in this shell, and starts another so; by its end that one comes to `run`.
+/// Checks a process that was started before the command (with `starts`, in this shell) and starts another (with
+/// `other`), which is reparented to `run` when the first one ends.
 fn what_is_started_by_one_from_before_the_command_is_let_be(shell: &str, starts: &str, other: &str) {
     let cli = shared();
     let dir = tempfile::TempDir::new().unwrap();
@@ -249,13 +251,13 @@ fn what_is_started_by_one_from_before_the_command_is_let_be_in_a_group_of_its_ow
     what_is_started_by_one_from_before_the_command_is_let_be("bash", "set -m;", "");
 }
 
-/// Neither group nor session tell whose it is, but its environment does.
+/// Neither its group nor its session show whose process it is, but its environment does.
 #[test]
 fn what_is_started_by_one_from_before_the_command_is_let_be_even_if_it_leaves_that_one() {
     what_is_started_by_one_from_before_the_command_is_let_be("sh", "", "setsid");
 }
 
-/// Others from before do not make the command's own theirs.
+/// Other processes from before the command do not change which processes are the command's.
 #[test]
 fn what_left_its_group_ends_with_the_command_even_if_others_were_there_before() {
     let cli = shared();
@@ -277,7 +279,7 @@ fn those_that_end_leave_no_zombies() {
     let orphans =
         "for how in 'exit 0' 'kill -34 $$' 'exit 1'; do (setsid sh -c \"echo orphan \\$\\$; $how\" &); done";
     let script = format!("echo up; read _; {orphans}; echo began; read _; exit 0");
-    // A child from before that ends first, and a guardian that is killed, must not keep others from being buried.
+    // Neither a child from before that ends first, nor a guardian that is killed, may keep others from being reaped.
     let mut running = after(&cli, "true & echo child $!", "family/zombies", &script);
     running.until_says("up");
     let child: u32 = running.until_tells("child ").parse().unwrap();

@@ -1,4 +1,4 @@
-//! Commands that look at a cluster, and those that mend it: what they print, for people and for programs.
+//! Commands that inspect a cluster, and those that repair it: their output for people and for programs.
 
 use super::{Cli, Ended, shared, until};
 use crate::cluster::{self, BINARY, Cluster, Making};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::process::{Command, Stdio};
 use tollgate_client::Client;
 
-/// A holder and a waiter of one lock.
+/// Starts a holder and a waiter of one lock.
 fn busy(cli: &Cli, name: &str) -> (super::Running, super::Running) {
     let holder =
         cli.start(&["run", name, "--why", "schema v42", "--", "sh", "-c", "echo up; read _; exit 0"]);
@@ -16,7 +16,7 @@ fn busy(cli: &Cli, name: &str) -> (super::Running, super::Running) {
     (holder, waiter)
 }
 
-/// None of the bytes that a client chose reaches a terminal as it is.
+/// No byte that a client chose reaches a terminal unescaped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metadata_of_any_bytes_is_shown_escaped_and_told_to_programs_exactly() {
     let cli = shared();
@@ -58,7 +58,7 @@ async fn metadata_of_any_bytes_is_shown_escaped_and_told_to_programs_exactly() {
     drop((text, bytes));
 }
 
-/// Ids, tokens and revisions are strings, and leases `L-` and sixteen hex digits.
+/// Checks that ids, tokens and revisions are strings, and leases `L-` and sixteen hex digits.
 fn check_strings(value: &Value) {
     match value {
         Value::Array(items) => items.iter().for_each(check_strings),
@@ -220,7 +220,7 @@ fn unlock_and_release_end_the_grant_that_is_meant_and_no_other() {
     holding.end().with(79);
 }
 
-/// A mode is a word, and permits are numbers beside it, whoever tells.
+/// In every command's JSON, a mode is a word, and permits are numbers beside it.
 #[test]
 fn modes_have_one_form_in_json() {
     let cli = shared();
@@ -241,7 +241,7 @@ fn modes_have_one_form_in_json() {
     holding.end().with(0);
 }
 
-/// It is not the lock that is busy, but the cluster that does not say.
+/// The error is not that the lock is busy, but that the cluster does not answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_that_the_cluster_never_answered_is_69() {
     let mut cluster = cluster::three().await;
@@ -373,7 +373,7 @@ async fn status_tells_health_by_its_exit_code() {
     let hurt = cli.call(&["status"]);
     assert!(hurt.stdout.contains("no answer") && hurt.stdout.contains("does not answer"), "{}", hurt.stdout);
     assert!(hurt.stdout.contains("2 of 3 nodes answer"), "the dead one is one node: {}", hurt.stdout);
-    // Known by another name, it is still one.
+    // A node that is known under another name is still one node.
     let endpoints: Vec<String> =
         cluster.endpoints().iter().map(|endpoint| endpoint.replace("127.0.0.1", "localhost")).collect();
     let hurt = Cli::at(endpoints.join(",")).call(&["status"]);

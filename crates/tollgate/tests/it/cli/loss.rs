@@ -12,9 +12,9 @@ use tollgate_types::LeaseId;
 
 const TTL: Duration = Duration::from_secs(3);
 
-/// A command that does not mean to end, with a child that does not either.
+/// A command that does not end when asked, with a child that does not either.
 const STUBBORN: &str = "trap '' TERM HUP; sleep 1000 & echo child $!; echo pid $$; while :; do wait; done";
-/// One that ends when it is asked to.
+/// A command that ends when it is asked to.
 const POLITE: &str = "trap 'echo asked; exit 0' TERM; echo pid $$; while :; do sleep 0.01; done";
 
 fn start(cli: &Cli, name: &str, more: &[&str], script: &str) -> (Running, u32) {
@@ -64,7 +64,7 @@ fn a_command_that_does_not_end_is_killed_after_the_grace_with_all_its_group() {
     );
 }
 
-/// A pipe that is full, and both its ends.
+/// Returns both ends of a pipe that is full.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
@@ -74,7 +74,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     (reader, writer)
 }
 
-/// Long before its deadline, at which the guardian would.
+/// The kill comes long before the deadline, at which the guardian would kill.
 #[test]
 fn a_command_is_killed_after_the_grace_even_if_nobody_reads_what_is_said() {
     let cli = shared();
@@ -91,7 +91,7 @@ fn a_command_is_killed_after_the_grace_even_if_nobody_reads_what_is_said() {
     assert_eq!(run.wait().unwrap().code(), Some(79), "it ends too");
 }
 
-/// A run on no terminal, as cron and services start it, whoever runs the tests.
+/// Starts a run without a terminal, as cron and services do, in whatever environment the tests run.
 fn start_without_a_terminal(cli: &Cli, name: &str, script: &str) -> (Running, u32) {
     let plain = cli.command(&["run", name, "--ttl", "3s", "--", "sh", "-c", script]);
     let mut command = std::process::Command::new("setsid");
@@ -113,7 +113,7 @@ fn until_stopped(pid: u32) {
     });
 }
 
-/// It would keep others from the lock for ever, and do nothing with it.
+/// A stopped command would keep others from the lock for ever without doing any work.
 #[test]
 fn a_command_that_is_stopped_without_a_terminal_keeps_its_lock_for_its_ttl_and_no_longer() {
     let cli = shared();
@@ -134,7 +134,7 @@ fn a_command_that_goes_on_in_time_keeps_its_lock() {
     let (mut running, pid) = start_without_a_terminal(&cli, "loss/continued", script);
     running.signal("TSTP");
     until_stopped(pid);
-    // By its own number, and then by that of `run`: of the first it hears nothing.
+    // First through the command's own pid, then through that of `run`, which does not notice the first.
     super::signal("CONT", pid);
     running.signal("TSTP");
     until_stopped(pid);
@@ -172,7 +172,7 @@ fn a_lock_command_whose_lock_is_lost_ends_with_79() {
     assert!(ended.stderr.contains("for a test"), "{}", ended.stderr);
 }
 
-/// A loss is told when it happens, not when the cluster has been told of it.
+/// A loss is reported when it happens, and not only when the cluster has been told of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loss_is_told_at_once_and_a_signal_ends_what_is_left_to_do() {
     let cluster = Cluster::start(cluster::Making::nodes(1)).await;
@@ -197,7 +197,7 @@ async fn a_signal_ends_a_command_that_waits_for_a_cluster() {
     cluster.nodes[0].signal("STOP");
     for arguments in [&["lock", "loss/x"][..], &["elect", "loss/x"], &["run", "loss/x", "--", "true"]] {
         let mut running = cli.start(arguments);
-        // It hears of signals as soon as it listens for any.
+        // The process receives signals as soon as it listens for any.
         let status = format!("/proc/{}/status", running.pid());
         let listens = || {
             let status = std::fs::read_to_string(&status).unwrap_or_default();
@@ -212,7 +212,8 @@ async fn a_signal_ends_a_command_that_waits_for_a_cluster() {
     cluster.nodes[0].signal("CONT");
 }
 
-/// The first ends the wait or the hold, the second all that would follow: seconds, while the cluster does not answer.
+/// The first signal ends the wait or the hold, the second one everything after it: seconds, while the cluster does not
+/// answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_at_once_what_has_no_command() {
     let cluster = Cluster::start(cluster::Making::nodes(1)).await;
@@ -243,7 +244,7 @@ fn a_leader_whose_leadership_was_lost_before_its_command_ended_is_79() {
     let line = "echo up; read _; exit 0";
     let mut leader = cli.start(&["elect", "loss/leader", "--ttl", "3s", "--", "sh", "-c", line]);
     leader.until_says("up");
-    // It stands still while that happens, and finds its command ended when it wakes.
+    // The process is stopped while that happens, and finds its command ended when it resumes.
     leader.signal("STOP");
     release(&cli, "loss/leader");
     let command = leader.pid();
@@ -253,13 +254,13 @@ fn a_leader_whose_leadership_was_lost_before_its_command_ended_is_79() {
     leader.end().with(79);
 }
 
-/// The commands that a process runs: its children but for the guardian.
+/// Returns the commands that a process runs: its children but for the guardian.
 fn children(of: u32) -> Vec<u32> {
     let children = all_children(of).into_iter();
     children.filter(|(_, name)| name != "tg-guardian").map(|(pid, _)| pid).collect()
 }
 
-/// The guardian of a `run`.
+/// Returns the guardian of a `run`.
 #[track_caller]
 pub(super) fn guardian(of: u32) -> u32 {
     let guardian = || all_children(of).into_iter().find(|(_, name)| name == "tg-guardian");
@@ -278,7 +279,7 @@ fn all_children(of: u32) -> Vec<(u32, String)> {
     lines.lines().filter_map(child).collect()
 }
 
-/// However `run` is hindered, its command is gone while the server still counts the lock as held.
+/// Checks that the command is gone while the server still counts the lock as held, for one hindrance of `run`.
 fn p7_gone_before_the_lease_ends_when(name: &str, hindrance: &str, script: &str) {
     let cli = shared();
     let (mut running, pid) = start(&cli, name, &[], script);
@@ -304,7 +305,7 @@ fn p7_kill_of_run_ends_a_polite_command_by_asking() {
     assert!(running.stdout().contains("asked"));
 }
 
-/// Tells of every signal at once, and goes on.
+/// Script that reports every signal at once, and goes on.
 const TELLER: &str = "trap 'echo asked' TERM; trap 'echo told' USR1
 (trap '' TERM; exec sleep 1000) &
 echo pid $$; while :; do wait; done";
@@ -315,7 +316,7 @@ fn a_command_is_asked_once_when_run_is_killed() {
     let (running, pid) = start(&cli, "loss/asked-once", &["--ttl", "12s"], TELLER);
     running.signal("KILL");
     running.until_says("asked");
-    // It has seconds to end by itself.
+    // The command has seconds to end by itself.
     std::thread::sleep(Duration::from_millis(500));
     assert!(lives(pid), "too slow to tell");
     assert_eq!(running.stdout().matches("asked").count(), 1);
@@ -381,7 +382,7 @@ fn p7_kill_of_run_and_its_group_by_the_first_word_of_the_command_ends_that_too()
     until_gone(running.until_tells("pid ").parse().unwrap());
 }
 
-/// Waits until the lease is renewed; gives a time before the renewal arrived.
+/// Waits until the lease is renewed; returns a time before the renewal arrived.
 async fn renewed(cluster: &Cluster, lease: u64) -> Instant {
     let mut leader = cluster.nodes[cluster.leader().await].locks();
     let mut before: Option<(Instant, i64)> = None;

@@ -1,10 +1,10 @@
-//! A `run` inside a `run`: the same lease, an owner of its own for what is new, and nothing given back that it did not
-//! take.
+//! A `run` inside a `run`: it has the same lease, an owner of its own for new locks, and releases no lock that it did
+//! not take.
 
 use super::{Cli, lives, shared};
 use crate::cluster::{BINARY, Cluster, Making};
 
-/// A shell script in which `$tollgate` is the binary.
+/// Makes a shell script in which `$tollgate` is the binary.
 fn script(text: &str) -> String {
     format!("tollgate={BINARY}; {text}")
 }
@@ -41,13 +41,13 @@ fn an_inner_run_gives_back_what_it_took_itself() {
     assert_eq!(held, [1, 0, 1]);
 }
 
-/// What `make -j` does.
+/// Several inner runs at the same time, as under `make -j`.
 #[test]
 fn p1_inner_runs_that_run_at_a_time_exclude_each_other_and_keep_their_locks() {
     let cli = shared();
     let dir = tempfile::TempDir::new().unwrap();
     let log = dir.path().join("log").display().to_string();
-    // Two lines each: were two of them at work at once, lines would mix.
+    // Each run writes two lines: were two of them at work at once, their lines would mix.
     let part = format!("echo in $1 >> {log}; sleep 0.05; echo out $1 >> {log}");
     let text = format!(
         "for n in 1 2 3 4; do $tollgate run nesting/part -- sh -c '{part}' part $n || echo failed $n & done; wait"
@@ -104,7 +104,7 @@ fn an_inner_run_with_a_lease_of_its_own_waits_like_anybody() {
     run(&cli, "nesting/own", text).with(75);
 }
 
-/// Each inner run is an owner of its own, so the cluster can't know that the outer one waits for it.
+/// Each inner run has an owner of its own, so the cluster can't know that the outer one waits for it.
 #[test]
 fn nested_runs_in_opposite_order_wait_until_one_gives_up() {
     let cli = shared();
@@ -122,7 +122,7 @@ fn nested_runs_in_opposite_order_wait_until_one_gives_up() {
     assert!(served.stdout.contains("both"));
 }
 
-/// Both upgrade what they hold: the owner that holds it is the one that waits.
+/// Both runs upgrade the lock that they hold: the owner that holds it is the one that waits.
 #[test]
 fn inner_runs_that_want_more_of_the_same_lock_are_a_deadlock_that_is_found() {
     let cli = shared();
@@ -157,7 +157,7 @@ fn inner_runs_that_wait_for_the_same_lock_each_know_their_place() {
     outer.end().with(0);
 }
 
-/// Its lease does not end with it.
+/// The lease of an inner run does not end with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_inner_run_can_not_give_back_stays_until_the_outermost_ends() {
     let cluster = Cluster::start(Making::nodes(1)).await;

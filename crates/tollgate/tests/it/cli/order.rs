@@ -11,7 +11,7 @@ fn p9_runs_are_served_in_order_and_one_at_a_time() {
     let log = dir.path().join("log").display().to_string();
     let mut waiters = Vec::new();
     for number in 1..=4 {
-        // Two lines each: were two of them at work at once, lines would mix.
+        // Each run writes two lines: were two of them at work at once, their lines would mix.
         let script = format!("echo in {number} >> {log}; sleep 0.05; echo out {number} >> {log}");
         waiters.push(cli.start(&["run", "order/queue", "--", "sh", "-c", &script]));
         cli.until_counts("order/queue", (1, number));

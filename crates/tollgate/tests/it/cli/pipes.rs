@@ -1,10 +1,10 @@
-//! Readers that go away: whoever waits for more to print ends at once, and gives back what it held.
+//! Readers that go away: a command that waits for more to print ends at once, and releases its locks.
 
 use super::{Cli, shared, until};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-/// Starts it, reads one line of what it prints, and goes away.
+/// Starts a command, reads one line of its output, and closes the pipe.
 fn read_one_line(cli: &Cli, arguments: &[&str]) -> (Child, String) {
     let mut child = cli.command(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! A command under way.
+//! A running command.
 
 use super::{Ended, signal, until, until_or};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ pub(super) struct Running {
     stderr: Reading,
 }
 
-/// What a pipe has brought so far.
+/// Text read from a pipe so far.
 struct Reading {
     text: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
@@ -65,12 +65,12 @@ impl Running {
         signal(name, self.pid());
     }
 
-    /// What it printed so far.
+    /// Returns the stdout so far.
     pub(super) fn stdout(&self) -> String {
         self.stdout.so_far()
     }
 
-    /// What it said so far.
+    /// Returns the stderr so far.
     pub(super) fn stderr(&self) -> String {
         self.stderr.so_far()
     }
@@ -80,7 +80,7 @@ impl Running {
         stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush()).unwrap();
     }
 
-    /// Waits for a line that it prints.
+    /// Waits for a line on stdout.
     #[track_caller]
     pub(super) fn until_says(&self, line: &str) {
         until_or(
@@ -90,7 +90,7 @@ impl Running {
         );
     }
 
-    /// Waits for a line that begins so; gives the rest of it.
+    /// Waits for a line on stdout with this beginning; returns the rest of it.
     #[track_caller]
     pub(super) fn until_tells(&self, begin: &str) -> String {
         let told =
@@ -99,7 +99,7 @@ impl Running {
         told().unwrap()
     }
 
-    /// Closes its stdin, and waits for its end.
+    /// Closes stdin, and waits for the end of the command.
     pub(super) fn end(mut self) -> Ended {
         drop(self.stdin.take());
         let code = self.child.wait().unwrap().code();
@@ -113,7 +113,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // If it is a `run`, its guardian ends its command.
+        // If the command is a `run`, its guardian ends the command below.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Signals both ways, stdin, environment, and what a command leaves behind.
+//! Signals in both directions, stdin, environment, and the processes that a command leaves behind.
 
 use super::{lives, shared, until};
 use std::process::Command;

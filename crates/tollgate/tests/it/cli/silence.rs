@@ -1,13 +1,13 @@
-//! A cluster that does not answer: commands end when their user's patience does, and say what they wait for.
+//! A cluster that does not answer: commands end when their user's patience does, and report what they wait for.
 
 use super::{Cli, until};
 use crate::cluster::{self, Cluster, Making};
 use std::time::{Duration, Instant};
 
-/// A call without a deadline of its own is tried for 15 seconds.
+/// Much less than 15 seconds, for which a call without a deadline of its own is tried.
 const SOON: Duration = Duration::from_secs(9);
 
-/// One node of three, which answers and knows no leader.
+/// Returns one node of three, which answers and knows no leader.
 async fn leaderless() -> (Cluster, Cli) {
     let mut cluster = cluster::three().await;
     let leader = cluster.leader().await;
@@ -62,7 +62,7 @@ async fn a_command_that_has_ended_is_not_held_up_by_a_cluster_that_is_gone() {
     let began = Instant::now();
     holding.signal("TERM");
     for (ended, name) in [(running.end().with(3), "silence/gone"), (holding.end().with(69), "silence/held")] {
-        // To give back and to end the lease used to have five seconds each.
+        // Releasing and ending the lease used to have five seconds each.
         assert!(began.elapsed() < Duration::from_secs(7), "it took {:?}", began.elapsed());
         let says = format!("giving {name} back; the cluster has not answered yet");
         assert!(ended.stderr.contains(&says), "{}", ended.stderr);

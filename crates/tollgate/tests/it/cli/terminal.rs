@@ -1,10 +1,11 @@
-//! On a terminal: the command has it, Ctrl-C reaches it, and Ctrl-Z stops the job. `script` makes the terminals.
+//! Runs on a terminal: the command owns the terminal, Ctrl-C reaches it, and Ctrl-Z stops the job. `script` makes the
+//! terminals.
 
 use super::{Running, shared};
 use crate::cluster::BINARY;
 use std::process::Command;
 
-/// A command line on a terminal of its own; what is written to it is typed.
+/// Starts a command line on a terminal of its own; text written to the process is typed there.
 fn on_a_terminal(cli: &super::Cli, line: &str) -> Running {
     let mut script = Command::new("script");
     script.args(["-q", "-e", "-c", line, "/dev/null"]);
@@ -53,7 +54,7 @@ fn ctrl_c_ends_a_wait_and_the_wait_is_told() {
     holder.until_says("up");
     let mut terminal = on_a_terminal(&cli, &format!("{BINARY} run terminal/wait -- true"));
     cli.until_counts("terminal/wait", (1, 1));
-    // The line has no end while it changes: what makes it one is the end.
+    // The line has no line end while it changes: the end of the wait terminates it.
     std::thread::sleep(std::time::Duration::from_millis(1_500));
     terminal.write("\u{3}");
     let ended = terminal.end().with(130);
@@ -73,7 +74,7 @@ fn ctrl_z_stops_the_job_and_fg_takes_it_up_again() {
     let mut terminal = on_a_terminal(&cli, &shell);
     terminal.until_says("up");
     terminal.write("\u{1a}");
-    // 128 + SIGSTOP, as a shell tells of a job that stands still.
+    // 128 + SIGSTOP, as a shell reports a stopped job.
     terminal.until_says("stopped 147");
     assert_eq!(cli.counts("terminal/stop"), (1, 0));
     terminal.write("hello\n");
@@ -82,16 +83,17 @@ fn ctrl_z_stops_the_job_and_fg_takes_it_up_again() {
     terminal.end().with(0);
 }
 
-/// The lease of a job that is to lose it while it stands still: short, and long enough to be stopped before, also on a
-/// machine where keepalives are late.
+/// TTL of a job that loses its lease while it is stopped: short, and long enough for the job to be stopped before, also
+/// on a machine where keepalives are late.
 const TTL: &str = "4s";
 
-/// A shell's way to do nothing for ever in one process that hears signals. One that starts others, say `sleep`, may be
-/// stopped in the middle of that: its child stands still before it has become the other program, and a parent that
-/// waits for it in vfork(2) can't be stopped, so that its own parent is never told that the job stands still.
+/// A shell script that does nothing for ever in one process that receives signals. A script that starts programs, say
+/// `sleep`, may be stopped in the middle of that: its child is stopped before it has become the other program, and a
+/// parent that waits for it in vfork(2) can't be stopped, so that its own parent is never told that the job is stopped.
 const IDLE: &str = "while :; do read nothing; done";
 
-/// A job of a shell on a terminal, stopped by Ctrl-Z. A line typed then has it go on in the foreground.
+/// Starts a job of a shell on a terminal, and stops it with Ctrl-Z. A line typed after that resumes it in the
+/// foreground.
 fn stopped_job(cli: &super::Cli, line: &str) -> Running {
     let line = line.replace('\'', "'\\''");
     let shell =
@@ -103,7 +105,7 @@ fn stopped_job(cli: &super::Cli, line: &str) -> Running {
     terminal
 }
 
-/// It may not go on without a word, nor stand still for ever.
+/// The job may neither go on without being told, nor stay stopped for ever.
 #[test]
 fn a_job_that_is_only_told_of_a_loss_is_told_when_it_goes_on_after_one() {
     let cli = shared();
@@ -118,7 +120,7 @@ fn a_job_that_is_only_told_of_a_loss_is_told_when_it_goes_on_after_one() {
     terminal.end().with(0);
 }
 
-/// With so little left that another would be asked to end: one that is not asked may go on while it can.
+/// So little time is left that with `--on-lost term` the job would be asked to end: one that is never asked may go on.
 #[test]
 fn a_job_that_is_not_asked_to_end_goes_on_before_its_last_moment() {
     let cli = shared();
@@ -130,7 +132,7 @@ fn a_job_that_is_not_asked_to_end_goes_on_before_its_last_moment() {
     let lease = lock["holders"][0]["lease_id"].as_str().unwrap().to_owned();
     let lease = cli.call(&["lease", "ttl", &lease, "-o", "json"]).with(0).json();
     let left_ms = lease["remaining_ms"].as_u64().unwrap();
-    // Asked would be two and a half seconds before the end, killed half a second.
+    // The job would be asked two and a half seconds before the end, and killed half a second before.
     std::thread::sleep(std::time::Duration::from_millis(left_ms.saturating_sub(2_200)));
     terminal.write("go\n");
     terminal.write("hello\n");
@@ -139,7 +141,7 @@ fn a_job_that_is_not_asked_to_end_goes_on_before_its_last_moment() {
     terminal.end().with(0);
 }
 
-/// A job that is to be asked to end is asked, and hears of it.
+/// A job that must be asked to end is asked, and receives the signal.
 #[test]
 fn a_job_that_lost_its_lock_while_it_stood_still_is_ended_when_it_goes_on() {
     let cli = shared();
@@ -193,7 +195,7 @@ fn a_job_in_the_background_that_reads_the_terminal_is_brought_back_by_fg() {
     terminal.end().with(0);
 }
 
-/// Two that want the terminal, in the background of a script: each has it in turn.
+/// Two runs that want the terminal, in the background of a script: each gets it in turn.
 #[test]
 fn runs_inside_that_want_the_terminal_wait_for_each_other() {
     let cli = shared();
@@ -256,7 +258,7 @@ fn a_terminal_that_a_killed_job_had_is_taken_by_who_wants_it_if_the_run_around_i
     a_terminal_is_had_again_when_its_shell_and_job_are_killed("terminal/all", "$PPID $$", "");
 }
 
-/// A shell that would notice if the outer `run` stopped, which has nothing to wait for.
+/// Under a shell that would notice if the outer `run` stopped, which has nothing to wait for.
 #[test]
 fn a_terminal_that_a_killed_job_had_is_taken_under_a_shell_too() {
     a_terminal_is_had_again_when_its_shell_and_job_are_killed("terminal/shell", "$PPID $$", "set -m; ");
@@ -302,7 +304,7 @@ fn what_people_read_fits_their_terminal() {
         let plain = without_colours(&ended.stdout);
         assert!(plain.contains("terminal/a-lock") || command.ends_with("status"), "{command}: {plain}");
         for line in plain.split(['\r', '\n']) {
-            // Commands to be pasted and hints stay whole.
+            // Hints and commands to be pasted stay whole.
             let whole =
                 line.starts_with("  tollgate ") || line.starts_with("hint: ") || line.starts_with("error: ");
             assert!(whole || line.chars().count() <= 80, "{command}: {line:?} has {}", line.chars().count());

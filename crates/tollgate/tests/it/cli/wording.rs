@@ -1,4 +1,4 @@
-//! What is said when something is wrong: in the words of whoever typed it, with what to do.
+//! Messages about mistakes: in the words of the user, with advice.
 
 use super::{Cli, shared, until};
 use crate::cluster::{BINARY, Cluster, Making};

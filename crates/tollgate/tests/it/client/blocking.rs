@@ -1,4 +1,4 @@
-//! The blocking client, from threads.
+//! The blocking client, used from threads.
 
 use crate::cluster::{self, Cluster};
 use std::sync::Mutex;
@@ -41,7 +41,7 @@ fn p1_threads_exclude_each_other_and_their_tokens_grow(cluster: &Cluster) {
             turns.fetch_add(1, Ordering::SeqCst);
             std::thread::yield_now();
             inside.store(false, Ordering::SeqCst);
-            // Every other one is only dropped.
+            // Every other guard is only dropped.
             if turns.load(Ordering::SeqCst) % 2 == 0 {
                 guard.release().unwrap();
             }
@@ -88,7 +88,7 @@ fn a_busy_lock_is_told_with_its_holder(cluster: &Cluster) {
     let Err(AcquireError::Busy { holders, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(holders[0].token, guard.token().unwrap());
 
-    // Two of three permits, and the third.
+    // Two of three permits, and then the third.
     let semaphore = session.semaphore("blocking/permits", 3);
     let (two, one) = (semaphore.acquire(2).acquire().unwrap(), semaphore.acquire(1).acquire().unwrap());
     assert!(semaphore.acquire(1).try_acquire().is_err());
@@ -96,7 +96,7 @@ fn a_busy_lock_is_told_with_its_holder(cluster: &Cluster) {
     semaphore.acquire(2).try_acquire().unwrap().release().unwrap();
     drop(one);
 
-    // A reader becomes the writer; an owner takes again what it has.
+    // A reader becomes the writer; an owner takes a lock again that it holds.
     let owner = session.owner("thread");
     let mut read = owner.lock("blocking/read").shared().acquire().unwrap();
     let before = read.token().unwrap();

@@ -1,4 +1,5 @@
-//! Every call that needs no session, from a client that was given the leader and from one that was given a follower.
+//! Every call that needs no session, from a client that starts with the leader and from one that starts with a
+//! follower.
 
 use crate::cluster::{self, Cluster};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tollgate_client::{
 };
 use tollgate_proto::v1::{self, LockRequest};
 
-/// What one round works with: the names that it uses begin with its own.
+/// Context of one round of checks, with a prefix for the names that it uses.
 struct Round<'a> {
     cluster: &'a Cluster,
     client: Client,
@@ -25,7 +26,7 @@ impl Round<'_> {
         self.client.leases().grant(Duration::from_mins(1)).await.unwrap().id
     }
 
-    /// Holds a lock without the client, so that reads alone are looked at here.
+    /// Holds a lock without using the client, so that only reads are tested here.
     async fn hold(&self, name: &str, lease: LeaseId, why: &str) -> Token {
         let request = LockRequest {
             name: self.of(name),
@@ -75,7 +76,7 @@ async fn locks_are_read(round: &Round<'_>) {
         assert!(holder.remaining.unwrap() <= Duration::from_mins(1));
         assert!(lock.revision.get() >= token.get());
     }
-    // However old: it may not know of the lock yet, but it answers.
+    // A stale read: the node may not know of the lock yet, but it answers.
     client.get_lock_with(&name, Consistency::Stale).await.unwrap();
 
     let explained = client.explain(&name).await.unwrap();
@@ -291,7 +292,7 @@ async fn what_is_wrong_is_refused_with_its_field(round: &Round<'_>) {
     assert!(seen.next().await.is_none(), "an error is the last");
 }
 
-/// The client's line goes to the leader of before, which says where to ask.
+/// The client's stream goes to the previous leader, which names the present one.
 async fn leadership_is_handed_on_whichever_node_is_asked(cluster: &Cluster) {
     let client = Client::connect(cluster.endpoints()).await.unwrap();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Acquires that nobody waits for any more: given up at every point, they leave no lock and no waiter.
+//! Abandoned acquires: dropped at random points, they leave no lock and no waiter.
 
 use crate::cluster::{PATIENCE, three, until};
 use crate::rng::Rng;
@@ -51,7 +51,7 @@ async fn ten_thousand_acquires_given_up_at_random_points_leave_no_lock_and_no_wa
     for session in &sessions {
         session.check().expect("no lease was lost");
     }
-    // A lease may have only so many requests whose answers are not acknowledged: none is left of all these.
+    // A lease may have only so many requests with unacknowledged answers: none is left of all these.
     for _ in 0..600 {
         sessions[0].lock("after").acquire().await.unwrap().release().await.unwrap();
     }
@@ -102,14 +102,14 @@ async fn give_up_again_and_again(session: Session, task: u64, mut rng: Rng, coun
             counts.given_up.fetch_add(1, Ordering::Relaxed);
             continue;
         };
-        // A wait may be over, and a worker's own deadlock is found.
+        // A wait may time out, and a worker's own deadlock is detected.
         let Ok(mut guard) = taken else { continue };
         counts.granted.fetch_add(1, Ordering::Relaxed);
         guard.token().unwrap();
         match rng.below(4) {
             0 => drop(guard),
             1 => {
-                // A change that is given up, too.
+                // A conversion that is dropped, too.
                 let change = guard.convert(if rng.percent(50) {
                     tollgate_client::Mode::Exclusive
                 } else {
@@ -125,7 +125,7 @@ async fn give_up_again_and_again(session: Session, task: u64, mut rng: Rng, coun
     }
 }
 
-/// Polls a future at most so often, whenever it asks for it, and drops it then: at each of its awaits in turn.
+/// Polls a future at most `polls` times and drops it then, so that it ends at each of its awaits in turn.
 async fn polled<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;

@@ -1,4 +1,4 @@
-//! The examples, run on a cluster: what they show must be so.
+//! The examples, run on a cluster: their results must be as described.
 
 use crate::cluster;
 

@@ -1,5 +1,5 @@
-//! What a client's callers notice when nodes die or stand still: a pause at most; and when all of them do: the loss of
-//! their locks, before the cluster could give them to others.
+//! Effects on a client's callers when nodes die or are paused: a delay at most. If all nodes are paused, callers are
+//! told of the loss of their locks, before the cluster could grant the locks to others.
 
 use crate::cluster::{Cluster, PATIENCE, three, until};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ async fn connect(cluster: &Cluster) -> Client {
     Client::connect(cluster.endpoints()).await.unwrap()
 }
 
-/// Locks and unlocks until it has worked so often.
+/// Locks and unlocks `times` times.
 async fn works(session: &Session, name: &str, times: u32) {
     for _ in 0..times {
         let lock = async { session.lock(name).acquire().await.unwrap().release().await.unwrap() };
@@ -19,7 +19,7 @@ async fn works(session: &Session, name: &str, times: u32) {
     }
 }
 
-/// Waits until the line goes to the leader: a call that waits for consensus is then answered in no time.
+/// Waits until the stream goes to the leader: a call that waits for consensus is then answered fast.
 async fn settled(client: &Client) {
     until("calls are answered fast", || async {
         let began = Instant::now();
@@ -60,7 +60,7 @@ async fn a_leader_that_stands_still_is_left_and_short_leases_outlive_it() {
     let cluster = three().await;
     let client = connect(&cluster).await;
     settled(&client).await;
-    // An election after a silent failure takes two seconds, so a lease must have more.
+    // An election after a silent failure takes two seconds, so the TTL must be longer.
     let session = client.session().ttl(Duration::from_millis(4_500)).open().await.unwrap();
     let guard = session.lock("held").acquire().await.unwrap();
     let leader = cluster.leader().await;
@@ -81,7 +81,7 @@ async fn a_follower_that_stands_still_under_a_client_costs_it_no_lease() {
     let client = connect(&cluster).await;
     settled(&client).await;
     let old = cluster.leader().await;
-    // Shorter than it takes to see by pings alone that a connection is dead.
+    // Shorter than the time in which pings alone detect a dead connection.
     let session = client.session().ttl(Duration::from_secs(1)).open().await.unwrap();
     let guard = session.lock("held").acquire().await.unwrap();
     let other = (old + 1) % 3;
@@ -119,7 +119,7 @@ async fn a_change_of_leader_costs_no_session_that_ends_with_its_connection() {
             .await
             .unwrap();
         leader = cluster.leader_but(Some(leader)).await;
-        // A line that the client has left would be closed as soon as nothing is under way on it.
+        // A stream that the client has left would be closed as soon as no request is under way on it.
         for _ in 0..10 {
             works(&fragile, "other", 1).await;
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -140,7 +140,7 @@ async fn p7_when_all_nodes_stand_still_the_loss_is_told_before_the_lease_can_end
     let waiting = tokio::spawn(session.lock("held").acquire());
     until("somebody waits", || async { client.get_lock("held").await.unwrap().waiter_count == 1 }).await;
     cluster.nodes.iter().for_each(|node| node.signal("STOP"));
-    // No keepalive that was sent later can have been received.
+    // A keepalive that was sent later can't have been received.
     let stopped = Instant::now();
     let lost = tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap();
     let after = stopped.elapsed();
@@ -157,7 +157,7 @@ async fn p7_when_all_nodes_stand_still_the_loss_is_told_before_the_lease_can_end
     );
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     cluster.nodes.iter().for_each(|node| node.signal("CONT"));
-    // It is never believed in again; it is revoked, and does not have to run out.
+    // The session is never believed in again; its lease is revoked, and need not expire.
     let lease = session.lease_id();
     until("the lease is gone", || async {
         matches!(client.leases().time_to_live(lease).await, Err(error) if error.kind() == ErrorKind::NotFound)
@@ -203,7 +203,7 @@ async fn a_joined_lease_is_shared_with_its_owner_and_never_released_or_revoked()
     assert!(inner.is_inherited() && !guard.is_inherited());
     assert_eq!(inner.token(), guard.token());
     inner.release().await.unwrap();
-    // What it took itself it gives back.
+    // The joined session releases the locks that it acquired itself.
     let own = joined.owner("run").lock("own").acquire().await.unwrap();
     assert!(!own.is_inherited());
     own.release().await.unwrap();

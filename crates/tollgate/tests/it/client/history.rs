@@ -1,7 +1,7 @@
-//! The client under load while leaders, or gateways, are killed: nobody whose deadline has not come is told of an
-//! error, and what all of them were told together keeps every promise.
+//! The client under load while leaders, or gateways, are killed: no caller gets an error before its deadline, and all
+//! answers together keep every promise.
 //!
-//! The leases of these clients live longer than the test, so that the judge excuses nothing with the end of one.
+//! The leases of these clients live longer than the test, so that the judge excuses nothing with the end of a lease.
 
 use crate::cluster::{Cluster, three, until};
 use crate::connection::GROUP;
@@ -40,8 +40,8 @@ async fn leaders_are_killed_for(span: Duration) {
     assert!(grants > 50 * kills, "{grants} grants between {kills} kills: hardly any load");
 }
 
-/// Has callers at work while something is done to their cluster. Fails if one of them, whose deadlines are far away, is
-/// told of an error, or if what they were told breaks a promise. What that returned, and how many grants there were.
+/// Runs callers while `disturb` acts on their cluster. Fails if a caller gets an error, since all deadlines are far
+/// away, or if the answers break a promise. Returns the result of `disturb` and the number of grants.
 pub(crate) async fn callers_notice_nothing<T>(
     cluster: &mut Cluster,
     disturb: impl AsyncFnOnce(&mut Cluster) -> T,
@@ -52,7 +52,7 @@ pub(crate) async fn callers_notice_nothing<T>(
     (done, grants)
 }
 
-/// Clients at work.
+/// Clients under load.
 pub(crate) struct Work {
     recorder: Arc<Recorder>,
     stop: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Sets clients to work that know of these endpoints. One that is told of an error panics.
+    /// Starts clients that know these endpoints. A client that gets an error panics.
     pub(crate) async fn start(endpoints: &[String]) -> Work {
         let (recorder, stop) = (Recorder::new(), Arc::new(AtomicBool::new(false)));
         let (mut tasks, mut sessions) = (tokio::task::JoinSet::new(), Vec::new());
@@ -88,13 +88,13 @@ impl Work {
         self.recorder.counts.grants.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more locks have been granted.
+    /// Waits until `grants` more locks have been granted.
     pub(crate) async fn progress(&self, grants: u64) {
         let goal = self.grants() + grants;
         until("locks are granted", || async { self.grants() >= goal }).await;
     }
 
-    /// All faults are over: ends the work, and judges what all were told. How many locks were granted.
+    /// Ends the load once all faults are over, and judges all answers. Returns the number of grants.
     pub(crate) async fn finish(mut self, cluster: &Cluster) -> u64 {
         self.recorder.record(Event::Healed);
         self.stop.store(true, Ordering::Relaxed);

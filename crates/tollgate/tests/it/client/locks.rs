@@ -1,4 +1,4 @@
-//! What a client does on a cluster that is well: locks, waits, modes, owners, elections.
+//! The client on a healthy cluster: locks, waits, modes, owners, elections.
 
 use crate::cluster::{PATIENCE, three, until};
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 use tollgate_client::{AcquireError, Client, ErrorKind, LostReason, Mode, Session, TxnOp};
 
-/// A claim about a client, with the cluster's own.
+/// A check of the client: its name, and the function that runs it.
 type Claim = (&'static str, fn(Client) -> Pin<Box<dyn Future<Output = ()> + Send>>);
 
 macro_rules! claims {
@@ -43,7 +43,7 @@ const CLAIMS: [Claim; 24] = claims![
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_cluster_that_is_well() {
     let cluster = three().await;
-    // All nodes but one have to be learned.
+    // The client has to learn all nodes but one.
     let client = Client::connect([&cluster.nodes[1].endpoint()]).await.unwrap();
     until("all nodes are known", || async { client.endpoints().len() == 3 }).await;
     let mut running = tokio::task::JoinSet::new();
@@ -67,7 +67,7 @@ async fn session(client: &Client) -> Session {
     client.session().ttl(Duration::from_secs(5)).open().await.unwrap()
 }
 
-/// Waits until so many hold and await a lock.
+/// Waits until a lock has this many holders and waiters.
 async fn until_queue(client: &Client, name: &str, holders: u64, waiters: u64) {
     until("the queue is as long as it should be", || async {
         let lock = client.get_lock(name).await.unwrap();
@@ -173,13 +173,13 @@ async fn guards_of_one_owner_are_counted_and_the_last_one_unlocks(client: Client
     outer.release().await.unwrap();
     let other = session.owner("other").lock("counted").try_acquire().await;
     assert!(matches!(other, Err(AcquireError::Busy { .. })), "{other:?}");
-    // A stronger mode is an upgrade for both.
+    // A stronger mode is an upgrade for both guards.
     let reader = worker.lock("counted/mode").shared().await.unwrap();
     let shared_token = reader.token().unwrap();
     let writer = worker.lock("counted/mode").exclusive().await.unwrap();
     assert_eq!((reader.mode(), reader.token()), (Mode::Exclusive, writer.token()));
     assert!(writer.token().unwrap() > shared_token);
-    // The release of the last guard comes before whatever its owner asks for next.
+    // The release of the last guard comes before its owner's next request.
     for _ in 0..50 {
         drop(worker.lock("counted/again").await.unwrap());
         worker.lock("counted/again").await.unwrap().token().unwrap();
@@ -223,7 +223,7 @@ async fn an_owner_that_takes_a_lock_again_has_the_mode_it_asked_for(client: Clie
     let worker = session.owner("worker");
     for _ in 0..20 {
         let mut first = worker.lock("again/mode").await.unwrap();
-        // A change to a weaker mode that is under way, or given up, when the lock is taken again.
+        // A downgrade that is under way, or dropped, when the lock is taken again.
         let (_, again) = tokio::join!(
             tokio::time::timeout(Duration::from_micros(200), first.downgrade()),
             worker.lock("again/mode").exclusive().acquire(),
@@ -243,10 +243,10 @@ async fn a_joined_session_leaves_no_lock_and_no_waiter(client: Client) {
     let child = join().await.unwrap();
     let guard = child.lock("joined").await.unwrap();
     drop(child);
-    // The last of the session.
+    // This is the last guard of the session.
     drop(guard);
     until_queue(&client, "joined", 0, 0).await;
-    // Closed, it gives back what guards still have, and nobody of it waits.
+    // A closed session releases the locks that guards still hold, and ends its waits.
     let (child, held) = (join().await.unwrap(), parent.lock("joined/held").await.unwrap());
     let guard = child.lock("joined").await.unwrap();
     let waiting = tokio::spawn(child.lock("joined/held").acquire());
@@ -264,7 +264,7 @@ async fn a_joined_session_leaves_no_lock_and_no_waiter(client: Client) {
 async fn a_joined_session_that_is_closed_has_taken_back_what_was_given_up(client: Client) {
     let (parent, other) = (session(&client).await, session(&client).await);
     let held = other.lock("joined/given-up").await.unwrap();
-    // The cancel is under way by the time that the session is closed, and may or may not have arrived.
+    // The cancel is under way when the session is closed, and may or may not have arrived.
     for _ in 0..20 {
         let child = client.session().join(parent.lease_id()).await.unwrap();
         let mut waiting = Box::pin(child.lock("joined/given-up").acquire());
@@ -285,7 +285,7 @@ async fn a_joined_session_that_is_closed_does_not_wait_for_a_release_that_nobody
     let parent = session(&client).await;
     let child = client.session().join(parent.lease_id()).await.unwrap();
     let mut releasing = Box::pin(child.lock("joined/unpolled").await.unwrap().release());
-    // Begun, and then let be.
+    // The release is begun, and not polled again.
     tokio::select! {
         biased;
         _ = &mut releasing => panic!("the cluster has not even been asked"),
@@ -352,7 +352,7 @@ async fn an_upgrade_that_is_given_up_leaves_the_old_mode(client: Client) {
         upgraded = guard.upgrade() => panic!("another reader is in the way: {upgraded:?}"),
         () = until_queue(&client, "given-up", 2, 1) => {}
     }
-    // The next change waits until the cluster has forgotten the first.
+    // The next conversion waits until the cluster has forgotten the first.
     guard.convert(Mode::IntentShared).await.unwrap();
     assert_eq!((guard.token().unwrap(), guard.mode()), (token, Mode::IntentShared));
     until_queue(&client, "given-up", 2, 0).await;
@@ -426,7 +426,7 @@ async fn a_dropped_guard_is_released_and_a_dropped_session_revoked(client: Clien
     drop(keeps.lock("dropped").await.unwrap());
     until_queue(&client, "dropped", 0, 0).await;
     let guard = session(&client).await.lock("dropped").await.unwrap();
-    // The guard keeps its session; with the last of them the lease ends.
+    // The guard keeps its session alive; with the last of them the lease ends.
     guard.token().unwrap();
     let lease = guard.lease_id();
     drop(guard);
@@ -460,11 +460,11 @@ async fn a_forced_release_is_noticed_with_its_reason(client: Client) {
     assert_eq!((lost.reason, lost.note.as_deref()), (LostReason::Forced, Some("stuck since noon")));
     assert_eq!(guard.run(std::future::pending::<()>()).await, Err(lost.clone()));
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    // One of several at once, and one that was held for long.
+    // One of several locks that were taken together, and one that has been held for a long time.
     let several = session.locks(["forced/x", "forced/y"]).await.unwrap();
     client.force_release("forced/y", several.token().unwrap(), "test").await.unwrap();
     assert_eq!(several.lost().await.reason, LostReason::Forced);
-    // The other name is given back with the guard.
+    // The other name is released with the guard.
     assert_eq!(client.get_lock("forced/x").await.unwrap().holder_count, 1);
     drop(several);
     until_queue(&client, "forced/x", 0, 0).await;

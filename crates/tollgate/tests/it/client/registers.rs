@@ -1,4 +1,4 @@
-//! Writes of a session, which are numbered.
+//! Register writes of a session, which are numbered.
 
 use crate::cluster;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ struct Progress {
     stop: AtomicBool,
 }
 
-/// Writes one register twice a round, and nobody else does.
+/// Writes one register twice a round, as its only writer.
 async fn write(session: Session, progress: Arc<Progress>) {
     let registers = session.registers();
     let mut last = registers.put("count", "begun").await.unwrap();
     while !progress.stop.load(Ordering::Relaxed) {
         let put = registers.put("count", "put").await.unwrap();
         assert!(put > last, "a write has a revision of its own");
-        // It must hold, also in an answer that is asked for again.
+        // The comparison must hold, also in an answer that is requested again.
         let swap =
             registers.txn().when(Compare::mod_revision("count", put)).then(TxnOp::put("count", "swapped"));
         let swapped = swap.commit().await.unwrap();
@@ -30,7 +30,7 @@ async fn write(session: Session, progress: Arc<Progress>) {
     session.close().await.unwrap();
 }
 
-/// An answer that a killed leader owes is asked for again; a write that was made must not be made a second time.
+/// An answer that a killed leader owes is requested again; the write must not be applied a second time.
 #[tokio::test(flavor = "multi_thread")]
 async fn p10_every_write_of_a_session_is_made_once_though_leaders_are_killed() {
     let mut cluster = cluster::three().await;

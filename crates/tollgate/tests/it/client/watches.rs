@@ -1,4 +1,4 @@
-//! Watches that outlive the node that serves them.
+//! The client's watches, which outlive the node that serves them.
 
 use crate::cluster;
 use crate::connection::GROUP;
@@ -12,11 +12,11 @@ use tollgate_check::{Change as Checked, ChangeKind, EndReason as CheckedReason, 
 use tollgate_client::{Change, Client, Compare, EndReason, Event, Revision, TxnOp, Watch, WatchItem};
 use tollgate_types::{Name, Owner, Token};
 
-/// The number under which the judge knows the client's watch; the load has one of its own.
+/// Number of the client's watch in the history; the load has a watch of its own.
 const WATCH: u32 = 1;
 
-/// Writes down what a watch tells, a revision at a time: it is complete once the next one begins. Until history that it
-/// has not seen is gone.
+/// Records the events of a watch, a revision at a time: a revision is complete once the next one begins. Ends when
+/// history that the watch has not seen is gone.
 pub(crate) async fn record(
     mut watch: Watch,
     number: u32,
@@ -102,7 +102,7 @@ async fn p11_a_watch_whose_node_is_killed_sees_every_event_once() {
     for stands_still_first in [false, true, false] {
         let serves = |at: &str| cluster.endpoints().iter().position(|endpoint| endpoint == at);
         let node = serves(&node.borrow()).expect("the watch has told something");
-        // One that stands still keeps its connections for a while, and much happens elsewhere meanwhile.
+        // A paused node keeps its connections for a while, and much happens elsewhere meanwhile.
         if stands_still_first {
             cluster.nodes[node].signal("STOP");
             load.progress(80).await;
@@ -125,7 +125,7 @@ async fn put(client: &Client, count: u32) {
     }
 }
 
-/// The keys of the next `count` events, and whether each is a deletion.
+/// Returns the keys of the next `count` events, each with true for a deletion.
 async fn keys(watch: &mut Watch, count: usize) -> Vec<(String, bool)> {
     let mut keys = Vec::new();
     while keys.len() < count {
@@ -145,7 +145,7 @@ async fn watches_begin_where_they_are_told_to_and_end_where_history_does() {
     let mut cluster = cluster::three().await;
     let client = Client::connect(cluster.endpoints()).await.unwrap();
 
-    // From now on, one name, many names, with what was before.
+    // From now on: a single name, many names, and previous values.
     put(&client, 1).await;
     let mut all = client.watch().registers().prefix("w/").prev(true).open().await.unwrap();
     let mut one = client.watch().registers().name("w/1").open().await.unwrap();
@@ -156,7 +156,7 @@ async fn watches_begin_where_they_are_told_to_and_end_where_history_does() {
     );
     assert_eq!(keys(&mut one, 1).await, [("w/1".into(), false)]);
 
-    // Where another stopped.
+    // From the cursor at which another watch stopped.
     let cursor = all.cursor().to_owned();
     drop(all);
     let deleted = client
@@ -172,13 +172,13 @@ async fn watches_begin_where_they_are_told_to_and_end_where_history_does() {
     assert_eq!(keys(&mut next, 2).await, [("w/0".into(), true), ("w/1".into(), true)]);
     assert_eq!(keys(&mut one, 1).await, [("w/1".into(), true)]);
 
-    // In the past, on another node, whose predecessor is killed without the reader noticing.
+    // From a past revision, on another node, when the first one is killed without the reader noticing.
     let mut past =
         client.watch().registers().prefix("w/").from_revision(deleted.revision).open().await.unwrap();
     assert_eq!(keys(&mut past, 2).await.len(), 2);
     let leader = cluster.leader().await;
     cluster.nodes[leader].kill();
-    // Before that, a write without a number may come to an end that nobody knows.
+    // Before there is a new leader, a write without a number may end with an unknown result.
     cluster.leader_but(Some(leader)).await;
     put(&client, 2).await;
     for watch in [&mut past, &mut next] {
@@ -188,7 +188,7 @@ async fn watches_begin_where_they_are_told_to_and_end_where_history_does() {
     cluster.restart(leader);
     cluster.until_ready().await;
 
-    // Everything, locks and registers.
+    // All events of locks and registers.
     let mut everything = client.watch().open().await.unwrap();
     let lease = client.leases().grant(Duration::from_mins(1)).await.unwrap().id;
     let lock =
@@ -199,7 +199,7 @@ async fn watches_begin_where_they_are_told_to_and_end_where_history_does() {
     put(&client, 1).await;
     assert_eq!(keys(&mut everything, 1).await, [("w/0".into(), false)]);
 
-    // Past what history holds.
+    // From a revision that history no longer holds.
     fill_history(&client).await;
     let mut gone =
         client.watch().registers().prefix("w/").from_revision(deleted.revision).open().await.unwrap();
@@ -220,8 +220,8 @@ async fn fill_history(client: &Client) {
     }
 }
 
-/// A watch that tells nothing still learns, every few seconds, how far there is nothing to tell. History that turns
-/// over faster than that is another matter: there it would say that it is gone.
+/// An idle watch still learns, every few seconds, up to which revision it has seen all events. If history turned over
+/// faster than that, the watch would report that its history is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn p11_a_watch_of_a_quiet_name_outlives_the_history_of_busy_ones() {
     let mut cluster = cluster::three().await;
@@ -247,7 +247,7 @@ async fn p11_a_watch_of_a_quiet_name_outlives_the_history_of_busy_ones() {
         assert!(told.is_err(), "{told:?}");
     }
     busy(&client).await;
-    // Where it began, there is nothing left to go on from.
+    // No history is left from which the watch could resume at its beginning.
     let mut gone = client.watch().registers().name("quiet").cursor(opened).open().await.unwrap();
     assert!(matches!(gone.next().await, Some(Ok(WatchItem::Compacted { .. }))));
 

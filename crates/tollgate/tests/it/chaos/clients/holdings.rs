@@ -1,15 +1,15 @@
-//! Who holds what at this moment, by their own belief: the one thing that a lock is for (P1 and P7 together).
+//! Locks that holders believe they hold at this moment: mutual exclusion is the purpose of a lock (P1 and P7 together).
 //!
-//! Holders and clock are in one process, so a look at all of them is a look at one moment. Invariant: whoever enters
-//! believes at that moment, and whoever is found inside and believes too must go together with it. Not here: what
-//! histories show of it (`tollgate-check`).
+//! Holders and clock are in one process, so a look at all of them is a look at one moment. Invariant: a holder that
+//! enters believes at that moment, and must be compatible with every holder that is inside and believes too. Not here:
+//! overlaps that histories show (`tollgate-check`).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use tollgate_client::Session;
 use tollgate_types::{Mode, Name, Token};
 
-/// Everybody who is inside, by lock.
+/// All holders that are inside, by lock.
 #[derive(Default)]
 pub(crate) struct Holdings {
     inside: Mutex<BTreeMap<Name, Vec<Inside>>>,
@@ -23,14 +23,14 @@ struct Inside {
 }
 
 impl Holdings {
-    /// A holder that believes in its grant enters, or holds in another mode than before.
+    /// Records a holder that believes in its grant and enters, or changes its mode.
     pub(crate) fn enter(&self, names: &[Name], session: &Session, token: Token, mode: Mode) {
         let mut inside = self.inside.lock().unwrap();
         for name in names {
             let there = inside.entry(name.clone()).or_default();
             there.retain(|other| other.token != token && other.session.check().is_ok());
             there.push(Inside { session: session.clone(), token, mode });
-            // Whoever loses its belief while all are looked at does not count.
+            // A holder that loses its belief during this check does not count.
             let held = || there.iter().filter(|each| each.session.check().is_ok());
             if session.check().is_ok() && !go_together(held().map(|each| each.mode)) {
                 let all: Vec<String> = held()
@@ -42,7 +42,7 @@ impl Holdings {
         }
     }
 
-    /// A holder leaves: before it gives back what it holds.
+    /// Records that a holder leaves, before it releases its locks.
     pub(crate) fn leave(&self, names: &[Name], token: Token) {
         let mut inside = self.inside.lock().unwrap();
         for name in names {
@@ -52,7 +52,7 @@ impl Holdings {
         }
     }
 
-    /// Who ever was inside with whom it must not be.
+    /// Returns all conflicts between holders that were inside at the same time.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         self.overlaps.lock().unwrap().clone()
     }

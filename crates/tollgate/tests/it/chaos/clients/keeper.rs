@@ -1,8 +1,9 @@
-//! One session after the other, each with its workers, until nothing new is to be begun.
+//! A client's sessions, one after the other, each with its workers, until no new session should begin.
 //!
-//! The client keeps its lease alive by itself and tells nobody. But it says how long it still believes, and from that
-//! follows when the keepalive was sent that it believes in: those are recorded, dated back, so that the judge can hold
-//! the belief against them (P7) and the cluster against both (P5). Not here: what is done under the lease (`worker`).
+//! The client renews its lease by itself and does not report it. But it says how long it still believes, which
+//! determines when the keepalive behind the belief was sent. Those keepalives are recorded, dated back, so that the
+//! judge can hold the belief against them (P7) and the cluster against both (P5). Not here: the work under the lease
+//! (`worker`).
 
 use super::worker::Worker;
 use super::{Common, WORKERS};
@@ -18,13 +19,13 @@ use tollgate_types::{SLOTS, Slot};
 
 const TTL_MS: u64 = 3_000;
 
-/// How often a session is asked how long it believes.
+/// Interval at which a session is asked how long it believes.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-/// How far two readings of one clock, one after the other, may be apart.
+/// Maximum difference between two consecutive readings of one clock.
 const APART_US: u64 = 2_000;
 
-/// Sessions with workers until nothing new is to be begun.
+/// Runs sessions with workers until no new session should begin.
 pub(crate) async fn keep_working(
     client: Client,
     common: Arc<Common>,
@@ -52,7 +53,7 @@ pub(crate) async fn keep_working(
     }
 }
 
-/// A new session, and the number that its client has in the history.
+/// Opens a session. Returns it with the number of its client in the history.
 async fn open(client: &Client, common: &Common, rng: &mut Rng) -> Option<(u32, Session)> {
     let number = common.recorder.next_caller();
     let slot = Slot::new(u16::try_from(rng.below(u64::from(SLOTS))).unwrap()).unwrap();
@@ -61,7 +62,7 @@ async fn open(client: &Client, common: &Common, rng: &mut Rng) -> Option<(u32, S
     let call = common.invoke_by(number, group, Op::GrantLease { lease: Some(lease), ttl_ms: TTL_MS });
     let opened = client.session().ttl(Duration::from_millis(TTL_MS)).lease_id(lease).open().await;
     let Ok(session) = opened else {
-        // It may have been granted all the same, and then nobody keeps it.
+        // The lease may have been granted all the same, and then nobody renews it.
         tokio::time::sleep(Duration::from_millis(100)).await;
         return None;
     };
@@ -70,7 +71,7 @@ async fn open(client: &Client, common: &Common, rng: &mut Rng) -> Option<(u32, S
     Some((number, session))
 }
 
-/// Writes down what a session believes, until it is lost or its time is over. Whether it is lost.
+/// Records the beliefs of a session, until it is lost or its time is over. Returns true if it is lost.
 async fn keep(
     common: &Common,
     number: u32,
@@ -103,7 +104,7 @@ async fn keep(
     }
 }
 
-/// The belief has moved, so a keepalive was acknowledged, and it is known when that was sent.
+/// Records a keepalive: the belief has moved, so one was acknowledged, and its time of sending is known.
 fn renewed(common: &Common, client: u32, lease: LeaseId, until: At) {
     let believed_us = (TTL_MS - 1) * (1_000_000 - 2 * u64::from(RHO_PPM)) / 1_000;
     let sent = At::from_us(until.us().saturating_sub(believed_us + APART_US));
@@ -115,7 +116,7 @@ fn renewed(common: &Common, client: u32, lease: LeaseId, until: At) {
     recorder.record(Event::Believes { client, lease, until });
 }
 
-/// The session was lost: the client revokes its lease from then on, whenever it reaches somebody.
+/// Records a lost session: the client revokes its lease from then on, whenever it reaches a node.
 fn gave_up(common: &Common, client: u32, session: &Session, at: At, reason: LostReason) {
     let recorder = &common.recorder;
     let lease = session.lease_id();

@@ -1,7 +1,7 @@
-//! Holders that fall silent: how long after its lease was due does the next in line get their lock (P5, P6)?
+//! Holders that fall silent: measures how long after the lease was due the next in line gets the lock (P5, P6).
 //!
-//! A lease is granted by a single call and never renewed; somebody who waits for its lock sees when it ends. What they
-//! were told goes into the history, where P5 is judged; what the lateness was is counted by the report, from the events
+//! A lease is granted by a single call and never renewed; another client waits for its lock and sees when the lease
+//! ends. Their answers go into the history, where P5 is judged; the lateness is computed by the report, from the events
 //! of locks that begin with [`PREFIX`]. Not here: that report.
 
 use super::Common;
@@ -17,13 +17,13 @@ use tollgate_proto::v1::{LeaseGrantRequest, LockRequest};
 use tollgate_types::{Mode, Name, Names, Owner, Revision, SLOTS, Slot, Token};
 use tonic::transport::Endpoint;
 
-/// What the names of these locks begin with.
+/// Prefix of the names of these locks.
 pub(crate) const PREFIX: &str = "lapse/";
 
-/// How long each of these leases lives.
+/// TTL of each of these leases, in milliseconds.
 pub(crate) const TTL_MS: u64 = 1_500;
 
-/// One silent holder after the other.
+/// Runs one silent holder after the other.
 pub(crate) async fn run(client: Client, doors: Doors, common: Arc<Common>, ending: watch::Receiver<bool>) {
     let mut rng = Rng::new(0x001a_75e5);
     for number in 0_usize.. {
@@ -39,7 +39,7 @@ pub(crate) async fn run(client: Client, doors: Doors, common: Arc<Common>, endin
     }
 }
 
-/// Takes a lock under a lease that is not renewed. None if it is not known to have been granted.
+/// Takes a lock under a lease that is not renewed. `None` if the grant is not known to have happened.
 async fn hold_in_silence(endpoint: &str, name: &Name, common: &Common, rng: &mut Rng) -> Option<()> {
     let endpoint = Endpoint::from_shared(endpoint.to_owned()).ok()?;
     let endpoint = endpoint.connect_timeout(Duration::from_millis(300)).timeout(Duration::from_secs(1));
@@ -60,7 +60,7 @@ async fn hold_in_silence(endpoint: &str, name: &Name, common: &Common, rng: &mut
     let call = common.invoke_by(caller, common.recorder.group_of_name(name), op);
     let asked = LockRequest { name: name.to_string(), lease_id: lease.get(), ..LockRequest::default() };
     let locked = service.try_lock(asked).await;
-    // Nobody waits for an answer that did not come.
+    // The client no longer waits for an answer that did not come.
     common.recorder.record(Event::ClientGone { client: caller });
     let locked = locked.ok()?.into_inner();
     let token = Token::new(locked.fencing_token).ok().filter(|_| locked.acquired)?;
@@ -68,7 +68,7 @@ async fn hold_in_silence(endpoint: &str, name: &Name, common: &Common, rng: &mut
     Some(())
 }
 
-/// Waits in line for the lock, and gives it back.
+/// Waits in line for the lock, and releases it.
 async fn wait_for(client: &Client, name: &Name, common: &Common) {
     let slot = name.slot();
     let (caller, lease) = (common.recorder.next_caller(), LeaseId::assigned(slot, common.next_lease()));

@@ -1,11 +1,11 @@
-//! Locks of two groups by one request: all or none, with a token for each.
+//! Requests for locks of two groups: all or none are granted, with a token for each.
 //!
-//! To the judge such a request is one for each group, made at the same moment: a group decides about its part alone, in
-//! its own time. Granted, each part is told its own token. Otherwise no part is known to have been refused: one may
-//! have been granted and given back before the answer came. So each is recorded as never answered, with a cancel that
-//! was under way from the beginning; and that nothing of it is left is seen by the read of everything at the end. Of
-//! their releases nobody learns the revision of each group, so those are recorded without an answer too. Not here:
-//! requests for one group (`worker`).
+//! The judge sees such a request as one request per group, made at the same moment: a group decides about its part
+//! alone, in its own time. If the request is granted, each part is answered with its own token. Otherwise no part is
+//! known to have been refused: it may have been granted and released before the answer came. So each part is recorded
+//! as never answered, with a cancel that was under way from the beginning; the read of everything at the end shows that
+//! nothing is left of it. The revision of a release in each group is not reported to anybody, so releases are recorded
+//! without an answer too. Not here: requests for one group (`worker`).
 
 use super::worker::Worker;
 use crate::record::count;
@@ -14,7 +14,7 @@ use tollgate_check::{At, CallId, Event, Op, Outcome, Wait};
 use tollgate_client::{Acquire, AcquireError, ErrorKind, Guard};
 use tollgate_types::{GroupId, Mode, Name, Names, Owner, Token};
 
-/// What one group has to do with a request.
+/// The part of a request that one group decides.
 struct Part {
     name: Name,
     group: GroupId,
@@ -24,7 +24,7 @@ struct Part {
 }
 
 impl Worker {
-    /// Takes locks of two groups, writes under them and gives them back. False if there are no two.
+    /// Takes locks of two groups, writes under them and releases them. Returns false if there are no two groups.
     pub(super) async fn draw_over_groups(&mut self) -> bool {
         let Some(names) = self.names_of_two_groups() else { return false };
         let owner = Owner::new(format!("w{}", self.common.next_call().0)).unwrap();
@@ -113,7 +113,7 @@ impl Worker {
     }
 }
 
-/// The answer; none if it was not waited for.
+/// Returns the answer; `None` if the request was dropped before.
 async fn answered(request: Acquire, patience_ms: Option<u64>) -> Option<Result<Guard, AcquireError>> {
     let Some(ms) = patience_ms else { return Some(request.acquire().await) };
     tokio::time::timeout(Duration::from_millis(ms), request.acquire()).await.ok()

@@ -1,7 +1,7 @@
-//! Does a group serve? A lock that nobody else wants is taken and given back, several times a second: where that has
-//! gaps, the group was not available.
+//! Availability probe of a group: a lock that nobody else wants is taken and released several times a second. While
+//! that has gaps, the group was not available.
 //!
-//! Not here: how long the gaps are (`report`).
+//! Not here: measuring the gaps (`report`).
 
 use super::Common;
 use crate::record::count;
@@ -15,7 +15,7 @@ use tollgate_types::{GroupId, Mode, Name, Names, Owner};
 /// Far longer than any fault lasts, so that the probe measures the cluster and not its own lease.
 const TTL: Duration = Duration::from_mins(2);
 
-/// Between two grants that go well.
+/// Pause between two successful grants.
 const EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(client: Client, group: GroupId, common: Arc<Common>, ending: watch::Receiver<bool>) {

@@ -1,7 +1,7 @@
-//! What one task of a program does under its session: lock, try, wait, give up, convert, write, give back.
+//! One task of a program under its session: it locks, tries, waits, gives up, converts, writes and releases.
 //!
 //! Invariant: a call that was given up, by dropping it or because the client's own time was over, is never recorded as
-//! answered: it may have been granted, and taken back by the client, at any time. Not here: the session (`keeper`).
+//! answered: it may have been granted, and released by the client, at any time. Not here: the session (`keeper`).
 
 use super::Common;
 use crate::record::count;
@@ -33,7 +33,7 @@ impl Worker {
         Worker { common, session, rng }
     }
 
-    /// Until the session is over or nothing new is to be begun.
+    /// Works until the session is over or no new session should begin.
     pub(crate) async fn run(mut self, over: watch::Receiver<bool>, ending: watch::Receiver<bool>) {
         while !*over.borrow() && !*ending.borrow() && self.session.check().is_ok() {
             let pace = self.common.ground.pace.clone().expect("chaos has a pace");
@@ -63,7 +63,7 @@ impl Worker {
             3..9 => Wait::ForMs(50 + self.rng.below(3_000)),
             _ => Wait::Forever,
         };
-        // Nobody else's in this session, so that what was given up is never mistaken for something later.
+        // No other owner of this session has this name, so that an abandoned request is never mistaken for a later one.
         let owner = Owner::new(format!("w{}", self.common.next_call().0)).unwrap();
         Request { names, owner, mode, wait }
     }
@@ -131,7 +131,7 @@ impl Worker {
         Some(guard)
     }
 
-    /// The client takes it out of the queue, or gives it back, whenever it reaches somebody.
+    /// Records an abandoned request: the client takes it out of the queue, or releases it, whenever it reaches a node.
     fn given_up(&self, call: CallId, caller: u32, request: &Request) {
         let cancel = Op::Cancel { of: call, release_if_granted: true };
         self.common.invoke_by(caller, self.group(request), cancel);
@@ -147,7 +147,7 @@ impl Worker {
                 count(&self.common.recorder.counts.deadlocks);
                 self.common.answer(call, Outcome::Deadlock);
             }
-            // With a place in the queue it is the cluster that says so; without, the client's own time was over.
+            // With a place in the queue, the cluster ended the wait; without one, the client's own time was over.
             AcquireError::TimedOut { position, .. } if position > 0 => {
                 let outcome = Outcome::Ended { token: None, reason: EndReason::TimedOut };
                 self.common.answer(call, outcome);
@@ -165,7 +165,7 @@ impl Worker {
         }
     }
 
-    /// Works under the lock, maybe in another mode in between, and gives it back in one of the ways there are.
+    /// Works under the lock, maybe in another mode in between, and releases it in one of several ways.
     async fn hold(&mut self, request: &Request, mut guard: Guard, pace: &crate::pace::Pace) {
         for _ in 0..self.rng.below(4) {
             tokio::time::sleep(Duration::from_millis(self.rng.below(30))).await;
@@ -189,7 +189,7 @@ impl Worker {
         let wait = if wait_ms == 0 { Wait::No } else { Wait::ForMs(wait_ms) };
         let (names, lease, owner) = (request.names.clone(), self.session.lease_id(), request.owner.clone());
         let names_held: Vec<Name> = names.as_slice().to_vec();
-        // From here on it may be held in the weaker mode.
+        // From here on the lock may be held in the weaker mode.
         if mode == Mode::Shared {
             self.common.holdings.leave(&names_held, before);
         }
@@ -219,7 +219,7 @@ impl Worker {
             self.common.holdings.leave(names.as_slice(), token);
         }
         let (call, _) = self.common.invoke(group, Op::Unlock { names, lease, owner, token: None });
-        // Dropped, it is given back in the background.
+        // A dropped guard releases its lock in the background.
         if self.rng.percent(15) {
             return;
         }
@@ -230,7 +230,7 @@ impl Worker {
     }
 }
 
-/// Holders as the judge knows them: all that were told, for none at all would say that nobody holds the lock.
+/// Converts holders for the judge. The list must not be empty, which would say that nobody holds the lock.
 fn checked(holders: &[tollgate_client::Holder]) -> Vec<Holder> {
     let one = |holder: &tollgate_client::Holder| Holder {
         lease: holder.lease,

@@ -1,8 +1,8 @@
-//! A node whose clock runs fast or slow, by less than is allowed for (rho).
+//! A node whose clock runs fast or slow, by less than the tolerated drift (rho).
 //!
 //! A small library, loaded before the others, stands between the process and the clocks that count time; it is compiled
-//! from the C beside this file. Only nodes have it: the harness and its clients keep the true time, by which the
-//! judge counts. Wall clocks are nobody's business here, and not touched.
+//! from the C source beside this file. Only nodes load it: the harness and its clients keep the true time, which the
+//! judge uses. Wall clocks are not used for any decision, and not changed.
 
 use super::Draw;
 use crate::chaos::arena::Arena;
@@ -11,10 +11,10 @@ use std::process::Command;
 use std::sync::LazyLock;
 use tempfile::TempDir;
 
-/// At most this much fast or slow, in parts per million: rho is 10,000, and the judge counts on it.
+/// Maximum drift in parts per million, in both directions: rho is 10,000, and the judge relies on it.
 const OFF_PPM_MAX: u64 = 9_000;
 
-/// The library and the directory that it is in; none where there is no C compiler.
+/// The library and the directory that it is in; `None` if there is no C compiler.
 static LIBRARY: LazyLock<Option<(TempDir, PathBuf)>> = LazyLock::new(|| {
     let dir = TempDir::with_prefix("tollgate-clock-").ok()?;
     let library = dir.path().join("clock_rate.so");

@@ -1,5 +1,5 @@
-//! Disks that are slow, that fail, and that are full. One that fails must stop its node (P15), which is then started
-//! again; one that is full must not, and room brings the node back.
+//! Disks that are slow, that fail, and that are full. A failing disk must stop its node (P15), which is then started
+//! again; a full disk must not, and free space brings the node back.
 
 use super::{Draw, FaultKind};
 use crate::chaos::arena::Arena;
@@ -7,10 +7,10 @@ use crate::cluster::Node;
 use crate::strace::Tampering;
 use std::time::{Duration, Instant};
 
-/// A node that writes has met the bad disk by then.
+/// A node that writes has met the bad disk after this time.
 const NOTICED: Duration = Duration::from_secs(20);
 
-/// How a node ends whose disk failed it.
+/// Exit code of a node whose disk failed.
 const DISK_FAILED: i32 = 70;
 
 pub(super) async fn run(arena: &Arena, mut draw: Draw) -> Result<(), String> {
@@ -47,7 +47,7 @@ async fn lasts(tampering: Tampering, span: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// The node must stop, say why, and come back.
+/// Makes fsync fail: the node must stop, say why, and come back.
 async fn fails(node: &mut Node) -> Result<(), String> {
     let tampering = tokio::task::block_in_place(|| Tampering::with_fsync(node, "error=EIO"));
     let until = Instant::now() + NOTICED;

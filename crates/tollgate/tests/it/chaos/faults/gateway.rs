@@ -1,5 +1,5 @@
-//! Gateways that are killed, stand still, or are restarted as they should be. No node is touched: those who come by
-//! another gateway, or by none, must notice nothing.
+//! Gateways that are killed, paused, or restarted in order. No node is touched: clients of another gateway, or of none,
+//! must notice nothing.
 
 use super::{Draw, FaultKind};
 use crate::chaos::arena::Arena;

@@ -1,4 +1,4 @@
-//! A node is killed without a word, and comes back on its data.
+//! A node is killed with SIGKILL, and comes back on its data.
 
 use super::Draw;
 use crate::chaos::arena::Arena;

@@ -1,4 +1,4 @@
-//! More nodes are gone than a group can do without. Nothing has to be served then; nothing wrong may be said.
+//! More nodes are gone than a group can lose. It need not serve requests then, but must not give wrong answers.
 
 use super::Draw;
 use crate::chaos::arena::Arena;

@@ -1,5 +1,5 @@
-//! A node takes another's place, by the commands that operators use: because the other is lost with its disk, or by
-//! adding the new one first and removing the old one after.
+//! A node takes another's place, by the commands that operators use: because the old node is lost with its disk, or by
+//! adding the new node first and removing the old one after.
 //!
 //! Only one change is under way at a time; other faults go on meanwhile, at other nodes.
 
@@ -10,10 +10,10 @@ use crate::cluster::Node;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// How long a command waits for a new node to catch up before it is given again.
+/// Flag with the time that a command waits for a new node to catch up, before the command is repeated.
 const WAIT: &str = "--wait=30s";
 
-/// What a node says that was told that it is a member no more.
+/// Message of a node that has learnt of its removal.
 const REMOVED: &str = "this node was removed from the cluster";
 
 pub(super) async fn run(arena: &Arena, draw: Draw) -> Result<(), String> {
@@ -38,7 +38,7 @@ pub(super) async fn run(arena: &Arena, draw: Draw) -> Result<(), String> {
     done
 }
 
-/// The node is gone for good; the one that is there for it.
+/// Replaces a node that is gone for good. Returns the node in its place.
 async fn replace(arena: &Arena, index: usize, node: &mut Node) -> Result<Node, String> {
     node.kill();
     std::fs::remove_dir_all(&node.data_dir).unwrap();
@@ -48,7 +48,7 @@ async fn replace(arena: &Arena, index: usize, node: &mut Node) -> Result<Node, S
     Ok(newcomer)
 }
 
-/// The node goes once another votes; that one.
+/// Removes the node once a new one votes. Returns the new one.
 async fn grow_and_shrink(arena: &Arena, index: usize, node: &mut Node) -> Result<Node, String> {
     let newcomer = add(arena, index).await?;
     let (old, new) = (node.id.to_string(), newcomer.id.to_string());
@@ -65,7 +65,7 @@ async fn grow_and_shrink(arena: &Arena, index: usize, node: &mut Node) -> Result
     Ok(newcomer)
 }
 
-/// A member more, that runs and does not vote.
+/// Adds a member that runs and does not vote.
 async fn add(arena: &Arena, index: usize) -> Result<Node, String> {
     let arrival = arena.prepare_arrival(index).await;
     let (peer, client) = arrival.addresses();

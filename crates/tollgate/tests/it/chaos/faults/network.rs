@@ -1,6 +1,7 @@
-//! Networks that break: around one node, both ways or one, for a while or again and again; or between two sides.
+//! Broken networks: around one node, in both directions or one, once or repeatedly; or between two sides.
 //!
-//! Clients still reach every node, so those at a lonely one must be told to go elsewhere, never something wrong.
+//! Clients still reach every node, so clients of an isolated node must be told to go elsewhere, and never something
+//! wrong.
 
 use super::{Draw, FaultKind};
 use crate::chaos::arena::{Arena, Cut};
@@ -43,7 +44,7 @@ fn cut_around(nodes: usize, index: usize, draw: &mut Draw) -> (&'static str, Cut
     let way = if draw.rng.percent(50) { Way::Silent } else { Way::Closed };
     let others = (0..nodes).filter(|other| *other != index);
     let (how, to, from) = match (draw.kind, draw.rng.percent(50)) {
-        // A connection that is refused is refused to both sides: only silence has a direction.
+        // A refused connection is refused to both sides: only silence has a direction.
         (FaultKind::OneWay, true) => ("mute", Some(Way::Silent), None),
         (FaultKind::OneWay, false) => ("deafen", None, Some(Way::Silent)),
         _ if way == Way::Silent => ("isolate (silent)", Some(way), Some(way)),
@@ -56,7 +57,7 @@ fn cut_around(nodes: usize, index: usize, draw: &mut Draw) -> (&'static str, Cut
     (how, pairs.collect())
 }
 
-/// Some nodes, never a majority, see each other and none of the rest.
+/// Splits the nodes: a few, never a majority, see each other and none of the rest.
 async fn split(arena: &Arena, mut draw: Draw) -> Result<(), String> {
     let size = arena.size();
     let count = 1 + usize::try_from(draw.rng.below((size as u64 - 1) / 2)).unwrap();

@@ -1,4 +1,4 @@
-//! A node stands still and goes on: a long collection of garbage, a machine that is moved.
+//! A node is paused and resumed, as by a long garbage collection or the migration of its machine.
 
 use super::Draw;
 use crate::chaos::arena::Arena;

@@ -1,4 +1,4 @@
-//! Every node is asked to end and started again, one after the other: how a cluster is upgraded.
+//! Every node is asked to end and started again, one after the other, as in an upgrade of a cluster.
 
 use super::Draw;
 use crate::chaos::arena::Arena;

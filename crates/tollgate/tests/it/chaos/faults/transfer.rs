@@ -1,6 +1,6 @@
-//! An operator hands the leadership of a group to another node.
+//! An operator transfers the leadership of a group to another node.
 //!
-//! It may be refused: the node may be cut off or behind. Only wrong answers count.
+//! The transfer may be refused: the node may be cut off or behind. Only wrong answers count.
 
 use super::Draw;
 use crate::chaos::arena::Arena;
