@@ -12,7 +12,7 @@ use tollgate_proto::v1::{
     ExplainRequest, GetRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, LockRequest, LockResponse,
     PutRequest, UnlockRequest,
 };
-use tonic::Code;
+use tonic::{Code, Response, Status};
 
 /// Grace of the restored clusters: long enough to see that nothing is granted, short enough to wait for.
 const GRACE: Duration = Duration::from_secs(4);
@@ -39,14 +39,27 @@ pub(crate) fn refusal(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Makes a call again while a change of leaders leaves its outcome open. For calls that do no harm when repeated.
+async fn repeated<T>(call: impl AsyncFn() -> Result<Response<T>, Status>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match call().await {
+            Ok(response) => return response.into_inner(),
+            Err(status) if status.code() == Code::Unknown && Instant::now() < until => {}
+            Err(status) => panic!("{status}"),
+        }
+    }
+}
+
 pub(crate) async fn grant(cluster: &Cluster, id: u64) {
-    let request = LeaseGrantRequest { id, ttl_ms: 600_000, ..Default::default() };
-    cluster.nodes[0].locks().lease_grant(request).await.unwrap();
+    let client_id = "it".to_owned();
+    let request = LeaseGrantRequest { id, ttl_ms: 600_000, client_id, ..Default::default() };
+    repeated(async || cluster.nodes[0].locks().lease_grant(request.clone()).await).await;
 }
 
 pub(crate) async fn lock(cluster: &Cluster, name: &str, lease_id: u64, timeout_ms: i64) -> LockResponse {
     let request = LockRequest { name: name.into(), lease_id, timeout_ms, ..Default::default() };
-    cluster.nodes[0].locks().lock(request).await.unwrap().into_inner()
+    repeated(async || cluster.nodes[0].locks().lock(request.clone()).await).await
 }
 
 async fn unlock(cluster: &Cluster, name: &str, lease_id: u64) {
@@ -60,7 +73,8 @@ fn registers(cluster: &Cluster) -> RegisterServiceClient<tonic::transport::Chann
 
 pub(crate) async fn put(cluster: &Cluster, key: &str, value: &str, lease_id: u64) {
     let (key, value) = (key.as_bytes().to_vec(), value.as_bytes().to_vec());
-    registers(cluster).put(PutRequest { key, value, lease_id, ..Default::default() }).await.unwrap();
+    let request = PutRequest { key, value, lease_id, ..Default::default() };
+    repeated(async || registers(cluster).put(request.clone()).await).await;
 }
 
 pub(crate) async fn get(cluster: &Cluster, key: &str) -> Option<String> {
